@@ -125,12 +125,14 @@ pub fn without_folder(source: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rushlight_graph::operators::aten;
 
     #[test]
     fn maps_are_read_back_without_folders() {
-        let inner = InstructionOrigin { op: "aten::add".into(), node: "add".into(), ..InstructionOrigin::default() };
+        let inner =
+            InstructionOrigin { op: aten::packet::ADD.into(), node: "add".into(), ..InstructionOrigin::default() };
         let origin = InstructionOrigin {
-            op: "aten::relu".into(),
+            op: aten::RELU.into(),
             node: "relu_1".into(),
             module: "net.0".into(),
             source: Some("/home/me/net.py:7 in forward: return a / b".into()),

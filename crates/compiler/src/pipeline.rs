@@ -16,6 +16,7 @@ use crate::passes::{
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::{aten, quantized_decomposed, torchao};
 use rushlight_graph::ops;
 use rushlight_graph::{Constant, Literal, Model};
 use rushlight_graph::{Error, ErrorKind};
@@ -199,11 +200,11 @@ impl ConstantResult {
 /// Composite operators that stay whole in the canonical form, as long as there are back ends that it is shown: what
 /// accelerators compute in one step.
 const CANONICAL_COMPOSITES: [&str; 5] = [
-    "aten::scaled_dot_product_attention",
-    "torchao::choose_qparams_affine",
-    "torchao::quantize_affine",
-    "torchao::dequantize_affine",
-    "quantized_decomposed::dequantize_per_channel_group",
+    aten::SCALED_DOT_PRODUCT_ATTENTION,
+    torchao::CHOOSE_QPARAMS_AFFINE,
+    torchao::QUANTIZE_AFFINE,
+    torchao::DEQUANTIZE_AFFINE,
+    quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP,
 ];
 
 /// From the front end's graph to the canonical form: a functional graph of operators that kernels have, and of composite ones

@@ -10,6 +10,7 @@ use cap::Cap;
 use rushlight_compiler::{CompileOptions, compile, compile_pt2};
 use rushlight_format::ScalarType;
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Expr, Graph, Model, Origin, Symbol, TensorType, Type};
 
 /// Compilations of this file together; a compilation that asks for more ends the process.
@@ -54,41 +55,41 @@ fn refused(result: Result<(), Error>) {
 #[test]
 fn numbers_that_are_computed_when_compiling_are_bounded() {
     let huge = || Arg::from(1i64 << 40);
-    refused(call("aten::linspace", &[1], move |_| vec![Arg::Float(0.0), Arg::Float(1.0), huge()]));
-    refused(call("aten::logspace", &[1], move |_| vec![Arg::Float(0.0), Arg::Float(1.0), huge(), Arg::Float(2.0)]));
-    refused(call("aten::hann_window", &[1], move |_| vec![huge()]));
-    refused(call("aten::fft_fftfreq", &[1], move |_| vec![huge()]));
-    refused(call("aten::fft_rfftfreq", &[1], move |_| vec![Arg::from(i64::MAX)]));
-    refused(call("aten::tril_indices", &[1], |_| vec![Arg::from(1 << 40), Arg::from(1 << 40), Arg::from(0)]));
+    refused(call(aten::LINSPACE, &[1], move |_| vec![Arg::Float(0.0), Arg::Float(1.0), huge()]));
+    refused(call(aten::LOGSPACE, &[1], move |_| vec![Arg::Float(0.0), Arg::Float(1.0), huge(), Arg::Float(2.0)]));
+    refused(call(aten::HANN_WINDOW, &[1], move |_| vec![huge()]));
+    refused(call(aten::FFT_FFTFREQ, &[1], move |_| vec![huge()]));
+    refused(call(aten::FFT_RFFTFREQ, &[1], move |_| vec![Arg::from(i64::MAX)]));
+    refused(call(aten::TRIL_INDICES, &[1], |_| vec![Arg::from(1 << 40), Arg::from(1 << 40), Arg::from(0)]));
     // No elements, or fewer than none: whether that is refused is the operator's affair, but it ends.
-    drop(call("aten::tril_indices", &[1], |_| vec![Arg::from(1 << 62), Arg::from(0), Arg::from(0)]));
-    drop(call("aten::tril_indices", &[1], |_| vec![Arg::from(1 << 62), Arg::from(-1), Arg::from(0)]));
-    drop(call("aten::fft_fftfreq", &[1], |_| vec![Arg::from(i64::MIN)]));
-    drop(call("aten::hann_window", &[1], |_| vec![Arg::from(i64::MIN)]));
+    drop(call(aten::TRIL_INDICES, &[1], |_| vec![Arg::from(1 << 62), Arg::from(0), Arg::from(0)]));
+    drop(call(aten::TRIL_INDICES, &[1], |_| vec![Arg::from(1 << 62), Arg::from(-1), Arg::from(0)]));
+    drop(call(aten::FFT_FFTFREQ, &[1], |_| vec![Arg::from(i64::MIN)]));
+    drop(call(aten::HANN_WINDOW, &[1], |_| vec![Arg::from(i64::MIN)]));
     for size in [1i64 << 40, i64::MAX] {
-        refused(call("aten::adaptive_max_pool1d", &[1, 1, 7], move |x| vec![x, Arg::from(&[size][..])]));
-        refused(call("aten::adaptive_avg_pool1d", &[1, 1, 7], move |x| vec![x, Arg::from(&[size][..])]));
+        refused(call(aten::ADAPTIVE_MAX_POOL1D, &[1, 1, 7], move |x| vec![x, Arg::from(&[size][..])]));
+        refused(call(aten::ADAPTIVE_AVG_POOL1D, &[1, 1, 7], move |x| vec![x, Arg::from(&[size][..])]));
     }
     for kernel in [[i64::MAX, 2], [1 << 40, 1 << 40]] {
         let ones = || Arg::from(&[1i64, 1][..]);
         let kernel = move || Arg::from(&kernel[..]);
-        drop(call("aten::im2col", &[1, 1, 7, 7], move |x| vec![x, kernel(), ones(), ones(), ones()]));
-        drop(call("aten::col2im", &[1, 4, 9], move |x| vec![x, ones(), kernel(), ones(), ones(), ones()]));
+        drop(call(aten::IM2COL, &[1, 1, 7, 7], move |x| vec![x, kernel(), ones(), ones(), ones()]));
+        drop(call(aten::COL2IM, &[1, 4, 9], move |x| vec![x, ones(), kernel(), ones(), ones(), ones()]));
     }
-    refused(call("aten::_upsample_nearest_exact2d", &[1, 1, 7, 7], move |x| {
+    refused(call(aten::_UPSAMPLE_NEAREST_EXACT2D, &[1, 1, 7, 7], move |x| {
         vec![x, Arg::from(&[1i64 << 40, 3][..]), Arg::None, Arg::None]
     }));
 }
 
 #[test]
 fn what_an_operator_is_made_of_is_bounded() {
-    refused(call("aten::diff", &[4], |x| vec![x, Arg::from(1i64 << 62)]));
+    refused(call(aten::DIFF, &[4], |x| vec![x, Arg::from(1i64 << 62)]));
 }
 
 #[test]
 fn ranks_are_bounded() {
-    refused(call("aten::view", &[1], |x| vec![x, Arg::from(&[1i64; 100_000][..])]));
-    refused(call("aten::meshgrid", &[1], |x| vec![Arg::List(vec![x; 2000])]));
+    refused(call(aten::VIEW, &[1], |x| vec![x, Arg::from(&[1i64; 100_000][..])]));
+    refused(call(aten::MESHGRID, &[1], |x| vec![Arg::List(vec![x; 2000])]));
 }
 
 /// Sizes of which each is made of the last one twice.
@@ -105,10 +106,10 @@ fn sizes_that_double_at_each_node_are_refused() {
         for step in 0..200i64 {
             let end = Arg::from(i64::MAX);
             let part = builder.one(
-                "aten::slice_copy.Tensor",
+                aten::SLICE_COPY_TENSOR,
                 vec![x.into(), Arg::from(0), Arg::from(0), end, Arg::from(2 + step % 3)],
             )?;
-            x = builder.one("aten::cat", vec![Arg::List(vec![x.into(), part.into()]), Arg::from(0)])?;
+            x = builder.one(aten::CAT, vec![Arg::List(vec![x.into(), part.into()]), Arg::from(0)])?;
         }
         model.methods["forward"].outputs = vec![x.into()];
         compile(model, &CompileOptions::default()).map(drop)

@@ -127,6 +127,7 @@ pub fn place(origin: &InstructionOrigin) -> &str {
 #[cfg(test)]
 mod tests {
     use rushlight::runtime::{Event, EventTracer};
+    use rushlight_graph::operators::aten;
 
     use super::*;
 
@@ -136,7 +137,7 @@ mod tests {
         let execute = Event::Execute { method: "forward" };
         for _ in 0..2 {
             profiler.begin(execute);
-            for (instruction, operator) in ["aten::exp.out", "aten::neg.out", "aten::exp.out"].into_iter().enumerate() {
+            for (instruction, operator) in [aten::EXP_OUT, aten::NEG_OUT, aten::EXP_OUT].into_iter().enumerate() {
                 let event = Event::Operator { instruction, operator };
                 profiler.begin(event);
                 profiler.end(event);
@@ -144,7 +145,7 @@ mod tests {
             profiler.end(execute);
         }
         let origin = InstructionOrigin {
-            op: "aten::exp".into(),
+            op: aten::EXP.into(),
             node: "exp_1".into(),
             module: "block.act".into(),
             source: Some("model.py:7 in forward: return x.exp()".into()),
@@ -159,7 +160,7 @@ mod tests {
         assert!(breakdown.instructions[0].origin.is_none());
         let mut operators: Vec<_> = breakdown.operators.iter().map(|part| (part.name.as_str(), part.calls)).collect();
         operators.sort_unstable();
-        assert_eq!(operators, [("aten::exp.out", 2), ("aten::neg.out", 1)]);
+        assert_eq!(operators, [(aten::EXP_OUT, 2), (aten::NEG_OUT, 1)]);
         assert_eq!(breakdown.slowest(1).len(), 1);
         assert_eq!(place(&origin), "model.py:7");
         let json = breakdown.json();

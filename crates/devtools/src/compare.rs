@@ -305,12 +305,13 @@ fn row(name: &str, origin: &InstructionOrigin, reference: &Tensor, candidate: &T
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rushlight_graph::operators::aten;
 
     fn row(result: &str, relative: f64, unseen: usize) -> Row {
         Row {
             result: result.to_owned(),
             node: result.to_owned(),
-            op: "aten::add".to_owned(),
+            op: aten::packet::ADD.to_owned(),
             module: String::new(),
             source: None,
             max_abs: relative,

@@ -23,6 +23,7 @@ mod graph;
 mod model;
 mod node;
 mod once;
+pub mod operators;
 pub mod ops;
 mod origin;
 mod pass;

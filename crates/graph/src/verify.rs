@@ -458,6 +458,7 @@ fn target_text(target: Target) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operators::aten;
     use crate::testing::{Method, float};
     use crate::{Block, Constant, SymbolId, Update};
 
@@ -465,8 +466,8 @@ mod tests {
     fn sound() -> Method {
         let mut m = Method::new();
         let x = m.graph().input("x", float(&[2]));
-        let a = m.call("aten::relu", vec![x.into()], float(&[2]));
-        let b = m.call("aten::neg", vec![a.into()], float(&[2]));
+        let a = m.call(aten::RELU, vec![x.into()], float(&[2]));
+        let b = m.call(aten::NEG, vec![a.into()], float(&[2]));
         m.graph().outputs = vec![a.into(), b.into()];
         m
     }
@@ -496,7 +497,7 @@ mod tests {
             let x = m.graph().blocks[BlockId::new(0)].params[0];
             let mut inner = None;
             m.cond(|m, block| {
-                let value = m.call_in(block, "aten::exp", vec![x.into()], float(&[2]));
+                let value = m.call_in(block, aten::EXP, vec![x.into()], float(&[2]));
                 inner = Some(value);
                 value
             });
@@ -563,7 +564,7 @@ mod tests {
         let store = |ty: Type, position: u32| {
             error_of(move |m| {
                 let x = m.graph().blocks[BlockId::new(0)].params[0];
-                let value = m.call("aten::nonzero", vec![x.into()], ty);
+                let value = m.call(aten::NONZERO, vec![x.into()], ty);
                 m.graph().updates.push(Update { target: Target::Input(position), value });
             })
         };
@@ -577,7 +578,7 @@ mod tests {
             &error_of(|m| {
                 let ty = float(&[2]);
                 let sizes = vec![Expr::Symbol(SymbolId::new(0))];
-                let full = m.call("aten::full", vec![sizes.into(), Arg::Float(0.0)], ty);
+                let full = m.call(aten::FULL, vec![sizes.into(), Arg::Float(0.0)], ty);
                 m.graph().outputs.push(full.into());
             }),
             &["the size"],
@@ -605,7 +606,7 @@ mod tests {
             graph.param(condition, "c", float(&[2]));
             graph.blocks[condition].results = vec![Arg::Bool(false)];
             let carried = graph.param(body, "b", float(&[2]));
-            let next = m.call_in(body, "aten::nonzero", vec![carried.into()], float(sizes));
+            let next = m.call_in(body, aten::NONZERO, vec![carried.into()], float(sizes));
             m.graph().blocks[body].results = vec![next.into()];
             let args = vec![Arg::Block(condition), Arg::Block(body), Arg::List(vec![x.into()])];
             let (root, origin) = (m.graph().body, super::super::OriginId::new(0));

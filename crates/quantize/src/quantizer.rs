@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use rushlight_compiler::pattern::is_within;
 use rushlight_compiler::prepare_layers;
 use rushlight_engine::{on_threads_of, parallel_map};
+use rushlight_graph::operators::aten;
 use rushlight_graph::quantization::LayerShape;
 use rushlight_graph::{Arg, Def, Graph, Model, NodeId, OriginId, ValueId};
 use rushlight_graph::{Error, ErrorKind};
@@ -118,20 +119,20 @@ type Outputs = Vec<Vec<f32>>;
 /// Composite operators that quantization keeps whole: layers, unary operators that become tables or epilogues, and
 /// interpolations that lower to GEMMs that are no layers.
 const KEPT_WHOLE: [&str; 14] = [
-    "aten::linear",
-    "aten::hardswish",
-    "aten::hardsigmoid",
-    "aten::silu",
-    "aten::adaptive_avg_pool2d",
-    "aten::scaled_dot_product_attention",
-    "aten::elu",
-    "aten::avg_pool2d",
-    "aten::upsample_bicubic2d",
-    "aten::upsample_bicubic2d.vec",
-    "aten::_upsample_bicubic2d_aa",
-    "aten::_upsample_bicubic2d_aa.vec",
-    "aten::_upsample_lanczos2d_aa",
-    "aten::_upsample_lanczos2d_aa.vec",
+    aten::LINEAR,
+    aten::HARDSWISH,
+    aten::HARDSIGMOID,
+    aten::SILU,
+    aten::ADAPTIVE_AVG_POOL2D,
+    aten::SCALED_DOT_PRODUCT_ATTENTION,
+    aten::ELU,
+    aten::AVG_POOL2D,
+    aten::UPSAMPLE_BICUBIC2D,
+    aten::UPSAMPLE_BICUBIC2D_VEC,
+    aten::_UPSAMPLE_BICUBIC2D_AA,
+    aten::_UPSAMPLE_BICUBIC2D_AA_VEC,
+    aten::_UPSAMPLE_LANCZOS2D_AA,
+    aten::_UPSAMPLE_LANCZOS2D_AA_VEC,
 ];
 
 /// Inputs that layers and outputs are compared on.

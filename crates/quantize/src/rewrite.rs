@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
+use rushlight_graph::operators::{aten, quantized_decomposed};
 use rushlight_graph::{
     Arg, Builder, Constant, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute, substitute_outputs,
 };
@@ -63,7 +64,7 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
                 continue;
             }
             let scale = decisions.sites.rounded.get(&value).and_then(|number| decisions.scales.get(*number));
-            let is_picture = builder.graph.nodes[id].op.name() == "aten::convolution";
+            let is_picture = builder.graph.nodes[id].op.name() == aten::CONVOLUTION;
             if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied(), is_picture)? {
                 rounded.insert(value, again);
                 if matches!(builder.graph.values[value].def, Def::Result(node, _) if decisions.sites.integers.contains(&node))
@@ -108,7 +109,7 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
             Some(input) => *input,
             None => {
                 let scale = decisions.sites.rounded.get(&layer.input).and_then(|at| decisions.scales.get(*at));
-                let is_picture = node.op.name() == "aten::convolution";
+                let is_picture = node.op.name() == aten::CONVOLUTION;
                 let input = round_input(&mut builder, layer.input, decisions.scheme, scale.copied(), is_picture)?;
                 *rounded.entry(layer.input).or_insert(input.unwrap_or(layer.input))
             }
@@ -150,15 +151,13 @@ fn round_input(
             // Windows see many pixels, which all have the same scale.
             let [least, greatest] = range();
             let args = vec![Arg::Value(value), least, greatest, Arg::from(f64::from(f32::EPSILON)), byte()];
-            let names = [
-                "quantized_decomposed::quantize_per_tensor.tensor",
-                "quantized_decomposed::dequantize_per_tensor.tensor",
-            ];
-            (("quantized_decomposed::choose_qparams.tensor", args), names, Arg::None)
+            let names =
+                [quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR];
+            ((quantized_decomposed::CHOOSE_QPARAMS_TENSOR, args), names, Arg::None)
         } else {
             let args = vec![Arg::Value(value), byte()];
-            let names = ["quantized_decomposed::quantize_per_token", "quantized_decomposed::dequantize_per_token"];
-            let choose = "quantized_decomposed::choose_qparams_per_token_asymmetric";
+            let names = [quantized_decomposed::QUANTIZE_PER_TOKEN, quantized_decomposed::DEQUANTIZE_PER_TOKEN];
+            let choose = quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
             ((choose, args), names, Arg::DType(ScalarType::Float))
         };
         let chosen = builder.call(choice.0, choice.1)?;
@@ -181,8 +180,8 @@ fn round_input(
         args.push(byte());
         args
     };
-    let integers = builder.one("quantized_decomposed::quantize_per_tensor", parameters(value))?;
-    builder.one("quantized_decomposed::dequantize_per_tensor", parameters(integers)).map(Some)
+    let integers = builder.one(quantized_decomposed::QUANTIZE_PER_TENSOR, parameters(value))?;
+    builder.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR, parameters(integers)).map(Some)
 }
 
 /// The dequantized integers of a weight.
@@ -208,13 +207,13 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
         let scales = floats(builder, &scale_name, &[rows], &rounded.scales)?;
         args.extend([Arg::Value(scales), Arg::None, Arg::from(layer.axis as i64)]);
         args.extend(range);
-        return builder.one("quantized_decomposed::dequantize_per_channel", args);
+        return builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args);
     }
     let scales = floats(builder, &scale_name, &[rows, groups], &rounded.scales)?;
     args.extend([Arg::Value(scales), Arg::None]);
     args.extend(range);
     args.extend([Arg::from(rounded.group as i64), Arg::DType(ScalarType::Float)]);
-    builder.one("quantized_decomposed::dequantize_per_channel_group", args)
+    builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, args)
 }
 
 /// A constant of floats.

@@ -4,6 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_format::ScalarType;
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Constant, Def, Graph, Model, Node, NodeId, ValueId};
 
 /// A convolution or a linear layer with constant weights.
@@ -48,42 +49,48 @@ enum Kind {
 
 fn kind(name: &str) -> Kind {
     match name {
-        "aten::convolution" | "aten::linear" => Kind::Product,
-        "aten::add.Tensor" | "aten::mul.Tensor" => Kind::Sum,
-        "aten::relu" | "aten::hardtanh" | "aten::clamp" | "aten::leaky_relu" | "aten::hardswish"
-        | "aten::hardsigmoid" | "aten::sigmoid" | "aten::silu" | "aten::tanh" | "aten::gelu" | "aten::elu"
-        | "aten::_softmax" => Kind::Table,
-        "aten::max_pool2d_with_indices"
-        | "aten::adaptive_avg_pool2d"
-        | "aten::_adaptive_avg_pool2d"
-        | "aten::avg_pool2d"
-        | "aten::mean.dim"
-        | "aten::view_copy"
-        | "aten::permute_copy"
-        | "aten::unsqueeze_copy"
-        | "aten::squeeze_copy.dims"
-        | "aten::slice_copy.Tensor"
-        | "aten::select_copy.int"
-        | "aten::clone"
-        | "aten::constant_pad_nd"
-        | "aten::upsample_nearest2d.vec"
-        | "aten::upsample_bilinear2d.vec" => Kind::SameScale,
-        "aten::cat" => Kind::Join,
+        aten::CONVOLUTION | aten::LINEAR => Kind::Product,
+        aten::ADD_TENSOR | aten::MUL_TENSOR => Kind::Sum,
+        aten::RELU
+        | aten::HARDTANH
+        | aten::CLAMP
+        | aten::LEAKY_RELU
+        | aten::HARDSWISH
+        | aten::HARDSIGMOID
+        | aten::SIGMOID
+        | aten::SILU
+        | aten::TANH
+        | aten::GELU
+        | aten::ELU
+        | aten::_SOFTMAX => Kind::Table,
+        aten::MAX_POOL2D_WITH_INDICES
+        | aten::ADAPTIVE_AVG_POOL2D
+        | aten::_ADAPTIVE_AVG_POOL2D
+        | aten::AVG_POOL2D
+        | aten::MEAN_DIM
+        | aten::VIEW_COPY
+        | aten::PERMUTE_COPY
+        | aten::UNSQUEEZE_COPY
+        | aten::SQUEEZE_COPY_DIMS
+        | aten::SLICE_COPY_TENSOR
+        | aten::SELECT_COPY_INT
+        | aten::CLONE
+        | aten::CONSTANT_PAD_ND
+        | aten::UPSAMPLE_NEAREST2D_VEC
+        | aten::UPSAMPLE_BILINEAR2D_VEC => Kind::SameScale,
+        aten::CAT => Kind::Join,
         _ => Kind::Float,
     }
 }
 
 /// True for operators that the epilogue of the layer before them computes.
 fn is_tail(name: &str) -> bool {
-    matches!(
-        name,
-        "aten::relu" | "aten::hardtanh" | "aten::clamp" | "aten::leaky_relu" | "aten::hardswish" | "aten::hardsigmoid"
-    )
+    matches!(name, aten::RELU | aten::HARDTANH | aten::CLAMP | aten::LEAKY_RELU | aten::HARDSWISH | aten::HARDSIGMOID)
 }
 
 /// True for operators that only clamp their input.
 fn is_bound(name: &str) -> bool {
-    matches!(name, "aten::relu" | "aten::hardtanh" | "aten::clamp")
+    matches!(name, aten::RELU | aten::HARDTANH | aten::CLAMP)
 }
 
 impl Sites {
@@ -213,14 +220,14 @@ fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     let node = &graph.nodes[id];
     let value = |name: &str| node.arg(name).and_then(Arg::as_value);
     let input = match node.op.name() {
-        "aten::convolution" | "aten::linear" => value("input")?,
+        aten::CONVOLUTION | aten::LINEAR => value("input")?,
         _ => return None,
     };
     let axis = usize::from(matches!(node.arg("transposed"), Some(Arg::Bool(true))));
     let weight = value("weight")?;
     let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];
     // Windows of one or two dimensions.
-    let is_computed = ty.rank() == 2 || node.op.name() == "aten::convolution" && matches!(ty.rank(), 3 | 4);
+    let is_computed = ty.rank() == 2 || node.op.name() == aten::CONVOLUTION && matches!(ty.rank(), 3 | 4);
     if !is_computed || ty.dtype != ScalarType::Float || !is_float(graph, input) || graph.constant_of(input).is_some() {
         return None;
     }
@@ -228,7 +235,7 @@ fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
 }
 
 fn table(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
-    let node = graph.nodes.get(id).filter(|node| node.op.name() == "aten::embedding")?;
+    let node = graph.nodes.get(id).filter(|node| node.op.name() == aten::EMBEDDING)?;
     let value = |name: &str| node.arg(name).and_then(Arg::as_value);
     let (input, weight) = (value("indices")?, value("weight")?);
     let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];

@@ -4,6 +4,7 @@ use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::Operands;
 use rushlight_graph::{Arg, Builder, Def, Expr, Graph, Model, Op, OriginId, ValueId};
 
@@ -28,14 +29,14 @@ pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId], turn
         };
         let dims: &[i64] = match graph.tensor(*value)?.rank() {
             4 => &[0, 2, 3, 1],
-            3 if graph.nodes[node].op.name() == "aten::convolution" => &[0, 2, 1],
+            3 if graph.nodes[node].op.name() == aten::CONVOLUTION => &[0, 2, 1],
             _ => &[],
         };
         let origin = graph.nodes[node].origin;
         let mut builder = Builder::new(graph, constants, schemas, body, origin);
         outputs.push(Arg::Value(match dims {
             [] => *value,
-            dims => builder.one("aten::permute_copy", vec![Arg::Value(*value), Arg::from(dims)])?,
+            dims => builder.one(aten::PERMUTE_COPY, vec![Arg::Value(*value), Arg::from(dims)])?,
         }));
     }
     graph.outputs = outputs;
@@ -132,8 +133,8 @@ pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId
 
 fn gram(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
     let matrix = matrix(b, rows)?;
-    let columns = b.one("aten::permute_copy", vec![Arg::Value(matrix), Arg::from([1, 0])])?;
-    b.one("aten::mm", vec![Arg::Value(columns), Arg::Value(matrix)])
+    let columns = b.one(aten::PERMUTE_COPY, vec![Arg::Value(matrix), Arg::from([1, 0])])?;
+    b.one(aten::MM, vec![Arg::Value(columns), Arg::Value(matrix)])
 }
 
 /// The rows as a matrix.
@@ -142,11 +143,11 @@ fn matrix(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
     if let Some(window) = &rows.window {
         value = windows(b, value, window)?;
         let dims: Vec<i64> = [0].into_iter().chain(2..2 + window.sizes.len() as i64).chain([1]).collect();
-        value = b.one("aten::permute_copy", vec![Arg::Value(value), Arg::from(dims.as_slice())])?;
+        value = b.one(aten::PERMUTE_COPY, vec![Arg::Value(value), Arg::from(dims.as_slice())])?;
     }
     let shape = b.tensor(value)?.shape;
     let Some((k, outer)) = shape.split_last() else { return Ok(value) };
-    b.one("aten::view_copy", vec![Arg::Value(value), Arg::from(vec![Expr::product(outer), k.clone()])])
+    b.one(aten::VIEW_COPY, vec![Arg::Value(value), Arg::from(vec![Expr::product(outer), k.clone()])])
 }
 
 /// Unfolds the windows of a convolution: kernel positions side by side as channels.
@@ -155,7 +156,7 @@ fn windows(b: &mut Builder<'_>, input: ValueId, window: &Window) -> Result<Value
     let mut value = input;
     if window.padding.iter().any(|pad| *pad != 0) {
         let pads: Vec<i64> = window.padding.iter().rev().flat_map(|pad| [*pad, *pad]).collect();
-        value = b.one("aten::constant_pad_nd", vec![Arg::Value(value), Arg::from(pads.as_slice()), Arg::from(0)])?;
+        value = b.one(aten::CONSTANT_PAD_ND, vec![Arg::Value(value), Arg::from(pads.as_slice()), Arg::from(0)])?;
     }
     let shape = b.tensor(value)?.shape;
     let taps: i64 = window.sizes.iter().product();
@@ -178,12 +179,12 @@ fn windows(b: &mut Builder<'_>, input: ValueId, window: &Window) -> Result<Value
                 Arg::Int(end),
                 Arg::from(stride),
             ];
-            slice = b.one("aten::slice_copy.Tensor", args)?;
+            slice = b.one(aten::SLICE_COPY_TENSOR, args)?;
         }
         seen.push(slice);
     }
     if let [only] = seen.as_slice() {
         return Ok(*only);
     }
-    b.one("aten::cat", vec![Arg::from(seen), Arg::from(1)])
+    b.one(aten::CAT, vec![Arg::from(seen), Arg::from(1)])
 }

@@ -6,6 +6,7 @@ use rushlight_compiler::interpret::{self, Datum};
 use rushlight_compiler::{CompileOptions, compile};
 use rushlight_format::ScalarType;
 use rushlight_graph::ErrorKind;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::schema::{Kind, Param};
 use rushlight_graph::{Arg, Expr, Graph, Layout, MemoryFormat, Model, Op, Origin, Symbol, TensorType, Type};
@@ -82,8 +83,8 @@ const METHOD: &str = "forward";
 
 /// What the compiler says it does not have, by operator.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("aten::linalg_matrix_power", "a negative power of a matrix"),
-    ("aten::one_hot", "`one_hot` without a number of classes"),
+    (aten::LINALG_MATRIX_POWER, "a negative power of a matrix"),
+    (aten::ONE_HOT, "`one_hot` without a number of classes"),
 ];
 
 /// Whether the error is one of those that are expected of the operator.

@@ -8,6 +8,7 @@ use rushlight_compiler::{CompileOptions, compile};
 use rushlight_cpu_compile::Cpu;
 use rushlight_format::ScalarType;
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Def, Node, NodeId, ValueId};
 
 use crate::cases::Case;
@@ -70,9 +71,9 @@ fn of_views(builder: &mut Builder<'_>, node: NodeId, dim: i64) -> Result<Action,
         let Some(size) = size.filter(|_| is_input && is_plain) else { continue };
         if views.iter().all(|(known, _)| *known != input) {
             let twice = Arg::List(vec![input.into(), input.into()]);
-            let twice = builder.one("aten::cat", vec![twice, at.into()])?;
+            let twice = builder.one(aten::CAT, vec![twice, at.into()])?;
             let args = vec![twice.into(), at.into(), size.into(), (2 * size).into(), 1.into()];
-            views.push((input, builder.one("aten::slice_copy.Tensor", args)?));
+            views.push((input, builder.one(aten::SLICE_COPY_TENSOR, args)?));
         }
     }
     if views.is_empty() {

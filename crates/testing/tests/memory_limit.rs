@@ -1,6 +1,7 @@
 //! The memory limit of a module holds for everything that loading and executing allocate. A binary of its own, whose
 //! allocator counts.
 
+use rushlight_graph::operators::aten;
 use std::sync::{Mutex, MutexGuard};
 
 use cap::Cap;
@@ -141,7 +142,7 @@ fn linear() -> Vec<u8> {
     let x = plan.input(ValueModel::Tensor(x));
     let y = plan.planned(floats(&[4, 128]));
     let y = plan.push(ValueModel::Tensor(y));
-    plan.call("aten::mm", "out", &[x, w, y, y]);
+    plan.call(aten::MM, "out", &[x, w, y, y]);
     plan.outputs = vec![y];
     program.methods.push(plan);
     program.to_bytes().expect("a small program")

@@ -3,20 +3,21 @@
 use rushlight_format::pte::{InstructionModel, ValueModel};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Kind, Node, Schema, Type, ValueId};
 
 use super::method::Method;
 
 /// Operators that runtimes have under their own name: they compute numbers, which programs hold as values.
 fn computes_numbers(name: &str) -> bool {
-    name.starts_with("executorch_prim::") || name.starts_with("aten::sym_") || name == "aten::_local_scalar_dense"
+    name.starts_with("executorch_prim::") || name.starts_with("aten::sym_") || name == aten::_LOCAL_SCALAR_DENSE
 }
 
 impl Method<'_> {
     /// A call of an operator that has a schema.
     pub fn call(&mut self, schema: &Schema, node: &Node) -> Result<(), Error> {
         match schema.name.as_str() {
-            "aten::view_copy" if self.view_of_known_size(node)? => return Ok(()),
+            aten::VIEW_COPY if self.view_of_known_size(node)? => return Ok(()),
             _ if self.updating_call(node)? => return Ok(()),
             name if computes_numbers(name) => {
                 let mut args = node.args.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;

@@ -7,6 +7,7 @@
 use rushlight_format::pte::{InstructionModel, ValueModel};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::{Arg, BlockId, Def, Node, Type, ValueId};
 
 use super::calls::is_tensor;
@@ -77,7 +78,7 @@ impl Method<'_> {
     /// True if a node of this block makes the value in memory of its own.
     fn is_computed_in(&self, value: ValueId, block: BlockId) -> bool {
         let Def::Result(node, _) = self.graph.values[value].def else { return false };
-        let is_view = self.graph.nodes[node].op.name() == "aten::view_copy";
+        let is_view = self.graph.nodes[node].op.name() == aten::VIEW_COPY;
         !is_view && self.graph.blocks[block].nodes.contains(&node)
     }
 
@@ -119,7 +120,7 @@ impl Method<'_> {
         self.emit(InstructionModel::Move { from: zero, to: index });
         let length = self.push(ValueModel::Int(0));
         let first = *sequences.first().ok_or_else(|| Error::invalid("a scan of no sequences"))?;
-        self.kernel("aten::sym_size.int", vec![first, zero, length]);
+        self.kernel(aten::SYM_SIZE_INT, vec![first, zero, length]);
         let params = self.graph.blocks[body].params.clone();
         for (param, value) in params.iter().zip(&carried) {
             self.alias(*param, *value);
@@ -127,7 +128,7 @@ impl Method<'_> {
         let start = self.here();
         for (param, sequence) in params.iter().skip(count).zip(&sequences) {
             let slice = self.value(*param)?;
-            self.kernel("aten::select_copy.int_out", vec![*sequence, zero, index, slice, slice]);
+            self.kernel(aten::SELECT_COPY_INT_OUT, vec![*sequence, zero, index, slice, slice]);
         }
         self.block(body)?;
         let results = self.graph.blocks[body].results.clone();
@@ -135,12 +136,12 @@ impl Method<'_> {
         for (slice, stack) in slices.iter().zip(stacks) {
             let (slice, stack) = (self.argument(slice)?, self.value(*stack)?);
             self.make_dynamic(stack);
-            self.kernel("executorch_prim::et_copy_index.tensor", vec![stack, slice, index]);
+            self.kernel(executorch_prim::ET_COPY_INDEX_TENSOR, vec![stack, slice, index]);
         }
         self.carry(next, &carried, last)?;
-        self.kernel("executorch_prim::add.Scalar", vec![index, one, index]);
+        self.kernel(executorch_prim::ADD_SCALAR, vec![index, one, index]);
         let done = self.push(ValueModel::Bool(false));
-        self.kernel("executorch_prim::eq.Scalar", vec![index, length, done]);
+        self.kernel(executorch_prim::EQ_SCALAR, vec![index, length, done]);
         self.emit(InstructionModel::JumpFalse { cond: done, destination: start as u32 });
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! State that is updated in place.
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Def, Node, NodeId, Op, Target, Type, ValueId};
 
 use super::method::Method;
@@ -47,12 +48,12 @@ impl Method<'_> {
             args.push(self.argument_of(&param.kind, arg)?);
         }
         args.push(self.value(new)?);
-        self.kernel("aten::index_put_", args);
+        self.kernel(aten::INDEX_PUT_, args);
         Ok(true)
     }
 }
 
 /// True if runtimes have an operator in a form that updates its first argument.
 fn updates_first_argument(node: &Node) -> bool {
-    node.op.name() == "aten::index_put"
+    node.op.name() == aten::INDEX_PUT
 }

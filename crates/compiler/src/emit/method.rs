@@ -6,6 +6,7 @@ use rushlight_format::pte::ShapeDynamism;
 use rushlight_format::pte::{FrameModel, InstructionModel, PlanModel, StorageModel, TensorModel, ValueModel};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{
     Arg, BlockId, Constant, ConstantData, Def, Graph, Input, Model, NodeId, Op, Origin, StateId, Target, TensorType,
     Type, ValueId,
@@ -297,7 +298,7 @@ impl<'m> Method<'m> {
     /// Copies a tensor into another of its shape and dtype, whatever its sizes turn out to be.
     pub fn copy(&mut self, from: u32, to: u32) {
         let none = self.none();
-        self.kernel("aten::clone.out", vec![from, none, to, to]);
+        self.kernel(aten::CLONE_OUT, vec![from, none, to, to]);
     }
 
     fn input(&mut self, id: ValueId) -> Result<u32, Error> {
@@ -392,7 +393,7 @@ impl<'m> Method<'m> {
         }
         let non_blocking = self.bool(false);
         for (from, to, _) in stores {
-            self.kernel("aten::copy_", vec![to, from, non_blocking, to]);
+            self.kernel(aten::COPY_, vec![to, from, non_blocking, to]);
         }
         Ok(())
     }

@@ -466,6 +466,7 @@ fn span(value: &Value<'_>) -> Option<Span> {
 mod tests {
     use rushlight_format::pte::{InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel};
     use rushlight_format::{Program, ScalarType};
+    use rushlight_graph::operators::aten;
 
     use super::*;
 
@@ -486,7 +487,7 @@ mod tests {
     }
 
     fn relu(method: &mut PlanModel<'_>, from: u32, to: u32) {
-        method.call("aten::relu", "out", &[from, to, to]);
+        method.call(aten::RELU, "out", &[from, to, to]);
     }
 
     #[test]
@@ -507,7 +508,7 @@ mod tests {
         relu(&mut method, x, y);
         relu(&mut method, state, y);
         let no = method.push(false);
-        method.call("aten::copy_", "", &[state, y, no, state]);
+        method.call(aten::COPY_, "", &[state, y, no, state]);
         assert_eq!(lifetimes(method), [(0, 0, 0), (16, 0, 2), (32, 0, 0), (32, 1, 2)]);
     }
 

@@ -213,13 +213,14 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rushlight_graph::operators::aten;
 
     #[test]
     fn reports_are_read_back() {
         let entry = |node: &str, fate| Entry {
             method: "forward".into(),
             node: node.into(),
-            op: "aten::relu".into(),
+            op: aten::RELU.into(),
             module: "net.0".into(),
             source: Some("net.py:7 in forward: return a".into()),
             precision: Some("int8".into()),

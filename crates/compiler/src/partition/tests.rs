@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use rushlight_graph::operators::aten;
 use rushlight_graph::text::Contents;
 
 /// Takes multiplications.
@@ -13,7 +14,7 @@ impl Backend for Multiplier {
     }
 
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
-        if graph.nodes[node].op.name() == "aten::mul.Tensor" { Offer::Take } else { Offer::Leave("a sum".into()) }
+        if graph.nodes[node].op.name() == aten::MUL_TENSOR { Offer::Take } else { Offer::Leave("a sum".into()) }
     }
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {

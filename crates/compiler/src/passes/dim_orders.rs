@@ -7,6 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, dim_order_ops};
 use rushlight_graph::{
     Arg, Def, Graph, Model, NodeId, Op, Origin, OriginId, Schemas, TensorType, Type, Value, ValueId, bind,
 };
@@ -44,47 +45,43 @@ impl Pass for AssignDimOrders {
 
 const CHANNELS_LAST: [u8; 4] = [0, 2, 3, 1];
 
-const COPY: &str = "dim_order_ops::_to_dim_order_copy";
+const COPY: &str = dim_order_ops::_TO_DIM_ORDER_COPY;
 
 /// Operators whose first argument is an image, and whose results are.
-const OF_ONE_IMAGE: &[&str] = &[
-    "aten::convolution",
-    "aten::max_pool2d_with_indices",
-    "aten::upsample_bilinear2d.vec",
-    "aten::upsample_nearest2d.vec",
-];
+const OF_ONE_IMAGE: &[&str] =
+    &[aten::CONVOLUTION, aten::MAX_POOL2D_WITH_INDICES, aten::UPSAMPLE_BILINEAR2D_VEC, aten::UPSAMPLE_NEAREST2D_VEC];
 
 /// Operators that compute element by element: tensors of one shape may be in any order that they share. Those that
 /// broadcast may not, in ExecuTorch's kernels.
 const ELEMENTWISE: &[&str] = &[
-    "aten::abs",
-    "aten::add.Scalar",
-    "aten::add.Tensor",
-    "aten::clamp",
-    "aten::div.Scalar",
-    "aten::div.Tensor",
-    "aten::elu",
-    "aten::erf",
-    "aten::exp",
-    "aten::gelu",
-    "aten::hardtanh",
-    "aten::leaky_relu",
-    "aten::log",
-    "aten::maximum",
-    "aten::minimum",
-    "aten::mul.Scalar",
-    "aten::mul.Tensor",
-    "aten::neg",
-    "aten::pow.Tensor_Scalar",
-    "aten::reciprocal",
-    "aten::relu",
-    "aten::rsqrt",
-    "aten::rsub.Scalar",
-    "aten::sigmoid",
-    "aten::sqrt",
-    "aten::sub.Scalar",
-    "aten::sub.Tensor",
-    "aten::tanh",
+    aten::ABS,
+    aten::ADD_SCALAR,
+    aten::ADD_TENSOR,
+    aten::CLAMP,
+    aten::DIV_SCALAR,
+    aten::DIV_TENSOR,
+    aten::ELU,
+    aten::ERF,
+    aten::EXP,
+    aten::GELU,
+    aten::HARDTANH,
+    aten::LEAKY_RELU,
+    aten::LOG,
+    aten::MAXIMUM,
+    aten::MINIMUM,
+    aten::MUL_SCALAR,
+    aten::MUL_TENSOR,
+    aten::NEG,
+    aten::POW_TENSOR_SCALAR,
+    aten::RECIPROCAL,
+    aten::RELU,
+    aten::RSQRT,
+    aten::RSUB_SCALAR,
+    aten::SIGMOID,
+    aten::SQRT,
+    aten::SUB_SCALAR,
+    aten::SUB_TENSOR,
+    aten::TANH,
 ];
 
 /// The images of a method's body: nodes that compute on them, and copies between dim orders.
@@ -395,7 +392,7 @@ mod tests {
         let args =
             vec![x.into(), weight.into(), Arg::None, Arg::from([1, 1]), Arg::from([padding; 2]), Arg::from([1, 1])];
         let args = [args, vec![transposed.into(), Arg::from([0, 0]), Arg::from(1)]].concat();
-        m.calls("aten::convolution", args)[0]
+        m.calls(aten::CONVOLUTION, args)[0]
     }
 
     /// The outputs for inputs that count.
@@ -437,11 +434,11 @@ mod tests {
                 let x = images[below(images.len())];
                 let pool = vec![x.into(), Arg::from([3, 3]), Arg::from([1, 1]), Arg::from([1, 1])];
                 images.push(match below(10) {
-                    0 => m.calls(["aten::neg", "aten::relu"][below(2)], vec![x.into()])[0],
-                    1 => m.calls("aten::hardtanh", vec![x.into(), Arg::Float(-8.0), Arg::Float(7.5)])[0],
-                    2 => m.calls("aten::max_pool2d_with_indices", pool)[0],
+                    0 => m.calls([aten::NEG, aten::RELU][below(2)], vec![x.into()])[0],
+                    1 => m.calls(aten::HARDTANH, vec![x.into(), Arg::Float(-8.0), Arg::Float(7.5)])[0],
+                    2 => m.calls(aten::MAX_POOL2D_WITH_INDICES, pool)[0],
                     // Which takes row-major images only.
-                    3 => m.calls("aten::avg_pool2d", pool)[0],
+                    3 => m.calls(aten::AVG_POOL2D, pool)[0],
                     4 => convolution(&mut m, x, [4, 4, 3, 3], 1, below(2) == 0),
                     5 => {
                         let ordered = copy(&mut m, x, CHANNELS_LAST);
@@ -450,12 +447,12 @@ mod tests {
                     }
                     6 => {
                         let args = vec![x.into(), Arg::from([6, 5]), Arg::Bool(true), Arg::None];
-                        m.calls("aten::upsample_bilinear2d.vec", args)[0]
+                        m.calls(aten::UPSAMPLE_BILINEAR2D_VEC, args)[0]
                     }
-                    7 => m.calls("aten::mul.Scalar", vec![x.into(), Arg::Float(0.5)])[0],
+                    7 => m.calls(aten::MUL_SCALAR, vec![x.into(), Arg::Float(0.5)])[0],
                     _ => {
                         let y = images[below(images.len())];
-                        m.calls("aten::add.Tensor", vec![x.into(), y.into()])[0]
+                        m.calls(aten::ADD_TENSOR, vec![x.into(), y.into()])[0]
                     }
                 });
             }

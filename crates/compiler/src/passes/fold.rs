@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::emit::{EmitOptions, emit};
 use crate::interpret::{Datum, TensorData, run};
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, torchao};
 use rushlight_graph::quantization;
 use rushlight_graph::{
     Arg, Block, Computed, Constant, ConstantData, Def, Expr, Graph, Model, Node, NodeId, Op, Origin, Schemas,
@@ -144,12 +145,12 @@ impl Folder<'_> {
         let mut results: Vec<Constant> = results.iter().map(empty).collect();
         if let [result] = results.as_slice() {
             let name = node.op.name();
-            if name.starts_with("quantized_decomposed::dequantize") || name == "torchao::dequantize_affine" {
+            if name.starts_with("quantized_decomposed::dequantize") || name == torchao::DEQUANTIZE_AFFINE {
                 let constant = |value| inputs.iter().find(|(known, _)| *known == value).map(|(_, constant)| constant);
                 let folded = if self.dequantize { quantization::folded(node, result, constant) } else { None };
                 return folded.map(|folded| vec![folded]);
             }
-            if let ([(_, input)], "aten::permute_copy") = (inputs, node.op.name())
+            if let ([(_, input)], aten::PERMUTE_COPY) = (inputs, node.op.name())
                 && let Some(permuted) = permutation(node).and_then(|dims| quantization::permuted(input, result, &dims))
             {
                 return Some(vec![permuted]);
@@ -258,7 +259,7 @@ fn views(graph: &Graph, node: &Node, inputs: &[(ValueId, Constant)], results: &m
     let [(_, input)] = inputs else { return false };
     let name = node.op.schema().map_or("", |schema| schema.base_name());
     // The order of elements in memory is not part of a constant.
-    if matches!(name, "aten::clone") {
+    if matches!(name, aten::CLONE) {
         for result in results {
             result.data = input.data.clone();
         }
@@ -384,10 +385,10 @@ mod tests {
     fn views_of_constants_share_their_bytes() {
         let mut m = Method::new();
         let c = constant(&mut m, &[3, 4]);
-        let t = m.calls("aten::permute_copy", vec![c.into(), Arg::from([1, 0])])[0];
-        let row = m.calls("aten::select_copy.int", vec![t.into(), Arg::from(0), Arg::from(-1)])[0];
-        let parts = m.calls("aten::split_with_sizes_copy", vec![c.into(), Arg::from([1, 3]), Arg::from(1)]);
-        let wide = m.calls("aten::expand_copy", vec![row.into(), Arg::from([2, 3])])[0];
+        let t = m.calls(aten::PERMUTE_COPY, vec![c.into(), Arg::from([1, 0])])[0];
+        let row = m.calls(aten::SELECT_COPY_INT, vec![t.into(), Arg::from(0), Arg::from(-1)])[0];
+        let parts = m.calls(aten::SPLIT_WITH_SIZES_COPY, vec![c.into(), Arg::from([1, 3]), Arg::from(1)]);
+        let wide = m.calls(aten::EXPAND_COPY, vec![row.into(), Arg::from([2, 3])])[0];
         m.graph().outputs = [t, row, parts[1], wide].map(Arg::Value).to_vec();
         assert!(fold(&mut m).is_empty());
         let is_view = |index| matches!(output(&mut m, index).data, ConstantData::Strided { .. });
@@ -399,8 +400,8 @@ mod tests {
         for (side, lazy) in [(4, false), (300, true)] {
             let mut m = Method::new();
             let c = constant(&mut m, &[side, side]);
-            let sum = m.calls("aten::add.Tensor", vec![c.into(), c.into()])[0];
-            let negative = m.calls("aten::neg", vec![sum.into()])[0];
+            let sum = m.calls(aten::ADD_TENSOR, vec![c.into(), c.into()])[0];
+            let negative = m.calls(aten::NEG, vec![sum.into()])[0];
             m.graph().outputs = vec![negative.into()];
             assert!(fold(&mut m).is_empty());
             let output = output(&mut m, 0);

@@ -9,6 +9,7 @@ use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::Operands;
 use rushlight_graph::{
     Arena, Arg, Computed, Constant, ConstantData, Def, Graph, Model, NodeId, Op, TensorType, ValueId,
@@ -35,7 +36,7 @@ impl Pass for FoldBatchNorms {
 fn fold(graph: &mut Graph, constants: &mut Arena<Constant>) -> Result<(), Error> {
     let mut norms: Vec<NodeId> = Vec::new();
     graph.for_each_node(graph.body, &mut |id| {
-        if graph.nodes[id].op.name() == "aten::_native_batch_norm_legit_no_training" {
+        if graph.nodes[id].op.name() == aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING {
             norms.push(id);
         }
     });
@@ -54,7 +55,7 @@ fn fold(graph: &mut Graph, constants: &mut Arena<Constant>) -> Result<(), Error>
         let is_only_use = uses.get(&input) == Some(&1) && statistics.iter().all(|value| !uses.contains_key(value));
         let source = replaced.get(&input).copied().unwrap_or(input);
         let Def::Result(convolution, _) = graph.values[source].def else { continue };
-        if !is_only_use || graph.nodes[convolution].op.name() != "aten::convolution" {
+        if !is_only_use || graph.nodes[convolution].op.name() != aten::CONVOLUTION {
             continue;
         }
         let weight = graph.nodes[convolution].args.get(1).and_then(Arg::as_value);
@@ -187,12 +188,12 @@ mod tests {
         let bias = biased.then(|| constant(&mut m, &[6], 0.1));
         let args = vec![x.into(), weight.into(), bias.into(), Arg::from([1, 1]), Arg::from([1, 1]), Arg::from([1, 1])];
         let args = [args, vec![transposed.into(), Arg::from([0, 0]), Arg::from(2)]].concat();
-        let y = m.call("aten::convolution", args, float(&[1, 6, 5, 5]));
+        let y = m.call(aten::CONVOLUTION, args, float(&[1, 6, 5, 5]));
         let vectors = [1.5, -0.2, 0.3, 0.7].map(|from| constant(&mut m, &[6], from));
         let [gamma, beta, mean, variance] = vectors.map(Arg::Value);
         let (gamma, beta) = if affine { (gamma, beta) } else { (Arg::None, Arg::None) };
         let args = vec![y.into(), gamma, beta, mean, variance, Arg::Float(0.1), Arg::Float(1e-3)];
-        let outputs = m.calls("aten::_native_batch_norm_legit_no_training", args);
+        let outputs = m.calls(aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, args);
         m.graph().outputs = vec![outputs[0].into()];
         m
     }
@@ -217,7 +218,7 @@ mod tests {
             let mut m = model(transposed, biased, affine);
             let expected = result(&m);
             m.after(&FoldBatchNorms);
-            assert_eq!(m.after(&EliminateDeadCode), ["aten::convolution"]);
+            assert_eq!(m.after(&EliminateDeadCode), [aten::CONVOLUTION]);
             let scale = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
             for (got, expected) in result(&m).iter().zip(&expected) {
                 assert!((got - expected).abs() <= scale * 1e-6, "case {case}: {got} for {expected}");

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{Action, Arg, Builder, Graph, Kind, Model, Op, Param, Schema, ValueId};
 use rushlight_graph::{Error, ErrorKind};
@@ -79,7 +80,7 @@ fn numbers_for_tensors(
     for (param, arg) in schema.params.iter().zip(&mut args) {
         if is_misplaced((param, arg)) {
             let dtype = [("dtype", dtype.into())];
-            *arg = builder.one_with("aten::scalar_tensor", vec![arg.clone()], &dtype)?.into();
+            *arg = builder.one_with(aten::SCALAR_TENSOR, vec![arg.clone()], &dtype)?.into();
         }
     }
     builder.call(&schema.name, args).map(Some)

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Builder, Def, Expr, Graph, Model, Node, NodeId, ValueId};
 
 use rushlight_graph::Pass;
@@ -66,12 +67,12 @@ impl Match {
     /// The attention whose second product is `node`.
     fn ending_with(graph: &Graph, node: NodeId) -> Option<Self> {
         let last = &graph.nodes[node];
-        let (weights, values) = operands(last, "aten::bmm")?;
+        let (weights, values) = operands(last, aten::BMM)?;
         let mut weights = through_views(graph, weights);
         if let Some(guarded) = guarded_softmax(graph, weights) {
             weights = through_views(graph, guarded);
         }
-        let softmax = node_of(graph, weights, "aten::_softmax")?;
+        let softmax = node_of(graph, weights, aten::_SOFTMAX)?;
         let scores = softmax.arg("self")?.as_value()?;
         let score_shape = &graph.tensor(scores).ok()?.shape;
         let is_last =
@@ -92,8 +93,8 @@ impl Match {
             let from = through_views(graph, at);
             let producer = graph.producer(from)?;
             match producer.op.name() {
-                "aten::bmm" => break producer,
-                "aten::add.Tensor" if is_one(producer.arg("alpha")) => {
+                aten::BMM => break producer,
+                aten::ADD_TENSOR if is_one(producer.arg("alpha")) => {
                     let (a, b) = (producer.arg("self")?.as_value()?, producer.arg("other")?.as_value()?);
                     let whole =
                         |value: ValueId| graph.tensor(value).is_ok_and(|ty| ty.numel() == scores_of(graph, from));
@@ -109,14 +110,14 @@ impl Match {
                     }
                     at = rest;
                 }
-                "aten::mul.Scalar" | "aten::div.Scalar" => {
+                aten::MUL_SCALAR | aten::DIV_SCALAR => {
                     scale *= factor(producer)?;
                     at = producer.arg("self")?.as_value()?;
                 }
                 _ => return None,
             }
         };
-        let (q, k) = operands(first, "aten::bmm")?;
+        let (q, k) = operands(first, aten::BMM)?;
         let heads_of = |value: ValueId, rows: &Expr| -> Option<(ValueId, f64)> {
             let (value, factor) = four_dimensions(graph, value)?;
             let shape = &graph.tensor(value).ok()?.shape;
@@ -143,18 +144,18 @@ impl Match {
     fn build(&self, builder: &mut Builder<'_>, result: ValueId) -> Result<ValueId, Error> {
         let mut mask: Option<ValueId> = None;
         for (value, shape) in &self.masks {
-            let seen = builder.one("aten::view_copy", vec![(*value).into(), shape.clone().into()])?;
+            let seen = builder.one(aten::VIEW_COPY, vec![(*value).into(), shape.clone().into()])?;
             mask = Some(match mask {
-                Some(mask) => builder.one("aten::add.Tensor", vec![mask.into(), seen.into()])?,
+                Some(mask) => builder.one(aten::ADD_TENSOR, vec![mask.into(), seen.into()])?,
                 None => seen,
             });
         }
         let args = vec![self.q.into(), self.k.into(), self.v.into(), mask.map_or(Arg::None, Arg::Value)];
         let named = [("scale", Arg::Float(self.scale))];
-        let attention = builder.one_with("aten::scaled_dot_product_attention", args, &named)?;
+        let attention = builder.one_with(aten::SCALED_DOT_PRODUCT_ATTENTION, args, &named)?;
         debug_assert_eq!(builder.tensor(attention)?.shape, self.shape);
         let shape = builder.tensor(result)?.shape;
-        builder.one("aten::view_copy", vec![attention.into(), shape.into()])
+        builder.one(aten::VIEW_COPY, vec![attention.into(), shape.into()])
     }
 }
 
@@ -178,20 +179,20 @@ fn guarded_softmax(graph: &Graph, value: ValueId) -> Option<ValueId> {
         Some(Arg::Int(int)) => int.as_int().is_some_and(|int| int as f64 == number),
         _ => false,
     };
-    let choice = node_of(graph, value, "aten::where.self")?;
+    let choice = node_of(graph, value, aten::WHERE_SELF)?;
     let zeros = graph.producer(value_of(choice, "self")?)?;
-    if !matches!(zeros.op.name(), "aten::full_like" | "aten::full") || !is(zeros.arg("fill_value"), 0.0) {
+    if !matches!(zeros.op.name(), aten::FULL_LIKE | aten::FULL) || !is(zeros.arg("fill_value"), 0.0) {
         return None;
     }
     let guarded = value_of(choice, "other")?;
-    let none = node_of(graph, value_of(choice, "condition")?, "aten::logical_not")?;
-    let any = node_of(graph, value_of(none, "self")?, "aten::any.dim")?;
+    let none = node_of(graph, value_of(choice, "condition")?, aten::LOGICAL_NOT)?;
+    let any = node_of(graph, value_of(none, "self")?, aten::ANY_DIM)?;
     let is_last = |arg: Option<&Arg>, rank: usize| is(arg, -1.0) || is(arg, rank as f64 - 1.0);
-    let finite = node_of(graph, value_of(any, "self")?, "aten::logical_not")?;
-    let infinite = node_of(graph, value_of(finite, "self")?, "aten::eq.Scalar")?;
+    let finite = node_of(graph, value_of(any, "self")?, aten::LOGICAL_NOT)?;
+    let infinite = node_of(graph, value_of(finite, "self")?, aten::EQ_SCALAR)?;
     let scores = value_of(infinite, "self")?;
     let rank = graph.tensor(scores).ok()?.rank();
-    let softmax = node_of(graph, through_views(graph, guarded), "aten::_softmax")?;
+    let softmax = node_of(graph, through_views(graph, guarded), aten::_SOFTMAX)?;
     let fits = is(infinite.arg("other"), f64::NEG_INFINITY)
         && is_last(any.arg("dim"), rank)
         && matches!(any.arg("keepdim"), Some(Arg::Bool(true)))
@@ -221,7 +222,7 @@ fn before_view(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let node = graph.producer(value)?;
     let is_view = matches!(
         node.op.name(),
-        "aten::view_copy" | "aten::expand_copy" | "aten::clone" | "aten::unsqueeze_copy" | "aten::squeeze_copy.dims"
+        aten::VIEW_COPY | aten::EXPAND_COPY | aten::CLONE | aten::UNSQUEEZE_COPY | aten::SQUEEZE_COPY_DIMS
     );
     let before = node.arg("self").filter(|_| is_view)?.as_value()?;
     (graph.tensor(before).ok()?.numel() == graph.tensor(value).ok()?.numel()).then_some(before)
@@ -235,8 +236,8 @@ fn factor(node: &Node) -> Option<f64> {
         _ => return None,
     };
     match node.op.name() {
-        "aten::mul.Scalar" => Some(number),
-        "aten::div.Scalar" => Some(1.0 / number),
+        aten::MUL_SCALAR => Some(number),
+        aten::DIV_SCALAR => Some(1.0 / number),
         _ => None,
     }
 }
@@ -247,9 +248,9 @@ fn leads_to_product(graph: &Graph, value: ValueId) -> bool {
     for _ in 0..16 {
         let Some(node) = graph.producer(through_views(graph, at)) else { return false };
         let next = match node.op.name() {
-            "aten::bmm" => return true,
-            "aten::mul.Scalar" | "aten::div.Scalar" => node.arg("self").and_then(Arg::as_value),
-            "aten::add.Tensor" => {
+            aten::BMM => return true,
+            aten::MUL_SCALAR | aten::DIV_SCALAR => node.arg("self").and_then(Arg::as_value),
+            aten::ADD_TENSOR => {
                 let sides = ["self", "other"].map(|name| node.arg(name).and_then(Arg::as_value));
                 sides.into_iter().flatten().find(|side| leads_to_product(graph, *side))
             }
@@ -296,13 +297,13 @@ fn four_dimensions(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
         let node = graph.producer(at);
         let name = node.map_or("", |node| node.op.name());
         match name {
-            "aten::mul.Scalar" | "aten::div.Scalar" => {
+            aten::MUL_SCALAR | aten::DIV_SCALAR => {
                 let node = node?;
                 scale *= factor(node)?;
                 at = node.arg("self")?.as_value()?;
             }
             // An expansion to the same sizes.
-            "aten::expand_copy" if before_view(graph, at).is_some_and(|before| rank(before) == rank(at)) => {
+            aten::EXPAND_COPY if before_view(graph, at).is_some_and(|before| rank(before) == rank(at)) => {
                 at = before_view(graph, at)?;
             }
             _ if rank(at) == 4 => return Some((at, scale)),
@@ -317,7 +318,7 @@ fn four_dimensions(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
 /// The keys behind an operand with its last two dimensions exchanged.
 fn keys_of(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
     let (exchanged, outer) = four_dimensions(graph, value)?;
-    let node = node_of(graph, exchanged, "aten::permute_copy")?;
+    let node = node_of(graph, exchanged, aten::PERMUTE_COPY)?;
     let Arg::List(dims) = node.arg("dims")? else { return None };
     let dims: Option<Vec<i64>> =
         dims.iter().map(|dim| if let Arg::Int(dim) = dim { dim.as_int() } else { None }).collect();

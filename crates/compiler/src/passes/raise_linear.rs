@@ -4,6 +4,7 @@ use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Constant, ConstantData, Graph, Model, NodeId, ValueId};
 
 use crate::passes::EliminateDeadCode;
@@ -24,7 +25,7 @@ impl Pass for RaiseLinear {
             let Some((input, weight, bias)) = layer(builder, node) else { return Ok(Action::Keep) };
             let weight = builder.constant(weight);
             let bias = bias.map_or(Arg::None, Arg::Value);
-            Ok(Action::Replace(vec![builder.one("aten::linear", vec![input.into(), weight.into(), bias])?]))
+            Ok(Action::Replace(vec![builder.one(aten::LINEAR, vec![input.into(), weight.into(), bias])?]))
         })?;
         if changed { EliminateDeadCode.run(model) } else { Ok(()) }
     }
@@ -42,11 +43,11 @@ fn layer(builder: &Builder<'_>, node: NodeId) -> Option<(ValueId, Constant, Opti
     };
     let constant = |value: ValueId| builder.graph.constant_of(value).and_then(|id| builder.constants.get(id));
     let (input, weight, bias) = match node.op.name() {
-        "aten::addmm" if is_one("alpha") && is_one("beta") => {
+        aten::ADDMM if is_one("alpha") && is_one("beta") => {
             (value("mat1")?, constant(value("mat2")?)?.permuted(&[1, 0])?, Some(value("self")?))
         }
-        "aten::mm" => (value("self")?, constant(value("mat2")?)?.permuted(&[1, 0])?, None),
-        "aten::bmm" => {
+        aten::MM => (value("self")?, constant(value("mat2")?)?.permuted(&[1, 0])?, None),
+        aten::BMM => {
             let weight = value("mat2")?;
             let matrix = match constant(weight) {
                 Some(weight) if has_one_matrix(weight) => weight.permuted(&[2, 1])?,
@@ -70,8 +71,8 @@ fn repeated(graph: &Graph, mut batch: ValueId) -> Option<ValueId> {
         let node = graph.producer(batch)?;
         let before = node.arg("self")?.as_value()?;
         match node.op.name() {
-            "aten::expand_copy" if shape(batch)?.split_first()?.1 == shape(before)? => return Some(before),
-            "aten::view_copy" if shape(batch)? == shape(before)? => batch = before,
+            aten::EXPAND_COPY if shape(batch)?.split_first()?.1 == shape(before)? => return Some(before),
+            aten::VIEW_COPY if shape(batch)? == shape(before)? => batch = before,
             _ => return None,
         }
     }

@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::memory::DEFAULT_ALIGNMENT;
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Def, Graph, Input, Model, NodeId, Op, Type, ValueId};
 
 use rushlight_graph::Pass;
@@ -372,7 +373,7 @@ fn base_of_view(graph: &Graph, id: NodeId) -> Option<ValueId> {
     let node = &graph.nodes[id];
     let (Some(Arg::Value(base)), Some(result)) = (node.args.first(), node.result()) else { return None };
     let (from, to) = (graph.tensor(*base).ok()?, graph.tensor(result).ok()?);
-    let is_view = node.op.name() == "aten::view_copy" && from.is_contiguous() && to.is_contiguous();
+    let is_view = node.op.name() == aten::VIEW_COPY && from.is_contiguous() && to.is_contiguous();
     // A size that is computed keeps the view behind what computes it.
     let sizes_are_known = node.args.iter().skip(1).all(|arg| {
         let mut known = true;

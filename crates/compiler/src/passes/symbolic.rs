@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rushlight_graph::Error;
 use rushlight_graph::expr::Function;
+use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::{
     Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Input, Model, NodeId, Op, Origin, OriginId, Schemas,
     SymbolId, Type, ValueId,
@@ -232,12 +233,12 @@ impl Maker<'_, '_> {
             Expr::Symbol(symbol) => self.symbol(*symbol)?,
             Expr::Call(call) => {
                 let name = match call.function {
-                    Function::Add => "executorch_prim::add.Scalar",
-                    Function::Mul => "executorch_prim::mul.Scalar",
-                    Function::FloorDiv => "executorch_prim::floordiv.Scalar",
-                    Function::Mod => "executorch_prim::mod.Scalar",
-                    Function::Max => "executorch_prim::sym_max.Scalar",
-                    Function::Min => "executorch_prim::sym_min.Scalar",
+                    Function::Add => executorch_prim::ADD_SCALAR,
+                    Function::Mul => executorch_prim::MUL_SCALAR,
+                    Function::FloorDiv => executorch_prim::FLOORDIV_SCALAR,
+                    Function::Mod => executorch_prim::MOD_SCALAR,
+                    Function::Max => executorch_prim::SYM_MAX_SCALAR,
+                    Function::Min => executorch_prim::SYM_MIN_SCALAR,
                 };
                 self.fold(name, call.function, &call.args)?
             }
@@ -276,14 +277,14 @@ impl Maker<'_, '_> {
             Definition::Dimension { tensor, dim, factor, offset } => {
                 let size = Expr::Symbol(symbol).mul(*factor).add(*offset);
                 let args = vec![Arg::Value(*tensor), Arg::from(*dim as i64)];
-                let mut value = self.call("aten::sym_size.int", args, size)?;
+                let mut value = self.call(aten::SYM_SIZE_INT, args, size)?;
                 if *offset != 0 {
                     let rest = Expr::Symbol(symbol).mul(*factor);
-                    value = self.call("executorch_prim::sub.Scalar", vec![value.into(), Arg::from(*offset)], rest)?;
+                    value = self.call(executorch_prim::SUB_SCALAR, vec![value.into(), Arg::from(*offset)], rest)?;
                 }
                 if *factor != 1 {
                     let args = vec![value.into(), Arg::from(*factor)];
-                    value = self.call("executorch_prim::floordiv.Scalar", args, symbol.into())?;
+                    value = self.call(executorch_prim::FLOORDIV_SCALAR, args, symbol.into())?;
                 }
                 Ok(value)
             }

@@ -7,6 +7,7 @@ use rushlight_compiler::interpret::{Datum, TensorData, run};
 use rushlight_compiler::passes::LowerSymbolicSizes;
 use rushlight_format::ScalarType;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{
     Arg, Block, BlockId, Builder, Constant, ConstantData, Expr, Graph, Id, Model, Op, Origin, State, Symbol, Target,
     TensorType, Type, Update, ValueId,
@@ -76,8 +77,8 @@ fn a_chain_of_calls_with_a_constant() {
         let weight =
             Constant::dense("w", TensorType::of(ScalarType::Float, &[2]), [1f32, -2.0].map(f32::to_le_bytes).concat());
         let weight = body(model).constant(weight.unwrap());
-        let sum = call(model, "aten::add.Tensor", vec![x.into(), weight.into()]);
-        let result = call(model, "aten::relu", vec![sum.into()]);
+        let sum = call(model, aten::ADD_TENSOR, vec![x.into(), weight.into()]);
+        let result = call(model, aten::RELU, vec![sum.into()]);
         graph(model).outputs = vec![result.into(), x.into(), Arg::from(7)];
     });
     let results = outputs(&mut model, &[vec![floats(&[2], &[0.5, 1.0])]]);
@@ -93,10 +94,10 @@ fn a_view_of_changing_size() {
         let x = graph(model).input("x", Type::Tensor(ty));
         let size = rows.mul(4).add(2);
         let flat = Type::Tensor(TensorType::new(ScalarType::Float, vec![size.clone()]));
-        let schema = model.schemas.get("aten::view_copy").unwrap();
+        let schema = model.schemas.get(aten::VIEW_COPY).unwrap();
         let args = vec![x.into(), Arg::from(vec![size])];
         let view = body(model).push(Op::Call(schema), args, vec![flat])[0];
-        let result = call(model, "aten::relu", vec![view.into()]);
+        let result = call(model, aten::RELU, vec![view.into()]);
         graph(model).outputs = vec![result.into(), Arg::Int(rows)];
     });
     let calls =
@@ -113,14 +114,14 @@ fn one_of_two_branches() {
         let x = graph(model).input("x", f32s(&[2]));
         let predicate = graph(model).input("p", Type::Tensor(TensorType::of(ScalarType::Bool, &[])));
         let (yes, no) = (graph(model).blocks.push(Block::default()), graph(model).blocks.push(Block::default()));
-        let doubled = at(model, yes).one("aten::add.Tensor", vec![x.into(), x.into()]).unwrap();
+        let doubled = at(model, yes).one(aten::ADD_TENSOR, vec![x.into(), x.into()]).unwrap();
         // The other branch gives what is computed outside, and one value twice.
         graph(model).blocks[yes].results = vec![doubled.into(), doubled.into()];
-        let negative = at(model, no).one("aten::neg", vec![x.into()]).unwrap();
+        let negative = at(model, no).one(aten::NEG, vec![x.into()]).unwrap();
         graph(model).blocks[no].results = vec![x.into(), negative.into()];
         let args = vec![predicate.into(), Arg::Block(yes), Arg::Block(no)];
         let results = body(model).push(Op::Cond, args, vec![f32s(&[2]), f32s(&[2])]);
-        let sum = call(model, "aten::sub.Tensor", vec![results[0].into(), results[1].into()]);
+        let sum = call(model, aten::SUB_TENSOR, vec![results[0].into(), results[1].into()]);
         graph(model).outputs = vec![sum.into(), results[0].into()];
     });
     let flag =
@@ -148,13 +149,13 @@ fn a_loop_that_swaps_what_it_carries() {
         });
         let params = graph(model).blocks[condition].params.clone();
         let zero = body(model).scalar(0.0, ScalarType::Long).unwrap();
-        let done = at(model, condition).one("aten::eq.Tensor", vec![params[0].into(), zero.into()]).unwrap();
-        let not = at(model, condition).call("aten::logical_not", vec![done.into()]);
+        let done = at(model, condition).one(aten::EQ_TENSOR, vec![params[0].into(), zero.into()]).unwrap();
+        let not = at(model, condition).call(aten::LOGICAL_NOT, vec![done.into()]);
         let not = match not {
             Ok(values) => values[0],
             // The family that has it may be added later.
             Err(_) => {
-                let schema = model.schemas.get("aten::logical_not").unwrap();
+                let schema = model.schemas.get(aten::LOGICAL_NOT).unwrap();
                 let ty = Type::Tensor(TensorType::of(ScalarType::Bool, &[]));
                 at(model, condition).push(Op::Call(schema), vec![done.into()], vec![ty])[0]
             }
@@ -162,8 +163,8 @@ fn a_loop_that_swaps_what_it_carries() {
         graph(model).blocks[condition].results = vec![not.into()];
         let params = graph(model).blocks[round].params.clone();
         let one = body(model).scalar(1.0, ScalarType::Long).unwrap();
-        let next = at(model, round).one("aten::sub.Tensor", vec![params[0].into(), one.into()]).unwrap();
-        let sum = at(model, round).one("aten::add.Tensor", vec![params[1].into(), params[2].into()]).unwrap();
+        let next = at(model, round).one(aten::SUB_TENSOR, vec![params[0].into(), one.into()]).unwrap();
+        let sum = at(model, round).one(aten::ADD_TENSOR, vec![params[1].into(), params[2].into()]).unwrap();
         graph(model).blocks[round].results = vec![next.into(), params[2].into(), sum.into()];
         let initial = Arg::List(vec![n.into(), a.into(), b.into()]);
         let args = vec![Arg::Block(condition), Arg::Block(round), initial];
@@ -189,7 +190,7 @@ fn a_scan_with_state_and_a_stack() {
         let step = graph(model).blocks.push(Block::default());
         let carry = graph(model).param(step, "carry", f32s(&[2]));
         let x = graph(model).param(step, "x", f32s(&[2]));
-        let sum = at(model, step).one("aten::add.Tensor", vec![carry.into(), x.into()]).unwrap();
+        let sum = at(model, step).one(aten::ADD_TENSOR, vec![carry.into(), x.into()]).unwrap();
         graph(model).blocks[step].results = vec![sum.into(), sum.into()];
         let args = vec![Arg::Block(step), Arg::List(vec![start.into()]), Arg::List(vec![xs.into()])];
         let results = body(model).push(Op::Scan, args, vec![f32s(&[2]), f32s(&[3, 2])]);
@@ -220,7 +221,7 @@ fn state_is_kept_and_shared_by_methods() {
             let sum = model
                 .builder(name, block, origin)
                 .unwrap()
-                .one("aten::add.Tensor", vec![value.into(), x.into()])
+                .one(aten::ADD_TENSOR, vec![value.into(), x.into()])
                 .unwrap();
             let graph = &mut model.methods[name];
             graph.outputs = vec![sum.into()];
@@ -247,8 +248,8 @@ fn cache(first: impl FnOnce(&mut Model, ValueId)) -> Model {
         let row = graph(model).input("row", f32s(&[1, 2]));
         first(model, cache);
         let indices = Arg::List(vec![at.into()]);
-        let put = body(model).one("aten::index_put", vec![cache.into(), indices, row.into(), false.into()]).unwrap();
-        let twice = body(model).one("aten::add.Tensor", vec![put.into(), put.into()]).unwrap();
+        let put = body(model).one(aten::INDEX_PUT, vec![cache.into(), indices, row.into(), false.into()]).unwrap();
+        let twice = body(model).one(aten::ADD_TENSOR, vec![put.into(), put.into()]).unwrap();
         graph(model).outputs.push(twice.into());
         graph(model).updates = vec![Update { target: Target::State(state), value: put }];
     })
@@ -272,7 +273,7 @@ fn rows_of_state_are_written_in_place() {
 fn state_that_is_needed_as_it_was_is_written_at_the_end() {
     // The old content is an output, seen through a view.
     let mut model = cache(|model, cache| {
-        let old = body(model).one("aten::view_copy", vec![cache.into(), vec![Expr::Int(8)].into()]).unwrap();
+        let old = body(model).one(aten::VIEW_COPY, vec![cache.into(), vec![Expr::Int(8)].into()]).unwrap();
         graph(model).outputs.push(old.into());
     });
     let results = outputs(&mut model, &[put_row(0, [9.0, 9.0])]);

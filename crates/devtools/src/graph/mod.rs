@@ -86,6 +86,7 @@ impl ModelView {
 
 #[cfg(test)]
 mod tests {
+    use rushlight_graph::operators::aten;
     use rushlight_graph::text::Contents;
     use serde_json::json;
 
@@ -127,7 +128,7 @@ mod tests {
     fn nodes_name_their_module_line_types_and_constants() {
         let view = view();
         let (_, mm) = node(&view, "mm");
-        assert_eq!((mm.operator.as_str(), mm.module.as_str(), mm.group.as_str()), ("aten::mm", "net.fc", "net.fc"));
+        assert_eq!((mm.operator.as_str(), mm.module.as_str(), mm.group.as_str()), (aten::MM, "net.fc", "net.fc"));
         assert_eq!(mm.source.as_deref(), Some("net.py:7 in forward: return x @ w"));
         let result = ResultView { name: "mm".into(), ty: "f32[s0, 4]".into(), bytes: Some(8 * 4 * 4) };
         assert_eq!(mm.results, [result]);

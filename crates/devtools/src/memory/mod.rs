@@ -134,6 +134,7 @@ fn step(method: &Plan<'_>, instruction: &Instruction<'_>) -> String {
 mod tests {
     use rushlight_format::pte::{PlanModel, ProgramModel, StorageModel, TensorModel};
     use rushlight_format::{Program, ScalarType};
+    use rushlight_graph::operators::aten;
 
     use super::*;
 
@@ -148,7 +149,7 @@ mod tests {
         let (a, b) = (method.push(at(64)), method.push(at(0)));
         let c = method.output(TensorModel { fully_qualified_name: Some("<c>".to_owned()), ..at(128) });
         for (from, to) in [(x, a), (a, b), (b, c)] {
-            method.call("aten::relu", "out", &[from, to, to]);
+            method.call(aten::RELU, "out", &[from, to, to]);
         }
         method.buffer_sizes = vec![0, 192];
         let mut program = ProgramModel::new();
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn tensors_live_from_their_write_to_their_last_read() {
         let map = map();
-        assert_eq!(map.steps, ["aten::relu.out"; 3]);
+        assert_eq!(map.steps, [aten::RELU_OUT; 3]);
         let arena = &map.arenas[0];
         assert_eq!((arena.memory_id, arena.bytes, arena.best), (1, 192, Some(128)));
         assert_eq!(arena.peak(), (0, 128));

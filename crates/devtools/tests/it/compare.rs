@@ -5,6 +5,7 @@ use rushlight_compiler::{CompileOptions, Compiled, compile, debug_map};
 use rushlight_devtools::compare::{Comparison, trace};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Graph, Model, Origin, SourceFrame, TensorType, Type};
 
 /// Five operators in a row, each from a line of its own.
@@ -14,7 +15,7 @@ fn model() -> Model {
     let mut value = graph.input("x", Type::Tensor(TensorType::of(ScalarType::Float, &[4])));
     let block = graph.body;
     model.add_method("forward", graph);
-    for (line, name) in ["aten::exp", "aten::neg", "aten::abs", "aten::sqrt", "aten::relu"].iter().enumerate() {
+    for (line, name) in [aten::EXP, aten::NEG, aten::ABS, aten::SQRT, aten::RELU].iter().enumerate() {
         let frame = SourceFrame {
             file: "model.py".into(),
             line: line as u32 + 1,
@@ -43,11 +44,11 @@ impl Pass for Wrong {
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         model.rewrite(|builder, node| {
             let node = &builder.graph.nodes[node];
-            if node.op.name() != "aten::sqrt" {
+            if node.op.name() != aten::SQRT {
                 return Ok(Action::Keep);
             }
             let args: Vec<Arg> = node.args.clone();
-            builder.call("aten::exp", args).map(Action::Replace)
+            builder.call(aten::EXP, args).map(Action::Replace)
         })?;
         Ok(())
     }
@@ -74,7 +75,7 @@ fn compared(candidate: &Compiled) -> Comparison {
 fn the_wrong_node_is_named() {
     let comparison = compared(&compiled(vec![Box::new(Wrong)], false));
     let row = comparison.first_difference(1e-6).unwrap();
-    assert_eq!((row.result.as_str(), row.op.as_str(), row.module.as_str()), ("step_3", "aten::sqrt", "net"));
+    assert_eq!((row.result.as_str(), row.op.as_str(), row.module.as_str()), ("step_3", aten::SQRT, "net"));
     assert_eq!(row.source.as_deref(), Some("model.py:4 in forward: aten::sqrt"));
     assert_eq!(comparison.worst(1)[0].result, "step_3");
     assert!(row.snr_db < 10.0, "{row:?}");

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{arithmetic, one, same, tensor};
@@ -10,44 +11,44 @@ use super::promotion::to_floating;
 use super::{Definition, Lowered, Operands, composite, done, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::relu", same),
-    kernel("aten::hardtanh", same),
-    composite("aten::relu6", same, relu6),
-    kernel("aten::leaky_relu", same),
-    composite("aten::rrelu", same, rrelu),
-    composite("aten::prelu", same, prelu),
-    composite("aten::_prelu_kernel", arithmetic, |b, o| negative_slope(b, o.value(0)?, o.value(1)?).and_then(done)),
-    kernel("aten::elu", same),
-    composite("aten::celu", same, celu),
-    composite("aten::selu", same, selu),
-    kernel("aten::gelu", same),
-    composite("aten::silu", same, silu),
-    composite("aten::mish", same, mish),
-    composite("aten::hardswish", same, hardswish),
-    composite("aten::hardsigmoid", same, hardsigmoid),
-    composite("aten::softplus", same, softplus),
-    composite("aten::log_sigmoid", same, log_sigmoid),
-    composite("aten::log_sigmoid_forward", log_sigmoid_forward_type, log_sigmoid_forward),
-    composite("aten::threshold", same, threshold),
-    composite("aten::hardshrink", same, hardshrink),
-    composite("aten::softshrink", same, softshrink),
-    kernel("aten::glu", gated),
-    composite("aten::_softmax", softmax_type, |b, o| widened_softmax(b, o, "aten::_softmax")),
-    composite("aten::_log_softmax", softmax_type, |b, o| widened_softmax(b, o, "aten::_log_softmax")),
-    composite("aten::softmax.int", softmax_of, |b, o| softmax(b, o, "aten::_softmax")),
-    composite("aten::special_softmax", softmax_of, |b, o| softmax(b, o, "aten::_softmax")),
-    composite("aten::log_softmax.int", softmax_of, |b, o| softmax(b, o, "aten::_log_softmax")),
-    composite("aten::special_log_softmax", softmax_of, |b, o| softmax(b, o, "aten::_log_softmax")),
-    composite("aten::dropout", same, dropout),
-    composite("aten::feature_dropout", same, dropout),
-    composite("aten::alpha_dropout", same, dropout),
-    composite("aten::feature_alpha_dropout", same, dropout),
-    composite("aten::native_dropout", dropout_with_mask, native_dropout),
+    kernel(aten::RELU, same),
+    kernel(aten::HARDTANH, same),
+    composite(aten::RELU6, same, relu6),
+    kernel(aten::LEAKY_RELU, same),
+    composite(aten::RRELU, same, rrelu),
+    composite(aten::PRELU, same, prelu),
+    composite(aten::_PRELU_KERNEL, arithmetic, |b, o| negative_slope(b, o.value(0)?, o.value(1)?).and_then(done)),
+    kernel(aten::ELU, same),
+    composite(aten::CELU, same, celu),
+    composite(aten::SELU, same, selu),
+    kernel(aten::GELU, same),
+    composite(aten::SILU, same, silu),
+    composite(aten::MISH, same, mish),
+    composite(aten::HARDSWISH, same, hardswish),
+    composite(aten::HARDSIGMOID, same, hardsigmoid),
+    composite(aten::SOFTPLUS, same, softplus),
+    composite(aten::LOG_SIGMOID, same, log_sigmoid),
+    composite(aten::LOG_SIGMOID_FORWARD, log_sigmoid_forward_type, log_sigmoid_forward),
+    composite(aten::THRESHOLD, same, threshold),
+    composite(aten::HARDSHRINK, same, hardshrink),
+    composite(aten::SOFTSHRINK, same, softshrink),
+    kernel(aten::GLU, gated),
+    composite(aten::_SOFTMAX, softmax_type, |b, o| widened_softmax(b, o, aten::_SOFTMAX)),
+    composite(aten::_LOG_SOFTMAX, softmax_type, |b, o| widened_softmax(b, o, aten::_LOG_SOFTMAX)),
+    composite(aten::SOFTMAX_INT, softmax_of, |b, o| softmax(b, o, aten::_SOFTMAX)),
+    composite(aten::SPECIAL_SOFTMAX, softmax_of, |b, o| softmax(b, o, aten::_SOFTMAX)),
+    composite(aten::LOG_SOFTMAX_INT, softmax_of, |b, o| softmax(b, o, aten::_LOG_SOFTMAX)),
+    composite(aten::SPECIAL_LOG_SOFTMAX, softmax_of, |b, o| softmax(b, o, aten::_LOG_SOFTMAX)),
+    composite(aten::DROPOUT, same, dropout),
+    composite(aten::FEATURE_DROPOUT, same, dropout),
+    composite(aten::ALPHA_DROPOUT, same, dropout),
+    composite(aten::FEATURE_ALPHA_DROPOUT, same, dropout),
+    composite(aten::NATIVE_DROPOUT, dropout_with_mask, native_dropout),
 ];
 
 /// `relu6(x)` is `hardtanh(x, 0, 6)`.
 fn relu6(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.one("aten::hardtanh", vec![operands.value(0)?.into(), Arg::from(0), Arg::from(6)]).and_then(done)
+    b.one(aten::HARDTANH, vec![operands.value(0)?.into(), Arg::from(0), Arg::from(6)]).and_then(done)
 }
 
 /// At inference the slope is the middle of its range.
@@ -56,7 +57,7 @@ fn rrelu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Err(Error::unsupported("`aten::rrelu` in training mode"));
     }
     let slope = f64::midpoint(operands.float(1)?, operands.float(2)?);
-    b.one("aten::leaky_relu", vec![operands.value(0)?.into(), Arg::Float(slope)]).and_then(done)
+    b.one(aten::LEAKY_RELU, vec![operands.value(0)?.into(), Arg::Float(slope)]).and_then(done)
 }
 
 /// One slope for each channel, or one for all.
@@ -74,14 +75,14 @@ fn prelu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 fn negative_slope(b: &mut Builder<'_>, x: ValueId, slope: ValueId) -> Result<ValueId, Error> {
-    let (positive, scaled) = (b.compare("aten::gt", x, 0)?, b.mul(x, slope)?);
+    let (positive, scaled) = (b.compare(aten::packet::GT, x, 0)?, b.mul(x, slope)?);
     b.select(positive, x, scaled)
 }
 
 fn celu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let alpha = operands.float(1)?;
     let args = vec![operands.value(0)?.into(), alpha.into(), Arg::Float(1.0), Arg::Float(1.0 / alpha)];
-    b.one("aten::elu", args).and_then(done)
+    b.one(aten::ELU, args).and_then(done)
 }
 
 /// The constants are those of Klambauer et al., "Self-Normalizing Neural Networks".
@@ -89,12 +90,12 @@ fn selu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     const ALPHA: f64 = 1.673_263_242_354_377_2;
     const SCALE: f64 = 1.050_700_987_355_480_5;
     let args = vec![operands.value(0)?.into(), Arg::Float(ALPHA), Arg::Float(SCALE), Arg::Float(1.0)];
-    b.one("aten::elu", args).and_then(done)
+    b.one(aten::ELU, args).and_then(done)
 }
 
 fn silu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let value = b.precisely(operands.value(0)?, |b, x| {
-        let gate = b.unary("aten::sigmoid", x)?;
+        let gate = b.unary(aten::SIGMOID, x)?;
         b.mul(x, gate)
     })?;
     done(value)
@@ -103,9 +104,9 @@ fn silu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// `x * tanh(log(1 + exp(x)))`; where the exponential overflows, the hyperbolic tangent is 1.
 fn mish(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let value = b.precisely(operands.value(0)?, |b, x| {
-        let exponential = b.unary("aten::exp", x)?;
-        let softplus = b.unary("aten::log1p", exponential)?;
-        let gate = b.unary("aten::tanh", softplus)?;
+        let exponential = b.unary(aten::EXP, x)?;
+        let softplus = b.unary(aten::LOG1P, exponential)?;
+        let gate = b.unary(aten::TANH, softplus)?;
         b.mul(x, gate)
     })?;
     done(value)
@@ -130,7 +131,7 @@ fn hardsigmoid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 fn relu6_of_plus_3(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let shifted = b.add(x, 3.0)?;
-    b.one("aten::hardtanh", vec![shifted.into(), Arg::Float(0.0), Arg::Float(6.0)])
+    b.one(aten::HARDTANH, vec![shifted.into(), Arg::Float(0.0), Arg::Float(6.0)])
 }
 
 /// `log(1 + exp(beta x)) / beta`, and `x` itself beyond the threshold.
@@ -139,10 +140,10 @@ fn softplus(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let value = b.precisely(operands.value(0)?, |b, x| {
         let unit = (beta - 1.0).abs() < f64::EPSILON;
         let scaled = if unit { x } else { b.mul(x, beta)? };
-        let exponential = b.unary("aten::exp", scaled)?;
-        let log = b.unary("aten::log1p", exponential)?;
+        let exponential = b.unary(aten::EXP, scaled)?;
+        let log = b.unary(aten::LOG1P, exponential)?;
         let curve = if unit { log } else { b.div(log, beta)? };
-        let straight = b.compare("aten::gt", scaled, threshold)?;
+        let straight = b.compare(aten::packet::GT, scaled, threshold)?;
         b.select(straight, x, curve)
     })?;
     done(value)
@@ -154,11 +155,11 @@ fn log_sigmoid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 /// `min(x, 0) - log1p(exp(-|x|))`.
 pub(crate) fn log_of_sigmoid(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let least = b.one("aten::clamp", vec![x.into(), Arg::None, Arg::from(0)])?;
-    let magnitude = b.unary("aten::abs", x)?;
-    let negative = b.unary("aten::neg", magnitude)?;
-    let exponential = b.unary("aten::exp", negative)?;
-    let log = b.unary("aten::log1p", exponential)?;
+    let least = b.one(aten::CLAMP, vec![x.into(), Arg::None, Arg::from(0)])?;
+    let magnitude = b.unary(aten::ABS, x)?;
+    let negative = b.unary(aten::NEG, magnitude)?;
+    let exponential = b.unary(aten::EXP, negative)?;
+    let log = b.unary(aten::LOG1P, exponential)?;
     b.sub(least, log)
 }
 
@@ -172,9 +173,9 @@ fn log_sigmoid_forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered 
     let x = operands.value(0)?;
     let value = b.precisely(x, log_of_sigmoid)?;
     let buffer = b.precisely(x, |b, x| {
-        let magnitude = b.unary("aten::abs", x)?;
-        let negative = b.unary("aten::neg", magnitude)?;
-        b.unary("aten::exp", negative)
+        let magnitude = b.unary(aten::ABS, x)?;
+        let negative = b.unary(aten::NEG, magnitude)?;
+        b.unary(aten::EXP, negative)
     })?;
     Ok(Some(vec![value, buffer]))
 }
@@ -182,24 +183,24 @@ fn log_sigmoid_forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered 
 fn threshold(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let dtype = b.tensor(x)?.dtype;
-    let below = b.compare("aten::le", x, operands.arg(1).clone())?;
+    let below = b.compare(aten::packet::LE, x, operands.arg(1).clone())?;
     let value = b.as_tensor(operands.arg(2), dtype)?;
     b.select(below, value, x).and_then(done)
 }
 
 fn hardshrink(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
-    let magnitude = b.unary("aten::abs", x)?;
-    let small = b.compare("aten::le", magnitude, operands.arg(1).clone())?;
+    let magnitude = b.unary(aten::ABS, x)?;
+    let small = b.compare(aten::packet::LE, magnitude, operands.arg(1).clone())?;
     b.select(small, 0, x).and_then(done)
 }
 
 /// NaN stays NaN, as it does times 0.
 fn softshrink(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
-    let magnitude = b.unary("aten::abs", x)?;
-    let large = b.compare("aten::gt", magnitude, operands.arg(1).clone())?;
-    let sign = b.unary("aten::sign", x)?;
+    let magnitude = b.unary(aten::ABS, x)?;
+    let large = b.compare(aten::packet::GT, magnitude, operands.arg(1).clone())?;
+    let sign = b.unary(aten::SIGN, x)?;
     let step = b.mul(sign, operands.arg(1).clone())?;
     let (shrunk, nothing) = (b.sub(x, step)?, b.mul(x, 0)?);
     b.select(large, shrunk, nothing).and_then(done)
@@ -272,7 +273,7 @@ fn native_dropout(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
     let mask = [("dtype", if ty.numel().is(0) { ty.dtype } else { ScalarType::Bool }.into())];
-    let mask = b.one_with("aten::full_like", vec![x.into(), Arg::from(true)], &mask)?;
+    let mask = b.one_with(aten::FULL_LIKE, vec![x.into(), Arg::from(true)], &mask)?;
     Ok(Some(vec![x, mask]))
 }
 

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type};
 
 use super::creation::filled;
@@ -10,18 +11,18 @@ use super::inference::one;
 use super::{Definition, Lowered, Operands, composite, done};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::_assert_async", nothing, dropped),
-    composite("aten::_assert_async.msg", nothing, dropped),
-    composite("aten::_assert_scalar", nothing, dropped),
-    composite("aten::_assert_tensor_metadata", nothing, dropped),
-    composite("aten::_linalg_check_errors", nothing, dropped),
-    composite("aten::sym_constrain_range", nothing, dropped),
-    composite("aten::sym_constrain_range_for_size", nothing, dropped),
-    composite("aten::_functional_assert_async.msg", token, last),
-    composite("aten::_functional_assert_scalar", token, last),
-    composite("aten::_functional_sym_constrain_range", token, last),
-    composite("aten::_functional_sym_constrain_range_for_size", token, last),
-    composite("aten::_make_dep_token", new_token, make_token),
+    composite(aten::_ASSERT_ASYNC, nothing, dropped),
+    composite(aten::_ASSERT_ASYNC_MSG, nothing, dropped),
+    composite(aten::_ASSERT_SCALAR, nothing, dropped),
+    composite(aten::_ASSERT_TENSOR_METADATA, nothing, dropped),
+    composite(aten::_LINALG_CHECK_ERRORS, nothing, dropped),
+    composite(aten::SYM_CONSTRAIN_RANGE, nothing, dropped),
+    composite(aten::SYM_CONSTRAIN_RANGE_FOR_SIZE, nothing, dropped),
+    composite(aten::_FUNCTIONAL_ASSERT_ASYNC_MSG, token, last),
+    composite(aten::_FUNCTIONAL_ASSERT_SCALAR, token, last),
+    composite(aten::_FUNCTIONAL_SYM_CONSTRAIN_RANGE, token, last),
+    composite(aten::_FUNCTIONAL_SYM_CONSTRAIN_RANGE_FOR_SIZE, token, last),
+    composite(aten::_MAKE_DEP_TOKEN, new_token, make_token),
 ];
 
 fn nothing(_: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error> {

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::joins::{interleave, lower_triangle};
@@ -12,12 +13,12 @@ use super::views::{permute, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, promote, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::scaled_dot_product_attention", attended, attention),
-    composite("aten::_scaled_dot_product_attention_math", by_lowering, attention_math),
-    composite("aten::_scaled_dot_product_flash_attention_for_cpu", by_lowering, flash_attention),
-    composite("aten::_safe_softmax", softmax_type, safe_softmax),
-    composite("aten::_native_multi_head_attention", by_lowering, multi_head),
-    composite("aten::_transformer_encoder_layer_fwd", super::inference::same, encoder_layer),
+    composite(aten::SCALED_DOT_PRODUCT_ATTENTION, attended, attention),
+    composite(aten::_SCALED_DOT_PRODUCT_ATTENTION_MATH, by_lowering, attention_math),
+    composite(aten::_SCALED_DOT_PRODUCT_FLASH_ATTENTION_FOR_CPU, by_lowering, flash_attention),
+    composite(aten::_SAFE_SOFTMAX, softmax_type, safe_softmax),
+    composite(aten::_NATIVE_MULTI_HEAD_ATTENTION, by_lowering, multi_head),
+    composite(aten::_TRANSFORMER_ENCODER_LAYER_FWD, super::inference::same, encoder_layer),
 ];
 
 /// Attributes of attention.
@@ -76,7 +77,7 @@ fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &Parameters)
         (None, Some(width)) => 1.0 / (width as f64).sqrt(),
         (None, None) => return Err(operands.wrong(0, "queries whose width depends on no input")),
     };
-    let query = b.one("aten::mul.Scalar", vec![query.into(), scale.into()])?;
+    let query = b.one(aten::MUL_SCALAR, vec![query.into(), scale.into()])?;
     let key = transpose_last(b, key)?;
     let mut scores = matmul(b, query, key)?;
     let mut alive = None;
@@ -90,14 +91,14 @@ fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &Parameters)
         let is_bool = b.tensor(mask)?.dtype == ScalarType::Bool;
         alive = rows_with_any(b, mask)?;
         scores =
-            if is_bool { hide(b, scores, mask)? } else { b.one("aten::add.Tensor", vec![scores.into(), mask.into()])? };
+            if is_bool { hide(b, scores, mask)? } else { b.one(aten::ADD_TENSOR, vec![scores.into(), mask.into()])? };
     }
-    let probabilities = b.one("aten::_softmax", vec![scores.into(), (-1).into(), false.into()])?;
+    let probabilities = b.one(aten::_SOFTMAX, vec![scores.into(), (-1).into(), false.into()])?;
     let mut output = matmul(b, probabilities, value)?;
     if let Some(alive) = alive {
         // A query that sees no key attends to nothing: zeros, where the softmax gives NaN.
-        let dead = b.one("aten::logical_not", vec![alive.into()])?;
-        output = b.one("aten::masked_fill.Scalar", vec![output.into(), dead.into(), 0.into()])?;
+        let dead = b.one(aten::LOGICAL_NOT, vec![alive.into()])?;
+        output = b.one(aten::MASKED_FILL_SCALAR, vec![output.into(), dead.into(), 0.into()])?;
     }
     Ok(Attended { output, scores, probabilities })
 }
@@ -116,8 +117,8 @@ fn repeat_heads(b: &mut Builder<'_>, value: ValueId, query: &[Expr], dim: usize)
 
 /// Negative infinity where `seen` is false.
 fn hide(b: &mut Builder<'_>, scores: ValueId, seen: ValueId) -> Result<ValueId, Error> {
-    let hidden = b.one("aten::logical_not", vec![seen.into()])?;
-    b.one("aten::masked_fill.Scalar", vec![scores.into(), hidden.into(), f64::NEG_INFINITY.into()])
+    let hidden = b.one(aten::LOGICAL_NOT, vec![seen.into()])?;
+    b.one(aten::MASKED_FILL_SCALAR, vec![scores.into(), hidden.into(), f64::NEG_INFINITY.into()])
 }
 
 /// For each row of a mask whether it lets anything through; `None` where that is known to be so.
@@ -127,10 +128,10 @@ fn rows_with_any(b: &mut Builder<'_>, mask: ValueId) -> Result<Option<ValueId>, 
         return Ok(None);
     }
     if ty.dtype == ScalarType::Bool {
-        return b.one("aten::any.dim", vec![mask.into(), (-1).into(), true.into()]).map(Some);
+        return b.one(aten::ANY_DIM, vec![mask.into(), (-1).into(), true.into()]).map(Some);
     }
-    let most = b.one("aten::amax", vec![mask.into(), [-1].into(), true.into()])?;
-    b.one("aten::ne.Scalar", vec![most.into(), f64::NEG_INFINITY.into()]).map(Some)
+    let most = b.one(aten::AMAX, vec![mask.into(), [-1].into(), true.into()])?;
+    b.one(aten::NE_SCALAR, vec![most.into(), f64::NEG_INFINITY.into()]).map(Some)
 }
 
 fn attention(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -146,10 +147,10 @@ fn attention_math(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// Gives the logarithms of the sums too, one for each query and head.
 fn flash_attention(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let attended = attend(b, operands, &parameters(operands)?)?;
-    let sums = b.one("aten::logsumexp", vec![attended.scores.into(), [-1].into()])?;
+    let sums = b.one(aten::LOGSUMEXP, vec![attended.scores.into(), [-1].into()])?;
     // PyTorch gives 0 for a query that sees no key.
-    let dead = b.one("aten::eq.Scalar", vec![sums.into(), f64::NEG_INFINITY.into()])?;
-    let sums = b.one("aten::masked_fill.Scalar", vec![sums.into(), dead.into(), 0.into()])?;
+    let dead = b.one(aten::EQ_SCALAR, vec![sums.into(), f64::NEG_INFINITY.into()])?;
+    let sums = b.one(aten::MASKED_FILL_SCALAR, vec![sums.into(), dead.into(), 0.into()])?;
     Ok(Some(vec![attended.output, sums]))
 }
 
@@ -165,10 +166,10 @@ fn safe_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         value = b.cast(value, dtype)?;
     }
     let dim = operands.int(1)?;
-    let most = b.one("aten::amax", vec![value.into(), [dim].into(), true.into()])?;
-    let dead = b.one("aten::eq.Scalar", vec![most.into(), f64::NEG_INFINITY.into()])?;
-    let softmax = b.one("aten::_softmax", vec![value.into(), dim.into(), false.into()])?;
-    b.call("aten::masked_fill.Scalar", vec![softmax.into(), dead.into(), 0.into()]).map(Some)
+    let most = b.one(aten::AMAX, vec![value.into(), [dim].into(), true.into()])?;
+    let dead = b.one(aten::EQ_SCALAR, vec![most.into(), f64::NEG_INFINITY.into()])?;
+    let softmax = b.one(aten::_SOFTMAX, vec![value.into(), dim.into(), false.into()])?;
+    b.call(aten::MASKED_FILL_SCALAR, vec![softmax.into(), dead.into(), 0.into()]).map(Some)
 }
 
 /// The fused attention of `torch.nn.MultiheadAttention`: batches first, one weight for queries, keys and values.
@@ -185,7 +186,7 @@ fn multi_head(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let (output, probabilities) = block.build(b)?;
     let weights = if operands.bool(11)? {
-        b.one_with("aten::mean.dim", vec![probabilities.into(), [1].into()], &[])?
+        b.one_with(aten::MEAN_DIM, vec![probabilities.into(), [1].into()], &[])?
     } else {
         probabilities
     };
@@ -216,13 +217,13 @@ impl MultiHead {
         let [_, _, out_weight, out_bias] = self.weights;
         let [query, key, value] = self.projected(b, head)?;
         let scale = 1.0 / (head as f64).sqrt();
-        let query = b.one("aten::mul.Scalar", vec![query.into(), scale.into()])?;
+        let query = b.one(aten::MUL_SCALAR, vec![query.into(), scale.into()])?;
         let key = transpose_last(b, key)?;
         let mut scores = matmul(b, query, key)?;
         if let Some(mask) = self.mask {
             scores = self.masked(b, scores, mask)?;
         }
-        let probabilities = b.one("aten::_softmax", vec![scores.into(), (-1).into(), false.into()])?;
+        let probabilities = b.one(aten::_SOFTMAX, vec![scores.into(), (-1).into(), false.into()])?;
         let mixed = matmul(b, probabilities, value)?;
         let mixed = permute(b, mixed, &[0, 2, 1, 3])?;
         let mixed = b.view(mixed, vec![batch.clone(), length.clone(), self.width.into()])?;
@@ -267,9 +268,9 @@ impl MultiHead {
             _ => return Err(Error::unsupported(format!("attention with a mask of type {}", self.mask_type))),
         };
         if ty.dtype == ScalarType::Bool {
-            b.one("aten::masked_fill.Scalar", vec![scores.into(), mask.into(), f64::NEG_INFINITY.into()])
+            b.one(aten::MASKED_FILL_SCALAR, vec![scores.into(), mask.into(), f64::NEG_INFINITY.into()])
         } else {
-            b.one("aten::add.Tensor", vec![scores.into(), mask.into()])
+            b.one(aten::ADD_TENSOR, vec![scores.into(), mask.into()])
         }
     }
 }
@@ -287,7 +288,7 @@ fn encoder_layer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
             operands.value(weight + 1)?.into(),
             operands.arg(9).clone(),
         ];
-        b.one("aten::layer_norm", args)
+        b.one(aten::LAYER_NORM, args)
     };
     let attend = |b: &mut Builder<'_>, value: ValueId| {
         let block = MultiHead {
@@ -302,11 +303,11 @@ fn encoder_layer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let feed_forward = |b: &mut Builder<'_>, value: ValueId| {
         let hidden = linear_of(b, value, operands.value(14)?, Some(operands.value(15)?))?;
-        let hidden = b.one(if use_gelu { "aten::gelu" } else { "aten::relu" }, vec![hidden.into()])?;
+        let hidden = b.one(if use_gelu { aten::GELU } else { aten::RELU }, vec![hidden.into()])?;
         linear_of(b, hidden, operands.value(16)?, Some(operands.value(17)?))
     };
     let sum =
-        |b: &mut Builder<'_>, left: ValueId, right: ValueId| b.one("aten::add.Tensor", vec![left.into(), right.into()]);
+        |b: &mut Builder<'_>, left: ValueId, right: ValueId| b.one(aten::ADD_TENSOR, vec![left.into(), right.into()]);
     let output = if norm_first {
         let normed = norm(b, input, 10)?;
         let mixed = attend(b, normed)?;

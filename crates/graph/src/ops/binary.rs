@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Graph, Type, ValueId};
 
 use super::inference::{arithmetic, broadcast_shape, floating_arithmetic, one};
@@ -10,67 +11,67 @@ use super::promotion::to_floating;
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done, forward, kernel, promote};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::add.Tensor", arithmetic),
-    kernel("aten::add.Scalar", arithmetic),
-    kernel("aten::sub.Tensor", arithmetic),
-    kernel("aten::sub.Scalar", arithmetic),
-    composite("aten::subtract.Tensor", arithmetic, |b, o| forward(b, o, "aten::sub.Tensor")),
-    composite("aten::subtract.Scalar", arithmetic, |b, o| forward(b, o, "aten::sub.Scalar")),
-    kernel("aten::rsub.Scalar", arithmetic),
-    composite("aten::rsub.Tensor", arithmetic, rsub),
-    kernel("aten::mul.Tensor", arithmetic),
-    kernel("aten::mul.Scalar", arithmetic),
-    composite("aten::multiply.Tensor", arithmetic, |b, o| forward(b, o, "aten::mul.Tensor")),
-    composite("aten::multiply.Scalar", arithmetic, |b, o| forward(b, o, "aten::mul.Scalar")),
-    kernel("aten::div.Tensor", floating_arithmetic),
-    kernel("aten::div.Scalar", floating_arithmetic),
-    composite("aten::divide.Tensor", floating_arithmetic, |b, o| forward(b, o, "aten::div.Tensor")),
-    composite("aten::divide.Scalar", floating_arithmetic, |b, o| forward(b, o, "aten::div.Scalar")),
-    composite("aten::true_divide.Tensor", floating_arithmetic, |b, o| forward(b, o, "aten::div.Tensor")),
-    composite("aten::true_divide.Scalar", floating_arithmetic, |b, o| forward(b, o, "aten::div.Scalar")),
-    kernel("aten::div.Tensor_mode", rounded_division),
-    kernel("aten::div.Scalar_mode", rounded_division),
-    composite("aten::divide.Tensor_mode", rounded_division, |b, o| forward(b, o, "aten::div.Tensor_mode")),
-    composite("aten::divide.Scalar_mode", rounded_division, |b, o| forward(b, o, "aten::div.Scalar_mode")),
-    kernel("aten::floor_divide", arithmetic),
-    composite("aten::floor_divide.Scalar", arithmetic, floor_divide_scalar),
-    kernel("aten::fmod.Tensor", arithmetic),
-    kernel("aten::fmod.Scalar", arithmetic),
-    kernel("aten::remainder.Tensor", arithmetic),
-    kernel("aten::remainder.Scalar", arithmetic),
-    composite("aten::remainder.Scalar_Tensor", arithmetic, |b, o| scalar_first(b, o, "aten::remainder.Tensor")),
-    kernel("aten::pow.Tensor_Tensor", arithmetic),
-    kernel("aten::pow.Tensor_Scalar", arithmetic),
-    kernel("aten::pow.Scalar", arithmetic),
-    composite("aten::float_power.Tensor_Tensor", double_arithmetic, float_power),
-    composite("aten::float_power.Tensor_Scalar", double_arithmetic, float_power),
-    composite("aten::float_power.Scalar", double_arithmetic, float_power),
-    kernel("aten::atan2", floating_arithmetic),
-    composite("aten::arctan2", floating_arithmetic, |b, o| forward(b, o, "aten::atan2")),
-    kernel("aten::maximum", arithmetic),
-    kernel("aten::minimum", arithmetic),
-    composite("aten::max.other", arithmetic, |b, o| forward(b, o, "aten::maximum")),
-    composite("aten::min.other", arithmetic, |b, o| forward(b, o, "aten::minimum")),
-    composite("aten::fmax", arithmetic, |b, o| beyond(b, o, "aten::gt")),
-    composite("aten::fmin", arithmetic, |b, o| beyond(b, o, "aten::lt")),
-    composite("aten::hypot", arithmetic, hypot),
-    composite("aten::logaddexp", floating_arithmetic, logaddexp),
-    composite("aten::logaddexp2", floating_arithmetic, logaddexp2),
-    composite("aten::copysign.Tensor", floating_arithmetic, copysign),
-    composite("aten::copysign.Scalar", floating_arithmetic, copysign),
-    composite("aten::heaviside", arithmetic, heaviside),
-    composite("aten::ldexp.Tensor", floating_arithmetic, ldexp),
-    composite("aten::xlogy.Tensor", floating_arithmetic, |b, o| times_log(b, o, "aten::log")),
-    composite("aten::xlogy.Scalar_Other", floating_arithmetic, |b, o| times_log(b, o, "aten::log")),
-    composite("aten::xlogy.Scalar_Self", floating_arithmetic, |b, o| times_log(b, o, "aten::log")),
-    composite("aten::special_xlogy", floating_arithmetic, |b, o| times_log(b, o, "aten::log")),
-    composite("aten::special_xlogy.other_scalar", floating_arithmetic, |b, o| times_log(b, o, "aten::log")),
-    composite("aten::special_xlogy.self_scalar", floating_arithmetic, |b, o| times_log(b, o, "aten::log")),
-    composite("aten::special_xlog1py", floating_arithmetic, |b, o| times_log(b, o, "aten::log1p")),
-    composite("aten::special_xlog1py.other_scalar", floating_arithmetic, |b, o| times_log(b, o, "aten::log1p")),
-    composite("aten::special_xlog1py.self_scalar", floating_arithmetic, |b, o| times_log(b, o, "aten::log1p")),
-    composite("aten::_add_relu.Tensor", arithmetic, add_relu),
-    composite("aten::_add_relu.Scalar", arithmetic, add_relu),
+    kernel(aten::ADD_TENSOR, arithmetic),
+    kernel(aten::ADD_SCALAR, arithmetic),
+    kernel(aten::SUB_TENSOR, arithmetic),
+    kernel(aten::SUB_SCALAR, arithmetic),
+    composite(aten::SUBTRACT_TENSOR, arithmetic, |b, o| forward(b, o, aten::SUB_TENSOR)),
+    composite(aten::SUBTRACT_SCALAR, arithmetic, |b, o| forward(b, o, aten::SUB_SCALAR)),
+    kernel(aten::RSUB_SCALAR, arithmetic),
+    composite(aten::RSUB_TENSOR, arithmetic, rsub),
+    kernel(aten::MUL_TENSOR, arithmetic),
+    kernel(aten::MUL_SCALAR, arithmetic),
+    composite(aten::MULTIPLY_TENSOR, arithmetic, |b, o| forward(b, o, aten::MUL_TENSOR)),
+    composite(aten::MULTIPLY_SCALAR, arithmetic, |b, o| forward(b, o, aten::MUL_SCALAR)),
+    kernel(aten::DIV_TENSOR, floating_arithmetic),
+    kernel(aten::DIV_SCALAR, floating_arithmetic),
+    composite(aten::DIVIDE_TENSOR, floating_arithmetic, |b, o| forward(b, o, aten::DIV_TENSOR)),
+    composite(aten::DIVIDE_SCALAR, floating_arithmetic, |b, o| forward(b, o, aten::DIV_SCALAR)),
+    composite(aten::TRUE_DIVIDE_TENSOR, floating_arithmetic, |b, o| forward(b, o, aten::DIV_TENSOR)),
+    composite(aten::TRUE_DIVIDE_SCALAR, floating_arithmetic, |b, o| forward(b, o, aten::DIV_SCALAR)),
+    kernel(aten::DIV_TENSOR_MODE, rounded_division),
+    kernel(aten::DIV_SCALAR_MODE, rounded_division),
+    composite(aten::DIVIDE_TENSOR_MODE, rounded_division, |b, o| forward(b, o, aten::DIV_TENSOR_MODE)),
+    composite(aten::DIVIDE_SCALAR_MODE, rounded_division, |b, o| forward(b, o, aten::DIV_SCALAR_MODE)),
+    kernel(aten::FLOOR_DIVIDE, arithmetic),
+    composite(aten::FLOOR_DIVIDE_SCALAR, arithmetic, floor_divide_scalar),
+    kernel(aten::FMOD_TENSOR, arithmetic),
+    kernel(aten::FMOD_SCALAR, arithmetic),
+    kernel(aten::REMAINDER_TENSOR, arithmetic),
+    kernel(aten::REMAINDER_SCALAR, arithmetic),
+    composite(aten::REMAINDER_SCALAR_TENSOR, arithmetic, |b, o| scalar_first(b, o, aten::REMAINDER_TENSOR)),
+    kernel(aten::POW_TENSOR_TENSOR, arithmetic),
+    kernel(aten::POW_TENSOR_SCALAR, arithmetic),
+    kernel(aten::POW_SCALAR, arithmetic),
+    composite(aten::FLOAT_POWER_TENSOR_TENSOR, double_arithmetic, float_power),
+    composite(aten::FLOAT_POWER_TENSOR_SCALAR, double_arithmetic, float_power),
+    composite(aten::FLOAT_POWER_SCALAR, double_arithmetic, float_power),
+    kernel(aten::ATAN2, floating_arithmetic),
+    composite(aten::ARCTAN2, floating_arithmetic, |b, o| forward(b, o, aten::ATAN2)),
+    kernel(aten::MAXIMUM, arithmetic),
+    kernel(aten::MINIMUM, arithmetic),
+    composite(aten::MAX_OTHER, arithmetic, |b, o| forward(b, o, aten::MAXIMUM)),
+    composite(aten::MIN_OTHER, arithmetic, |b, o| forward(b, o, aten::MINIMUM)),
+    composite(aten::FMAX, arithmetic, |b, o| beyond(b, o, aten::packet::GT)),
+    composite(aten::FMIN, arithmetic, |b, o| beyond(b, o, aten::packet::LT)),
+    composite(aten::HYPOT, arithmetic, hypot),
+    composite(aten::LOGADDEXP, floating_arithmetic, logaddexp),
+    composite(aten::LOGADDEXP2, floating_arithmetic, logaddexp2),
+    composite(aten::COPYSIGN_TENSOR, floating_arithmetic, copysign),
+    composite(aten::COPYSIGN_SCALAR, floating_arithmetic, copysign),
+    composite(aten::HEAVISIDE, arithmetic, heaviside),
+    composite(aten::LDEXP_TENSOR, floating_arithmetic, ldexp),
+    composite(aten::XLOGY_TENSOR, floating_arithmetic, |b, o| times_log(b, o, aten::LOG)),
+    composite(aten::XLOGY_SCALAR_OTHER, floating_arithmetic, |b, o| times_log(b, o, aten::LOG)),
+    composite(aten::XLOGY_SCALAR_SELF, floating_arithmetic, |b, o| times_log(b, o, aten::LOG)),
+    composite(aten::SPECIAL_XLOGY, floating_arithmetic, |b, o| times_log(b, o, aten::LOG)),
+    composite(aten::SPECIAL_XLOGY_OTHER_SCALAR, floating_arithmetic, |b, o| times_log(b, o, aten::LOG)),
+    composite(aten::SPECIAL_XLOGY_SELF_SCALAR, floating_arithmetic, |b, o| times_log(b, o, aten::LOG)),
+    composite(aten::SPECIAL_XLOG1PY, floating_arithmetic, |b, o| times_log(b, o, aten::LOG1P)),
+    composite(aten::SPECIAL_XLOG1PY_OTHER_SCALAR, floating_arithmetic, |b, o| times_log(b, o, aten::LOG1P)),
+    composite(aten::SPECIAL_XLOG1PY_SELF_SCALAR, floating_arithmetic, |b, o| times_log(b, o, aten::LOG1P)),
+    composite(aten::_ADD_RELU_TENSOR, arithmetic, add_relu),
+    composite(aten::_ADD_RELU_SCALAR, arithmetic, add_relu),
 ];
 
 /// Without a rounding mode, a quotient of integers is floating.
@@ -119,12 +120,12 @@ fn tensors(
 /// `other - alpha * self`.
 fn rsub(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let args = vec![operands.arg(1).clone(), operands.arg(0).clone(), operands.arg(2).clone()];
-    b.one("aten::sub.Tensor", args).and_then(done)
+    b.one(aten::SUB_TENSOR, args).and_then(done)
 }
 
 fn floor_divide_scalar(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let args = vec![operands.arg(0).clone(), operands.arg(1).clone(), Arg::from("floor")];
-    b.one("aten::div.Scalar_mode", args).and_then(done)
+    b.one(aten::DIV_SCALAR_MODE, args).and_then(done)
 }
 
 /// Calls the overload for two tensors where the first argument is a number.
@@ -137,14 +138,14 @@ pub(crate) fn scalar_first(b: &mut Builder<'_>, operands: &Operands<'_>, name: &
 fn float_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     double_arithmetic(operands, b.graph)?;
     let (base, exponent, _) = tensors(b, operands, ScalarType::Double)?;
-    b.one("aten::pow.Tensor_Tensor", vec![base.into(), exponent.into()]).and_then(done)
+    b.one(aten::POW_TENSOR_TENSOR, vec![base.into(), exponent.into()]).and_then(done)
 }
 
 /// The one of two numbers that is beyond the other; a number rather than NaN.
 fn beyond(b: &mut Builder<'_>, operands: &Operands<'_>, comparison: &str) -> Lowered {
     let (x, y) = (operands.value(0)?, operands.value(1)?);
-    let (beyond, other_nan) = (b.compare(comparison, x, y)?, b.unary("aten::isnan", y)?);
-    let first = b.one("aten::logical_or", vec![beyond.into(), other_nan.into()])?;
+    let (beyond, other_nan) = (b.compare(comparison, x, y)?, b.unary(aten::ISNAN, y)?);
+    let first = b.one(aten::LOGICAL_OR, vec![beyond.into(), other_nan.into()])?;
     b.select(first, x, y).and_then(done)
 }
 
@@ -152,7 +153,7 @@ fn hypot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y, dtype) = pair(b, operands)?;
     let (xx, yy) = (b.mul(x, x)?, b.mul(y, y)?);
     let sum = b.add(xx, yy)?;
-    let root = b.unary("aten::sqrt", sum)?;
+    let root = b.unary(aten::SQRT, sum)?;
     b.cast(root, dtype).and_then(done)
 }
 
@@ -165,13 +166,13 @@ fn logaddexp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 /// [`logaddexp`] of tensors of one floating dtype.
 pub(crate) fn log_add(b: &mut Builder<'_>, x: ValueId, y: ValueId) -> Result<ValueId, Error> {
-    let (greater, difference) = (b.one("aten::maximum", vec![x.into(), y.into()])?, b.sub(x, y)?);
-    let distance = b.unary("aten::abs", difference)?;
-    let negative = b.unary("aten::neg", distance)?;
-    let exponential = b.unary("aten::exp", negative)?;
-    let more = b.unary("aten::log1p", exponential)?;
+    let (greater, difference) = (b.one(aten::MAXIMUM, vec![x.into(), y.into()])?, b.sub(x, y)?);
+    let distance = b.unary(aten::ABS, difference)?;
+    let negative = b.unary(aten::NEG, distance)?;
+    let exponential = b.unary(aten::EXP, negative)?;
+    let more = b.unary(aten::LOG1P, exponential)?;
     let sum = b.add(greater, more)?;
-    let infinite = b.unary("aten::isinf", greater)?;
+    let infinite = b.unary(aten::ISINF, greater)?;
     b.select(infinite, greater, sum)
 }
 
@@ -186,8 +187,8 @@ fn logaddexp2(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 fn copysign(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, sign, dtype) = floating_pair(b, operands)?;
-    let (magnitude, negative) = (b.unary("aten::abs", x)?, b.unary("aten::signbit", sign)?);
-    let opposite = b.unary("aten::neg", magnitude)?;
+    let (magnitude, negative) = (b.unary(aten::ABS, x)?, b.unary(aten::SIGNBIT, sign)?);
+    let opposite = b.unary(aten::NEG, magnitude)?;
     let value = b.select(negative, opposite, magnitude)?;
     b.cast(value, dtype).and_then(done)
 }
@@ -196,7 +197,7 @@ fn copysign(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn heaviside(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, at_zero) = (operands.value(0)?, operands.value(1)?);
     let dtype = b.tensor(x)?.dtype;
-    let (zero, positive) = (b.compare("aten::eq", x, 0)?, b.compare("aten::gt", x, 0)?);
+    let (zero, positive) = (b.compare(aten::packet::EQ, x, 0)?, b.compare(aten::packet::GT, x, 0)?);
     let step = b.cast(positive, dtype)?;
     b.select(zero, at_zero, step).and_then(done)
 }
@@ -204,7 +205,7 @@ fn heaviside(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// `x * 2^n`.
 fn ldexp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, n, dtype) = floating_pair(b, operands)?;
-    let power = b.one("aten::pow.Scalar", vec![Arg::Float(2.0), n.into()])?;
+    let power = b.one(aten::POW_SCALAR, vec![Arg::Float(2.0), n.into()])?;
     let value = b.mul(x, power)?;
     b.cast(value, dtype).and_then(done)
 }
@@ -214,14 +215,14 @@ fn times_log(b: &mut Builder<'_>, operands: &Operands<'_>, log: &str) -> Lowered
     let (x, y, dtype) = floating_pair(b, operands)?;
     let logarithm = b.unary(log, y)?;
     let product = b.mul(x, logarithm)?;
-    let (zero, nan) = (b.compare("aten::eq", x, 0)?, b.unary("aten::isnan", y)?);
+    let (zero, nan) = (b.compare(aten::packet::EQ, x, 0)?, b.unary(aten::ISNAN, y)?);
     let value = b.select(zero, 0.0, product)?;
     let value = b.select(nan, f64::NAN, value)?;
     b.cast(value, dtype).and_then(done)
 }
 
 fn add_relu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let name = if b.is_tensor(operands.arg(1)) { "aten::add.Tensor" } else { "aten::add.Scalar" };
+    let name = if b.is_tensor(operands.arg(1)) { aten::ADD_TENSOR } else { aten::ADD_SCALAR };
     let sum = b.one(name, operands.args.to_vec())?;
-    b.unary("aten::relu", sum).and_then(done)
+    b.unary(aten::RELU, sum).and_then(done)
 }

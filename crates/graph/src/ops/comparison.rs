@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Builder, Graph, Type};
 
 use super::binary::scalar_first;
@@ -11,67 +12,63 @@ use super::promotion::category;
 use super::{Definition, Lowered, Operands, composite, done, forward, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::eq.Tensor", comparison),
-    kernel("aten::eq.Scalar", comparison),
-    kernel("aten::ne.Tensor", comparison),
-    kernel("aten::ne.Scalar", comparison),
-    kernel("aten::lt.Tensor", comparison),
-    kernel("aten::lt.Scalar", comparison),
-    kernel("aten::le.Tensor", comparison),
-    kernel("aten::le.Scalar", comparison),
-    kernel("aten::gt.Tensor", comparison),
-    kernel("aten::gt.Scalar", comparison),
-    kernel("aten::ge.Tensor", comparison),
-    kernel("aten::ge.Scalar", comparison),
-    composite("aten::not_equal.Tensor", comparison, |b, o| forward(b, o, "aten::ne.Tensor")),
-    composite("aten::not_equal.Scalar", comparison, |b, o| forward(b, o, "aten::ne.Scalar")),
-    composite("aten::less.Tensor", comparison, |b, o| forward(b, o, "aten::lt.Tensor")),
-    composite("aten::less.Scalar", comparison, |b, o| forward(b, o, "aten::lt.Scalar")),
-    composite("aten::less_equal.Tensor", comparison, |b, o| forward(b, o, "aten::le.Tensor")),
-    composite("aten::less_equal.Scalar", comparison, |b, o| forward(b, o, "aten::le.Scalar")),
-    composite("aten::greater.Tensor", comparison, |b, o| forward(b, o, "aten::gt.Tensor")),
-    composite("aten::greater.Scalar", comparison, |b, o| forward(b, o, "aten::gt.Scalar")),
-    composite("aten::greater_equal.Tensor", comparison, |b, o| forward(b, o, "aten::ge.Tensor")),
-    composite("aten::greater_equal.Scalar", comparison, |b, o| forward(b, o, "aten::ge.Scalar")),
-    composite("aten::isclose", comparison, isclose),
-    kernel("aten::logical_and", comparison),
-    kernel("aten::logical_or", comparison),
-    kernel("aten::logical_xor", comparison),
-    kernel("aten::logical_not", truth),
-    kernel("aten::bitwise_not", bits),
-    kernel("aten::bitwise_and.Tensor", bit_arithmetic),
-    kernel("aten::bitwise_and.Scalar", bit_arithmetic),
-    composite("aten::bitwise_and.Scalar_Tensor", bit_arithmetic, |b, o| swapped(b, o, "aten::bitwise_and.Scalar")),
-    composite("aten::__and__.Tensor", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_and.Tensor")),
-    composite("aten::__and__.Scalar", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_and.Scalar")),
-    kernel("aten::bitwise_or.Tensor", bit_arithmetic),
-    kernel("aten::bitwise_or.Scalar", bit_arithmetic),
-    composite("aten::bitwise_or.Scalar_Tensor", bit_arithmetic, |b, o| swapped(b, o, "aten::bitwise_or.Scalar")),
-    composite("aten::__or__.Tensor", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_or.Tensor")),
-    composite("aten::__or__.Scalar", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_or.Scalar")),
-    kernel("aten::bitwise_xor.Tensor", bit_arithmetic),
-    kernel("aten::bitwise_xor.Scalar", bit_arithmetic),
-    composite("aten::bitwise_xor.Scalar_Tensor", bit_arithmetic, |b, o| swapped(b, o, "aten::bitwise_xor.Scalar")),
-    composite("aten::__xor__.Tensor", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_xor.Tensor")),
-    composite("aten::__xor__.Scalar", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_xor.Scalar")),
-    kernel("aten::bitwise_left_shift.Tensor", bit_arithmetic),
-    kernel("aten::bitwise_left_shift.Tensor_Scalar", bit_arithmetic),
-    composite("aten::bitwise_left_shift.Scalar_Tensor", bit_arithmetic, |b, o| {
-        scalar_first(b, o, "aten::bitwise_left_shift.Tensor")
+    kernel(aten::EQ_TENSOR, comparison),
+    kernel(aten::EQ_SCALAR, comparison),
+    kernel(aten::NE_TENSOR, comparison),
+    kernel(aten::NE_SCALAR, comparison),
+    kernel(aten::LT_TENSOR, comparison),
+    kernel(aten::LT_SCALAR, comparison),
+    kernel(aten::LE_TENSOR, comparison),
+    kernel(aten::LE_SCALAR, comparison),
+    kernel(aten::GT_TENSOR, comparison),
+    kernel(aten::GT_SCALAR, comparison),
+    kernel(aten::GE_TENSOR, comparison),
+    kernel(aten::GE_SCALAR, comparison),
+    composite(aten::NOT_EQUAL_TENSOR, comparison, |b, o| forward(b, o, aten::NE_TENSOR)),
+    composite(aten::NOT_EQUAL_SCALAR, comparison, |b, o| forward(b, o, aten::NE_SCALAR)),
+    composite(aten::LESS_TENSOR, comparison, |b, o| forward(b, o, aten::LT_TENSOR)),
+    composite(aten::LESS_SCALAR, comparison, |b, o| forward(b, o, aten::LT_SCALAR)),
+    composite(aten::LESS_EQUAL_TENSOR, comparison, |b, o| forward(b, o, aten::LE_TENSOR)),
+    composite(aten::LESS_EQUAL_SCALAR, comparison, |b, o| forward(b, o, aten::LE_SCALAR)),
+    composite(aten::GREATER_TENSOR, comparison, |b, o| forward(b, o, aten::GT_TENSOR)),
+    composite(aten::GREATER_SCALAR, comparison, |b, o| forward(b, o, aten::GT_SCALAR)),
+    composite(aten::GREATER_EQUAL_TENSOR, comparison, |b, o| forward(b, o, aten::GE_TENSOR)),
+    composite(aten::GREATER_EQUAL_SCALAR, comparison, |b, o| forward(b, o, aten::GE_SCALAR)),
+    composite(aten::ISCLOSE, comparison, isclose),
+    kernel(aten::LOGICAL_AND, comparison),
+    kernel(aten::LOGICAL_OR, comparison),
+    kernel(aten::LOGICAL_XOR, comparison),
+    kernel(aten::LOGICAL_NOT, truth),
+    kernel(aten::BITWISE_NOT, bits),
+    kernel(aten::BITWISE_AND_TENSOR, bit_arithmetic),
+    kernel(aten::BITWISE_AND_SCALAR, bit_arithmetic),
+    composite(aten::BITWISE_AND_SCALAR_TENSOR, bit_arithmetic, |b, o| swapped(b, o, aten::BITWISE_AND_SCALAR)),
+    composite(aten::__AND___TENSOR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_AND_TENSOR)),
+    composite(aten::__AND___SCALAR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_AND_SCALAR)),
+    kernel(aten::BITWISE_OR_TENSOR, bit_arithmetic),
+    kernel(aten::BITWISE_OR_SCALAR, bit_arithmetic),
+    composite(aten::BITWISE_OR_SCALAR_TENSOR, bit_arithmetic, |b, o| swapped(b, o, aten::BITWISE_OR_SCALAR)),
+    composite(aten::__OR___TENSOR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_OR_TENSOR)),
+    composite(aten::__OR___SCALAR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_OR_SCALAR)),
+    kernel(aten::BITWISE_XOR_TENSOR, bit_arithmetic),
+    kernel(aten::BITWISE_XOR_SCALAR, bit_arithmetic),
+    composite(aten::BITWISE_XOR_SCALAR_TENSOR, bit_arithmetic, |b, o| swapped(b, o, aten::BITWISE_XOR_SCALAR)),
+    composite(aten::__XOR___TENSOR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_XOR_TENSOR)),
+    composite(aten::__XOR___SCALAR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_XOR_SCALAR)),
+    kernel(aten::BITWISE_LEFT_SHIFT_TENSOR, bit_arithmetic),
+    kernel(aten::BITWISE_LEFT_SHIFT_TENSOR_SCALAR, bit_arithmetic),
+    composite(aten::BITWISE_LEFT_SHIFT_SCALAR_TENSOR, bit_arithmetic, |b, o| {
+        scalar_first(b, o, aten::BITWISE_LEFT_SHIFT_TENSOR)
     }),
-    composite("aten::__lshift__.Tensor", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_left_shift.Tensor")),
-    composite("aten::__lshift__.Scalar", bit_arithmetic, |b, o| {
-        forward(b, o, "aten::bitwise_left_shift.Tensor_Scalar")
+    composite(aten::__LSHIFT___TENSOR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_LEFT_SHIFT_TENSOR)),
+    composite(aten::__LSHIFT___SCALAR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_LEFT_SHIFT_TENSOR_SCALAR)),
+    kernel(aten::BITWISE_RIGHT_SHIFT_TENSOR, bit_arithmetic),
+    kernel(aten::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR, bit_arithmetic),
+    composite(aten::BITWISE_RIGHT_SHIFT_SCALAR_TENSOR, bit_arithmetic, |b, o| {
+        scalar_first(b, o, aten::BITWISE_RIGHT_SHIFT_TENSOR)
     }),
-    kernel("aten::bitwise_right_shift.Tensor", bit_arithmetic),
-    kernel("aten::bitwise_right_shift.Tensor_Scalar", bit_arithmetic),
-    composite("aten::bitwise_right_shift.Scalar_Tensor", bit_arithmetic, |b, o| {
-        scalar_first(b, o, "aten::bitwise_right_shift.Tensor")
-    }),
-    composite("aten::__rshift__.Tensor", bit_arithmetic, |b, o| forward(b, o, "aten::bitwise_right_shift.Tensor")),
-    composite("aten::__rshift__.Scalar", bit_arithmetic, |b, o| {
-        forward(b, o, "aten::bitwise_right_shift.Tensor_Scalar")
-    }),
+    composite(aten::__RSHIFT___TENSOR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_RIGHT_SHIFT_TENSOR)),
+    composite(aten::__RSHIFT___SCALAR, bit_arithmetic, |b, o| forward(b, o, aten::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR)),
 ];
 
 /// The type of the first argument, which has bits.
@@ -103,25 +100,25 @@ fn swapped(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Lowered 
 fn isclose(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y) = (operands.value(0)?, operands.value(1)?);
     let (rtol, atol) = (operands.float(2)?, operands.float(3)?);
-    let equal = b.compare("aten::eq", x, y)?;
+    let equal = b.compare(aten::packet::EQ, x, y)?;
     let mut close = equal;
     if category(b.tensor(x)?.dtype) >= 2 || rtol != 0.0 || atol != 0.0 {
         let dtype = compared_in(b.tensor(y)?.dtype);
         let (x, y) = (b.cast(x, dtype)?, b.cast(y, dtype)?);
-        let (difference, magnitude) = (b.sub(x, y)?, b.unary("aten::abs", y)?);
-        let distance = b.unary("aten::abs", difference)?;
+        let (difference, magnitude) = (b.sub(x, y)?, b.unary(aten::ABS, y)?);
+        let distance = b.unary(aten::ABS, difference)?;
         let relative = b.mul(magnitude, rtol)?;
         let allowed = b.add(relative, atol)?;
-        let within = b.compare("aten::le", distance, allowed)?;
+        let within = b.compare(aten::packet::LE, distance, allowed)?;
         // Nothing is close to an infinity but itself.
-        let finite = b.unary("aten::isfinite", distance)?;
-        let near = b.one("aten::logical_and", vec![within.into(), finite.into()])?;
-        close = b.one("aten::logical_or", vec![equal.into(), near.into()])?;
+        let finite = b.unary(aten::ISFINITE, distance)?;
+        let near = b.one(aten::LOGICAL_AND, vec![within.into(), finite.into()])?;
+        close = b.one(aten::LOGICAL_OR, vec![equal.into(), near.into()])?;
     }
     if operands.bool(4)? {
-        let (x_nan, y_nan) = (b.unary("aten::isnan", x)?, b.unary("aten::isnan", y)?);
-        let both = b.one("aten::logical_and", vec![x_nan.into(), y_nan.into()])?;
-        close = b.one("aten::logical_or", vec![close.into(), both.into()])?;
+        let (x_nan, y_nan) = (b.unary(aten::ISNAN, x)?, b.unary(aten::ISNAN, y)?);
+        let both = b.one(aten::LOGICAL_AND, vec![x_nan.into(), y_nan.into()])?;
+        close = b.one(aten::LOGICAL_OR, vec![close.into(), both.into()])?;
     }
     done(close)
 }

@@ -1,6 +1,7 @@
 //! Complex numbers from real ones.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Graph, Type, ValueId};
 
 use super::fft::{complex_dtype, imaginary_unit};
@@ -10,11 +11,11 @@ use super::unary::real_dtype;
 use super::{Definition, Lowered, Operands, composite, done, promote};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::complex", pairs, |b, o| complex(b, o.value(0)?, o.value(1)?).and_then(done)),
-    composite("aten::polar", pairs, polar),
-    composite("aten::view_as_complex", last_as_complex, view_as_complex),
-    composite("aten::view_as_complex_copy", last_as_complex, view_as_complex),
-    composite("aten::angle", angle_type, angle),
+    composite(aten::COMPLEX, pairs, |b, o| complex(b, o.value(0)?, o.value(1)?).and_then(done)),
+    composite(aten::POLAR, pairs, polar),
+    composite(aten::VIEW_AS_COMPLEX, last_as_complex, view_as_complex),
+    composite(aten::VIEW_AS_COMPLEX_COPY, last_as_complex, view_as_complex),
+    composite(aten::ANGLE, angle_type, angle),
 ];
 
 fn pairs(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -33,7 +34,7 @@ fn complex(b: &mut Builder<'_>, real: ValueId, imaginary: ValueId) -> Result<Val
 /// A number of this magnitude and angle.
 fn polar(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (magnitude, angle) = (operands.value(0)?, operands.value(1)?);
-    let (cosine, sine) = (b.unary("aten::cos", angle)?, b.unary("aten::sin", angle)?);
+    let (cosine, sine) = (b.unary(aten::COS, angle)?, b.unary(aten::SIN, angle)?);
     let (real, imaginary) = (b.mul(magnitude, cosine)?, b.mul(magnitude, sine)?);
     complex(b, real, imaginary).and_then(done)
 }
@@ -50,7 +51,7 @@ fn last_as_complex(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, 
 
 fn view_as_complex(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
-    let mut part = |index: i64| b.one("aten::select_copy.int", vec![x.into(), Arg::from(-1), Arg::from(index)]);
+    let mut part = |index: i64| b.one(aten::SELECT_COPY_INT, vec![x.into(), Arg::from(-1), Arg::from(index)]);
     let (real, imaginary) = (part(0)?, part(1)?);
     complex(b, real, imaginary).and_then(done)
 }
@@ -65,14 +66,14 @@ fn angle(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let dtype = b.tensor(x)?.dtype;
     if dtype.is_complex() {
-        let parts = b.unary("aten::view_as_real_copy", x)?;
-        let mut part = |index: i64| b.one("aten::select_copy.int", vec![parts.into(), Arg::from(-1), Arg::from(index)]);
+        let parts = b.unary(aten::VIEW_AS_REAL_COPY, x)?;
+        let mut part = |index: i64| b.one(aten::SELECT_COPY_INT, vec![parts.into(), Arg::from(-1), Arg::from(index)]);
         let (real, imaginary) = (part(0)?, part(1)?);
-        return b.one("aten::atan2", vec![imaginary.into(), real.into()]).and_then(done);
+        return b.one(aten::ATAN2, vec![imaginary.into(), real.into()]).and_then(done);
     }
     let x = b.cast(x, to_floating(dtype))?;
-    let nan = b.unary("aten::isnan", x)?;
-    let negative = b.compare("aten::lt", x, 0)?;
+    let nan = b.unary(aten::ISNAN, x)?;
+    let negative = b.compare(aten::packet::LT, x, 0)?;
     let nothing = b.as_tensor(&Arg::Float(0.0), to_floating(dtype))?;
     let angle = b.select(negative, std::f64::consts::PI, nothing)?;
     b.select(nan, x, angle).and_then(done)

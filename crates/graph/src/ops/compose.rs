@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Type, ValueId};
 
 use super::{Operands, promote};
@@ -11,24 +12,24 @@ impl Builder<'_> {
     /// `a + b`.
     pub(crate) fn add(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
         let (a, b) = (a.into(), b.into());
-        if self.is_tensor(&a) { self.pair("aten::add", a, b) } else { self.pair("aten::add", b, a) }
+        if self.is_tensor(&a) { self.pair(aten::packet::ADD, a, b) } else { self.pair(aten::packet::ADD, b, a) }
     }
 
     /// `a - b`.
     pub(crate) fn sub(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
         let (a, b) = (a.into(), b.into());
-        if self.is_tensor(&a) { self.pair("aten::sub", a, b) } else { self.pair("aten::rsub", b, a) }
+        if self.is_tensor(&a) { self.pair(aten::packet::SUB, a, b) } else { self.pair(aten::packet::RSUB, b, a) }
     }
 
     /// `a * b`.
     pub(crate) fn mul(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
         let (a, b) = (a.into(), b.into());
-        if self.is_tensor(&a) { self.pair("aten::mul", a, b) } else { self.pair("aten::mul", b, a) }
+        if self.is_tensor(&a) { self.pair(aten::packet::MUL, a, b) } else { self.pair(aten::packet::MUL, b, a) }
     }
 
     /// `a / b`, in floating point. `a` is a tensor.
     pub(crate) fn div(&mut self, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<ValueId, Error> {
-        self.pair("aten::div", a.into(), b.into())
+        self.pair(aten::packet::DIV, a.into(), b.into())
     }
 
     /// A comparison such as `aten::lt`, of a tensor with a tensor or number.
@@ -51,7 +52,7 @@ impl Builder<'_> {
         let (a, b) = (a.into(), b.into());
         let dtype = promote(&[&a, &b], self.graph)?;
         let (a, b) = (self.as_tensor(&a, dtype)?, self.as_tensor(&b, dtype)?);
-        self.one("aten::where.self", vec![condition.into(), a.into(), b.into()])
+        self.one(aten::WHERE_SELF, vec![condition.into(), a.into(), b.into()])
     }
 
     /// The tensor in another dtype; itself if it has that already.
@@ -59,7 +60,7 @@ impl Builder<'_> {
         if self.graph.tensor(x)?.dtype == dtype {
             return Ok(x);
         }
-        self.one_with("aten::_to_copy", vec![x.into()], &[("dtype", dtype.into())])
+        self.one_with(aten::_TO_COPY, vec![x.into()], &[("dtype", dtype.into())])
     }
 
     /// The elements in row-major order in another shape.
@@ -67,7 +68,7 @@ impl Builder<'_> {
         if self.graph.tensor(x)?.shape == shape {
             return Ok(x);
         }
-        self.one("aten::view_copy", vec![x.into(), shape.into()])
+        self.one(aten::VIEW_COPY, vec![x.into(), shape.into()])
     }
 
     /// A tensor as it is, a number as a tensor of this dtype without dimensions.
@@ -77,7 +78,7 @@ impl Builder<'_> {
             Arg::Int(Expr::Int(value)) => self.integer(*value, dtype),
             Arg::Float(value) => self.scalar(*value, dtype),
             Arg::Bool(value) => self.integer(i64::from(*value), dtype),
-            _ => self.one_with("aten::scalar_tensor", vec![arg.clone()], &[("dtype", dtype.into())]),
+            _ => self.one_with(aten::SCALAR_TENSOR, vec![arg.clone()], &[("dtype", dtype.into())]),
         }
     }
 

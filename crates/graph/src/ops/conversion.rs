@@ -3,24 +3,25 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::{aten, dim_order_ops, quantized_decomposed};
 use crate::{Arg, Builder, Graph, Type};
 
 use super::inference::{one, same};
 use super::{Definition, Lower, Lowered, Operands, composite, done, identity};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::clone", same, identity),
-    composite("aten::contiguous", same, identity),
-    composite("dim_order_ops::_clone_dim_order", same, |b, o| reorder(b, o, identity)),
-    composite("dim_order_ops::_to_dim_order_copy", converted, |b, o| reorder(b, o, convert)),
-    composite("aten::_to_copy", converted, to_copy),
-    composite("aten::to.dtype", converted, convert),
-    composite("aten::to.device", converted, convert),
-    composite("aten::to.dtype_layout", converted, convert),
-    composite("aten::to.other", as_other, convert_as),
-    composite("aten::type_as", as_other, convert_as),
-    composite("quantized_decomposed::convert_element_type.no_fuse", converted, convert),
-    composite("aten::copy", same, copy),
+    composite(aten::CLONE, same, identity),
+    composite(aten::CONTIGUOUS, same, identity),
+    composite(dim_order_ops::_CLONE_DIM_ORDER, same, |b, o| reorder(b, o, identity)),
+    composite(dim_order_ops::_TO_DIM_ORDER_COPY, converted, |b, o| reorder(b, o, convert)),
+    composite(aten::_TO_COPY, converted, to_copy),
+    composite(aten::TO_DTYPE, converted, convert),
+    composite(aten::TO_DEVICE, converted, convert),
+    composite(aten::TO_DTYPE_LAYOUT, converted, convert),
+    composite(aten::TO_OTHER, as_other, convert_as),
+    composite(aten::TYPE_AS, as_other, convert_as),
+    composite(quantized_decomposed::CONVERT_ELEMENT_TYPE_NO_FUSE, converted, convert),
+    composite(aten::COPY, same, copy),
 ];
 
 /// The dtype of the parameter of that name, if it is given.
@@ -76,5 +77,5 @@ fn copy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if b.tensor(source)?.shape == ty.shape {
         return done(source);
     }
-    b.one("aten::expand_copy", vec![source.into(), ty.shape.into()]).and_then(done)
+    b.one(aten::EXPAND_COPY, vec![source.into(), ty.shape.into()]).and_then(done)
 }

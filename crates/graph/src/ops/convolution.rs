@@ -1,35 +1,36 @@
 //! Convolutions, all of which become `convolution`.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::views::{squeeze, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::convolution", convolution_type),
-    composite("aten::convolution_overrideable", convolution_type, plain),
-    composite("aten::_convolution", by_lowering, plain),
-    composite("aten::_convolution.deprecated", by_lowering, plain),
-    composite("aten::_convolution_mode", by_lowering, forward),
-    composite("aten::conv1d", by_lowering, forward),
-    composite("aten::conv1d.padding", by_lowering, forward),
-    composite("aten::conv2d", by_lowering, forward),
-    composite("aten::conv2d.padding", by_lowering, forward),
-    composite("aten::conv3d", by_lowering, forward),
-    composite("aten::conv3d.padding", by_lowering, forward),
-    composite("aten::_conv_depthwise2d", by_lowering, named),
-    composite("aten::conv_depthwise3d", by_lowering, named),
-    composite("aten::thnn_conv2d", by_lowering, named),
-    composite("aten::slow_conv3d", by_lowering, named),
-    composite("aten::slow_conv_dilated2d", by_lowering, named),
-    composite("aten::slow_conv_dilated3d", by_lowering, named),
-    composite("aten::slow_conv_transpose2d", by_lowering, named),
-    composite("aten::slow_conv_transpose3d", by_lowering, named),
-    composite("aten::conv_transpose1d", by_lowering, transposed),
-    composite("aten::conv_transpose2d.input", by_lowering, transposed),
-    composite("aten::conv_transpose3d.input", by_lowering, transposed),
-    composite("aten::conv_tbc", by_lowering, time_first),
+    kernel(aten::CONVOLUTION, convolution_type),
+    composite(aten::CONVOLUTION_OVERRIDEABLE, convolution_type, plain),
+    composite(aten::_CONVOLUTION, by_lowering, plain),
+    composite(aten::_CONVOLUTION_DEPRECATED, by_lowering, plain),
+    composite(aten::_CONVOLUTION_MODE, by_lowering, forward),
+    composite(aten::CONV1D, by_lowering, forward),
+    composite(aten::CONV1D_PADDING, by_lowering, forward),
+    composite(aten::CONV2D, by_lowering, forward),
+    composite(aten::CONV2D_PADDING, by_lowering, forward),
+    composite(aten::CONV3D, by_lowering, forward),
+    composite(aten::CONV3D_PADDING, by_lowering, forward),
+    composite(aten::_CONV_DEPTHWISE2D, by_lowering, named),
+    composite(aten::CONV_DEPTHWISE3D, by_lowering, named),
+    composite(aten::THNN_CONV2D, by_lowering, named),
+    composite(aten::SLOW_CONV3D, by_lowering, named),
+    composite(aten::SLOW_CONV_DILATED2D, by_lowering, named),
+    composite(aten::SLOW_CONV_DILATED3D, by_lowering, named),
+    composite(aten::SLOW_CONV_TRANSPOSE2D, by_lowering, named),
+    composite(aten::SLOW_CONV_TRANSPOSE3D, by_lowering, named),
+    composite(aten::CONV_TRANSPOSE1D, by_lowering, transposed),
+    composite(aten::CONV_TRANSPOSE2D_INPUT, by_lowering, transposed),
+    composite(aten::CONV_TRANSPOSE3D_INPUT, by_lowering, transposed),
+    composite(aten::CONV_TBC, by_lowering, time_first),
 ];
 
 /// Attributes of a convolution; lists have a number for each spatial dimension.
@@ -110,7 +111,7 @@ fn convolve(
         list(&parameters.output_padding),
         parameters.groups.into(),
     ];
-    let output = b.one("aten::convolution", args)?;
+    let output = b.one(aten::CONVOLUTION, args)?;
     if alone { squeeze(b, output, 0) } else { Ok(output) }
 }
 
@@ -177,7 +178,7 @@ fn pad_same(
         return Ok((input, padding));
     }
     let extra: Vec<i64> = total.iter().rev().flat_map(|total| [0, total % 2]).collect();
-    let padded = b.one("aten::constant_pad_nd", vec![input.into(), extra.as_slice().into()])?;
+    let padded = b.one(aten::CONSTANT_PAD_ND, vec![input.into(), extra.as_slice().into()])?;
     Ok((padded, padding))
 }
 

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::{aten, dim_order_ops};
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::one;
@@ -11,37 +12,37 @@ use super::promotion::category;
 use super::{Definition, Lowered, Operands, composite, done, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::full", |o, g| sized(o, g, 0, scalar_dtype(o.arg(1), g))),
-    kernel("aten::zeros", |o, g| sized(o, g, 0, ScalarType::Float)),
-    kernel("aten::ones", |o, g| sized(o, g, 0, ScalarType::Float)),
-    composite("aten::_efficientzerotensor", |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
-    kernel("aten::empty.memory_format", |o, g| sized(o, g, 0, ScalarType::Float)),
-    kernel("dim_order_ops::_empty_dim_order", |o, g| sized(o, g, 0, ScalarType::Float)),
-    composite("aten::empty_strided", |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
-    composite("aten::empty_permuted", |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
-    kernel("aten::full_like", like),
-    composite("aten::zeros_like", like, |b, o| full_like(b, o, 0)),
-    composite("aten::ones_like", like, |b, o| full_like(b, o, 1)),
-    composite("aten::empty_like", like, |b, o| full_like(b, o, 0)),
-    composite("aten::zero", like, |b, o| full_like(b, o, 0)),
-    composite("aten::new_full", |o, g| sized_as(o, g, 1), new_full),
-    composite("aten::new_zeros", |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 0)),
-    composite("aten::new_ones", |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 1)),
-    composite("aten::new_empty", |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 0)),
-    composite("aten::new_empty_strided", |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 0)),
-    kernel("aten::fill.Scalar", like),
-    kernel("aten::fill.Tensor", like),
-    kernel("aten::scalar_tensor", scalar_tensor),
-    kernel("aten::arange", |o, g| range(o, g, None, o.arg(0), None)),
-    composite("aten::arange.start", |o, g| range(o, g, Some(o.arg(0)), o.arg(1), None), arange_start),
-    kernel("aten::arange.start_step", |o, g| range(o, g, Some(o.arg(0)), o.arg(1), Some(o.arg(2)))),
-    composite("aten::_dim_arange", dim_arange_type, dim_arange),
-    composite("aten::linspace", linspace_type, linspace),
-    composite("aten::logspace", linspace_type, logspace),
-    composite("aten::eye", |o, g| eye_type(o, g, 0), |b, o| eye(b, o, 0)),
-    composite("aten::eye.m", |o, g| eye_type(o, g, 1), |b, o| eye(b, o, 1)),
-    composite("aten::tril_indices", triangle_type, triangle),
-    composite("aten::triu_indices", triangle_type, triangle),
+    kernel(aten::FULL, |o, g| sized(o, g, 0, scalar_dtype(o.arg(1), g))),
+    kernel(aten::ZEROS, |o, g| sized(o, g, 0, ScalarType::Float)),
+    kernel(aten::ONES, |o, g| sized(o, g, 0, ScalarType::Float)),
+    composite(aten::_EFFICIENTZEROTENSOR, |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
+    kernel(aten::EMPTY_MEMORY_FORMAT, |o, g| sized(o, g, 0, ScalarType::Float)),
+    kernel(dim_order_ops::_EMPTY_DIM_ORDER, |o, g| sized(o, g, 0, ScalarType::Float)),
+    composite(aten::EMPTY_STRIDED, |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
+    composite(aten::EMPTY_PERMUTED, |o, g| sized(o, g, 0, ScalarType::Float), |b, o| full(b, o, 0, 0)),
+    kernel(aten::FULL_LIKE, like),
+    composite(aten::ZEROS_LIKE, like, |b, o| full_like(b, o, 0)),
+    composite(aten::ONES_LIKE, like, |b, o| full_like(b, o, 1)),
+    composite(aten::EMPTY_LIKE, like, |b, o| full_like(b, o, 0)),
+    composite(aten::ZERO, like, |b, o| full_like(b, o, 0)),
+    composite(aten::NEW_FULL, |o, g| sized_as(o, g, 1), new_full),
+    composite(aten::NEW_ZEROS, |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 0)),
+    composite(aten::NEW_ONES, |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 1)),
+    composite(aten::NEW_EMPTY, |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 0)),
+    composite(aten::NEW_EMPTY_STRIDED, |o, g| sized_as(o, g, 1), |b, o| full(b, o, 1, 0)),
+    kernel(aten::FILL_SCALAR, like),
+    kernel(aten::FILL_TENSOR, like),
+    kernel(aten::SCALAR_TENSOR, scalar_tensor),
+    kernel(aten::ARANGE, |o, g| range(o, g, None, o.arg(0), None)),
+    composite(aten::ARANGE_START, |o, g| range(o, g, Some(o.arg(0)), o.arg(1), None), arange_start),
+    kernel(aten::ARANGE_START_STEP, |o, g| range(o, g, Some(o.arg(0)), o.arg(1), Some(o.arg(2)))),
+    composite(aten::_DIM_ARANGE, dim_arange_type, dim_arange),
+    composite(aten::LINSPACE, linspace_type, linspace),
+    composite(aten::LOGSPACE, linspace_type, logspace),
+    composite(aten::EYE, |o, g| eye_type(o, g, 0), |b, o| eye(b, o, 0)),
+    composite(aten::EYE_M, |o, g| eye_type(o, g, 1), |b, o| eye(b, o, 1)),
+    composite(aten::TRIL_INDICES, triangle_type, triangle),
+    composite(aten::TRIU_INDICES, triangle_type, triangle),
 ];
 
 /// The position of the parameter `dtype`.
@@ -95,7 +96,7 @@ fn full(b: &mut Builder<'_>, operands: &Operands<'_>, size: usize, value: i64) -
 
 /// A tensor of one number.
 pub(crate) fn filled(b: &mut Builder<'_>, size: Arg, value: Arg, dtype: ScalarType) -> Result<ValueId, Error> {
-    b.one_with("aten::full", vec![size, value], &[("dtype", dtype.into())])
+    b.one_with(aten::FULL, vec![size, value], &[("dtype", dtype.into())])
 }
 
 fn full_like(b: &mut Builder<'_>, operands: &Operands<'_>, value: i64) -> Lowered {
@@ -159,7 +160,7 @@ fn integers(start: &Expr, end: &Expr, step: &Expr) -> Option<Expr> {
 fn arange_start(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dtype, _) = inferred(b, operands)?;
     let args = vec![operands.arg(0).clone(), operands.arg(1).clone(), Arg::from(1)];
-    b.one_with("aten::arange.start_step", args, &[("dtype", dtype.into())]).and_then(done)
+    b.one_with(aten::ARANGE_START_STEP, args, &[("dtype", dtype.into())]).and_then(done)
 }
 
 fn dim_arange_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -177,7 +178,7 @@ fn dim_arange(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// The numbers from 0 below a size.
 pub(crate) fn indices(b: &mut Builder<'_>, size: Expr, dtype: ScalarType) -> Result<ValueId, Error> {
     let args = vec![Arg::from(0), Arg::Int(size), Arg::from(1)];
-    b.one_with("aten::arange.start_step", args, &[("dtype", dtype.into())])
+    b.one_with(aten::ARANGE_START_STEP, args, &[("dtype", dtype.into())])
 }
 
 fn linspace_type(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error> {
@@ -237,14 +238,14 @@ fn eye(b: &mut Builder<'_>, operands: &Operands<'_>, columns: usize) -> Lowered 
     let (rows, columns) = (operands.expr(0)?, operands.expr(columns)?);
     let (row, column) = (indices(b, rows.clone(), ScalarType::Long)?, indices(b, columns, ScalarType::Long)?);
     let row = b.view(row, vec![rows, Expr::Int(1)])?;
-    let diagonal = b.compare("aten::eq", row, column)?;
+    let diagonal = b.compare(aten::packet::EQ, row, column)?;
     b.cast(diagonal, dtype).and_then(done)
 }
 
 /// The places of a triangle, row by row.
 fn triangle_places(operands: &Operands<'_>) -> Result<Vec<(i64, i64)>, Error> {
     let (rows, columns, offset) = (operands.int(0)?, operands.int(1)?, operands.int(2)?);
-    let lower = operands.schema.name == "aten::tril_indices";
+    let lower = operands.schema.name == aten::TRIL_INDICES;
     let (rows, columns) = (if columns > 0 { rows.max(0) } else { 0 }, columns.max(0));
     let place = |row: i64| {
         let boundary = row.saturating_add(offset);

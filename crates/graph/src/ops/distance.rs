@@ -1,6 +1,7 @@
 //! Distances and similarities.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type};
 
 use super::inference::{broadcast_shape, one};
@@ -10,13 +11,13 @@ use super::reduction::reduced_shape;
 use super::{Definition, Lowered, Operands, broadcast, composite, compute_dtype, done, kernel, promote};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::cosine_similarity", |o, g| along_dim(o, g, 2), cosine_similarity),
-    composite("aten::pairwise_distance", pairwise_type, pairwise_distance),
-    composite("aten::cdist", pairs, cdist),
-    kernel("aten::_cdist_forward", pairs),
-    composite("aten::_euclidean_dist", pairs, euclidean),
-    composite("aten::pdist", condensed, pdist),
-    kernel("aten::_pdist_forward", condensed),
+    composite(aten::COSINE_SIMILARITY, |o, g| along_dim(o, g, 2), cosine_similarity),
+    composite(aten::PAIRWISE_DISTANCE, pairwise_type, pairwise_distance),
+    composite(aten::CDIST, pairs, cdist),
+    kernel(aten::_CDIST_FORWARD, pairs),
+    composite(aten::_EUCLIDEAN_DIST, pairs, euclidean),
+    composite(aten::PDIST, condensed, pdist),
+    kernel(aten::_PDIST_FORWARD, condensed),
 ];
 
 fn along_dim(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<Type>, Error> {
@@ -37,15 +38,15 @@ fn cosine_similarity(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let x = if b.tensor(x)?.shape == shape {
             x
         } else {
-            b.one("aten::expand_copy", vec![x.into(), shape.clone().into()])?
+            b.one(aten::EXPAND_COPY, vec![x.into(), shape.clone().into()])?
         };
         let norm = vector_norm(b, x, 2.0, &Arg::from([dim]), &Arg::from(true))?;
-        let norm = b.one("aten::clamp", vec![norm.into(), Arg::Float(eps), Arg::None])?;
+        let norm = b.one(aten::CLAMP, vec![norm.into(), Arg::Float(eps), Arg::None])?;
         b.div(x, norm)
     };
     let (x, y) = (unit(0)?, unit(1)?);
     let product = b.mul(x, y)?;
-    let sum = b.one("aten::sum.dim_IntList", vec![product.into(), Arg::from([dim]), Arg::from(false)])?;
+    let sum = b.one(aten::SUM_DIM_INTLIST, vec![product.into(), Arg::from([dim]), Arg::from(false)])?;
     b.cast(sum, dtype).and_then(done)
 }
 
@@ -79,12 +80,12 @@ fn pairs(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn cdist(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.one("aten::_cdist_forward", operands.args.to_vec()).and_then(done)
+    b.one(aten::_CDIST_FORWARD, operands.args.to_vec()).and_then(done)
 }
 
 fn euclidean(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let args = vec![operands.arg(0).clone(), operands.arg(1).clone(), Arg::Float(2.0), Arg::None];
-    b.one("aten::_cdist_forward", args).and_then(done)
+    b.one(aten::_CDIST_FORWARD, args).and_then(done)
 }
 
 /// Each pair of rows once.
@@ -96,5 +97,5 @@ fn condensed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error>
 }
 
 fn pdist(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    super::forward(b, operands, "aten::_pdist_forward")
+    super::forward(b, operands, aten::_PDIST_FORWARD)
 }

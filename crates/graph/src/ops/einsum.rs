@@ -1,6 +1,7 @@
 //! Sums of products by subscripts: `einsum`, and the operators that are cases of it.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, ValueId};
 
 use super::matmul::product;
@@ -8,10 +9,10 @@ use super::views::{permute, squeeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::einsum", by_lowering, einsum),
-    composite("aten::tensordot", by_lowering, tensordot),
-    composite("aten::bilinear", by_lowering, bilinear),
-    composite("aten::_trilinear", by_lowering, trilinear),
+    composite(aten::EINSUM, by_lowering, einsum),
+    composite(aten::TENSORDOT, by_lowering, tensordot),
+    composite(aten::BILINEAR, by_lowering, bilinear),
+    composite(aten::_TRILINEAR, by_lowering, trilinear),
 ];
 
 /// A subscript: letters are their code points, the dimensions of an ellipsis count from the last one.
@@ -125,7 +126,7 @@ fn distinct(b: &mut Builder<'_>, mut value: ValueId, mut labels: Vec<Label>) -> 
     };
     while let Some((first, second)) = repeated(&labels) {
         let args = vec![value.into(), 0.into(), (first as i64).into(), (second as i64).into()];
-        value = b.one("aten::diagonal_copy", args)?;
+        value = b.one(aten::DIAGONAL_COPY, args)?;
         let label = labels.remove(second);
         labels.remove(first);
         labels.push(label);
@@ -174,7 +175,7 @@ fn sum_over(b: &mut Builder<'_>, term: &mut Labelled, needed: &impl Fn(Label) ->
     }
     let dtype = b.tensor(term.value)?.dtype;
     let args = vec![term.value.into(), Arg::from(dims.as_slice())];
-    term.value = b.one_with("aten::sum.dim_IntList", args, &[("dtype", dtype.into())])?;
+    term.value = b.one_with(aten::SUM_DIM_INTLIST, args, &[("dtype", dtype.into())])?;
     term.labels.retain(|label| needed(*label));
     Ok(())
 }
@@ -201,7 +202,7 @@ fn contract(
         let y_shape = [x_batch, ones(rows.len()), y_columns].concat();
         let x_shape = [shape.get(..batch.len() + rows.len()).unwrap_or_default(), &ones(columns.len())].concat();
         let (x, y) = (b.view(x, x_shape)?, b.view(y, y_shape)?);
-        let value = b.one("aten::mul.Tensor", vec![x.into(), y.into()])?;
+        let value = b.one(aten::MUL_TENSOR, vec![x.into(), y.into()])?;
         return Ok(Labelled { value, labels });
     }
     let size = |sizes: &[Expr]| Expr::product(sizes);
@@ -213,7 +214,7 @@ fn contract(
         let count = size(&x_batch);
         let x = b.view(x, vec![count.clone(), m, k.clone()])?;
         let y = b.view(y, vec![count, k, n])?;
-        b.one("aten::bmm", vec![x.into(), y.into()])?
+        b.one(aten::BMM, vec![x.into(), y.into()])?
     };
     Ok(Labelled { value: b.view(value, shape)?, labels })
 }
@@ -265,7 +266,7 @@ fn bilinear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let terms = vec![(first, with(I)), (operands.value(2)?, vec![OUT, I, J]), (second, with(J))];
     let product = sum_of_products(b, terms, &with(OUT))?;
     match operands.optional(3)? {
-        Some(bias) => b.call("aten::add.Tensor", vec![product.into(), bias.into()]).map(Some),
+        Some(bias) => b.call(aten::ADD_TENSOR, vec![product.into(), bias.into()]).map(Some),
         None => Ok(Some(vec![product])),
     }
 }

@@ -6,6 +6,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
 use super::inference::{one, same};
@@ -14,25 +15,25 @@ use super::unary::real_dtype;
 use super::{Definition, Lowered, Operands, by_lowering, composite, done, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::_fft_r2c", real_to_complex),
-    kernel("aten::_fft_c2r", complex_to_real),
-    composite("aten::_fft_c2c", same, complex_to_complex),
-    composite("aten::fft_rfft", by_lowering, |b, o| transform(b, o, Transform::RealForward)),
-    composite("aten::fft_rfft2", by_lowering, |b, o| transform(b, o, Transform::RealForward)),
-    composite("aten::fft_rfftn", by_lowering, |b, o| transform(b, o, Transform::RealForward)),
-    composite("aten::fft_irfft", by_lowering, |b, o| transform(b, o, Transform::RealInverse)),
-    composite("aten::fft_irfft2", by_lowering, |b, o| transform(b, o, Transform::RealInverse)),
-    composite("aten::fft_irfftn", by_lowering, |b, o| transform(b, o, Transform::RealInverse)),
-    composite("aten::fft_fft", by_lowering, |b, o| transform(b, o, Transform::Forward)),
-    composite("aten::fft_fft2", by_lowering, |b, o| transform(b, o, Transform::Forward)),
-    composite("aten::fft_fftn", by_lowering, |b, o| transform(b, o, Transform::Forward)),
-    composite("aten::fft_ifft", by_lowering, |b, o| transform(b, o, Transform::Inverse)),
-    composite("aten::fft_ifft2", by_lowering, |b, o| transform(b, o, Transform::Inverse)),
-    composite("aten::fft_ifftn", by_lowering, |b, o| transform(b, o, Transform::Inverse)),
-    composite("aten::fft_fftshift", same, |b, o| shift(b, o, |size| size.floor_div(2))),
-    composite("aten::fft_ifftshift", same, |b, o| shift(b, o, |size| size.add(1).floor_div(2))),
-    composite("aten::fft_fftfreq", frequencies_type, |b, o| frequencies(b, o, false)),
-    composite("aten::fft_rfftfreq", frequencies_type, |b, o| frequencies(b, o, true)),
+    kernel(aten::_FFT_R2C, real_to_complex),
+    kernel(aten::_FFT_C2R, complex_to_real),
+    composite(aten::_FFT_C2C, same, complex_to_complex),
+    composite(aten::FFT_RFFT, by_lowering, |b, o| transform(b, o, Transform::RealForward)),
+    composite(aten::FFT_RFFT2, by_lowering, |b, o| transform(b, o, Transform::RealForward)),
+    composite(aten::FFT_RFFTN, by_lowering, |b, o| transform(b, o, Transform::RealForward)),
+    composite(aten::FFT_IRFFT, by_lowering, |b, o| transform(b, o, Transform::RealInverse)),
+    composite(aten::FFT_IRFFT2, by_lowering, |b, o| transform(b, o, Transform::RealInverse)),
+    composite(aten::FFT_IRFFTN, by_lowering, |b, o| transform(b, o, Transform::RealInverse)),
+    composite(aten::FFT_FFT, by_lowering, |b, o| transform(b, o, Transform::Forward)),
+    composite(aten::FFT_FFT2, by_lowering, |b, o| transform(b, o, Transform::Forward)),
+    composite(aten::FFT_FFTN, by_lowering, |b, o| transform(b, o, Transform::Forward)),
+    composite(aten::FFT_IFFT, by_lowering, |b, o| transform(b, o, Transform::Inverse)),
+    composite(aten::FFT_IFFT2, by_lowering, |b, o| transform(b, o, Transform::Inverse)),
+    composite(aten::FFT_IFFTN, by_lowering, |b, o| transform(b, o, Transform::Inverse)),
+    composite(aten::FFT_FFTSHIFT, same, |b, o| shift(b, o, |size| size.floor_div(2))),
+    composite(aten::FFT_IFFTSHIFT, same, |b, o| shift(b, o, |size| size.add(1).floor_div(2))),
+    composite(aten::FFT_FFTFREQ, frequencies_type, |b, o| frequencies(b, o, false)),
+    composite(aten::FFT_RFFTFREQ, frequencies_type, |b, o| frequencies(b, o, true)),
 ];
 
 /// PyTorch's codes of the normalization of a transform.
@@ -104,16 +105,16 @@ fn complex_transform(
         return Ok(x);
     }
     let whole = |b: &mut Builder<'_>, x: ValueId| {
-        b.one("aten::_fft_r2c", vec![x.into(), Arg::from(dims), Arg::from(mode), Arg::from(false)])
+        b.one(aten::_FFT_R2C, vec![x.into(), Arg::from(dims), Arg::from(mode), Arg::from(false)])
     };
     let ty = b.tensor(x)?;
     if !ty.dtype.is_complex() {
         let transformed = whole(b, x)?;
-        return if forward { Ok(transformed) } else { b.unary("aten::_conj_physical", transformed) };
+        return if forward { Ok(transformed) } else { b.unary(aten::_CONJ_PHYSICAL, transformed) };
     }
-    let parts = b.unary("aten::view_as_real_copy", x)?;
+    let parts = b.unary(aten::VIEW_AS_REAL_COPY, x)?;
     let part = |b: &mut Builder<'_>, index: i64| {
-        b.one("aten::select_copy.int", vec![parts.into(), Arg::from(-1), Arg::from(index)])
+        b.one(aten::SELECT_COPY_INT, vec![parts.into(), Arg::from(-1), Arg::from(index)])
     };
     let (real, imaginary) = (part(b, 0)?, part(b, 1)?);
     let (real, imaginary) = (whole(b, real)?, whole(b, imaginary)?);
@@ -121,7 +122,7 @@ fn complex_transform(
     let (real, imaginary) = if forward {
         (real, imaginary)
     } else {
-        (b.unary("aten::_conj_physical", real)?, b.unary("aten::_conj_physical", imaginary)?)
+        (b.unary(aten::_CONJ_PHYSICAL, real)?, b.unary(aten::_CONJ_PHYSICAL, imaginary)?)
     };
     let unit = imaginary_unit(b, ty.dtype)?;
     let turned = b.mul(imaginary, unit)?;
@@ -157,7 +158,7 @@ fn transform(b: &mut Builder<'_>, operands: &Operands<'_>, transform: Transform)
         Transform::Forward => complex_transform(b, value, &dim_args, mode, true)?,
         Transform::Inverse => complex_transform(b, value, &dim_args, mode, false)?,
         Transform::RealForward => {
-            b.one("aten::_fft_r2c", vec![value.into(), dim_args.as_slice().into(), mode.into(), Arg::from(true)])?
+            b.one(aten::_FFT_R2C, vec![value.into(), dim_args.as_slice().into(), mode.into(), Arg::from(true)])?
         }
         Transform::RealInverse => {
             let complex = if b.tensor(value)?.dtype.is_complex() {
@@ -173,7 +174,7 @@ fn transform(b: &mut Builder<'_>, operands: &Operands<'_>, transform: Transform)
             };
             let size = if sizes.len() == dims.len() { sizes.last().cloned() } else { None }.unwrap_or_else(natural);
             let args = vec![complex.into(), dim_args.as_slice().into(), mode.into(), Arg::Int(size)];
-            b.one("aten::_fft_c2r", args)?
+            b.one(aten::_FFT_C2R, args)?
         }
     };
     done(result)
@@ -217,7 +218,7 @@ fn resized(b: &mut Builder<'_>, x: ValueId, dim: usize, size: Expr) -> Result<Va
         ));
     };
     if more < 0 {
-        return b.one("aten::slice_copy.Tensor", vec![x.into(), Arg::from(dim as i64), Arg::from(0), size.into()]);
+        return b.one(aten::SLICE_COPY_TENSOR, vec![x.into(), Arg::from(dim as i64), Arg::from(0), size.into()]);
     }
     // Kernels pad no complex tensors, but join them.
     let mut shape = ty.shape.clone();
@@ -230,8 +231,8 @@ fn resized(b: &mut Builder<'_>, x: ValueId, dim: usize, size: Expr) -> Result<Va
         data: crate::ConstantData::Zeros,
     };
     let zero = b.constant(constant);
-    let zeros = b.one("aten::expand_copy", vec![zero.into(), shape.into()])?;
-    b.one("aten::cat", vec![Arg::from(vec![x, zeros]), Arg::from(dim as i64)])
+    let zeros = b.one(aten::EXPAND_COPY, vec![zero.into(), shape.into()])?;
+    b.one(aten::CAT, vec![Arg::from(vec![x, zeros]), Arg::from(dim as i64)])
 }
 
 /// Rotates each dimension so that the zero frequency moves to the middle, or back.
@@ -240,12 +241,12 @@ fn shift(b: &mut Builder<'_>, operands: &Operands<'_>, by: fn(&Expr) -> Expr) ->
     let dims = operands.dims_or_all(1, ty.rank())?;
     let shifts: Vec<Expr> = dims.iter().filter_map(|dim| ty.shape.get(*dim)).map(by).collect();
     let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
-    b.one("aten::roll", vec![operands.arg(0).clone(), shifts.into(), dims.as_slice().into()]).and_then(done)
+    b.one(aten::ROLL, vec![operands.arg(0).clone(), shifts.into(), dims.as_slice().into()]).and_then(done)
 }
 
 fn frequencies_type(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error> {
     let count = operands.int(0)?;
-    let count = if operands.schema.name == "aten::fft_rfftfreq" { count / 2 + 1 } else { count };
+    let count = if operands.schema.name == aten::FFT_RFFTFREQ { count / 2 + 1 } else { count };
     one(operands.dtype_or(2, ScalarType::Float)?, vec![Expr::Int(count)])
 }
 

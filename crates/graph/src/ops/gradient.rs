@@ -1,19 +1,20 @@
 //! The gradients that kernels have, for programs that train on the device.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Expr, Graph, Type};
 
 use super::inference::{one, tensor};
 use super::{Definition, Operands, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::_adaptive_avg_pool2d_backward", |o, g| like(o, g, 1)),
-    kernel("aten::avg_pool2d_backward", |o, g| like(o, g, 1)),
-    kernel("aten::max_pool2d_with_indices_backward", |o, g| like(o, g, 1)),
-    kernel("aten::convolution_backward", convolution),
-    kernel("aten::embedding_dense_backward", embedding),
-    kernel("aten::native_group_norm_backward", group_norm),
-    kernel("aten::native_layer_norm_backward", layer_norm),
+    kernel(aten::_ADAPTIVE_AVG_POOL2D_BACKWARD, |o, g| like(o, g, 1)),
+    kernel(aten::AVG_POOL2D_BACKWARD, |o, g| like(o, g, 1)),
+    kernel(aten::MAX_POOL2D_WITH_INDICES_BACKWARD, |o, g| like(o, g, 1)),
+    kernel(aten::CONVOLUTION_BACKWARD, convolution),
+    kernel(aten::EMBEDDING_DENSE_BACKWARD, embedding),
+    kernel(aten::NATIVE_GROUP_NORM_BACKWARD, group_norm),
+    kernel(aten::NATIVE_LAYER_NORM_BACKWARD, layer_norm),
 ];
 
 fn like(operands: &Operands<'_>, graph: &Graph, index: usize) -> Result<Vec<Type>, Error> {

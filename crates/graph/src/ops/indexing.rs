@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Op, TensorType, Type, ValueId};
 
 use super::creation::filled;
@@ -13,28 +14,28 @@ use super::views::{expand, unsqueeze};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, done, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::index.Tensor", indexed),
-    composite("aten::_unsafe_index.Tensor", indexed, index),
-    composite("aten::_unsafe_masked_index", by_lowering, masked_index),
-    kernel("aten::index_select", index_selected),
-    kernel("aten::gather", gathered),
-    composite("aten::take", taken, take),
-    composite("aten::take_along_dim", by_lowering, take_along_dim),
-    kernel("aten::masked_select", by_data),
-    kernel("aten::nonzero", by_data),
-    composite("aten::argwhere", by_data, nonzero),
-    composite("aten::where", by_data, coordinates),
-    composite("aten::nonzero_numpy", by_data, coordinates),
-    kernel("aten::embedding", embedded),
-    kernel("aten::_embedding_bag", bagged),
-    composite("aten::_embedding_bag_forward_only", bagged, embedding_bag),
-    composite("aten::embedding_bag", bagged, embedding_bag),
-    composite("aten::embedding_bag.padding_idx", bagged, embedding_bag),
-    composite("aten::one_hot", by_lowering, one_hot),
-    composite("aten::bucketize.Tensor", by_lowering, bucketize),
-    composite("aten::bucketize.Scalar", by_lowering, bucketize),
-    composite("aten::searchsorted.Tensor", by_lowering, searchsorted),
-    composite("aten::searchsorted.Scalar", by_lowering, searchsorted),
+    kernel(aten::INDEX_TENSOR, indexed),
+    composite(aten::_UNSAFE_INDEX_TENSOR, indexed, index),
+    composite(aten::_UNSAFE_MASKED_INDEX, by_lowering, masked_index),
+    kernel(aten::INDEX_SELECT, index_selected),
+    kernel(aten::GATHER, gathered),
+    composite(aten::TAKE, taken, take),
+    composite(aten::TAKE_ALONG_DIM, by_lowering, take_along_dim),
+    kernel(aten::MASKED_SELECT, by_data),
+    kernel(aten::NONZERO, by_data),
+    composite(aten::ARGWHERE, by_data, nonzero),
+    composite(aten::WHERE, by_data, coordinates),
+    composite(aten::NONZERO_NUMPY, by_data, coordinates),
+    kernel(aten::EMBEDDING, embedded),
+    kernel(aten::_EMBEDDING_BAG, bagged),
+    composite(aten::_EMBEDDING_BAG_FORWARD_ONLY, bagged, embedding_bag),
+    composite(aten::EMBEDDING_BAG, bagged, embedding_bag),
+    composite(aten::EMBEDDING_BAG_PADDING_IDX, bagged, embedding_bag),
+    composite(aten::ONE_HOT, by_lowering, one_hot),
+    composite(aten::BUCKETIZE_TENSOR, by_lowering, bucketize),
+    composite(aten::BUCKETIZE_SCALAR, by_lowering, bucketize),
+    composite(aten::SEARCHSORTED_TENSOR, by_lowering, searchsorted),
+    composite(aten::SEARCHSORTED_SCALAR, by_lowering, searchsorted),
 ];
 
 /// Types that only the exported program tells, since they depend on data.
@@ -92,16 +93,16 @@ fn indexed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn index(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.call("aten::index.Tensor", operands.args.to_vec()).map(Some)
+    b.call(aten::INDEX_TENSOR, operands.args.to_vec()).map(Some)
 }
 
 /// `_unsafe_masked_index`: elements at clamped indices, and a number where the mask is false.
 fn masked_index(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.tensor(operands.value(0)?)?;
     let indices = clamped(b, &tensor, &index_list(operands, 2)?)?;
-    let taken = b.one("aten::index.Tensor", vec![operands.value(0)?.into(), indices])?;
-    let outside = b.one("aten::logical_not", vec![operands.value(1)?.into()])?;
-    b.call("aten::masked_fill.Scalar", vec![taken.into(), outside.into(), operands.arg(3).clone()]).map(Some)
+    let taken = b.one(aten::INDEX_TENSOR, vec![operands.value(0)?.into(), indices])?;
+    let outside = b.one(aten::LOGICAL_NOT, vec![operands.value(1)?.into()])?;
+    b.call(aten::MASKED_FILL_SCALAR, vec![taken.into(), outside.into(), operands.arg(3).clone()]).map(Some)
 }
 
 /// Indices that are moved inside of their dimensions.
@@ -111,7 +112,7 @@ pub(crate) fn clamped(b: &mut Builder<'_>, tensor: &TensorType, indices: &[Optio
         list.push(match index {
             Some(index) => {
                 let range = vec![Arg::from(*index), 0.into(), size.sub(1).into()];
-                b.one("aten::clamp", range)?.into()
+                b.one(aten::CLAMP, range)?.into()
             }
             None => Arg::None,
         });
@@ -142,7 +143,7 @@ fn taken(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 fn take(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let count = operands.tensor(0, b.graph)?.numel();
     let flat = b.view(operands.value(0)?, vec![count])?;
-    b.call("aten::index.Tensor", vec![flat.into(), index_at(0, operands.value(1)?)]).map(Some)
+    b.call(aten::INDEX_TENSOR, vec![flat.into(), index_at(0, operands.value(1)?)]).map(Some)
 }
 
 fn take_along_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -157,7 +158,7 @@ fn take_along_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     // Negative indices count from the end, which `gather` does not do.
     let from = b.tensor(value)?.shape;
     let size = from.get(dim).cloned().unwrap_or(Expr::Int(1));
-    let index = b.one("aten::remainder.Scalar", vec![index.into(), size.into()])?;
+    let index = b.one(aten::REMAINDER_SCALAR, vec![index.into(), size.into()])?;
     // All dimensions but the one broadcast.
     let (mut from, mut at) = (b.tensor(value)?.shape, b.tensor(index)?.shape);
     let (Some(size), Some(wanted)) = (from.get(dim).cloned(), at.get(dim).cloned()) else {
@@ -178,13 +179,13 @@ fn take_along_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let value = expand(b, value, sized(size))?;
     let index = expand(b, index, sized(wanted))?;
-    b.call("aten::gather", vec![value.into(), (dim as i64).into(), index.into()]).map(Some)
+    b.call(aten::GATHER, vec![value.into(), (dim as i64).into(), index.into()]).map(Some)
 }
 
 /// `argwhere` is `nonzero`.
 fn nonzero(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let types = by_data(operands, b.graph)?;
-    let schema = b.schemas().expect("aten::nonzero")?;
+    let schema = b.schemas().expect(aten::NONZERO)?;
     Ok(Some(b.push(Op::Call(schema), vec![operands.value(0)?.into()], types)))
 }
 
@@ -193,7 +194,7 @@ fn coordinates(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let types = by_data(operands, b.graph)?;
     let Some(Type::Tensor(first)) = types.first() else { return Ok(Some(Vec::new())) };
     let shape = [first.shape.clone(), vec![Expr::Int(types.len() as i64)]].concat();
-    let schema = b.schemas().expect("aten::nonzero")?;
+    let schema = b.schemas().expect(aten::NONZERO)?;
     let rows = b.push(Op::Call(schema), vec![operands.value(0)?.into()], result(ScalarType::Long, shape));
     let Some(rows) = rows.first().copied() else { return Ok(None) };
     (0..types.len() as i64).map(|column| select(b, rows, 1, column)).collect::<Result<_, _>>().map(Some)
@@ -215,7 +216,7 @@ fn bagged(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let [_, width] = weight.shape.as_slice() else { return Err(operands.wrong(0, "a matrix")) };
     let mode = operands.int(4)?;
     let padded = match operands.arg(8) {
-        Arg::Int(Expr::Int(padding)) => *padding >= 0 || operands.schema.name == "aten::embedding_bag.padding_idx",
+        Arg::Int(Expr::Int(padding)) => *padding >= 0 || operands.schema.name == aten::EMBEDDING_BAG_PADDING_IDX,
         padding => !padding.is_none(),
     };
     let bags = offsets.numel().sub(i64::from(operands.bool(7)?));
@@ -235,7 +236,7 @@ fn bagged(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 /// A padding index may count from the last row; none is -1.
 fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut args = operands.args.to_vec();
-    if operands.schema.name == "aten::embedding_bag.padding_idx" {
+    if operands.schema.name == aten::EMBEDDING_BAG_PADDING_IDX {
         let rows = operands.tensor(0, b.graph)?.shape.first().cloned().unwrap_or(Expr::Int(0));
         let padding = match operands.arg(8) {
             Arg::Int(Expr::Int(padding)) if *padding < 0 => rows.add(*padding).into(),
@@ -245,7 +246,7 @@ fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         args.truncate(8);
         args.push(padding);
     }
-    b.call("aten::_embedding_bag", args).map(Some)
+    b.call(aten::_EMBEDDING_BAG, args).map(Some)
 }
 
 /// A one is scattered for each index, which checks that there is such a class.
@@ -264,7 +265,7 @@ fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     shape.push(classes.into());
     let index = unsqueeze(b, operands.value(0)?, rank)?;
     let zeros = filled(b, shape.into(), 0.into(), ScalarType::Long)?;
-    b.one("aten::scatter.value", vec![zeros.into(), (-1).into(), index.into(), 1.into()]).and_then(done)
+    b.one(aten::SCATTER_VALUE, vec![zeros.into(), (-1).into(), index.into(), 1.into()]).and_then(done)
 }
 
 fn bucketize(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -275,7 +276,7 @@ fn bucketize(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn searchsorted(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut boundaries = operands.value(0)?;
     if let Some(sorter) = operands.optional(5)? {
-        boundaries = b.one("aten::gather", vec![boundaries.into(), (-1).into(), sorter.into()])?;
+        boundaries = b.one(aten::GATHER, vec![boundaries.into(), (-1).into(), sorter.into()])?;
     }
     let right = operands.bool(3)? || operands.str(4)? == Some("right");
     let values = tensor_or_number(b, operands, 1, operands.tensor(0, b.graph)?.dtype)?;
@@ -309,10 +310,10 @@ fn count_below(
     let last = b.tensor(values)?.rank();
     let values = unsqueeze(b, values, last)?;
     // `boundary < value` would count NaN as below nothing; PyTorch puts it last.
-    let name = if right { "aten::gt.Tensor" } else { "aten::ge.Tensor" };
+    let name = if right { aten::GT_TENSOR } else { aten::GE_TENSOR };
     let above = b.one(name, vec![boundaries.into(), values.into()])?;
-    let below = b.one("aten::logical_not", vec![above.into()])?;
+    let below = b.one(aten::LOGICAL_NOT, vec![above.into()])?;
     let dtype = if short { ScalarType::Int } else { ScalarType::Long };
     let dims = Arg::from([-1]);
-    b.call_with("aten::sum.dim_IntList", vec![below.into(), dims], &[("dtype", dtype.into())])
+    b.call_with(aten::SUM_DIM_INTLIST, vec![below.into(), dims], &[("dtype", dtype.into())])
 }

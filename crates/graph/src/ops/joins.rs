@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::inference::same;
@@ -11,40 +12,40 @@ use super::views::{expand, transpose, unsqueeze};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, done, forward, kernel, promote, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::cat", concatenated),
-    composite("aten::concat", concatenated, cat),
-    composite("aten::concatenate", concatenated, cat),
-    kernel("aten::stack", stacked),
-    composite("aten::_stack", stacked, stack),
-    composite("aten::pad_sequence", by_lowering, pad_sequence),
-    composite("aten::flatten_dense_tensors", by_lowering, flatten_all),
-    composite("aten::hstack", by_lowering, hstack),
-    composite("aten::vstack", by_lowering, vstack),
-    composite("aten::row_stack", by_lowering, vstack),
-    composite("aten::dstack", by_lowering, dstack),
-    composite("aten::column_stack", by_lowering, column_stack),
-    composite("aten::atleast_1d.Sequence", by_lowering, at_least),
-    composite("aten::atleast_2d.Sequence", by_lowering, at_least),
-    composite("aten::atleast_3d.Sequence", by_lowering, at_least),
-    composite("aten::broadcast_tensors", by_lowering, broadcast_tensors),
-    composite("aten::meshgrid", by_lowering, meshgrid),
-    composite("aten::meshgrid.indexing", by_lowering, meshgrid),
-    composite("aten::cartesian_prod", by_lowering, cartesian_prod),
-    composite("aten::block_diag", by_lowering, block_diag),
-    kernel("aten::repeat", repeated),
-    composite("aten::tile", by_lowering, tile),
-    composite("aten::repeat_interleave.self_int", by_lowering, repeat_interleave),
-    kernel("aten::repeat_interleave.Tensor", interleaved_indices),
-    composite("aten::repeat_interleave.self_Tensor", by_lowering, repeat_interleave_each),
-    kernel("aten::flip", same),
-    composite("aten::fliplr", same, fliplr),
-    composite("aten::flipud", same, flipud),
-    composite("aten::roll", same, roll),
-    composite("aten::rot90", by_lowering, rot90),
-    kernel("aten::tril", same),
-    composite("aten::triu", same, triu),
-    composite("aten::diag_embed", by_lowering, diag_embed),
-    composite("aten::diagflat", by_lowering, diagflat),
+    kernel(aten::CAT, concatenated),
+    composite(aten::CONCAT, concatenated, cat),
+    composite(aten::CONCATENATE, concatenated, cat),
+    kernel(aten::STACK, stacked),
+    composite(aten::_STACK, stacked, stack),
+    composite(aten::PAD_SEQUENCE, by_lowering, pad_sequence),
+    composite(aten::FLATTEN_DENSE_TENSORS, by_lowering, flatten_all),
+    composite(aten::HSTACK, by_lowering, hstack),
+    composite(aten::VSTACK, by_lowering, vstack),
+    composite(aten::ROW_STACK, by_lowering, vstack),
+    composite(aten::DSTACK, by_lowering, dstack),
+    composite(aten::COLUMN_STACK, by_lowering, column_stack),
+    composite(aten::ATLEAST_1D_SEQUENCE, by_lowering, at_least),
+    composite(aten::ATLEAST_2D_SEQUENCE, by_lowering, at_least),
+    composite(aten::ATLEAST_3D_SEQUENCE, by_lowering, at_least),
+    composite(aten::BROADCAST_TENSORS, by_lowering, broadcast_tensors),
+    composite(aten::MESHGRID, by_lowering, meshgrid),
+    composite(aten::MESHGRID_INDEXING, by_lowering, meshgrid),
+    composite(aten::CARTESIAN_PROD, by_lowering, cartesian_prod),
+    composite(aten::BLOCK_DIAG, by_lowering, block_diag),
+    kernel(aten::REPEAT, repeated),
+    composite(aten::TILE, by_lowering, tile),
+    composite(aten::REPEAT_INTERLEAVE_SELF_INT, by_lowering, repeat_interleave),
+    kernel(aten::REPEAT_INTERLEAVE_TENSOR, interleaved_indices),
+    composite(aten::REPEAT_INTERLEAVE_SELF_TENSOR, by_lowering, repeat_interleave_each),
+    kernel(aten::FLIP, same),
+    composite(aten::FLIPLR, same, fliplr),
+    composite(aten::FLIPUD, same, flipud),
+    composite(aten::ROLL, same, roll),
+    composite(aten::ROT90, by_lowering, rot90),
+    kernel(aten::TRIL, same),
+    composite(aten::TRIU, same, triu),
+    composite(aten::DIAG_EMBED, by_lowering, diag_embed),
+    composite(aten::DIAGFLAT, by_lowering, diagflat),
 ];
 
 /// Kernels have it for given dimensions; without any, the elements are rolled as one row.
@@ -53,16 +54,16 @@ fn roll(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Ok(None);
     }
     let ty = b.tensor(operands.value(0)?)?;
-    let row = b.one("aten::view_copy", vec![operands.arg(0).clone(), vec![ty.numel()].into()])?;
-    let rolled = b.one("aten::roll", vec![row.into(), operands.arg(1).clone(), [0].into()])?;
-    b.call("aten::view_copy", vec![rolled.into(), ty.shape.into()]).map(Some)
+    let row = b.one(aten::VIEW_COPY, vec![operands.arg(0).clone(), vec![ty.numel()].into()])?;
+    let rolled = b.one(aten::ROLL, vec![row.into(), operands.arg(1).clone(), [0].into()])?;
+    b.call(aten::VIEW_COPY, vec![rolled.into(), ty.shape.into()]).map(Some)
 }
 
 /// The tensors one after the other along a dimension.
 pub(crate) fn cat_of(b: &mut Builder<'_>, values: Vec<ValueId>, dim: usize) -> Result<ValueId, Error> {
     match values.as_slice() {
         [value] => Ok(*value),
-        _ => b.one("aten::cat", vec![values.into(), (dim as i64).into()]),
+        _ => b.one(aten::CAT, vec![values.into(), (dim as i64).into()]),
     }
 }
 
@@ -105,7 +106,7 @@ fn concatenated(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Err
 }
 
 fn cat(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.call("aten::cat", operands.args.to_vec()).map(Some)
+    b.call(aten::CAT, operands.args.to_vec()).map(Some)
 }
 
 fn stacked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -127,7 +128,7 @@ fn stacked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn stack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    forward(b, operands, "aten::stack")
+    forward(b, operands, aten::STACK)
 }
 
 /// Sequences, padded to the length of the longest, as a batch.
@@ -144,10 +145,10 @@ fn pad_sequence(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let inner = b.tensor(value)?.rank() - 1;
         let padding = [vec![Expr::Int(0); 2 * inner], pair.to_vec()].concat();
         let fill = operands.arg(2).clone();
-        padded.push(b.one("aten::constant_pad_nd", vec![value.into(), padding.into(), fill])?);
+        padded.push(b.one(aten::CONSTANT_PAD_ND, vec![value.into(), padding.into(), fill])?);
     }
     let dim = i64::from(!operands.bool(1)?);
-    b.call("aten::stack", vec![padded.into(), dim.into()]).map(Some)
+    b.call(aten::STACK, vec![padded.into(), dim.into()]).map(Some)
 }
 
 fn flatten_all(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -169,18 +170,18 @@ fn at_least(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 fn hstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let values = each_at_least(b, operands, "aten::atleast_1d")?;
+    let values = each_at_least(b, operands, aten::ATLEAST_1D)?;
     let flat = values.first().is_some_and(|value| b.graph.tensor(*value).is_ok_and(|tensor| tensor.rank() == 1));
     cat_of(b, values, usize::from(!flat)).map(|value| Some(vec![value]))
 }
 
 fn vstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let values = each_at_least(b, operands, "aten::atleast_2d")?;
+    let values = each_at_least(b, operands, aten::ATLEAST_2D)?;
     cat_of(b, values, 0).map(|value| Some(vec![value]))
 }
 
 fn dstack(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let values = each_at_least(b, operands, "aten::atleast_3d")?;
+    let values = each_at_least(b, operands, aten::ATLEAST_3D)?;
     cat_of(b, values, 2).map(|value| Some(vec![value]))
 }
 
@@ -234,13 +235,13 @@ fn cartesian_prod(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         b.view(grid, vec![count])
     });
     let grids = grids.collect::<Result<Vec<_>, _>>()?;
-    b.call("aten::stack", vec![grids.into(), 1.into()]).map(Some)
+    b.call(aten::STACK, vec![grids.into(), 1.into()]).map(Some)
 }
 
 fn block_diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut blocks = Vec::new();
     let mut width = Expr::Int(0);
-    for value in each_at_least(b, operands, "aten::atleast_2d")? {
+    for value in each_at_least(b, operands, aten::ATLEAST_2D)? {
         let columns = b.tensor(value)?.shape.last().cloned().unwrap_or(Expr::Int(1));
         blocks.push((value, width.clone(), columns.clone()));
         width = width.add(columns);
@@ -249,7 +250,7 @@ fn block_diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     for (value, left, columns) in blocks {
         let right = width.sub(left.clone()).sub(columns);
         let padding = Arg::from(vec![left, right]);
-        rows.push(b.one("aten::constant_pad_nd", vec![value.into(), padding])?);
+        rows.push(b.one(aten::CONSTANT_PAD_ND, vec![value.into(), padding])?);
     }
     cat_of(b, rows, 0).map(|value| Some(vec![value]))
 }
@@ -273,7 +274,7 @@ fn tile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     while times.len() < rank {
         times.insert(0, Expr::Int(1));
     }
-    b.call("aten::repeat", vec![operands.value(0)?.into(), times.into()]).map(Some)
+    b.call(aten::REPEAT, vec![operands.value(0)?.into(), times.into()]).map(Some)
 }
 
 /// Every element of a dimension several times: a new dimension after it, expanded and merged.
@@ -343,15 +344,15 @@ fn repeat_interleave_each(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lower
         }
     };
     // The size stays out of the call, so that the kernel counts itself.
-    let schema = b.schemas().expect("aten::repeat_interleave.Tensor")?;
+    let schema = b.schemas().expect(aten::REPEAT_INTERLEAVE_TENSOR)?;
     let args = vec![repeats.into(), Arg::None];
     let indices = b.push(crate::Op::Call(schema), args, result(count.dtype, vec![length]));
     let indices = indices.first().copied().map_or(Arg::None, Arg::Value);
-    b.call("aten::index_select", vec![value.into(), (dim as i64).into(), indices]).map(Some)
+    b.call(aten::INDEX_SELECT, vec![value.into(), (dim as i64).into(), indices]).map(Some)
 }
 
 fn flip_dim(b: &mut Builder<'_>, operands: &Operands<'_>, dim: i64) -> Lowered {
-    b.call("aten::flip", vec![operands.value(0)?.into(), [dim].into()]).map(Some)
+    b.call(aten::FLIP, vec![operands.value(0)?.into(), [dim].into()]).map(Some)
 }
 
 fn fliplr(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -374,7 +375,7 @@ fn rot90(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let mut flip = |value: ValueId, dims: &[usize]| {
         let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
-        b.one("aten::flip", vec![value.into(), dims.as_slice().into()])
+        b.one(aten::FLIP, vec![value.into(), dims.as_slice().into()])
     };
     let turned = match operands.int(1)?.rem_euclid(4) {
         1 => {
@@ -400,13 +401,13 @@ fn triu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     }
     let below = operands.expr(1)?.sub(1);
     let mask = lower_triangle(b, matrix, below)?;
-    b.call("aten::masked_fill.Scalar", vec![operands.value(0)?.into(), mask.into(), 0.into()]).map(Some)
+    b.call(aten::MASKED_FILL_SCALAR, vec![operands.value(0)?.into(), mask.into(), 0.into()]).map(Some)
 }
 
 /// True if an element of a matrix is on the diagonal or below it.
 pub(crate) fn lower_triangle(b: &mut Builder<'_>, matrix: Vec<Expr>, diagonal: Expr) -> Result<ValueId, Error> {
-    let full = b.one_with("aten::full", vec![matrix.into(), true.into()], &[("dtype", ScalarType::Bool.into())])?;
-    b.one("aten::tril", vec![full.into(), diagonal.into()])
+    let full = b.one_with(aten::FULL, vec![matrix.into(), true.into()], &[("dtype", ScalarType::Bool.into())])?;
+    b.one(aten::TRIL, vec![full.into(), diagonal.into()])
 }
 
 /// Vectors on the diagonal of matrices of zeros.
@@ -422,14 +423,14 @@ fn diag_embed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let square = length.mul(length.clone());
     let column = unsqueeze(b, operands.value(0)?, tensor.rank())?;
-    let spaced = b.one("aten::constant_pad_nd", vec![column.into(), Arg::from(vec![Expr::Int(0), length.clone()])])?;
+    let spaced = b.one(aten::CONSTANT_PAD_ND, vec![column.into(), Arg::from(vec![Expr::Int(0), length.clone()])])?;
     let flat = b.view(spaced, [lead, &[square.add(length.clone())]].concat())?;
     let cut = slice(b, flat, lead.len(), 0, square)?;
     let mut matrix = b.view(cut, [lead, &[length.clone(), length.clone()]].concat())?;
     if offset != 0 {
         let (right, down) = (offset.max(0), offset.saturating_neg().max(0));
         let padding = [right, down, down, right];
-        matrix = b.one("aten::constant_pad_nd", vec![matrix.into(), padding.into()])?;
+        matrix = b.one(aten::CONSTANT_PAD_ND, vec![matrix.into(), padding.into()])?;
     }
     let mut dims: Vec<usize> = (0..lead.len()).collect();
     let (low, high) = (first.min(second), first.max(second));
@@ -446,5 +447,5 @@ fn diag_embed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn diagflat(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let count = operands.tensor(0, b.graph)?.numel();
     let flat = b.view(operands.value(0)?, vec![count])?;
-    b.call("aten::diag_embed", vec![flat.into(), operands.arg(1).clone()]).map(Some)
+    b.call(aten::DIAG_EMBED, vec![flat.into(), operands.arg(1).clone()]).map(Some)
 }

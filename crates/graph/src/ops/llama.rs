@@ -3,22 +3,23 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::llama;
 use crate::{Graph, Type};
 
 use super::inference::{one, same, tensor};
 use super::{Definition, Operands, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("llama::sdpa_with_kv_cache", same),
-    kernel("llama::custom_sdpa", same),
-    kernel("llama::custom_quantized_sdpa", floating_query),
-    kernel("llama::update_cache", update),
-    kernel("llama::update_cache_with_indices", update),
-    kernel("llama::fast_hadamard_transform", same),
-    kernel("llama::fallback", same),
-    kernel("llama::gated_delta_rule", delta_rule),
-    kernel("llama::channelwise_gated_delta_rule", delta_rule),
-    kernel("llama::quantized_moe_ffn", same),
+    kernel(llama::SDPA_WITH_KV_CACHE, same),
+    kernel(llama::CUSTOM_SDPA, same),
+    kernel(llama::CUSTOM_QUANTIZED_SDPA, floating_query),
+    kernel(llama::UPDATE_CACHE, update),
+    kernel(llama::UPDATE_CACHE_WITH_INDICES, update),
+    kernel(llama::FAST_HADAMARD_TRANSFORM, same),
+    kernel(llama::FALLBACK, same),
+    kernel(llama::GATED_DELTA_RULE, delta_rule),
+    kernel(llama::CHANNELWISE_GATED_DELTA_RULE, delta_rule),
+    kernel(llama::QUANTIZED_MOE_FFN, same),
 ];
 
 /// Attention over integers gives `f32`.

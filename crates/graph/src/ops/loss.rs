@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::activation::log_of_sigmoid;
@@ -11,25 +12,25 @@ use super::promotion::to_floating;
 use super::{Definition, Lowered, Operands, by_lowering, composite, compute_dtype, done, promote};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::mse_loss", |o, g| reduced(o, g, 2), |b, o| pointwise(b, o, 2, squared)),
-    composite("aten::l1_loss", |o, g| reduced(o, g, 2), |b, o| pointwise(b, o, 2, absolute)),
-    composite("aten::smooth_l1_loss", |o, g| reduced(o, g, 2), smooth_l1),
-    composite("aten::huber_loss", |o, g| reduced(o, g, 2), huber),
-    composite("aten::kl_div", |o, g| reduced(o, g, 2), kl_div),
-    composite("aten::poisson_nll_loss", |o, g| reduced(o, g, 5), poisson),
-    composite("aten::binary_cross_entropy", |o, g| reduced(o, g, 3), binary_cross_entropy),
-    composite("aten::binary_cross_entropy_with_logits", |o, g| reduced(o, g, 4), with_logits),
-    composite("aten::soft_margin_loss", |o, g| reduced(o, g, 2), soft_margin),
-    composite("aten::margin_ranking_loss", by_lowering, margin_ranking),
-    composite("aten::hinge_embedding_loss", |o, g| reduced(o, g, 3), hinge_embedding),
-    composite("aten::cosine_embedding_loss", by_lowering, cosine_embedding),
-    composite("aten::triplet_margin_loss", by_lowering, triplet_margin),
-    composite("aten::nll_loss", by_lowering, |b, o| nll(b, o).map(|(loss, _)| Some(vec![loss]))),
-    composite("aten::nll_loss2d", by_lowering, |b, o| nll(b, o).map(|(loss, _)| Some(vec![loss]))),
-    composite("aten::nll_loss_nd", by_lowering, |b, o| nll(b, o).map(|(loss, _)| Some(vec![loss]))),
-    composite("aten::nll_loss_forward", by_lowering, |b, o| nll(b, o).map(|(loss, total)| Some(vec![loss, total]))),
-    composite("aten::nll_loss2d_forward", by_lowering, |b, o| nll(b, o).map(|(loss, total)| Some(vec![loss, total]))),
-    composite("aten::cross_entropy_loss", by_lowering, cross_entropy),
+    composite(aten::MSE_LOSS, |o, g| reduced(o, g, 2), |b, o| pointwise(b, o, 2, squared)),
+    composite(aten::L1_LOSS, |o, g| reduced(o, g, 2), |b, o| pointwise(b, o, 2, absolute)),
+    composite(aten::SMOOTH_L1_LOSS, |o, g| reduced(o, g, 2), smooth_l1),
+    composite(aten::HUBER_LOSS, |o, g| reduced(o, g, 2), huber),
+    composite(aten::KL_DIV, |o, g| reduced(o, g, 2), kl_div),
+    composite(aten::POISSON_NLL_LOSS, |o, g| reduced(o, g, 5), poisson),
+    composite(aten::BINARY_CROSS_ENTROPY, |o, g| reduced(o, g, 3), binary_cross_entropy),
+    composite(aten::BINARY_CROSS_ENTROPY_WITH_LOGITS, |o, g| reduced(o, g, 4), with_logits),
+    composite(aten::SOFT_MARGIN_LOSS, |o, g| reduced(o, g, 2), soft_margin),
+    composite(aten::MARGIN_RANKING_LOSS, by_lowering, margin_ranking),
+    composite(aten::HINGE_EMBEDDING_LOSS, |o, g| reduced(o, g, 3), hinge_embedding),
+    composite(aten::COSINE_EMBEDDING_LOSS, by_lowering, cosine_embedding),
+    composite(aten::TRIPLET_MARGIN_LOSS, by_lowering, triplet_margin),
+    composite(aten::NLL_LOSS, by_lowering, |b, o| nll(b, o).map(|(loss, _)| Some(vec![loss]))),
+    composite(aten::NLL_LOSS2D, by_lowering, |b, o| nll(b, o).map(|(loss, _)| Some(vec![loss]))),
+    composite(aten::NLL_LOSS_ND, by_lowering, |b, o| nll(b, o).map(|(loss, _)| Some(vec![loss]))),
+    composite(aten::NLL_LOSS_FORWARD, by_lowering, |b, o| nll(b, o).map(|(loss, total)| Some(vec![loss, total]))),
+    composite(aten::NLL_LOSS2D_FORWARD, by_lowering, |b, o| nll(b, o).map(|(loss, total)| Some(vec![loss, total]))),
+    composite(aten::CROSS_ENTROPY_LOSS, by_lowering, cross_entropy),
 ];
 
 /// PyTorch's codes of what becomes of the losses of elements.
@@ -46,8 +47,8 @@ fn reduced(operands: &Operands<'_>, graph: &Graph, reduction: usize) -> Result<V
 /// The losses themselves, their mean or their sum.
 fn reduce(b: &mut Builder<'_>, losses: ValueId, reduction: i64, dtype: ScalarType) -> Result<ValueId, Error> {
     let value = match reduction {
-        MEAN => b.unary("aten::mean", losses)?,
-        SUM => b.unary("aten::sum", losses)?,
+        MEAN => b.unary(aten::MEAN, losses)?,
+        SUM => b.unary(aten::SUM, losses)?,
         _ => losses,
     };
     b.cast(value, dtype)
@@ -77,7 +78,7 @@ fn squared(b: &mut Builder<'_>, difference: ValueId) -> Result<ValueId, Error> {
 }
 
 fn absolute(b: &mut Builder<'_>, difference: ValueId) -> Result<ValueId, Error> {
-    b.unary("aten::abs", difference)
+    b.unary(aten::ABS, difference)
 }
 
 /// `d²/2β` below β, `d - β/2` above.
@@ -85,13 +86,13 @@ fn smooth_l1(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y, dtype) = pair(b, operands)?;
     let beta = operands.float(3)?;
     let difference = b.sub(x, y)?;
-    let distance = b.unary("aten::abs", difference)?;
+    let distance = b.unary(aten::ABS, difference)?;
     let losses = if beta == 0.0 {
         distance
     } else {
         let square = b.mul(distance, distance)?;
         let (curved, straight) = (b.mul(square, 0.5 / beta)?, b.sub(distance, 0.5 * beta)?);
-        let near = b.compare("aten::lt", distance, beta)?;
+        let near = b.compare(aten::packet::LT, distance, beta)?;
         b.select(near, curved, straight)?
     };
     reduce(b, losses, operands.int(2)?, dtype).and_then(done)
@@ -102,11 +103,11 @@ fn huber(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y, dtype) = pair(b, operands)?;
     let delta = operands.float(3)?;
     let difference = b.sub(x, y)?;
-    let distance = b.unary("aten::abs", difference)?;
+    let distance = b.unary(aten::ABS, difference)?;
     let square = b.mul(distance, distance)?;
     let (curved, beyond) = (b.mul(square, 0.5)?, b.sub(distance, 0.5 * delta)?);
     let straight = b.mul(beyond, delta)?;
-    let near = b.compare("aten::le", distance, delta)?;
+    let near = b.compare(aten::packet::LE, distance, delta)?;
     let losses = b.select(near, curved, straight)?;
     reduce(b, losses, operands.int(2)?, dtype).and_then(done)
 }
@@ -115,10 +116,10 @@ fn huber(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn kl_div(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let losses = if operands.bool(3)? {
-        let (probability, difference) = (b.unary("aten::exp", target)?, b.sub(target, x)?);
+        let (probability, difference) = (b.unary(aten::EXP, target)?, b.sub(target, x)?);
         b.mul(probability, difference)?
     } else {
-        let entropy = b.one("aten::xlogy.Tensor", vec![target.into(), target.into()])?;
+        let entropy = b.one(aten::XLOGY_TENSOR, vec![target.into(), target.into()])?;
         let cross = b.mul(target, x)?;
         b.sub(entropy, cross)?
     };
@@ -130,23 +131,23 @@ fn kl_div(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn poisson(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let mut losses = if operands.bool(2)? {
-        let (rate, product) = (b.unary("aten::exp", x)?, b.mul(target, x)?);
+        let (rate, product) = (b.unary(aten::EXP, x)?, b.mul(target, x)?);
         b.sub(rate, product)?
     } else {
         let shifted = b.add(x, operands.float(4)?)?;
-        let log = b.unary("aten::log", shifted)?;
+        let log = b.unary(aten::LOG, shifted)?;
         let product = b.mul(target, log)?;
         b.sub(x, product)?
     };
     if operands.bool(3)? {
-        let log = b.unary("aten::log", target)?;
+        let log = b.unary(aten::LOG, target)?;
         let product = b.mul(target, log)?;
         let rest = b.sub(product, target)?;
         let circle = b.mul(target, 2.0 * std::f64::consts::PI)?;
-        let root = b.unary("aten::log", circle)?;
+        let root = b.unary(aten::LOG, circle)?;
         let root = b.mul(root, 0.5)?;
         let factorial = b.add(rest, root)?;
-        let large = b.compare("aten::gt", target, 1)?;
+        let large = b.compare(aten::packet::GT, target, 1)?;
         let factorial = b.select(large, factorial, 0)?;
         losses = b.add(losses, factorial)?;
     }
@@ -157,11 +158,11 @@ fn poisson(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn binary_cross_entropy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let bounded =
-        |b: &mut Builder<'_>, log: ValueId| b.one("aten::clamp", vec![log.into(), Arg::Float(-100.0), Arg::None]);
-    let log = b.unary("aten::log", x)?;
+        |b: &mut Builder<'_>, log: ValueId| b.one(aten::CLAMP, vec![log.into(), Arg::Float(-100.0), Arg::None]);
+    let log = b.unary(aten::LOG, x)?;
     let log = bounded(b, log)?;
-    let negative = b.unary("aten::neg", x)?;
-    let other = b.unary("aten::log1p", negative)?;
+    let negative = b.unary(aten::NEG, x)?;
+    let other = b.unary(aten::LOG1P, negative)?;
     let other = bounded(b, other)?;
     // (t - 1) log(1 - x) - t log x.
     let less = b.sub(target, 1)?;
@@ -206,7 +207,7 @@ fn soft_margin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let product = b.mul(x, target)?;
     let log = log_of_sigmoid(b, product)?;
-    let losses = b.unary("aten::neg", log)?;
+    let losses = b.unary(aten::NEG, log)?;
     reduce(b, losses, operands.int(2)?, dtype).and_then(done)
 }
 
@@ -216,7 +217,7 @@ fn margin_ranking(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let difference = b.sub(y, x)?;
     let product = b.mul(target, difference)?;
     let shifted = b.add(product, operands.float(3)?)?;
-    let losses = b.one("aten::clamp", vec![shifted.into(), Arg::from(0), Arg::None])?;
+    let losses = b.one(aten::CLAMP, vec![shifted.into(), Arg::from(0), Arg::None])?;
     let dtype = b.tensor(losses)?.dtype;
     reduce(b, losses, operands.int(4)?, dtype).and_then(done)
 }
@@ -225,8 +226,9 @@ fn margin_ranking(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn hinge_embedding(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let rest = b.sub(operands.float(2)?, x)?;
-    let rest = b.one("aten::clamp", vec![rest.into(), Arg::from(0), Arg::None])?;
-    let (not_positive, not_negative) = (b.compare("aten::ne", target, 1)?, b.compare("aten::ne", target, -1)?);
+    let rest = b.one(aten::CLAMP, vec![rest.into(), Arg::from(0), Arg::None])?;
+    let (not_positive, not_negative) =
+        (b.compare(aten::packet::NE, target, 1)?, b.compare(aten::packet::NE, target, -1)?);
     let (margin, own) = (b.select(not_positive, rest, 0.0)?, b.select(not_negative, x, 0.0)?);
     let losses = b.add(margin, own)?;
     reduce(b, losses, operands.int(3)?, dtype).and_then(done)
@@ -239,16 +241,16 @@ fn cosine_embedding(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dim = b.tensor(target)?.rank() as i64;
     let mut sum = |x: ValueId, y: ValueId| {
         let product = b.mul(x, y)?;
-        b.one("aten::sum.dim_IntList", vec![product.into(), Arg::from([dim]), Arg::from(false)])
+        b.one(aten::SUM_DIM_INTLIST, vec![product.into(), Arg::from([dim]), Arg::from(false)])
     };
     let (product, xx, yy) = (sum(x, y)?, sum(x, x)?, sum(y, y)?);
     let (xx, yy) = (b.add(xx, EPSILON)?, b.add(yy, EPSILON)?);
     let squares = b.mul(xx, yy)?;
-    let norm = b.unary("aten::sqrt", squares)?;
+    let norm = b.unary(aten::SQRT, squares)?;
     let cosine = b.div(product, norm)?;
     let (apart, over) = (b.sub(1, cosine)?, b.sub(cosine, operands.float(3)?)?);
-    let over = b.one("aten::clamp", vec![over.into(), Arg::from(0), Arg::None])?;
-    let (positive, negative) = (b.compare("aten::eq", target, 1)?, b.compare("aten::eq", target, -1)?);
+    let over = b.one(aten::CLAMP, vec![over.into(), Arg::from(0), Arg::None])?;
+    let (positive, negative) = (b.compare(aten::packet::EQ, target, 1)?, b.compare(aten::packet::EQ, target, -1)?);
     let (near, far) = (b.select(positive, apart, 0)?, b.select(negative, over, 0)?);
     let losses = b.add(near, far)?;
     let dtype = b.tensor(losses)?.dtype;
@@ -259,16 +261,16 @@ fn cosine_embedding(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn triplet_margin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (p, eps) = (operands.arg(4).clone(), operands.arg(5).clone());
     let mut distance = |x: usize, y: usize| {
-        b.one("aten::pairwise_distance", vec![operands.arg(x).clone(), operands.arg(y).clone(), p.clone(), eps.clone()])
+        b.one(aten::PAIRWISE_DISTANCE, vec![operands.arg(x).clone(), operands.arg(y).clone(), p.clone(), eps.clone()])
     };
     let (near, mut far) = (distance(0, 1)?, distance(0, 2)?);
     if operands.bool(6)? {
         let other = distance(1, 2)?;
-        far = b.one("aten::minimum", vec![far.into(), other.into()])?;
+        far = b.one(aten::MINIMUM, vec![far.into(), other.into()])?;
     }
     let difference = b.sub(near, far)?;
     let shifted = b.add(difference, operands.float(3)?)?;
-    let losses = b.one("aten::clamp", vec![shifted.into(), Arg::from(0), Arg::None])?;
+    let losses = b.one(aten::CLAMP, vec![shifted.into(), Arg::from(0), Arg::None])?;
     let dtype = b.tensor(losses)?.dtype;
     reduce(b, losses, operands.int(7)?, dtype).and_then(done)
 }
@@ -297,26 +299,26 @@ fn class_loss(
     let (dtype, rank) = (b.tensor(x)?.dtype, b.tensor(x)?.rank());
     let dim = Arg::from(i64::from(rank > 1));
     let target = b.cast(target, ScalarType::Long)?;
-    let counts = b.compare("aten::ne", target, Arg::Int(classes.ignored.clone()))?;
+    let counts = b.compare(aten::packet::NE, target, Arg::Int(classes.ignored.clone()))?;
     let safe = b.select(counts, target, 0)?;
-    let picked = b.one("aten::unsqueeze_copy", vec![safe.into(), dim.clone()])?;
-    let picked = b.one("aten::gather", vec![x.into(), dim.clone(), picked.into()])?;
+    let picked = b.one(aten::UNSQUEEZE_COPY, vec![safe.into(), dim.clone()])?;
+    let picked = b.one(aten::GATHER, vec![x.into(), dim.clone(), picked.into()])?;
     let shape = b.tensor(target)?.shape;
     let picked = b.view(picked, shape.clone())?;
     let each = match classes.weight {
         Some(weight) => {
             let flat = b.view(safe, vec![Expr::product(&shape)])?;
-            let weights = b.one("aten::index_select", vec![weight.into(), Arg::from(0), flat.into()])?;
+            let weights = b.one(aten::INDEX_SELECT, vec![weight.into(), Arg::from(0), flat.into()])?;
             b.view(weights, shape)?
         }
         None => b.cast(counts, dtype)?,
     };
     let each = b.select(counts, each, 0)?;
     let product = b.mul(picked, each)?;
-    let losses = b.unary("aten::neg", product)?;
+    let losses = b.unary(aten::NEG, product)?;
     let losses = b.select(counts, losses, 0)?;
-    let total = b.unary("aten::sum", each)?;
-    let sum = b.unary("aten::sum", losses)?;
+    let total = b.unary(aten::SUM, each)?;
+    let sum = b.unary(aten::SUM, losses)?;
     Ok(match classes.reduction {
         MEAN => (b.div(sum, total)?, total),
         SUM => (sum, total),
@@ -334,7 +336,7 @@ fn cross_entropy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dim = i64::from(ty.rank() > 1);
     let classes = Classes { weight: operands.optional(2)?, ignored: operands.expr(4)?, reduction: operands.int(3)? };
     let smoothing = operands.float(5)?;
-    let log = b.one("aten::_log_softmax", vec![x.into(), Arg::from(dim), Arg::from(false)])?;
+    let log = b.one(aten::_LOG_SOFTMAX, vec![x.into(), Arg::from(dim), Arg::from(false)])?;
     if target_ty.dtype.is_floating() && target_ty.shape.len() == ty.rank() {
         return probabilities(b, log, target, &classes, smoothing, dim);
     }
@@ -342,17 +344,17 @@ fn cross_entropy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if smoothing == 0.0 {
         return done(loss);
     }
-    let counts = b.compare("aten::ne", target, Arg::Int(classes.ignored.clone()))?;
+    let counts = b.compare(aten::packet::NE, target, Arg::Int(classes.ignored.clone()))?;
     let weighted = weighted_classes(b, log, classes.weight, dim)?;
-    let sums = b.one("aten::sum.dim_IntList", vec![weighted.into(), Arg::from([dim]), Arg::from(false)])?;
-    let negative = b.unary("aten::neg", sums)?;
+    let sums = b.one(aten::SUM_DIM_INTLIST, vec![weighted.into(), Arg::from([dim]), Arg::from(false)])?;
+    let negative = b.unary(aten::NEG, sums)?;
     let smooth = b.select(counts, negative, 0)?;
     let smooth = match classes.reduction {
         MEAN => {
-            let sum = b.unary("aten::sum", smooth)?;
+            let sum = b.unary(aten::SUM, smooth)?;
             b.div(sum, total)?
         }
-        SUM => b.unary("aten::sum", smooth)?,
+        SUM => b.unary(aten::SUM, smooth)?,
         _ => smooth,
     };
     let loss = b.mul(loss, 1.0 - smoothing)?;
@@ -394,8 +396,8 @@ fn probabilities(
     }
     let weighted = weighted_classes(b, log, classes.weight, dim)?;
     let product = b.mul(weighted, target)?;
-    let negative = b.unary("aten::neg", product)?;
-    let losses = b.one("aten::sum.dim_IntList", vec![negative.into(), Arg::from([dim]), Arg::from(false)])?;
+    let negative = b.unary(aten::NEG, product)?;
+    let losses = b.one(aten::SUM_DIM_INTLIST, vec![negative.into(), Arg::from([dim]), Arg::from(false)])?;
     // The mean is over samples, whatever the weights.
     reduce(b, losses, classes.reduction, ty.dtype).and_then(done)
 }

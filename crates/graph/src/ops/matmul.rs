@@ -3,43 +3,44 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::{aten, transformers};
 use crate::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::views::{self, expand, permute, squeeze, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::mm", matrix_product, complex_product),
-    kernel("aten::bmm", batched_product),
-    kernel("aten::addmm", added_product),
-    composite("aten::mm.dtype", by_lowering, in_dtype),
-    composite("aten::bmm.dtype", by_lowering, in_dtype),
-    composite("aten::addmm.dtype", by_lowering, in_dtype),
-    composite("aten::baddbmm.dtype", by_lowering, in_dtype),
-    composite("aten::_int_mm", by_lowering, int_product),
-    composite("aten::_grouped_mm", by_lowering, grouped_product),
-    kernel("transformers::grouped_mm_fallback", grouped_type),
-    composite("aten::linear", linear_type, linear),
-    composite("aten::matmul", matmul_type, as_matmul),
-    composite("aten::linalg_matmul", matmul_type, as_matmul),
-    composite("aten::mv", matmul_type, as_matmul),
-    composite("aten::dot", matmul_type, as_matmul),
-    composite("aten::vdot", matmul_type, as_matmul),
-    composite("aten::baddbmm", by_lowering, baddbmm),
-    composite("aten::addbmm", by_lowering, addbmm),
-    composite("aten::addmv", by_lowering, addmv),
-    composite("aten::addr", by_lowering, addr),
-    composite("aten::outer", by_lowering, outer),
-    composite("aten::ger", by_lowering, outer),
-    composite("aten::inner", by_lowering, inner),
-    composite("aten::linalg_vecdot", by_lowering, vecdot),
-    composite("aten::chain_matmul", by_lowering, chain),
-    composite("aten::linalg_multi_dot", by_lowering, chain),
-    composite("aten::matrix_power", by_lowering, matrix_power),
-    composite("aten::linalg_matrix_power", by_lowering, matrix_power),
-    composite("aten::kron", by_lowering, kron),
-    composite("aten::linalg_cross", by_lowering, cross),
-    composite("aten::cross", by_lowering, cross),
+    composite(aten::MM, matrix_product, complex_product),
+    kernel(aten::BMM, batched_product),
+    kernel(aten::ADDMM, added_product),
+    composite(aten::MM_DTYPE, by_lowering, in_dtype),
+    composite(aten::BMM_DTYPE, by_lowering, in_dtype),
+    composite(aten::ADDMM_DTYPE, by_lowering, in_dtype),
+    composite(aten::BADDBMM_DTYPE, by_lowering, in_dtype),
+    composite(aten::_INT_MM, by_lowering, int_product),
+    composite(aten::_GROUPED_MM, by_lowering, grouped_product),
+    kernel(transformers::GROUPED_MM_FALLBACK, grouped_type),
+    composite(aten::LINEAR, linear_type, linear),
+    composite(aten::MATMUL, matmul_type, as_matmul),
+    composite(aten::LINALG_MATMUL, matmul_type, as_matmul),
+    composite(aten::MV, matmul_type, as_matmul),
+    composite(aten::DOT, matmul_type, as_matmul),
+    composite(aten::VDOT, matmul_type, as_matmul),
+    composite(aten::BADDBMM, by_lowering, baddbmm),
+    composite(aten::ADDBMM, by_lowering, addbmm),
+    composite(aten::ADDMV, by_lowering, addmv),
+    composite(aten::ADDR, by_lowering, addr),
+    composite(aten::OUTER, by_lowering, outer),
+    composite(aten::GER, by_lowering, outer),
+    composite(aten::INNER, by_lowering, inner),
+    composite(aten::LINALG_VECDOT, by_lowering, vecdot),
+    composite(aten::CHAIN_MATMUL, by_lowering, chain),
+    composite(aten::LINALG_MULTI_DOT, by_lowering, chain),
+    composite(aten::MATRIX_POWER, by_lowering, matrix_power),
+    composite(aten::LINALG_MATRIX_POWER, by_lowering, matrix_power),
+    composite(aten::KRON, by_lowering, kron),
+    composite(aten::LINALG_CROSS, by_lowering, cross),
+    composite(aten::CROSS, by_lowering, cross),
 ];
 
 /// Infers the type of a grouped GEMM: groups of the rows of `[M, K]`, each with a matrix of `[G, K, N]`.
@@ -60,8 +61,8 @@ fn grouped_product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Err(Error::unsupported("a grouped matrix product with a bias or of another dtype"));
     }
     let (name, args) = match (b.tensor(rows)?.rank(), b.tensor(matrices)?.rank(), ends) {
-        (2, 3, Some(ends)) => ("transformers::grouped_mm_fallback", vec![rows.into(), matrices.into(), ends.into()]),
-        (3, 3, None) => ("aten::bmm", vec![rows.into(), matrices.into()]),
+        (2, 3, Some(ends)) => (transformers::GROUPED_MM_FALLBACK, vec![rows.into(), matrices.into(), ends.into()]),
+        (3, 3, None) => (aten::BMM, vec![rows.into(), matrices.into()]),
         _ => return Err(Error::unsupported("a grouped matrix product with groups of columns")),
     };
     b.one(name, args).map(|product| Some(vec![product]))
@@ -96,17 +97,17 @@ pub(crate) fn matmul(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Resu
         b.view(whole, [std::slice::from_ref(&count), matrix].concat())
     };
     let (left, right) = (stack(left, &x)?, stack(right, &y)?);
-    let product = b.one("aten::bmm", vec![left.into(), right.into()])?;
+    let product = b.one(aten::BMM, vec![left.into(), right.into()])?;
     b.view(product, shape)
 }
 
 /// A matmul of two matrices. Kernels multiply complex ones only in batches.
 pub(crate) fn product(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Result<ValueId, Error> {
     if !b.tensor(left)?.dtype.is_complex() {
-        return b.one("aten::mm", vec![left.into(), right.into()]);
+        return b.one(aten::MM, vec![left.into(), right.into()]);
     }
     let (left, right) = (unsqueeze(b, left, 0)?, unsqueeze(b, right, 0)?);
-    let stack = b.one("aten::bmm", vec![left.into(), right.into()])?;
+    let stack = b.one(aten::BMM, vec![left.into(), right.into()])?;
     squeeze(b, stack, 0)
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn linear_of(
     if w.rank() != 2 {
         let product = matmul(b, input, weight)?;
         return match bias {
-            Some(bias) => b.one("aten::add.Tensor", vec![product.into(), bias.into()]),
+            Some(bias) => b.one(aten::ADD_TENSOR, vec![product.into(), bias.into()]),
             None => Ok(product),
         };
     }
@@ -133,9 +134,9 @@ pub(crate) fn linear_of(
     let product = match bias {
         Some(bias) if x.dtype.is_complex() => {
             let product = product(b, flat, transposed)?;
-            b.one("aten::add.Tensor", vec![product.into(), bias.into()])?
+            b.one(aten::ADD_TENSOR, vec![product.into(), bias.into()])?
         }
-        Some(bias) => b.one("aten::addmm", vec![bias.into(), flat.into(), transposed.into()])?,
+        Some(bias) => b.one(aten::ADDMM, vec![bias.into(), flat.into(), transposed.into()])?,
         None => product(b, flat, transposed)?,
     };
     b.view(product, shape)
@@ -143,7 +144,7 @@ pub(crate) fn linear_of(
 
 /// A tensor times a number; nothing to do for 1.
 pub(crate) fn scaled(b: &mut Builder<'_>, value: ValueId, by: &Arg) -> Result<ValueId, Error> {
-    if is_one(by) { Ok(value) } else { b.one("aten::mul.Scalar", vec![value.into(), by.clone()]) }
+    if is_one(by) { Ok(value) } else { b.one(aten::MUL_SCALAR, vec![value.into(), by.clone()]) }
 }
 
 fn is_one(arg: &Arg) -> bool {
@@ -245,7 +246,7 @@ fn matmul_shape(x: &TensorType, y: &TensorType) -> Result<Vec<Expr>, Error> {
     let (Some(k), Some(k2)) = (columns(x), rows(y)) else {
         return Err(Error::type_error("`matmul` of a tensor without dimensions"));
     };
-    check_inner("aten::matmul", &k, &k2)?;
+    check_inner(aten::MATMUL, &k, &k2)?;
     let mut shape = broadcast([leading(x, 2), leading(y, 2)])?;
     if x.rank() > 1 {
         shape.extend(rows(x));
@@ -263,7 +264,7 @@ fn matmul_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Erro
 }
 
 fn as_matmul(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    if operands.schema.name == "aten::vdot" && operands.tensor(0, b.graph)?.dtype.is_complex() {
+    if operands.schema.name == aten::VDOT && operands.tensor(0, b.graph)?.dtype.is_complex() {
         return Err(Error::unsupported("`aten::vdot` of complex numbers"));
     }
     Ok(Some(vec![matmul(b, operands.value(0)?, operands.value(1)?)?]))
@@ -278,7 +279,7 @@ fn linear_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Erro
         [inner] => (None, inner),
         _ => return Err(operands.wrong(1, "a matrix")),
     };
-    check_inner("aten::linear", expected, &inner)?;
+    check_inner(aten::LINEAR, expected, &inner)?;
     Ok(result(x.dtype, leading(x, 1).iter().cloned().chain(columns).collect()))
 }
 
@@ -300,13 +301,13 @@ fn added(b: &mut Builder<'_>, operands: &Operands<'_>, product: ValueId) -> Lowe
     if is_zero(beta) {
         return Ok(Some(vec![b.cast(product, dtype)?]));
     }
-    let sum = b.one_with("aten::add.Tensor", vec![product.into(), addend.into()], &[("alpha", beta.clone())])?;
+    let sum = b.one_with(aten::ADD_TENSOR, vec![product.into(), addend.into()], &[("alpha", beta.clone())])?;
     let dtype = super::promotion::wider(dtype, b.tensor(addend)?.dtype);
     Ok(Some(vec![b.cast(sum, dtype)?]))
 }
 
 fn baddbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let product = b.one("aten::bmm", vec![operands.value(1)?.into(), operands.value(2)?.into()])?;
+    let product = b.one(aten::BMM, vec![operands.value(1)?.into(), operands.value(2)?.into()])?;
     added(b, operands, product)
 }
 
@@ -322,7 +323,7 @@ fn addbmm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let right = b.view(operands.value(2)?, vec![inner, n.clone()])?;
     let args = vec![operands.value(0)?.into(), left.into(), right.into()];
     let named = [("beta", operands.arg(3).clone()), ("alpha", operands.arg(4).clone())];
-    b.one_with("aten::addmm", args, &named).map(|sum| Some(vec![sum]))
+    b.one_with(aten::ADDMM, args, &named).map(|sum| Some(vec![sum]))
 }
 
 fn addmv(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -338,7 +339,7 @@ fn addr(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn outer_of(b: &mut Builder<'_>, left: ValueId, right: ValueId) -> Result<ValueId, Error> {
     let column = unsqueeze(b, left, 1)?;
     let row = unsqueeze(b, right, 0)?;
-    b.one("aten::mul.Tensor", vec![column.into(), row.into()])
+    b.one(aten::MUL_TENSOR, vec![column.into(), row.into()])
 }
 
 fn outer(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -350,7 +351,7 @@ fn inner(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (left, right) = (operands.value(0)?, operands.value(1)?);
     let (x, y) = (b.tensor(left)?, b.tensor(right)?);
     if x.rank() == 0 || y.rank() == 0 {
-        return b.call("aten::mul.Tensor", vec![left.into(), right.into()]).map(Some);
+        return b.call(aten::MUL_TENSOR, vec![left.into(), right.into()]).map(Some);
     }
     let ((x_rows, k), (y_rows, k2)) = (rows_and_columns(&x)?, rows_and_columns(&y)?);
     let left = b.view(left, vec![x_rows, k])?;
@@ -364,11 +365,10 @@ fn vecdot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.tensor(0, b.graph)?.dtype.is_complex() {
         return Err(Error::unsupported("`aten::linalg_vecdot` of complex numbers"));
     }
-    let product = b.one("aten::mul.Tensor", vec![operands.value(0)?.into(), operands.value(1)?.into()])?;
+    let product = b.one(aten::MUL_TENSOR, vec![operands.value(0)?.into(), operands.value(1)?.into()])?;
     let dtype = b.tensor(product)?.dtype;
     let dims = Arg::List(vec![operands.arg(2).clone()]);
-    b.one_with("aten::sum.dim_IntList", vec![product.into(), dims], &[("dtype", dtype.into())])
-        .map(|sum| Some(vec![sum]))
+    b.one_with(aten::SUM_DIM_INTLIST, vec![product.into(), dims], &[("dtype", dtype.into())]).map(|sum| Some(vec![sum]))
 }
 
 /// Products from left to right.
@@ -409,8 +409,8 @@ fn matrix_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn identity_matrices(b: &mut Builder<'_>, like: ValueId) -> Result<ValueId, Error> {
     let ty = b.tensor(like)?;
     let diagonal = ty.shape.get(..ty.rank().saturating_sub(1)).unwrap_or_default().to_vec();
-    let ones = b.one_with("aten::full", vec![diagonal.into(), 1.into()], &[("dtype", ty.dtype.into())])?;
-    b.one("aten::diag_embed", vec![ones.into()])
+    let ones = b.one_with(aten::FULL, vec![diagonal.into(), 1.into()], &[("dtype", ty.dtype.into())])?;
+    b.one(aten::DIAG_EMBED, vec![ones.into()])
 }
 
 /// Every element of one times the whole other.
@@ -424,7 +424,7 @@ fn kron(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let inner_shape = y.iter().flat_map(|size| [Expr::Int(1), size.clone()]).collect();
     let left = b.view(left, outer_shape)?;
     let right = b.view(right, inner_shape)?;
-    let product = b.one("aten::mul.Tensor", vec![left.into(), right.into()])?;
+    let product = b.one(aten::MUL_TENSOR, vec![left.into(), right.into()])?;
     Ok(Some(vec![b.view(product, x.iter().zip(&y).map(|(x, y)| x.mul(y.clone())).collect())?]))
 }
 
@@ -439,11 +439,10 @@ fn cross(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         three.ok_or_else(|| operands.wrong(0, "a dimension of size 3 that depends on no input"))?
     };
     let (left, right) = (expand(b, left, shape.clone())?, expand(b, right, shape)?);
-    let mut rolled =
-        |value: ValueId, by: i64| b.one("aten::roll", vec![value.into(), [by].into(), [dim as i64].into()]);
+    let mut rolled = |value: ValueId, by: i64| b.one(aten::ROLL, vec![value.into(), [by].into(), [dim as i64].into()]);
     let (left_next, right_after) = (rolled(left, -1)?, rolled(right, -2)?);
     let (left_after, right_next) = (rolled(left, -2)?, rolled(right, -1)?);
-    let plus = b.one("aten::mul.Tensor", vec![left_next.into(), right_after.into()])?;
-    let minus = b.one("aten::mul.Tensor", vec![left_after.into(), right_next.into()])?;
-    b.call("aten::sub.Tensor", vec![plus.into(), minus.into()]).map(Some)
+    let plus = b.one(aten::MUL_TENSOR, vec![left_next.into(), right_after.into()])?;
+    let minus = b.one(aten::MUL_TENSOR, vec![left_after.into(), right_next.into()])?;
+    b.call(aten::SUB_TENSOR, vec![plus.into(), minus.into()]).map(Some)
 }

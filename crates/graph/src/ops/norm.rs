@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Graph, Type, ValueId};
 
 use super::inference::one;
@@ -12,19 +13,19 @@ use super::unary::real_dtype;
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::linalg_vector_norm", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
-    composite("aten::linalg_norm", norm_type, linalg_norm),
-    composite("aten::linalg_norm.ord_str", norm_type, linalg_norm),
-    composite("aten::linalg_matrix_norm", norm_type, |b, o| matrix(b, o, Order::of(o, 1)?)),
-    composite("aten::linalg_matrix_norm.str_ord", norm_type, |b, o| matrix(b, o, Order::of(o, 1)?)),
-    composite("aten::norm.Scalar", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
-    composite("aten::norm.ScalarOpt_dim", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
-    composite("aten::norm.ScalarOpt_dtype", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
-    composite("aten::norm.ScalarOpt_dim_dtype", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
-    composite("aten::native_norm", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
-    composite("aten::native_norm.ScalarOpt_dim_dtype", norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
-    composite("aten::frobenius_norm.dim", norm_type, |b, o| vector(b, o, Order::P(2.0))),
-    composite("aten::dist", distance_type, distance),
+    composite(aten::LINALG_VECTOR_NORM, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite(aten::LINALG_NORM, norm_type, linalg_norm),
+    composite(aten::LINALG_NORM_ORD_STR, norm_type, linalg_norm),
+    composite(aten::LINALG_MATRIX_NORM, norm_type, |b, o| matrix(b, o, Order::of(o, 1)?)),
+    composite(aten::LINALG_MATRIX_NORM_STR_ORD, norm_type, |b, o| matrix(b, o, Order::of(o, 1)?)),
+    composite(aten::NORM_SCALAR, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite(aten::NORM_SCALAROPT_DIM, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite(aten::NORM_SCALAROPT_DTYPE, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite(aten::NORM_SCALAROPT_DIM_DTYPE, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite(aten::NATIVE_NORM, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite(aten::NATIVE_NORM_SCALAROPT_DIM_DTYPE, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
+    composite(aten::FROBENIUS_NORM_DIM, norm_type, |b, o| vector(b, o, Order::P(2.0))),
+    composite(aten::DIST, distance_type, distance),
 ];
 
 /// The kind of a norm.
@@ -79,7 +80,7 @@ fn input(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, Scala
     let x = operands.value(0)?;
     let given = operands.schema.position("dtype").unwrap_or(usize::MAX);
     let dtype = operands.dtype_or(given, to_floating(b.tensor(x)?.dtype))?;
-    let x = if b.tensor(x)?.dtype.is_complex() { b.unary("aten::abs", x)? } else { x };
+    let x = if b.tensor(x)?.dtype.is_complex() { b.unary(aten::ABS, x)? } else { x };
     let dtype = real_dtype(dtype);
     Ok((b.cast(x, compute_dtype(dtype))?, dtype))
 }
@@ -93,29 +94,29 @@ pub(crate) fn vector_norm(
     keepdim: &Arg,
 ) -> Result<ValueId, Error> {
     let sum =
-        |b: &mut Builder<'_>, x: ValueId| b.one("aten::sum.dim_IntList", vec![x.into(), dims.clone(), keepdim.clone()]);
+        |b: &mut Builder<'_>, x: ValueId| b.one(aten::SUM_DIM_INTLIST, vec![x.into(), dims.clone(), keepdim.clone()]);
     if p == 2.0 {
         let squares = b.mul(x, x)?;
         let sum = sum(b, squares)?;
-        return b.unary("aten::sqrt", sum);
+        return b.unary(aten::SQRT, sum);
     }
     if p == 0.0 {
         let dtype = b.tensor(x)?.dtype;
-        let nonzero = b.compare("aten::ne", x, 0)?;
+        let nonzero = b.compare(aten::packet::NE, x, 0)?;
         let ones = b.cast(nonzero, dtype)?;
         return sum(b, ones);
     }
-    let magnitude = b.unary("aten::abs", x)?;
+    let magnitude = b.unary(aten::ABS, x)?;
     if p.is_infinite() {
-        let name = if p > 0.0 { "aten::amax" } else { "aten::amin" };
+        let name = if p > 0.0 { aten::AMAX } else { aten::AMIN };
         return b.one(name, vec![magnitude.into(), dims.clone(), keepdim.clone()]);
     }
     if p == 1.0 {
         return sum(b, magnitude);
     }
-    let powers = b.one("aten::pow.Tensor_Scalar", vec![magnitude.into(), Arg::Float(p)])?;
+    let powers = b.one(aten::POW_TENSOR_SCALAR, vec![magnitude.into(), Arg::Float(p)])?;
     let sum = sum(b, powers)?;
-    b.one("aten::pow.Tensor_Scalar", vec![sum.into(), Arg::Float(1.0 / p)])
+    b.one(aten::POW_TENSOR_SCALAR, vec![sum.into(), Arg::Float(1.0 / p)])
 }
 
 /// Without an order the norm of all elements; else a vector's or matrix's, by the number of dims.
@@ -141,10 +142,10 @@ fn matrix(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered
     };
     let (rows, columns) = (wrapped(*rows, rank), wrapped(*columns, rank));
     let (summed, compared) = if p.is_infinite() { (columns, rows) } else { (rows, columns) };
-    let magnitude = b.unary("aten::abs", x)?;
+    let magnitude = b.unary(aten::ABS, x)?;
     let sum = vec![magnitude.into(), Arg::from([summed]), Arg::from(true)];
-    let sums = b.one("aten::sum.dim_IntList", sum)?;
-    let name = if p > 0.0 { "aten::amax" } else { "aten::amin" };
+    let sums = b.one(aten::SUM_DIM_INTLIST, sum)?;
+    let name = if p > 0.0 { aten::AMAX } else { aten::AMIN };
     let extremum = b.one(name, vec![sums.into(), Arg::from([compared]), Arg::from(true)])?;
     let types = norm_type(operands, b.graph)?;
     let shape = types.first().and_then(Type::as_tensor).map(|tensor| tensor.shape.clone()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Normalisations, at inference.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{same, tensor};
@@ -9,21 +10,21 @@ use super::promotion::to_floating;
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done, kernel, promote};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::batch_norm", same, batch_norm),
-    composite("aten::native_batch_norm", batch_statistics, native_batch_norm),
-    composite("aten::_batch_norm_no_update", batch_statistics_with_reserve, batch_norm_no_update),
-    composite("aten::_native_batch_norm_legit_functional", batch_statistics_with_running, batch_norm_that_trains),
-    kernel("aten::_native_batch_norm_legit_no_training", batch_statistics),
-    kernel("aten::_native_batch_norm_legit.no_stats", batch_statistics),
-    composite("aten::instance_norm", same, instance_norm),
-    composite("aten::group_norm", same, group_norm),
-    kernel("aten::native_group_norm", group_statistics),
-    composite("aten::layer_norm", same, layer_norm),
-    kernel("aten::native_layer_norm", layer_statistics),
-    composite("aten::rms_norm", rms_norm_type, rms_norm),
-    composite("aten::_weight_norm", same, weight_norm),
-    composite("aten::_weight_norm_interface", weight_norm_type, weight_norm_interface),
-    composite("aten::norm_except_dim", norm_except_dim_type, norm_except_dim),
+    composite(aten::BATCH_NORM, same, batch_norm),
+    composite(aten::NATIVE_BATCH_NORM, batch_statistics, native_batch_norm),
+    composite(aten::_BATCH_NORM_NO_UPDATE, batch_statistics_with_reserve, batch_norm_no_update),
+    composite(aten::_NATIVE_BATCH_NORM_LEGIT_FUNCTIONAL, batch_statistics_with_running, batch_norm_that_trains),
+    kernel(aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_statistics),
+    kernel(aten::_NATIVE_BATCH_NORM_LEGIT_NO_STATS, batch_statistics),
+    composite(aten::INSTANCE_NORM, same, instance_norm),
+    composite(aten::GROUP_NORM, same, group_norm),
+    kernel(aten::NATIVE_GROUP_NORM, group_statistics),
+    composite(aten::LAYER_NORM, same, layer_norm),
+    kernel(aten::NATIVE_LAYER_NORM, layer_statistics),
+    composite(aten::RMS_NORM, rms_norm_type, rms_norm),
+    composite(aten::_WEIGHT_NORM, same, weight_norm),
+    composite(aten::_WEIGHT_NORM_INTERFACE, weight_norm_type, weight_norm_interface),
+    composite(aten::NORM_EXCEPT_DIM, norm_except_dim_type, norm_except_dim),
 ];
 
 /// The result, and the mean and inverse deviation of each channel, which are empty when running statistics are used.
@@ -61,19 +62,19 @@ fn native(b: &mut Builder<'_>, operands: &Operands<'_>, training: bool) -> Resul
     let arg = |index| operands.arg(index).clone();
     if !training {
         let args = vec![arg(0), arg(1), arg(2), arg(3), arg(4), arg(6), arg(7)];
-        return b.call("aten::_native_batch_norm_legit_no_training", args);
+        return b.call(aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, args);
     }
     if operands.has(3) || operands.has(4) {
         return Err(Error::unsupported(format!("`{}` in training mode", operands.schema.name))
             .help("call `model.eval()` before `torch.export.export`"));
     }
-    b.call("aten::_native_batch_norm_legit.no_stats", vec![arg(0), arg(1), arg(2), Arg::from(true), arg(6), arg(7)])
+    b.call(aten::_NATIVE_BATCH_NORM_LEGIT_NO_STATS, vec![arg(0), arg(1), arg(2), Arg::from(true), arg(6), arg(7)])
 }
 
 fn batch_norm_no_update(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let mut results = b.call("aten::_native_batch_norm_legit_no_training", operands.args.to_vec())?;
+    let mut results = b.call(aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, operands.args.to_vec())?;
     let reserve = [("dtype", rushlight_format::ScalarType::Byte.into())];
-    results.push(b.one_with("aten::full", vec![Arg::from([0]), Arg::from(0)], &reserve)?);
+    results.push(b.one_with(aten::FULL, vec![Arg::from([0]), Arg::from(0)], &reserve)?);
     Ok(Some(results))
 }
 
@@ -93,20 +94,20 @@ fn batch_norm_that_trains(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lower
     let (x, mean, variance) = (operands.value(0)?, operands.value(3)?, operands.value(4)?);
     if !operands.bool(5)? {
         let args = vec![arg(0), arg(1), arg(2), arg(3), arg(4), arg(6), arg(7)];
-        let mut results = b.call("aten::_native_batch_norm_legit_no_training", args)?;
+        let mut results = b.call(aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, args)?;
         results.extend([mean, variance]);
         return Ok(Some(results));
     }
     let args = vec![arg(0), arg(1), arg(2), Arg::from(true), arg(6), arg(7)];
-    let mut results = b.call("aten::_native_batch_norm_legit.no_stats", args)?;
+    let mut results = b.call(aten::_NATIVE_BATCH_NORM_LEGIT_NO_STATS, args)?;
     let dims: Vec<i64> = (0..b.tensor(x)?.rank() as i64).filter(|dim| *dim != 1).collect();
     let dims = Arg::from(dims.as_slice());
-    let batch = b.call("aten::var_mean.correction", vec![x.into(), dims, Arg::from(1), Arg::from(false)])?;
+    let batch = b.call(aten::VAR_MEAN_CORRECTION, vec![x.into(), dims, Arg::from(1), Arg::from(false)])?;
     let [batch_variance, batch_mean] = batch.as_slice() else { return Err(operands.wrong(0, "a tensor")) };
     for (running, of_batch) in [(mean, *batch_mean), (variance, *batch_variance)] {
         let dtype = b.tensor(running)?.dtype;
         let of_batch = b.cast(of_batch, dtype)?;
-        let moved = b.one("aten::lerp.Scalar", vec![running.into(), of_batch.into(), arg(6)])?;
+        let moved = b.one(aten::LERP_SCALAR, vec![running.into(), of_batch.into(), arg(6)])?;
         results.push(moved);
     }
     Ok(Some(results))
@@ -117,7 +118,7 @@ fn instance_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let arg = |index| operands.arg(index).clone();
     if !operands.bool(5)? {
         let args = vec![arg(0), arg(1), arg(2), arg(3), arg(4), arg(6), arg(7)];
-        return first(b.call("aten::_native_batch_norm_legit_no_training", args)?);
+        return first(b.call(aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, args)?);
     }
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
@@ -139,7 +140,7 @@ fn normalise_groups(b: &mut Builder<'_>, x: ValueId, affine: [Arg; 2], groups: E
     let [weight, bias] = affine;
     let sizes = [Arg::Int(batch.clone()), Arg::Int(channels.clone()), Arg::Int(area)];
     let args = [Arg::Value(x), weight, bias].into_iter().chain(sizes).chain([Arg::from(groups), eps]);
-    first(b.call("aten::native_group_norm", args.collect())?)
+    first(b.call(aten::NATIVE_GROUP_NORM, args.collect())?)
 }
 
 fn group_statistics(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -149,7 +150,7 @@ fn group_statistics(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>,
 }
 
 fn layer_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    first(b.call("aten::native_layer_norm", operands.args.iter().take(5).cloned().collect())?)
+    first(b.call(aten::NATIVE_LAYER_NORM, operands.args.iter().take(5).cloned().collect())?)
 }
 
 /// Statistics keep the normalised dimensions with size 1.
@@ -179,9 +180,9 @@ fn rms_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let eps = operands.float_or(3, epsilon)?;
     let x = b.cast(x, wide)?;
     let squares = b.mul(x, x)?;
-    let mean = b.one("aten::mean.dim", vec![squares.into(), Arg::from(dims.as_slice()), Arg::from(true)])?;
+    let mean = b.one(aten::MEAN_DIM, vec![squares.into(), Arg::from(dims.as_slice()), Arg::from(true)])?;
     let shifted = b.add(mean, eps)?;
-    let scale = b.unary("aten::rsqrt", shifted)?;
+    let scale = b.unary(aten::RSQRT, shifted)?;
     let mut value = b.mul(x, scale)?;
     if let Some(weight) = operands.optional(2)? {
         let weight = b.cast(weight, wide)?;

@@ -1,6 +1,7 @@
 //! Padding: by a number, by reflection, by the border, and around.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, TensorType, Type};
 
 use super::joins::cat_of;
@@ -8,16 +9,16 @@ use super::slices::slice;
 use super::{Definition, Lowered, Operands, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::constant_pad_nd", padded, cut_and_pad),
-    kernel("aten::reflection_pad1d", padded),
-    kernel("aten::reflection_pad2d", padded),
-    kernel("aten::reflection_pad3d", padded),
-    kernel("aten::replication_pad1d", padded),
-    kernel("aten::replication_pad2d", padded),
-    kernel("aten::replication_pad3d", padded),
-    composite("aten::pad", padded, pad),
-    composite("aten::_pad_enum", padded, pad_by_number),
-    composite("aten::_pad_circular", padded, circular),
+    composite(aten::CONSTANT_PAD_ND, padded, cut_and_pad),
+    kernel(aten::REFLECTION_PAD1D, padded),
+    kernel(aten::REFLECTION_PAD2D, padded),
+    kernel(aten::REFLECTION_PAD3D, padded),
+    kernel(aten::REPLICATION_PAD1D, padded),
+    kernel(aten::REPLICATION_PAD2D, padded),
+    kernel(aten::REPLICATION_PAD3D, padded),
+    composite(aten::PAD, padded, pad),
+    composite(aten::_PAD_ENUM, padded, pad_by_number),
+    composite(aten::_PAD_CIRCULAR, padded, circular),
 ];
 
 /// Kernels have it for paddings that add elements; ExecuTorch's takes no others. What a padding takes away is cut off
@@ -42,7 +43,7 @@ fn cut_and_pad(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if padding.iter().all(|amount| amount.is(0)) {
         return Ok(Some(vec![value]));
     }
-    b.call("aten::constant_pad_nd", vec![value.into(), padding.into(), operands.arg(2).clone()]).map(Some)
+    b.call(aten::CONSTANT_PAD_ND, vec![value.into(), padding.into(), operands.arg(2).clone()]).map(Some)
 }
 
 /// Padding for the last dimensions, pairs of left and right from the innermost outwards.
@@ -89,7 +90,7 @@ fn in_mode(b: &mut Builder<'_>, operands: &Operands<'_>, mode: &str) -> Lowered 
     match mode {
         "constant" => {
             let fill = if operands.has(3) { operands.arg(3).clone() } else { Arg::from(0) };
-            b.call("aten::constant_pad_nd", vec![value.into(), padding, fill]).map(Some)
+            b.call(aten::CONSTANT_PAD_ND, vec![value.into(), padding, fill]).map(Some)
         }
         "reflect" if (1..=3).contains(&dims) => {
             b.call(&format!("aten::reflection_pad{dims}d"), vec![value.into(), padding]).map(Some)

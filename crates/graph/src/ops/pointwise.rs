@@ -1,6 +1,7 @@
 //! Bounds, choices and combinations of three elements.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Graph, Type};
 
 use super::inference::{arithmetic, arithmetic3, broadcast_shape, one, promoted};
@@ -8,22 +9,22 @@ use super::promotion::to_floating;
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done, forward, kernel, promote};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::clamp", arithmetic3),
-    kernel("aten::clamp.Tensor", arithmetic3),
-    composite("aten::clip", arithmetic3, |b, o| forward(b, o, "aten::clamp")),
-    composite("aten::clip.Tensor", arithmetic3, |b, o| forward(b, o, "aten::clamp.Tensor")),
-    composite("aten::clamp_min", arithmetic, clamp_min),
-    composite("aten::clamp_max", arithmetic, clamp_max),
-    composite("aten::clamp_min.Tensor", arithmetic, |b, o| forward(b, o, "aten::maximum")),
-    composite("aten::clamp_max.Tensor", arithmetic, |b, o| forward(b, o, "aten::minimum")),
-    kernel("aten::where.self", choice),
-    composite("aten::where.ScalarOther", choice, select),
-    composite("aten::where.ScalarSelf", choice, select),
-    composite("aten::where.Scalar", choice, select),
-    composite("aten::lerp.Tensor", interpolation, lerp),
-    composite("aten::lerp.Scalar", interpolation, lerp),
-    composite("aten::addcmul", arithmetic3, |b, o| combine(b, o, "aten::mul.Tensor")),
-    composite("aten::addcdiv", quotient, |b, o| combine(b, o, "aten::div.Tensor")),
+    kernel(aten::CLAMP, arithmetic3),
+    kernel(aten::CLAMP_TENSOR, arithmetic3),
+    composite(aten::CLIP, arithmetic3, |b, o| forward(b, o, aten::CLAMP)),
+    composite(aten::CLIP_TENSOR, arithmetic3, |b, o| forward(b, o, aten::CLAMP_TENSOR)),
+    composite(aten::CLAMP_MIN, arithmetic, clamp_min),
+    composite(aten::CLAMP_MAX, arithmetic, clamp_max),
+    composite(aten::CLAMP_MIN_TENSOR, arithmetic, |b, o| forward(b, o, aten::MAXIMUM)),
+    composite(aten::CLAMP_MAX_TENSOR, arithmetic, |b, o| forward(b, o, aten::MINIMUM)),
+    kernel(aten::WHERE_SELF, choice),
+    composite(aten::WHERE_SCALAROTHER, choice, select),
+    composite(aten::WHERE_SCALARSELF, choice, select),
+    composite(aten::WHERE_SCALAR, choice, select),
+    composite(aten::LERP_TENSOR, interpolation, lerp),
+    composite(aten::LERP_SCALAR, interpolation, lerp),
+    composite(aten::ADDCMUL, arithmetic3, |b, o| combine(b, o, aten::MUL_TENSOR)),
+    composite(aten::ADDCDIV, quotient, |b, o| combine(b, o, aten::DIV_TENSOR)),
 ];
 
 /// A condition decides for each element between two arguments, promoted and broadcast.
@@ -47,11 +48,11 @@ fn quotient(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
 }
 
 fn clamp_min(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.one("aten::clamp", vec![operands.arg(0).clone(), operands.arg(1).clone(), Arg::None]).and_then(done)
+    b.one(aten::CLAMP, vec![operands.arg(0).clone(), operands.arg(1).clone(), Arg::None]).and_then(done)
 }
 
 fn clamp_max(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.one("aten::clamp", vec![operands.arg(0).clone(), Arg::None, operands.arg(1).clone()]).and_then(done)
+    b.one(aten::CLAMP, vec![operands.arg(0).clone(), Arg::None, operands.arg(1).clone()]).and_then(done)
 }
 
 fn select(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -80,7 +81,7 @@ fn lerp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn combine(b: &mut Builder<'_>, operands: &Operands<'_>, function: &str) -> Lowered {
     let args = [operands.arg(0), operands.arg(1), operands.arg(2)];
     let dtype = promote(&args, b.graph)?;
-    let dtype = if function == "aten::div.Tensor" { to_floating(dtype) } else { dtype };
+    let dtype = if function == aten::DIV_TENSOR { to_floating(dtype) } else { dtype };
     let wide = compute_dtype(dtype);
     let mut tensor = |index| b.cast(operands.value(index)?, wide);
     let (start, x, y) = (tensor(0)?, tensor(1)?, tensor(2)?);

@@ -3,29 +3,30 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::views::{squeeze, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::max_pool2d_with_indices", max_pool),
-    kernel("aten::max_pool3d_with_indices", max_pool),
-    composite("aten::max_pool1d", by_lowering, max_pool1d),
-    composite("aten::max_pool1d_with_indices", by_lowering, max_pool1d),
-    composite("aten::max_pool2d", by_lowering, max_pool_values),
-    composite("aten::max_pool3d", by_lowering, max_pool_values),
-    kernel("aten::avg_pool2d", avg_pool),
-    kernel("aten::avg_pool3d", avg_pool),
-    composite("aten::avg_pool1d", avg_pool, avg_pool1d),
-    kernel("aten::_adaptive_avg_pool2d", adaptive),
-    kernel("aten::_adaptive_avg_pool3d", adaptive),
-    composite("aten::adaptive_avg_pool1d", adaptive, adaptive_avg_pool1d),
-    composite("aten::adaptive_avg_pool2d", adaptive, adaptive_avg_pool),
-    composite("aten::adaptive_avg_pool3d", adaptive, adaptive_avg_pool),
-    composite("aten::adaptive_max_pool1d", adaptive_with_indices, adaptive_max_pool),
-    composite("aten::adaptive_max_pool2d", adaptive_with_indices, adaptive_max_pool),
-    composite("aten::adaptive_max_pool3d", adaptive_with_indices, adaptive_max_pool),
+    kernel(aten::MAX_POOL2D_WITH_INDICES, max_pool),
+    kernel(aten::MAX_POOL3D_WITH_INDICES, max_pool),
+    composite(aten::MAX_POOL1D, by_lowering, max_pool1d),
+    composite(aten::MAX_POOL1D_WITH_INDICES, by_lowering, max_pool1d),
+    composite(aten::MAX_POOL2D, by_lowering, max_pool_values),
+    composite(aten::MAX_POOL3D, by_lowering, max_pool_values),
+    kernel(aten::AVG_POOL2D, avg_pool),
+    kernel(aten::AVG_POOL3D, avg_pool),
+    composite(aten::AVG_POOL1D, avg_pool, avg_pool1d),
+    kernel(aten::_ADAPTIVE_AVG_POOL2D, adaptive),
+    kernel(aten::_ADAPTIVE_AVG_POOL3D, adaptive),
+    composite(aten::ADAPTIVE_AVG_POOL1D, adaptive, adaptive_avg_pool1d),
+    composite(aten::ADAPTIVE_AVG_POOL2D, adaptive, adaptive_avg_pool),
+    composite(aten::ADAPTIVE_AVG_POOL3D, adaptive, adaptive_avg_pool),
+    composite(aten::ADAPTIVE_MAX_POOL1D, adaptive_with_indices, adaptive_max_pool),
+    composite(aten::ADAPTIVE_MAX_POOL2D, adaptive_with_indices, adaptive_max_pool),
+    composite(aten::ADAPTIVE_MAX_POOL3D, adaptive_with_indices, adaptive_max_pool),
 ];
 
 /// Number of windows along a dimension.
@@ -130,8 +131,8 @@ fn max_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         flat(operands, 4, 1)?,
         operands.arg(5).clone(),
     ];
-    let pooled = b.call("aten::max_pool2d_with_indices", args)?;
-    let wanted = if operands.schema.name == "aten::max_pool1d" { 1 } else { 2 };
+    let pooled = b.call(aten::MAX_POOL2D_WITH_INDICES, args)?;
+    let wanted = if operands.schema.name == aten::MAX_POOL1D { 1 } else { 2 };
     pooled.into_iter().take(wanted).map(|value| squeeze(b, value, height)).collect::<Result<_, _>>().map(Some)
 }
 
@@ -153,7 +154,7 @@ fn avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         operands.arg(4).clone(),
         operands.arg(5).clone(),
     ];
-    let pooled = b.one("aten::avg_pool2d", args)?;
+    let pooled = b.one(aten::AVG_POOL2D, args)?;
     Ok(Some(vec![squeeze(b, pooled, height)?]))
 }
 
@@ -184,7 +185,7 @@ fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered 
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
     let picture = unsqueeze(b, operands.value(0)?, height)?;
     let sizes = [vec![Expr::Int(1)], target(operands, b.graph)?].concat();
-    let pooled = b.one("aten::_adaptive_avg_pool2d", vec![picture.into(), sizes.into()])?;
+    let pooled = b.one(aten::_ADAPTIVE_AVG_POOL2D, vec![picture.into(), sizes.into()])?;
     Ok(Some(vec![squeeze(b, pooled, height)?]))
 }
 
@@ -224,11 +225,11 @@ fn adaptive_max_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         for (dim, table) in tables.iter().enumerate() {
             let indices = b.constant(table.constant()?);
             let dim = (tensor.rank() - dims + dim) as i64;
-            laid_out = b.one("aten::index_select", vec![laid_out.into(), dim.into(), indices.into()])?;
+            laid_out = b.one(aten::INDEX_SELECT, vec![laid_out.into(), dim.into(), indices.into()])?;
         }
         (laid_out, tables.iter().map(|table| table.length).collect())
     };
-    let name = if kernel.len() == 3 { "aten::max_pool3d_with_indices" } else { "aten::max_pool2d_with_indices" };
+    let name = if kernel.len() == 3 { aten::MAX_POOL3D_WITH_INDICES } else { aten::MAX_POOL2D_WITH_INDICES };
     let kernel = Arg::from(kernel.as_slice());
     let mut pooled = b.call(name, vec![results.into(), kernel.clone(), kernel])?;
     if results != value
@@ -281,14 +282,14 @@ fn original_indices(b: &mut Builder<'_>, indices: ValueId, tables: &[Table]) -> 
     // From the innermost dimension outwards: coordinate in the layout, then in the original.
     for table in tables.iter().rev() {
         let size = Arg::from(table.indices.len() as i64);
-        let coordinate = b.one("aten::remainder.Scalar", vec![rest.into(), size])?;
+        let coordinate = b.one(aten::REMAINDER_SCALAR, vec![rest.into(), size])?;
         let by = b.scalar(table.indices.len() as f64, ScalarType::Long)?;
-        rest = b.one("aten::floor_divide", vec![rest.into(), by.into()])?;
+        rest = b.one(aten::FLOOR_DIVIDE, vec![rest.into(), by.into()])?;
         let scaled: Vec<i64> = table.indices.iter().map(|index| index * stride).collect();
         let table_value = b.constant(super::number::longs("windows", &scaled)?);
-        let original = b.one("aten::index_select", vec![table_value.into(), 0.into(), coordinate.into()])?;
+        let original = b.one(aten::INDEX_SELECT, vec![table_value.into(), 0.into(), coordinate.into()])?;
         total = Some(match total {
-            Some(total) => b.one("aten::add.Tensor", vec![total.into(), original.into()])?,
+            Some(total) => b.one(aten::ADD_TENSOR, vec![total.into(), original.into()])?,
             None => original,
         });
         stride *= table.size;

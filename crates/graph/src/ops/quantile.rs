@@ -3,17 +3,18 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::one;
 use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::quantile", by_lowering, quantile),
-    composite("aten::quantile.scalar", by_lowering, quantile),
-    composite("aten::isin.Tensor_Tensor", membership, isin),
-    composite("aten::isin.Tensor_Scalar", membership, isin),
-    composite("aten::isin.Scalar_Tensor", membership, isin),
+    composite(aten::QUANTILE, by_lowering, quantile),
+    composite(aten::QUANTILE_SCALAR, by_lowering, quantile),
+    composite(aten::ISIN_TENSOR_TENSOR, membership, isin),
+    composite(aten::ISIN_TENSOR_SCALAR, membership, isin),
+    composite(aten::ISIN_SCALAR_TENSOR, membership, isin),
 ];
 
 /// Sorts, and takes what is at the place `q (n - 1)`, between two elements as the interpolation says. NaN anywhere is
@@ -36,32 +37,32 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let several = b.tensor(q)?.rank() > 0;
     let q = b.view(q, vec![b.tensor(q)?.numel()])?;
-    let sorted = b.call("aten::sort", vec![rows.into(), Arg::from(dim as i64)])?;
+    let sorted = b.call(aten::SORT, vec![rows.into(), Arg::from(dim as i64)])?;
     let sorted = sorted.first().copied().ok_or_else(|| operands.wrong(0, "a tensor"))?;
     let sorted = if dim as i64 == last {
         sorted
     } else {
-        b.one("aten::transpose_copy.int", vec![sorted.into(), Arg::from(dim as i64), Arg::from(last)])?
+        b.one(aten::TRANSPOSE_COPY_INT, vec![sorted.into(), Arg::from(dim as i64), Arg::from(last)])?
     };
     let place = b.mul(q, Arg::Int(size.sub(1)))?;
     let interpolation = operands.str(4)?.unwrap_or("linear");
-    let lower = b.unary("aten::floor", place)?;
+    let lower = b.unary(aten::FLOOR, place)?;
     let at = |b: &mut Builder<'_>, place: ValueId| {
         let index = b.cast(place, ScalarType::Long)?;
-        b.one("aten::index_select", vec![sorted.into(), Arg::from(last), index.into()])
+        b.one(aten::INDEX_SELECT, vec![sorted.into(), Arg::from(last), index.into()])
     };
     let value = match interpolation {
         "lower" => at(b, lower)?,
         "higher" => {
-            let upper = b.unary("aten::ceil", place)?;
+            let upper = b.unary(aten::CEIL, place)?;
             at(b, upper)?
         }
         "nearest" => {
-            let nearest = b.unary("aten::round", place)?;
+            let nearest = b.unary(aten::ROUND, place)?;
             at(b, nearest)?
         }
         "linear" | "midpoint" => {
-            let upper = b.unary("aten::ceil", place)?;
+            let upper = b.unary(aten::CEIL, place)?;
             let (below, above) = (at(b, lower)?, at(b, upper)?);
             let weight = if interpolation == "linear" { b.sub(place, lower)?.into() } else { Arg::Float(0.5) };
             let distance = b.sub(above, below)?;
@@ -71,8 +72,8 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         _ => return Err(operands.wrong(4, "\"linear\", \"lower\", \"higher\", \"midpoint\" or \"nearest\"")),
     };
     let greatest =
-        b.one("aten::slice_copy.Tensor", vec![sorted.into(), Arg::from(last), size.sub(1).into(), size.into()])?;
-    let nan = b.unary("aten::isnan", greatest)?;
+        b.one(aten::SLICE_COPY_TENSOR, vec![sorted.into(), Arg::from(last), size.sub(1).into(), size.into()])?;
+    let nan = b.unary(aten::ISNAN, greatest)?;
     let value = b.select(nan, f64::NAN, value)?;
     arranged(b, operands, value, &Places { dim, several, shape: &ty.shape })
 }
@@ -105,7 +106,7 @@ fn arranged(b: &mut Builder<'_>, operands: &Operands<'_>, value: ValueId, places
     }
     let count = ty.shape.last().cloned().unwrap_or(Expr::Int(1));
     let dims: Vec<i64> = order.iter().map(|at| *at as i64).collect();
-    let moved = if rank > 1 { b.one("aten::permute_copy", vec![value.into(), dims.as_slice().into()])? } else { value };
+    let moved = if rank > 1 { b.one(aten::PERMUTE_COPY, vec![value.into(), dims.as_slice().into()])? } else { value };
     let mut target: Vec<Expr> = if several { vec![count] } else { Vec::new() };
     if keepdim {
         target.extend(kept);
@@ -131,14 +132,14 @@ fn isin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
             let mut shape = elements_ty.shape.clone();
             shape.push(Expr::Int(1));
             let (elements, others) = (b.view(*elements, shape)?, b.view(*others, vec![others_ty.numel()])?);
-            let equal = b.compare("aten::eq", elements, others)?;
-            b.one("aten::any.dim", vec![equal.into(), Arg::from(-1), Arg::from(false)])?
+            let equal = b.compare(aten::packet::EQ, elements, others)?;
+            b.one(aten::ANY_DIM, vec![equal.into(), Arg::from(-1), Arg::from(false)])?
         }
-        (Arg::Value(elements), number) => b.compare("aten::eq", *elements, number.clone())?,
+        (Arg::Value(elements), number) => b.compare(aten::packet::EQ, *elements, number.clone())?,
         (number, _) => {
-            let equal = b.compare("aten::eq", operands.value(1)?, number.clone())?;
-            b.unary("aten::any", equal)?
+            let equal = b.compare(aten::packet::EQ, operands.value(1)?, number.clone())?;
+            b.unary(aten::ANY, equal)?
         }
     };
-    if operands.bool(3)? { b.unary("aten::logical_not", found).and_then(done) } else { done(found) }
+    if operands.bool(3)? { b.unary(aten::LOGICAL_NOT, found).and_then(done) } else { done(found) }
 }

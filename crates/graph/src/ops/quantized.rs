@@ -3,42 +3,43 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::{aten, quantized_decomposed};
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{one, same, tensor};
 use super::{Definition, Lowered, Operands, composite, done, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("quantized_decomposed::quantize_per_tensor", quantized),
-    kernel("quantized_decomposed::quantize_per_tensor.tensor", quantized),
-    kernel("quantized_decomposed::quantize_per_channel", quantized),
-    kernel("quantized_decomposed::quantize_per_token", quantized),
-    kernel("quantized_decomposed::dequantize_per_tensor", dequantized),
-    kernel("quantized_decomposed::dequantize_per_tensor.tensor", dequantized),
-    kernel("quantized_decomposed::dequantize_per_channel", dequantized),
-    kernel("quantized_decomposed::dequantize_per_token", dequantized),
-    composite("quantized_decomposed::quantize_per_channel_group", quantized, quantize_groups),
-    composite("quantized_decomposed::dequantize_per_channel_group", dequantized, dequantize_groups),
-    kernel("quantized_decomposed::choose_qparams.tensor", tensor_qparams),
-    composite("quantized_decomposed::choose_qparams_symmetric.tensor", tensor_qparams, choose_symmetric),
-    kernel("quantized_decomposed::choose_qparams_per_token_asymmetric", token_qparams),
-    composite("quantized_decomposed::_choose_qparams_per_token_asymmetric_impl", token_qparams, |b, o| {
-        super::forward(b, o, "quantized_decomposed::choose_qparams_per_token_asymmetric")
+    kernel(quantized_decomposed::QUANTIZE_PER_TENSOR, quantized),
+    kernel(quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR, quantized),
+    kernel(quantized_decomposed::QUANTIZE_PER_CHANNEL, quantized),
+    kernel(quantized_decomposed::QUANTIZE_PER_TOKEN, quantized),
+    kernel(quantized_decomposed::DEQUANTIZE_PER_TENSOR, dequantized),
+    kernel(quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR, dequantized),
+    kernel(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, dequantized),
+    kernel(quantized_decomposed::DEQUANTIZE_PER_TOKEN, dequantized),
+    composite(quantized_decomposed::QUANTIZE_PER_CHANNEL_GROUP, quantized, quantize_groups),
+    composite(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, dequantized, dequantize_groups),
+    kernel(quantized_decomposed::CHOOSE_QPARAMS_TENSOR, tensor_qparams),
+    composite(quantized_decomposed::CHOOSE_QPARAMS_SYMMETRIC_TENSOR, tensor_qparams, choose_symmetric),
+    kernel(quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, token_qparams),
+    composite(quantized_decomposed::_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_IMPL, token_qparams, |b, o| {
+        super::forward(b, o, quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC)
     }),
-    kernel("quantized_decomposed::add", same),
-    composite("quantized_decomposed::add_relu", same, add_relu),
-    kernel("quantized_decomposed::embedding_byte", |o, g| embedding(o, g, 5, 1)),
-    kernel("quantized_decomposed::embedding_byte.dtype", |o, g| embedding(o, g, 5, 1)),
-    kernel("quantized_decomposed::embedding_4bit", |o, g| embedding(o, g, 5, 2)),
-    kernel("quantized_decomposed::embedding_4bit.dtype", |o, g| embedding(o, g, 5, 2)),
-    kernel("quantized_decomposed::embedding_2bit", |o, g| embedding(o, g, 5, 4)),
-    kernel("quantized_decomposed::embedding_2bit.dtype", |o, g| embedding(o, g, 5, 4)),
-    kernel("quantized_decomposed::mixed_mm", |o, g| product(o, g, false)),
-    kernel("quantized_decomposed::mixed_linear", |o, g| product(o, g, true)),
-    composite("quantized_decomposed::fake_quant_per_channel", same, |b, o| fake_quantize(b, o, Some(3))),
-    composite("aten::fake_quantize_per_tensor_affine", same, |b, o| fake_quantize(b, o, None)),
-    composite("aten::fake_quantize_per_tensor_affine.tensor_qparams", same, |b, o| fake_quantize(b, o, None)),
-    composite("aten::fake_quantize_per_channel_affine", same, |b, o| fake_quantize(b, o, Some(3))),
+    kernel(quantized_decomposed::ADD, same),
+    composite(quantized_decomposed::ADD_RELU, same, add_relu),
+    kernel(quantized_decomposed::EMBEDDING_BYTE, |o, g| embedding(o, g, 5, 1)),
+    kernel(quantized_decomposed::EMBEDDING_BYTE_DTYPE, |o, g| embedding(o, g, 5, 1)),
+    kernel(quantized_decomposed::EMBEDDING_4BIT, |o, g| embedding(o, g, 5, 2)),
+    kernel(quantized_decomposed::EMBEDDING_4BIT_DTYPE, |o, g| embedding(o, g, 5, 2)),
+    kernel(quantized_decomposed::EMBEDDING_2BIT, |o, g| embedding(o, g, 5, 4)),
+    kernel(quantized_decomposed::EMBEDDING_2BIT_DTYPE, |o, g| embedding(o, g, 5, 4)),
+    kernel(quantized_decomposed::MIXED_MM, |o, g| product(o, g, false)),
+    kernel(quantized_decomposed::MIXED_LINEAR, |o, g| product(o, g, true)),
+    composite(quantized_decomposed::FAKE_QUANT_PER_CHANNEL, same, |b, o| fake_quantize(b, o, Some(3))),
+    composite(aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE, same, |b, o| fake_quantize(b, o, None)),
+    composite(aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE_TENSOR_QPARAMS, same, |b, o| fake_quantize(b, o, None)),
+    composite(aten::FAKE_QUANTIZE_PER_CHANNEL_AFFINE, same, |b, o| fake_quantize(b, o, Some(3))),
 ];
 
 /// The shape of the first argument, in the dtype of the parameter of that name.
@@ -114,16 +115,16 @@ impl Affine {
                 let scale = scale.as_value().ok_or_else(|| Error::type_error("a scale that is no number"))?;
                 let dtype = b.tensor(x)?.dtype;
                 let scale = b.cast(scale, dtype)?;
-                let reciprocal = b.unary("aten::reciprocal", scale)?;
+                let reciprocal = b.unary(aten::RECIPROCAL, scale)?;
                 b.mul(x, reciprocal)?
             }
         };
-        let mut value = b.unary("aten::round", scaled)?;
+        let mut value = b.unary(aten::ROUND, scaled)?;
         if !self.zero_point.is_none() {
             value = b.add(value, self.zero_point.clone())?;
         }
         let [low, high] = self.range.clone();
-        b.one("aten::clamp", vec![value.into(), low, high])
+        b.one(aten::CLAMP, vec![value.into(), low, high])
     }
 
     /// `(q - zero_point) * scale`, where `q` is floating.
@@ -189,11 +190,11 @@ fn dequantize_groups(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn choose_symmetric(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let (low, high, eps) = (operands.float(1)?, operands.float(2)?, operands.float(3)?);
-    let magnitude = b.unary("aten::abs", x)?;
-    let greatest = b.one("aten::amax", vec![magnitude.into(), Arg::List(Vec::new()), Arg::from(false)])?;
+    let magnitude = b.unary(aten::ABS, x)?;
+    let greatest = b.one(aten::AMAX, vec![magnitude.into(), Arg::List(Vec::new()), Arg::from(false)])?;
     let greatest = b.cast(greatest, ScalarType::Double)?;
     let scale = b.div(greatest, (high - low) / 2.0)?;
-    let scale = b.one("aten::clamp", vec![scale.into(), Arg::Float(eps), Arg::None])?;
+    let scale = b.one(aten::CLAMP, vec![scale.into(), Arg::Float(eps), Arg::None])?;
     let scale = b.view(scale, vec![Expr::Int(1)])?;
     let zero = super::creation::filled(b, Arg::from([1]), Arg::from(0), ScalarType::Long)?;
     Ok(Some(vec![scale, zero]))
@@ -204,14 +205,14 @@ fn add_relu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut real = |first: usize| {
         let args = operands.args.iter().skip(first).take(5).cloned();
         let dtype = operands.tensor(first, b.graph)?.dtype;
-        b.one("quantized_decomposed::dequantize_per_tensor", args.chain([Arg::DType(dtype)]).collect())
+        b.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR, args.chain([Arg::DType(dtype)]).collect())
     };
     let (x, y) = (real(0)?, real(5)?);
     let sum = b.add(x, y)?;
-    let positive = b.unary("aten::relu", sum)?;
+    let positive = b.unary(aten::RELU, sum)?;
     let dtype = operands.tensor(0, b.graph)?.dtype;
     let args = [Arg::Value(positive)].into_iter().chain(operands.args.iter().skip(10).take(4).cloned());
-    b.one("quantized_decomposed::quantize_per_tensor", args.chain([Arg::DType(dtype)]).collect()).and_then(done)
+    b.one(quantized_decomposed::QUANTIZE_PER_TENSOR, args.chain([Arg::DType(dtype)]).collect()).and_then(done)
 }
 
 /// Quantizes and dequantizes, with one scale, or one for each index of the axis that a parameter gives.

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::creation::inferred;
@@ -10,29 +11,29 @@ use super::inference::{one, same};
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::rand", |o, _| sized(o, 0, ScalarType::Float)),
-    kernel("aten::randn", |o, _| sized(o, 0, ScalarType::Float)),
-    composite("aten::rand_like", like, |b, o| generate(b, o, "aten::rand", 1.0, 0.0)),
-    composite("aten::randn_like", like, |b, o| generate(b, o, "aten::randn", 1.0, 0.0)),
-    composite("aten::uniform", same, |b, o| generate(b, o, "aten::rand", o.float(2)? - o.float(1)?, o.float(1)?)),
-    composite("aten::normal_functional", same, |b, o| generate(b, o, "aten::randn", o.float(2)?, o.float(1)?)),
+    kernel(aten::RAND, |o, _| sized(o, 0, ScalarType::Float)),
+    kernel(aten::RANDN, |o, _| sized(o, 0, ScalarType::Float)),
+    composite(aten::RAND_LIKE, like, |b, o| generate(b, o, aten::RAND, 1.0, 0.0)),
+    composite(aten::RANDN_LIKE, like, |b, o| generate(b, o, aten::RANDN, 1.0, 0.0)),
+    composite(aten::UNIFORM, same, |b, o| generate(b, o, aten::RAND, o.float(2)? - o.float(1)?, o.float(1)?)),
+    composite(aten::NORMAL_FUNCTIONAL, same, |b, o| generate(b, o, aten::RANDN, o.float(2)?, o.float(1)?)),
     composite(
-        "aten::normal.float_float",
+        aten::NORMAL_FLOAT_FLOAT,
         |o, _| sized(o, 2, ScalarType::Float),
-        |b, o| generate(b, o, "aten::randn", o.float(1)?, o.float(0)?),
+        |b, o| generate(b, o, aten::RANDN, o.float(1)?, o.float(0)?),
     ),
-    composite("aten::normal.Tensor_float", same, normal),
-    composite("aten::normal.float_Tensor", |o, g| like_of(o, g, 1), normal),
-    composite("aten::normal.Tensor_Tensor", super::inference::arithmetic, normal),
-    composite("aten::randint", |o, _| sized(o, 1, ScalarType::Long), |b, o| integers(b, o, None, 0)),
-    composite("aten::randint.low", |o, _| sized(o, 2, ScalarType::Long), |b, o| integers(b, o, Some(0), 1)),
-    composite("aten::randint_like", like, |b, o| integers(b, o, None, 1)),
-    composite("aten::randint_like.low_dtype", like, |b, o| integers(b, o, Some(1), 2)),
-    composite("aten::bernoulli", same, |b, o| bernoulli(b, o, 0)),
-    composite("aten::bernoulli.p", same, |b, o| bernoulli(b, o, 1)),
-    composite("aten::bernoulli.Tensor", same, |b, o| bernoulli(b, o, 1)),
-    composite("aten::exponential", same, exponential),
-    kernel("aten::randperm", permutation),
+    composite(aten::NORMAL_TENSOR_FLOAT, same, normal),
+    composite(aten::NORMAL_FLOAT_TENSOR, |o, g| like_of(o, g, 1), normal),
+    composite(aten::NORMAL_TENSOR_TENSOR, super::inference::arithmetic, normal),
+    composite(aten::RANDINT, |o, _| sized(o, 1, ScalarType::Long), |b, o| integers(b, o, None, 0)),
+    composite(aten::RANDINT_LOW, |o, _| sized(o, 2, ScalarType::Long), |b, o| integers(b, o, Some(0), 1)),
+    composite(aten::RANDINT_LIKE, like, |b, o| integers(b, o, None, 1)),
+    composite(aten::RANDINT_LIKE_LOW_DTYPE, like, |b, o| integers(b, o, Some(1), 2)),
+    composite(aten::BERNOULLI, same, |b, o| bernoulli(b, o, 0)),
+    composite(aten::BERNOULLI_P, same, |b, o| bernoulli(b, o, 1)),
+    composite(aten::BERNOULLI_TENSOR, same, |b, o| bernoulli(b, o, 1)),
+    composite(aten::EXPONENTIAL, same, exponential),
+    kernel(aten::RANDPERM, permutation),
 ];
 
 fn sized(operands: &Operands<'_>, size: usize, dtype: ScalarType) -> Result<Vec<Type>, Error> {
@@ -74,7 +75,7 @@ fn generate(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str, scale: f64
 /// `mean + std * z`, where either may be a tensor.
 fn normal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dtype, shape) = inferred(b, operands)?;
-    let value = samples(b, "aten::randn", &shape, dtype)?;
+    let value = samples(b, aten::RANDN, &shape, dtype)?;
     let scaled = b.mul(value, operands.arg(1).clone())?;
     let value = b.add(scaled, operands.arg(0).clone())?;
     b.cast(value, dtype).and_then(done)
@@ -85,9 +86,9 @@ fn integers(b: &mut Builder<'_>, operands: &Operands<'_>, low: Option<usize>, hi
     let (dtype, shape) = inferred(b, operands)?;
     let low = low.map_or(Ok(Expr::Int(0)), |index| operands.expr(index))?;
     let count = operands.expr(high)?.sub(low.clone());
-    let value = samples(b, "aten::rand", &shape, ScalarType::Double)?;
+    let value = samples(b, aten::RAND, &shape, ScalarType::Double)?;
     let scaled = b.mul(value, Arg::Int(count))?;
-    let whole = b.unary("aten::floor", scaled)?;
+    let whole = b.unary(aten::FLOOR, scaled)?;
     let value = if low.is(0) { whole } else { b.add(whole, Arg::Int(low))? };
     b.cast(value, dtype).and_then(done)
 }
@@ -95,17 +96,17 @@ fn integers(b: &mut Builder<'_>, operands: &Operands<'_>, low: Option<usize>, hi
 /// 1 with the probability that an argument gives.
 fn bernoulli(b: &mut Builder<'_>, operands: &Operands<'_>, probability: usize) -> Lowered {
     let (dtype, shape) = inferred(b, operands)?;
-    let value = samples(b, "aten::rand", &shape, ScalarType::Float)?;
-    let below = b.compare("aten::lt", value, operands.arg(probability).clone())?;
+    let value = samples(b, aten::RAND, &shape, ScalarType::Float)?;
+    let below = b.compare(aten::packet::LT, value, operands.arg(probability).clone())?;
     b.cast(below, dtype).and_then(done)
 }
 
 /// `-log(1 - u) / lambda`.
 fn exponential(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dtype, shape) = inferred(b, operands)?;
-    let uniform = samples(b, "aten::rand", &shape, dtype)?;
-    let negative = b.unary("aten::neg", uniform)?;
-    let log = b.unary("aten::log1p", negative)?;
+    let uniform = samples(b, aten::RAND, &shape, dtype)?;
+    let negative = b.unary(aten::NEG, uniform)?;
+    let log = b.unary(aten::LOG1P, negative)?;
     let value = b.div(log, -operands.float(1)?)?;
     b.cast(value, dtype).and_then(done)
 }

@@ -5,6 +5,7 @@
 //! program grows with every unrolled step.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Block, Builder, Expr, Graph, Op, TensorType, Type, ValueId};
 
 use super::joins::cat_of;
@@ -14,14 +15,14 @@ use super::views::{transpose, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::lstm.input", recurrent_types, lstm),
-    composite("aten::gru.input", recurrent_types, gru),
-    composite("aten::rnn_tanh.input", recurrent_types, rnn),
-    composite("aten::rnn_relu.input", recurrent_types, rnn),
-    composite("aten::lstm_cell", by_lowering, lstm_cell),
-    composite("aten::gru_cell", by_lowering, gru_cell),
-    composite("aten::rnn_tanh_cell", by_lowering, rnn_cell),
-    composite("aten::rnn_relu_cell", by_lowering, rnn_cell),
+    composite(aten::LSTM_INPUT, recurrent_types, lstm),
+    composite(aten::GRU_INPUT, recurrent_types, gru),
+    composite(aten::RNN_TANH_INPUT, recurrent_types, rnn),
+    composite(aten::RNN_RELU_INPUT, recurrent_types, rnn),
+    composite(aten::LSTM_CELL, by_lowering, lstm_cell),
+    composite(aten::GRU_CELL, by_lowering, gru_cell),
+    composite(aten::RNN_TANH_CELL, by_lowering, rnn_cell),
+    composite(aten::RNN_RELU_CELL, by_lowering, rnn_cell),
 ];
 
 /// The longest sequence that is unrolled.
@@ -167,7 +168,7 @@ fn scan(
     backwards: bool,
 ) -> Result<(ValueId, Vec<ValueId>), Error> {
     let flipped = |b: &mut Builder<'_>, value: ValueId| {
-        if backwards { b.one("aten::flip", vec![value.into(), [0].into()]) } else { Ok(value) }
+        if backwards { b.one(aten::FLIP, vec![value.into(), [0].into()]) } else { Ok(value) }
     };
     let inputs = flipped(b, inputs)?;
     let ty = b.tensor(inputs)?;
@@ -195,7 +196,7 @@ fn scan(
 fn input_part(b: &mut Builder<'_>, cell: Cell, input: ValueId, weights: &Weights) -> Result<ValueId, Error> {
     let bias = match (weights.input_bias, weights.hidden_bias) {
         (Some(input), Some(hidden)) if cell != Cell::Gru => {
-            Some(b.one("aten::add.Tensor", vec![input.into(), hidden.into()])?)
+            Some(b.one(aten::ADD_TENSOR, vec![input.into(), hidden.into()])?)
         }
         (None, hidden) if cell != Cell::Gru => hidden,
         (input, _) => input,
@@ -217,10 +218,10 @@ fn step(
         return gru_step(b, input, hidden, weights).map(|hidden| vec![hidden]);
     }
     let transposed = transpose(b, weights.hidden, 0, 1)?;
-    let gates = b.one("aten::addmm", vec![input.into(), hidden.into(), transposed.into()])?;
+    let gates = b.one(aten::ADDMM, vec![input.into(), hidden.into(), transposed.into()])?;
     match cell {
-        Cell::Tanh => Ok(vec![b.one("aten::tanh", vec![gates.into()])?]),
-        Cell::Relu => Ok(vec![b.one("aten::relu", vec![gates.into()])?]),
+        Cell::Tanh => Ok(vec![b.one(aten::TANH, vec![gates.into()])?]),
+        Cell::Relu => Ok(vec![b.one(aten::RELU, vec![gates.into()])?]),
         _ => lstm_step(b, gates, states.get(1).copied().ok_or_else(missing)?, weights),
     }
 }
@@ -239,15 +240,15 @@ fn binary(b: &mut Builder<'_>, name: &str, left: ValueId, right: ValueId) -> Res
 /// `c' = f * c + i * g` and `h' = o * tanh(c')`.
 fn lstm_step(b: &mut Builder<'_>, gates: ValueId, state: ValueId, weights: &Weights) -> Result<Vec<ValueId>, Error> {
     let [input, forget, new, output] = gates_of::<4>(b, gates)?;
-    let input = b.one("aten::sigmoid", vec![input.into()])?;
-    let forget = b.one("aten::sigmoid", vec![forget.into()])?;
-    let new = b.one("aten::tanh", vec![new.into()])?;
-    let output = b.one("aten::sigmoid", vec![output.into()])?;
-    let kept = binary(b, "aten::mul.Tensor", forget, state)?;
-    let added = binary(b, "aten::mul.Tensor", input, new)?;
-    let state = binary(b, "aten::add.Tensor", kept, added)?;
-    let shown = b.one("aten::tanh", vec![state.into()])?;
-    let mut hidden = binary(b, "aten::mul.Tensor", output, shown)?;
+    let input = b.one(aten::SIGMOID, vec![input.into()])?;
+    let forget = b.one(aten::SIGMOID, vec![forget.into()])?;
+    let new = b.one(aten::TANH, vec![new.into()])?;
+    let output = b.one(aten::SIGMOID, vec![output.into()])?;
+    let kept = binary(b, aten::MUL_TENSOR, forget, state)?;
+    let added = binary(b, aten::MUL_TENSOR, input, new)?;
+    let state = binary(b, aten::ADD_TENSOR, kept, added)?;
+    let shown = b.one(aten::TANH, vec![state.into()])?;
+    let mut hidden = binary(b, aten::MUL_TENSOR, output, shown)?;
     if let Some(projection) = weights.projection {
         hidden = linear_of(b, hidden, projection, None)?;
     }
@@ -259,16 +260,16 @@ fn gru_step(b: &mut Builder<'_>, input: ValueId, hidden: ValueId, weights: &Weig
     let recurrent = linear_of(b, hidden, weights.hidden, weights.hidden_bias)?;
     let [input_reset, input_update, input_new] = gates_of::<3>(b, input)?;
     let [hidden_reset, hidden_update, hidden_new] = gates_of::<3>(b, recurrent)?;
-    let reset = binary(b, "aten::add.Tensor", input_reset, hidden_reset)?;
-    let reset = b.one("aten::sigmoid", vec![reset.into()])?;
-    let update = binary(b, "aten::add.Tensor", input_update, hidden_update)?;
-    let update = b.one("aten::sigmoid", vec![update.into()])?;
-    let shown = binary(b, "aten::mul.Tensor", reset, hidden_new)?;
-    let new = binary(b, "aten::add.Tensor", input_new, shown)?;
-    let new = b.one("aten::tanh", vec![new.into()])?;
-    let difference = binary(b, "aten::sub.Tensor", hidden, new)?;
-    let kept = binary(b, "aten::mul.Tensor", difference, update)?;
-    binary(b, "aten::add.Tensor", kept, new)
+    let reset = binary(b, aten::ADD_TENSOR, input_reset, hidden_reset)?;
+    let reset = b.one(aten::SIGMOID, vec![reset.into()])?;
+    let update = binary(b, aten::ADD_TENSOR, input_update, hidden_update)?;
+    let update = b.one(aten::SIGMOID, vec![update.into()])?;
+    let shown = binary(b, aten::MUL_TENSOR, reset, hidden_new)?;
+    let new = binary(b, aten::ADD_TENSOR, input_new, shown)?;
+    let new = b.one(aten::TANH, vec![new.into()])?;
+    let difference = binary(b, aten::SUB_TENSOR, hidden, new)?;
+    let kept = binary(b, aten::MUL_TENSOR, difference, update)?;
+    binary(b, aten::ADD_TENSOR, kept, new)
 }
 
 /// Tensors as slices of a new first dimension.

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{one, tensor};
@@ -10,58 +11,50 @@ use super::promotion::{category, to_floating};
 use super::{Definition, Lowered, Operands, composite, done, forward, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::sum", |o, g| total(o, g, 1, summed), |b, o| over_all(b, o, "aten::sum.dim_IntList", 1)),
-    kernel("aten::sum.dim_IntList", |o, g| reduced_to(o, g, 3, summed)),
-    composite("aten::nansum", |o, g| reduced_to(o, g, 3, summed), nansum),
-    kernel("aten::prod", |o, g| total(o, g, 1, summed)),
-    kernel("aten::prod.dim_int", |o, g| reduced_to(o, g, 3, summed)),
-    kernel("aten::mean", |o, g| total(o, g, 1, to_floating)),
-    kernel("aten::mean.dim", |o, g| reduced_to(o, g, 3, to_floating)),
-    composite("aten::nanmean", |o, g| reduced_to(o, g, 3, to_floating), nanmean),
-    kernel("aten::amax", reduced),
-    kernel("aten::amin", reduced),
-    kernel("aten::max", |o, g| total(o, g, usize::MAX, |dtype| dtype)),
-    kernel("aten::min", |o, g| total(o, g, usize::MAX, |dtype| dtype)),
-    kernel("aten::max.dim", with_indices),
-    kernel("aten::min.dim", with_indices),
-    composite("aten::aminmax", aminmax_type, aminmax),
-    composite("aten::_aminmax", aminmax_type, aminmax),
-    composite("aten::_aminmax.dim", aminmax_type, aminmax),
-    kernel("aten::argmax", position),
-    kernel("aten::argmin", position),
-    kernel("aten::any", |o, g| total(o, g, usize::MAX, truth)),
-    kernel("aten::any.dim", |o, g| reduced_to(o, g, usize::MAX, truth)),
-    kernel("aten::any.dims", truth_over),
-    composite("aten::all", |o, g| total(o, g, usize::MAX, truth), |b, o| all(b, o, "aten::any")),
-    composite("aten::all.dim", |o, g| reduced_to(o, g, usize::MAX, truth), |b, o| all(b, o, "aten::any.dim")),
-    composite("aten::all.dims", truth_over, |b, o| all(b, o, "aten::any.dims")),
-    composite("aten::_is_all_true", |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, "aten::all")),
-    composite("aten::_is_any_true", |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, "aten::any")),
-    composite("aten::count_nonzero", count_type, count_nonzero),
-    composite("aten::count_nonzero.dim_IntList", count_type, count_nonzero),
-    kernel("aten::var.correction", |o, g| reduced_with(o, g, 3)),
-    kernel("aten::var.dim", |o, g| reduced_with(o, g, 3)),
-    composite(
-        "aten::var",
-        |o, g| total(o, g, usize::MAX, |dtype| dtype),
-        |b, o| unbiased(b, o, "aten::var.correction"),
-    ),
-    composite("aten::std.correction", |o, g| reduced_with(o, g, 3), std),
-    composite("aten::std.dim", |o, g| reduced_with(o, g, 3), |b, o| unbiased(b, o, "aten::std.correction")),
-    composite(
-        "aten::std",
-        |o, g| total(o, g, usize::MAX, |dtype| dtype),
-        |b, o| unbiased(b, o, "aten::std.correction"),
-    ),
-    kernel("aten::var_mean.correction", twice),
-    composite("aten::var_mean.dim", twice, |b, o| unbiased(b, o, "aten::var_mean.correction")),
-    composite("aten::var_mean", twice, |b, o| unbiased(b, o, "aten::var_mean.correction")),
-    composite("aten::std_mean.correction", twice, std_mean),
-    composite("aten::std_mean.dim", twice, |b, o| unbiased(b, o, "aten::std_mean.correction")),
-    composite("aten::std_mean", twice, |b, o| unbiased(b, o, "aten::std_mean.correction")),
-    composite("aten::trace", |o, g| total(o, g, usize::MAX, summed), trace),
-    composite("aten::logsumexp", |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
-    composite("aten::special_logsumexp", |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
+    composite(aten::SUM, |o, g| total(o, g, 1, summed), |b, o| over_all(b, o, aten::SUM_DIM_INTLIST, 1)),
+    kernel(aten::SUM_DIM_INTLIST, |o, g| reduced_to(o, g, 3, summed)),
+    composite(aten::NANSUM, |o, g| reduced_to(o, g, 3, summed), nansum),
+    kernel(aten::PROD, |o, g| total(o, g, 1, summed)),
+    kernel(aten::PROD_DIM_INT, |o, g| reduced_to(o, g, 3, summed)),
+    kernel(aten::MEAN, |o, g| total(o, g, 1, to_floating)),
+    kernel(aten::MEAN_DIM, |o, g| reduced_to(o, g, 3, to_floating)),
+    composite(aten::NANMEAN, |o, g| reduced_to(o, g, 3, to_floating), nanmean),
+    kernel(aten::AMAX, reduced),
+    kernel(aten::AMIN, reduced),
+    kernel(aten::MAX, |o, g| total(o, g, usize::MAX, |dtype| dtype)),
+    kernel(aten::MIN, |o, g| total(o, g, usize::MAX, |dtype| dtype)),
+    kernel(aten::MAX_DIM, with_indices),
+    kernel(aten::MIN_DIM, with_indices),
+    composite(aten::AMINMAX, aminmax_type, aminmax),
+    composite(aten::_AMINMAX, aminmax_type, aminmax),
+    composite(aten::_AMINMAX_DIM, aminmax_type, aminmax),
+    kernel(aten::ARGMAX, position),
+    kernel(aten::ARGMIN, position),
+    kernel(aten::ANY, |o, g| total(o, g, usize::MAX, truth)),
+    kernel(aten::ANY_DIM, |o, g| reduced_to(o, g, usize::MAX, truth)),
+    kernel(aten::ANY_DIMS, truth_over),
+    composite(aten::ALL, |o, g| total(o, g, usize::MAX, truth), |b, o| all(b, o, aten::ANY)),
+    composite(aten::ALL_DIM, |o, g| reduced_to(o, g, usize::MAX, truth), |b, o| all(b, o, aten::ANY_DIM)),
+    composite(aten::ALL_DIMS, truth_over, |b, o| all(b, o, aten::ANY_DIMS)),
+    composite(aten::_IS_ALL_TRUE, |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, aten::ALL)),
+    composite(aten::_IS_ANY_TRUE, |o, g| total(o, g, usize::MAX, truth), |b, o| forward(b, o, aten::ANY)),
+    composite(aten::COUNT_NONZERO, count_type, count_nonzero),
+    composite(aten::COUNT_NONZERO_DIM_INTLIST, count_type, count_nonzero),
+    kernel(aten::VAR_CORRECTION, |o, g| reduced_with(o, g, 3)),
+    kernel(aten::VAR_DIM, |o, g| reduced_with(o, g, 3)),
+    composite(aten::VAR, |o, g| total(o, g, usize::MAX, |dtype| dtype), |b, o| unbiased(b, o, aten::VAR_CORRECTION)),
+    composite(aten::STD_CORRECTION, |o, g| reduced_with(o, g, 3), std),
+    composite(aten::STD_DIM, |o, g| reduced_with(o, g, 3), |b, o| unbiased(b, o, aten::STD_CORRECTION)),
+    composite(aten::STD, |o, g| total(o, g, usize::MAX, |dtype| dtype), |b, o| unbiased(b, o, aten::STD_CORRECTION)),
+    kernel(aten::VAR_MEAN_CORRECTION, twice),
+    composite(aten::VAR_MEAN_DIM, twice, |b, o| unbiased(b, o, aten::VAR_MEAN_CORRECTION)),
+    composite(aten::VAR_MEAN, twice, |b, o| unbiased(b, o, aten::VAR_MEAN_CORRECTION)),
+    composite(aten::STD_MEAN_CORRECTION, twice, std_mean),
+    composite(aten::STD_MEAN_DIM, twice, |b, o| unbiased(b, o, aten::STD_MEAN_CORRECTION)),
+    composite(aten::STD_MEAN, twice, |b, o| unbiased(b, o, aten::STD_MEAN_CORRECTION)),
+    composite(aten::TRACE, |o, g| total(o, g, usize::MAX, summed), trace),
+    composite(aten::LOGSUMEXP, |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
+    composite(aten::SPECIAL_LOGSUMEXP, |o, g| reduced_to(o, g, usize::MAX, to_floating), logsumexp),
 ];
 
 /// Sums and products of integers are `i64`.
@@ -148,7 +141,7 @@ fn aminmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = dim_list(operands.arg(1));
     let keepdim = Arg::from(operands.schema.params.len() > 1 && operands.bool(2)?);
     let args = vec![operands.arg(0).clone(), dims, keepdim];
-    Ok(Some(vec![b.one("aten::amin", args.clone())?, b.one("aten::amax", args)?]))
+    Ok(Some(vec![b.one(aten::AMIN, args.clone())?, b.one(aten::AMAX, args)?]))
 }
 
 /// An optional dimension or list of them as a list.
@@ -167,12 +160,12 @@ fn count_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
 
 fn count_nonzero(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let nonzero = is_nonzero(b, operands.value(0)?)?;
-    b.one("aten::sum.dim_IntList", vec![nonzero.into(), dim_list(operands.arg(1)), Arg::from(false)]).and_then(done)
+    b.one(aten::SUM_DIM_INTLIST, vec![nonzero.into(), dim_list(operands.arg(1)), Arg::from(false)]).and_then(done)
 }
 
 /// True if each element is not zero.
 fn is_nonzero(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    if b.tensor(x)?.dtype == ScalarType::Bool { Ok(x) } else { b.compare("aten::ne", x, 0) }
+    if b.tensor(x)?.dtype == ScalarType::Bool { Ok(x) } else { b.compare(aten::packet::NE, x, 0) }
 }
 
 /// A reduction of all dimensions as one over a list of them; a dtype may follow.
@@ -185,7 +178,7 @@ fn over_all(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str, dtype: usi
 fn nansum(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let numbers = if category(b.tensor(x)?.dtype) == 2 {
-        let nan = b.unary("aten::isnan", x)?;
+        let nan = b.unary(aten::ISNAN, x)?;
         b.select(nan, 0, x)?
     } else {
         x
@@ -194,14 +187,14 @@ fn nansum(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if let Some(first) = args.first_mut() {
         *first = numbers.into();
     }
-    b.one("aten::sum.dim_IntList", args).and_then(done)
+    b.one(aten::SUM_DIM_INTLIST, args).and_then(done)
 }
 
 fn nanmean(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let nan = b.unary("aten::isnan", operands.value(0)?)?;
-    let number = b.unary("aten::logical_not", nan)?;
+    let nan = b.unary(aten::ISNAN, operands.value(0)?)?;
+    let number = b.unary(aten::LOGICAL_NOT, nan)?;
     let count = vec![number.into(), operands.arg(1).clone(), operands.arg(2).clone()];
-    let (sum, count) = (b.one("aten::nansum", operands.args.to_vec())?, b.one("aten::sum.dim_IntList", count)?);
+    let (sum, count) = (b.one(aten::NANSUM, operands.args.to_vec())?, b.one(aten::SUM_DIM_INTLIST, count)?);
     b.div(sum, count).and_then(done)
 }
 
@@ -211,10 +204,10 @@ fn all(b: &mut Builder<'_>, operands: &Operands<'_>, any: &str) -> Lowered {
     let dtype = b.tensor(x)?.dtype;
     let mut args = operands.args.to_vec();
     if let Some(first) = args.first_mut() {
-        *first = b.unary("aten::logical_not", x)?.into();
+        *first = b.unary(aten::LOGICAL_NOT, x)?.into();
     }
     let any_false = b.one(any, args)?;
-    let all = b.unary("aten::logical_not", any_false)?;
+    let all = b.unary(aten::LOGICAL_NOT, any_false)?;
     b.cast(all, truth(dtype)).and_then(done)
 }
 
@@ -238,22 +231,22 @@ fn twice(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn std(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let variance = b.one("aten::var.correction", operands.args.to_vec())?;
-    b.unary("aten::sqrt", variance).and_then(done)
+    let variance = b.one(aten::VAR_CORRECTION, operands.args.to_vec())?;
+    b.unary(aten::SQRT, variance).and_then(done)
 }
 
 fn std_mean(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let mut results = b.call("aten::var_mean.correction", operands.args.to_vec())?;
+    let mut results = b.call(aten::VAR_MEAN_CORRECTION, operands.args.to_vec())?;
     if let Some(variance) = results.first_mut() {
-        *variance = b.unary("aten::sqrt", *variance)?;
+        *variance = b.unary(aten::SQRT, *variance)?;
     }
     Ok(Some(results))
 }
 
 /// The sum of the diagonal.
 fn trace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let diagonal = b.one("aten::diagonal_copy", vec![operands.arg(0).clone()])?;
-    b.unary("aten::sum", diagonal).and_then(done)
+    let diagonal = b.one(aten::DIAGONAL_COPY, vec![operands.arg(0).clone()])?;
+    b.unary(aten::SUM, diagonal).and_then(done)
 }
 
 /// `max + log(sum(exp(x - max)))`, where an infinite maximum is left out so that no NaN arises.
@@ -262,13 +255,13 @@ fn logsumexp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = b.cast(x, to_floating(b.tensor(x)?.dtype))?;
     let (dims, keepdim) = (operands.arg(1).clone(), operands.bool(2)?);
     let value = b.precisely(x, |b, x| {
-        let maximum = b.one("aten::amax", vec![x.into(), dims.clone(), Arg::from(true)])?;
-        let infinite = b.unary("aten::isinf", maximum)?;
+        let maximum = b.one(aten::AMAX, vec![x.into(), dims.clone(), Arg::from(true)])?;
+        let infinite = b.unary(aten::ISINF, maximum)?;
         let offset = b.select(infinite, 0, maximum)?;
         let shifted = b.sub(x, offset)?;
-        let exponential = b.unary("aten::exp", shifted)?;
-        let sum = b.one("aten::sum.dim_IntList", vec![exponential.into(), dims, Arg::from(keepdim)])?;
-        let log = b.unary("aten::log", sum)?;
+        let exponential = b.unary(aten::EXP, shifted)?;
+        let sum = b.one(aten::SUM_DIM_INTLIST, vec![exponential.into(), dims, Arg::from(keepdim)])?;
+        let log = b.unary(aten::LOG, sum)?;
         let shape = b.tensor(log)?.shape;
         let offset = b.view(offset, shape)?;
         b.add(log, offset)

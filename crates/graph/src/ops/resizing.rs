@@ -5,38 +5,39 @@
 //! along each dimension.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
 use super::views::{squeeze, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, composite, kernel, number_bytes, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::upsample_nearest2d.vec", resized),
-    kernel("aten::upsample_bilinear2d.vec", resized),
-    kernel("aten::_upsample_bilinear2d_aa", resized),
-    composite("aten::upsample_nearest1d", resized, pixels),
-    composite("aten::upsample_nearest1d.vec", resized, pixels),
-    composite("aten::upsample_nearest2d", resized, pixels),
-    composite("aten::upsample_nearest3d", resized, pixels),
-    composite("aten::upsample_nearest3d.vec", resized, pixels),
-    composite("aten::upsample_linear1d", resized, pixels),
-    composite("aten::upsample_linear1d.vec", resized, pixels),
-    composite("aten::upsample_bilinear2d", resized, pixels),
-    composite("aten::upsample_trilinear3d", resized, pixels),
-    composite("aten::upsample_trilinear3d.vec", resized, pixels),
-    composite("aten::_upsample_nearest_exact1d", resized, nearest_exact),
-    composite("aten::_upsample_nearest_exact1d.vec", resized, nearest_exact),
-    composite("aten::_upsample_nearest_exact2d", resized, nearest_exact),
-    composite("aten::_upsample_nearest_exact2d.vec", resized, nearest_exact),
-    composite("aten::_upsample_nearest_exact3d", resized, nearest_exact),
-    composite("aten::_upsample_nearest_exact3d.vec", resized, nearest_exact),
-    composite("aten::upsample_bicubic2d", resized, filtered),
-    composite("aten::upsample_bicubic2d.vec", resized, filtered),
-    composite("aten::_upsample_bicubic2d_aa", resized, filtered),
-    composite("aten::_upsample_bicubic2d_aa.vec", resized, filtered),
-    composite("aten::_upsample_lanczos2d_aa", resized, filtered),
-    composite("aten::_upsample_lanczos2d_aa.vec", resized, filtered),
-    composite("aten::_upsample_bilinear2d_aa.vec", resized, antialiased),
+    kernel(aten::UPSAMPLE_NEAREST2D_VEC, resized),
+    kernel(aten::UPSAMPLE_BILINEAR2D_VEC, resized),
+    kernel(aten::_UPSAMPLE_BILINEAR2D_AA, resized),
+    composite(aten::UPSAMPLE_NEAREST1D, resized, pixels),
+    composite(aten::UPSAMPLE_NEAREST1D_VEC, resized, pixels),
+    composite(aten::UPSAMPLE_NEAREST2D, resized, pixels),
+    composite(aten::UPSAMPLE_NEAREST3D, resized, pixels),
+    composite(aten::UPSAMPLE_NEAREST3D_VEC, resized, pixels),
+    composite(aten::UPSAMPLE_LINEAR1D, resized, pixels),
+    composite(aten::UPSAMPLE_LINEAR1D_VEC, resized, pixels),
+    composite(aten::UPSAMPLE_BILINEAR2D, resized, pixels),
+    composite(aten::UPSAMPLE_TRILINEAR3D, resized, pixels),
+    composite(aten::UPSAMPLE_TRILINEAR3D_VEC, resized, pixels),
+    composite(aten::_UPSAMPLE_NEAREST_EXACT1D, resized, nearest_exact),
+    composite(aten::_UPSAMPLE_NEAREST_EXACT1D_VEC, resized, nearest_exact),
+    composite(aten::_UPSAMPLE_NEAREST_EXACT2D, resized, nearest_exact),
+    composite(aten::_UPSAMPLE_NEAREST_EXACT2D_VEC, resized, nearest_exact),
+    composite(aten::_UPSAMPLE_NEAREST_EXACT3D, resized, nearest_exact),
+    composite(aten::_UPSAMPLE_NEAREST_EXACT3D_VEC, resized, nearest_exact),
+    composite(aten::UPSAMPLE_BICUBIC2D, resized, filtered),
+    composite(aten::UPSAMPLE_BICUBIC2D_VEC, resized, filtered),
+    composite(aten::_UPSAMPLE_BICUBIC2D_AA, resized, filtered),
+    composite(aten::_UPSAMPLE_BICUBIC2D_AA_VEC, resized, filtered),
+    composite(aten::_UPSAMPLE_LANCZOS2D_AA, resized, filtered),
+    composite(aten::_UPSAMPLE_LANCZOS2D_AA_VEC, resized, filtered),
+    composite(aten::_UPSAMPLE_BILINEAR2D_AA_VEC, resized, antialiased),
 ];
 
 /// Maximum number of weights of a filter along one dimension: those of 8192 pixels from 8192.
@@ -163,9 +164,9 @@ fn resize_pixels(
     let picture = |b: &mut Builder<'_>, value: ValueId, (sizes, scales): (Arg, Arg)| {
         if linear {
             let corners = target.align_corners.into();
-            b.one("aten::upsample_bilinear2d.vec", vec![value.into(), sizes, corners, scales])
+            b.one(aten::UPSAMPLE_BILINEAR2D_VEC, vec![value.into(), sizes, corners, scales])
         } else {
-            b.one("aten::upsample_nearest2d.vec", vec![value.into(), sizes, scales])
+            b.one(aten::UPSAMPLE_NEAREST2D_VEC, vec![value.into(), sizes, scales])
         }
     };
     match (tensor.shape.as_slice(), target.sizes.as_slice()) {
@@ -215,7 +216,7 @@ fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
             continue;
         }
         let indices = b.constant(super::number::longs("pixels", &indices)?);
-        value = b.one("aten::index_select", vec![value.into(), (dim as i64 + 2).into(), indices.into()])?;
+        value = b.one(aten::INDEX_SELECT, vec![value.into(), (dim as i64 + 2).into(), indices.into()])?;
     }
     Ok(Some(vec![value]))
 }
@@ -226,7 +227,7 @@ fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let target = Target::read(operands, &tensor)?;
     let mut args = vec![operands.value(0)?.into(), target.sizes.clone().into(), target.align_corners.into()];
     args.extend(target.scales.iter().map(|scale| scale.map_or(Arg::None, Arg::Float)));
-    b.call("aten::_upsample_bilinear2d_aa", args).map(Some)
+    b.call(aten::_UPSAMPLE_BILINEAR2D_AA, args).map(Some)
 }
 
 /// A GEMM with a matrix of weights along each dimension.
@@ -263,8 +264,8 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// The input pixels that make an output pixel, with their weights.
 fn filter(name: &str, at: usize, from: usize, ratio: f64, align_corners: bool) -> Vec<(usize, f64)> {
     match name {
-        "aten::_upsample_bicubic2d_aa" => covering(at, from, ratio, 2.0, |x| cubic(x, -0.5)),
-        "aten::_upsample_lanczos2d_aa" => covering(at, from, ratio, 3.0, lanczos),
+        aten::_UPSAMPLE_BICUBIC2D_AA => covering(at, from, ratio, 2.0, |x| cubic(x, -0.5)),
+        aten::_UPSAMPLE_LANCZOS2D_AA => covering(at, from, ratio, 3.0, lanczos),
         _ => {
             let position = if align_corners { ratio * at as f64 } else { ratio * (at as f64 + 0.5) - 0.5 };
             let first = position.floor();
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_weights_of_a_pixel_add_up_to_one() {
-        for name in ["aten::upsample_bicubic2d", "aten::_upsample_bicubic2d_aa", "aten::_upsample_lanczos2d_aa"] {
+        for name in [aten::UPSAMPLE_BICUBIC2D, aten::_UPSAMPLE_BICUBIC2D_AA, aten::_UPSAMPLE_LANCZOS2D_AA] {
             for (from, to) in [(5, 3), (3, 8), (4, 4), (16, 3)] {
                 for at in 0..to {
                     let taps = filter(name, at, from, from as f64 / to as f64, false);

@@ -1,6 +1,7 @@
 //! Pixels in other places: sampling by a grid, shuffling between channels and space, and patches as columns.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
 
 use super::inference::same;
@@ -10,17 +11,17 @@ use super::views::{permute, transpose, transpose_last};
 use super::{Definition, Lowered, Operands, by_lowering, composite, done, kernel, number_bytes, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::grid_sampler_2d", sampled),
-    composite("aten::grid_sampler", sampled, grid_sampler),
-    composite("aten::affine_grid_generator", by_lowering, affine_grid),
-    kernel("aten::pixel_shuffle", shuffled),
-    kernel("aten::pixel_unshuffle", unshuffled),
-    composite("aten::channel_shuffle", same, channel_shuffle),
-    composite("aten::native_channel_shuffle", same, channel_shuffle),
-    kernel("aten::col2im", folded),
-    composite("aten::im2col", by_lowering, im2col),
-    composite("aten::max_unpool2d", by_lowering, max_unpool),
-    composite("aten::max_unpool3d", by_lowering, max_unpool),
+    kernel(aten::GRID_SAMPLER_2D, sampled),
+    composite(aten::GRID_SAMPLER, sampled, grid_sampler),
+    composite(aten::AFFINE_GRID_GENERATOR, by_lowering, affine_grid),
+    kernel(aten::PIXEL_SHUFFLE, shuffled),
+    kernel(aten::PIXEL_UNSHUFFLE, unshuffled),
+    composite(aten::CHANNEL_SHUFFLE, same, channel_shuffle),
+    composite(aten::NATIVE_CHANNEL_SHUFFLE, same, channel_shuffle),
+    kernel(aten::COL2IM, folded),
+    composite(aten::IM2COL, by_lowering, im2col),
+    composite(aten::MAX_UNPOOL2D, by_lowering, max_unpool),
+    composite(aten::MAX_UNPOOL3D, by_lowering, max_unpool),
 ];
 
 fn sampled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -35,7 +36,7 @@ fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.tensor(0, b.graph)?.rank() != 4 {
         return Err(Error::unsupported("`grid_sampler` of volumes: kernels sample pictures"));
     }
-    b.call("aten::grid_sampler_2d", operands.args.to_vec()).map(Some)
+    b.call(aten::GRID_SAMPLER_2D, operands.args.to_vec()).map(Some)
 }
 
 /// Maximum number of pixels of a grid: each needs several numbers.
@@ -145,7 +146,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let [up, left] = padding.as_slice() else { return Err(operands.wrong(3, "two numbers")) };
     let mut value = operands.value(0)?;
     if *up != 0 || *left != 0 {
-        value = b.one("aten::constant_pad_nd", vec![value.into(), [*left, *left, *up, *up].into()])?;
+        value = b.one(aten::CONSTANT_PAD_ND, vec![value.into(), [*left, *left, *up, *up].into()])?;
     }
     let columns = channels.mul(product(&kernel));
     let (Some(height), Some(width)) = (height.as_int(), width.as_int()) else {
@@ -178,7 +179,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         counts.push(count);
     }
     let none = vec![Arg::None; tensor.rank() - 2];
-    let patches = b.one("aten::index.Tensor", vec![value.into(), Arg::List([none, indices].concat())])?;
+    let patches = b.one(aten::INDEX_TENSOR, vec![value.into(), Arg::List([none, indices].concat())])?;
     Ok(Some(vec![b.view(patches, [lead, &[columns, product(&counts).into()]].concat())?]))
 }
 
@@ -188,7 +189,7 @@ fn windows(b: &mut Builder<'_>, picture: ValueId, kernel: &[i64], stride: &[i64]
     let mut value = picture;
     for (dim, (kernel, stride)) in kernel.iter().zip(stride).enumerate() {
         let dim = (lead + dim) as i64;
-        value = b.one("aten::unfold_copy", vec![value.into(), dim.into(), (*kernel).into(), (*stride).into()])?;
+        value = b.one(aten::UNFOLD_COPY, vec![value.into(), dim.into(), (*kernel).into(), (*stride).into()])?;
     }
     let mut dims: Vec<usize> = (0..lead).collect();
     dims.extend([lead + 2, lead + 3, lead, lead + 1]);
@@ -205,8 +206,8 @@ fn max_unpool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let value = b.view(operands.value(0)?, flat.clone())?;
     let indices = b.view(operands.value(1)?, flat)?;
     let whole = [lead, &[Expr::product(&space)]].concat();
-    let zeros = b.one_with("aten::full", vec![whole.into(), 0.into()], &[("dtype", tensor.dtype.into())])?;
+    let zeros = b.one_with(aten::FULL, vec![whole.into(), 0.into()], &[("dtype", tensor.dtype.into())])?;
     let args = vec![zeros.into(), (-1).into(), indices.into(), value.into()];
-    let scattered = b.one("aten::scatter.src", args)?;
+    let scattered = b.one(aten::SCATTER_SRC, args)?;
     Ok(Some(vec![b.view(scattered, [lead, &space].concat())?]))
 }

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::binary::log_add;
@@ -11,12 +12,12 @@ use super::promotion::{category, to_floating};
 use super::{Definition, Lowered, Operands, composite, done, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::cumsum", cumulative),
-    composite("aten::cumprod", cumulative, cumprod),
-    composite("aten::cummax", with_positions, |b, o| extremum(b, o, "aten::ge")),
-    composite("aten::cummin", with_positions, |b, o| extremum(b, o, "aten::le")),
-    composite("aten::logcumsumexp", same, logcumsumexp),
-    composite("aten::_logcumsumexp", same, logcumsumexp),
+    kernel(aten::CUMSUM, cumulative),
+    composite(aten::CUMPROD, cumulative, cumprod),
+    composite(aten::CUMMAX, with_positions, |b, o| extremum(b, o, aten::packet::GE)),
+    composite(aten::CUMMIN, with_positions, |b, o| extremum(b, o, aten::packet::LE)),
+    composite(aten::LOGCUMSUMEXP, same, logcumsumexp),
+    composite(aten::_LOGCUMSUMEXP, same, logcumsumexp),
 ];
 
 /// Integers give `i64`, unless a dtype is given.
@@ -67,10 +68,10 @@ fn extremum(b: &mut Builder<'_>, operands: &Operands<'_>, beyond: &str) -> Lower
     for step in value.steps(b)? {
         let before = value.shifted(b, value.x, step, Arg::from(0))?;
         let before_position = value.shifted(b, positions, step, Arg::from(-1))?;
-        let (further, nan) = (b.compare(beyond, value.x, before)?, b.unary("aten::isnan", value.x)?);
-        let first = b.compare("aten::lt", before_position, 0)?;
-        let kept = b.one("aten::logical_or", vec![further.into(), nan.into()])?;
-        let kept = b.one("aten::logical_or", vec![kept.into(), first.into()])?;
+        let (further, nan) = (b.compare(beyond, value.x, before)?, b.unary(aten::ISNAN, value.x)?);
+        let first = b.compare(aten::packet::LT, before_position, 0)?;
+        let kept = b.one(aten::LOGICAL_OR, vec![further.into(), nan.into()])?;
+        let kept = b.one(aten::LOGICAL_OR, vec![kept.into(), first.into()])?;
         value.x = b.select(kept, value.x, before)?;
         positions = b.select(kept, positions, before_position)?;
     }
@@ -109,16 +110,16 @@ impl Scanned {
         if let Some(before) = padding.iter_mut().nth_back(1) {
             *before = step;
         }
-        let padded = b.one("aten::constant_pad_nd", vec![x.into(), Arg::from(padding.as_slice()), fill])?;
+        let padded = b.one(aten::CONSTANT_PAD_ND, vec![x.into(), Arg::from(padding.as_slice()), fill])?;
         let slice = vec![padded.into(), Arg::from(self.dim as i64), Arg::from(0), self.size.clone().into()];
-        b.one("aten::slice_copy.Tensor", slice)
+        b.one(aten::SLICE_COPY_TENSOR, slice)
     }
 
     /// The index along the dimension, of each element.
     fn positions(&self, b: &mut Builder<'_>) -> Result<ValueId, Error> {
         let shape = b.tensor(self.x)?.shape;
         let range = vec![Arg::from(0), Arg::Int(self.size.clone()), Arg::from(1)];
-        let range = b.one_with("aten::arange.start_step", range, &[("dtype", ScalarType::Long.into())])?;
+        let range = b.one_with(aten::ARANGE_START_STEP, range, &[("dtype", ScalarType::Long.into())])?;
         let mut aligned = vec![Expr::Int(1); shape.len()];
         if let Some(size) = aligned.get_mut(self.dim) {
             *size = self.size.clone();
@@ -127,6 +128,6 @@ impl Scanned {
         if b.tensor(range)?.shape == shape {
             return Ok(range);
         }
-        b.one("aten::expand_copy", vec![range.into(), shape.into()])
+        b.one(aten::EXPAND_COPY, vec![range.into(), shape.into()])
     }
 }

@@ -1,6 +1,7 @@
 //! Writing elements by index or mask, as functions that give the changed tensor.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::indexing::{clamped, index_at, index_list};
@@ -11,28 +12,28 @@ use super::views::{expand, permute};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::index_put", same),
-    composite("aten::_unsafe_index_put", same, index_put),
-    composite("aten::_unsafe_masked_index_put_accumulate", by_lowering, masked_index_put),
-    composite("aten::index_add", same, index_add),
-    composite("aten::index_copy", same, index_copy),
-    composite("aten::index_fill.int_Scalar", same, index_fill),
-    composite("aten::index_fill.int_Tensor", same, index_fill),
-    composite("aten::index_reduce", same, index_reduce),
-    kernel("aten::scatter.src", same),
-    kernel("aten::scatter.value", same),
-    kernel("aten::scatter_add", same),
-    kernel("aten::scatter_reduce.two", same),
-    composite("aten::scatter.reduce", same, scatter_reduce),
-    composite("aten::scatter.value_reduce", same, scatter_reduce),
-    kernel("aten::masked_fill.Scalar", masked),
-    composite("aten::masked_fill.Tensor", masked, masked_fill),
-    kernel("aten::masked_scatter", masked),
-    kernel("aten::select_scatter", same),
-    kernel("aten::slice_scatter", same),
-    composite("aten::diagonal_scatter", same, diagonal_scatter),
-    composite("aten::as_strided_scatter", same, as_strided_scatter),
-    composite("aten::put", same, put),
+    kernel(aten::INDEX_PUT, same),
+    composite(aten::_UNSAFE_INDEX_PUT, same, index_put),
+    composite(aten::_UNSAFE_MASKED_INDEX_PUT_ACCUMULATE, by_lowering, masked_index_put),
+    composite(aten::INDEX_ADD, same, index_add),
+    composite(aten::INDEX_COPY, same, index_copy),
+    composite(aten::INDEX_FILL_INT_SCALAR, same, index_fill),
+    composite(aten::INDEX_FILL_INT_TENSOR, same, index_fill),
+    composite(aten::INDEX_REDUCE, same, index_reduce),
+    kernel(aten::SCATTER_SRC, same),
+    kernel(aten::SCATTER_VALUE, same),
+    kernel(aten::SCATTER_ADD, same),
+    kernel(aten::SCATTER_REDUCE_TWO, same),
+    composite(aten::SCATTER_REDUCE, same, scatter_reduce),
+    composite(aten::SCATTER_VALUE_REDUCE, same, scatter_reduce),
+    kernel(aten::MASKED_FILL_SCALAR, masked),
+    composite(aten::MASKED_FILL_TENSOR, masked, masked_fill),
+    kernel(aten::MASKED_SCATTER, masked),
+    kernel(aten::SELECT_SCATTER, same),
+    kernel(aten::SLICE_SCATTER, same),
+    composite(aten::DIAGONAL_SCATTER, same, diagonal_scatter),
+    composite(aten::AS_STRIDED_SCATTER, same, as_strided_scatter),
+    composite(aten::PUT, same, put),
 ];
 
 fn masked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -41,16 +42,16 @@ fn masked(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn index_put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.call("aten::index_put", operands.args.to_vec()).map(Some)
+    b.call(aten::INDEX_PUT, operands.args.to_vec()).map(Some)
 }
 
 /// Adds values where the mask is true: zeros, elsewhere, change nothing.
 fn masked_index_put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.tensor(operands.value(0)?)?;
     let indices = clamped(b, &tensor, &index_list(operands, 2)?)?;
-    let outside = b.one("aten::logical_not", vec![operands.value(1)?.into()])?;
-    let values = b.one("aten::masked_fill.Scalar", vec![operands.value(3)?.into(), outside.into(), 0.into()])?;
-    b.call("aten::index_put", vec![operands.value(0)?.into(), indices, values.into(), true.into()]).map(Some)
+    let outside = b.one(aten::LOGICAL_NOT, vec![operands.value(1)?.into()])?;
+    let values = b.one(aten::MASKED_FILL_SCALAR, vec![operands.value(3)?.into(), outside.into(), 0.into()])?;
+    b.call(aten::INDEX_PUT, vec![operands.value(0)?.into(), indices, values.into(), true.into()]).map(Some)
 }
 
 /// `self`, dimension and index of the operators that write along one dimension; scalars become lists of one.
@@ -67,8 +68,7 @@ fn along(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, usize
 /// Writes `values` along a dimension and gives the result the shape of the first argument.
 fn put_along(b: &mut Builder<'_>, operands: &Operands<'_>, values: ValueId, accumulate: bool) -> Lowered {
     let (value, dim, index) = along(b, operands)?;
-    let changed =
-        b.one("aten::index_put", vec![value.into(), index_at(dim, index), values.into(), accumulate.into()])?;
+    let changed = b.one(aten::INDEX_PUT, vec![value.into(), index_at(dim, index), values.into(), accumulate.into()])?;
     let shape = operands.tensor(0, b.graph)?.shape.clone();
     Ok(Some(vec![b.view(changed, shape)?]))
 }
@@ -114,7 +114,7 @@ fn index_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         operands.arg(4).clone(),
         operands.arg(5).clone(),
     ];
-    let reduced = b.one("aten::scatter_reduce.two", args)?;
+    let reduced = b.one(aten::SCATTER_REDUCE_TWO, args)?;
     let shape = operands.tensor(0, b.graph)?.shape.clone();
     Ok(Some(vec![b.view(reduced, shape)?]))
 }
@@ -143,14 +143,14 @@ fn scatter_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         reduce.into(),
         true.into(),
     ];
-    b.call("aten::scatter_reduce.two", args).map(Some)
+    b.call(aten::SCATTER_REDUCE_TWO, args).map(Some)
 }
 
 /// A choice between the tensor and the value, which has no dimensions.
 fn masked_fill(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dtype = operands.tensor(0, b.graph)?.dtype;
     let fill = b.cast(operands.value(2)?, dtype)?;
-    b.call("aten::where.self", vec![operands.value(1)?.into(), fill.into(), operands.value(0)?.into()]).map(Some)
+    b.call(aten::WHERE_SELF, vec![operands.value(1)?.into(), fill.into(), operands.value(0)?.into()]).map(Some)
 }
 
 /// Written by index: the two dimensions first, so that the diagonal comes out first too.
@@ -178,7 +178,7 @@ fn diagonal_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         super::number::longs("diagonal", &values).map(|constant| b.constant(constant))
     };
     let indices = Arg::List(vec![numbers(offset.saturating_neg().max(0))?.into(), numbers(offset.max(0))?.into()]);
-    let changed = b.one("aten::index_put", vec![value.into(), indices, source.into()])?;
+    let changed = b.one(aten::INDEX_PUT, vec![value.into(), indices, source.into()])?;
     let mut back = vec![0; rank];
     for (at, dim) in dims.iter().enumerate() {
         if let Some(slot) = back.get_mut(*dim) {
@@ -208,7 +208,7 @@ fn as_strided_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let places = b.constant(super::number::longs("places", &places)?);
     let flat = b.view(operands.value(0)?, vec![tensor.numel()])?;
     let source = b.view(operands.value(1)?, vec![count])?;
-    let changed = b.one("aten::index_put", vec![flat.into(), index_at(0, places), source.into()])?;
+    let changed = b.one(aten::INDEX_PUT, vec![flat.into(), index_at(0, places), source.into()])?;
     b.view(changed, tensor.shape).map(|value| Some(vec![value]))
 }
 
@@ -219,6 +219,6 @@ fn put(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let flat = b.view(operands.value(0)?, vec![tensor.numel()])?;
     let source = b.view(operands.value(2)?, shape)?;
     let args = vec![flat.into(), index_at(0, operands.value(1)?), source.into(), operands.arg(3).clone()];
-    let changed = b.one("aten::index_put", args)?;
+    let changed = b.one(aten::INDEX_PUT, args)?;
     b.view(changed, tensor.shape).map(|value| Some(vec![value]))
 }

@@ -3,18 +3,19 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, ValueId};
 
 use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::diff", by_lowering, diff),
-    composite("aten::trapezoid.dx", by_lowering, |b, o| trapezoid(b, o, None, false)),
-    composite("aten::trapezoid.x", by_lowering, |b, o| trapezoid(b, o, Some(1), false)),
-    composite("aten::trapz.dx", by_lowering, |b, o| trapezoid(b, o, None, false)),
-    composite("aten::trapz.x", by_lowering, |b, o| trapezoid(b, o, Some(1), false)),
-    composite("aten::cumulative_trapezoid.dx", by_lowering, |b, o| trapezoid(b, o, None, true)),
-    composite("aten::cumulative_trapezoid.x", by_lowering, |b, o| trapezoid(b, o, Some(1), true)),
+    composite(aten::DIFF, by_lowering, diff),
+    composite(aten::TRAPEZOID_DX, by_lowering, |b, o| trapezoid(b, o, None, false)),
+    composite(aten::TRAPEZOID_X, by_lowering, |b, o| trapezoid(b, o, Some(1), false)),
+    composite(aten::TRAPZ_DX, by_lowering, |b, o| trapezoid(b, o, None, false)),
+    composite(aten::TRAPZ_X, by_lowering, |b, o| trapezoid(b, o, Some(1), false)),
+    composite(aten::CUMULATIVE_TRAPEZOID_DX, by_lowering, |b, o| trapezoid(b, o, None, true)),
+    composite(aten::CUMULATIVE_TRAPEZOID_X, by_lowering, |b, o| trapezoid(b, o, Some(1), true)),
 ];
 
 /// The elements along a dimension without the last, and without the first.
@@ -22,7 +23,7 @@ fn neighbours(b: &mut Builder<'_>, x: ValueId, dim: usize) -> Result<(ValueId, V
     let size = b.tensor(x)?.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
     let mut part = |from: Expr, to: Expr| {
         let args = vec![x.into(), Arg::from(dim as i64), from.into(), to.into()];
-        b.one("aten::slice_copy.Tensor", args)
+        b.one(aten::SLICE_COPY_TENSOR, args)
     };
     Ok((part(Expr::Int(0), size.sub(1))?, part(Expr::Int(1), size)?))
 }
@@ -36,12 +37,12 @@ fn diff(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let parts: Vec<ValueId> = parts.into_iter().flatten().collect();
     let mut value = match parts.as_slice() {
         [only] => *only,
-        _ => b.one("aten::cat", vec![Arg::from(parts), Arg::from(dim as i64)])?,
+        _ => b.one(aten::CAT, vec![Arg::from(parts), Arg::from(dim as i64)])?,
     };
     for _ in 0..operands.int(1)? {
         let (before, after) = neighbours(b, value, dim)?;
         value = if ty.dtype == ScalarType::Bool {
-            b.one("aten::logical_xor", vec![after.into(), before.into()])?
+            b.one(aten::LOGICAL_XOR, vec![after.into(), before.into()])?
         } else {
             b.sub(after, before)?
         };
@@ -79,7 +80,7 @@ fn trapezoid(b: &mut Builder<'_>, operands: &Operands<'_>, places: Option<usize>
     };
     let dim = dim as i64;
     if cumulative {
-        return b.one("aten::cumsum", vec![areas.into(), Arg::from(dim)]).and_then(done);
+        return b.one(aten::CUMSUM, vec![areas.into(), Arg::from(dim)]).and_then(done);
     }
-    b.one("aten::sum.dim_IntList", vec![areas.into(), Arg::from([dim]), Arg::from(false)]).and_then(done)
+    b.one(aten::SUM_DIM_INTLIST, vec![areas.into(), Arg::from([dim]), Arg::from(false)]).and_then(done)
 }

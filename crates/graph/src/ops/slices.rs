@@ -1,44 +1,45 @@
 //! Parts of a tensor: `select`, `slice`, `split` and strided views, which become their copying twins.
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Symbols, TensorType, Type, ValueId};
 
 use super::{Definition, Lowered, Operands, by_lowering, composite, forward, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::select_copy.int", selected),
-    composite("aten::select.int", selected, twin),
-    kernel("aten::slice_copy.Tensor", sliced),
-    composite("aten::slice.Tensor", sliced, as_slice),
-    kernel("aten::narrow_copy", narrowed),
-    composite("aten::narrow", narrowed, narrow),
-    kernel("aten::split_copy.Tensor", split_evenly),
-    composite("aten::split.Tensor", split_evenly, as_split),
-    composite("aten::unsafe_split.Tensor", split_evenly, as_split),
-    composite("aten::chunk", chunked, as_split),
-    composite("aten::unsafe_chunk", chunked, as_split),
-    kernel("aten::split_with_sizes_copy", split_by_sizes),
-    composite("aten::split_with_sizes", split_by_sizes, as_split),
-    composite("aten::split.sizes", split_by_sizes, as_split),
-    composite("aten::unsafe_split_with_sizes", split_by_sizes, as_split),
-    composite("aten::tensor_split.sections", by_lowering, tensor_split),
-    composite("aten::tensor_split.indices", by_lowering, tensor_split),
-    composite("aten::hsplit.int", by_lowering, tensor_split),
-    composite("aten::hsplit.array", by_lowering, tensor_split),
-    composite("aten::vsplit.int", by_lowering, tensor_split),
-    composite("aten::vsplit.array", by_lowering, tensor_split),
-    composite("aten::dsplit.int", by_lowering, tensor_split),
-    composite("aten::dsplit.array", by_lowering, tensor_split),
-    kernel("aten::unbind_copy.int", unbound),
-    composite("aten::unbind.int", unbound, unbind),
-    kernel("aten::diagonal_copy", diagonal),
-    composite("aten::diagonal", diagonal, twin),
-    composite("aten::linalg_diagonal", diagonal, linalg_diagonal),
-    composite("aten::diag", by_lowering, diag),
-    kernel("aten::as_strided_copy", strided),
-    composite("aten::as_strided", strided, twin),
-    kernel("aten::unfold_copy", windows),
-    composite("aten::unfold", windows, twin),
+    kernel(aten::SELECT_COPY_INT, selected),
+    composite(aten::SELECT_INT, selected, twin),
+    kernel(aten::SLICE_COPY_TENSOR, sliced),
+    composite(aten::SLICE_TENSOR, sliced, as_slice),
+    kernel(aten::NARROW_COPY, narrowed),
+    composite(aten::NARROW, narrowed, narrow),
+    kernel(aten::SPLIT_COPY_TENSOR, split_evenly),
+    composite(aten::SPLIT_TENSOR, split_evenly, as_split),
+    composite(aten::UNSAFE_SPLIT_TENSOR, split_evenly, as_split),
+    composite(aten::CHUNK, chunked, as_split),
+    composite(aten::UNSAFE_CHUNK, chunked, as_split),
+    kernel(aten::SPLIT_WITH_SIZES_COPY, split_by_sizes),
+    composite(aten::SPLIT_WITH_SIZES, split_by_sizes, as_split),
+    composite(aten::SPLIT_SIZES, split_by_sizes, as_split),
+    composite(aten::UNSAFE_SPLIT_WITH_SIZES, split_by_sizes, as_split),
+    composite(aten::TENSOR_SPLIT_SECTIONS, by_lowering, tensor_split),
+    composite(aten::TENSOR_SPLIT_INDICES, by_lowering, tensor_split),
+    composite(aten::HSPLIT_INT, by_lowering, tensor_split),
+    composite(aten::HSPLIT_ARRAY, by_lowering, tensor_split),
+    composite(aten::VSPLIT_INT, by_lowering, tensor_split),
+    composite(aten::VSPLIT_ARRAY, by_lowering, tensor_split),
+    composite(aten::DSPLIT_INT, by_lowering, tensor_split),
+    composite(aten::DSPLIT_ARRAY, by_lowering, tensor_split),
+    kernel(aten::UNBIND_COPY_INT, unbound),
+    composite(aten::UNBIND_INT, unbound, unbind),
+    kernel(aten::DIAGONAL_COPY, diagonal),
+    composite(aten::DIAGONAL, diagonal, twin),
+    composite(aten::LINALG_DIAGONAL, diagonal, linalg_diagonal),
+    composite(aten::DIAG, by_lowering, diag),
+    kernel(aten::AS_STRIDED_COPY, strided),
+    composite(aten::AS_STRIDED, strided, twin),
+    kernel(aten::UNFOLD_COPY, windows),
+    composite(aten::UNFOLD, windows, twin),
 ];
 
 /// The elements from `start` on along a dimension, `length` of them.
@@ -54,12 +55,12 @@ pub(crate) fn slice(
         return Ok(value);
     }
     let end = start.add(length);
-    b.one("aten::slice_copy.Tensor", vec![value.into(), (dim as i64).into(), start.into(), end.into()])
+    b.one(aten::SLICE_COPY_TENSOR, vec![value.into(), (dim as i64).into(), start.into(), end.into()])
 }
 
 /// The elements at an index of a dimension, which goes away.
 pub(crate) fn select(b: &mut Builder<'_>, value: ValueId, dim: usize, index: i64) -> Result<ValueId, Error> {
-    b.one("aten::select_copy.int", vec![value.into(), (dim as i64).into(), index.into()])
+    b.one(aten::SELECT_COPY_INT, vec![value.into(), (dim as i64).into(), index.into()])
 }
 
 /// Parts of these sizes along a dimension.
@@ -67,7 +68,7 @@ pub(crate) fn split(b: &mut Builder<'_>, value: ValueId, dim: usize, sizes: Vec<
     if sizes.len() == 1 {
         return Ok(vec![value]);
     }
-    b.call("aten::split_with_sizes_copy", vec![value.into(), sizes.into(), (dim as i64).into()])
+    b.call(aten::SPLIT_WITH_SIZES_COPY, vec![value.into(), sizes.into(), (dim as i64).into()])
 }
 
 /// The copying variant with the same arguments.
@@ -166,7 +167,7 @@ fn as_slice(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Ok(Some(vec![operands.value(0)?]));
     }
     let args = vec![operands.value(0)?.into(), (dim as i64).into(), start.into(), end.into(), step.into()];
-    b.call("aten::slice_copy.Tensor", args).map(Some)
+    b.call(aten::SLICE_COPY_TENSOR, args).map(Some)
 }
 
 fn narrowed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -209,14 +210,14 @@ fn parts(operands: &Operands<'_>, graph: &Graph) -> Result<(usize, Vec<Expr>), E
     let tensor = operands.tensor(0, graph)?;
     let (dim, size) = dim_and_size(operands, 2, tensor)?;
     let name = &operands.schema.name;
-    if name.contains("with_sizes") || name == "aten::split.sizes" {
+    if name.contains("with_sizes") || name == aten::SPLIT_SIZES {
         return Ok((dim, operands.exprs(1)?));
     }
     let number = operands.expr(1)?;
     if number.as_int().is_some_and(|number| number < i64::from(!size.is(0))) {
         return Err(operands.wrong(1, "at least 1"));
     }
-    let is_chunk = matches!(operands.schema.base_name(), "aten::chunk" | "aten::unsafe_chunk");
+    let is_chunk = matches!(operands.schema.base_name(), aten::CHUNK | aten::UNSAFE_CHUNK);
     if is_chunk && size.is(0) {
         return Ok((dim, vec![Expr::Int(0); usize::try_from(operands.int(1)?).unwrap_or(1).min(1 << 20)]));
     }
@@ -252,9 +253,9 @@ fn as_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.graph.tensor(operands.value(0)?)?.clone();
     let dim = match operands.schema.base_name() {
-        "aten::tensor_split" => operands.dim(2, tensor.rank())?,
-        "aten::hsplit" => usize::from(tensor.rank() > 1),
-        "aten::vsplit" => 0,
+        aten::packet::TENSOR_SPLIT => operands.dim(2, tensor.rank())?,
+        aten::packet::HSPLIT => usize::from(tensor.rank() > 1),
+        aten::packet::VSPLIT => 0,
         _ => 2,
     };
     let size = tensor.shape.get(dim).cloned().ok_or_else(|| operands.wrong(0, "a tensor with more dimensions"))?;
@@ -274,7 +275,7 @@ fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         if !(1..=1 << 20).contains(&sections) {
             return Err(operands.wrong(1, "at least 1 section"));
         }
-        if let (Some(size), false) = (size.as_int(), operands.schema.base_name() == "aten::tensor_split")
+        if let (Some(size), false) = (size.as_int(), operands.schema.base_name() == aten::packet::TENSOR_SPLIT)
             && size % sections != 0
         {
             return Err(operands.wrong(1, &format!("a divisor of {size}")));
@@ -332,7 +333,7 @@ fn diagonal(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
 }
 
 fn linalg_diagonal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    forward(b, operands, "aten::diagonal_copy")
+    forward(b, operands, aten::DIAGONAL_COPY)
 }
 
 /// Number of elements on a diagonal of a matrix.
@@ -349,7 +350,7 @@ pub(crate) fn diagonal_length(rows: &Expr, columns: &Expr, offset: i64) -> Expr 
 /// A diagonal of a matrix, or a matrix with this diagonal.
 fn diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (value, offset) = (operands.value(0)?, operands.arg(1).clone());
-    let name = if b.graph.tensor(value)?.rank() == 1 { "aten::diag_embed" } else { "aten::diagonal_copy" };
+    let name = if b.graph.tensor(value)?.rank() == 1 { aten::DIAG_EMBED } else { aten::DIAGONAL_COPY };
     b.call(name, vec![value.into(), offset]).map(Some)
 }
 

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{one, same, tensor};
@@ -11,16 +12,16 @@ use super::reduction::reduced_shape;
 use super::{Definition, Lowered, Operands, composite, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::sort", |o, g| sorted(o, g, 1)),
-    kernel("aten::sort.stable", |o, g| sorted(o, g, 2)),
-    composite("aten::argsort", positions, |b, o| argsort(b, o, 1)),
-    composite("aten::argsort.stable", positions, |b, o| argsort(b, o, 2)),
-    composite("aten::msort", same, msort),
-    kernel("aten::topk", topk),
-    kernel("aten::histc", histogram),
-    composite("aten::kthvalue", kthvalue_type, kthvalue),
-    composite("aten::median", one_element, median),
-    composite("aten::median.dim", picked, median_dim),
+    kernel(aten::SORT, |o, g| sorted(o, g, 1)),
+    kernel(aten::SORT_STABLE, |o, g| sorted(o, g, 2)),
+    composite(aten::ARGSORT, positions, |b, o| argsort(b, o, 1)),
+    composite(aten::ARGSORT_STABLE, positions, |b, o| argsort(b, o, 2)),
+    composite(aten::MSORT, same, msort),
+    kernel(aten::TOPK, topk),
+    kernel(aten::HISTC, histogram),
+    composite(aten::KTHVALUE, kthvalue_type, kthvalue),
+    composite(aten::MEDIAN, one_element, median),
+    composite(aten::MEDIAN_DIM, picked, median_dim),
 ];
 
 fn sorted(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<Type>, Error> {
@@ -35,12 +36,12 @@ fn positions(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error>
 
 fn argsort(b: &mut Builder<'_>, operands: &Operands<'_>, dim: usize) -> Lowered {
     let args = vec![operands.arg(0).clone(), Arg::from(true), operands.arg(dim).clone(), operands.arg(dim + 1).clone()];
-    let results = b.call("aten::sort.stable", args)?;
+    let results = b.call(aten::SORT_STABLE, args)?;
     Ok(Some(results.into_iter().skip(1).collect()))
 }
 
 fn msort(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let results = b.call("aten::sort", vec![operands.arg(0).clone(), Arg::from(0)])?;
+    let results = b.call(aten::SORT, vec![operands.arg(0).clone(), Arg::from(0)])?;
     Ok(Some(results.into_iter().take(1).collect()))
 }
 
@@ -113,10 +114,10 @@ fn median_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> R
     }
     let [value, position] = middle.as_slice() else { return Ok(middle) };
     // The maximum of truth values is the first NaN, if there is one.
-    let nan = b.unary("aten::isnan", x)?;
+    let nan = b.unary(aten::ISNAN, x)?;
     let nan = b.cast(nan, ScalarType::Byte)?;
     let dim = if ty.rank() == 0 { 0 } else { dim as i64 };
-    let first = b.call("aten::max.dim", vec![nan.into(), Arg::from(dim), Arg::from(keepdim)])?;
+    let first = b.call(aten::MAX_DIM, vec![nan.into(), Arg::from(dim), Arg::from(keepdim)])?;
     let [nan, nan_position] = first.as_slice() else { return Ok(middle) };
     let nan = b.cast(*nan, ScalarType::Bool)?;
     Ok(vec![b.select(nan, f64::NAN, *value)?, b.select(nan, *nan_position, *position)?])
@@ -129,10 +130,10 @@ fn pick(b: &mut Builder<'_>, x: ValueId, dim: usize, rank: &Expr, keepdim: bool)
         let zero = b.as_tensor(&Arg::from(0), ScalarType::Long)?;
         return Ok(vec![x, zero]);
     }
-    let results = b.call("aten::sort", vec![x.into(), Arg::from(dim as i64)])?;
+    let results = b.call(aten::SORT, vec![x.into(), Arg::from(dim as i64)])?;
     let shape = reduced_shape(&ty.shape, &[dim], keepdim);
     let pick = |b: &mut Builder<'_>, sorted: ValueId| {
-        let picked = b.one("aten::select_copy.int", vec![sorted.into(), Arg::from(dim as i64), rank.clone().into()])?;
+        let picked = b.one(aten::SELECT_COPY_INT, vec![sorted.into(), Arg::from(dim as i64), rank.clone().into()])?;
         b.view(picked, shape.clone())
     };
     results.into_iter().map(|sorted| pick(b, sorted)).collect()

@@ -5,6 +5,7 @@ use std::f64::consts::PI;
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::fft::complex_dtype;
@@ -12,16 +13,16 @@ use super::inference::one;
 use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("aten::stft", by_lowering, |b, o| stft(b, o, None)),
-    composite("aten::stft.center", by_lowering, |b, o| stft(b, o, Some(5))),
-    composite("aten::hann_window", window_type, |b, o| window(b, o, hann)),
-    composite("aten::hann_window.periodic", window_type, |b, o| window(b, o, hann)),
-    composite("aten::hamming_window", window_type, |b, o| window(b, o, hamming)),
-    composite("aten::hamming_window.periodic", window_type, |b, o| window(b, o, hamming)),
-    composite("aten::blackman_window", window_type, |b, o| window(b, o, blackman)),
-    composite("aten::blackman_window.periodic", window_type, |b, o| window(b, o, blackman)),
-    composite("aten::bartlett_window", window_type, |b, o| window(b, o, bartlett)),
-    composite("aten::bartlett_window.periodic", window_type, |b, o| window(b, o, bartlett)),
+    composite(aten::STFT, by_lowering, |b, o| stft(b, o, None)),
+    composite(aten::STFT_CENTER, by_lowering, |b, o| stft(b, o, Some(5))),
+    composite(aten::HANN_WINDOW, window_type, |b, o| window(b, o, hann)),
+    composite(aten::HANN_WINDOW_PERIODIC, window_type, |b, o| window(b, o, hann)),
+    composite(aten::HAMMING_WINDOW, window_type, |b, o| window(b, o, hamming)),
+    composite(aten::HAMMING_WINDOW_PERIODIC, window_type, |b, o| window(b, o, hamming)),
+    composite(aten::BLACKMAN_WINDOW, window_type, |b, o| window(b, o, blackman)),
+    composite(aten::BLACKMAN_WINDOW_PERIODIC, window_type, |b, o| window(b, o, blackman)),
+    composite(aten::BARTLETT_WINDOW, window_type, |b, o| window(b, o, bartlett)),
+    composite(aten::BARTLETT_WINDOW_PERIODIC, window_type, |b, o| window(b, o, bartlett)),
 ];
 
 fn window_type(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error> {
@@ -76,7 +77,7 @@ fn stft(b: &mut Builder<'_>, operands: &Operands<'_>, center: Option<usize>) -> 
         x = centred(b, x, n_fft / 2, operands.str(center + 1)?.unwrap_or("reflect"))?;
     }
     // [.., time] to [.., frame, n_fft].
-    let mut frames = b.one("aten::unfold_copy", vec![x.into(), Arg::from(-1), Arg::from(n_fft), Arg::from(hop)])?;
+    let mut frames = b.one(aten::UNFOLD_COPY, vec![x.into(), Arg::from(-1), Arg::from(n_fft), Arg::from(hop)])?;
     if let Some(window) = padded_window(b, operands, ty.dtype, length, n_fft)? {
         frames = b.mul(frames, window)?;
     }
@@ -84,18 +85,18 @@ fn stft(b: &mut Builder<'_>, operands: &Operands<'_>, center: Option<usize>) -> 
     let onesided = if operands.has(later + 1) { operands.bool(later + 1)? } else { !complex };
     let mode = i64::from(operands.bool(later)?);
     let spectrum = if complex {
-        b.one("aten::_fft_c2c", vec![frames.into(), Arg::from([-1]), Arg::from(mode), Arg::from(true)])?
+        b.one(aten::_FFT_C2C, vec![frames.into(), Arg::from([-1]), Arg::from(mode), Arg::from(true)])?
     } else {
         let last = b.tensor(frames)?.rank() as i64 - 1;
-        b.one("aten::_fft_r2c", vec![frames.into(), Arg::from([last]), Arg::from(mode), Arg::from(onesided)])?
+        b.one(aten::_FFT_R2C, vec![frames.into(), Arg::from([last]), Arg::from(mode), Arg::from(onesided)])?
     };
     // [.., frame, frequency] to [.., frequency, frame].
     let rank = rank as i64;
     let dims: Vec<i64> = (0..rank - 1).chain([rank, rank - 1]).collect();
-    let spectrum = b.one("aten::permute_copy", vec![spectrum.into(), dims.as_slice().into()])?;
+    let spectrum = b.one(aten::PERMUTE_COPY, vec![spectrum.into(), dims.as_slice().into()])?;
     let wanted = if operands.has(later + 2) { operands.bool(later + 2)? } else { complex };
     debug_assert!(b.tensor(spectrum)?.dtype == complex_dtype(ty.dtype) || complex);
-    if wanted { done(spectrum) } else { b.unary("aten::view_as_real_copy", spectrum).and_then(done) }
+    if wanted { done(spectrum) } else { b.unary(aten::VIEW_AS_REAL_COPY, spectrum).and_then(done) }
 }
 
 /// The signal with `by` more elements on both sides.
@@ -107,9 +108,9 @@ fn centred(b: &mut Builder<'_>, x: ValueId, by: i64, mode: &str) -> Result<Value
     let flat = b.view(x, vec![Expr::Int(1), batch, time.clone()])?;
     let padding = Arg::from([by, by]);
     let padded = match mode {
-        "reflect" => b.one("aten::reflection_pad1d", vec![flat.into(), padding])?,
-        "replicate" => b.one("aten::replication_pad1d", vec![flat.into(), padding])?,
-        "constant" => b.one("aten::constant_pad_nd", vec![flat.into(), padding])?,
+        "reflect" => b.one(aten::REFLECTION_PAD1D, vec![flat.into(), padding])?,
+        "replicate" => b.one(aten::REPLICATION_PAD1D, vec![flat.into(), padding])?,
+        "constant" => b.one(aten::CONSTANT_PAD_ND, vec![flat.into(), padding])?,
         other => return Err(Error::unsupported(format!("`aten::stft` with the padding mode \"{other}\""))),
     };
     let mut padded_shape = shape.clone();
@@ -137,5 +138,5 @@ fn padded_window(
     }
     let left = (n_fft - length) / 2;
     let padding = Arg::from([left, n_fft - length - left]);
-    b.one("aten::constant_pad_nd", vec![window.into(), padding]).map(Some)
+    b.one(aten::CONSTANT_PAD_ND, vec![window.into(), padding]).map(Some)
 }

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::{aten, torchao};
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{one, tensor};
@@ -10,9 +11,9 @@ use super::quantized::Affine;
 use super::{Definition, Lowered, Operands, composite, done};
 
 pub(crate) const OPS: &[Definition] = &[
-    composite("torchao::quantize_affine", quantized, quantize),
-    composite("torchao::dequantize_affine", dequantized, dequantize),
-    composite("torchao::choose_qparams_affine", parameters, choose),
+    composite(torchao::QUANTIZE_AFFINE, quantized, quantize),
+    composite(torchao::DEQUANTIZE_AFFINE, dequantized, dequantize),
+    composite(torchao::CHOOSE_QPARAMS_AFFINE, parameters, choose),
 ];
 
 fn quantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -170,31 +171,31 @@ fn choose(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let value = b.one(name, vec![x.into(), Arg::from(blocks.inside.as_slice()), Arg::from(false)])?;
         b.view(value, shape.clone())
     };
-    let (minimum, maximum) = (extremum(b, "aten::amin")?, extremum(b, "aten::amax")?);
-    let minimum = b.one("aten::clamp", vec![minimum.into(), Arg::None, Arg::from(0)])?;
-    let maximum = b.one("aten::clamp", vec![maximum.into(), Arg::from(0), Arg::None])?;
+    let (minimum, maximum) = (extremum(b, aten::AMIN)?, extremum(b, aten::AMAX)?);
+    let minimum = b.one(aten::CLAMP, vec![minimum.into(), Arg::None, Arg::from(0)])?;
+    let maximum = b.one(aten::CLAMP, vec![maximum.into(), Arg::from(0), Arg::None])?;
     let above_eps =
-        |b: &mut Builder<'_>, scale: ValueId| b.one("aten::clamp", vec![scale.into(), Arg::Float(eps), Arg::None]);
+        |b: &mut Builder<'_>, scale: ValueId| b.one(aten::CLAMP, vec![scale.into(), Arg::Float(eps), Arg::None]);
     let (scale, zero_point) = match operands.str(1)? {
         Some("ASYMMETRIC") => {
             let width = b.sub(maximum, minimum)?;
             let scale = b.div(width, greatest - least)?;
             let scale = above_eps(b, scale)?;
             let steps = b.div(minimum, scale)?;
-            let rounded = b.unary("aten::round", steps)?;
+            let rounded = b.unary(aten::ROUND, steps)?;
             let zero_point = b.sub(least, rounded)?;
-            (scale, b.one("aten::clamp", vec![zero_point.into(), low, high])?)
+            (scale, b.one(aten::CLAMP, vec![zero_point.into(), low, high])?)
         }
         Some("SYMMETRIC") => {
-            let negative = b.unary("aten::neg", minimum)?;
-            let magnitude = b.one("aten::maximum", vec![negative.into(), maximum.into()])?;
+            let negative = b.unary(aten::NEG, minimum)?;
+            let magnitude = b.one(aten::MAXIMUM, vec![negative.into(), maximum.into()])?;
             let scale = b.div(magnitude, (greatest - least) / 2.0)?;
             let scale = above_eps(b, scale)?;
             (scale, middle(b, &shape, least, greatest, wide)?)
         }
         Some("SYMMETRIC_NO_CLIPPING_ERR") => {
             let (below, above) = (b.div(minimum, least)?, b.div(maximum, greatest)?);
-            let scale = b.one("aten::maximum", vec![below.into(), above.into()])?;
+            let scale = b.one(aten::MAXIMUM, vec![below.into(), above.into()])?;
             let scale = above_eps(b, scale)?;
             (scale, middle(b, &shape, least, greatest, wide)?)
         }

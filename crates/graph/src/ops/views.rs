@@ -6,71 +6,72 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::aten;
 use crate::{Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::same;
 use super::{Definition, Lowered, Operands, composite, identity, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel("aten::view_copy", sized),
-    composite("aten::view", sized, as_view),
-    composite("aten::_unsafe_view", sized, as_view),
-    composite("aten::reshape", sized, as_view),
-    composite("aten::_reshape_copy", sized, as_view),
-    composite("aten::_reshape_alias", sized, as_view),
-    composite("aten::_reshape_alias_copy", sized, as_view),
-    composite("aten::view_as", like_second, as_view),
-    composite("aten::reshape_as", like_second, as_view),
-    composite("aten::flatten.using_ints", flattened, as_view),
-    composite("aten::unflatten.int", unflattened, as_view),
-    composite("aten::ravel", raveled, as_view),
-    composite("aten::squeeze", squeezed, as_view),
-    composite("aten::squeeze.dim", squeezed, as_view),
-    composite("aten::squeeze.dims", squeezed, as_view),
-    composite("aten::squeeze_copy", squeezed, as_view),
-    kernel("aten::squeeze_copy.dim", squeezed),
-    kernel("aten::squeeze_copy.dims", squeezed),
-    composite("aten::unsqueeze", unsqueezed, as_view),
-    kernel("aten::unsqueeze_copy", unsqueezed),
-    composite("aten::atleast_1d", padded_with_ones, as_view),
-    composite("aten::atleast_2d", padded_with_ones, as_view),
-    composite("aten::atleast_3d", padded_with_ones, as_view),
-    composite("aten::alias", same, identity),
-    kernel("aten::alias_copy", same),
-    composite("aten::detach", same, identity),
-    kernel("aten::detach_copy", same),
-    composite("aten::lift", same, identity),
-    composite("aten::lift_fresh", same, identity),
-    kernel("aten::lift_fresh_copy", same),
-    composite("aten::resolve_conj", same, identity),
-    composite("aten::resolve_neg", same, identity),
-    composite("aten::view.dtype", with_dtype, same_dtype),
-    composite("aten::view_copy.dtype", with_dtype, same_dtype),
-    composite("aten::real", real_part, real),
-    kernel("aten::view_as_real_copy", as_real),
-    composite("aten::view_as_real", as_real, view_as_real),
-    composite("aten::imag", real_part, imaginary),
-    kernel("aten::expand_copy", expanded),
-    composite("aten::expand", expanded, as_expansion),
-    composite("aten::expand_as", like_second, as_expansion),
-    composite("aten::broadcast_to", expanded, as_expansion),
-    kernel("aten::permute_copy", permuted),
-    composite("aten::permute", permuted, as_permutation),
-    kernel("aten::transpose_copy.int", permuted),
-    composite("aten::transpose.int", permuted, as_permutation),
-    composite("aten::swapaxes", permuted, as_permutation),
-    composite("aten::swapdims", permuted, as_permutation),
-    kernel("aten::t_copy", permuted),
-    composite("aten::t", permuted, as_permutation),
-    composite("aten::numpy_T", permuted, as_permutation),
-    composite("aten::mT", permuted, as_permutation),
-    composite("aten::adjoint", permuted, as_permutation),
-    composite("aten::mH", permuted, as_permutation),
-    composite("aten::matrix_H", permuted, as_permutation),
-    composite("aten::movedim.int", permuted, as_permutation),
-    composite("aten::movedim.intlist", permuted, as_permutation),
-    composite("aten::moveaxis.int", permuted, as_permutation),
-    composite("aten::moveaxis.intlist", permuted, as_permutation),
+    kernel(aten::VIEW_COPY, sized),
+    composite(aten::VIEW, sized, as_view),
+    composite(aten::_UNSAFE_VIEW, sized, as_view),
+    composite(aten::RESHAPE, sized, as_view),
+    composite(aten::_RESHAPE_COPY, sized, as_view),
+    composite(aten::_RESHAPE_ALIAS, sized, as_view),
+    composite(aten::_RESHAPE_ALIAS_COPY, sized, as_view),
+    composite(aten::VIEW_AS, like_second, as_view),
+    composite(aten::RESHAPE_AS, like_second, as_view),
+    composite(aten::FLATTEN_USING_INTS, flattened, as_view),
+    composite(aten::UNFLATTEN_INT, unflattened, as_view),
+    composite(aten::RAVEL, raveled, as_view),
+    composite(aten::SQUEEZE, squeezed, as_view),
+    composite(aten::SQUEEZE_DIM, squeezed, as_view),
+    composite(aten::SQUEEZE_DIMS, squeezed, as_view),
+    composite(aten::SQUEEZE_COPY, squeezed, as_view),
+    kernel(aten::SQUEEZE_COPY_DIM, squeezed),
+    kernel(aten::SQUEEZE_COPY_DIMS, squeezed),
+    composite(aten::UNSQUEEZE, unsqueezed, as_view),
+    kernel(aten::UNSQUEEZE_COPY, unsqueezed),
+    composite(aten::ATLEAST_1D, padded_with_ones, as_view),
+    composite(aten::ATLEAST_2D, padded_with_ones, as_view),
+    composite(aten::ATLEAST_3D, padded_with_ones, as_view),
+    composite(aten::ALIAS, same, identity),
+    kernel(aten::ALIAS_COPY, same),
+    composite(aten::DETACH, same, identity),
+    kernel(aten::DETACH_COPY, same),
+    composite(aten::LIFT, same, identity),
+    composite(aten::LIFT_FRESH, same, identity),
+    kernel(aten::LIFT_FRESH_COPY, same),
+    composite(aten::RESOLVE_CONJ, same, identity),
+    composite(aten::RESOLVE_NEG, same, identity),
+    composite(aten::VIEW_DTYPE, with_dtype, same_dtype),
+    composite(aten::VIEW_COPY_DTYPE, with_dtype, same_dtype),
+    composite(aten::REAL, real_part, real),
+    kernel(aten::VIEW_AS_REAL_COPY, as_real),
+    composite(aten::VIEW_AS_REAL, as_real, view_as_real),
+    composite(aten::IMAG, real_part, imaginary),
+    kernel(aten::EXPAND_COPY, expanded),
+    composite(aten::EXPAND, expanded, as_expansion),
+    composite(aten::EXPAND_AS, like_second, as_expansion),
+    composite(aten::BROADCAST_TO, expanded, as_expansion),
+    kernel(aten::PERMUTE_COPY, permuted),
+    composite(aten::PERMUTE, permuted, as_permutation),
+    kernel(aten::TRANSPOSE_COPY_INT, permuted),
+    composite(aten::TRANSPOSE_INT, permuted, as_permutation),
+    composite(aten::SWAPAXES, permuted, as_permutation),
+    composite(aten::SWAPDIMS, permuted, as_permutation),
+    kernel(aten::T_COPY, permuted),
+    composite(aten::T, permuted, as_permutation),
+    composite(aten::NUMPY_T, permuted, as_permutation),
+    composite(aten::MT, permuted, as_permutation),
+    composite(aten::ADJOINT, permuted, as_permutation),
+    composite(aten::MH, permuted, as_permutation),
+    composite(aten::MATRIX_H, permuted, as_permutation),
+    composite(aten::MOVEDIM_INT, permuted, as_permutation),
+    composite(aten::MOVEDIM_INTLIST, permuted, as_permutation),
+    composite(aten::MOVEAXIS_INT, permuted, as_permutation),
+    composite(aten::MOVEAXIS_INTLIST, permuted, as_permutation),
 ];
 
 /// The dimensions in another order; a view where only dimensions of one element move.
@@ -84,7 +85,7 @@ pub(crate) fn permute(b: &mut Builder<'_>, value: ValueId, dims: &[usize]) -> Re
         return b.view(value, shape);
     }
     let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
-    b.one("aten::permute_copy", vec![value.into(), dims.as_slice().into()])
+    b.one(aten::PERMUTE_COPY, vec![value.into(), dims.as_slice().into()])
 }
 
 /// Two dimensions exchanged.
@@ -111,7 +112,7 @@ pub(crate) fn expand(b: &mut Builder<'_>, value: ValueId, shape: Vec<Expr>) -> R
     if Expr::product(from) == Expr::product(&shape) && from.iter().chain(&shape).all(Expr::is_static) {
         return b.view(value, shape);
     }
-    b.one("aten::expand_copy", vec![value.into(), shape.into()])
+    b.one(aten::EXPAND_COPY, vec![value.into(), shape.into()])
 }
 
 /// A new dimension of one element before `dim`.
@@ -391,7 +392,7 @@ fn as_real(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn view_as_real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    b.call("aten::view_as_real_copy", vec![operands.value(0)?.into()]).map(Some)
+    b.call(aten::VIEW_AS_REAL_COPY, vec![operands.value(0)?.into()]).map(Some)
 }
 
 fn real(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -403,8 +404,8 @@ fn imaginary(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 fn part(b: &mut Builder<'_>, operands: &Operands<'_>, index: i64) -> Lowered {
-    let pairs = b.one("aten::view_as_real_copy", vec![operands.value(0)?.into()])?;
-    b.call("aten::select_copy.int", vec![pairs.into(), (-1).into(), index.into()]).map(Some)
+    let pairs = b.one(aten::VIEW_AS_REAL_COPY, vec![operands.value(0)?.into()])?;
+    b.call(aten::SELECT_COPY_INT, vec![pairs.into(), (-1).into(), index.into()]).map(Some)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::torchao;
 use crate::{Arena, Arg, Constant, Graph, Node};
 
 use super::folded::numbers;
@@ -24,7 +25,7 @@ pub fn check(graph: &Graph, constants: &Arena<Constant>) -> Result<(), Error> {
         let of_pytorch = name
             .strip_prefix("quantized_decomposed::")
             .is_some_and(|name| name.starts_with("quantize_per_") || name.starts_with("dequantize_per_"));
-        if found.is_ok() && (of_pytorch || matches!(name, "torchao::quantize_affine" | "torchao::dequantize_affine")) {
+        if found.is_ok() && (of_pytorch || matches!(name, torchao::QUANTIZE_AFFINE | torchao::DEQUANTIZE_AFFINE)) {
             let affine = Affine { graph, constants, node };
             found = affine.check().map_err(|error| graph.locate(error, id));
         }
@@ -110,8 +111,8 @@ impl Affine<'_> {
     /// That of the integers.
     fn dtype(&self) -> Option<ScalarType> {
         let name = match self.node.op.name() {
-            "torchao::quantize_affine" => "output_dtype",
-            "torchao::dequantize_affine" => "input_dtype",
+            torchao::QUANTIZE_AFFINE => "output_dtype",
+            torchao::DEQUANTIZE_AFFINE => "input_dtype",
             _ => "dtype",
         };
         match self.node.arg(name)? {
@@ -143,6 +144,7 @@ fn integers(dtype: ScalarType) -> Option<RangeInclusive<i64>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::operators::quantized_decomposed;
     use rushlight_format::ScalarType;
 
     use super::check;
@@ -155,7 +157,7 @@ mod tests {
         let mut method = Method::new();
         let x = method.graph().input("x", float(&[2, 3]));
         let args = [Arg::Float(scale), zero_point.into(), low.into(), high.into(), Arg::DType(ScalarType::Char)];
-        method.calls("quantized_decomposed::quantize_per_tensor", [vec![x.into()], args.to_vec()].concat());
+        method.calls(quantized_decomposed::QUANTIZE_PER_TENSOR, [vec![x.into()], args.to_vec()].concat());
         let error = check(method.graph(), &Arena::default()).err()?;
         assert_eq!(error.kind(), ErrorKind::InvalidProgram);
         Some(error.to_string())
@@ -187,7 +189,7 @@ mod tests {
             let mut args = vec![x.into(), scales.into(), scales.into()];
             args.extend([(-8).into(), 7.into(), Arg::DType(ScalarType::Char), group.into()]);
             let result = float(shape);
-            method.call("quantized_decomposed::quantize_per_channel_group", args, result);
+            method.call(quantized_decomposed::QUANTIZE_PER_CHANNEL_GROUP, args, result);
             check(method.graph(), &Arena::default()).err().map(|error| error.to_string())
         };
         assert_eq!(of(&[2, 64], 32), None);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rushlight_format::ScalarType;
 
 use crate::constant::integers;
+use crate::operators::{quantized_decomposed, torchao};
 use crate::{Arg, Constant, ConstantData, Granularity, Node, Quantization, QuantizedConstant, TensorType, ValueId};
 
 use super::parameters::{PerTensor, blocks, integer, is_dequantize};
@@ -67,9 +68,9 @@ fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)>
     let sizes = integers.sizes().ok()?;
     let is_known = matches!(
         node.op.name(),
-        "quantized_decomposed::dequantize_per_channel"
-            | "quantized_decomposed::dequantize_per_channel_group"
-            | "torchao::dequantize_affine"
+        quantized_decomposed::DEQUANTIZE_PER_CHANNEL
+            | quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP
+            | torchao::DEQUANTIZE_AFFINE
     );
     let static_sizes: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
     let blocks = blocks(node, &static_sizes).ok().flatten().filter(|_| is_known)?;

@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
+use crate::operators::quantized_decomposed;
 use crate::{Arg, Node};
 
 /// One scale and zero point for all elements, known when the program is compiled.
@@ -18,12 +19,12 @@ pub struct PerTensor {
 
 /// True for the operator that quantizes with one scale.
 pub fn is_quantize(name: &str) -> bool {
-    name == "quantized_decomposed::quantize_per_tensor"
+    name == quantized_decomposed::QUANTIZE_PER_TENSOR
 }
 
 /// True for the operator that dequantizes with one scale.
 pub fn is_dequantize(name: &str) -> bool {
-    name == "quantized_decomposed::dequantize_per_tensor"
+    name == quantized_decomposed::DEQUANTIZE_PER_TENSOR
 }
 
 impl PerTensor {

@@ -6,6 +6,7 @@ use rushlight_format::ScalarType;
 
 use super::*;
 use crate::ErrorKind;
+use crate::operators::aten;
 use crate::{
     Arg, Block, BlockId, Constant, Delegate, Expr, Granularity, Graph, Input, Layout, Literal, MemoryFormat, Op,
     Origin, OriginId, Quantization, Schema, SourceFrame, State, Symbol, Target, TensorType, Type, Update, ValueId,
@@ -273,7 +274,7 @@ impl Draw {
                 }
                 1 => (Op::Delegate(model.delegates.ids().next().unwrap()), vec![Arg::None; self.below(3)]),
                 _ => {
-                    let names = ["aten::relu", "aten::add.Tensor", "aten::convolution", "my ns::odd op", "my::op.x"];
+                    let names = [aten::RELU, aten::ADD_TENSOR, aten::CONVOLUTION, "my ns::odd op", "my::op.x"];
                     let schema = model.schemas.get(self.pick(&names)).unwrap();
                     let args = schema.params.iter().map(|_| self.arg(graph, model, &known, 2)).collect();
                     (Op::Call(schema), args)

@@ -2,6 +2,7 @@
 
 use rushlight_format::pte::{Instruction, Plan, Value};
 use rushlight_format::{Program, Vector};
+use rushlight_graph::operators::aten;
 
 /// Operations of one execution from which on a program is lowered. The reference operators take about a nanosecond for
 /// each, and lowering takes some milliseconds: it is made good within some dozens of executions.
@@ -25,7 +26,7 @@ pub(super) fn of(program: &Program<'_>) -> u64 {
 }
 
 fn is_product(name: &str) -> bool {
-    matches!(name, "aten::convolution" | "aten::mm" | "aten::addmm" | "aten::bmm" | "aten::linear")
+    matches!(name, aten::CONVOLUTION | aten::MM | aten::ADDMM | aten::BMM | aten::LINEAR)
 }
 
 /// The operations of a call: one for each element of its largest tensor. A product of matrices takes the square root of

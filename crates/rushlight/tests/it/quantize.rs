@@ -1,6 +1,7 @@
 //! Quantization without PyTorch: the classifier of digits, and what cannot be quantized.
 #![cfg(all(feature = "compile", feature = "cpu"))]
 
+use rushlight_graph::operators::aten;
 use std::fs;
 
 use rushlight::{
@@ -51,7 +52,7 @@ fn every_observer_and_rounding_knows_the_digits() {
             let report = program.quantization().expect("a report");
             assert_eq!((report.layers.len(), report.quantized(), report.samples), (3, 3, 10));
             let entries = &program.compiled().report.entries;
-            let products = entries.iter().filter(|entry| matches!(&*entry.op, "aten::convolution" | "aten::addmm"));
+            let products = entries.iter().filter(|entry| matches!(&*entry.op, aten::CONVOLUTION | aten::ADDMM));
             let precisions: Vec<_> = products.filter_map(|entry| entry.precision.as_deref()).collect();
             assert_eq!(precisions, ["int8, weights of 8 bits"; 3]);
             let ratio = report.output_snr.expect("outputs to compare");
@@ -220,10 +221,10 @@ fn tables_of_embeddings_become_integers() {
         let quantization = || Quantization::new(Scheme::Int8Weight).embeddings(bits);
         let program = compile(Some(quantization()), "cpu").expect("a quantized model");
         let report = program.quantization().expect("a report");
-        let table = report.layers.iter().find(|layer| layer.op == "aten::embedding").expect("a table");
+        let table = report.layers.iter().find(|layer| layer.op == aten::EMBEDDING).expect("a table");
         assert_eq!((table.name.as_str(), &table.sizes[..], table.bytes_after), ("embedding", &[6, 4][..], 48));
         let entries = &program.compiled().report.entries;
-        let embedding = entries.iter().find(|entry| &*entry.op == "aten::embedding").expect("an embedding");
+        let embedding = entries.iter().find(|entry| &*entry.op == aten::EMBEDDING).expect("an embedding");
         assert_eq!(embedding.precision.as_deref(), Some(said));
         let got = run(&program);
         assert!(ratio(&floats, &got) > 35.0, "{floats:?} {got:?}");

@@ -9,6 +9,7 @@ use rushlight_compiler::front::pte::lift;
 use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload, Report};
 use rushlight_compiler::{CompileOptions, compile, import_pt2};
 use rushlight_cpu_compile::Cpu;
+use rushlight_graph::operators::{aten, quantized_decomposed};
 use rushlight_graph::text::{Contents, Detail};
 use rushlight_graph::{Bytes, Error, Model};
 
@@ -134,9 +135,9 @@ method "forward" {
     let (_, report) = compiled(&model, vec![Box::new(Cpu::default())]);
     let owners: Vec<_> = report.entries.iter().map(|entry| (entry.op.as_str(), entry.claimant())).collect();
     let expected = [
-        ("quantized_decomposed::quantize_per_tensor", "portable"),
-        ("quantized_decomposed::dequantize_per_tensor", "RushlightCpu"),
-        ("aten::relu", "RushlightCpu"),
+        (quantized_decomposed::QUANTIZE_PER_TENSOR, "portable"),
+        (quantized_decomposed::DEQUANTIZE_PER_TENSOR, "RushlightCpu"),
+        (aten::RELU, "RushlightCpu"),
     ];
     assert_eq!(owners, expected);
 }

@@ -9,6 +9,7 @@ use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_cpu_compile::Cpu;
 use rushlight_cpu_payload::{CPU_BACKEND, Convolution, ConvolutionKind, CpuProgram, Size, Step, TensorId};
 use rushlight_format::ScalarType;
+use rushlight_graph::operators::{aten, quantized_decomposed};
 use rushlight_graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, Type, ValueId};
 use rushlight_runtime::{Delegate, DelegateContext, DelegateHandle, Element, InitContext};
 use rushlight_testing::mutations::Random;
@@ -48,10 +49,10 @@ fn run<T: Element>(program: &[u8], elements: &[T]) -> Vec<Vec<f32>> {
 fn outputs_that_are_read_again_are_not_copied() {
     let model = model(ScalarType::Float, 5, |b, x| {
         let mut call = |name: &str, args: Vec<Arg>| b.one(name, args).unwrap();
-        let exponential = call("aten::exp", vec![x.into()]);
-        let flipped = call("aten::reciprocal", vec![exponential.into()]);
-        let sum = call("aten::cumsum", vec![exponential.into(), Arg::from(0)]);
-        let last = call("aten::mul.Tensor", vec![sum.into(), flipped.into()]);
+        let exponential = call(aten::EXP, vec![x.into()]);
+        let flipped = call(aten::RECIPROCAL, vec![exponential.into()]);
+        let sum = call(aten::CUMSUM, vec![exponential.into(), Arg::from(0)]);
+        let last = call(aten::MUL_TENSOR, vec![sum.into(), flipped.into()]);
         // Results that are read by others come before and after them.
         vec![last.into(), exponential.into(), sum.into()]
     });
@@ -67,7 +68,7 @@ fn outputs_that_are_read_again_are_not_copied() {
 #[test]
 fn the_same_output_twice_is_copied() {
     let model = model(ScalarType::Float, 3, |b, x| {
-        let sum = b.one("aten::add.Tensor", vec![x.into(), x.into()]).unwrap();
+        let sum = b.one(aten::ADD_TENSOR, vec![x.into(), x.into()]).unwrap();
         vec![sum.into(), sum.into()]
     });
     let (portable, ours, _) = compiled(&model);
@@ -98,33 +99,33 @@ fn constants_without_elements_load_and_run() {
     };
     let build: [(&str, &dyn Fn(&mut Builder<'_>, ValueId) -> ValueId); 4] = [
         ("cat with an empty vector", &|b, x| {
-            let keys = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 2, 3])]).unwrap();
+            let keys = b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([1, 2, 3])]).unwrap();
             let tensors = Arg::List(vec![empty(b, &[0]), keys.into()]);
-            b.one("aten::cat", vec![tensors, Arg::from(-2)]).unwrap()
+            b.one(aten::CAT, vec![tensors, Arg::from(-2)]).unwrap()
         }),
         ("cat with no rows", &|b, x| {
-            let keys = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 2, 3])]).unwrap();
+            let keys = b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([1, 2, 3])]).unwrap();
             let tensors = Arg::List(vec![keys.into(), empty(b, &[1, 0, 3])]);
-            b.one("aten::cat", vec![tensors, Arg::from(1)]).unwrap()
+            b.one(aten::CAT, vec![tensors, Arg::from(1)]).unwrap()
         }),
         ("a sum over nothing", &|b, x| {
-            let rows = b.one("aten::view_copy", vec![x.into(), Arg::from([2, 3])]).unwrap();
-            let none = b.one("aten::slice_copy.Tensor", vec![rows.into(), 1.into(), 0.into(), 0.into()]).unwrap();
+            let rows = b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([2, 3])]).unwrap();
+            let none = b.one(aten::SLICE_COPY_TENSOR, vec![rows.into(), 1.into(), 0.into(), 0.into()]).unwrap();
             let product = vec![none.into(), empty(b, &[0, 3])];
-            let product = b.one("aten::mm", product).unwrap();
-            b.one("aten::add.Tensor", vec![product.into(), rows.into()]).unwrap()
+            let product = b.one(aten::MM, product).unwrap();
+            b.one(aten::ADD_TENSOR, vec![product.into(), rows.into()]).unwrap()
         }),
         ("an addition of nothing", &|b, x| {
-            let none = b.one("aten::slice_copy.Tensor", vec![x.into(), 0.into(), 0.into(), 0.into()]).unwrap();
+            let none = b.one(aten::SLICE_COPY_TENSOR, vec![x.into(), 0.into(), 0.into(), 0.into()]).unwrap();
             let args = vec![none.into(), empty(b, &[0])];
-            b.one("aten::add.Tensor", args).unwrap()
+            b.one(aten::ADD_TENSOR, args).unwrap()
         }),
     ];
     let numbers = [1.0f32, -2.0, 0.25, 3.0, 0.5, -7.0];
     for (name, build) in build {
         let model = model(ScalarType::Float, 6, |b, x| {
             let y = build(b, x);
-            vec![b.one("aten::neg", vec![y.into()]).unwrap().into()]
+            vec![b.one(aten::NEG, vec![y.into()]).unwrap().into()]
         });
         let (portable, ours, _) = compiled(&model);
         assert_eq!(run_everywhere(&ours, &numbers), run_everywhere(&portable, &numbers), "{name}");
@@ -135,7 +136,7 @@ fn constants_without_elements_load_and_run() {
 fn delegates_have_any_number_of_outputs() {
     for count in [1, 2, 63, 64, 65, 127, 128, 129, 133, 300] {
         let model = model(ScalarType::Float, 3, |b, x| {
-            let sums = (0..count).map(|index| b.one("aten::add.Scalar", vec![x.into(), Arg::from(index)]).unwrap());
+            let sums = (0..count).map(|index| b.one(aten::ADD_SCALAR, vec![x.into(), Arg::from(index)]).unwrap());
             sums.map(Arg::Value).collect()
         });
         let (portable, ours, _) = compiled(&model);
@@ -152,18 +153,18 @@ fn sums_of_matrices_and_products_are_taken() {
     for (beta, alpha) in [(1.0, 1.0), (0.5, 1.0), (1.0, -2.0), (0.0, 3.0)] {
         for computed in [false, true] {
             let model = model(ScalarType::Float, 6, |b, x| {
-                let hidden = b.one("aten::view_copy", vec![x.into(), Arg::from([2, 3])]).unwrap();
-                let gates = b.one("aten::exp", vec![hidden.into()]).unwrap();
+                let hidden = b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([2, 3])]).unwrap();
+                let gates = b.one(aten::EXP, vec![hidden.into()]).unwrap();
                 let bytes = (0..9).flat_map(|at| (at as f32 * 0.25 - 1.0).to_le_bytes()).collect::<Vec<u8>>();
                 let weights = Constant::dense("weights", TensorType::of(ScalarType::Float, &[3, 3]), bytes).unwrap();
                 let mut weights = b.constant(weights);
                 if computed {
-                    let row = b.one("aten::slice_copy.Tensor", vec![gates.into(), 0.into(), 0.into(), 1.into()]);
-                    weights = b.one("aten::mul.Tensor", vec![weights.into(), row.unwrap().into()]).unwrap();
+                    let row = b.one(aten::SLICE_COPY_TENSOR, vec![gates.into(), 0.into(), 0.into(), 1.into()]);
+                    weights = b.one(aten::MUL_TENSOR, vec![weights.into(), row.unwrap().into()]).unwrap();
                 }
                 let args = vec![gates.into(), hidden.into(), weights.into()];
                 let named = [("beta", Arg::from(beta)), ("alpha", Arg::from(alpha))];
-                vec![b.one_with("aten::addmm", args, &named).unwrap().into()]
+                vec![b.one_with(aten::ADDMM, args, &named).unwrap().into()]
             });
             let (portable, ours, payload) = compiled(&model);
             let steps = || payload.steps.iter().filter(|step| matches!(step, Step::Matmul(_)));
@@ -216,9 +217,9 @@ impl Delegate for Live {
 fn delegates_are_dropped_when_loading_fails_after_them() {
     let model = model(ScalarType::Float, 3, |b, x| {
         // Two delegates, with an operator between them that the back end leaves.
-        let first = b.one("aten::exp", vec![x.into()]).unwrap();
-        let sum = b.one("aten::cumsum", vec![first.into(), Arg::from(0)]).unwrap();
-        vec![b.one("aten::exp", vec![sum.into()]).unwrap().into()]
+        let first = b.one(aten::EXP, vec![x.into()]).unwrap();
+        let sum = b.one(aten::CUMSUM, vec![first.into(), Arg::from(0)]).unwrap();
+        vec![b.one(aten::EXP, vec![sum.into()]).unwrap().into()]
     });
     let (_, ours, _) = compiled(&model);
     for (outputs, loads) in [(1, true), (3, false), (usize::MAX, false)] {
@@ -237,12 +238,12 @@ fn embeddings_of_packed_integers_are_read_as_they_are() {
     const ROWS: i64 = 21;
     let mut random = Random::new(7);
     for (name, columns, dtype, groups, has_zeros) in [
-        ("quantized_decomposed::embedding_byte", 40, ScalarType::Char, 1, false),
-        ("quantized_decomposed::embedding_byte", 40, ScalarType::Char, 4, true),
-        ("quantized_decomposed::embedding_byte.dtype", 6, ScalarType::Byte, 1, true),
-        ("quantized_decomposed::embedding_4bit", 32, ScalarType::Byte, 2, false),
-        ("quantized_decomposed::embedding_4bit.dtype", 16, ScalarType::Byte, 1, true),
-        ("quantized_decomposed::embedding_2bit", 8, ScalarType::Byte, 2, false),
+        (quantized_decomposed::EMBEDDING_BYTE, 40, ScalarType::Char, 1, false),
+        (quantized_decomposed::EMBEDDING_BYTE, 40, ScalarType::Char, 4, true),
+        (quantized_decomposed::EMBEDDING_BYTE_DTYPE, 6, ScalarType::Byte, 1, true),
+        (quantized_decomposed::EMBEDDING_4BIT, 32, ScalarType::Byte, 2, false),
+        (quantized_decomposed::EMBEDDING_4BIT_DTYPE, 16, ScalarType::Byte, 1, true),
+        (quantized_decomposed::EMBEDDING_2BIT, 8, ScalarType::Byte, 2, false),
     ] {
         let mut bytes = |count: i64| (0..count).map(|_| random.below(256) as u8).collect::<Vec<_>>();
         let (table, parameters) = (bytes(ROWS * columns), bytes(ROWS * groups));
@@ -277,7 +278,7 @@ fn rounded(b: &mut Builder<'_>, x: ValueId, scale: f64) -> ValueId {
     let parameters =
         || [Arg::from(scale), Arg::from(-3), Arg::from(-128), Arg::from(127), Arg::DType(ScalarType::Char)];
     let mut value = x;
-    for name in ["quantized_decomposed::quantize_per_tensor", "quantized_decomposed::dequantize_per_tensor"] {
+    for name in [quantized_decomposed::QUANTIZE_PER_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR] {
         let mut args = vec![value.into()];
         args.extend(parameters());
         args.extend((name.ends_with("::dequantize_per_tensor")).then_some(Arg::None));
@@ -296,12 +297,12 @@ fn write_bytes(payload: &CpuProgram, name: &str) -> Option<bool> {
 #[test]
 fn what_is_rounded_before_and_after_stays_bytes() {
     let picture =
-        |b: &mut Builder<'_>, x: ValueId| b.one("aten::view_copy", vec![x.into(), Arg::from([1, 2, 5, 6])]).unwrap();
+        |b: &mut Builder<'_>, x: ValueId| b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([1, 2, 5, 6])]).unwrap();
     let [none, size] = [Arg::None, Arg::from([10, 12])];
     for (name, kind, args) in [
-        ("aten::upsample_nearest2d.vec", "resize", vec![size.clone(), none.clone()]),
-        ("aten::upsample_bilinear2d.vec", "resize", vec![size, Arg::from(false), none]),
-        ("aten::_softmax", "softmax", vec![Arg::from(1), Arg::from(false)]),
+        (aten::UPSAMPLE_NEAREST2D_VEC, "resize", vec![size.clone(), none.clone()]),
+        (aten::UPSAMPLE_BILINEAR2D_VEC, "resize", vec![size, Arg::from(false), none]),
+        (aten::_SOFTMAX, "softmax", vec![Arg::from(1), Arg::from(false)]),
     ] {
         let of = |before: bool, after: bool| {
             model(ScalarType::Float, 60, |b, x| {
@@ -314,7 +315,7 @@ fn what_is_rounded_before_and_after_stays_bytes() {
         assert_eq!(write_bytes(&compiled(&of(true, true)).2, kind), Some(true), "{name}");
         assert_eq!(write_bytes(&compiled(&of(false, true)).2, kind), Some(false), "{name}");
         // The nearest are bytes whatever comes after.
-        let alone = name == "aten::upsample_nearest2d.vec";
+        let alone = name == aten::UPSAMPLE_NEAREST2D_VEC;
         assert_eq!(write_bytes(&compiled(&of(true, false)).2, kind), Some(alone), "{name}");
     }
 }
@@ -338,7 +339,7 @@ fn weights(b: &mut Builder<'_>, sizes: &[i64], axis: usize) -> ValueId {
         Arg::DType(ScalarType::Char),
         Arg::None,
     ];
-    b.one("quantized_decomposed::dequantize_per_channel", args).unwrap()
+    b.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args).unwrap()
 }
 
 /// The arguments of a convolution after its input: weights, no bias, stride 2, padding 1.
@@ -368,10 +369,10 @@ fn transposed_convolutions_multiply_bytes() {
     // Scales of output channels, which are the second dimension of the weights; those of input channels are for floats.
     for (axis, groups, expected) in [(1, 1, true), (1, 2, true), (0, 1, false)] {
         let model = model(ScalarType::Float, 60, |b, x| {
-            let x = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 4, 3, 5])]).unwrap();
+            let x = b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([1, 4, 3, 5])]).unwrap();
             let (x, weights) = (rounded(b, x, 0.01), weights(b, &[4, 3, 3, 3], axis));
             let args = [vec![x.into()], geometry(weights, true, groups)].concat();
-            let y = b.one("aten::convolution", args).unwrap();
+            let y = b.one(aten::CONVOLUTION, args).unwrap();
             vec![rounded(b, y, 0.02).into()]
         });
         assert_eq!(convolves_bytes(&compiled(&model).2), Some(expected), "axis {axis}, {groups} groups");
@@ -382,20 +383,20 @@ fn transposed_convolutions_multiply_bytes() {
 fn convolutions_of_what_is_rounded_when_it_is_seen_multiply_bytes() {
     for (transposed, groups) in [(false, 1), (false, 2), (false, 4), (true, 1)] {
         let model = model(ScalarType::Float, 60, |b, x| {
-            let x = b.one("aten::view_copy", vec![x.into(), Arg::from([1, 4, 3, 5])]).unwrap();
+            let x = b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([1, 4, 3, 5])]).unwrap();
             let form = [Arg::from(-128), Arg::from(127), Arg::DType(ScalarType::Char)];
             let choice = vec![x.into(), form[0].clone(), form[1].clone(), Arg::from(1e-6), form[2].clone()];
-            let chosen = b.call("quantized_decomposed::choose_qparams.tensor", choice).unwrap();
+            let chosen = b.call(quantized_decomposed::CHOOSE_QPARAMS_TENSOR, choice).unwrap();
             let with =
                 |value: ValueId| [vec![value.into(), chosen[0].into(), chosen[1].into()], form.to_vec()].concat();
-            let integers = b.one("quantized_decomposed::quantize_per_tensor.tensor", with(x)).unwrap();
+            let integers = b.one(quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR, with(x)).unwrap();
             let mut args = with(integers);
             args.push(Arg::None);
-            let x = b.one("quantized_decomposed::dequantize_per_tensor.tensor", args).unwrap();
+            let x = b.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR, args).unwrap();
             let (sizes, axis) = if transposed { ([4, 3, 3, 3], 1) } else { ([4, 4 / groups, 3, 3], 0) };
             let weights = weights(b, &sizes, axis);
             let args = [vec![x.into()], geometry(weights, transposed, groups)].concat();
-            vec![b.one("aten::convolution", args).unwrap().into()]
+            vec![b.one(aten::CONVOLUTION, args).unwrap().into()]
         });
         let (_, _, payload) = compiled(&model);
         assert_eq!(convolves_bytes(&payload), Some(true), "{transposed}, {groups} groups");
@@ -418,7 +419,7 @@ fn errors_of_steps_say_where_in_the_model() {
     let table = Constant::dense("table", TensorType::of(ScalarType::Float, &[7, 4]), vec![0; 7 * 4 * 4]).unwrap();
     let table = Arg::Value(b.constant(table));
     let args = vec![table, x.into(), Arg::from(-1), Arg::from(false), Arg::from(false)];
-    let result = b.one("aten::embedding", args).unwrap();
+    let result = b.one(aten::EMBEDDING, args).unwrap();
     model.methods["forward"].outputs = vec![result.into()];
     let (portable, _, _) = compiled(&model);
     let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };
@@ -434,7 +435,7 @@ fn errors_of_steps_say_where_in_the_model() {
         assert_eq!(error.message(), "index 1000000 is outside of a dimension of size 7", "{error}");
         assert_eq!((error.what_was_expected(), error.what_came()), (Some("0 to 6"), Some("1000000")), "{error}");
         let site = error.location().unwrap();
-        assert!(site.contains("aten::embedding") && site.contains("instruction 0 of `forward`"), "{error}");
+        assert!(site.contains(aten::EMBEDDING) && site.contains("instruction 0 of `forward`"), "{error}");
     }
     let error = run(&ours, "off", -1).unwrap_err().to_string();
     for part in ["index -1", "`indices` of aten::embedding", "node `words`", "module `bert.embeddings`", "step 0"] {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 use rushlight_graph::ErrorKind;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{self as graph, Graph, Kind, Schema, Schemas, TensorType, Type, bind};
 use rushlight_testing::cases::{self, Arg, Case, TensorData};
@@ -15,19 +16,19 @@ use rushlight_testing::runner::FILTER;
 
 /// Operators with sizes that depend on what tensors hold, which inference says where they do.
 const DATA_DEPENDENT: &[&str] =
-    &["aten::index.Tensor_out", "aten::nonzero.out", "aten::masked_select.out", "aten::repeat_interleave.Tensor_out"];
+    &[aten::INDEX_TENSOR_OUT, aten::NONZERO_OUT, aten::MASKED_SELECT_OUT, aten::REPEAT_INTERLEAVE_TENSOR_OUT];
 
 /// Operators without a functional form that programs contain.
 const NOT_FUNCTIONAL: &[(&str, &str)] = &[
-    ("aten::copy_", "writes to its argument"),
-    ("aten::index_put_", "writes to its argument"),
-    ("aten::_native_batch_norm_legit.out", "writes its running statistics"),
-    ("aten::_local_scalar_dense", "gives a number"),
-    ("aten::sym_is_contiguous", "gives a number"),
-    ("aten::sym_numel", "gives a number"),
-    ("aten::sym_size.int", "gives a number"),
-    ("aten::sym_storage_offset", "gives a number"),
-    ("aten::sym_stride.int", "gives a number"),
+    (aten::COPY_, "writes to its argument"),
+    (aten::INDEX_PUT_, "writes to its argument"),
+    (aten::_NATIVE_BATCH_NORM_LEGIT_OUT, "writes its running statistics"),
+    (aten::_LOCAL_SCALAR_DENSE, "gives a number"),
+    (aten::SYM_IS_CONTIGUOUS, "gives a number"),
+    (aten::SYM_NUMEL, "gives a number"),
+    (aten::SYM_SIZE_INT, "gives a number"),
+    (aten::SYM_STORAGE_OFFSET, "gives a number"),
+    (aten::SYM_STRIDE_INT, "gives a number"),
     ("et_copy::_d2h_copy.out", "moves between devices"),
     ("et_copy::_h2d_copy.out", "moves between devices"),
     ("preprocess::tile_crop.out", "has no schema in PyTorch's registry"),
@@ -83,12 +84,12 @@ fn types_are_what_pytorch_gives() {
 
 /// Core ATen operators that no definition makes tensors of.
 const NO_TENSORS: &[&str] = &[
-    "aten::_local_scalar_dense",
-    "aten::sym_is_contiguous",
-    "aten::sym_numel",
-    "aten::sym_size.int",
-    "aten::sym_storage_offset",
-    "aten::sym_stride.int",
+    aten::_LOCAL_SCALAR_DENSE,
+    aten::SYM_IS_CONTIGUOUS,
+    aten::SYM_NUMEL,
+    aten::SYM_SIZE_INT,
+    aten::SYM_STORAGE_OFFSET,
+    aten::SYM_STRIDE_INT,
 ];
 
 /// Run with `--nocapture` to list the functional operators that the compiler does not know.

@@ -1,6 +1,7 @@
 //! Reductions and sorts of more elements than the recorded cases have, against sums and sorts in `f64`.
 
 use rushlight_format::ScalarType;
+use rushlight_graph::operators::aten;
 use rushlight_testing::cases::{Arg, Case, Check, TensorData};
 use rushlight_testing::program::Placement;
 use rushlight_testing::runner::run_case;
@@ -61,7 +62,7 @@ fn the_sum_of_a_million_floats_is_accurate() {
     let x = numbers(ROWS, 0.0, 1.0);
     let expect = floats(&[], &[sum(x.iter().copied()) as f32]);
     let args = vec![Arg::Tensor(floats(&[ROWS], &x)), Arg::IntList(vec![0]), Arg::Bool(false), Arg::None];
-    check("aten::sum.IntList_out", args, vec![expect], 5e-7);
+    check(aten::SUM_INTLIST_OUT, args, vec![expect], 5e-7);
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn sums_of_a_million_rows_are_accurate() {
         let sums: Vec<f32> =
             (0..columns).map(|column| sum(x.iter().copied().skip(column).step_by(columns)) as f32).collect();
         let args = vec![Arg::Tensor(floats(&[ROWS, columns], &x)), Arg::IntList(vec![0]), Arg::Bool(false), Arg::None];
-        check("aten::sum.IntList_out", args, vec![floats(&[columns], &sums)], 5e-6);
+        check(aten::SUM_INTLIST_OUT, args, vec![floats(&[columns], &sums)], 5e-6);
     }
 }
 
@@ -84,7 +85,7 @@ fn the_variance_about_a_large_mean_is_accurate() {
     for sizes in [vec![100_000], vec![400, 250]] {
         let args = vec![Arg::Tensor(floats(&sizes, &x)), Arg::None, Arg::None, Arg::Bool(false)];
         let expect = vec![floats(&[], &[var]), floats(&[], &[mean as f32])];
-        check("aten::var_mean.correction_out", args, expect, 1e-5);
+        check(aten::VAR_MEAN_CORRECTION_OUT, args, expect, 1e-5);
     }
 }
 
@@ -103,13 +104,13 @@ fn equal_elements_keep_their_order() {
         let positions: Vec<i64> = order.iter().map(|&i| i as i64).collect();
         let expect = || vec![floats(&[x.len()], &values), longs(&[x.len()], &positions)];
         let input = || Arg::Tensor(floats(&[x.len()], &x));
-        check("aten::sort.values", vec![input(), Arg::Int(0), Arg::Bool(descending)], expect(), 0.0);
+        check(aten::SORT_VALUES, vec![input(), Arg::Int(0), Arg::Bool(descending)], expect(), 0.0);
         let args = vec![input(), Arg::Bool(true), Arg::Int(0), Arg::Bool(descending)];
-        check("aten::sort.values_stable", args, expect(), 0.0);
+        check(aten::SORT_VALUES_STABLE, args, expect(), 0.0);
         for k in [10, 40, 30_000] {
             let expect = vec![floats(&[k], &values[..k]), longs(&[k], &positions[..k])];
             let args = vec![input(), Arg::Int(k as i64), Arg::Int(-1), Arg::Bool(descending), Arg::Bool(true)];
-            check("aten::topk.values", args, expect, 0.0);
+            check(aten::TOPK_VALUES, args, expect, 0.0);
         }
     }
 }

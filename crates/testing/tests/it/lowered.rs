@@ -2,6 +2,7 @@
 //!
 //! `RUSHLIGHT_OP=aten::add.out` runs one operator (`aten::add*` all that start so).
 
+use rushlight_graph::operators::aten;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +68,7 @@ fn operators_that_are_lowered_give_the_expected_results() {
 fn operators_give_the_expected_results_for_views() {
     let run = |case: &Case, dim| {
         // The factors of a resize are kept in f32 and then inverted, PyTorch inverts them in f64: 1.7 gives another index.
-        if case.op == "aten::upsample_bilinear2d.vec_out" && case.name.starts_with("scale") {
+        if case.op == aten::UPSAMPLE_BILINEAR2D_VEC_OUT && case.name.starts_with("scale") {
             return Lowered::Left("its factors are rounded before they are inverted".to_owned());
         }
         views::run_on_views(case, dim)

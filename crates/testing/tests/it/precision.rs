@@ -15,6 +15,7 @@ use rushlight_compiler::{CompileOptions, compile, import_pt2};
 use rushlight_cpu_compile::{Cpu, Precision};
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Size, Step, Tensor, TensorId};
 use rushlight_format::ScalarType;
+use rushlight_graph::operators::quantized_decomposed;
 use rushlight_graph::{Action, Arg, Builder, Bytes, Def, Error, Model, Node, NodeId, Origin, ValueId};
 use rushlight_testing::cases::{self, Case};
 use rushlight_testing::program::{self, Placement};
@@ -325,7 +326,7 @@ fn quantized(builder: &mut Builder<'_>, node: NodeId, with_results: bool) -> Res
 
 fn quantize_and_dequantize(builder: &mut Builder<'_>, value: ValueId) -> Result<ValueId, Error> {
     let mut value = value;
-    for name in ["quantized_decomposed::quantize_per_tensor", "quantized_decomposed::dequantize_per_tensor"] {
+    for name in [quantized_decomposed::QUANTIZE_PER_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR] {
         let (scale, zero_point, range) = (0.05, -3, [-128, 127]);
         let mut args = vec![value.into(), Arg::from(scale), Arg::from(zero_point)];
         args.extend(range.map(Arg::from));

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use rushlight::{Code, Compiler, Error, Input, Module, ScalarType, TensorView};
 use rushlight_compiler::{CompileOptions, compile_pte};
 use rushlight_graph::Bytes;
+use rushlight_graph::operators::aten;
 use serde_json::Value as Json;
 
 fn folder() -> PathBuf {
@@ -135,7 +136,7 @@ fn bounded_sum(a: &[i32], b: &[i32], sum: &[i32]) -> Vec<u8> {
     let (a, b) = (plan.input(ValueModel::Tensor(a)), plan.input(ValueModel::Tensor(b)));
     let sum = plan.push(ValueModel::Tensor(sum));
     let alpha = plan.push(ValueModel::Int(1));
-    plan.call("aten::add", "out", &[a, b, alpha, sum, sum]);
+    plan.call(aten::packet::ADD, "out", &[a, b, alpha, sum, sum]);
     plan.outputs = vec![sum];
     let mut program = ProgramModel::new();
     program.methods.push(plan);

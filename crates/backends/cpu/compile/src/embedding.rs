@@ -3,6 +3,7 @@
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, quantized_decomposed};
 use rushlight_graph::{Arg, Builder, Constant, NodeId, TensorType, ValueId};
 
 use crate::call::Call;
@@ -10,9 +11,9 @@ use crate::call::Call;
 /// The number of elements in a byte of an operator's table.
 fn elements_per_byte(name: &str) -> Option<usize> {
     Some(match name {
-        "quantized_decomposed::embedding_byte" | "quantized_decomposed::embedding_byte.dtype" => 1,
-        "quantized_decomposed::embedding_4bit" | "quantized_decomposed::embedding_4bit.dtype" => 2,
-        "quantized_decomposed::embedding_2bit" | "quantized_decomposed::embedding_2bit.dtype" => 4,
+        quantized_decomposed::EMBEDDING_BYTE | quantized_decomposed::EMBEDDING_BYTE_DTYPE => 1,
+        quantized_decomposed::EMBEDDING_4BIT | quantized_decomposed::EMBEDDING_4BIT_DTYPE => 2,
+        quantized_decomposed::EMBEDDING_2BIT | quantized_decomposed::EMBEDDING_2BIT_DTYPE => 4,
         _ => return None,
     })
 }
@@ -60,7 +61,7 @@ pub(crate) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option
     let numbers = if groups == 1 {
         if builder.tensor(scales)?.rank() == 2 {
             let flat = |builder: &mut Builder<'_>, value: ValueId| {
-                builder.one("aten::view_copy", vec![value.into(), Arg::from([count as i64])])
+                builder.one(aten::VIEW_COPY, vec![value.into(), Arg::from([count as i64])])
             };
             args[1] = flat(builder, scales)?.into();
             if let Arg::Value(zeros) = args[2] {
@@ -70,13 +71,13 @@ pub(crate) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option
         args.push(Arg::from(0));
         args.extend(range);
         args.push(dtype);
-        builder.one("quantized_decomposed::dequantize_per_channel", args)?
+        builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args)?
     } else {
         args.extend(range);
         args.extend([dtype, Arg::from((columns / groups) as i64), Arg::DType(ScalarType::Float)]);
-        builder.one("quantized_decomposed::dequantize_per_channel_group", args)?
+        builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, args)?
     };
-    builder.one("aten::embedding", vec![numbers.into(), indices.into()]).map(Some)
+    builder.one(aten::EMBEDDING, vec![numbers.into(), indices.into()]).map(Some)
 }
 
 /// Unpacks integers of 4 bits, the first in the high ones, or of 2, the first in the lowest ones. They are stored with 8, or 2,

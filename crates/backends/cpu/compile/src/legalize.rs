@@ -4,6 +4,7 @@
 use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::{aten, torchao};
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 
 use crate::call::Call;
@@ -41,9 +42,9 @@ impl Pass for Legalize {
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let changed = model.rewrite(|builder, node| {
             let legal = match builder.graph.nodes[node].op.name() {
-                "aten::native_group_norm" => group_norm(builder, node)?,
-                "aten::_native_batch_norm_legit_no_training" => batch_norm(builder, node)?,
-                "aten::addmm" => matrix_sum(builder, node)?,
+                aten::NATIVE_GROUP_NORM => group_norm(builder, node)?,
+                aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING => batch_norm(builder, node)?,
+                aten::ADDMM => matrix_sum(builder, node)?,
                 _ => embedding::legalize(builder, node)?,
             };
             let Some(value) = legal else { return Ok(Action::Keep) };
@@ -71,12 +72,12 @@ fn group_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
     let ([batch, ..], true) = (shape.as_slice(), only_first_is_used(builder, node)) else { return Ok(None) };
     let Some(rest) = Expr::product(&shape[1..]).exact_div(&groups) else { return Ok(None) };
     let grouped = vec![batch.clone(), groups, rest.clone()];
-    let rows = builder.one("aten::view_copy", vec![input.into(), grouped.into()])?;
+    let rows = builder.one(aten::VIEW_COPY, vec![input.into(), grouped.into()])?;
     let args = vec![rows.into(), vec![rest].into(), Arg::None, Arg::None, eps.into()];
-    let normalised = builder.call("aten::native_layer_norm", args)?;
+    let normalised = builder.call(aten::NATIVE_LAYER_NORM, args)?;
     let Some(normalised) = normalised.first() else { return Ok(None) };
-    let mut value = builder.one("aten::view_copy", vec![(*normalised).into(), shape.clone().into()])?;
-    for (name, parameter) in [("aten::mul.Tensor", weight), ("aten::add.Tensor", bias)] {
+    let mut value = builder.one(aten::VIEW_COPY, vec![(*normalised).into(), shape.clone().into()])?;
+    for (name, parameter) in [(aten::MUL_TENSOR, weight), (aten::ADD_TENSOR, bias)] {
         if let Some(parameter) = parameter {
             let parameter = per_channel(builder, parameter, shape.len())?;
             value = builder.one(name, vec![value.into(), parameter.into()])?;
@@ -102,19 +103,19 @@ fn batch_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
     if rank < 2 || !alike || !only_first_is_used(builder, node) {
         return Ok(None);
     }
-    let above = builder.one("aten::add.Scalar", vec![variance.into(), eps.into()])?;
-    let mut scale = builder.one("aten::rsqrt", vec![above.into()])?;
+    let above = builder.one(aten::ADD_SCALAR, vec![variance.into(), eps.into()])?;
+    let mut scale = builder.one(aten::RSQRT, vec![above.into()])?;
     if let Some(weight) = weight {
-        scale = builder.one("aten::mul.Tensor", vec![scale.into(), weight.into()])?;
+        scale = builder.one(aten::MUL_TENSOR, vec![scale.into(), weight.into()])?;
     }
-    let mut shift = builder.one("aten::mul.Tensor", vec![mean.into(), scale.into()])?;
+    let mut shift = builder.one(aten::MUL_TENSOR, vec![mean.into(), scale.into()])?;
     shift = match bias {
-        Some(bias) => builder.one("aten::sub.Tensor", vec![bias.into(), shift.into()])?,
-        None => builder.one("aten::neg", vec![shift.into()])?,
+        Some(bias) => builder.one(aten::SUB_TENSOR, vec![bias.into(), shift.into()])?,
+        None => builder.one(aten::NEG, vec![shift.into()])?,
     };
     let (scale, shift) = (per_channel(builder, scale, rank)?, per_channel(builder, shift, rank)?);
-    let scaled = builder.one("aten::mul.Tensor", vec![input.into(), scale.into()])?;
-    builder.one("aten::add.Tensor", vec![scaled.into(), shift.into()]).map(Some)
+    let scaled = builder.one(aten::MUL_TENSOR, vec![input.into(), scale.into()])?;
+    builder.one(aten::ADD_TENSOR, vec![scaled.into(), shift.into()]).map(Some)
 }
 
 /// Lowers `beta * self + alpha * (mat1 @ mat2)`, unless `self` is the bias of a GEMM. Steps of recurrent layers add a matrix.
@@ -130,16 +131,16 @@ fn matrix_sum(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
     let (Some(beta), Some(alpha)) = (factor("beta"), factor("alpha")) else { return Ok(None) };
     let mut scaled = |value: ValueId, by: f64| match by {
         1.0 => Ok(value),
-        by => builder.one("aten::mul.Scalar", vec![value.into(), by.into()]),
+        by => builder.one(aten::MUL_SCALAR, vec![value.into(), by.into()]),
     };
     // As in PyTorch, `beta = 0` ignores `self`, even NaN.
     let summand = if beta == 0.0 { None } else { Some(scaled(summand, beta)?) };
-    let mut sum = builder.one("aten::mm", vec![a.into(), b.into()])?;
+    let mut sum = builder.one(aten::MM, vec![a.into(), b.into()])?;
     if alpha != 1.0 {
-        sum = builder.one("aten::mul.Scalar", vec![sum.into(), alpha.into()])?;
+        sum = builder.one(aten::MUL_SCALAR, vec![sum.into(), alpha.into()])?;
     }
     if let Some(summand) = summand {
-        sum = builder.one("aten::add.Tensor", vec![sum.into(), summand.into()])?;
+        sum = builder.one(aten::ADD_TENSOR, vec![sum.into(), summand.into()])?;
     }
     Ok(Some(sum))
 }
@@ -155,8 +156,8 @@ fn is_known(call: &Call<'_>, value: ValueId) -> bool {
             _ => return false,
         };
         let name = node.op.name();
-        let moves = matches!(name, "aten::permute_copy" | "aten::view_copy" | "aten::clone");
-        if !moves && !name.starts_with("quantized_decomposed::dequantize_") && name != "torchao::dequantize_affine" {
+        let moves = matches!(name, aten::PERMUTE_COPY | aten::VIEW_COPY | aten::CLONE);
+        if !moves && !name.starts_with("quantized_decomposed::dequantize_") && name != torchao::DEQUANTIZE_AFFINE {
             return false;
         }
         let Some(next) = node.args.first().and_then(Arg::as_value) else { return false };
@@ -169,5 +170,5 @@ fn is_known(call: &Call<'_>, value: ValueId) -> bool {
 fn per_channel(builder: &mut Builder<'_>, vector: ValueId, rank: usize) -> Result<ValueId, Error> {
     let mut shape = builder.tensor(vector)?.shape;
     shape.resize(rank.saturating_sub(1).max(shape.len()), Expr::Int(1));
-    builder.one("aten::view_copy", vec![vector.into(), shape.into()])
+    builder.one(aten::VIEW_COPY, vec![vector.into(), shape.into()])
 }

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use rushlight_compiler::passes::{EliminateDeadCode, MergeCommonSubexpressions};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::aten;
 use rushlight_graph::quantization::{PerTensor, is_dequantize, is_quantize};
 use rushlight_graph::{Action, Arg, Builder, Def, Graph, Model, Node, NodeId, ValueId, substitute};
 
@@ -17,21 +18,21 @@ const MAX_NODES: usize = 16;
 
 /// Operators that arrange elements without computing.
 const MOVES: &[&str] = &[
-    "aten::alias_copy",
-    "aten::cat",
-    "aten::clone",
-    "aten::expand_copy",
-    "aten::permute_copy",
-    "aten::select_copy.int",
-    "aten::slice_copy.Tensor",
-    "aten::split_copy.Tensor",
-    "aten::split_with_sizes_copy",
-    "aten::squeeze_copy",
-    "aten::squeeze_copy.dim",
-    "aten::squeeze_copy.dims",
-    "aten::stack",
-    "aten::unsqueeze_copy",
-    "aten::view_copy",
+    aten::ALIAS_COPY,
+    aten::CAT,
+    aten::CLONE,
+    aten::EXPAND_COPY,
+    aten::PERMUTE_COPY,
+    aten::SELECT_COPY_INT,
+    aten::SLICE_COPY_TENSOR,
+    aten::SPLIT_COPY_TENSOR,
+    aten::SPLIT_WITH_SIZES_COPY,
+    aten::SQUEEZE_COPY,
+    aten::SQUEEZE_COPY_DIM,
+    aten::SQUEEZE_COPY_DIMS,
+    aten::STACK,
+    aten::UNSQUEEZE_COPY,
+    aten::VIEW_COPY,
 ];
 
 /// Replaces pairs of quantization to 16 bits and dequantization by rounded floats, so that only elementwise operators are
@@ -80,7 +81,7 @@ impl Pass for RoundQdqInt16 {
 /// True if a value is what [`round`] gives.
 pub(crate) fn is_rounded(graph: &Graph, value: ValueId) -> bool {
     let mut value = Some(value);
-    ["aten::mul.Scalar", "aten::clamp", "aten::round", "aten::mul.Scalar"].iter().all(|name| {
+    [aten::MUL_SCALAR, aten::CLAMP, aten::ROUND, aten::MUL_SCALAR].iter().all(|name| {
         let Some(Def::Result(node, _)) = value.map(|value| graph.values[value].def) else { return false };
         let call = Call::new(graph, node);
         value = call.optional("self");
@@ -136,20 +137,21 @@ impl Sources<'_, '_> {
 fn round(builder: &mut Builder<'_>, x: ValueId, parameters: PerTensor) -> Result<ValueId, Error> {
     let PerTensor { scale, zero_point, range: (min, max), .. } = parameters;
     let bound = |integer: i64| Arg::Float(integer as f64 - zero_point as f64);
-    let scaled = builder.one("aten::mul.Scalar", vec![x.into(), (1.0 / f64::from(scale)).into()])?;
-    let whole = builder.one("aten::round", vec![scaled.into()])?;
-    let bounded = builder.one("aten::clamp", vec![whole.into(), bound(min), bound(max)])?;
-    builder.one("aten::mul.Scalar", vec![bounded.into(), f64::from(scale).into()])
+    let scaled = builder.one(aten::MUL_SCALAR, vec![x.into(), (1.0 / f64::from(scale)).into()])?;
+    let whole = builder.one(aten::ROUND, vec![scaled.into()])?;
+    let bounded = builder.one(aten::CLAMP, vec![whole.into(), bound(min), bound(max)])?;
+    builder.one(aten::MUL_SCALAR, vec![bounded.into(), f64::from(scale).into()])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rushlight_graph::operators::quantized_decomposed;
     use rushlight_graph::testing::{Method, float};
     use rushlight_graph::{TensorType, Type};
 
     const FORM: (f64, i64, i64, i64) = (0.5, 3, -32768, 32767);
-    const ROUNDING: [&str; 4] = ["aten::mul.Scalar", "aten::round", "aten::clamp", "aten::mul.Scalar"];
+    const ROUNDING: [&str; 4] = [aten::MUL_SCALAR, aten::ROUND, aten::CLAMP, aten::MUL_SCALAR];
 
     fn change(method: &mut Method, kind: &str, x: ValueId, form: (f64, i64, i64, i64)) -> ValueId {
         let (scale, zero_point, min, max) = form;
@@ -180,18 +182,18 @@ mod tests {
     fn several_uses_share_the_rounding_and_what_is_moved_moves() {
         let names = names_after(|method, x| {
             let integers = change(method, "quantize", x, FORM);
-            let turned = method.calls("aten::permute_copy", vec![integers.into(), [1, 0].into()])[0];
-            let joined = method.calls("aten::cat", vec![Arg::List(vec![turned.into(), turned.into()])])[0];
+            let turned = method.calls(aten::PERMUTE_COPY, vec![integers.into(), [1, 0].into()])[0];
+            let joined = method.calls(aten::CAT, vec![Arg::List(vec![turned.into(), turned.into()])])[0];
             vec![change(method, "dequantize", integers, FORM), change(method, "dequantize", joined, FORM)]
         });
-        let all: Vec<&str> = ROUNDING.into_iter().chain(["aten::permute_copy", "aten::cat"]).collect();
+        let all: Vec<&str> = ROUNDING.into_iter().chain([aten::PERMUTE_COPY, aten::CAT]).collect();
         assert_eq!(names, all);
     }
 
     #[test]
     fn what_reads_integers_in_another_way_keeps_them() {
         let (quantize, dequantize) =
-            ("quantized_decomposed::quantize_per_tensor", "quantized_decomposed::dequantize_per_tensor");
+            (quantized_decomposed::QUANTIZE_PER_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR);
         let other = names_after(|method, x| {
             let integers = change(method, "quantize", x, FORM);
             vec![change(method, "dequantize", integers, (0.25, 3, -32768, 32767))]
@@ -199,10 +201,10 @@ mod tests {
         assert_eq!(other, [quantize, dequantize]);
         let computed = names_after(|method, x| {
             let integers = change(method, "quantize", x, FORM);
-            let least = method.calls("aten::clamp", vec![integers.into(), 0.into()])[0];
+            let least = method.calls(aten::CLAMP, vec![integers.into(), 0.into()])[0];
             vec![change(method, "dequantize", least, FORM)]
         });
-        assert_eq!(computed, [quantize, "aten::clamp", dequantize]);
+        assert_eq!(computed, [quantize, aten::CLAMP, dequantize]);
         let given = names_after(|method, _| {
             let integers = method.graph().input("i", Type::Tensor(TensorType::of(ScalarType::Short, &[4])));
             vec![change(method, "dequantize", integers, FORM)]
@@ -216,10 +218,10 @@ mod tests {
             let mut integers = change(method, "quantize", x, FORM);
             // Nor is the stack's room needed for them.
             for _ in 0..100_000 {
-                integers = method.calls("aten::permute_copy", vec![integers.into(), [1, 0].into()])[0];
+                integers = method.calls(aten::PERMUTE_COPY, vec![integers.into(), [1, 0].into()])[0];
             }
             vec![change(method, "dequantize", integers, FORM)]
         });
-        assert!(!names.iter().any(|name| name == "aten::round"), "{names:?}");
+        assert!(!names.iter().any(|name| name == aten::ROUND), "{names:?}");
     }
 }

@@ -6,6 +6,7 @@ use rushlight_format::ScalarType;
 use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, ValueId};
 
 use crate::call::Call;
@@ -36,13 +37,13 @@ impl Pass for RaiseActivations {
 fn raised(builder: &Builder<'_>, node: NodeId) -> Option<(&'static str, ValueId)> {
     let call = Call::new(builder.graph, node);
     let found = match call.name() {
-        "aten::div.Tensor" | "aten::div.Scalar" if is_number(builder, &call, "other", 6.0) => {
+        aten::DIV_TENSOR | aten::DIV_SCALAR if is_number(builder, &call, "other", 6.0) => {
             sixth(builder, call.optional("self")?)
         }
-        "aten::mul.Tensor" | "aten::mul.Scalar" if is_number(builder, &call, "other", 1.0 / 6.0) => {
+        aten::MUL_TENSOR | aten::MUL_SCALAR if is_number(builder, &call, "other", 1.0 / 6.0) => {
             sixth(builder, call.optional("self")?)
         }
-        "aten::mul.Tensor" => {
+        aten::MUL_TENSOR => {
             let (a, b) = (call.optional("self")?, call.optional("other")?);
             gated(builder, a, b).or_else(|| gated(builder, b, a))
         }
@@ -56,20 +57,20 @@ fn raised(builder: &Builder<'_>, node: NodeId) -> Option<(&'static str, ValueId)
 /// A sixth of `clamp(x + 3, 0, 6)`, or of its product with `x`.
 fn sixth(builder: &Builder<'_>, value: ValueId) -> Option<(&'static str, ValueId)> {
     if let Some(x) = gate(builder, value) {
-        return Some(("aten::hardsigmoid", x));
+        return Some((aten::HARDSIGMOID, x));
     }
-    let (a, b) = operands(builder, value, "aten::mul.Tensor")?;
+    let (a, b) = operands(builder, value, aten::MUL_TENSOR)?;
     let is_gate = |value: ValueId, of: ValueId| gate(builder, value) == Some(of);
     let x = if is_gate(b, a) { a } else { b };
-    (is_gate(b, a) || is_gate(a, b)).then_some(("aten::hardswish", x))
+    (is_gate(b, a) || is_gate(a, b)).then_some((aten::HARDSWISH, x))
 }
 
 /// The product of `x` with its own sigmoid, or hard-sigmoid.
 fn gated(builder: &Builder<'_>, x: ValueId, gate: ValueId) -> Option<(&'static str, ValueId)> {
     let call = call_of(builder, gate)?;
     let name = match call.name() {
-        "aten::sigmoid" => "aten::silu",
-        "aten::hardsigmoid" => "aten::hardswish",
+        aten::SIGMOID => aten::SILU,
+        aten::HARDSIGMOID => aten::HARDSWISH,
         _ => return None,
     };
     (call.optional("self")? == x).then_some((name, x))
@@ -84,7 +85,7 @@ fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
         at = call.optional("self")?;
     }
     let call = call_of(builder, at)?;
-    let adds = matches!(call.name(), "aten::add.Tensor" | "aten::add.Scalar");
+    let adds = matches!(call.name(), aten::ADD_TENSOR | aten::ADD_SCALAR);
     let is_whole = call.number("alpha").is_none_or(|alpha| alpha == 1.0);
     if bounds != (0.0, 6.0) || !adds || !is_whole || !is_number(builder, &call, "other", 3.0) {
         return None;
@@ -137,58 +138,58 @@ mod tests {
     }
 
     fn gate(method: &mut Method, x: ValueId, shift: f64) -> ValueId {
-        let shifted = one(method, "aten::add.Scalar", vec![x.into(), shift.into()]);
-        one(method, "aten::hardtanh", vec![shifted.into(), 0.0.into(), 6.0.into()])
+        let shifted = one(method, aten::ADD_SCALAR, vec![x.into(), shift.into()]);
+        one(method, aten::HARDTANH, vec![shifted.into(), 0.0.into(), 6.0.into()])
     }
 
     #[test]
     fn a_product_with_its_gate_is_a_hard_swish() {
         let spelled = names_after(|method, x| {
             let gate = gate(method, x, 3.0);
-            let product = one(method, "aten::mul.Tensor", vec![x.into(), gate.into()]);
-            one(method, "aten::div.Scalar", vec![product.into(), 6.0.into()])
+            let product = one(method, aten::MUL_TENSOR, vec![x.into(), gate.into()]);
+            one(method, aten::DIV_SCALAR, vec![product.into(), 6.0.into()])
         });
-        assert_eq!(spelled, ["aten::hardswish"]);
+        assert_eq!(spelled, [aten::HARDSWISH]);
         let of_sigmoid = names_after(|method, x| {
             let gate = gate(method, x, 3.0);
-            let gate = one(method, "aten::mul.Scalar", vec![gate.into(), (1.0 / 6.0).into()]);
-            one(method, "aten::mul.Tensor", vec![gate.into(), x.into()])
+            let gate = one(method, aten::MUL_SCALAR, vec![gate.into(), (1.0 / 6.0).into()]);
+            one(method, aten::MUL_TENSOR, vec![gate.into(), x.into()])
         });
-        assert_eq!(of_sigmoid, ["aten::hardswish"]);
+        assert_eq!(of_sigmoid, [aten::HARDSWISH]);
     }
 
     #[test]
     fn bounds_may_come_one_by_one() {
         let names = names_after(|method, x| {
-            let shifted = one(method, "aten::add.Scalar", vec![x.into(), 3.0.into()]);
-            let low = one(method, "aten::clamp", vec![shifted.into(), 0.0.into()]);
-            let both = one(method, "aten::clamp", vec![low.into(), Arg::None, 6.0.into()]);
-            one(method, "aten::div.Scalar", vec![both.into(), 6.0.into()])
+            let shifted = one(method, aten::ADD_SCALAR, vec![x.into(), 3.0.into()]);
+            let low = one(method, aten::CLAMP, vec![shifted.into(), 0.0.into()]);
+            let both = one(method, aten::CLAMP, vec![low.into(), Arg::None, 6.0.into()]);
+            one(method, aten::DIV_SCALAR, vec![both.into(), 6.0.into()])
         });
-        assert_eq!(names, ["aten::hardsigmoid"]);
+        assert_eq!(names, [aten::HARDSIGMOID]);
     }
 
     #[test]
     fn a_product_with_its_sigmoid_is_silu() {
         let names = names_after(|method, x| {
-            let gate = one(method, "aten::sigmoid", vec![x.into()]);
-            one(method, "aten::mul.Tensor", vec![x.into(), gate.into()])
+            let gate = one(method, aten::SIGMOID, vec![x.into()]);
+            one(method, aten::MUL_TENSOR, vec![x.into(), gate.into()])
         });
-        assert_eq!(names, ["aten::silu"]);
+        assert_eq!(names, [aten::SILU]);
     }
 
     #[test]
     fn what_is_nearly_one_stays() {
         let names = names_after(|method, x| {
             let gate = gate(method, x, 2.0);
-            one(method, "aten::div.Scalar", vec![gate.into(), 6.0.into()])
+            one(method, aten::DIV_SCALAR, vec![gate.into(), 6.0.into()])
         });
-        assert_eq!(names, ["aten::add.Scalar", "aten::hardtanh", "aten::div.Scalar"]);
+        assert_eq!(names, [aten::ADD_SCALAR, aten::HARDTANH, aten::DIV_SCALAR]);
         let of_others = names_after(|method, x| {
-            let other = one(method, "aten::neg", vec![x.into()]);
-            let gate = one(method, "aten::sigmoid", vec![other.into()]);
-            one(method, "aten::mul.Tensor", vec![x.into(), gate.into()])
+            let other = one(method, aten::NEG, vec![x.into()]);
+            let gate = one(method, aten::SIGMOID, vec![other.into()]);
+            one(method, aten::MUL_TENSOR, vec![x.into(), gate.into()])
         });
-        assert_eq!(of_others, ["aten::neg", "aten::sigmoid", "aten::mul.Tensor"]);
+        assert_eq!(of_others, [aten::NEG, aten::SIGMOID, aten::MUL_TENSOR]);
     }
 }

@@ -3,6 +3,7 @@
 use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
+use rushlight_graph::operators::aten;
 use rushlight_graph::quantization;
 use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, Type, ValueId};
 
@@ -38,7 +39,7 @@ fn permuted(builder: &Builder<'_>, value: ValueId) -> Option<(ValueId, Vec<usize
 }
 
 fn permutation(call: &Call<'_>) -> Option<(ValueId, Vec<usize>)> {
-    if call.name() != "aten::permute_copy" {
+    if call.name() != aten::PERMUTE_COPY {
         return None;
     }
     let dims = call.ints("dims")?;
@@ -60,7 +61,7 @@ fn sunk(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Erro
     let call = Call::new(builder.graph, node);
     let operands = match call.name() {
         _ if activation(&call).is_some() => vec![call.optional("self")],
-        "aten::add.Tensor" | "aten::mul.Tensor" => vec![call.optional("self"), call.optional("other")],
+        aten::ADD_TENSOR | aten::MUL_TENSOR => vec![call.optional("self"), call.optional("other")],
         name if quantization::is_quantize(name) || quantization::is_dequantize(name) => vec![call.optional("input")],
         _ => return Ok(None),
     };
@@ -84,7 +85,7 @@ fn sunk(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Erro
     let computed = builder.push(op, args, vec![Type::Tensor(ty)]);
     let Some(computed) = computed.first().copied() else { return Ok(None) };
     let order: Vec<i64> = order.iter().map(|dim| *dim as i64).collect();
-    builder.one("aten::permute_copy", vec![computed.into(), Arg::from(order.as_slice())]).map(Some)
+    builder.one(aten::PERMUTE_COPY, vec![computed.into(), Arg::from(order.as_slice())]).map(Some)
 }
 
 #[cfg(test)]
@@ -97,7 +98,7 @@ mod tests {
     }
 
     fn permute(method: &mut Method, x: ValueId, order: [i64; 3]) -> ValueId {
-        one(method, "aten::permute_copy", vec![x.into(), Arg::from(order)])
+        one(method, aten::PERMUTE_COPY, vec![x.into(), Arg::from(order)])
     }
 
     #[test]
@@ -105,11 +106,11 @@ mod tests {
         let mut method = Method::new();
         let [a, b] = ["a", "b"].map(|name| method.graph().input(name, float(&[2, 3, 5])));
         let [a, b] = [a, b].map(|x| permute(&mut method, x, [0, 2, 1]));
-        let bounded = one(&mut method, "aten::clamp", vec![a.into(), 0.0.into(), 6.0.into()]);
-        let sum = one(&mut method, "aten::add.Tensor", vec![bounded.into(), b.into()]);
+        let bounded = one(&mut method, aten::CLAMP, vec![a.into(), 0.0.into(), 6.0.into()]);
+        let sum = one(&mut method, aten::ADD_TENSOR, vec![bounded.into(), b.into()]);
         let y = permute(&mut method, sum, [0, -1, 1]);
         method.graph().outputs = vec![y.into()];
-        assert_eq!(method.after(&SinkPermutations), ["aten::clamp", "aten::add.Tensor"]);
+        assert_eq!(method.after(&SinkPermutations), [aten::CLAMP, aten::ADD_TENSOR]);
     }
 
     #[test]
@@ -117,10 +118,10 @@ mod tests {
         let mut method = Method::new();
         let [a, b] = ["a", "b"].map(|name| method.graph().input(name, float(&[4, 4, 4])));
         let (a, b) = (permute(&mut method, a, [0, 2, 1]), permute(&mut method, b, [1, 2, 0]));
-        let sum = one(&mut method, "aten::add.Tensor", vec![a.into(), b.into()]);
+        let sum = one(&mut method, aten::ADD_TENSOR, vec![a.into(), b.into()]);
         let y = permute(&mut method, sum, [1, 2, 0]);
         method.graph().outputs = vec![y.into()];
-        let names = ["aten::permute_copy", "aten::permute_copy", "aten::add.Tensor", "aten::permute_copy"];
+        let names = [aten::PERMUTE_COPY, aten::PERMUTE_COPY, aten::ADD_TENSOR, aten::PERMUTE_COPY];
         assert_eq!(method.after(&SinkPermutations), names);
     }
 }

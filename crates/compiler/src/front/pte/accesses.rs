@@ -3,6 +3,7 @@
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 
 use rushlight_graph::Schemas;
+use rushlight_graph::operators::executorch_prim;
 
 use super::numbers;
 use super::twins::written_params;
@@ -77,11 +78,11 @@ fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionMode
         InstructionModel::Kernel { operator, args } => {
             let name = operator_name(plan, *operator);
             match (name.as_str(), args.as_slice()) {
-                ("executorch_prim::et_copy_index.tensor", [stack, row, index, ..]) => {
+                (executorch_prim::ET_COPY_INDEX_TENSOR, [stack, row, index, ..]) => {
                     access.reads = vec![*row, *index];
                     access.stack = Some(*stack);
                 }
-                ("executorch_prim::et_view.default", [of, sizes, view, ..]) => {
+                (executorch_prim::ET_VIEW_DEFAULT, [of, sizes, view, ..]) => {
                     access.reads.push(*of);
                     push(plan, *sizes, &mut access.reads);
                     access.handle = Some((*view, *of));

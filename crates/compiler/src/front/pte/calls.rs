@@ -7,6 +7,7 @@ use rushlight_format::pte::{ShapeDynamism, ValueModel};
 
 use crate::front::xnnpack;
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{Arg, Expr, Kind, Layout, MemoryFormat, Op, Schema, TensorType, Type};
 
@@ -21,8 +22,8 @@ impl Method<'_, '_> {
     /// A call of a runtime operator.
     pub(super) fn call(&mut self, name: &str, args: &[u32]) -> Result<(), Error> {
         match name {
-            "executorch_prim::et_view.default" => self.view(args),
-            "executorch_prim::et_copy_index.tensor" => Err(Error::unsupported("a row of a stack outside of a loop")),
+            executorch_prim::ET_VIEW_DEFAULT => self.view(args),
+            executorch_prim::ET_COPY_INDEX_TENSOR => Err(Error::unsupported("a row of a stack outside of a loop")),
             _ if is_prim(name) => self.prim(name, args),
             _ => match self.model.schemas.get(name) {
                 Some(schema) => self.known(&schema, args),
@@ -129,7 +130,7 @@ impl Method<'_, '_> {
     ) -> TensorType {
         let mut ty = self.tensor_type(tensor, "u");
         // A row of coordinates for each element that is not zero.
-        if let ("aten::nonzero", [_, columns], Some(rank)) = (name, ty.shape.as_mut_slice(), rank) {
+        if let (aten::NONZERO, [_, columns], Some(rank)) = (name, ty.shape.as_mut_slice(), rank) {
             *columns = Expr::Int(rank as i64);
         }
         ty
@@ -145,16 +146,16 @@ impl Method<'_, '_> {
             |shape: &[Expr], back: usize| shape.len().checked_sub(back).and_then(|at| shape.get(at).cloned());
         let mut pairs: Vec<(Option<Expr>, Option<Expr>)> = Vec::new();
         match schema.base_name() {
-            "aten::mm" | "aten::bmm" => {
+            aten::MM | aten::BMM => {
                 let (a, b) = (shape(self, 0), shape(self, 1));
                 pairs.push((from_end(&a, 1), from_end(&b, 2)));
-                if schema.base_name() == "aten::bmm" {
+                if schema.base_name() == aten::BMM {
                     pairs.push((a.first().cloned(), b.first().cloned()));
                 }
             }
-            "aten::addmm" => pairs.push((from_end(&shape(self, 1), 1), from_end(&shape(self, 2), 2))),
-            "aten::linear" => pairs.push((from_end(&shape(self, 0), 1), from_end(&shape(self, 1), 1))),
-            "aten::native_layer_norm" | "aten::layer_norm" => {
+            aten::ADDMM => pairs.push((from_end(&shape(self, 1), 1), from_end(&shape(self, 2), 2))),
+            aten::LINEAR => pairs.push((from_end(&shape(self, 0), 1), from_end(&shape(self, 1), 1))),
+            aten::NATIVE_LAYER_NORM | aten::LAYER_NORM => {
                 if let (Some(Arg::List(sizes)), shape) = (args.get(1), shape(self, 0)) {
                     for (back, size) in sizes.iter().rev().enumerate() {
                         let size = if let Arg::Int(size) = size { Some(size.clone()) } else { None };
@@ -162,7 +163,7 @@ impl Method<'_, '_> {
                     }
                 }
             }
-            "aten::convolution" => {
+            aten::CONVOLUTION => {
                 let (input, weight) = (shape(self, 0), shape(self, 1));
                 let is_transposed = args.get(6) == Some(&Arg::Bool(true));
                 let groups = if let Some(Arg::Int(groups)) = args.get(8) { groups.clone() } else { Expr::Int(1) };
@@ -170,10 +171,10 @@ impl Method<'_, '_> {
                     if is_transposed { weight.first().cloned() } else { weight.get(1).map(|size| size.mul(groups)) };
                 pairs.push((input.get(1).cloned(), channels));
             }
-            "aten::_native_batch_norm_legit_no_training" => {
+            aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING => {
                 pairs.push((shape(self, 0).get(1).cloned(), shape(self, 3).first().cloned()));
             }
-            "aten::cat" => {
+            aten::CAT => {
                 let Some(Arg::List(items)) = args.first() else { return Ok(()) };
                 let shapes: Vec<Vec<Expr>> = items
                     .iter()
@@ -226,7 +227,7 @@ impl Method<'_, '_> {
         let [of, sizes, view, ..] = args else { return Err(Error::invalid("a view without arguments")) };
         let base = self.read(*of)?;
         let size = self.argument(&Kind::List(Box::new(Kind::Int), None), *sizes)?;
-        let value = self.one("aten::view_copy", vec![base.into(), size])?;
+        let value = self.one(aten::VIEW_COPY, vec![base.into(), size])?;
         let tensor = self.tensor_model(*view)?;
         if self.graph.tensor(value)?.dtype != tensor.scalar_type {
             return Err(Error::unsupported("a view in another dtype"));

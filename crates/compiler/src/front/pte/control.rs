@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rushlight_format::pte::{InstructionModel, ValueModel};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::{Arg, Block, BlockId, Expr, Op, TensorType, Type, ValueId};
 
 use super::accesses::operator_name;
@@ -219,14 +220,14 @@ impl Method<'_, '_> {
                 return Err(Error::unsupported("a loop that uses its count"));
             };
             match (operator_name(plan, *operator).as_str(), args.as_slice()) {
-                ("aten::select_copy.int_out", [of, dim, index, row, ..]) if *index == count.index => {
+                (aten::SELECT_COPY_INT_OUT, [of, dim, index, row, ..]) if *index == count.index => {
                     if !self.int(*dim)?.is(0) {
                         return Err(Error::unsupported("a loop over another dimension than the first"));
                     }
                     sequences.push((*of, *row));
                     rows.insert(at, *row);
                 }
-                ("executorch_prim::et_copy_index.tensor", [stack, row, index, ..])
+                (executorch_prim::ET_COPY_INDEX_TENSOR, [stack, row, index, ..])
                     if *index == count.index && self.regions.runs_with(at, start) =>
                 {
                     stacks.push((*stack, *row, at));
@@ -331,8 +332,8 @@ impl Method<'_, '_> {
         let at = back.checked_sub(2).filter(|at| *at >= start).ok_or_else(unknown)?;
         let (add, added) = kernel(at).ok_or_else(unknown)?;
         let (compare, compared) = kernel(at + 1).ok_or_else(unknown)?;
-        let is_count = matches!(add.as_str(), "executorch_prim::add.Scalar" | "executorch_prim::add.int")
-            && matches!(compare.as_str(), "executorch_prim::eq.Scalar" | "executorch_prim::eq.int");
+        let is_count = matches!(add.as_str(), executorch_prim::ADD_SCALAR | executorch_prim::ADD_INT)
+            && matches!(compare.as_str(), executorch_prim::EQ_SCALAR | executorch_prim::EQ_INT);
         match (added.as_slice(), compared.as_slice()) {
             ([from, step, index], [left, length, verdict])
                 if is_count && from == index && left == index && *verdict == done && self.is_one(*step) =>

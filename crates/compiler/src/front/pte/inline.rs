@@ -6,6 +6,7 @@ use rushlight_format::pte::ShapeDynamism;
 use crate::front::xnnpack::{self, Site, Written};
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{Arg, Constant, Op, Origin, TensorType, ValueId, bind};
 
@@ -87,7 +88,7 @@ impl Method<'_, '_> {
         let ty = self.graph.tensor(value)?;
         // A payload has one dimension where the program has none.
         if tensor.sizes.is_empty() && ty.numel().is(1) {
-            value = Method::one(self, "aten::view_copy", vec![value.into(), Arg::List(Vec::new())])?;
+            value = Method::one(self, aten::VIEW_COPY, vec![value.into(), Arg::List(Vec::new())])?;
         } else if ty.rank() == inverse.len() {
             value = self.ordered(value, &inverse)?;
         }
@@ -116,7 +117,7 @@ impl Method<'_, '_> {
         if order.is_sorted() {
             return Ok(value);
         }
-        Method::one(self, "aten::permute_copy", vec![value.into(), Arg::from(order)])
+        Method::one(self, aten::PERMUTE_COPY, vec![value.into(), Arg::from(order)])
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rushlight_format::pte::{InstructionModel, PlanModel, ShapeDynamism, StorageModel, TensorModel, ValueModel};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, dim_order_ops};
 use rushlight_graph::{
     Arg, BlockId, ConstantId, DelegateId, Expr, Graph, Input, Model, Op, Origin, OriginId, SourceFrame, StateId,
     Symbol, SymbolId, Target, TensorType, Type, Update, ValueId, bind,
@@ -362,7 +363,7 @@ impl<'a, 'f> Method<'a, 'f> {
                 if held.numel().as_int().is_some_and(|count| !Expr::product(&shape).is(count)) {
                     return Err(other("another number of elements"));
                 }
-                self.one("aten::view_copy", vec![content.value.into(), shape.into()])?
+                self.one(aten::VIEW_COPY, vec![content.value.into(), shape.into()])?
             }
         } else if held.rank() == tensor.sizes.len() {
             content.value
@@ -480,7 +481,7 @@ impl<'a, 'f> Method<'a, 'f> {
     fn settle_views(&mut self) -> Result<(), Error> {
         let views = |graph: &Graph| -> Vec<(Vec<Expr>, Vec<Expr>)> {
             let shape = |value: ValueId| graph.tensor(value).map(|ty| ty.shape.clone()).ok();
-            let nodes = graph.nodes.ids().map(|id| &graph.nodes[id]).filter(|node| node.op.name() == "aten::view_copy");
+            let nodes = graph.nodes.ids().map(|id| &graph.nodes[id]).filter(|node| node.op.name() == aten::VIEW_COPY);
             nodes
                 .filter_map(|node| Some((shape(node.args.first()?.as_value()?)?, shape(*node.results.first()?)?)))
                 .filter(|(from, to)| Expr::product(from) != Expr::product(to))
@@ -566,12 +567,12 @@ impl<'a, 'f> Method<'a, 'f> {
     pub fn cast(&mut self, value: ValueId, dtype: rushlight_format::ScalarType) -> Result<ValueId, Error> {
         let Model { constants, schemas, .. } = &mut *self.model;
         let mut builder = rushlight_graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin);
-        builder.one_with("aten::_to_copy", vec![value.into()], &[("dtype", dtype.into())])
+        builder.one_with(aten::_TO_COPY, vec![value.into()], &[("dtype", dtype.into())])
     }
 
     /// A tensor with its elements in another order in memory.
     fn reorder(&mut self, value: ValueId, to: TensorType) -> Result<ValueId, Error> {
-        let schema = self.model.schemas.expect("dim_order_ops::_to_dim_order_copy")?;
+        let schema = self.model.schemas.expect(dim_order_ops::_TO_DIM_ORDER_COPY)?;
         let order: Vec<i64> = to.dim_order.iter().map(|dim| i64::from(*dim)).collect();
         let args = bind(&schema, vec![value.into()], &[("dim_order", Arg::from(order.as_slice()))])?;
         self.push_node(Op::Call(schema), args, vec![Type::Tensor(to)])

@@ -3,17 +3,18 @@
 use rushlight_format::pte::ValueModel;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::{Arg, Expr, Op, Type};
 
 use super::method::Method;
 
 /// True if an operator computes a number.
 pub(super) fn is_prim(name: &str) -> bool {
-    let is_tensor = matches!(name, "executorch_prim::et_view.default" | "executorch_prim::et_copy_index.tensor");
-    let of_tensors = ["aten::sym_size.int", "aten::sym_stride.int", "aten::sym_numel", "aten::sym_storage_offset"];
+    let is_tensor = matches!(name, executorch_prim::ET_VIEW_DEFAULT | executorch_prim::ET_COPY_INDEX_TENSOR);
+    let of_tensors = [aten::SYM_SIZE_INT, aten::SYM_STRIDE_INT, aten::SYM_NUMEL, aten::SYM_STORAGE_OFFSET];
     (name.starts_with("executorch_prim::") && !is_tensor)
         || of_tensors.contains(&name)
-        || matches!(name, "aten::sym_is_contiguous" | "aten::_local_scalar_dense")
+        || matches!(name, aten::SYM_IS_CONTIGUOUS | aten::_LOCAL_SCALAR_DENSE)
 }
 
 impl Method<'_, '_> {
@@ -22,8 +23,8 @@ impl Method<'_, '_> {
         let malformed = || Error::invalid(format!("`{name}` has the wrong number of arguments"));
         let (result, args) = args.split_last().ok_or_else(malformed)?;
         let number = match (name, args) {
-            ("aten::_local_scalar_dense", [tensor]) => self.item(*tensor, *result)?,
-            ("aten::sym_size.int", [tensor, dim]) => {
+            (aten::_LOCAL_SCALAR_DENSE, [tensor]) => self.item(*tensor, *result)?,
+            (aten::SYM_SIZE_INT, [tensor, dim]) => {
                 let value = self.read(*tensor)?;
                 let rank = self.graph.tensor(value)?.rank() as i64;
                 let dim = self.int(*dim)?.as_int().map(|dim| if dim < 0 { dim + rank } else { dim });
@@ -31,30 +32,30 @@ impl Method<'_, '_> {
                 let size = dim.and_then(|dim| self.graph.tensor(value).ok()?.shape.get(dim).cloned());
                 Arg::Int(size.ok_or_else(|| Error::invalid("the size of a dimension that is not there"))?)
             }
-            ("aten::sym_numel", [tensor]) => {
+            (aten::SYM_NUMEL, [tensor]) => {
                 let value = self.read(*tensor)?;
                 Arg::Int(self.graph.tensor(value)?.numel())
             }
-            ("aten::sym_storage_offset", [_]) => Arg::from(0),
+            (aten::SYM_STORAGE_OFFSET, [_]) => Arg::from(0),
             (
-                "executorch_prim::sym_int.Scalar"
-                | "executorch_prim::trunc.Scalar"
-                | "executorch_prim::round.Scalar"
-                | "executorch_prim::ceil.Scalar"
-                | "executorch_prim::sym_float.Scalar"
-                | "executorch_prim::neg.Scalar"
-                | "executorch_prim::sym_not.Scalar",
+                executorch_prim::SYM_INT_SCALAR
+                | executorch_prim::TRUNC_SCALAR
+                | executorch_prim::ROUND_SCALAR
+                | executorch_prim::CEIL_SCALAR
+                | executorch_prim::SYM_FLOAT_SCALAR
+                | executorch_prim::NEG_SCALAR
+                | executorch_prim::SYM_NOT_SCALAR,
                 [x],
             ) => {
                 let x = self.number(*x)?;
                 match (name, x) {
-                    ("executorch_prim::neg.Scalar", Arg::Int(x)) => Arg::Int(x.mul(-1)),
-                    ("executorch_prim::sym_not.Scalar", Arg::Bool(x)) => Arg::Bool(!x),
-                    ("executorch_prim::sym_float.Scalar", Arg::Int(Expr::Int(x))) => Arg::Float(x as f64),
+                    (executorch_prim::NEG_SCALAR, Arg::Int(x)) => Arg::Int(x.mul(-1)),
+                    (executorch_prim::SYM_NOT_SCALAR, Arg::Bool(x)) => Arg::Bool(!x),
+                    (executorch_prim::SYM_FLOAT_SCALAR, Arg::Int(Expr::Int(x))) => Arg::Float(x as f64),
                     (
-                        "executorch_prim::neg.Scalar"
-                        | "executorch_prim::sym_float.Scalar"
-                        | "executorch_prim::sym_not.Scalar",
+                        executorch_prim::NEG_SCALAR
+                        | executorch_prim::SYM_FLOAT_SCALAR
+                        | executorch_prim::SYM_NOT_SCALAR,
                         x,
                     ) => self.computed(name, vec![x], *result)?,
                     (_, Arg::Int(x)) => Arg::Int(x),
@@ -82,7 +83,7 @@ impl Method<'_, '_> {
     /// The only element of a tensor.
     fn item(&mut self, tensor: u32, result: u32) -> Result<Arg, Error> {
         let value = self.read(tensor)?;
-        self.computed("aten::_local_scalar_dense", vec![value.into()], result)
+        self.computed(aten::_LOCAL_SCALAR_DENSE, vec![value.into()], result)
     }
 
     /// A number that a node computes.

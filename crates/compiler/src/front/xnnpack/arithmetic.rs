@@ -4,6 +4,7 @@ use rushlight_format::ScalarType;
 use rushlight_format::xnnpack::{Binary, NodeFlags, Unary};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, ValueId};
 
 use super::node::Nodes;
@@ -15,26 +16,26 @@ impl Nodes<'_, '_> {
             // A clamp is the bounds of its output.
             Unary::Clamp | Unary::Convert | Unary::Copy => return Ok(input),
             Unary::Softmax => {
-                return self.site.one("aten::_softmax", vec![input.into(), (-1).into(), false.into()]);
+                return self.site.one(aten::_SOFTMAX, vec![input.into(), (-1).into(), false.into()]);
             }
-            Unary::Square => return self.site.one("aten::mul.Tensor", vec![input.into(), input.into()]),
+            Unary::Square => return self.site.one(aten::MUL_TENSOR, vec![input.into(), input.into()]),
             Unary::GlobalAveragePooling => {
                 return Err(Error::unsupported("a mean of images as an elementwise function"));
             }
-            Unary::Abs => "aten::abs",
-            Unary::Ceiling => "aten::ceil",
-            Unary::Cos => "aten::cos",
-            Unary::Exp => "aten::exp",
-            Unary::Floor => "aten::floor",
-            Unary::Gelu => "aten::gelu",
-            Unary::Hardswish => "aten::hardswish",
-            Unary::Log => "aten::log",
-            Unary::Negate => "aten::neg",
-            Unary::ReciprocalSquareRoot => "aten::rsqrt",
-            Unary::Sigmoid => "aten::sigmoid",
-            Unary::Sin => "aten::sin",
-            Unary::SquareRoot => "aten::sqrt",
-            Unary::Tanh => "aten::tanh",
+            Unary::Abs => aten::ABS,
+            Unary::Ceiling => aten::CEIL,
+            Unary::Cos => aten::COS,
+            Unary::Exp => aten::EXP,
+            Unary::Floor => aten::FLOOR,
+            Unary::Gelu => aten::GELU,
+            Unary::Hardswish => aten::HARDSWISH,
+            Unary::Log => aten::LOG,
+            Unary::Negate => aten::NEG,
+            Unary::ReciprocalSquareRoot => aten::RSQRT,
+            Unary::Sigmoid => aten::SIGMOID,
+            Unary::Sin => aten::SIN,
+            Unary::SquareRoot => aten::SQRT,
+            Unary::Tanh => aten::TANH,
         };
         self.site.one(name, vec![input.into()])
     }
@@ -44,15 +45,15 @@ impl Nodes<'_, '_> {
         let a = self.read(a)?;
         let b = self.read_like(b, a)?;
         let name = match binary {
-            Binary::Add => "aten::add.Tensor",
-            Binary::Subtract => "aten::sub.Tensor",
-            Binary::Multiply => "aten::mul.Tensor",
-            Binary::Divide => "aten::div.Tensor",
-            Binary::Maximum => "aten::maximum",
-            Binary::Minimum => "aten::minimum",
+            Binary::Add => aten::ADD_TENSOR,
+            Binary::Subtract => aten::SUB_TENSOR,
+            Binary::Multiply => aten::MUL_TENSOR,
+            Binary::Divide => aten::DIV_TENSOR,
+            Binary::Maximum => aten::MAXIMUM,
+            Binary::Minimum => aten::MINIMUM,
             // Slopes belong to the last dimension, the channels, and spread over the others.
-            Binary::PRelu => "aten::_prelu_kernel",
-            Binary::BatchMatrixMultiply => "aten::matmul",
+            Binary::PRelu => aten::_PRELU_KERNEL,
+            Binary::BatchMatrixMultiply => aten::MATMUL,
         };
         self.site.one(name, vec![a.into(), b.into()])
     }
@@ -65,7 +66,7 @@ impl Nodes<'_, '_> {
         if flags.has(NodeFlags::TRANSPOSE) {
             b = self.swap_last(b)?;
         }
-        self.site.one("aten::matmul", vec![a.into(), b.into()])
+        self.site.one(aten::MATMUL, vec![a.into(), b.into()])
     }
 
     pub(super) fn fully_connected(
@@ -85,7 +86,7 @@ impl Nodes<'_, '_> {
             filter = self.swap_last(filter)?;
         }
         let bias = bias.map(|bias| self.read_like(bias, input)).transpose()?;
-        self.site.one("aten::linear", vec![input.into(), filter.into(), Arg::from(bias)])
+        self.site.one(aten::LINEAR, vec![input.into(), filter.into(), Arg::from(bias)])
     }
 
     /// The last two dimensions in the other order.
@@ -95,6 +96,6 @@ impl Nodes<'_, '_> {
             return Err(Error::invalid("a matrix has fewer than two dimensions").got(rank));
         }
         let order: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
-        self.site.one("aten::permute_copy", vec![value.into(), Arg::from(order.as_slice())])
+        self.site.one(aten::PERMUTE_COPY, vec![value.into(), Arg::from(order.as_slice())])
     }
 }

@@ -3,6 +3,7 @@
 use rushlight_format::xnnpack::{Convolution, ConvolutionKind, NodeFlags, Padding, Pooling, PoolingKind};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Expr, ValueId};
 
 use super::node::Nodes;
@@ -30,7 +31,7 @@ impl Nodes<'_, '_> {
             }
         };
         let output = self.site.one(
-            "aten::convolution",
+            aten::CONVOLUTION,
             vec![
                 input.into(),
                 weight.into(),
@@ -64,11 +65,11 @@ impl Nodes<'_, '_> {
                 }
                 let of_group = outputs / groups;
                 let shape = Arg::from([groups, of_group, height, width, inputs]);
-                let grouped = self.site.one("aten::view_copy", vec![filter.into(), shape])?;
+                let grouped = self.site.one(aten::VIEW_COPY, vec![filter.into(), shape])?;
                 let order = Arg::from([0, 4, 1, 2, 3]);
-                let grouped = self.site.one("aten::permute_copy", vec![grouped.into(), order])?;
+                let grouped = self.site.one(aten::PERMUTE_COPY, vec![grouped.into(), order])?;
                 let all = groups.checked_mul(inputs).ok_or_else(|| Error::invalid("too many input channels"))?;
-                self.site.one("aten::view_copy", vec![grouped.into(), Arg::from([all, of_group, height, width])])
+                self.site.one(aten::VIEW_COPY, vec![grouped.into(), Arg::from([all, of_group, height, width])])
             }
         }
     }
@@ -81,7 +82,7 @@ impl Nodes<'_, '_> {
                 let padding = symmetric
                     .ok_or_else(|| Error::unsupported("a mean of windows whose padding differs between the sides"))?;
                 let args = vec![input.into(), sizes(node.window), sizes(node.stride), sizes(padding)];
-                self.site.one_with("aten::avg_pool2d", args, &[("count_include_pad", false.into())])?
+                self.site.one_with(aten::AVG_POOL2D, args, &[("count_include_pad", false.into())])?
             }
             PoolingKind::Max => {
                 // PyTorch pads at most half a window; XNNPACK pads as much as anyone asks for.
@@ -95,7 +96,7 @@ impl Nodes<'_, '_> {
                 };
                 let dilation = sizes(node.dilation);
                 let args = vec![input.into(), sizes(node.window), sizes(node.stride), sizes(padding), dilation];
-                self.site.one("aten::max_pool2d", args)?
+                self.site.one(aten::MAX_POOL2D, args)?
             }
         };
         self.permuted(output, CHANNELS_LAST)
@@ -106,7 +107,7 @@ impl Nodes<'_, '_> {
         let input = self.read(input)?;
         self.check_image(input, "an image")?;
         let keep = flags.has(NodeFlags::KEEP_DIMS);
-        self.site.one("aten::mean.dim", vec![input.into(), Arg::from([1, 2]), keep.into()])
+        self.site.one(aten::MEAN_DIM, vec![input.into(), Arg::from([1, 2]), keep.into()])
     }
 
     /// The largest of each window and its position in the window.
@@ -129,11 +130,11 @@ impl Nodes<'_, '_> {
         let (rows, high) = whole(height, window[0])?;
         let (columns, wide) = whole(width, window[1])?;
         let tiles = vec![batch.clone(), rows.clone(), high.clone(), columns.clone(), wide.clone(), channels.clone()];
-        let tiled = self.site.one("aten::view_copy", vec![input.into(), tiles.into()])?;
-        let tiled = self.site.one("aten::permute_copy", vec![tiled.into(), Arg::from([0, 1, 3, 5, 2, 4])])?;
+        let tiled = self.site.one(aten::VIEW_COPY, vec![input.into(), tiles.into()])?;
+        let tiled = self.site.one(aten::PERMUTE_COPY, vec![tiled.into(), Arg::from([0, 1, 3, 5, 2, 4])])?;
         let windows = vec![batch.clone(), rows, columns, channels.clone(), high.mul(wide)];
-        let windows = self.site.one("aten::view_copy", vec![tiled.into(), windows.into()])?;
-        match self.site.call("aten::max.dim", vec![windows.into(), (-1).into()], &[])?.as_slice() {
+        let windows = self.site.one(aten::VIEW_COPY, vec![tiled.into(), windows.into()])?;
+        match self.site.call(aten::MAX_DIM, vec![windows.into(), (-1).into()], &[])?.as_slice() {
             [largest, position] => Ok((*largest, *position)),
             _ => Err(Error::unsupported("maxima without positions")),
         }
@@ -143,7 +144,7 @@ impl Nodes<'_, '_> {
         let input = self.image(input)?;
         let align_corners = flags.has(NodeFlags::ALIGN_CORNERS);
         let args = vec![input.into(), sizes(size), align_corners.into()];
-        let output = self.site.one("aten::upsample_bilinear2d", args)?;
+        let output = self.site.one(aten::UPSAMPLE_BILINEAR2D, args)?;
         self.permuted(output, CHANNELS_LAST)
     }
 
@@ -162,14 +163,14 @@ impl Nodes<'_, '_> {
     }
 
     fn permuted(&mut self, value: ValueId, order: [i64; 4]) -> Result<ValueId, Error> {
-        self.site.one("aten::permute_copy", vec![value.into(), Arg::from(order)])
+        self.site.one(aten::PERMUTE_COPY, vec![value.into(), Arg::from(order)])
     }
 
     /// An image, channels second, with rows and columns around it.
     fn padded(&mut self, image: ValueId, padding: Padding, value: f64) -> Result<ValueId, Error> {
         let Padding { top, right, bottom, left } = padding;
         let pad = Arg::from([left, right, top, bottom].map(i64::from));
-        self.site.one("aten::constant_pad_nd", vec![image.into(), pad, value.into()])
+        self.site.one(aten::CONSTANT_PAD_ND, vec![image.into(), pad, value.into()])
     }
 }
 

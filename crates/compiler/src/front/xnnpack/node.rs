@@ -4,6 +4,7 @@ use rushlight_format::ScalarType;
 use rushlight_format::xnnpack::{Binary, Node, NodeFlags, Operation, PoolingKind, Unary};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, ValueId};
 
 use super::Site;
@@ -34,11 +35,11 @@ impl Nodes<'_, '_> {
             Operation::Binary { binary, inputs, output } => (output, self.binary(binary, inputs)?),
             Operation::Elu { alpha, input, output } => {
                 let input = self.read(input)?;
-                (output, self.site.one("aten::elu", vec![input.into(), f64::from(alpha).into()])?)
+                (output, self.site.one(aten::ELU, vec![input.into(), f64::from(alpha).into()])?)
             }
             Operation::LeakyRelu { negative_slope, input, output } => {
                 let input = self.read(input)?;
-                (output, self.site.one("aten::leaky_relu", vec![input.into(), f64::from(negative_slope).into()])?)
+                (output, self.site.one(aten::LEAKY_RELU, vec![input.into(), f64::from(negative_slope).into()])?)
             }
             Operation::FullyConnected { input, filter, bias, output } => {
                 (output, self.fully_connected(node.flags, input, filter, bias)?)
@@ -91,7 +92,7 @@ impl Nodes<'_, '_> {
         if self.site.tensor(value)?.dtype == dtype {
             return Ok(value);
         }
-        self.site.one_with("aten::_to_copy", vec![value.into()], &[("dtype", dtype.into())])
+        self.site.one_with(aten::_TO_COPY, vec![value.into()], &[("dtype", dtype.into())])
     }
 
     /// Bounds of the output, which are fused into some nodes and ignored by the others.
@@ -107,10 +108,10 @@ impl Nodes<'_, '_> {
         let Some((min, max)) = node.output_min_max.filter(|_| takes_bounds) else { return Ok(value) };
         match (min, max) {
             (f32::NEG_INFINITY, f32::INFINITY) => Ok(value),
-            (0.0, f32::INFINITY) => self.site.one("aten::relu", vec![value.into()]),
+            (0.0, f32::INFINITY) => self.site.one(aten::RELU, vec![value.into()]),
             _ => {
                 let bound = |bound: f32| if bound.is_infinite() { Arg::None } else { Arg::Float(f64::from(bound)) };
-                self.site.one("aten::clamp", vec![value.into(), bound(min), bound(max)])
+                self.site.one(aten::CLAMP, vec![value.into(), bound(min), bound(max)])
             }
         }
     }

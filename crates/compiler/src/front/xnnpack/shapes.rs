@@ -3,6 +3,7 @@
 use rushlight_format::Vector;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, ValueId};
 
 use super::node::Nodes;
@@ -16,19 +17,19 @@ impl Nodes<'_, '_> {
                 None => self.read(*input)?,
             });
         }
-        self.site.one("aten::cat", vec![items.into(), i64::from(axis).into()])
+        self.site.one(aten::CAT, vec![items.into(), i64::from(axis).into()])
     }
 
     pub(super) fn reshape(&mut self, shape: Vector<'_, u32>, input: u32) -> Result<ValueId, Error> {
         let input = self.read(input)?;
         let sizes: Vec<i64> = shape.iter().map(|size| if size == 0 { -1 } else { i64::from(size) }).collect();
-        self.site.one("aten::view_copy", vec![input.into(), Arg::from(sizes.as_slice())])
+        self.site.one(aten::VIEW_COPY, vec![input.into(), Arg::from(sizes.as_slice())])
     }
 
     pub(super) fn transpose(&mut self, perm: Vector<'_, u32>, input: u32) -> Result<ValueId, Error> {
         let input = self.read(input)?;
         let order: Vec<i64> = perm.iter().map(i64::from).collect();
-        self.site.one("aten::permute_copy", vec![input.into(), Arg::from(order.as_slice())])
+        self.site.one(aten::PERMUTE_COPY, vec![input.into(), Arg::from(order.as_slice())])
     }
 
     /// A slice of each dimension. A size of 0 is the rest after the offset.
@@ -56,7 +57,7 @@ impl Nodes<'_, '_> {
             }
             let end = if size == 0 { Arg::None } else { Arg::from(start + size) };
             value =
-                self.site.one("aten::slice_copy.Tensor", vec![value.into(), (dim as i64).into(), start.into(), end])?;
+                self.site.one(aten::SLICE_COPY_TENSOR, vec![value.into(), (dim as i64).into(), start.into(), end])?;
         }
         Ok(value)
     }
@@ -83,6 +84,6 @@ impl Nodes<'_, '_> {
         if pairs.is_empty() {
             return Ok(input);
         }
-        self.site.one("aten::constant_pad_nd", vec![input.into(), Arg::from(pairs.as_slice()), value.into()])
+        self.site.one(aten::CONSTANT_PAD_ND, vec![input.into(), Arg::from(pairs.as_slice()), value.into()])
     }
 }

@@ -8,6 +8,7 @@ use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, S
 use crate::front::part;
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
+use rushlight_graph::operators::quantized_decomposed;
 use rushlight_graph::{Arg, Constant, TensorType, ValueId};
 
 use super::Site;
@@ -190,7 +191,7 @@ impl<'a> Values<'a> {
                     max.into(),
                     dtype.into(),
                 ];
-                site.one("quantized_decomposed::dequantize_per_channel", args)
+                site.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args)
             }
             Quantization::PerGroup { scales, group } => {
                 let scales = site.constant(self.group_scales(id, scales, i64::from(group), site)?);
@@ -204,7 +205,7 @@ impl<'a> Values<'a> {
                     i64::from(group).into(),
                     ScalarType::Float.into(),
                 ];
-                site.one("quantized_decomposed::dequantize_per_channel_group", args)
+                site.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, args)
             }
             _ => Err(Error::unsupported("a constant whose scales are chosen when it runs")),
         }
@@ -330,7 +331,7 @@ pub(super) fn dequantized(site: &mut dyn Site, integers: ValueId, rounding: Roun
     };
     let scale = Arg::Float(f64::from(scale));
     let args = vec![integers.into(), scale, i64::from(zero_point).into(), min.into(), max.into(), dtype.into()];
-    site.one("quantized_decomposed::dequantize_per_tensor", args)
+    site.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR, args)
 }
 
 /// Quantizes numbers, and dequantizes the result.
@@ -344,12 +345,12 @@ pub(super) fn rounded(
         Rounding::Static { scale, zero_point, range: [min, max], dtype } => {
             let scale = Arg::Float(f64::from(scale));
             let args = vec![value.into(), scale, i64::from(zero_point).into(), min.into(), max.into(), dtype.into()];
-            let integers = site.one("quantized_decomposed::quantize_per_tensor", args)?;
+            let integers = site.one(quantized_decomposed::QUANTIZE_PER_TENSOR, args)?;
             Ok(Some((integers, dequantized(site, integers, rounding)?)))
         }
         Rounding::Dynamic => {
             let dtype = ScalarType::Char;
-            let name = "quantized_decomposed::choose_qparams_per_token_asymmetric";
+            let name = quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
             let chosen = site.call(name, vec![value.into(), dtype.into()], &[])?;
             let [scale, zero_point] = chosen[..] else {
                 return Err(Error::unsupported("scales of rows without zero points"));
@@ -357,10 +358,10 @@ pub(super) fn rounded(
             let args = |value: ValueId| {
                 vec![value.into(), scale.into(), zero_point.into(), (-128).into(), 127.into(), dtype.into()]
             };
-            let integers = site.one("quantized_decomposed::quantize_per_token", args(value))?;
+            let integers = site.one(quantized_decomposed::QUANTIZE_PER_TOKEN, args(value))?;
             let mut last = args(integers);
             last.push(ScalarType::Float.into());
-            Ok(Some((integers, site.one("quantized_decomposed::dequantize_per_token", last)?)))
+            Ok(Some((integers, site.one(quantized_decomposed::DEQUANTIZE_PER_TOKEN, last)?)))
         }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{
     Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Id, Input, Model, Node, NodeId, Op, OriginId, Schemas,
     Target, Type, Update, ValueId,
@@ -58,7 +59,7 @@ impl Pass for Functionalise {
 fn needs_it(graph: &Graph) -> bool {
     graph.live_blocks().into_iter().flat_map(|block| &graph.blocks[block].nodes).any(|node| {
         let node = &graph.nodes[*node];
-        let of_storage = |schema: &Arc<rushlight_graph::Schema>| schema.base_name() == "aten::as_strided";
+        let of_storage = |schema: &Arc<rushlight_graph::Schema>| schema.base_name() == aten::AS_STRIDED;
         Writes::of(node).is_some() || node.op.schema().is_some_and(of_storage)
     })
 }

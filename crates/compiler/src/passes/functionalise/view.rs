@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::Operands;
 use rushlight_graph::{Arg, Builder, Expr, Graph, Node, Schema, TensorType, ValueId, bind};
 
@@ -63,10 +64,10 @@ pub(super) enum Views {
 pub(super) fn returns_its_argument(node: &Node) -> bool {
     let Some(schema) = node.op.schema() else { return false };
     match schema.base_name() {
-        "aten::dropout" | "aten::alpha_dropout" | "aten::feature_dropout" | "aten::feature_alpha_dropout" => {
+        aten::DROPOUT | aten::ALPHA_DROPOUT | aten::FEATURE_DROPOUT | aten::FEATURE_ALPHA_DROPOUT => {
             node.arg("train") == Some(&Arg::Bool(false)) || matches!(node.arg("p"), Some(Arg::Float(0.0)))
         }
-        "aten::type_as" | "aten::atleast_1d" | "aten::atleast_2d" | "aten::atleast_3d" => {
+        aten::TYPE_AS | aten::ATLEAST_1D | aten::ATLEAST_2D | aten::ATLEAST_3D => {
             schema.params.first().is_some_and(|param| param.kind == rushlight_graph::Kind::Tensor)
         }
         _ => false,
@@ -94,7 +95,7 @@ impl View {
             return one(Self::Permute(dims), layout);
         }
         match name {
-            "view" if schema.position("dtype").is_some() => one(Self::other(node, Some("aten::view.dtype")), None),
+            "view" if schema.position("dtype").is_some() => one(Self::other(node, Some(aten::VIEW_DTYPE)), None),
             "view" | "view_as" | "_reshape_alias" | "squeeze" | "unsqueeze" | "unflatten" | "atleast_1d"
             | "atleast_2d" | "atleast_3d" => one(Self::Reshape, viewed),
             // Where the strides are not known, a view is the more likely.
@@ -142,7 +143,7 @@ impl View {
                 let layout = of.and_then(|of| of.sliced(dim, &start, step));
                 one(Self::Slice { dim, start, end, step }, layout)
             }
-            "narrow" if schema.name == "aten::narrow" => {
+            "narrow" if schema.name == aten::NARROW => {
                 let dim = operands.dim(1, from.rank())?;
                 let start = from_front(operands.expr(2)?, from.shape.get(dim));
                 let end = start.add(operands.expr(3)?);
@@ -158,10 +159,10 @@ impl View {
                 stride: operands.arg(2).clone(),
                 offset: if operands.has(3) { Some(operands.expr(3)?) } else { None },
             }),
-            "view_as_real" => one(Self::other(node, Some("aten::view_as_complex")), None),
-            "view_as_complex" => one(Self::other(node, Some("aten::view_as_real")), None),
-            "conj" | "_conj" => one(Self::other(node, Some("aten::_conj")), None),
-            "_neg_view" => one(Self::other(node, Some("aten::_neg_view")), None),
+            "view_as_real" => one(Self::other(node, Some(aten::VIEW_AS_COMPLEX)), None),
+            "view_as_complex" => one(Self::other(node, Some(aten::VIEW_AS_REAL)), None),
+            "conj" | "_conj" => one(Self::other(node, Some(aten::_CONJ)), None),
+            "_neg_view" => one(Self::other(node, Some(aten::_NEG_VIEW)), None),
             _ => one(Self::other(node, None), None),
         }
     }
@@ -179,18 +180,18 @@ impl View {
         match self {
             Self::Same => Ok(parent),
             Self::Reshape => reshaped(b, parent, ty),
-            Self::Expand => call(b, "aten::expand", vec![of, ty.shape.clone().into()], ty),
-            Self::Permute(dims) => call(b, "aten::permute", vec![of, dims_arg(dims.iter().copied())], ty),
-            Self::Select { dim, index } => call(b, "aten::select.int", vec![of, int(*dim), index.clone().into()], ty),
+            Self::Expand => call(b, aten::EXPAND, vec![of, ty.shape.clone().into()], ty),
+            Self::Permute(dims) => call(b, aten::PERMUTE, vec![of, dims_arg(dims.iter().copied())], ty),
+            Self::Select { dim, index } => call(b, aten::SELECT_INT, vec![of, int(*dim), index.clone().into()], ty),
             Self::Slice { dim, start, end, step } => {
                 let args = vec![of, int(*dim), start.clone().into(), end.clone().into(), Arg::from(*step)];
-                call(b, "aten::slice.Tensor", args, ty)
+                call(b, aten::SLICE_TENSOR, args, ty)
             }
             Self::Diagonal { offset, dims: [a, c] } => {
-                call(b, "aten::diagonal", vec![of, offset.clone(), a.clone(), c.clone()], ty)
+                call(b, aten::DIAGONAL, vec![of, offset.clone(), a.clone(), c.clone()], ty)
             }
             Self::Strided { size, stride, offset } => {
-                call(b, "aten::as_strided", vec![of, size.clone(), stride.clone(), offset.clone().into()], ty)
+                call(b, aten::AS_STRIDED, vec![of, size.clone(), stride.clone(), offset.clone().into()], ty)
             }
             Self::Other { schema, args, .. } => {
                 let mut args = args.clone();
@@ -221,25 +222,25 @@ impl View {
                         *slot = to;
                     }
                 }
-                call(b, "aten::permute", vec![src, dims_arg(inverse)], ty)
+                call(b, aten::PERMUTE, vec![src, dims_arg(inverse)], ty)
             }
             Self::Expand => unexpanded(b, content, ty),
             Self::Select { dim, index } => {
-                call(b, "aten::select_scatter", vec![of, src, int(*dim), index.clone().into()], ty)
+                call(b, aten::SELECT_SCATTER, vec![of, src, int(*dim), index.clone().into()], ty)
             }
             Self::Slice { dim, start, end, step } => {
                 let args = vec![of, src, int(*dim), start.clone().into(), end.clone().into(), Arg::from(*step)];
-                call(b, "aten::slice_scatter", args, ty)
+                call(b, aten::SLICE_SCATTER, args, ty)
             }
             Self::Diagonal { offset, dims: [a, c] } => {
-                call(b, "aten::diagonal_scatter", vec![of, src, offset.clone(), a.clone(), c.clone()], ty)
+                call(b, aten::DIAGONAL_SCATTER, vec![of, src, offset.clone(), a.clone(), c.clone()], ty)
             }
             Self::Strided { size, stride, offset } => {
                 let args = vec![of, src, size.clone(), stride.clone(), offset.clone().into()];
-                call(b, "aten::as_strided_scatter", args, ty)
+                call(b, aten::AS_STRIDED_SCATTER, args, ty)
             }
-            Self::Other { inverse: Some("aten::view.dtype"), .. } => {
-                call(b, "aten::view.dtype", vec![src, ty.dtype.into()], ty)
+            Self::Other { inverse: Some(aten::VIEW_DTYPE), .. } => {
+                call(b, aten::VIEW_DTYPE, vec![src, ty.dtype.into()], ty)
             }
             Self::Other { inverse: Some(inverse), .. } => call(b, inverse, vec![src], ty),
             Self::Other { schema, inverse: None, .. } => {
@@ -271,7 +272,7 @@ pub(super) fn copied(b: &mut Builder<'_>, source: ValueId, ty: &TensorType) -> R
         value = converted(b, value, ty.dtype)?;
     }
     if from.shape != ty.shape {
-        value = call(b, "aten::expand", vec![value.into(), ty.shape.clone().into()], ty)?;
+        value = call(b, aten::EXPAND, vec![value.into(), ty.shape.clone().into()], ty)?;
     }
     Ok(value)
 }
@@ -279,11 +280,11 @@ pub(super) fn copied(b: &mut Builder<'_>, source: ValueId, ty: &TensorType) -> R
 /// The tensor in another dtype.
 pub(super) fn converted(b: &mut Builder<'_>, value: ValueId, dtype: ScalarType) -> Result<ValueId, Error> {
     let ty = TensorType { dtype, ..b.tensor(value)? };
-    call(b, "aten::_to_copy", vec![value.into(), dtype.into()], &ty)
+    call(b, aten::_TO_COPY, vec![value.into(), dtype.into()], &ty)
 }
 
 fn reshaped(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId, Error> {
-    call(b, "aten::view", vec![value.into(), ty.shape.clone().into()], ty)
+    call(b, aten::VIEW, vec![value.into(), ty.shape.clone().into()], ty)
 }
 
 /// One of the elements that each element of an expanded tensor became. PyTorch refuses to write different ones.
@@ -297,7 +298,7 @@ fn unexpanded(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<Va
             && *size != before
         {
             *size = Expr::Int(1);
-            value = call(b, "aten::slice.Tensor", vec![value.into(), int(dim), Arg::from(0), Arg::from(1)], &now)?;
+            value = call(b, aten::SLICE_TENSOR, vec![value.into(), int(dim), Arg::from(0), Arg::from(1)], &now)?;
         }
     }
     if now.shape == ty.shape { Ok(value) } else { reshaped(b, value, ty) }

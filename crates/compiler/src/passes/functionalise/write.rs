@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{
     Arg, BlockId, Builder, Def, Id, Node, NodeId, Op, Schema, Schemas, TensorType, Type, Value, ValueId, bind,
@@ -22,8 +23,8 @@ pub(super) struct Writes {
 }
 
 /// Batch normalisations that update their statistics although their schemas do not say so.
-const BATCH_NORMS: [&str; 2] = ["aten::batch_norm", "aten::native_batch_norm"];
-const FUNCTIONAL_BATCH_NORM: &str = "aten::_native_batch_norm_legit_functional";
+const BATCH_NORMS: [&str; 2] = [aten::BATCH_NORM, aten::NATIVE_BATCH_NORM];
+const FUNCTIONAL_BATCH_NORM: &str = aten::_NATIVE_BATCH_NORM_LEGIT_FUNCTIONAL;
 
 impl Writes {
     /// The written arguments; `None` for a node that writes nothing.
@@ -121,18 +122,18 @@ impl Walk<'_> {
     ) -> Result<Option<ValueId>, Error> {
         let ty = self.memory.tensor(target).ty.clone();
         let fill = |walk: &mut Self, value: Arg| {
-            let schema = walk.schemas.expect("aten::full")?;
+            let schema = walk.schemas.expect(aten::FULL)?;
             let args = bind(&schema, vec![ty.shape.clone().into(), value], &[("dtype", ty.dtype.into())])?;
             let ty = Type::Tensor(TensorType::new(ty.dtype, ty.shape.clone()));
             Ok(walk.builder(block).push(Op::Call(schema), args, vec![ty]).first().copied())
         };
         match schema.name.as_str() {
-            "aten::zero_" => fill(self, Arg::from(0)),
-            "aten::fill_.Scalar" => {
+            aten::ZERO_ => fill(self, Arg::from(0)),
+            aten::FILL__SCALAR => {
                 let value = self.graph.nodes[node].args.get(1).cloned().unwrap_or(Arg::None);
                 if matches!(value, Arg::Value(_)) { Ok(None) } else { fill(self, value) }
             }
-            "aten::copy_" | "aten::fill_.Tensor" => {
+            aten::COPY_ | aten::FILL__TENSOR => {
                 self.read_args(node, block)?;
                 let source = Operands::new(schema, &self.graph.nodes[node].args).value(1)?;
                 copied(&mut self.builder(block), source, &ty).map(Some)

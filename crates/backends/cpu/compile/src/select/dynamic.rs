@@ -4,6 +4,7 @@
 use rushlight_cpu_payload::ZeroPointRule;
 use rushlight_format::ScalarType;
 
+use rushlight_graph::operators::{aten, quantized_decomposed, torchao};
 use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
 
 use crate::call::Call;
@@ -61,15 +62,15 @@ pub(super) enum Role {
 /// The role that an operator may have.
 pub(super) fn role(name: &str) -> Option<Role> {
     Some(match name {
-        "quantized_decomposed::choose_qparams.tensor"
-        | "quantized_decomposed::choose_qparams_per_token_asymmetric"
-        | "torchao::choose_qparams_affine" => Role::Choose,
-        "quantized_decomposed::quantize_per_tensor.tensor"
-        | "quantized_decomposed::quantize_per_token"
-        | "torchao::quantize_affine" => Role::Quantize,
-        "quantized_decomposed::dequantize_per_tensor.tensor"
-        | "quantized_decomposed::dequantize_per_token"
-        | "torchao::dequantize_affine" => Role::Dequantize,
+        quantized_decomposed::CHOOSE_QPARAMS_TENSOR
+        | quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC
+        | torchao::CHOOSE_QPARAMS_AFFINE => Role::Choose,
+        quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR
+        | quantized_decomposed::QUANTIZE_PER_TOKEN
+        | torchao::QUANTIZE_AFFINE => Role::Quantize,
+        quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR
+        | quantized_decomposed::DEQUANTIZE_PER_TOKEN
+        | torchao::DEQUANTIZE_AFFINE => Role::Dequantize,
         _ => return None,
     })
 }
@@ -83,12 +84,12 @@ fn chosen(graph: &Graph, node: NodeId) -> Option<Parameters> {
         return None;
     }
     let (choice, is_shared, [low, high]) = match call.name() {
-        "quantized_decomposed::choose_qparams.tensor" => {
+        quantized_decomposed::CHOOSE_QPARAMS_TENSOR => {
             let eps = call.number("eps")? as f32;
             (ZeroPointRule::FromMin { eps }, true, [call.int("quant_min")?, call.int("quant_max")?])
         }
-        "quantized_decomposed::choose_qparams_per_token_asymmetric" => (ZeroPointRule::MinError, false, [-128, 127]),
-        "torchao::choose_qparams_affine" if call.text("mapping_type") == Some("ASYMMETRIC") => {
+        quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC => (ZeroPointRule::MinError, false, [-128, 127]),
+        torchao::CHOOSE_QPARAMS_AFFINE if call.text("mapping_type") == Some("ASYMMETRIC") => {
             let eps = call.number("eps").map_or(f32::EPSILON, |eps| eps as f32);
             let natural = if dtype(call.node, "target_dtype")? == ScalarType::Byte { [0, 255] } else { [-128, 127] };
             let bound = |name: &str, natural: i64| call.number(name).map_or(natural, |bound| bound as i64);
@@ -188,7 +189,7 @@ fn is_alone(graph: &Graph, choose: NodeId) -> bool {
 
 /// The tensor that a node shows in another shape with the same rows.
 pub(super) fn keeps_rows(call: &Call<'_>) -> Option<ValueId> {
-    if !matches!(call.name(), "aten::view_copy" | "aten::alias_copy" | "aten::clone") {
+    if !matches!(call.name(), aten::VIEW_COPY | aten::ALIAS_COPY | aten::CLONE) {
         return None;
     }
     let source = call.optional("self")?;

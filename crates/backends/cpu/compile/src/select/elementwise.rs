@@ -4,6 +4,7 @@ use rushlight_cpu_payload::{Activation, Binary, Unary};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::ValueId;
+use rushlight_graph::operators::aten;
 
 use crate::call::Call;
 
@@ -93,29 +94,29 @@ pub(super) fn select(call: &Call<'_>) -> Option<Elementwise> {
         return Some(Elementwise::Unary { function, x: x()? });
     }
     match call.name() {
-        "aten::add.Tensor" | "aten::add.Scalar" => binary(Binary::Add, "other"),
-        "aten::sub.Tensor" | "aten::sub.Scalar" => binary(Binary::Sub, "other"),
-        "aten::mul.Tensor" | "aten::mul.Scalar" => binary(Binary::Mul, "other"),
-        "aten::div.Tensor" | "aten::div.Scalar" => binary(Binary::Div, "other"),
-        "aten::maximum" => binary(Binary::Max, "other"),
-        "aten::minimum" => binary(Binary::Min, "other"),
-        "aten::pow.Tensor_Tensor" => binary(Binary::Pow, "exponent"),
-        "aten::pow.Tensor_Scalar" => Some(Elementwise::Power { x: x()?, exponent: number("exponent")? }),
-        "aten::where.self" => {
+        aten::ADD_TENSOR | aten::ADD_SCALAR => binary(Binary::Add, "other"),
+        aten::SUB_TENSOR | aten::SUB_SCALAR => binary(Binary::Sub, "other"),
+        aten::MUL_TENSOR | aten::MUL_SCALAR => binary(Binary::Mul, "other"),
+        aten::DIV_TENSOR | aten::DIV_SCALAR => binary(Binary::Div, "other"),
+        aten::MAXIMUM => binary(Binary::Max, "other"),
+        aten::MINIMUM => binary(Binary::Min, "other"),
+        aten::POW_TENSOR_TENSOR => binary(Binary::Pow, "exponent"),
+        aten::POW_TENSOR_SCALAR => Some(Elementwise::Power { x: x()?, exponent: number("exponent")? }),
+        aten::WHERE_SELF => {
             let choices = [Operand::Value(x()?), Operand::Value(call.optional("other")?)];
             Some(Elementwise::Select { condition: call.optional("condition")?, choices })
         }
-        "aten::masked_fill.Scalar" => {
+        aten::MASKED_FILL_SCALAR => {
             let choices = [Operand::Number(number("value")?), Operand::Value(x()?)];
             Some(Elementwise::Select { condition: call.optional("mask")?, choices })
         }
-        "aten::clamp" => Some(Elementwise::Clamp { x: x()?, min: number("min")?, max: number("max")? }),
-        "aten::clamp.Tensor" => {
+        aten::CLAMP => Some(Elementwise::Clamp { x: x()?, min: number("min")?, max: number("max")? }),
+        aten::CLAMP_TENSOR => {
             let bounds = [("min", Binary::Max), ("max", Binary::Min)].into_iter();
             let bounds: Vec<_> = bounds.filter_map(|(name, bound)| Some((bound, call.optional(name)?))).collect();
             (!bounds.is_empty()).then_some(Elementwise::ClampTensor { x: x()?, bounds })
         }
-        "aten::_to_copy" => {
+        aten::_TO_COPY => {
             let dtype = |value: ValueId| call.graph.tensor(value).ok().map(|ty| ty.dtype);
             Some(Elementwise::Cast { x: x()?, from: dtype(x()?)?, to: dtype(call.result().ok()?)? })
         }
@@ -138,12 +139,12 @@ fn comparison(name: &str) -> Option<Binary> {
         return None;
     }
     Some(match base {
-        "aten::eq" => Binary::Eq,
-        "aten::ne" => Binary::Ne,
-        "aten::lt" => Binary::Lt,
-        "aten::le" => Binary::Le,
-        "aten::gt" => Binary::Gt,
-        "aten::ge" => Binary::Ge,
+        aten::packet::EQ => Binary::Eq,
+        aten::packet::NE => Binary::Ne,
+        aten::packet::LT => Binary::Lt,
+        aten::packet::LE => Binary::Le,
+        aten::packet::GT => Binary::Gt,
+        aten::packet::GE => Binary::Ge,
         _ => return None,
     })
 }
@@ -151,9 +152,9 @@ fn comparison(name: &str) -> Option<Binary> {
 /// The logical operator of two truth values that an operator computes.
 fn logic(name: &str) -> Option<Binary> {
     Some(match name {
-        "aten::logical_and" | "aten::bitwise_and.Tensor" => Binary::And,
-        "aten::logical_or" | "aten::bitwise_or.Tensor" => Binary::Or,
-        "aten::logical_xor" | "aten::bitwise_xor.Tensor" => Binary::Ne,
+        aten::LOGICAL_AND | aten::BITWISE_AND_TENSOR => Binary::And,
+        aten::LOGICAL_OR | aten::BITWISE_OR_TENSOR => Binary::Or,
+        aten::LOGICAL_XOR | aten::BITWISE_XOR_TENSOR => Binary::Ne,
         _ => return None,
     })
 }
@@ -165,28 +166,28 @@ pub(crate) fn activation(call: &Call<'_>) -> Option<Activation> {
         Some(_) => call.number(name).map(|number| number as f32),
     };
     Some(match call.name() {
-        "aten::relu" => Activation::Clamp { min: 0.0, max: f32::INFINITY },
-        "aten::hardtanh" => Activation::Clamp { min: bound("min_val", -1.0)?, max: bound("max_val", 1.0)? },
-        "aten::clamp" => {
+        aten::RELU => Activation::Clamp { min: 0.0, max: f32::INFINITY },
+        aten::HARDTANH => Activation::Clamp { min: bound("min_val", -1.0)?, max: bound("max_val", 1.0)? },
+        aten::CLAMP => {
             let (min, max) = (bound("min", f32::NEG_INFINITY)?, bound("max", f32::INFINITY)?);
             if min.is_nan() || max.is_nan() || min > max {
                 return None;
             }
             Activation::Clamp { min, max }
         }
-        "aten::elu"
+        aten::ELU
             if [("scale", 1.0), ("input_scale", 1.0)].iter().all(|(name, one)| call.number(name) == Some(*one)) =>
         {
             Activation::Elu { alpha: call.number("alpha")? as f32 }
         }
-        "aten::leaky_relu" => Activation::LeakyRelu { slope: call.number("negative_slope")? as f32 },
-        "aten::hardswish" => Activation::HardSwish,
-        "aten::hardsigmoid" => Activation::HardSigmoid,
-        "aten::sigmoid" => Activation::Sigmoid,
-        "aten::silu" => Activation::Silu,
-        "aten::tanh" => Activation::Tanh,
-        "aten::gelu" if call.text("approximate") == Some("tanh") => Activation::GeluTanh,
-        "aten::gelu" => Activation::GeluErf,
+        aten::LEAKY_RELU => Activation::LeakyRelu { slope: call.number("negative_slope")? as f32 },
+        aten::HARDSWISH => Activation::HardSwish,
+        aten::HARDSIGMOID => Activation::HardSigmoid,
+        aten::SIGMOID => Activation::Sigmoid,
+        aten::SILU => Activation::Silu,
+        aten::TANH => Activation::Tanh,
+        aten::GELU if call.text("approximate") == Some("tanh") => Activation::GeluTanh,
+        aten::GELU => Activation::GeluErf,
         _ => return None,
     })
 }
@@ -194,24 +195,24 @@ pub(crate) fn activation(call: &Call<'_>) -> Option<Activation> {
 /// The unary operator that an operator computes.
 fn unary(name: &str) -> Option<Unary> {
     Some(match name {
-        "aten::neg" => Unary::Neg,
-        "aten::abs" => Unary::Abs,
-        "aten::sqrt" => Unary::Sqrt,
-        "aten::rsqrt" => Unary::Rsqrt,
-        "aten::reciprocal" => Unary::Reciprocal,
-        "aten::exp" => Unary::Exp,
-        "aten::log" => Unary::Log,
-        "aten::log1p" => Unary::Log1p,
-        "aten::expm1" => Unary::Expm1,
-        "aten::sin" => Unary::Sin,
-        "aten::cos" => Unary::Cos,
-        "aten::erf" => Unary::Erf,
-        "aten::floor" => Unary::Floor,
-        "aten::ceil" => Unary::Ceil,
-        "aten::round" => Unary::Round,
-        "aten::trunc" => Unary::Trunc,
-        "aten::isnan" => Unary::IsNan,
-        "aten::logical_not" | "aten::bitwise_not" => Unary::Not,
+        aten::NEG => Unary::Neg,
+        aten::ABS => Unary::Abs,
+        aten::SQRT => Unary::Sqrt,
+        aten::RSQRT => Unary::Rsqrt,
+        aten::RECIPROCAL => Unary::Reciprocal,
+        aten::EXP => Unary::Exp,
+        aten::LOG => Unary::Log,
+        aten::LOG1P => Unary::Log1p,
+        aten::EXPM1 => Unary::Expm1,
+        aten::SIN => Unary::Sin,
+        aten::COS => Unary::Cos,
+        aten::ERF => Unary::Erf,
+        aten::FLOOR => Unary::Floor,
+        aten::CEIL => Unary::Ceil,
+        aten::ROUND => Unary::Round,
+        aten::TRUNC => Unary::Trunc,
+        aten::ISNAN => Unary::IsNan,
+        aten::LOGICAL_NOT | aten::BITWISE_NOT => Unary::Not,
         _ => return None,
     })
 }

@@ -1,5 +1,6 @@
 //! GEMM, convolutions and embeddings, and the form of their weights.
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
 use rushlight_graph::{Constant, ConstantId, Expr, ValueId};
 
@@ -135,7 +136,7 @@ fn int8_convolution(cx: &Context<'_>, convolution: &Convolution) -> Option<Int8>
 /// A matrix product, and with `addmm` its bias.
 pub(super) fn gemm(cx: &Context<'_>, call: &Call<'_>) -> Option<Gemm> {
     let (a, bias) = match call.name() {
-        "aten::addmm" => {
+        aten::ADDMM => {
             has_bias(call, |weights| call.is_constant(weights)).then_some(())?;
             (call.optional("mat1")?, call.optional("self"))
         }

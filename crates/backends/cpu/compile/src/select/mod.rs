@@ -17,6 +17,7 @@ mod tests;
 use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::quantization;
 use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, ValueId};
 use rustc_hash::FxHashMap;
@@ -240,24 +241,22 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
     let arguments = || Reason::Arguments { op: call.name().into() };
     let is_first_only = used.iter().all(|value| Some(value) == call.node.results.first());
     match call.name() {
-        "aten::convolution" => return gemm::convolution(cx, call).map(Selection::Convolution),
-        "aten::embedding" => return gemm::embedding(cx, call).map(Selection::Embedding),
+        aten::CONVOLUTION => return gemm::convolution(cx, call).map(Selection::Convolution),
+        aten::EMBEDDING => return gemm::embedding(cx, call).map(Selection::Embedding),
         _ => {}
     }
     let selected = match call.name() {
-        "aten::addmm" | "aten::mm" => gemm::gemm(cx, call).map(Selection::Gemm),
-        "aten::bmm" => gemm::batched(call).map(Selection::BatchedGemm),
-        "aten::_softmax" | "aten::_log_softmax" => normalization::softmax(call).map(Selection::Softmax),
-        "aten::native_layer_norm" if is_first_only => normalization::layer_norm(call).map(Selection::LayerNorm),
-        "aten::scaled_dot_product_attention" => normalization::attention(call).map(Selection::Attention),
-        "aten::max_pool2d_with_indices" if is_first_only => pooling::pooling(call).map(Selection::Pooling),
-        "aten::avg_pool2d" => pooling::pooling(call).map(Selection::Pooling),
-        "aten::max_pool3d_with_indices" if is_first_only => pooling::volume(call).map(Selection::VolumePooling),
-        "aten::avg_pool3d" => pooling::volume(call).map(Selection::VolumePooling),
-        "aten::_adaptive_avg_pool2d" => pooling::adaptive(call),
-        "aten::upsample_bilinear2d.vec" | "aten::upsample_nearest2d.vec" => {
-            pooling::resize(call).map(Selection::Resize)
-        }
+        aten::ADDMM | aten::MM => gemm::gemm(cx, call).map(Selection::Gemm),
+        aten::BMM => gemm::batched(call).map(Selection::BatchedGemm),
+        aten::_SOFTMAX | aten::_LOG_SOFTMAX => normalization::softmax(call).map(Selection::Softmax),
+        aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::LayerNorm),
+        aten::SCALED_DOT_PRODUCT_ATTENTION => normalization::attention(call).map(Selection::Attention),
+        aten::MAX_POOL2D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::Pooling),
+        aten::AVG_POOL2D => pooling::pooling(call).map(Selection::Pooling),
+        aten::MAX_POOL3D_WITH_INDICES if is_first_only => pooling::volume(call).map(Selection::VolumePooling),
+        aten::AVG_POOL3D => pooling::volume(call).map(Selection::VolumePooling),
+        aten::_ADAPTIVE_AVG_POOL2D => pooling::adaptive(call),
+        aten::UPSAMPLE_BILINEAR2D_VEC | aten::UPSAMPLE_NEAREST2D_VEC => pooling::resize(call).map(Selection::Resize),
         _ => pooling::reduction(call)
             .map(Selection::Reduction)
             .or_else(|| elementwise::select(call).map(Selection::Elementwise))
@@ -269,8 +268,8 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
 /// Refuses inputs that are neither stored as floats nor the indices of a step that reads indices.
 fn check_operands(call: &Call<'_>) -> Result<(), Reason> {
     let indices = match call.name() {
-        "aten::embedding" => call.optional("indices"),
-        "aten::index_select" => call.optional("index"),
+        aten::EMBEDDING => call.optional("indices"),
+        aten::INDEX_SELECT => call.optional("index"),
         _ => None,
     };
     for value in call.operands() {

@@ -1,6 +1,7 @@
 //! Softmax, layer norms and attention.
 
 use rushlight_graph::ValueId;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
 
 use crate::call::Call;
@@ -40,7 +41,7 @@ pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
     let rank = call.shape(input).ok()?.len();
     // A number has a dimension 0 too, for PyTorch.
     let dim = wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank)?;
-    Some(Softmax { input, dim, log: call.name() == "aten::_log_softmax" })
+    Some(Softmax { input, dim, log: call.name() == aten::_LOG_SOFTMAX })
 }
 
 pub(super) fn layer_norm(call: &Call<'_>) -> Option<LayerNorm> {

@@ -3,6 +3,7 @@
 use rushlight_cpu_payload::{AveragePool, PoolKind, Reduction as ReductionOp, ResizeMode};
 use rushlight_format::ScalarType;
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
 use rushlight_graph::{Arg, Expr, ValueId};
 
@@ -88,7 +89,7 @@ pub(super) fn pooling(call: &Call<'_>) -> Option<Pooling> {
     let kernel = sizes(call, "kernel_size")?;
     Some(Pooling {
         input,
-        kind: kind(call, call.name() == "aten::avg_pool2d")?,
+        kind: kind(call, call.name() == aten::AVG_POOL2D)?,
         kernel,
         stride: sizes(call, "stride").unwrap_or(kernel),
         padding: sizes(call, "padding").unwrap_or([0; 2]),
@@ -102,7 +103,7 @@ pub(super) fn volume(call: &Call<'_>) -> Option<VolumePooling> {
     let kernel = sizes(call, "kernel_size")?;
     Some(VolumePooling {
         input,
-        kind: kind(call, call.name() == "aten::avg_pool3d")?,
+        kind: kind(call, call.name() == aten::AVG_POOL3D)?,
         kernel,
         stride: sizes(call, "stride").unwrap_or(kernel),
         padding: sizes(call, "padding").unwrap_or([0; 3]),
@@ -143,15 +144,15 @@ pub(super) fn adaptive(call: &Call<'_>) -> Option<Selection> {
 /// A reduction; `None` for any other operator.
 pub(super) fn reduction(call: &Call<'_>) -> Option<Reduction> {
     let truth = match call.name() {
-        "aten::any" | "aten::any.dim" | "aten::any.dims" => Some(ReductionOp::Max),
-        "aten::all" | "aten::all.dim" | "aten::all.dims" => Some(ReductionOp::Min),
+        aten::ANY | aten::ANY_DIM | aten::ANY_DIMS => Some(ReductionOp::Max),
+        aten::ALL | aten::ALL_DIM | aten::ALL_DIMS => Some(ReductionOp::Min),
         _ => None,
     };
     let function = match call.name() {
-        "aten::mean.dim" | "aten::mean" => ReductionOp::Mean,
-        "aten::sum.dim_IntList" | "aten::sum" => ReductionOp::Sum,
-        "aten::amax" => ReductionOp::Max,
-        "aten::amin" => ReductionOp::Min,
+        aten::MEAN_DIM | aten::MEAN => ReductionOp::Mean,
+        aten::SUM_DIM_INTLIST | aten::SUM => ReductionOp::Sum,
+        aten::AMAX => ReductionOp::Max,
+        aten::AMIN => ReductionOp::Min,
         _ => truth?,
     };
     let input = call.optional("self")?;
@@ -180,7 +181,7 @@ pub(super) fn reduction(call: &Call<'_>) -> Option<Reduction> {
 
 /// A resizing of images.
 pub(super) fn resize(call: &Call<'_>) -> Option<Resize> {
-    let is_bilinear = call.name() == "aten::upsample_bilinear2d.vec";
+    let is_bilinear = call.name() == aten::UPSAMPLE_BILINEAR2D_VEC;
     Some(Resize {
         input: call.optional("input").filter(|_| rank(call, "input") == 4)?,
         mode: if is_bilinear { ResizeMode::Bilinear } else { ResizeMode::Nearest },

@@ -1,5 +1,6 @@
 //! Operators that change how elements are arranged.
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
 use rushlight_graph::{Expr, ValueId};
 
@@ -128,50 +129,48 @@ pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<Shape> {
     let result_rank = || Some(call.shape(call.result().ok()?).ok()?.len());
     Some(match call.name() {
         // The reference operator compares what cannot be known here.
-        "aten::view_copy" => Shape::View { input: input().filter(|_| keeps_elements(call) == Some(true))? },
-        "aten::unsqueeze_copy" | "aten::squeeze_copy.dims" | "aten::squeeze_copy.dim" | "aten::squeeze_copy" => {
+        aten::VIEW_COPY => Shape::View { input: input().filter(|_| keeps_elements(call) == Some(true))? },
+        aten::UNSQUEEZE_COPY | aten::SQUEEZE_COPY_DIMS | aten::SQUEEZE_COPY_DIM | aten::SQUEEZE_COPY => {
             Shape::Squeeze { input: input()? }
         }
-        "aten::clone" | "aten::alias_copy" => Shape::Alias { input: input()? },
-        "aten::permute_copy" => {
+        aten::CLONE | aten::ALIAS_COPY => Shape::Alias { input: input()? },
+        aten::PERMUTE_COPY => {
             let (dims, rank) = (call.ints("dims")?, rank()?);
             Shape::Permute {
                 input: input()?,
                 dims: dims.into_iter().map(|dim| wrap_dim(dim, rank)).collect::<Option<_>>()?,
             }
         }
-        "aten::expand_copy" => Shape::Expand { input: input()? },
-        "aten::select_copy.int" => {
+        aten::EXPAND_COPY => Shape::Expand { input: input()? },
+        aten::SELECT_COPY_INT => {
             let (input, dim, index) = (input()?, dim(rank()?)?, call.expr("index")?);
             let is_from_end = index.as_int().is_some_and(|index| index < 0);
             let index = if is_from_end { call.shape(input).ok()?.get(dim)?.add(index) } else { index };
             Shape::Select { input, dim, index }
         }
-        "aten::slice_copy.Tensor" => {
+        aten::SLICE_COPY_TENSOR => {
             Shape::Slice { input: input()?, dim: dim(rank()?)?, start: slice_start(call)?, step: step()? }
         }
-        "aten::split_with_sizes_copy" | "aten::split_copy.Tensor" => {
-            Shape::Split { input: input()?, dim: dim(rank()?)? }
-        }
-        "aten::as_strided_copy" => {
+        aten::SPLIT_WITH_SIZES_COPY | aten::SPLIT_COPY_TENSOR => Shape::Split { input: input()?, dim: dim(rank()?)? },
+        aten::AS_STRIDED_COPY => {
             let (strides, offset) = strided(call)?;
             Shape::Strided { input: input()?, strides, offset }
         }
-        "aten::constant_pad_nd" => {
+        aten::CONSTANT_PAD_ND => {
             let pad = call.ints("pad").filter(|pad| pad.iter().all(|size| *size >= 0))?;
             let is_within = pad.len().div_ceil(2) <= rank()?;
             Shape::Pad { input: input().filter(|_| is_within)?, pad, value: call.number("value")? as f32 }
         }
-        "aten::roll" => Shape::Roll { input: input()?, rolls: rolls(call)? },
-        "aten::slice_scatter" => {
+        aten::ROLL => Shape::Roll { input: input()?, rolls: rolls(call)? },
+        aten::SLICE_SCATTER => {
             let (input, source, start) = (input()?, call.optional("src")?, slice_start(call)?);
             let shape = call.shape(source).ok()?;
             let dim = dim(shape.len())?;
             Shape::SliceScatter { input, source, dim, start, size: shape.get(dim)?.clone(), step: step()? }
         }
-        "aten::index_select" => Shape::IndexSelect { input: input()?, dim: dim(rank()?)?, runs: runs(cx, call)? },
-        "aten::cat" => Shape::Cat { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
-        "aten::stack" => Shape::Stack { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
+        aten::INDEX_SELECT => Shape::IndexSelect { input: input()?, dim: dim(rank()?)?, runs: runs(cx, call)? },
+        aten::CAT => Shape::Cat { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
+        aten::STACK => Shape::Stack { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
         _ => return None,
     })
 }
@@ -186,10 +185,10 @@ fn keeps_elements(call: &Call<'_>) -> Option<bool> {
 /// The number that an operator fills a tensor with.
 fn filled_with(call: &Call<'_>) -> Option<f32> {
     match call.name() {
-        "aten::full" | "aten::full_like" => call.number("fill_value").map(|number| number as f32),
-        "aten::zeros" | "aten::zeros_like" => Some(0.0),
-        "aten::ones" | "aten::ones_like" => Some(1.0),
-        "aten::scalar_tensor" => call.number("s").map(|number| number as f32),
+        aten::FULL | aten::FULL_LIKE => call.number("fill_value").map(|number| number as f32),
+        aten::ZEROS | aten::ZEROS_LIKE => Some(0.0),
+        aten::ONES | aten::ONES_LIKE => Some(1.0),
+        aten::SCALAR_TENSOR => call.number("s").map(|number| number as f32),
         _ => None,
     }
 }

@@ -1,3 +1,4 @@
+use rushlight_graph::operators::aten;
 use rushlight_graph::text::Contents;
 
 use super::*;
@@ -23,16 +24,16 @@ fn refusals_say_what_is_not_supported() {
         ("input %x : f32[3]\n%y = aten::argmax(%x, 0, false) : i64[]\nreturn %y", Reason::Result),
         (
             "input %x : bool[3]\n%y = aten::maximum(%x, %x) : bool[3]\nreturn %y",
-            Reason::Truth { op: op("aten::maximum") },
+            Reason::Truth { op: op(aten::MAXIMUM) },
         ),
         (
             "input %x : f32[1, 2, 5, 5]\ninput %w : f32[2, 2, 3, 3]\n\
              %y = aten::convolution(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1) : f32[1, 2, 5, 5]\nreturn %y",
-            Reason::ComputedParameter { op: op("aten::convolution"), param: "weight" },
+            Reason::ComputedParameter { op: op(aten::CONVOLUTION), param: "weight" },
         ),
         (
             "input %x : f32[3]\n%y = aten::cumsum(%x, 0, none) : f32[3]\nreturn %y",
-            Reason::Arguments { op: op("aten::cumsum") },
+            Reason::Arguments { op: op(aten::CUMSUM) },
         ),
         (
             "input %x : f32[3]\n%y = quantized_decomposed::quantize_per_tensor(%x, 0.1, 0, -32768, 32767, i16) : i16[3]\nreturn %y",

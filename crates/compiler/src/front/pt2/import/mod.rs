@@ -16,6 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 use rushlight_format::shapes::{self, SHAPES_KEY};
 
+use rushlight_graph::operators::dim_order_ops;
 use rushlight_graph::quantization;
 use rushlight_graph::{Arg, Block, BlockId, Graph, Input, Model, Target, Type, Update, ValueId};
 use rushlight_graph::{Error, ErrorKind};
@@ -261,7 +262,7 @@ impl<'a> Importer<'_, '_, 'a> {
         let mut ty = self.graph.tensor(value)?.clone();
         let order: Vec<i64> = dim_order.iter().map(|dim| i64::from(*dim)).collect();
         ty.dim_order = dim_order;
-        let schema = self.model.schemas.expect("dim_order_ops::_to_dim_order_copy")?;
+        let schema = self.model.schemas.expect(dim_order_ops::_TO_DIM_ORDER_COPY)?;
         let args = rushlight_graph::bind(&schema, vec![value.into()], &[("dim_order", Arg::from(order.as_slice()))])?;
         let origin = self.graph.origins.push(rushlight_graph::Origin::default());
         let name = format!("{}_reordered", self.graph.values[value].name);

@@ -1,6 +1,7 @@
 //! Nodes of a program.
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::{aten, executorch_prim, export};
 use rushlight_graph::{Arg, BlockId, Expr, Kind, NodeId, Op, OriginId, Schema, Type, bind};
 
 use super::super::schema::{
@@ -25,14 +26,14 @@ pub(super) fn operator_name(target: &str) -> Option<String> {
 
 /// Operators that only check or promise something.
 const CHECKS: &[&str] = &[
-    "aten::_assert_async",
-    "aten::_assert_async.msg",
-    "aten::_assert_scalar",
-    "aten::_assert_tensor_metadata",
-    "aten::sym_constrain_range",
-    "aten::sym_constrain_range_for_size",
-    "aten::_functional_assert_scalar",
-    "aten::_functional_assert_async.msg",
+    aten::_ASSERT_ASYNC,
+    aten::_ASSERT_ASYNC_MSG,
+    aten::_ASSERT_SCALAR,
+    aten::_ASSERT_TENSOR_METADATA,
+    aten::SYM_CONSTRAIN_RANGE,
+    aten::SYM_CONSTRAIN_RANGE_FOR_SIZE,
+    aten::_FUNCTIONAL_ASSERT_SCALAR,
+    aten::_FUNCTIONAL_ASSERT_ASYNC_MSG,
     "aten::_print",
 ];
 
@@ -63,7 +64,7 @@ impl<'a> Importer<'_, '_, 'a> {
         }
         match operator_name(&node.target) {
             Some(name) if CHECKS.contains(&name.as_str()) => Ok(()),
-            Some(name) if name == "export::access_subclass_inner_tensor" => self.access_subclass(scope, node),
+            Some(name) if name == export::ACCESS_SUBCLASS_INNER_TENSOR => self.access_subclass(scope, node),
             Some(name) => self.call(scope, block, source, node, &name, origin),
             None => self.python_operator(scope, block, source, node, origin),
         }
@@ -81,13 +82,13 @@ impl<'a> Importer<'_, '_, 'a> {
         // A size that an expression gives needs no node.
         if let [Argument::SymInt(SymIntArgument::Name(result))] = &*node.outputs
             && let name = name
-            && matches!(name, "aten::sym_size.int" | "aten::sym_numel" | "aten::sym_stride.int")
+            && matches!(name, aten::SYM_SIZE_INT | aten::SYM_NUMEL | aten::SYM_STRIDE_INT)
         {
             let expr = self.sym_int(source, result)?;
             scope.insert(result.to_string(), Binding::Arg(Arg::Int(expr)));
             return Ok(());
         }
-        let name = if name == "aten::item" { "aten::_local_scalar_dense" } else { name };
+        let name = if name == aten::ITEM { aten::_LOCAL_SCALAR_DENSE } else { name };
         let schema = match self.model.schemas.get(name) {
             Some(schema) => schema,
             None => self.model.schemas.add(opaque(name, node)),
@@ -166,12 +167,12 @@ impl<'a> Importer<'_, '_, 'a> {
         let node = &self.graph.nodes[id];
         let picks = matches!(
             node.op.name(),
-            "aten::nonzero"
-                | "aten::nonzero_numpy"
-                | "aten::masked_select"
-                | "aten::argwhere"
-                | "aten::index.Tensor"
-                | "aten::where"
+            aten::NONZERO
+                | aten::NONZERO_NUMPY
+                | aten::MASKED_SELECT
+                | aten::ARGWHERE
+                | aten::INDEX_TENSOR
+                | aten::WHERE
         );
         let Some(input) = node.args.first().and_then(Arg::as_value).filter(|_| picks) else { return };
         let Type::Tensor(input) = self.graph.ty(input) else { return };
@@ -244,11 +245,11 @@ impl<'a> Importer<'_, '_, 'a> {
             // Not equal is not (equal).
             "_operator.ne" => {
                 let args = self.plain_arguments(scope, source, node)?;
-                let schema = self.model.schemas.expect("executorch_prim::eq.Scalar")?;
+                let schema = self.model.schemas.expect(executorch_prim::EQ_SCALAR)?;
                 let result = ("equal".to_owned(), Type::Bool);
                 let equal = self.graph.push_node(block, Op::Call(schema), args, origin, [result]);
                 let equal = self.graph.nodes[equal].result().ok_or_else(unknown)?;
-                let schema = self.model.schemas.expect("executorch_prim::sym_not.Scalar")?;
+                let schema = self.model.schemas.expect(executorch_prim::SYM_NOT_SCALAR)?;
                 self.push(scope, block, source, node, Op::Call(schema), vec![equal.into()], origin)?;
                 return Ok(());
             }

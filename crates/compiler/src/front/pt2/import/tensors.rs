@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rushlight_graph::Error;
+use rushlight_graph::operators::aten;
 use rushlight_graph::ops::MAX_RANK;
 use rushlight_graph::{Arg, Constant, ConstantData, Expr, Param, Schema, Schemas, State, StateId, TensorType};
 
@@ -241,5 +242,5 @@ pub(super) fn written_buffers(program: &ExportedProgram<'_>) -> HashSet<String> 
 /// True if a node is a batch normalisation that trains, which writes its statistics although its schema does not say so.
 fn updates_statistics(schema: &Schema, node: &Node<'_>) -> bool {
     let trains = |input: &NamedArgument<'_>| input.name == *"training" && input.arg == Argument::Bool(true);
-    matches!(schema.name.as_str(), "aten::batch_norm" | "aten::native_batch_norm") && node.inputs.iter().any(trains)
+    matches!(schema.name.as_str(), aten::BATCH_NORM | aten::NATIVE_BATCH_NORM) && node.inputs.iter().any(trains)
 }

@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Graph, Target, ValueId};
 
 /// A tensor in memory: where in a storage each of its elements is.
@@ -119,14 +120,14 @@ impl Machine {
             _ => (name.replace("_.", "."), name.contains("_.")),
         };
         let sizes = match base.as_str() {
-            "aten::unsqueeze" => {
+            aten::UNSQUEEZE => {
                 let mut sizes = x.shape.clone();
                 sizes.insert(dim(1, rank + 1), 1);
                 Some(sizes)
             }
-            "aten::squeeze" => Some(x.shape.iter().copied().filter(|size| *size != 1).collect()),
-            "aten::flatten.using_ints" => Some(vec![numel(&x.shape)]),
-            "aten::view" | "aten::reshape" => Some(shape(1)),
+            aten::SQUEEZE => Some(x.shape.iter().copied().filter(|size| *size != 1).collect()),
+            aten::FLATTEN_USING_INTS => Some(vec![numel(&x.shape)]),
+            aten::VIEW | aten::RESHAPE => Some(shape(1)),
             _ => None,
         };
         if let Some(sizes) = sizes {
@@ -142,26 +143,26 @@ impl Machine {
             })
         };
         let view = match base.as_str() {
-            "aten::permute" => Some(permuted(&shape(1))),
-            "aten::transpose.int" | "aten::transpose" => {
+            aten::PERMUTE => Some(permuted(&shape(1))),
+            aten::TRANSPOSE_INT | aten::packet::TRANSPOSE => {
                 let mut dims: Vec<usize> = (0..rank).collect();
                 dims.swap(dim(1, rank), dim(2, rank));
                 Some(permuted(&dims))
             }
-            "aten::t" => Some(permuted(&if rank == 2 { vec![1, 0] } else { (0..rank).collect::<Vec<_>>() })),
-            "aten::expand" => Some(x.broadcast(&shape(1))),
-            "aten::alias" | "aten::detach" | "aten::dropout" => Some(x.clone()),
-            "aten::select.int" => Some(x.select(dim(1, rank), dim(2, x.shape[dim(1, rank)]))),
-            "aten::slice.Tensor" => Some(x.slice(dim(1, rank), bounds(2, x.shape[dim(1, rank)]))),
-            "aten::narrow" => {
+            aten::T => Some(permuted(&if rank == 2 { vec![1, 0] } else { (0..rank).collect::<Vec<_>>() })),
+            aten::EXPAND => Some(x.broadcast(&shape(1))),
+            aten::ALIAS | aten::DETACH | aten::DROPOUT => Some(x.clone()),
+            aten::SELECT_INT => Some(x.select(dim(1, rank), dim(2, x.shape[dim(1, rank)]))),
+            aten::SLICE_TENSOR => Some(x.slice(dim(1, rank), bounds(2, x.shape[dim(1, rank)]))),
+            aten::NARROW => {
                 let start = dim(2, x.shape[dim(1, rank)]);
                 Some(x.slice(dim(1, rank), [start, start + shape(3)[0], 1]))
             }
-            "aten::diagonal" => {
+            aten::DIAGONAL => {
                 let size = x.shape[0].min(x.shape[1]);
                 Some(x.pick(&[size], |index| vec![index[0], index[0]]))
             }
-            "aten::as_strided" => {
+            aten::AS_STRIDED => {
                 let (sizes, strides, offset) = (shape(1), shape(2), shape(3).first().copied().unwrap_or(0));
                 let place = |index: &Vec<usize>| offset + index.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>();
                 let places = indices(&sizes).iter().map(place).collect();
@@ -173,12 +174,12 @@ impl Machine {
             return vec![view];
         }
         match base.as_str() {
-            "aten::split.Tensor" => {
+            aten::SPLIT_TENSOR => {
                 let (step, size) = (shape(1)[0], x.shape[dim(2, rank)]);
                 let part = |start: usize| x.slice(dim(2, rank), [start, (start + step).min(size), 1]);
                 return (0..size).step_by(step).map(part).collect();
             }
-            "aten::unbind.int" => {
+            aten::UNBIND_INT => {
                 return (0..x.shape[dim(1, rank)]).map(|at| x.select(dim(1, rank), at)).collect();
             }
             _ => {}
@@ -192,16 +193,16 @@ impl Machine {
             vec![result]
         };
         match base.as_str() {
-            "aten::select_scatter" => {
+            aten::SELECT_SCATTER => {
                 return scatter(self, &|_, r| r.select(dim(2, rank), dim(3, x.shape[dim(2, rank)])));
             }
-            "aten::slice_scatter" => {
+            aten::SLICE_SCATTER => {
                 return scatter(self, &|_, r| r.slice(dim(2, rank), bounds(3, x.shape[dim(2, rank)])));
             }
-            "aten::diagonal_scatter" => {
+            aten::DIAGONAL_SCATTER => {
                 return scatter(self, &|_, r| r.pick(&[x.shape[0].min(x.shape[1])], |index| vec![index[0], index[0]]));
             }
-            "aten::as_strided_scatter" => {
+            aten::AS_STRIDED_SCATTER => {
                 return scatter(self, &|_, r| {
                     let (sizes, strides, offset) = (shape(2), shape(3), shape(4)[0]);
                     let place =
@@ -213,18 +214,18 @@ impl Machine {
         }
         let content = self.read(&x);
         let result: Vec<f64> = match base.as_str() {
-            "aten::add.Scalar" => content.iter().map(|v| v + number(&args[1])).collect(),
-            "aten::mul.Scalar" => content.iter().map(|v| v * number(&args[1])).collect(),
-            "aten::relu" => content.iter().map(|v| v.max(0.0)).collect(),
-            "aten::clone" | "aten::_to_copy" => content,
-            "aten::zero" => vec![0.0; content.len()],
-            "aten::fill.Scalar" => vec![number(&args[1]); content.len()],
-            "aten::fill.Tensor" | "aten::copy" => self.read(&tensor(1).broadcast(&x.shape)),
-            "aten::add.Tensor" => {
+            aten::ADD_SCALAR => content.iter().map(|v| v + number(&args[1])).collect(),
+            aten::MUL_SCALAR => content.iter().map(|v| v * number(&args[1])).collect(),
+            aten::RELU => content.iter().map(|v| v.max(0.0)).collect(),
+            aten::CLONE | aten::_TO_COPY => content,
+            aten::ZERO => vec![0.0; content.len()],
+            aten::FILL_SCALAR => vec![number(&args[1]); content.len()],
+            aten::FILL_TENSOR | aten::COPY => self.read(&tensor(1).broadcast(&x.shape)),
+            aten::ADD_TENSOR => {
                 let other = self.read(&tensor(1).broadcast(&x.shape));
                 content.iter().zip(other).map(|(a, b)| a + b).collect()
             }
-            "aten::full" => {
+            aten::FULL => {
                 let content = vec![number(&args[1]); numel(&shape(0))];
                 return vec![self.fresh(&shape(0), content)];
             }

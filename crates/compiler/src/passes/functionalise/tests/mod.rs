@@ -8,6 +8,7 @@ use rushlight_format::ScalarType;
 use super::Functionalise;
 use machine::{Machine, Tensor, numel};
 use rushlight_graph::Pass;
+use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Graph, Model, Op, Origin, OriginId, TensorType, Type, ValueId, bind};
 
 /// A program that is run while it is written.
@@ -101,33 +102,33 @@ fn list(items: &[usize]) -> Arg {
 #[test]
 fn a_write_to_each_kind_of_view_reaches_the_base() {
     let views: [(&str, Vec<Arg>); 17] = [
-        ("aten::view", vec![list(&[2, 6])]),
-        ("aten::reshape", vec![list(&[12])]),
-        ("aten::flatten.using_ints", vec![]),
-        ("aten::permute", vec![list(&[1, 0])]),
-        ("aten::transpose.int", vec![Arg::from(-1), Arg::from(0)]),
-        ("aten::t", vec![]),
-        ("aten::unsqueeze", vec![Arg::from(-1)]),
-        ("aten::squeeze", vec![]),
-        ("aten::alias", vec![]),
-        ("aten::detach", vec![]),
-        ("aten::dropout", vec![Arg::from(0.5), Arg::Bool(false)]),
-        ("aten::expand", vec![list(&[1, 3, 4])]),
-        ("aten::select.int", vec![Arg::from(0), Arg::from(-1)]),
-        ("aten::slice.Tensor", vec![Arg::from(1), Arg::from(-3), Arg::from(i64::MAX), Arg::from(2)]),
-        ("aten::narrow", vec![Arg::from(1), Arg::from(-2), Arg::from(2)]),
-        ("aten::diagonal", vec![]),
-        ("aten::as_strided", vec![list(&[2, 2]), list(&[5, 2]), Arg::from(1)]),
+        (aten::VIEW, vec![list(&[2, 6])]),
+        (aten::RESHAPE, vec![list(&[12])]),
+        (aten::FLATTEN_USING_INTS, vec![]),
+        (aten::PERMUTE, vec![list(&[1, 0])]),
+        (aten::TRANSPOSE_INT, vec![Arg::from(-1), Arg::from(0)]),
+        (aten::T, vec![]),
+        (aten::UNSQUEEZE, vec![Arg::from(-1)]),
+        (aten::SQUEEZE, vec![]),
+        (aten::ALIAS, vec![]),
+        (aten::DETACH, vec![]),
+        (aten::DROPOUT, vec![Arg::from(0.5), Arg::Bool(false)]),
+        (aten::EXPAND, vec![list(&[1, 3, 4])]),
+        (aten::SELECT_INT, vec![Arg::from(0), Arg::from(-1)]),
+        (aten::SLICE_TENSOR, vec![Arg::from(1), Arg::from(-3), Arg::from(i64::MAX), Arg::from(2)]),
+        (aten::NARROW, vec![Arg::from(1), Arg::from(-2), Arg::from(2)]),
+        (aten::DIAGONAL, vec![]),
+        (aten::AS_STRIDED, vec![list(&[2, 2]), list(&[5, 2]), Arg::from(1)]),
     ];
     for (name, args) in views {
         let mut p = Program::new();
         let x = p.input(&[3, 4]);
-        let before = p.call("aten::view", vec![x.into(), list(&[4, 3])]);
+        let before = p.call(aten::VIEW, vec![x.into(), list(&[4, 3])]);
         let view = p.call(name, [vec![x.into()], args].concat());
-        let written = p.call("aten::mul_.Scalar", vec![view.into(), Arg::from(3)]);
-        let after = p.call("aten::add.Scalar", vec![x.into(), Arg::from(1)]);
+        let written = p.call(aten::MUL__SCALAR, vec![view.into(), Arg::from(3)]);
+        let after = p.call(aten::ADD_SCALAR, vec![x.into(), Arg::from(1)]);
         let names = p.check(&[view, written, after, before, x]);
-        assert!(names.contains(&"aten::mul.Scalar".to_owned()), "{names:?}");
+        assert!(names.contains(&aten::MUL_SCALAR.to_owned()), "{names:?}");
     }
 }
 
@@ -135,15 +136,15 @@ fn a_write_to_each_kind_of_view_reaches_the_base() {
 fn chains_and_siblings_of_views_see_each_others_writes() {
     let mut p = Program::new();
     let x = p.input(&[4, 6]);
-    let a = p.call("aten::slice.Tensor", vec![x.into(), Arg::from(0), Arg::from(1), Arg::from(4)]);
-    let b = p.call("aten::transpose.int", vec![a.into(), Arg::from(0), Arg::from(1)]);
-    let c = p.call("aten::select.int", vec![b.into(), Arg::from(0), Arg::from(2)]);
-    let d = p.call("aten::view", vec![x.into(), list(&[24])]);
-    p.call("aten::fill_.Scalar", vec![c.into(), Arg::from(7.0)]);
-    let e = p.call("aten::add.Scalar", vec![d.into(), Arg::from(0)]);
-    p.call("aten::mul_.Scalar", vec![d.into(), Arg::from(2)]);
-    p.call("aten::add_.Tensor", vec![b.into(), b.into()]);
-    let f = p.call("aten::clone", vec![a.into()]);
+    let a = p.call(aten::SLICE_TENSOR, vec![x.into(), Arg::from(0), Arg::from(1), Arg::from(4)]);
+    let b = p.call(aten::TRANSPOSE_INT, vec![a.into(), Arg::from(0), Arg::from(1)]);
+    let c = p.call(aten::SELECT_INT, vec![b.into(), Arg::from(0), Arg::from(2)]);
+    let d = p.call(aten::VIEW, vec![x.into(), list(&[24])]);
+    p.call(aten::FILL__SCALAR, vec![c.into(), Arg::from(7.0)]);
+    let e = p.call(aten::ADD_SCALAR, vec![d.into(), Arg::from(0)]);
+    p.call(aten::MUL__SCALAR, vec![d.into(), Arg::from(2)]);
+    p.call(aten::ADD__TENSOR, vec![b.into(), b.into()]);
+    let f = p.call(aten::CLONE, vec![a.into()]);
     p.check(&[a, b, c, d, e, f, x]);
 }
 
@@ -171,26 +172,26 @@ fn random_programs_do_what_they_did() {
             let of = |rest: Vec<Arg>| [vec![value.into()], rest].concat();
             let int = |value: usize| Arg::from(value as i64);
             let results = match draw.below(12) {
-                0 if rank > 0 => p.calls("aten::select.int", of(vec![int(dim), int(draw.below(shape[dim]))])),
+                0 if rank > 0 => p.calls(aten::SELECT_INT, of(vec![int(dim), int(draw.below(shape[dim]))])),
                 1 if rank > 0 => {
                     let start = draw.below(shape[dim]);
                     let end = start + 1 + draw.below(shape[dim] - start);
-                    p.calls("aten::slice.Tensor", of(vec![int(dim), int(start), int(end), int(1 + draw.below(2))]))
+                    p.calls(aten::SLICE_TENSOR, of(vec![int(dim), int(start), int(end), int(1 + draw.below(2))]))
                 }
-                2 if rank > 1 => p.calls("aten::transpose.int", of(vec![int(dim), int(draw.below(rank))])),
-                3 => p.calls("aten::unsqueeze", of(vec![int(draw.below(rank + 1))])),
-                4 if rank > 0 => p.calls("aten::split.Tensor", of(vec![int(1 + draw.below(2)), int(dim)])),
-                5 => p.calls("aten::clone", of(vec![])),
-                6 => p.calls("aten::alias", of(vec![])),
-                7 => p.calls("aten::fill_.Scalar", of(vec![int(draw.below(50))])),
+                2 if rank > 1 => p.calls(aten::TRANSPOSE_INT, of(vec![int(dim), int(draw.below(rank))])),
+                3 => p.calls(aten::UNSQUEEZE, of(vec![int(draw.below(rank + 1))])),
+                4 if rank > 0 => p.calls(aten::SPLIT_TENSOR, of(vec![int(1 + draw.below(2)), int(dim)])),
+                5 => p.calls(aten::CLONE, of(vec![])),
+                6 => p.calls(aten::ALIAS, of(vec![])),
+                7 => p.calls(aten::FILL__SCALAR, of(vec![int(draw.below(50))])),
                 8 => {
                     let same: Vec<_> = values.iter().copied().filter(|other| p.shape(*other) == shape).collect();
                     let other = same[draw.below(same.len())];
-                    p.calls(["aten::copy_", "aten::add_.Tensor"][draw.below(2)], of(vec![other.into()]))
+                    p.calls([aten::COPY_, aten::ADD__TENSOR][draw.below(2)], of(vec![other.into()]))
                 }
-                9 => p.calls("aten::mul_.Scalar", of(vec![int(2)])),
-                10 if rank > 0 => p.calls("aten::unbind.int", of(vec![int(dim)])),
-                _ => p.calls("aten::add_.Scalar", of(vec![int(draw.below(9))])),
+                9 => p.calls(aten::MUL__SCALAR, of(vec![int(2)])),
+                10 if rank > 0 => p.calls(aten::UNBIND_INT, of(vec![int(dim)])),
+                _ => p.calls(aten::ADD__SCALAR, of(vec![int(draw.below(9))])),
             };
             values.extend(results);
         }
