@@ -224,7 +224,7 @@ def compile(
 
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
-    backends = adapted("cpu" if backend is None and quantize is not None else backend)
+    backends = adapted(_default_backend(backend, quantize))
     sources = source if isinstance(source, Mapping) else {"forward": source}
     methods = [(name, bytes_or_path(name, exported)) for name, exported in sources.items()]
     constants = [
@@ -281,7 +281,7 @@ def export(
     The rest is as for `rushlight.compile`.
     """
     # Checked before the export, which may take long.
-    backends = adapted(backend)
+    backends = adapted(_default_backend(backend, quantize))
     is_ours = quantize is None or isinstance(quantize, (str, Quantization))
     if is_ours and quantize is not None:
         # Iterables may be there only once.
@@ -321,6 +321,11 @@ def export(
         external_weights=external_weights,
         external_weights_max_bytes=external_weights_max_bytes,
     )
+
+
+def _default_backend(backend, quantize):
+    """The portable operators have no kernels for quantized layers: they are for the CPU back end if none is asked for."""
+    return "cpu" if backend is None and quantize is not None else backend
 
 
 def _quantized(program, quantize, calibration):
