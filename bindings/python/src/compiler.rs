@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict};
 use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::graph::Bytes;

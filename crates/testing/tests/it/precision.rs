@@ -4,6 +4,7 @@
 //! scale, integers of weights, or floats.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -309,8 +310,8 @@ fn quantized(builder: &mut Builder<'_>, node: NodeId, with_results: bool) -> Res
     }
     let mut numbers: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     for input in inputs {
-        if !numbers.contains_key(&input) {
-            numbers.insert(input, quantize_and_dequantize(builder, input)?);
+        if let Entry::Vacant(place) = numbers.entry(input) {
+            place.insert(quantize_and_dequantize(builder, input)?);
         }
     }
     let args = args.into_iter().map(|arg| with_values(arg, &numbers)).collect();
