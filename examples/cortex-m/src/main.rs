@@ -20,7 +20,7 @@ static IMAGES: &[u8] = rushlight::include_program!("../images/images.bin");
 static OPS: OpSet = OpSet {
     name: "OPS",
     groups: &[&[&[
-        linear::products::ADDMM_OUT,
+        linear::matmul::ADDMM_OUT,
         conv::convolution::CONVOLUTION_OUT,
         conv::max_pool::MAX_POOL2D_WITH_INDICES_OUT,
         shape::permute::PERMUTE_COPY_OUT,
