@@ -178,6 +178,6 @@ def test_products_by_constants_are_layers():
 def test_what_is_quantized_goes_to_the_cpu_unless_another_backend_is_asked_for():
     model, args = torch.nn.Sequential(torch.nn.Linear(64, 64)).eval(), (torch.randn(4, 64),)
     program = rushlight.export(model, args, quantize="int8-dynamic")
-    assert "RushlightCpu" in program.report.backends()
+    assert "RushlightCpu" in program.report.backends
     portable = rushlight.export(model, args, quantize="int8-dynamic", backend="portable")
-    assert list(portable.report.backends()) == ["portable"]
+    assert list(portable.report.backends) == ["portable"]
