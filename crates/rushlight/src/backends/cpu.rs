@@ -11,16 +11,18 @@ use rushlight_cpu_compile::{Cpu, Keys};
 use rushlight_cpu_payload::CpuProgram;
 #[cfg(feature = "cpu")]
 use rushlight_cpu_run::CpuBackend;
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 use rushlight_engine::{Engine, Isa};
 #[cfg(all(feature = "compile", feature = "cpu"))]
-use rushlight_graph::{Bytes, quantization::LayerShape};
-#[cfg(all(feature = "compile", feature = "cpu"))]
+use rushlight_graph::Bytes;
+#[cfg(all(feature = "pt2", feature = "cpu"))]
+use rushlight_graph::quantization::LayerShape;
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 use rushlight_quantize::PackedBytes;
 
 #[cfg(feature = "compile")]
 use super::Destination;
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 use super::QuantizedKernels;
 #[cfg(feature = "cpu")]
 use super::Running;
@@ -48,7 +50,7 @@ pub(super) const CPU: BackendInfo = BackendInfo {
         run,
         #[cfg(feature = "cpu")]
         step,
-        #[cfg(all(feature = "compile", feature = "cpu"))]
+        #[cfg(all(feature = "pt2", feature = "cpu"))]
         quantized: Some(QuantizedKernels { packed_bytes, rough }),
     }),
 };
@@ -75,14 +77,14 @@ fn step(payload: &[u8], step: usize) -> Option<(&'static str, String)> {
     Some((payload.steps.get(step)?.name(), payload.names.get(step).cloned().unwrap_or_default()))
 }
 
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 fn packed_bytes(layer: &LayerShape<'_>) -> Option<PackedBytes> {
     let (integers, floats) = rushlight_cpu_compile::packed_bytes(layer);
     rushlight_cpu_compile::has_kernel(layer).then_some(PackedBytes { integers, floats })
 }
 
 /// Only where processors multiply pairs of bf16 is it faster.
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 fn rough(engine: &Engine) -> &'static [(&'static str, &'static str)] {
     if engine.isa() == Isa::Avx512Bf16 { &[("precision", "bf16")] } else { &[] }
 }

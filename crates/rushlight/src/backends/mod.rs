@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 #[cfg(feature = "compile")]
 use rushlight_compiler::partition::{Backend, OptionSpec, PORTABLE};
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 use rushlight_graph::quantization::LayerShape;
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 use rushlight_quantize::PackedBytes;
 
 use crate::error::Error;
@@ -57,7 +57,7 @@ struct Halves {
     /// Finds the kind and the name of a step of a payload, for errors.
     #[cfg(feature = "cpu")]
     step: fn(payload: &[u8], step: usize) -> Option<(&'static str, String)>,
-    #[cfg(all(feature = "compile", feature = "cpu"))]
+    #[cfg(all(feature = "pt2", feature = "cpu"))]
     quantized: Option<QuantizedKernels>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Destination {
 }
 
 /// What quantization asks of a back end whose kernels compute in integers.
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 pub(crate) struct QuantizedKernels {
     /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
     pub packed_bytes: fn(&LayerShape<'_>) -> Option<PackedBytes>,
@@ -148,7 +148,7 @@ pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
 }
 
 /// The back end that quantization is made for, with what it asks of that.
-#[cfg(all(feature = "compile", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "cpu"))]
 pub(crate) fn quantizing() -> Option<(&'static BackendInfo, &'static QuantizedKernels)> {
     TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.quantized.as_ref()?)))
 }
