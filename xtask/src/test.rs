@@ -230,7 +230,8 @@ fn models() -> Result<()> {
     }
     let mut lowered = command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]);
     run(lowered.args(SMALL_XNNPACK_MODELS.iter().flat_map(|name| ["--only", name])))?;
-    run(ignored(&["compile", "lift", "memory_plans", "models", "xnnpack"]).env("RUSHLIGHT_SAVE", &compiled))?;
+    run(ignored(&["compile", "lift", "memory_plans", "models", "precision", "xnnpack"])
+        .env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
