@@ -9,7 +9,7 @@ use rushlight_graph::Error;
 use rushlight_graph::{Expr, ValueId};
 
 use crate::call::Call;
-use crate::select::{Pooling, Reduction, Resize, VolumePooling};
+use crate::select::{Pooling, Reduction, Resize};
 use crate::view::View;
 
 use super::Lowering;
@@ -48,8 +48,8 @@ impl Lowering<'_> {
     }
 
     /// Pools volumes over height and width first, then over depth, which gives the same.
-    pub(super) fn pool_volume(&mut self, call: &Call<'_>, pooling: VolumePooling) -> Result<(), Error> {
-        let VolumePooling { input, kind, kernel, stride, padding, dilation } = pooling;
+    pub(super) fn pool_volume(&mut self, call: &Call<'_>, pooling: Pooling<3>) -> Result<(), Error> {
+        let Pooling { input, kind, kernel, stride, padding, dilation } = pooling;
         let result = call.result()?;
         let order = channels_last(5);
         let x = self.in_order(input, &order)?;
@@ -99,7 +99,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    pub(super) fn pool(&mut self, call: &Call<'_>, pooling: Pooling) -> Result<(), Error> {
+    pub(super) fn pool(&mut self, call: &Call<'_>, pooling: Pooling<2>) -> Result<(), Error> {
         let result = call.result()?;
         let order = channels_last(4);
         let x = self.held_in_order(pooling.input, &order)?;

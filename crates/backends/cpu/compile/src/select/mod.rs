@@ -29,7 +29,7 @@ pub(crate) use dynamic::{Dynamic, Parameters};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, Int8, Weights, has_bias};
 pub(crate) use normalization::{Attention, LayerNorm, Softmax};
-pub(crate) use pooling::{Pooling, Reduction, Resize, VolumePooling};
+pub(crate) use pooling::{Pooling, Reduction, Resize};
 pub(crate) use reason::Reason;
 pub(crate) use shapes::Shape;
 
@@ -40,8 +40,8 @@ pub(crate) enum Selection {
     Gemm(Gemm),
     BatchedGemm(BatchedGemm),
     Attention(Attention),
-    Pooling(Pooling),
-    VolumePooling(VolumePooling),
+    Pooling(Pooling<2>),
+    VolumePooling(Pooling<3>),
     Reduction(Reduction),
     Resize(Resize),
     Softmax(Softmax),
@@ -98,7 +98,7 @@ impl Selection {
     }
 }
 
-/// What is known of a method while its nodes are selected, in the order of computation.
+/// A method whose nodes are selected in the order of computation, and the storage of the values before them.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub graph: &'a Graph,
@@ -253,8 +253,8 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::SCALED_DOT_PRODUCT_ATTENTION => normalization::attention(call).map(Selection::Attention),
         aten::MAX_POOL2D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::Pooling),
         aten::AVG_POOL2D => pooling::pooling(call).map(Selection::Pooling),
-        aten::MAX_POOL3D_WITH_INDICES if is_first_only => pooling::volume(call).map(Selection::VolumePooling),
-        aten::AVG_POOL3D => pooling::volume(call).map(Selection::VolumePooling),
+        aten::MAX_POOL3D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::VolumePooling),
+        aten::AVG_POOL3D => pooling::pooling(call).map(Selection::VolumePooling),
         aten::_ADAPTIVE_AVG_POOL2D => pooling::adaptive(call),
         aten::UPSAMPLE_BILINEAR2D_VEC | aten::UPSAMPLE_NEAREST2D_VEC => pooling::resize(call).map(Selection::Resize),
         _ => pooling::reduction(call)

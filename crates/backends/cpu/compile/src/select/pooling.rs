@@ -11,32 +11,21 @@ use crate::call::Call;
 
 use super::Selection;
 
-/// Pooling of images, over windows of height and width.
+/// Pooling over windows of `N` dimensions: height and width of images, or depth, height and width of volumes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pooling {
+pub(crate) struct Pooling<const N: usize> {
     pub input: ValueId,
     pub kind: PoolKind,
-    pub kernel: [u32; 2],
-    pub stride: [u32; 2],
-    pub padding: [u32; 2],
-    pub dilation: [u32; 2],
+    pub kernel: [u32; N],
+    pub stride: [u32; N],
+    pub padding: [u32; N],
+    pub dilation: [u32; N],
 }
 
-impl Pooling {
+impl<const N: usize> Pooling<N> {
     pub const fn is_max(&self) -> bool {
         matches!(self.kind, PoolKind::Max)
     }
-}
-
-/// Pooling of volumes, over windows of depth, height and width.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VolumePooling {
-    pub input: ValueId,
-    pub kind: PoolKind,
-    pub kernel: [u32; 3],
-    pub stride: [u32; 3],
-    pub padding: [u32; 3],
-    pub dilation: [u32; 3],
 }
 
 /// A reduction of some dimensions.
@@ -69,49 +58,33 @@ fn rank(call: &Call<'_>, name: &str) -> usize {
     call.value(name).and_then(|value| call.shape(value)).map_or(0, <[_]>::len)
 }
 
-/// Max or average pooling; `None` for a divisor that is not known now or is not positive.
-fn kind(call: &Call<'_>, is_average: bool) -> Option<PoolKind> {
+/// The kind of a pooling; `None` for a divisor that is not known now or is not positive.
+fn kind(call: &Call<'_>) -> Option<PoolKind> {
     let divisor_override = match call.arg("divisor_override") {
         Some(_) => Some(u32::try_from(call.int("divisor_override")?).ok().filter(|divisor| *divisor > 0)?),
         None => None,
     };
     let average = AveragePool { count_include_pad: call.flag("count_include_pad"), divisor_override };
+    let is_average = matches!(call.name(), aten::AVG_POOL2D | aten::AVG_POOL3D);
     Some(if is_average { PoolKind::Average(average) } else { PoolKind::Max })
 }
 
-fn sizes<const N: usize>(call: &Call<'_>, name: &str) -> Option<[u32; N]> {
-    call.sizes(name, N)?.try_into().ok()
-}
-
-/// Max and average pooling of images.
-pub(super) fn pooling(call: &Call<'_>) -> Option<Pooling> {
-    let input = call.optional("self").filter(|_| rank(call, "self") == 4)?;
-    let kernel = sizes(call, "kernel_size")?;
+/// Max and average pooling of images (`N` of 2) or volumes (3).
+pub(super) fn pooling<const N: usize>(call: &Call<'_>) -> Option<Pooling<N>> {
+    let sizes = |name: &str| -> Option<[u32; N]> { call.sizes(name, N)?.try_into().ok() };
+    let input = call.optional("self").filter(|_| rank(call, "self") == N + 2)?;
+    let kernel = sizes("kernel_size")?;
     Some(Pooling {
         input,
-        kind: kind(call, call.name() == aten::AVG_POOL2D)?,
+        kind: kind(call)?,
         kernel,
-        stride: sizes(call, "stride").unwrap_or(kernel),
-        padding: sizes(call, "padding").unwrap_or([0; 2]),
-        dilation: sizes(call, "dilation").unwrap_or([1; 2]),
+        stride: sizes("stride").unwrap_or(kernel),
+        padding: sizes("padding").unwrap_or([0; N]),
+        dilation: sizes("dilation").unwrap_or([1; N]),
     })
 }
 
-/// Max and average pooling of volumes.
-pub(super) fn volume(call: &Call<'_>) -> Option<VolumePooling> {
-    let input = call.optional("self").filter(|_| rank(call, "self") == 5)?;
-    let kernel = sizes(call, "kernel_size")?;
-    Some(VolumePooling {
-        input,
-        kind: kind(call, call.name() == aten::AVG_POOL3D)?,
-        kernel,
-        stride: sizes(call, "stride").unwrap_or(kernel),
-        padding: sizes(call, "padding").unwrap_or([0; 3]),
-        dilation: sizes(call, "dilation").unwrap_or([1; 3]),
-    })
-}
-
-/// Average pooling to any size: a reduction if that is 1 x 1, and otherwise pooling, where the windows of all results are alike.
+/// Average pooling to any size: a reduction if that is 1 x 1, and otherwise pooling, where all windows have the same size.
 pub(super) fn adaptive(call: &Call<'_>) -> Option<Selection> {
     let input = call.optional("self")?;
     let shape = call.shape(input).ok()?;
