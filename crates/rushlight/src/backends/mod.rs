@@ -78,7 +78,7 @@ pub(crate) struct Destination {
     pub in_memory: bool,
 }
 
-/// What quantization asks of a back end whose kernels compute in integers.
+/// The functions by which quantization plans for a back end with integer kernels.
 #[cfg(all(feature = "pt2", feature = "cpu"))]
 pub(crate) struct QuantizedKernels {
     /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
@@ -121,7 +121,7 @@ impl BackendInfo {
     }
 
     /// The run-time half; `None` for the runtime's operators.
-    #[cfg(all(feature = "compile", feature = "cpu"))]
+    #[cfg(all(feature = "pt2", feature = "cpu"))]
     pub(crate) fn run(&self, host: &Host, blobs: &Arc<Blobs>) -> Result<Option<Running>, Error> {
         self.halves.as_ref().map(|halves| (halves.run)(host, blobs)).transpose()
     }
@@ -144,32 +144,37 @@ impl core::fmt::Debug for BackendInfo {
 /// The back ends that programs can be lowered to, the preferred ones first.
 #[cfg(feature = "lower")]
 pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
-    TABLE.iter().filter(|backend| backend.halves.is_some())
+    with_halves().map(|(backend, _)| backend)
 }
 
 /// The back end that quantization is made for, with what it asks of that.
 #[cfg(all(feature = "pt2", feature = "cpu"))]
 pub(crate) fn quantizing() -> Option<(&'static BackendInfo, &'static QuantizedKernels)> {
-    TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.quantized.as_ref()?)))
+    with_halves().find_map(|(backend, halves)| Some((backend, halves.quantized.as_ref()?)))
 }
 
-/// The halves of the back end with an id.
+/// The back ends that are more than the runtime's operators, with their halves.
 #[cfg(feature = "cpu")]
-fn halves(id: &str) -> Option<&'static Halves> {
-    TABLE.iter().filter_map(|backend| backend.halves.as_ref()).find(|halves| halves.id == id)
+fn with_halves() -> impl Iterator<Item = (&'static BackendInfo, &'static Halves)> {
+    TABLE.iter().filter_map(|backend| Some((backend, backend.halves.as_ref()?)))
+}
+
+/// The back end with an id, and its halves.
+#[cfg(feature = "cpu")]
+fn with_id(id: &str) -> Option<(&'static BackendInfo, &'static Halves)> {
+    with_halves().find(|(_, halves)| halves.id == id)
 }
 
 /// The name of the back end whose run-time half with this id is in this build.
 #[cfg(feature = "lower")]
 pub(crate) fn name_of(id: &str) -> Option<&'static str> {
-    let is = |backend: &&BackendInfo| backend.halves.as_ref().is_some_and(|halves| halves.id == id);
-    TABLE.iter().find(is).map(|backend| backend.name)
+    with_id(id).map(|(backend, _)| backend.name)
 }
 
 /// True if this build runs what was compiled for the back end with this id.
 #[cfg(feature = "cpu")]
 pub fn runs_backend(id: &str) -> bool {
-    halves(id).is_some()
+    with_id(id).is_some()
 }
 
 /// The run-time halves of the back ends that a method has delegates of.
@@ -180,17 +185,16 @@ pub(crate) fn running(
     blobs: &Arc<Blobs>,
 ) -> Result<Vec<Running>, Error> {
     let Some(plan) = plan else { return Ok(Vec::new()) };
-    let is_used = |halves: &&Halves| {
-        (0..plan.num_delegates()).filter_map(|index| plan.delegate(index)).any(|delegate| delegate.id == halves.id)
-    };
-    let used = TABLE.iter().filter_map(|backend| backend.halves.as_ref()).filter(is_used);
-    used.map(|halves| (halves.run)(host, blobs)).collect()
+    let is_used =
+        |id: &str| (0..plan.num_delegates()).filter_map(|index| plan.delegate(index)).any(|delegate| delegate.id == id);
+    let used = with_halves().filter(|(_, halves)| is_used(halves.id));
+    used.map(|(_, halves)| (halves.run)(host, blobs)).collect()
 }
 
 /// The kind and the name of a step of a delegate's payload.
 #[cfg(feature = "cpu")]
 pub(crate) fn step(id: &str, payload: &[u8], step: usize) -> Option<(&'static str, String)> {
-    (halves(id)?.step)(payload, step)
+    (with_id(id)?.1.step)(payload, step)
 }
 
 /// Finds what cannot be meant in a list of backends, the first shown nodes first.

@@ -170,6 +170,7 @@ pub enum BackendChoice {
     Own(Box<dyn Backend>),
 }
 
+#[cfg(feature = "pt2")]
 impl BackendChoice {
     pub(crate) fn name(&self) -> &str {
         match self {
