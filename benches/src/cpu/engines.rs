@@ -40,7 +40,7 @@ const fn engine(name: &'static str, worker: Worker, file: &'static str) -> Engin
     Engine { name, worker, file, error: FLOAT32_ERROR }
 }
 
-/// What our compiler rounds weights to.
+/// The type of the weights that our compiler packs.
 #[derive(Clone, Copy)]
 pub enum Precision {
     F32,

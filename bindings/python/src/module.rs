@@ -95,7 +95,7 @@ impl Module {
     }
 }
 
-/// What is done with a portable program when it is loaded.
+/// Selects the back ends that a portable program is lowered to when it is loaded.
 #[derive(FromPyObject)]
 enum Lowering<'py> {
     /// `auto`, `off`, or a backend with its options.

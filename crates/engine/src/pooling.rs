@@ -27,7 +27,7 @@ pub struct Pool2d {
     pub kind: PoolKind,
 }
 
-/// What a pooling computes of each window.
+/// The reduction of each window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolKind {
     Max,

@@ -64,8 +64,8 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
                 continue;
             }
             let scale = decisions.sites.rounded.get(&value).and_then(|number| decisions.scales.get(*number));
-            let is_picture = builder.graph.nodes[id].op.name() == aten::CONVOLUTION;
-            if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied(), is_picture)? {
+            let is_convolution = builder.graph.nodes[id].op.name() == aten::CONVOLUTION;
+            if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied(), is_convolution)? {
                 rounded.insert(value, again);
                 if matches!(builder.graph.values[value].def, Def::Result(node, _) if decisions.sites.integers.contains(&node))
                 {
@@ -109,8 +109,8 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
             Some(input) => *input,
             None => {
                 let scale = decisions.sites.rounded.get(&layer.input).and_then(|at| decisions.scales.get(*at));
-                let is_picture = node.op.name() == aten::CONVOLUTION;
-                let input = round_input(&mut builder, layer.input, decisions.scheme, scale.copied(), is_picture)?;
+                let is_convolution = node.op.name() == aten::CONVOLUTION;
+                let input = round_input(&mut builder, layer.input, decisions.scheme, scale.copied(), is_convolution)?;
                 *rounded.entry(layer.input).or_insert(input.unwrap_or(layer.input))
             }
         };
@@ -142,12 +142,12 @@ fn round_input(
     value: ValueId,
     scheme: Scheme,
     scale: Option<(f32, i32)>,
-    is_picture: bool,
+    is_convolution: bool,
 ) -> Result<Option<ValueId>, Error> {
     let byte = || Arg::DType(ScalarType::Char);
     let range = || [Arg::from(-128), Arg::from(127)];
     if scheme.is_dynamic() {
-        let (choice, [round, back], form) = if is_picture {
+        let (choice, [round, back], form) = if is_convolution {
             // Windows see many pixels, which all have the same scale.
             let [least, greatest] = range();
             let args = vec![Arg::Value(value), least, greatest, Arg::from(f64::from(f32::EPSILON)), byte()];

@@ -182,8 +182,9 @@ impl ModuleBuilder {
         self
     }
 
-    /// What is done with a portable program when its first method is loaded: [`Lower::Auto`] by default. Also as text:
-    /// `auto`, `off`, or a back end with its options. Loading fails if there is none of that name, or it has no such option.
+    /// Sets the back ends that a portable program is lowered to when its first method is loaded: [`Lower::Auto`] by default.
+    /// Also as text: `auto`, `off`, or a back end with its options. Loading fails if there is none of that name, or it has no
+    /// such option.
     ///
     /// ```no_run
     /// # fn main() -> rushlight::Result<()> {

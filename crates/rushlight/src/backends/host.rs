@@ -1,4 +1,4 @@
-//! What a module has of the machine that it runs on: threads, instructions, and the record of their time.
+//! The resources of the machine that a module uses: threads, the instruction set, and the profile.
 
 use std::sync::{Arc, OnceLock};
 
@@ -28,7 +28,7 @@ impl Host {
         Ok(Limits::measure(&engine))
     }
 
-    /// What computes. Its threads are started when it is first asked for.
+    /// The engine. Its threads start at the first call.
     pub fn engine(&self) -> Result<Arc<Engine>, Error> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine.clone());

@@ -28,7 +28,7 @@ use cache::{Entry, Kept, Made};
 
 pub use cache::{Cache, CacheUse};
 
-/// What is done with a portable program when it is loaded.
+/// Selects the back ends that a portable program is lowered to when it is loaded.
 ///
 /// A lowered program is lifted into the compiler's graph, optimised, and compiled for a backend; what that does not take
 /// stays on the reference operators. It takes and gives what the file declares, and its state behaves the same. A

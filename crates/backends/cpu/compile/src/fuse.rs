@@ -31,9 +31,9 @@ pub(crate) struct EpilogueNodes {
     pub residual: Option<ValueId>,
     /// True if the residual is added after the activation.
     pub residual_last: bool,
-    /// What an int8 result is quantized to before the residual or the activation.
+    /// The fake quantization of an int8 result before the residual or the activation.
     pub inner: Option<FakeQuantize>,
-    /// What the result is quantized to, if it is.
+    /// The quantization of the result, if it is quantized.
     pub to: Option<Affine>,
     /// The result of the last node.
     pub result: ValueId,

@@ -72,7 +72,7 @@ pub fn packed_bytes(layer: &LayerShape<'_>) -> (usize, usize) {
     (integers, product(&[4, columns, inputs]))
 }
 
-/// True if the driver supports windows over so many channels.
+/// True if the int8 kernels support windows of these taps over `channels` channels.
 fn fits_window(channels: usize, taps: &[usize]) -> bool {
     let taps = taps.iter().fold(1usize, |product, size| product.saturating_mul(*size));
     taps <= MAX_TAPS && channels <= 4096 && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2

@@ -127,7 +127,8 @@ impl Backend for Cpu {
     }
 }
 
-/// The precisions of a part's own nodes, from those of the nodes that replaced them when it was legalized. Each node of a part has an origin of its own, which its replacements keep.
+/// The precisions of a part's own nodes, from those of the nodes that replaced them when it was legalized. Each node of a part
+/// has an origin of its own, which its replacements keep.
 fn of_nodes_before(
     part: &Part,
     legal: &Part,

@@ -14,7 +14,7 @@ use crate::block::Block;
 use crate::error::error;
 use crate::precision::Precision;
 
-/// What the names of packed weights are made of.
+/// The source of the names of packed weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
     /// Their content: what is the same is stored once, and the same program is the same file. All bytes are read for it.

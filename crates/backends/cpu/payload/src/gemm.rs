@@ -156,7 +156,7 @@ pub enum Residual {
 pub enum Int8Epilogue {
     /// The left side has the scale and zero point of its tensor. The result is f32, or requantized to u8.
     Static {
-        /// What the accumulators of each column begin with, the bits of `i32`: the bias in units of the accumulator, less
+        /// The initial accumulators of each column, the bits of `i32`: the bias in units of the accumulator, less
         /// the left side's zero point times the sum of the column's weights. `[phases, columns]` of a transposed
         /// convolution.
         offsets: TensorId,

@@ -41,7 +41,7 @@ pub use gemm::{
     Convolution, ConvolutionKind, Epilogue, FakeQuantize, FloatFormat, GroupwiseEpilogue, GroupwiseFormat,
     Int8Epilogue, Matmul, MatmulKind, QuantizedFormat, Residual, Window,
 };
-/// What the payload and the engine mean alike.
+/// The vocabulary that the payload shares with the engine.
 pub use rushlight_engine::{
     Activation, AveragePool, Binary, Half, Instruction, Operand, PoolKind, Reduction, ResizeMode, Unary, Winograd,
     ZeroPointRule,

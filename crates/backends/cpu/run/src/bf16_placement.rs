@@ -72,7 +72,7 @@ struct Choice<'p> {
     changed: Vec<usize>,
 }
 
-/// What is known of a buffer so far.
+/// The demands of the steps that use a buffer.
 #[derive(Clone, Copy)]
 struct State {
     /// True if every reader and writer supports bf16.

@@ -1,4 +1,4 @@
-//! What of a step is computed once, when a program is loaded.
+//! Values of steps that are computed once, when a program is loaded.
 
 use rushlight_cpu_payload as payload;
 use rushlight_engine::{self as engine, Data, Engine, Isa, QuantOut, SoftmaxTable, Source};

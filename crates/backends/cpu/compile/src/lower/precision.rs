@@ -35,8 +35,8 @@ pub(crate) enum Rank {
 
 impl Lowering<'_> {
     /// The precision in which a node of the part was computed, where it has to do with integers or rounded weights; `None` of
-    /// others, which compute in the types of their results, and of conversions between integers and floats. To be asked when all nodes are
-    /// lowered: it follows from the views that the steps read and write.
+    /// others, which compute in the types of their results, and of conversions between integers and floats. It follows from
+    /// the views that the steps read and write, so that all nodes have to be lowered before.
     pub(super) fn precision(&self, id: NodeId) -> Option<(Rank, String)> {
         let selection = self.selections.get(id)?;
         let of_gemm = match selection {

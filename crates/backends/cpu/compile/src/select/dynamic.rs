@@ -51,7 +51,7 @@ pub(super) fn select(graph: &Graph, node: NodeId, role: Role) -> Option<Dynamic>
     })
 }
 
-/// What a node does in a dynamic quantization.
+/// The role of a node in a dynamic quantization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Choose,

@@ -17,7 +17,7 @@ pub(crate) enum Reason {
     Truth { op: String },
     /// A parameter that is packed when the program is compiled is computed when it runs.
     ComputedParameter { op: String, param: &'static str },
-    /// No step takes tensors of so many dimensions with these arguments.
+    /// No step computes tensors of this rank with these arguments.
     Rank { op: String, rank: usize },
     /// No step computes the operator, or none with these arguments.
     Arguments { op: String },

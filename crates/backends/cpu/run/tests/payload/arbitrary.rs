@@ -340,7 +340,7 @@ impl Maker<'_, '_> {
         if is_int8 { self.bytes(dims) } else { self.floats(dims) }
     }
 
-    /// Input and output channels of so many groups.
+    /// Numbers of input and output channels that `groups` divides.
     fn channels(&mut self, groups: u64) -> (u64, u64) {
         (groups * self.source.size(9), groups * self.source.size(9))
     }
