@@ -188,6 +188,24 @@ impl Expr {
         self.range(symbols).1
     }
 
+    /// The symbol, factor and offset of `factor * symbol + offset`, if the expression is that with a positive factor.
+    pub fn linear(&self) -> Option<(SymbolId, i64, i64)> {
+        match self {
+            Self::Int(_) => None,
+            Self::Symbol(symbol) => Some((*symbol, 1, 0)),
+            Self::Call(call) => match (call.function, call.args.as_slice()) {
+                (Function::Mul, [Self::Int(factor), Self::Symbol(symbol)]) if *factor > 0 => {
+                    Some((*symbol, *factor, 0))
+                }
+                (Function::Add, [a, b]) => {
+                    let (expr, offset) = if let Self::Int(offset) = a { (b, *offset) } else { (a, b.as_int()?) };
+                    expr.linear().filter(|(.., inner)| *inner == 0).map(|(symbol, factor, _)| (symbol, factor, offset))
+                }
+                _ => None,
+            },
+        }
+    }
+
     /// The value for given values of the symbols; `None` if one is not given or a divisor is zero.
     pub fn evaluate(&self, value_of: &impl Fn(SymbolId) -> Option<i64>) -> Option<i64> {
         match self {

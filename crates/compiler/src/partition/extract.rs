@@ -129,7 +129,8 @@ fn givers_of_sizes(graph: &Graph, members: &[NodeId], inputs: &[ValueId]) -> Vec
         if !known.insert(symbol) {
             continue;
         }
-        let has = |value: &&ValueId| graph.tensor(**value).is_ok_and(|ty| ty.shape.contains(&Expr::Symbol(symbol)));
+        let gives = |size: &Expr| size.linear().is_some_and(|(given, ..)| given == symbol);
+        let has = |value: &&ValueId| graph.tensor(**value).is_ok_and(|ty| ty.shape.iter().any(gives));
         if let Some(giver) = graph.blocks[graph.body].params.iter().find(has) {
             givers.push(*giver);
             for_each_symbol(graph.ty(*giver), &mut |symbol| {

@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
 
     /// Binds the symbol that an input's size is, or is a multiple of plus a number.
     fn bind(&mut self, size: &Expr, op: SizeOp) {
-        let Some((symbol, factor, offset)) = linear(size) else { return };
+        let Some((symbol, factor, offset)) = size.linear() else { return };
         if self.bound.contains_key(&symbol) {
             return;
         }
@@ -487,21 +487,5 @@ impl<'a> Plan<'a> {
         };
         self.program.buffers = self.buffers.iter().enumerate().map(placed).collect();
         Ok((self.program, named_data))
-    }
-}
-
-/// `factor * symbol + offset`, if a size is that.
-fn linear(size: &Expr) -> Option<(SymbolId, i64, i64)> {
-    match size {
-        Expr::Int(_) => None,
-        Expr::Symbol(symbol) => Some((*symbol, 1, 0)),
-        Expr::Call(call) => match (call.function, call.args.as_slice()) {
-            (Function::Mul, [Expr::Int(factor), Expr::Symbol(symbol)]) if *factor > 0 => Some((*symbol, *factor, 0)),
-            (Function::Add, [a, b]) => {
-                let (expr, offset) = if let Expr::Int(offset) = a { (b, *offset) } else { (a, b.as_int()?) };
-                linear(expr).filter(|(.., inner)| *inner == 0).map(|(symbol, factor, _)| (symbol, factor, offset))
-            }
-            _ => None,
-        },
     }
 }

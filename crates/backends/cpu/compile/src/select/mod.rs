@@ -19,8 +19,8 @@ use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::aten;
 use rushlight_graph::quantization;
-use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, ValueId};
-use rustc_hash::FxHashMap;
+use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, SymbolId, ValueId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::call::Call;
 use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
@@ -107,6 +107,10 @@ pub(crate) struct Context<'a> {
     quantized: FxHashMap<ValueId, Affine>,
     /// Values that are stored as `u8` with scales that are chosen at run time.
     dynamic: FxHashMap<ValueId, Parameters>,
+    /// The symbols that the inputs of the method give.
+    given: FxHashSet<SymbolId>,
+    /// Results of selected nodes, whose sizes are computed from those that a part is given.
+    computed: FxHashSet<ValueId>,
 }
 
 /// The selections of all nodes of a method, or the reasons of their refusals.
@@ -173,11 +177,21 @@ impl Selections {
 
 impl<'a> Context<'a> {
     pub fn new(graph: &'a Graph, model: &'a Model) -> Self {
-        Self { graph, model, quantized: FxHashMap::default(), dynamic: FxHashMap::default() }
+        let params = graph.blocks[graph.body].params.iter();
+        let given = params.flat_map(|param| given_symbols(graph, *param)).collect();
+        Self {
+            graph,
+            model,
+            quantized: FxHashMap::default(),
+            dynamic: FxHashMap::default(),
+            given,
+            computed: FxHashSet::default(),
+        }
     }
 
-    /// Notes how the first result of a node is stored.
+    /// Notes how the first result of a node is stored, and that a part has the sizes of its results.
     fn note(&mut self, node: NodeId, selection: &Selection) {
+        self.computed.extend(&self.graph.nodes[node].results);
         let Some(result) = self.graph.nodes[node].results.first().copied() else { return };
         let affine = match selection {
             Selection::Dequantize { affine, .. } => Some(*affine),
@@ -219,6 +233,7 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
         return dynamic::select(cx.graph, node, role).map(Selection::Dynamic).ok_or(Reason::DynamicScales);
     }
     check_operands(&call)?;
+    check_sizes(cx, &call, node)?;
     let used = used_results(cx.graph, node);
     let dtype = |value: &ValueId| cx.graph.tensor(*value).map(|ty| ty.dtype).ok();
     if !used.iter().all(|value| dtype(value).is_some_and(is_stored_as_float)) {
@@ -263,6 +278,40 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
             .or_else(|| shapes::select(cx, call).map(Selection::Shape)),
     };
     selected.ok_or_else(arguments)
+}
+
+/// Refuses sizes and positions that no input of a part gives, such as a number that is read from a tensor.
+fn check_sizes(cx: &Context<'_>, call: &Call<'_>, node: NodeId) -> Result<(), Reason> {
+    let mut used = Vec::new();
+    cx.graph.for_each_symbol_by(node, &mut |symbol| used.push(symbol));
+    for result in &call.node.results {
+        used.extend(symbols(cx.graph, *result));
+    }
+    used.retain(|symbol| !cx.given.contains(symbol));
+    if used.is_empty() {
+        return Ok(());
+    }
+    for value in call.operands() {
+        let of_operand =
+            if cx.computed.contains(&value) { symbols(cx.graph, value) } else { given_symbols(cx.graph, value) };
+        used.retain(|symbol| !of_operand.contains(symbol));
+    }
+    used.first().map_or(Ok(()), |symbol| Err(Reason::Size { symbol: cx.graph.symbols[*symbol].name.clone() }))
+}
+
+/// The symbols in the sizes of a tensor.
+fn symbols(graph: &Graph, value: ValueId) -> Vec<SymbolId> {
+    let mut symbols = Vec::new();
+    if let Ok(ty) = graph.tensor(value) {
+        ty.shape.iter().for_each(|size| size.for_each_symbol(&mut |symbol| symbols.push(symbol)));
+    }
+    symbols
+}
+
+/// The symbols that a part can compute from the sizes of a tensor that it is given.
+fn given_symbols(graph: &Graph, value: ValueId) -> Vec<SymbolId> {
+    let shape = graph.tensor(value).map_or(&[][..], |ty| &ty.shape);
+    shape.iter().filter_map(|size| Some(size.linear()?.0)).collect()
 }
 
 /// Refuses inputs that are neither stored as floats nor the indices of a step that reads indices.

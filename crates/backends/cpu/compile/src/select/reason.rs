@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     Truth { op: String },
     /// A parameter that is packed when the program is compiled is computed when it runs.
     ComputedParameter { op: String, param: &'static str },
+    /// A size or a position is no size of an input.
+    Size { symbol: String },
     /// No step computes tensors of this rank with these arguments.
     Rank { op: String, rank: usize },
     /// No step computes the operator, or none with these arguments.
@@ -41,6 +43,7 @@ impl fmt::Display for Reason {
             Self::Result => f.write_str("a result that is not stored as f32"),
             Self::Truth { op } => write!(f, "`{op}` of truth values"),
             Self::ComputedParameter { op, param } => write!(f, "`{op}` with a {param} that is computed"),
+            Self::Size { symbol } => write!(f, "`{symbol}`, which is no size of an input, as a size or a position"),
             Self::Rank { op, rank } => write!(f, "no step computes `{op}` of {rank} dimensions with these arguments"),
             Self::Arguments { op } => write!(f, "no step computes `{op}` with these types and arguments"),
             Self::NoTensor => f.write_str("a quantized value that is no tensor"),
