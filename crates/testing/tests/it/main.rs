@@ -19,5 +19,6 @@ mod models;
 mod operators;
 mod precision;
 mod shapes;
+mod states;
 mod xnnpack;
 mod zoo;
