@@ -214,7 +214,7 @@ impl ModuleBuilder {
     /// Records how long each step of what was compiled for a back end takes.
     #[cfg(feature = "cpu")]
     #[must_use]
-    pub fn profile_steps(mut self, steps: Arc<backends::Steps>) -> Self {
+    pub fn profile_steps(mut self, steps: Arc<backends::StepProfile>) -> Self {
         self.host.profile = Some(steps);
         self
     }

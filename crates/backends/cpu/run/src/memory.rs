@@ -69,7 +69,7 @@ pub(crate) struct Memory<'m> {
     tensors: Vec<Tensor>,
     outputs: Vec<Vec<Size>>,
     pub(crate) blobs: Vec<Blob<'m>>,
-    pub(crate) small: Vec<f32>,
+    pub(crate) inline_floats: Vec<f32>,
 }
 
 impl Tensor {
@@ -85,7 +85,7 @@ impl<'m> Memory<'m> {
             tensors: program.tensors.iter().map(Tensor::new).collect(),
             outputs: program.output_sizes,
             blobs,
-            small: program.small,
+            inline_floats: program.inline_floats,
         }
     }
 
@@ -110,7 +110,7 @@ impl<'m> Memory<'m> {
     /// Returns the number of elements of a tensor's buffer, if it is known before a call.
     pub fn capacity(&self, tensor: usize) -> Option<usize> {
         let floats = match self.buffer(tensor as TensorId)? {
-            Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok()?,
+            Buffer::Arena { len, .. } | Buffer::Inline { len, .. } => usize::try_from(len).ok()?,
             Buffer::Blob(index) => self.blobs.get(index as usize)?.floats().len(),
             Buffer::Input(_) | Buffer::Output(_) => return None,
         };
@@ -144,8 +144,8 @@ impl<'m> Memory<'m> {
     }
 }
 
-/// The memory and sizes that a step works with.
-pub(crate) struct Site<'s, 'o, 'c, 'm> {
+/// The memory and the sizes that a step runs on.
+pub(crate) struct StepContext<'s, 'o, 'c, 'm> {
     pub context: &'s DelegateContext<'c>,
     pub memory: &'s Memory<'m>,
     pub shapes: &'s Shapes,
@@ -188,7 +188,7 @@ impl<'s> Outputs<'s, '_> {
     }
 }
 
-impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
+impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
     /// Splits memory into an f32 tensor that is written, and everything that may be read meanwhile.
     pub fn split(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>)> {
         self.split_with_scratch(written).map(|(output, reader, _)| (output, reader))
@@ -199,11 +199,11 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         &mut self,
         written: TensorId,
     ) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
-        let (offset, len) = self.shapes.window(written);
+        let (offset, len) = self.shapes.span(written);
         if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
             return self.split_output(written);
         }
-        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let StepContext { context, memory, shapes, arena, scratch, outputs, isolated } = self;
         let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
@@ -260,8 +260,8 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let each = size_of::<f32>() / size_of::<T>();
-        let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let (offset, len) = self.shapes.span(written);
+        let StepContext { context, memory, shapes, arena, scratch, outputs, isolated } = self;
         let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
@@ -293,8 +293,8 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         &mut self,
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
-        let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, outputs, scratch, isolated } = self;
+        let (offset, len) = self.shapes.span(written);
+        let StepContext { context, memory, shapes, arena, outputs, scratch, isolated } = self;
         let copies = &isolated.reads;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let floats = arena.floats.get(arena.start..).ok_or(ARENA)?;
@@ -324,7 +324,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         if let Some(copy) = self.copies.get(tensor) {
             return Some(copy);
         }
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         let (floats, start) = match self.memory.buffer(tensor)? {
             Buffer::Arena { offset: start, .. } => {
                 let start = start as usize;
@@ -334,7 +334,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
                 }
             }
             Buffer::Blob(index) => (self.memory.blobs.get(index as usize)?.floats(), 0),
-            Buffer::Small { offset: start, .. } => (self.memory.small.as_slice(), start as usize),
+            Buffer::Inline { offset: start, .. } => (self.memory.inline_floats.as_slice(), start as usize),
             Buffer::Input(index) => (self.context.input(index as usize).ok()?.as_slice().ok()?, 0),
             Buffer::Output(index) => (self.outputs.floats(index as usize)?, 0),
         };
@@ -377,7 +377,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         if let Some(copy) = self.copies.get(tensor) {
             return Ok(copy);
         }
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         let Some(Buffer::Arena { offset: start, .. }) = self.memory.buffer(tensor) else {
             return Err(NOT_IN_ARENA.into());
         };
@@ -432,14 +432,14 @@ impl<'s> Reader<'s, '_, '_, '_> {
         }
         let floats = match self.memory.buffer(tensor) {
             Some(Buffer::Blob(index)) => self.memory.blobs.get(index as usize).map(Blob::floats),
-            Some(Buffer::Small { offset, len }) => {
+            Some(Buffer::Inline { offset, len }) => {
                 let start = offset as usize;
-                self.memory.small.get(start..start.saturating_add(len as usize))
+                self.memory.inline_floats.get(start..start.saturating_add(len as usize))
             }
             _ => None,
         };
         let elements: &[T] = bytemuck::cast_slice(floats.ok_or(NOT_CONSTANT)?);
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
     }
 
@@ -454,7 +454,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
     /// Describes a tensor that reaches beyond its memory.
     #[cold]
     fn beyond(&self, tensor: TensorId) -> Unfit {
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         let memory = match self.memory.buffer(tensor) {
             Some(Buffer::Input(index)) => self.context.input(index as usize).map_or(0, |input| input.numel()),
             Some(Buffer::Output(index)) => self.outputs.floats(index as usize).map_or(0, <[f32]>::len),
