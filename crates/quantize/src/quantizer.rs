@@ -22,7 +22,7 @@ use super::report::{Inputs, LayerReport, OutputReport, Report};
 use super::rewrite::{self, Decisions};
 use super::scheme::{Observer, Rounding, Scheme};
 use super::sites::{Layer, Sites};
-use super::taps::{self, Rows};
+use super::taps::{self, LhsSource};
 use super::weights::{self, Rounded, Width};
 
 /// Settings of a quantization.
@@ -510,12 +510,12 @@ impl<'a> Work<'a> {
     /// Rounds weights for the inputs of the calibration, a part of the layers at a time.
     fn round_for_inputs(&mut self) -> Result<(), Error> {
         let (scheme, reader, threads) = (self.settings.scheme, self.reader, self.threads());
-        let rows = |layer: &Layer| Some((layer.clone(), Rows::of(reader, layer)?));
-        let layers: Vec<(Layer, Rows)> = self.layers.iter().filter_map(rows).collect();
+        let rows = |layer: &Layer| Some((layer.clone(), LhsSource::of(reader, layer)?));
+        let layers: Vec<(Layer, LhsSource)> = self.layers.iter().filter_map(rows).collect();
         let mut rest = layers.into_iter().peekable();
         while rest.peek().is_some() {
             // Layers of the same rows are mostly neighbours: those of attention, for one.
-            let mut kinds: Vec<(Rows, OriginId, Gram)> = Vec::new();
+            let mut kinds: Vec<(LhsSource, OriginId, Gram)> = Vec::new();
             let mut part: Vec<(Layer, usize)> = Vec::new();
             let mut bytes = 0;
             while let Some((layer, rows)) = rest.peek() {

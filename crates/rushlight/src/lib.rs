@@ -68,7 +68,7 @@ pub use backends::{BackendChoice, BackendSpec};
 #[cfg(any(feature = "compile", feature = "cpu"))]
 pub use backends::{BackendInfo, backends};
 #[cfg(feature = "cpu")]
-pub use backends::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads, runs_backend};
+pub use backends::{Cost, StepProfile, StepRun, StepTime, chosen_isa, default_threads, runs_backend};
 #[cfg(feature = "pt2")]
 pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "std")]
