@@ -31,13 +31,14 @@ Examples:
   rushlight compile model.pt2 --backend portable --report report.json
   rushlight compile Llama-3.2-1B/ --quantize 8da4w --embeddings 4 --backend cpu -o llama.pte
   rushlight compile Qwen3-0.6B/ --max-context-len 4096 --max-seq-len 512 -o qwen.pte
+  rushlight compile qwen3-0.6b-q8_0.gguf --quantize int4 --backend cpu -o qwen.pte
 
-A language model is a folder of Hugging Face, with config.json and .safetensors files. `forward` of its program takes tokens
+A language model is a folder of Hugging Face, with config.json and .safetensors files, or a GGUF file. `forward` of its program takes tokens
 [1, T] and the position of the first, and returns the logits of the last; ExecuTorch's runners know such programs.")]
 pub struct Compile {
-    /// The .pt2 files, or the folder of a language model. NAME=FILE makes the file a method of that name; alone, a file is
-    /// `forward`
-    #[arg(required = true, value_name = "[NAME=]FILE.pt2|FOLDER", value_parser = NonEmptyStringValueParser::new())]
+    /// The .pt2 files, or the folder or .gguf file of a language model. NAME=FILE makes the file a method of that name; alone,
+    /// a file is `forward`
+    #[arg(required = true, value_name = "[NAME=]FILE.pt2|FOLDER|FILE.gguf", value_parser = NonEmptyStringValueParser::new())]
     models: Vec<String>,
 
     /// The file to write; by default the first input with the ending .pte

@@ -1,10 +1,12 @@
-//! Language models as they are published: folders of Hugging Face.
+//! Language models as they are published: folders of Hugging Face, and GGUF files.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rushlight_compiler::front::llm::{Checkpoint, Options, import_checkpoint};
+use rushlight_compiler::front::llm::{Checkpoint, Options, import_checkpoint, import_gguf, indexed_files};
+use rushlight_format::FileKind;
 use rushlight_graph::Model;
 use rushlight_runtime::Code;
 
@@ -21,17 +23,29 @@ const INDEX: &str = "model.safetensors.index.json";
 const MAX_JSON: u64 = 64 << 20;
 
 /// True if a path is a language model that [`Compiler::language_model`](crate::Compiler::language_model) takes, rather than
-/// an exported program: a folder.
+/// an exported program: a folder, or a GGUF file.
 pub fn is_language_model(path: impl AsRef<Path>) -> bool {
-    path.as_ref().is_dir()
+    path.as_ref().is_dir() || is_gguf(path.as_ref())
+}
+
+/// True for a regular file that begins as GGUF files do: reading from a pipe would take its bytes away.
+fn is_gguf(path: &Path) -> bool {
+    let mut start = [0; 8];
+    path.is_file()
+        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && FileKind::of(&start) == FileKind::Gguf
 }
 
 /// The program of a language model, and the files that it was read from.
 pub(crate) fn import(path: &Path, options: &Options) -> Result<(Model, Vec<PathBuf>), Error> {
+    if is_gguf(path) {
+        return Ok((import_gguf(&open_shared(path)?, options)?, vec![path.to_owned()]));
+    }
     let config = path.join(CONFIG);
     if !config.is_file() {
-        return Err(Error::new(Code::NotFound, format!("`{}` has no `{CONFIG}`", path.display()))
-            .expected("a folder of Hugging Face, with the configuration and .safetensors files".into()));
+        return Err(Error::new(Code::NotFound, format!("`{}` has no `{CONFIG}`", path.display())).expected(
+            "a folder of Hugging Face, with the configuration and .safetensors files, or a .gguf file".into(),
+        ));
     }
     let names = weight_files(path)?;
     let mut checkpoint = Checkpoint { config: read(&config)?, ..Checkpoint::default() };
@@ -52,7 +66,7 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<(Model, Vec<PathB
 fn weight_files(folder: &Path) -> Result<BTreeSet<String>, Error> {
     let index = folder.join(INDEX);
     if index.is_file() {
-        return rushlight_compiler::front::llm::indexed_files(&read(&index)?).map_err(Error::from);
+        return indexed_files(&read(&index)?).map_err(Error::from);
     }
     if folder.join(WEIGHTS).is_file() {
         return Ok(BTreeSet::from([WEIGHTS.to_owned()]));

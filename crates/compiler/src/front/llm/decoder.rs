@@ -59,6 +59,8 @@ pub(super) enum Activation {
     Gelu,
 }
 
+/// Maximum number of columns of a head.
+const MAX_HEAD: usize = 1 << 16;
 /// Maximum number of layers.
 const MAX_LAYERS: usize = 1 << 12;
 
@@ -72,9 +74,11 @@ impl Decoder {
         let heads = config.required_size("num_attention_heads")?;
         let kv_heads = config.size("num_key_value_heads")?.unwrap_or(heads);
         let head_dim = config.size("head_dim")?.unwrap_or(hidden / heads);
-        if head_dim == 0 || !heads.is_multiple_of(kv_heads) {
+        if !(1..=MAX_HEAD).contains(&head_dim) || !heads.is_multiple_of(kv_heads) {
             return Err(damaged("the heads of attention do not divide its width")
-                .expected("`num_attention_heads` as a multiple of `num_key_value_heads`, and columns for each")
+                .expected(
+                    "`num_attention_heads` as a multiple of `num_key_value_heads`, and up to 65536 columns for each",
+                )
                 .got(format!("{heads} heads, {kv_heads} of keys and values, {head_dim} columns")));
         }
         let eps = config.number("rms_norm_eps")?.or(config.number("norm_eps")?).unwrap_or(1e-6);

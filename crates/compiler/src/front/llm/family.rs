@@ -1,5 +1,7 @@
 //! The families of decoders: what each does otherwise than Llama, as data.
 
+use std::collections::BTreeSet;
+
 use rushlight_graph::Error;
 
 /// A family of decoders that share a configuration and an architecture.
@@ -9,7 +11,13 @@ pub struct Family {
     pub name: &'static str,
     /// Values of `model_type` in `config.json`.
     pub model_types: &'static [&'static str],
+    /// The value of `general.architecture` in GGUF files.
+    pub architecture: &'static str,
     pub(super) names: Names,
+    /// Whether llama.cpp has put the rows of queries and keys in another order, in which those that RoPE rotates are pairs.
+    pub(super) has_paired_rows: bool,
+    /// The activation in GGUF files, which do not say it, if it is not SiLU.
+    pub(super) gguf_activation: Option<&'static str>,
     /// Added to the weights of norms.
     pub(super) norm_offset: f32,
     pub(super) qk_norm: QkNorm,
@@ -145,7 +153,10 @@ const SANDWICHED: Names = Names {
 const LLAMA: Family = Family {
     name: "Llama",
     model_types: &["llama"],
+    architecture: "llama",
     names: NAMES,
+    has_paired_rows: true,
+    gguf_activation: None,
     norm_offset: 0.0,
     qk_norm: QkNorm::None,
     windows: Windows::Listed,
@@ -155,15 +166,34 @@ const LLAMA: Family = Family {
     theta: 10_000.0,
 };
 
+const GELU: Option<&str> = Some("gelu_pytorch_tanh");
+
 /// All families.
 pub const FAMILIES: &[Family] = &[
     LLAMA,
     Family { name: "Mistral", model_types: &["mistral"], windows: Windows::All, ..LLAMA },
-    Family { name: "Qwen2, Qwen2.5", model_types: &["qwen2"], windows: Windows::Switched, ..LLAMA },
-    Family { name: "Qwen3", model_types: &["qwen3"], qk_norm: QkNorm::Head, windows: Windows::Switched, ..LLAMA },
+    Family {
+        name: "Qwen2, Qwen2.5",
+        model_types: &["qwen2"],
+        architecture: "qwen2",
+        has_paired_rows: false,
+        windows: Windows::Switched,
+        ..LLAMA
+    },
+    Family {
+        name: "Qwen3",
+        model_types: &["qwen3"],
+        architecture: "qwen3",
+        has_paired_rows: false,
+        qk_norm: QkNorm::Head,
+        windows: Windows::Switched,
+        ..LLAMA
+    },
     Family {
         name: "Phi-3, Phi-4-mini",
         model_types: &["phi3"],
+        architecture: "phi3",
+        has_paired_rows: false,
         names: Names { qkv: Joined::One("self_attn.qkv_proj"), gate_up: Joined::One("mlp.gate_up_proj"), ..NAMES },
         windows: Windows::All,
         ..LLAMA
@@ -171,6 +201,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Gemma 2",
         model_types: &["gemma2"],
+        architecture: "gemma2",
+        has_paired_rows: false,
+        gguf_activation: GELU,
         names: SANDWICHED,
         norm_offset: 1.0,
         windows: Windows::Pattern(2),
@@ -181,6 +214,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Gemma 3",
         model_types: &["gemma3_text", "gemma3"],
+        architecture: "gemma3",
+        has_paired_rows: false,
+        gguf_activation: GELU,
         names: SANDWICHED,
         norm_offset: 1.0,
         qk_norm: QkNorm::Head,
@@ -194,6 +230,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "SmolLM3",
         model_types: &["smollm3"],
+        architecture: "smollm3",
         windows: Windows::Switched,
         ropes: Ropes::Skipped,
         theta: 2_000_000.0,
@@ -202,6 +239,8 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "OLMo 2",
         model_types: &["olmo2"],
+        architecture: "olmo2",
+        has_paired_rows: false,
         names: Names {
             before_attention: None,
             after_attention: Some("post_attention_layernorm"),
@@ -215,6 +254,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Granite",
         model_types: &["granite"],
+        architecture: "granite",
         attention_scale: AttentionScale::Number("attention_multiplier"),
         embedding_scale: EmbeddingScale::Number("embedding_multiplier"),
         ..LLAMA
@@ -222,6 +262,8 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "LFM2",
         model_types: &["lfm2"],
+        architecture: "lfm2",
+        has_paired_rows: false,
         names: Names {
             norm: "model.embedding_norm",
             before_attention: Some("operator_norm"),
@@ -239,7 +281,52 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
+impl Names {
+    /// The names in GGUF files, where most families have the same.
+    pub(super) fn of_gguf(&self) -> Self {
+        Self {
+            embedding: "token_embd",
+            norm: if self.norm == NAMES.norm { "output_norm" } else { "token_embd_norm" },
+            head: "output",
+            layers: "blk",
+            before_attention: self.before_attention.map(|_| "attn_norm"),
+            after_attention: self.after_attention.map(|_| "post_attention_norm"),
+            before_feed_forward: self.before_feed_forward.map(|_| "ffn_norm"),
+            after_feed_forward: self.after_feed_forward.map(|_| "post_ffw_norm"),
+            qkv: match self.qkv {
+                Joined::Apart(_) => Joined::Apart(["attn_q", "attn_k", "attn_v"]),
+                Joined::One(_) => Joined::One("attn_qkv"),
+            },
+            o: "attn_output",
+            q_norm: "attn_q_norm",
+            k_norm: "attn_k_norm",
+            gate_up: match self.gate_up {
+                Joined::Apart(_) => Joined::Apart(["ffn_gate", "ffn_up"]),
+                Joined::One(_) => Joined::One("ffn_up"),
+            },
+            down: "ffn_down",
+            conv: Conv { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
+        }
+    }
+}
+
 impl Family {
+    /// The family of an architecture of GGUF.
+    ///
+    /// # Errors
+    /// `Unsupported`, with all architectures.
+    pub(super) fn of_architecture(name: &str) -> Result<&'static Self, Error> {
+        // Llama's architecture is that of Mistral, too; the first family counts.
+        let found = FAMILIES.iter().find(|family| family.architecture == name);
+        found.ok_or_else(|| {
+            let known: BTreeSet<_> = FAMILIES.iter().map(|family| family.architecture).collect();
+            Error::unsupported(format!("models of the architecture `{name}` are not known"))
+                .expected(known.into_iter().collect::<Vec<_>>().join(", "))
+                .got(format!("general.architecture `{name}`"))
+                .help("export the model from PyTorch with torch.export, and compile the .pt2 file")
+        })
+    }
+
     /// The family of a `model_type`.
     ///
     /// # Errors

@@ -1,15 +1,18 @@
-//! Builds decoders from what language models are published as: a folder of Hugging Face with its configuration and weights. The
-//! graph that PyTorch would export is made of a description of each family (`family`), so that nobody needs PyTorch.
+//! Builds decoders from what language models are published as: a folder of Hugging Face with its configuration and weights, or
+//! a GGUF file. The graph that PyTorch would export is made of a description of each family (`family`), so that nobody needs PyTorch.
 //!
 //! The program has one method, `forward(tokens: i64[1, T], start_pos: i64[1])`, which returns the logits of the last token, and
 //! the methods by which ExecuTorch's runners learn what it is like. The KV cache is state. Weights stay in the file until they
 //! are quantized, packed or written, one after the other.
 #![deny(clippy::indexing_slicing)]
 
+mod blocks;
 mod build;
 mod config;
 mod decoder;
 mod family;
+mod gguf;
+mod gguf_config;
 mod rope;
 mod safetensors;
 mod tensors;
@@ -25,7 +28,9 @@ use rushlight_graph::{Bytes, Error, Model};
 
 use build::Limits;
 use config::Config;
-use decoder::Decoder;
+use decoder::{Decoder, Layer};
+use family::Joined;
+use gguf::Gguf;
 use tensors::{Tensor, Tensors, damaged};
 
 /// The files of a model as Hugging Face publishes it.
@@ -125,6 +130,54 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
     let mut tensors = if text.is_some() { stored.of_text_model()? } else { stored };
     let model = build::build(&decoder, &mut tensors, limits, options)?;
     check_all_used(&tensors)?;
+    Ok(model)
+}
+
+/// Tables of GGUF files that the program has in another form.
+const RESHAPED: &str = "rope_freqs.weight";
+
+/// Builds the program of a GGUF file. Weights are decoded from its blocks when they are read.
+///
+/// # Errors
+/// `Input` for a file that is damaged, `Unsupported` for an architecture, a setting or a type that is not known.
+pub fn import_gguf(file: &Bytes, options: &Options) -> Result<Model, Error> {
+    let mut file = Gguf::parse(file)?;
+    let family = gguf_config::family(&file)?;
+    let settings = gguf_config::config(&mut file, family)?;
+    let config = Config(&settings);
+    let mut decoder = Decoder::of_config(config, family, options)?;
+    decoder.names = family.names.of_gguf();
+    // They are added already.
+    decoder.norm_offset = 0.0;
+    let tensors = &mut file.tensors;
+    // Llama 3.1's scaling is a table of factors there.
+    if let Some(factors) = tensors.take_optional(RESHAPED) {
+        decoder.ropes.iter_mut().try_for_each(|rope| rope.divide(&factors.floats()))?;
+    }
+    for (index, layer) in decoder.layers.iter().enumerate() {
+        let prefix = format!("{}.{index}.", decoder.names.layers);
+        match (layer, decoder.names.qkv) {
+            (Layer::Attention { .. }, Joined::Apart([q, k, _])) if family.has_paired_rows => {
+                for (name, heads) in [(q, decoder.heads), (k, decoder.kv_heads)] {
+                    for part in ["weight", "bias"] {
+                        tensors.change(&format!("{prefix}{name}.{part}"), |it| it.paired_heads = Some(heads));
+                    }
+                }
+            }
+            (Layer::Conv { .. }, _) => {
+                // Filters of one channel have no dimension for it.
+                tensors.change(&format!("{prefix}{}.weight", decoder.names.conv.conv), |it| {
+                    if let [channels, taps] = *it.sizes {
+                        it.sizes = vec![channels, 1, taps];
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+    let limits = options.limits(config.size("max_position_embeddings")?.unwrap_or(MAX_CONTEXT))?;
+    let model = build::build(&decoder, tensors, limits, options)?;
+    check_all_used(tensors)?;
     Ok(model)
 }
 

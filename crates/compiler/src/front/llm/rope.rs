@@ -82,6 +82,20 @@ impl Rope {
         }
     }
 
+    /// Divides each frequency by a factor of its own.
+    ///
+    /// # Errors
+    /// `Input` for factors that are fewer, or not above zero.
+    pub fn divide(&mut self, factors: &[f32]) -> Result<(), Error> {
+        if factors.len() != self.frequencies.len() || factors.iter().any(|factor| factor.is_nan() || *factor <= 0.0) {
+            return Err(damaged("the factors of RoPE do not fit the head")
+                .expected(format!("{} numbers above 0", self.frequencies.len()))
+                .got(format!("{} numbers", factors.len())));
+        }
+        self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+        Ok(())
+    }
+
     /// The frequencies divided by a factor: positions that are that much closer.
     fn slower(mut self, factor: f64) -> Self {
         self.frequencies.iter_mut().for_each(|frequency| *frequency = (f64::from(*frequency) / factor) as f32);

@@ -1,5 +1,6 @@
 //! The weights of a checkpoint by name. They stay in the mapped file, and become floats each time that they are read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -8,12 +9,16 @@ use rushlight_format::ScalarType;
 
 use rushlight_graph::{Bytes, Computed, Constant, ConstantData, Error, TensorType};
 
+use super::blocks::Block;
+
 /// How the elements of a stored tensor are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     F32,
     F16,
     Bf16,
+    /// Blocks of GGUF, along rows.
+    Block(Block),
 }
 
 impl Encoding {
@@ -22,6 +27,7 @@ impl Encoding {
         match self {
             Self::F32 => (1, 4),
             Self::F16 | Self::Bf16 => (1, 2),
+            Self::Block(block) => block.size(),
         }
     }
 
@@ -37,6 +43,7 @@ impl Encoding {
             Self::F32 => to.extend(bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x))),
             Self::F16 => to.extend(bytes.as_chunks().0.iter().map(|x| f16::from_le_bytes(*x).to_f32())),
             Self::Bf16 => to.extend(bytes.as_chunks().0.iter().map(|x| bf16::from_le_bytes(*x).to_f32())),
+            Self::Block(block) => block.decode(bytes, to),
         }
     }
 }
@@ -50,6 +57,8 @@ pub(super) struct Tensor {
     pub encoding: Encoding,
     /// As many bytes as the sizes and the encoding ask for.
     pub bytes: Bytes,
+    /// Number of heads whose rows llama.cpp has put in another order, if it has.
+    pub paired_heads: Option<usize>,
 }
 
 impl Tensor {
@@ -67,14 +76,37 @@ impl Tensor {
                 .expected(needed.map_or_else(|| "whole blocks in each row".to_owned(), |needed| format!("{needed}")))
                 .got(bytes.len()));
         }
-        Ok(Self { name, sizes, encoding, bytes })
+        Ok(Self { name, sizes, encoding, bytes, paired_heads: None })
     }
 
     /// The elements.
     pub fn floats(&self) -> Vec<f32> {
         let mut floats = Vec::with_capacity(self.sizes.iter().product());
-        self.encoding.decode(&self.bytes, &mut floats);
+        self.pieces().for_each(|piece| self.encoding.decode(piece, &mut floats));
         floats
+    }
+
+    /// The bytes in the order of the elements, some at a time.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        /// Elements that are decoded at a time.
+        const PIECE: usize = 1 << 14;
+        let (each, bytes) = self.encoding.block();
+        let rows = self.sizes.first().copied().unwrap_or(1).max(1);
+        let width = self.paired_heads.map(|heads| rows / heads.max(1)).filter(|width| width.is_multiple_of(2));
+        let (size, width) = match width {
+            Some(width) => (self.bytes.len() / rows, width.max(2)),
+            None => (PIECE / each * bytes, 0),
+        };
+        let count = self.bytes.len().checked_div(size).map_or(0, |_| self.bytes.len().div_ceil(size));
+        (0..count).map(move |index| {
+            // Pairs of rows that RoPE rotates stand side by side there, and half a head apart here.
+            let at = match width {
+                0 => index,
+                _ => index - index % width + 2 * (index % width % (width / 2)) + index % width / (width / 2),
+            };
+            let start = at * size;
+            self.bytes.get(start..self.bytes.len().min(start + size)).unwrap_or_default()
+        })
     }
 
     /// The tensor as an `f32` constant. Only `f32` is used as it is stored; everything else is decoded when it is read.
@@ -82,7 +114,7 @@ impl Tensor {
         let sizes: Vec<i64> = self.sizes.iter().map(|size| *size as i64).collect();
         let (name, ty) = (self.name.clone(), TensorType::of(ScalarType::Float, &sizes));
         let data = match self.encoding {
-            Encoding::F32 => ConstantData::Dense(self.bytes),
+            Encoding::F32 if self.paired_heads.is_none() => ConstantData::Dense(self.bytes),
             _ => ConstantData::Computed(Arc::new(self)),
         };
         Constant { name, ty, data }
@@ -91,18 +123,30 @@ impl Tensor {
 
 impl Computed for Tensor {
     fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
-        /// Elements that are decoded at a time.
-        const PIECE: usize = 1 << 14;
-        let (each, bytes) = self.encoding.block();
         to.clear();
         to.reserve(self.sizes.iter().product::<usize>().saturating_mul(size_of::<f32>()));
-        let mut floats = Vec::with_capacity(PIECE);
-        for piece in self.bytes.chunks(PIECE / each * bytes) {
+        let mut floats = Vec::new();
+        for piece in self.pieces() {
             floats.clear();
             self.encoding.decode(piece, &mut floats);
             to.extend(floats.iter().flat_map(|float| float.to_le_bytes()));
         }
         Ok(())
+    }
+
+    fn rows(&self, rows: Range<usize>) -> Option<Arc<dyn Computed>> {
+        let count = *self.sizes.first()?;
+        let row = self.bytes.len().checked_div(count)?;
+        // Rows of one head are in another order.
+        let width = self.paired_heads.map_or(1, |heads| (count / heads.max(1)).max(1));
+        if !rows.start.is_multiple_of(width) || !rows.end.is_multiple_of(width) {
+            return None;
+        }
+        let bytes = self.bytes.slice(rows.start.checked_mul(row)?..rows.end.checked_mul(row)?)?;
+        let mut sizes = self.sizes.clone();
+        *sizes.first_mut()? = rows.len();
+        let paired_heads = self.paired_heads.map(|_| rows.len() / width);
+        Some(Arc::new(Self { name: self.name.clone(), sizes, bytes, paired_heads, encoding: self.encoding }))
     }
 }
 
@@ -128,6 +172,18 @@ impl Tensors {
     /// True if there is a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
+    }
+
+    /// The sizes of the tensor of this name, if there is one.
+    pub fn sizes(&self, name: &str) -> Option<&[usize]> {
+        self.by_name.get(name).map(|(tensor, _)| tensor.sizes.as_slice())
+    }
+
+    /// Changes the tensor of this name, if there is one.
+    pub fn change(&mut self, name: &str, change: impl FnOnce(&mut Tensor)) {
+        if let Some((tensor, _)) = self.by_name.get_mut(name) {
+            change(tensor);
+        }
     }
 
     /// The tensor of this name, if there is one.
