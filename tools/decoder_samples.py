@@ -50,7 +50,7 @@ MODELS = [
     ("phi3", "Phi3Config", dict(sliding_window=9)),
     ("phi4-mini", "Phi3Config", dict(tie_word_embeddings=True, original_max_position_embeddings=128,
                                      **{**LONG, "max_position_embeddings": 512})),
-    ("gemma2", "Gemma2Config", dict(head_dim=8, query_pre_attn_scalar=24, sliding_window=6)),
+    ("gemma2", "Gemma2Config", dict(head_dim=8, query_pre_attn_scalar=8, sliding_window=6)),
     ("gemma3", "Gemma3TextConfig", dict(head_dim=8, query_pre_attn_scalar=24, sliding_window=6,
                                         layer_types=["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
                                         **GEMMA3_ROPE)),
