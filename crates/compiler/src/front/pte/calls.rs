@@ -9,7 +9,7 @@ use crate::front::xnnpack;
 use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::ops::{self, Operands};
-use rushlight_graph::{Arg, Expr, Kind, Layout, MemoryFormat, Op, Schema, TensorType, Type};
+use rushlight_graph::{Arg, Builder, Expr, Kind, Layout, MemoryFormat, Model, Op, Schema, TensorType, Type};
 
 use super::accesses::split_opaque;
 use super::method::Method;
@@ -39,6 +39,9 @@ impl Method<'_, '_> {
             return Err(Error::invalid(format!("`{name}` has too few arguments"))
                 .expected(written.params.len())
                 .got(args.len()));
+        }
+        if !ops::written_caches(written).is_empty() {
+            return self.update_caches(written, args);
         }
         let twin = if written.flags.in_place { written.twin.as_deref() } else { functional_form(name) };
         let twin = twin.ok_or_else(|| Error::unsupported(format!("`{name}` has no functional form")))?;
@@ -72,6 +75,29 @@ impl Method<'_, '_> {
             }
         }
         self.results_of(schema, bound, &outs)
+    }
+
+    /// A call of an operator that writes to caches among its arguments.
+    fn update_caches(&mut self, written: &Schema, args: &[u32]) -> Result<(), Error> {
+        let Some((out, params)) = written.params.split_last() else { return Ok(()) };
+        let mut bound = Vec::with_capacity(written.params.len());
+        for (param, arg) in params.iter().zip(args) {
+            bound.push(self.argument(&param.kind, *arg)?);
+        }
+        let Model { constants, schemas, .. } = &mut *self.model;
+        let mut builder = Builder::new(&mut self.graph, constants, schemas, self.block, self.origin);
+        let Some(update) = ops::update_caches(&mut builder, &Operands::new(written, &bound))? else { return Ok(()) };
+        for (index, content) in update.caches {
+            let cache = args.get(index).copied().unwrap_or_default();
+            if self.place(cache)?.is_none() {
+                return Err(Error::invalid(format!("`{}` writes to a constant", written.name)));
+            }
+            self.write(cache, content);
+        }
+        if let (Some(result), Some(arg)) = (update.result, written.position(&out.name).and_then(|at| args.get(at))) {
+            self.write(*arg, result);
+        }
+        Ok(())
     }
 
     /// Adds the call, and stores its results.
