@@ -128,6 +128,7 @@ impl Method<'_, '_> {
             }
         }
         let mut types = types;
+        narrow(&schema, &args, &mut types);
         for ty in &mut types {
             self.resolve_type(ty);
         }
@@ -400,6 +401,26 @@ impl Method<'_, '_> {
             _ => vec![self.argument(item, index)?],
         };
         Ok(Arg::List(items))
+    }
+}
+
+/// Takes a slice from a position on, with as many elements as a size of an input, for what `narrow` was exported as, which
+/// fails where a slice would be cut off: its length is that size. Slices of fixed length may be cut off.
+fn narrow(schema: &Schema, args: &[Arg], types: &mut [Type]) {
+    let (
+        aten::SLICE_COPY_TENSOR,
+        [_, Arg::Int(dim), Arg::Int(start), Arg::Int(end), Arg::Int(step)],
+        [Type::Tensor(ty)],
+    ) = (schema.name.as_str(), args, types)
+    else {
+        return;
+    };
+    let length = end.sub(start.clone());
+    let rank = ty.shape.len() as i64;
+    let dim = dim.as_int().map(|dim| if dim < 0 { dim + rank } else { dim });
+    let slot = dim.and_then(|dim| ty.shape.get_mut(usize::try_from(dim).ok()?));
+    if let (Some(slot), Expr::Symbol(_), Expr::Symbol(_), true) = (slot, start, &length, step.is(1)) {
+        *slot = length;
     }
 }
 
