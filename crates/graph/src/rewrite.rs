@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Arena, Arg, BlockId, Builder, Constant, Def, Error, ErrorKind, Expr, Graph, Model, NodeId, OriginId, Schemas, Type,
-    ValueId,
+    Arena, Arg, BlockId, Builder, Constant, Def, Error, ErrorKind, Expr, Graph, Model, NodeId, OriginId, Schemas,
+    SymbolId, Type, ValueId,
 };
 
 /// The decision of a rewrite on a node.
@@ -95,6 +95,41 @@ impl Graph {
             }
         }
         substitute_results(self, replaced);
+    }
+
+    /// Replaces symbols by others in all types, nodes and results.
+    pub fn replace_symbols(&mut self, replaced: &FxHashMap<SymbolId, SymbolId>) {
+        for value in self.values.ids() {
+            match &mut self.values[value].ty {
+                Type::Tensor(tensor) => tensor.shape.iter_mut().for_each(|size| replace(size, replaced)),
+                Type::Int(expr) => replace(expr, replaced),
+                Type::Float | Type::Bool => {}
+            }
+        }
+        for block in self.live_blocks() {
+            for node in &self.blocks[block].nodes {
+                substitute_symbols(&mut self.nodes[*node].args, replaced);
+            }
+            substitute_symbols(&mut self.blocks[block].results, replaced);
+        }
+        substitute_symbols(&mut self.outputs, replaced);
+    }
+}
+
+/// Replaces symbols in the expressions of arguments.
+pub fn substitute_symbols<S: BuildHasher>(args: &mut [Arg], replaced: &HashMap<SymbolId, SymbolId, S>) {
+    for arg in args {
+        match arg {
+            Arg::Int(expr) => replace(expr, replaced),
+            Arg::List(items) => substitute_symbols(items, replaced),
+            _ => {}
+        }
+    }
+}
+
+fn replace<S: BuildHasher>(expr: &mut Expr, replaced: &HashMap<SymbolId, SymbolId, S>) {
+    if !matches!(expr, Expr::Int(_)) {
+        *expr = expr.substitute(&|symbol| replaced.get(&symbol).copied().unwrap_or(symbol).into());
     }
 }
 
