@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 
-use super::expr::{Expr, Symbols};
+use super::expr::{Expr, SymbolId, Symbols};
 
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +58,14 @@ pub enum Granularity {
 }
 
 impl Type {
+    /// The symbol whose value an integer is, such as one that is read from a tensor.
+    pub const fn symbol(&self) -> Option<SymbolId> {
+        match self {
+            Self::Int(Expr::Symbol(symbol)) => Some(*symbol),
+            _ => None,
+        }
+    }
+
     /// The tensor type, if it is one.
     pub const fn as_tensor(&self) -> Option<&TensorType> {
         match self {

@@ -88,6 +88,7 @@ fn delegates(count: usize, arena: u64) -> Vec<u8> {
         inputs: vec![0],
         outputs: vec![1],
         output_sizes: vec![vec![Size::Fixed(4)]],
+        states: Vec::new(),
         blobs: Vec::new(),
         small: Vec::new(),
         arena,

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// whole. Every back end is shown the same, whatever others claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Canonical<'a> {
-    /// The model, whose constants and states the graph uses. Its methods are not there.
+    /// The model, whose constants and states the graph uses.
     pub model: &'a Model,
     pub method: &'a str,
     pub graph: &'a Graph,
@@ -66,7 +66,7 @@ impl Claims {
 }
 
 /// The nodes of a method that back ends have claimed. A back end is its position in the list.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ClaimedNodes {
     by: FxHashMap<NodeId, usize>,
     copies: FxHashSet<(NodeId, usize)>,

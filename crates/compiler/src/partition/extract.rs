@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use rushlight_graph::{
-    Arg, Constant, Def, Delegate, Expr, Graph, Model, Node, NodeId, Op, OriginId, PartNode, Type, Value, ValueId,
+    Arg, Constant, Def, Delegate, Expr, Graph, Model, Node, NodeId, Op, OriginId, PartNode, StateId, SymbolId, Target,
+    Type, Update, Value, ValueId,
 };
 use rushlight_graph::{Error, ErrorKind};
 
@@ -12,19 +13,52 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::levels::for_each_symbol;
 use super::{Backend, Part, Payload};
 
+/// The nodes of a part.
+pub(super) struct Cut<'c> {
+    /// The nodes that become a delegate.
+    pub members: &'c [NodeId],
+    /// Nodes that the part copies where it uses them.
+    pub copies: &'c FxHashSet<NodeId>,
+    /// The states of the model that belong to the back end whose parts use them.
+    pub owned: &'c FxHashSet<StateId>,
+}
+
+impl Cut<'_> {
+    /// True if the part holds a state.
+    pub fn holds_state(&self, graph: &Graph) -> bool {
+        let mut holds = false;
+        let is_held =
+            |value: ValueId| matches!(graph.values[value].def, Def::State(state) if self.owned.contains(&state));
+        for node in self.members {
+            graph.for_each_use_by(*node, &mut |value| holds |= is_held(value));
+        }
+        holds || self.updates(graph).next().is_some()
+    }
+
+    /// The updates of states that the part holds.
+    fn updates<'g>(&'g self, graph: &'g Graph) -> impl Iterator<Item = (StateId, ValueId)> + use<'g> {
+        graph.updates.iter().filter_map(|update| match (update.target, graph.values[update.value].def) {
+            (Target::State(state), Def::Result(node, _)) if self.owned.contains(&state) => {
+                self.members.contains(&node).then_some((state, update.value))
+            }
+            _ => None,
+        })
+    }
+}
+
 /// Lets a backend compile some nodes of a block, and makes a node that runs the result. With it come the precisions of members, as
 /// the back end says them of their copies in the part.
 pub(super) fn delegate(
     model: &mut Model,
     method: &str,
     graph: &mut Graph,
-    members: &[NodeId],
-    copies: &FxHashSet<NodeId>,
+    cut: &Cut<'_>,
     backend: &dyn Backend,
 ) -> Result<(NodeId, Vec<(NodeId, String)>), Error> {
-    let outputs = outputs(graph, members);
-    let all = with_copies(graph, members, copies);
-    let (part, inputs) = part(model, method, graph, &all, &outputs)?;
+    let members = cut.members;
+    let outputs = outputs(graph, cut);
+    let all = with_copies(graph, members, cut.copies);
+    let (part, inputs) = part(model, method, graph, cut, &all, &outputs)?;
     let Payload { data, compile_specs, named_data, precisions } =
         backend.compile(&part).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
     for (key, data) in named_data {
@@ -53,15 +87,17 @@ pub(super) fn delegate(
     let args = inputs.into_iter().map(Arg::Value).collect();
     // The values stay; only the node that defines them changes.
     let node = graph.nodes.push(Node { op: Op::Delegate(id), args, results: outputs.clone(), origin });
+    let held: Vec<StateId> = cut.updates(graph).map(|(state, _)| state).collect();
+    graph.updates.retain(|update| !matches!(update.target, Target::State(state) if held.contains(&state)));
     for (index, output) in outputs.iter().enumerate() {
         graph.values[*output].def = Def::Result(node, index as u32);
     }
     Ok((node, precisions))
 }
 
-/// The results of `members` that others use.
-fn outputs(graph: &Graph, members: &[NodeId]) -> Vec<ValueId> {
-    let members: HashSet<NodeId> = members.iter().copied().collect();
+/// The results of the part's members that others use.
+fn outputs(graph: &Graph, cut: &Cut<'_>) -> Vec<ValueId> {
+    let members: HashSet<NodeId> = cut.members.iter().copied().collect();
     let mut used = HashSet::new();
     let mut visit = |value| {
         used.insert(value);
@@ -74,7 +110,8 @@ fn outputs(graph: &Graph, members: &[NodeId]) -> Vec<ValueId> {
         block.results.iter().for_each(|arg| arg.for_each_value(&mut visit));
     }
     graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut visit));
-    graph.updates.iter().for_each(|update| visit(update.value));
+    let is_held = |target: Target| matches!(target, Target::State(state) if cut.owned.contains(&state));
+    graph.updates.iter().filter(|update| !is_held(update.target)).for_each(|update| visit(update.value));
     let mut outputs = Vec::new();
     let mut ordered: Vec<NodeId> = members.into_iter().collect();
     ordered.sort_unstable();
@@ -84,30 +121,45 @@ fn outputs(graph: &Graph, members: &[NodeId]) -> Vec<ValueId> {
     outputs
 }
 
-/// The members of a part, each after the nodes to be copied that it uses.
+/// The members of a part, each after the nodes to be copied whose results, or symbols, it uses.
 fn with_copies(graph: &Graph, members: &[NodeId], copies: &FxHashSet<NodeId>) -> Vec<NodeId> {
     fn add(
         graph: &Graph,
         node: NodeId,
         copies: &FxHashSet<NodeId>,
+        numbers: &FxHashMap<SymbolId, NodeId>,
         seen: &mut FxHashSet<NodeId>,
         all: &mut Vec<NodeId>,
     ) {
         if !seen.insert(node) {
             return;
         }
+        let mut makers = Vec::new();
         graph.for_each_use_by(node, &mut |value| {
-            if let Def::Result(maker, _) = graph.values[value].def
-                && copies.contains(&maker)
-            {
-                add(graph, maker, copies, seen, all);
+            if let Def::Result(maker, _) = graph.values[value].def {
+                makers.push(maker);
             }
         });
+        for_each_symbol_of(graph, node, &mut |symbol| makers.extend(numbers.get(&symbol)));
+        for maker in makers.into_iter().filter(|maker| copies.contains(maker)) {
+            add(graph, maker, copies, numbers, seen, all);
+        }
         all.push(node);
     }
+    let numbers = copies.iter().flat_map(|node| {
+        let results = graph.nodes[*node].results.iter();
+        results.filter_map(|result| Some((graph.ty(*result).symbol()?, *node)))
+    });
+    let numbers: FxHashMap<SymbolId, NodeId> = numbers.collect();
     let (mut seen, mut all) = (FxHashSet::default(), Vec::with_capacity(members.len()));
-    members.iter().for_each(|node| add(graph, *node, copies, &mut seen, &mut all));
+    members.iter().for_each(|node| add(graph, *node, copies, &numbers, &mut seen, &mut all));
     all
+}
+
+/// Visits the symbols in the arguments of a node, and in the sizes of its results.
+fn for_each_symbol_of(graph: &Graph, node: NodeId, visit: &mut impl FnMut(SymbolId)) {
+    graph.for_each_symbol_by(node, visit);
+    graph.nodes[node].results.iter().for_each(|result| for_each_symbol(graph.ty(*result), visit));
 }
 
 /// The inputs of the method that give the sizes of a part which none of the part's inputs has: a tensor that is expanded to the
@@ -115,9 +167,8 @@ fn with_copies(graph: &Graph, members: &[NodeId], copies: &FxHashSet<NodeId>) ->
 fn givers_of_sizes(graph: &Graph, members: &[NodeId], inputs: &[ValueId]) -> Vec<ValueId> {
     let (mut used, mut known) = (Vec::new(), FxHashSet::default());
     for node in members {
-        graph.for_each_symbol_by(*node, &mut |symbol| used.push(symbol));
-        let results = &graph.nodes[*node].results;
-        results.iter().for_each(|result| for_each_symbol(graph.ty(*result), &mut |symbol| used.push(symbol)));
+        for_each_symbol_of(graph, *node, &mut |symbol| used.push(symbol));
+        known.extend(graph.nodes[*node].results.iter().filter_map(|result| graph.ty(*result).symbol()));
     }
     for input in inputs {
         for_each_symbol(graph.ty(*input), &mut |symbol| {
@@ -146,6 +197,7 @@ fn part(
     model: &Model,
     method: &str,
     graph: &Graph,
+    cut: &Cut<'_>,
     members: &[NodeId],
     outputs: &[ValueId],
 ) -> Result<(Part, Vec<ValueId>), Error> {
@@ -154,6 +206,10 @@ fn part(
     inner.symbols = graph.symbols.clone();
     let mut map: HashMap<ValueId, ValueId> = HashMap::new();
     let mut inputs = Vec::new();
+    let mut states: FxHashMap<StateId, StateId> = FxHashMap::default();
+    let held = |part: &mut Model, states: &mut FxHashMap<StateId, StateId>, state: StateId| {
+        *states.entry(state).or_insert_with(|| part.states.push(model.states[state].clone()))
+    };
     for id in members {
         let node = &graph.nodes[*id];
         let mut unknown = Vec::new();
@@ -168,6 +224,10 @@ fn part(
                     let constant: Constant = model.constants[*constant].clone();
                     let constant = part.constants.push(constant);
                     inner.constant(constant, &part.constants)
+                }
+                Def::State(state) if cut.owned.contains(state) => {
+                    let state = held(&mut part, &mut states, *state);
+                    inner.state(state, &part.states)
                 }
                 _ => {
                     inputs.push(value);
@@ -194,6 +254,10 @@ fn part(
         map.get(value).copied().map(Arg::Value).ok_or_else(|| Error::invalid("a part loses an output"))
     };
     inner.outputs = outputs.iter().map(output).collect::<Result<_, _>>()?;
+    for (state, value) in cut.updates(graph) {
+        let value = map.get(&value).copied().ok_or_else(|| Error::invalid("a part loses the update of a state"))?;
+        inner.updates.push(Update { target: Target::State(held(&mut part, &mut states, state)), value });
+    }
     part.add_method(Part::METHOD, inner);
     Ok((Part { model: part, method: method.into() }, inputs))
 }

@@ -17,6 +17,7 @@ use super::claims::ClaimedNodes;
 pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>], claimed: &ClaimedNodes) -> Vec<u32> {
     let mut made_by: HashMap<ValueId, (u32, Option<usize>)> = HashMap::new();
     let mut sizes_by: HashMap<SymbolId, (u32, Option<usize>)> = HashMap::new();
+    let mut numbers_by: HashMap<SymbolId, NodeId> = HashMap::new();
     let mut given = HashSet::new();
     for param in &graph.blocks[graph.body].params {
         for_each_symbol(graph.ty(*param), &mut |symbol| {
@@ -31,13 +32,19 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>
                 level = level.max(other + u32::from(other_claimant != claimant));
             }
         };
-        for_each_input(graph, *node, *claimant, claimed, &mut FxHashSet::default(), &mut |value| {
-            follow(made_by.get(&value));
+        let seen = &mut FxHashSet::default();
+        for_each_input(graph, *node, *claimant, claimed, seen, &mut |value| follow(made_by.get(&value)));
+        graph.for_each_symbol_by(*node, &mut |symbol| match (numbers_by.get(&symbol), *claimant) {
+            // A number that the part reads again from what it is read from.
+            (Some(maker), Some(by)) if claimed.is_copied(*maker, by) => {
+                for_each_input(graph, *maker, Some(by), claimed, seen, &mut |value| follow(made_by.get(&value)));
+            }
+            _ => follow(sizes_by.get(&symbol)),
         });
-        graph.for_each_symbol_by(*node, &mut |symbol| follow(sizes_by.get(&symbol)));
         levels.push(level);
         for result in &graph.nodes[*node].results {
             made_by.insert(*result, (level, *claimant));
+            numbers_by.extend(graph.ty(*result).symbol().map(|symbol| (symbol, *node)));
             for_each_symbol(graph.ty(*result), &mut |symbol| {
                 if !given.contains(&symbol) {
                     sizes_by.entry(symbol).or_insert((level, *claimant));

@@ -11,13 +11,14 @@ mod extract;
 mod levels;
 mod options;
 mod report;
+mod states;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
-use rushlight_graph::{BlockId, Bytes, Error, ErrorKind, Graph, Model, NodeId};
-use rustc_hash::FxHashMap;
+use rushlight_graph::{BlockId, Bytes, Error, ErrorKind, Graph, Model, NodeId, State, StateId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use claims::{Canonical, Claim, Claims};
 pub use options::{BackendText, given_twice, parse_option, set_option};
@@ -25,6 +26,7 @@ pub use report::{Entry, Fate, PORTABLE, Report};
 pub use rushlight_runtime::{OptionSpec, OptionValue};
 
 use claims::ClaimedNodes;
+use extract::Cut;
 
 /// The ahead-of-time half of a back end. Its other half, `rushlight_runtime::Backend` of the same name, runs what
 /// [`compile`](Self::compile) made.
@@ -80,6 +82,13 @@ pub trait Backend: fmt::Debug + Send {
         Offer::Leave("the back end claims no single nodes".to_owned())
     }
 
+    /// True if parts of the back end can hold a state that no other part and no operator of the runtime uses: it is a state of
+    /// the part's model then, which methods that use it share, and not an input and an output.
+    fn owns_state(&self, state: &State) -> bool {
+        let _ = state;
+        false
+    }
+
     /// Compiles a part of a method, which holds the nodes that the back end claimed as they were shown.
     ///
     /// # Errors
@@ -97,7 +106,7 @@ pub enum Offer {
 }
 
 /// A part of a method that one back end claimed: a model with one method, `forward`, whose inputs and outputs are the values
-/// that cross the border. Constants come with it.
+/// that cross the border. Constants come with it, and the states that [belong](Backend::owns_state) to the back end.
 #[derive(Debug)]
 pub struct Part {
     pub model: Model,
@@ -136,129 +145,157 @@ pub struct Payload {
 /// # Errors
 /// Errors of back ends while they claim nodes or compile parts.
 pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Report, Error> {
+    let mut decided = Vec::with_capacity(model.methods.len());
+    for (method, graph) in &model.methods {
+        decided.push(claim_method(model, method, graph, backends).map_err(|error| in_method(error, method))?);
+    }
+    let claims: Vec<&ClaimedNodes> = decided.iter().map(|decided| &decided.claimed).collect();
+    let owned = states::owned(model, &claims, backends);
+    if owned.is_empty() {
+        return extract_parts(model, backends, decided, &owned).map(|(report, _)| report);
+    }
+    // A back end that cannot compile a part with a state after all leaves the state to the program.
+    let (before, kept) = (model.clone(), decided.clone());
+    match extract_parts(model, backends, decided, &owned)? {
+        (report, false) => Ok(report),
+        (_, true) => {
+            *model = before;
+            extract_parts(model, backends, kept, &FxHashSet::default()).map(|(report, _)| report)
+        }
+    }
+}
+
+fn in_method(error: Error, method: &str) -> Error {
+    error.at(format!("method `{method}`"))
+}
+
+/// Extracts and compiles the parts of all methods. True if one of them holds a state and was given back.
+fn extract_parts(
+    model: &mut Model,
+    backends: &[Box<dyn Backend>],
+    decided: Vec<Decided>,
+    owned: &FxHashSet<StateId>,
+) -> Result<(Report, bool), Error> {
     let mut report = Report::default();
+    let mut loses_state = false;
     let names: Vec<String> = model.methods.keys().cloned().collect();
-    for name in names {
+    for (name, mut decided) in names.into_iter().zip(decided) {
         let Some(mut graph) = model.methods.get_mut(&name).map(std::mem::take) else { continue };
-        let result = partition_method(model, &name, &mut graph, backends, &mut report);
+        let mut extraction = Extraction { model: &mut *model, method: &name, backends, owned, report: &mut report };
+        let blocks = graph.live_blocks();
+        let result = blocks.into_iter().try_for_each(|block| {
+            loses_state |= extraction.block(&mut graph, block, &mut decided)?;
+            Ok(())
+        });
         // The graph goes back whether or not a back end failed.
         if let Some(slot) = model.methods.get_mut(&name) {
             *slot = graph;
         }
-        result.map_err(|error| error.at(format!("method `{name}`")))?;
+        result.map_err(|error| in_method(error, &name))?;
     }
-    Ok(report)
+    Ok((report, loses_state))
 }
 
-fn partition_method(
-    model: &mut Model,
-    method: &str,
-    graph: &mut Graph,
-    backends: &[Box<dyn Backend>],
-    report: &mut Report,
-) -> Result<(), Error> {
-    let mut claimed = ClaimedNodes::default();
-    let mut refusals: FxHashMap<NodeId, Vec<(String, String)>> = FxHashMap::default();
+/// The claims and refusals of a method's nodes.
+#[derive(Clone, Debug, Default)]
+struct Decided {
+    claimed: ClaimedNodes,
+    /// By node, the back ends that refused it, with their reasons.
+    refusals: FxHashMap<NodeId, Vec<(String, String)>>,
+}
+
+/// Shows a method to the back ends.
+fn claim_method(model: &Model, method: &str, graph: &Graph, backends: &[Box<dyn Backend>]) -> Result<Decided, Error> {
+    let Decided { mut claimed, mut refusals } = Decided::default();
     for (index, backend) in backends.iter().enumerate() {
         let canonical = Canonical::new(model, method, graph, &claimed);
         let mut claims = Claims::default();
         backend.claim(&canonical, &mut claims).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
         let nodes: Vec<NodeId> = canonical.nodes().filter(|node| !claimed.is_claimed(*node)).collect();
         for node in nodes {
+            let mut refuse =
+                |reason: String| refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
             match claims.remove(node) {
                 Some(Claim::Take) => claimed.take(node, index),
                 Some(Claim::Copy) => {
                     claimed.copy(node, index);
-                    let reason = "the parts that use it compute it again".to_owned();
-                    refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
+                    refuse("the parts that use it compute it again".to_owned());
                 }
-                Some(Claim::Refuse(reason)) => {
-                    refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
-                }
-                None => {
-                    let reason = "the back end said nothing of it".to_owned();
-                    refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
-                }
+                Some(Claim::Refuse(reason)) => refuse(reason),
+                None => refuse("the back end said nothing of it".to_owned()),
             }
         }
     }
-    for block in graph.live_blocks() {
-        partition_block(
-            model,
-            method,
-            graph,
-            block,
-            backends,
-            &mut Decided { claimed: &claimed, refusals: &mut refusals, report },
-        )?;
-    }
-    Ok(())
+    Ok(Decided { claimed, refusals })
 }
 
-/// The claims and refusals of a method's nodes, and the report that they go to.
-struct Decided<'d> {
-    claimed: &'d ClaimedNodes,
-    /// By node, the back ends that refused it, with their reasons.
-    refusals: &'d mut FxHashMap<NodeId, Vec<(String, String)>>,
-    report: &'d mut Report,
+/// Takes the parts of a method out of its graph.
+struct Extraction<'e> {
+    model: &'e mut Model,
+    method: &'e str,
+    backends: &'e [Box<dyn Backend>],
+    /// The states that belong to back ends.
+    owned: &'e FxHashSet<StateId>,
+    report: &'e mut Report,
 }
 
-fn partition_block(
-    model: &mut Model,
-    method: &str,
-    graph: &mut Graph,
-    block: BlockId,
-    backends: &[Box<dyn Backend>],
-    decided: &mut Decided<'_>,
-) -> Result<(), Error> {
-    let nodes = graph.blocks[block].nodes.clone();
-    let first = decided.report.entries.len();
-    let entries: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
-    let claimants: Vec<Option<usize>> = nodes.iter().map(|node| decided.claimed.by(*node)).collect();
-    let copied = claims::copied_whole(graph, decided.claimed);
-    for (node, claimant) in nodes.iter().zip(&claimants) {
-        let owner = claimant.or_else(|| copied.get(node).copied()).and_then(|index| backends.get(index));
-        let fate = match owner {
-            Some(backend) => Fate::Claimed { backend: backend.name().into() },
-            None => Fate::Refused { reasons: decided.refusals.remove(node).unwrap_or_default() },
-        };
-        decided.report.entries.push(Entry::new(method, graph, *node, fate));
-    }
-    let levels = levels::levels(graph, &nodes, &claimants, decided.claimed);
-    let mut order: Vec<usize> = (0..nodes.len()).collect();
-    // No node depends on one of a higher level, so that sorting by level keeps the order of computation.
-    order.sort_by_key(|index| levels.get(*index).copied().unwrap_or(0));
-    let mut result = Vec::new();
-    let mut rest = order.as_slice();
-    while let Some((first, _)) = rest.split_first() {
-        let key = |index: &usize| (levels.get(*index).copied(), claimants.get(*index).copied().flatten());
-        let (level, _) = key(first);
-        let count = rest.iter().take_while(|index| key(index).0 == level).count();
-        let (group, after) = rest.split_at(count);
-        rest = after;
-        for index in group.iter().filter(|index| key(index).1.is_none()) {
-            result.extend(nodes.get(*index).copied());
+impl Extraction<'_> {
+    /// Replaces what was claimed in a block. True if a part that holds a state was given back.
+    fn block(&mut self, graph: &mut Graph, block: BlockId, decided: &mut Decided) -> Result<bool, Error> {
+        let Self { model, method, backends, owned, report } = self;
+        let mut loses_state = false;
+        let nodes = graph.blocks[block].nodes.clone();
+        let first = report.entries.len();
+        let entries: FxHashMap<NodeId, usize> =
+            nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
+        let claimants: Vec<Option<usize>> = nodes.iter().map(|node| decided.claimed.by(*node)).collect();
+        let copied = claims::copied_whole(graph, &decided.claimed);
+        for (node, claimant) in nodes.iter().zip(&claimants) {
+            let owner = claimant.or_else(|| copied.get(node).copied()).and_then(|index| backends.get(index));
+            let fate = match owner {
+                Some(backend) => Fate::Claimed { backend: backend.name().into() },
+                None => Fate::Refused { reasons: decided.refusals.remove(node).unwrap_or_default() },
+            };
+            report.entries.push(Entry::new(method, graph, *node, fate));
         }
-        for (claimant, backend) in backends.iter().enumerate() {
-            let members = group.iter().filter(|index| key(index).1 == Some(claimant));
-            let members: Vec<NodeId> = members.filter_map(|index| nodes.get(*index).copied()).collect();
-            if !members.is_empty() {
-                let copies = decided.claimed.copies_of(claimant);
-                match extract::delegate(model, method, graph, &members, &copies, backend.as_ref()) {
-                    Ok((node, precisions)) => {
-                        decided.report.name_precisions(&entries, precisions);
-                        result.push(node);
+        let levels = levels::levels(graph, &nodes, &claimants, &decided.claimed);
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        // No node depends on one of a higher level, so that sorting by level keeps the order of computation.
+        order.sort_by_key(|index| levels.get(*index).copied().unwrap_or(0));
+        let mut result = Vec::new();
+        let mut rest = order.as_slice();
+        while let Some((first, _)) = rest.split_first() {
+            let key = |index: &usize| (levels.get(*index).copied(), claimants.get(*index).copied().flatten());
+            let (level, _) = key(first);
+            let count = rest.iter().take_while(|index| key(index).0 == level).count();
+            let (group, after) = rest.split_at(count);
+            rest = after;
+            for index in group.iter().filter(|index| key(index).1.is_none()) {
+                result.extend(nodes.get(*index).copied());
+            }
+            for (claimant, backend) in backends.iter().enumerate() {
+                let members = group.iter().filter(|index| key(index).1 == Some(claimant));
+                let members: Vec<NodeId> = members.filter_map(|index| nodes.get(*index).copied()).collect();
+                if !members.is_empty() {
+                    let copies = decided.claimed.copies_of(claimant);
+                    let cut = Cut { members: &members, copies: &copies, owned };
+                    match extract::delegate(model, method, graph, &cut, backend.as_ref()) {
+                        Ok((node, precisions)) => {
+                            report.name_precisions(&entries, precisions);
+                            result.push(node);
+                        }
+                        // What it cannot compile after all runs as if it had been refused.
+                        Err(problem) if problem.kind() == ErrorKind::Unsupported => {
+                            loses_state |= cut.holds_state(graph);
+                            report.give_back(&entries, &members, backend.name(), problem.message());
+                            result.extend(members);
+                        }
+                        Err(problem) => return Err(problem),
                     }
-                    // What it cannot compile after all runs as if it had been refused.
-                    Err(problem) if problem.kind() == ErrorKind::Unsupported => {
-                        decided.report.give_back(&entries, &members, backend.name(), problem.message());
-                        result.extend(members);
-                    }
-                    Err(problem) => return Err(problem),
                 }
             }
         }
+        graph.blocks[block].nodes = result;
+        Ok(loses_state)
     }
-    graph.blocks[block].nodes = result;
-    Ok(())
 }

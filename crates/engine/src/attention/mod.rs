@@ -27,8 +27,8 @@ pub struct Attention {
     pub depth: usize,
     pub value_depth: usize,
     pub scale: f32,
-    /// Causal mask: query m sees keys 0 to m only.
-    pub causal: bool,
+    /// Causal mask: query m sees keys 0 to `first + m` only, where this is `Some(first)`, the keys before the first query.
+    pub causal: Option<usize>,
     pub q: Strides,
     pub k: Strides,
     pub v: Strides,

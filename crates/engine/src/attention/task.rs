@@ -109,7 +109,7 @@ impl<T: Element> Kernel for AttentionTask<'_, T> {
         for first in (0..attention.keys.max(1)).step_by(layout.block) {
             let count = (attention.keys - first).min(layout.block);
             // Later blocks are masked for all rows.
-            if attention.causal && first >= rows.end {
+            if attention.causal.is_some_and(|before| first >= before.saturating_add(rows.end)) {
                 break;
             }
             let mut block =
@@ -282,7 +282,10 @@ impl<T: Element> KeyBlock<'_, T> {
     /// Number of keys of the block that a row sees.
     #[inline(always)]
     fn seen(&self, row: usize) -> usize {
-        if self.inputs.attention.causal { (row + 1).saturating_sub(self.first).min(self.count) } else { self.count }
+        match self.inputs.attention.causal {
+            Some(before) => before.saturating_add(row + 1).saturating_sub(self.first).min(self.count),
+            None => self.count,
+        }
     }
 
     /// Processes the rows from `row` on, one for each state: running maximum and running sum.

@@ -231,7 +231,7 @@ fn time_attention<F: FnMut(Timing)>(
             depth,
             value_depth: depth,
             scale: 0.125,
-            causal,
+            causal: causal.then_some(0),
             q: strides(rows),
             k: strides(keys),
             v: strides(keys),

@@ -22,7 +22,7 @@ fn exact(a: &Attention, tensors: &Tensors) -> Vec<f64> {
                 let group = head * a.kv_heads / a.heads;
                 let at = |s: Strides, head: usize, row: usize| batch * s.batch + head * s.head + row * s.row;
                 let mut scores = Vec::new();
-                for key in 0..if a.causal { a.keys.min(row + 1) } else { a.keys } {
+                for key in 0..a.causal.map_or(a.keys, |before| a.keys.min(before + row + 1)) {
                     let products = (0..a.depth).map(|d| {
                         f64::from(tensors.q[at(a.q, head, row) + d]) * f64::from(tensors.k[at(a.k, group, key) + d])
                     });
@@ -92,7 +92,7 @@ fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> 
         depth,
         value_depth: depth,
         scale: 1.0 / (depth.max(1) as f32).sqrt(),
-        causal: false,
+        causal: None,
         q: NONE,
         k: NONE,
         v: NONE,
@@ -104,14 +104,14 @@ fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> 
 /// Shapes of models, and `count` random ones.
 fn cases(rng: &mut Rng, count: usize, depths: &[usize]) -> Vec<Attention> {
     let mut cases = vec![plain(1, 3, 197, 197, 64), plain(6, 3, 49, 49, 32), plain(1, 2, 1, 700, 64)];
-    cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: true, ..plain(1, 2, 300, 300, 24) }]);
+    cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: Some(0), ..plain(1, 2, 300, 300, 24) }]);
     for _ in 0..count {
         let heads = rng.one_of(&[1, 2, 4, 6]);
         let mut a = plain(1 + rng.below(2), heads, 0, 0, rng.one_of(depths));
         a.rows = rng.one_of(&[1, 2, 5, 13, 15, 17, 33]);
         a.keys = rng.one_of(&[1, 2, 15, 16, 17, 33, 49, 130]);
         a.kv_heads = if heads.is_multiple_of(2) && rng.below(2) == 0 { heads / 2 } else { heads };
-        a.causal = rng.below(3) == 0;
+        a.causal = (rng.below(3) == 0).then(|| if rng.below(2) == 0 { 0 } else { rng.below(a.keys + 1) });
         if rng.below(3) == 0 {
             a.value_depth = rng.one_of(&[1, 16, 33]);
         }

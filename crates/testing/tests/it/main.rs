@@ -20,5 +20,6 @@ mod models;
 mod operators;
 mod precision;
 mod shapes;
+mod states;
 mod xnnpack;
 mod zoo;

@@ -17,7 +17,7 @@ use rushlight_cpu_compile::{Cpu, Precision};
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Size, Step, Tensor, TensorId};
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::quantized_decomposed;
-use rushlight_graph::{Action, Arg, Builder, Bytes, Def, Error, Model, Node, NodeId, Origin, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Bytes, Def, Error, Model, Node, NodeId, Origin, State, ValueId};
 use rushlight_testing::cases::{self, Case};
 use rushlight_testing::program::{self, Placement};
 
@@ -165,6 +165,10 @@ struct Checked {
 impl Backend for Checked {
     fn name(&self) -> &str {
         self.cpu.name()
+    }
+
+    fn owns_state(&self, state: &State) -> bool {
+        self.cpu.owns_state(state)
     }
 
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {

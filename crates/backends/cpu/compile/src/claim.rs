@@ -18,6 +18,8 @@ struct Legal {
     is_unchanged: bool,
     /// The values that the nodes that it became use.
     uses: FxHashSet<ValueId>,
+    /// True if all nodes that it became show or read integers that a part is given.
+    is_copied: bool,
     /// Why one of the nodes that it became is refused, if one is.
     refusal: Option<Reason>,
 }
@@ -45,6 +47,7 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
         let claim = match legal.get(&node) {
             Some(Legal { refusal: Some(_), is_unchanged: true, .. }) if users_of(node).any(is_passed_by) => Claim::Copy,
             Some(Legal { refusal: Some(reason), .. }) => Claim::Refuse(reason.to_string()),
+            Some(Legal { refusal: None, is_copied: true, .. }) => Claim::Copy,
             Some(Legal { refusal: None, .. }) => Claim::Take,
             None if canonical.is_constant(node) => Claim::Copy,
             None if users_of(node).all(|user| user.is_some_and(|user| taken.get(&user) == Some(&true))) => Claim::Take,
@@ -101,7 +104,8 @@ fn legalized(mut model: Model, sources: &FxHashMap<OriginId, NodeId>) -> Result<
             if !matches!(graph.nodes[*node].op, Op::Call(_)) {
                 continue;
             }
-            let known = legal.entry(*source).or_default();
+            let known = legal.entry(*source).or_insert_with(|| Legal { is_copied: true, ..Legal::default() });
+            known.is_copied &= selections.is_copied(graph, *node);
             known.is_unchanged |= node == source;
             graph.for_each_use_by(*node, &mut |value| {
                 known.uses.insert(value);

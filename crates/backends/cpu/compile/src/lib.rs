@@ -36,7 +36,8 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 
 use rushlight_compiler::partition::{Backend, Canonical, Claims, OptionSpec, OptionValue, Part, Payload};
-use rushlight_graph::{Error, ErrorKind, NodeId, OriginId};
+use rushlight_format::ScalarType;
+use rushlight_graph::{ConstantData, Error, ErrorKind, NodeId, OriginId, State};
 use rustc_hash::FxHashMap;
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
@@ -104,6 +105,11 @@ impl Backend for Cpu {
             _ => return wrong("an option that the back end declares"),
         }
         Ok(())
+    }
+
+    fn owns_state(&self, state: &State) -> bool {
+        let is_fixed = state.ty.shape.iter().all(|size| size.as_int().is_some());
+        state.ty.dtype == ScalarType::Float && is_fixed && matches!(state.initial, ConstantData::Zeros)
     }
 
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {

@@ -51,6 +51,8 @@ enum Memory {
     Input(u32),
     Output(u32),
     Constant(payload::Buffer),
+    /// A state, by position, and its sizes.
+    State(u32, Vec<Expr>),
     /// Something computed, and the most elements that it has.
     Computed {
         shape: Vec<Expr>,
@@ -162,6 +164,37 @@ impl<'a> Plan<'a> {
         };
         self.computed.insert(expr.clone(), at);
         Ok(at)
+    }
+
+    /// Gives a symbol the value of an element of an input of i64, which must be within the symbol's bounds.
+    pub fn bind_element(&mut self, view: &View, index: u32, symbol: SymbolId) -> Result<(), Error> {
+        let Some(Memory::Input(input)) = self.buffers.get(view.buffer) else {
+            return Err(Error::unsupported("a number from a tensor that is no input"));
+        };
+        let (min, max) = Expr::Symbol(symbol).range(self.symbols);
+        let (min, max) = (min.unwrap_or(i64::MIN), max.unwrap_or(i64::MAX));
+        let at = self.size_op(SizeOp::Element { input: *input, index, min, max });
+        self.bound.entry(symbol).or_insert(at);
+        Ok(())
+    }
+
+    /// The memory of a state; `is_cache` as in [`payload::State::is_cache`].
+    pub fn state(&mut self, key: &str, ty: &TensorType, is_cache: bool) -> Result<View, Error> {
+        let index = self.program.states.iter().position(|state| state.key == key).unwrap_or(self.program.states.len());
+        let is_it = |memory: &Memory| matches!(memory, Memory::State(at, _) if *at as usize == index);
+        if let Some(buffer) = self.buffers.iter().position(is_it) {
+            return Ok(View::dense(buffer, ty.shape.clone()));
+        }
+        let len = Expr::product(&ty.shape).as_int().and_then(|len| u64::try_from(len).ok());
+        let len = len.ok_or_else(|| Error::unsupported("a state whose size is not fixed"))?;
+        self.program.states.push(payload::State { key: key.to_owned(), len, is_cache });
+        self.buffers.push(Memory::State(index as u32, ty.shape.clone()));
+        Ok(View::dense(self.buffers.len() - 1, ty.shape.clone()))
+    }
+
+    /// True if a view shows a state.
+    pub fn is_state(&self, view: &View) -> bool {
+        matches!(self.buffers.get(view.buffer), Some(Memory::State(..)))
     }
 
     /// Memory for something computed.
@@ -345,9 +378,9 @@ impl<'a> Plan<'a> {
         self.program.names.push(name.into());
     }
 
-    /// All of the buffer of something computed, as one dimension.
+    /// All of the buffer of something computed, or of a state, as one dimension.
     pub fn whole(&mut self, view: &View) -> Result<View, Error> {
-        let Some(Memory::Computed { shape, .. }) = self.buffers.get(view.buffer) else {
+        let Some(Memory::Computed { shape, .. } | Memory::State(_, shape)) = self.buffers.get(view.buffer) else {
             return Err(error("a write to what is not computed"));
         };
         Ok(View::dense(view.buffer, vec![Expr::product(shape)]).of_bytes(view.affine))
@@ -479,6 +512,7 @@ impl<'a> Plan<'a> {
                 payload::Buffer::Blob(blobs.get(*index as usize).copied().unwrap_or_default())
             }
             Memory::Constant(buffer) => *buffer,
+            Memory::State(index, _) => payload::Buffer::State(*index),
             // What no step uses takes no memory.
             Memory::Computed { .. } if uses[index].is_none() => payload::Buffer::Arena { offset: 0, len: 0 },
             Memory::Computed { .. } => {

@@ -18,6 +18,11 @@ pub(super) type Result<T = ()> = core::result::Result<T, PayloadError>;
 /// Checks a program.
 pub(super) fn check(program: &CpuProgram) -> Result {
     sizes(program)?;
+    for (state, declared) in program.states.iter().enumerate() {
+        if program.states.iter().take(state).any(|other| other.key == declared.key) {
+            return Err(PayloadError::new(PayloadFault::SameState { state }));
+        }
+    }
     buffers(program)?;
     for (index, tensor) in program.tensors.iter().enumerate() {
         check_tensor(program, tensor).map_err(|error| error.at(PayloadSite::Tensor(index)))?;
@@ -59,7 +64,7 @@ fn sizes(program: &CpuProgram) -> Result {
     for (index, op) in program.sizes.iter().enumerate() {
         match *op {
             SizeOp::Fixed(_) => {}
-            SizeOp::Input { input, .. } => {
+            SizeOp::Input { input, .. } | SizeOp::Element { input, .. } => {
                 within(List::Inputs, input, program.inputs.len())
                     .map_err(|error| error.at(PayloadSite::Size(index)))?;
             }
@@ -91,7 +96,7 @@ fn check_size(program: &CpuProgram, size: Size) -> Result {
 }
 
 fn buffers(program: &CpuProgram) -> Result {
-    for floats in [program.arena, program.scratch] {
+    for floats in [program.arena, program.scratch].into_iter().chain(program.states.iter().map(|state| state.len)) {
         fits(floats, 8)?;
     }
     for (index, buffer) in program.buffers.iter().enumerate() {
@@ -105,6 +110,7 @@ fn buffers(program: &CpuProgram) -> Result {
             Buffer::Blob(blob) => within(List::Blobs, blob, program.blobs.len()),
             Buffer::Arena { offset, len } => inside(offset, len, program.arena),
             Buffer::Small { offset, len } => inside(offset, len, program.small.len() as u64),
+            Buffer::State(state) => within(List::States, state, program.states.len()),
         };
         result.map_err(|error| error.at(PayloadSite::Buffer(index)))?;
     }
@@ -128,6 +134,11 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     if is_bytes != tensor.affine.is_some() {
         return Err(PayloadError::new(PayloadFault::Quantized { dtype: tensor.dtype }));
     }
+    if let (Some(Buffer::State(_)), got) = (buffer, tensor.dtype)
+        && got != ScalarType::Float
+    {
+        return Err(PayloadError::new(PayloadFault::Dtype { expected: ScalarType::Float, got }));
+    }
     let len = match buffer {
         // So many floats have room for four times as many bytes.
         Some(Buffer::Arena { len, .. }) if is_bytes => len.saturating_mul(4),
@@ -135,6 +146,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
             len.saturating_mul(4)
         }
         Some(Buffer::Arena { len, .. } | Buffer::Small { len, .. }) => *len,
+        Some(Buffer::State(state)) => program.states.get(*state as usize).map_or(0, |state| state.len),
         _ => return Ok(()),
     };
     let dims: Option<Vec<u64>> = tensor.dims.iter().map(fixed).collect();
@@ -198,7 +210,7 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     within(List::Tensors, output, program.tensors.len())?;
     let buffer = program.tensors.get(output as usize).map_or(usize::MAX, |tensor| tensor.buffer as usize);
     match program.buffers.get(buffer) {
-        Some(Buffer::Output(_) | Buffer::Arena { .. }) => {}
+        Some(Buffer::Output(_) | Buffer::Arena { .. } | Buffer::State(_)) => {}
         _ => return Err(PayloadError::new(PayloadFault::Constant { tensor: output })),
     }
     if let Some(flag) = written.get_mut(buffer) {
@@ -226,7 +238,7 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
         }
         Step::Attention(step) => {
             let sizes = [step.batch, step.heads, step.groups, step.rows, step.keys, step.depth, step.value_depth];
-            let mut all = sizes.into_iter().chain(step.strides.into_iter().flatten());
+            let mut all = sizes.into_iter().chain(step.causal).chain(step.strides.into_iter().flatten());
             all.try_for_each(|size| check_size(program, size))?;
         }
         _ => {}

@@ -13,7 +13,7 @@ use super::{
     Affine, Attention, Buffer, ChooseQparams, Convert, ConvertedType, Convolution, ConvolutionKind, Copy, CpuProgram,
     Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
     Int8Epilogue, Matmul, MatmulKind, Normalisation, PayloadError, PayloadFault, PayloadSite, Pooling, QuantizeRows,
-    QuantizedFormat, Reduce, Residual, Resize, Size, SizeOp, Step, TableFormat, Tensor, VERSION, Window,
+    QuantizedFormat, Reduce, Residual, Resize, Size, SizeOp, State, Step, TableFormat, Tensor, VERSION, Window,
 };
 
 /// The magic number of payloads, before the version.
@@ -279,7 +279,8 @@ macro_rules! union {
 }
 
 structure! {
-    CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, small, arena, scratch, steps, names }
+    CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, states, small, arena, scratch, steps, names }
+    State { key, len, is_cache }
     Tensor { dtype, buffer, offset, dims, affine }
     Affine { scale, zero, min, max }
     Matmul { a, b, y, kind }
@@ -323,9 +324,10 @@ impl<const D: usize> Codec for Window<D> {
 union! {
     Size { 0 Fixed(size), 1 Computed(index) }
     SizeOp {
-        0 Fixed(value), 1 Input { input, dim }, 2 Add(a, b), 3 Mul(a, b), 4 FloorDiv(a, b), 5 Mod(a, b), 6 Max(a, b), 7 Min(a, b)
+        0 Fixed(value), 1 Input { input, dim }, 2 Add(a, b), 3 Mul(a, b), 4 FloorDiv(a, b), 5 Mod(a, b), 6 Max(a, b), 7 Min(a, b),
+        8 Element { input, index, min, max }
     }
-    Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Small { offset, len } }
+    Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Small { offset, len }, 5 State(index) }
     Step {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduce(step), 5 Softmax { x, y, log },
         6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),

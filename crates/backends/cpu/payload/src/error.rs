@@ -76,6 +76,8 @@ pub enum PayloadFault {
     Register { register: u8 },
     /// Lists of sizes and strides that differ in length.
     Ranks { expected: usize, got: usize },
+    /// Two states have the same key.
+    SameState { state: usize },
     /// The step has no instructions.
     NoInstructions,
     /// The step would do more than in proportion to the elements of its tensors.
@@ -91,6 +93,7 @@ pub enum List {
     Inputs,
     Outputs,
     Blobs,
+    States,
     Operands,
     Registers,
 }
@@ -182,6 +185,7 @@ impl PayloadFault {
             Self::Ranks { expected, got } => {
                 ("lists of sizes: expected {} in each, got {}", [expected as u64, got as u64])
             }
+            Self::SameState { state } => ("state {} has the key of another one", [state as u64, 0]),
             Self::NoInstructions => ("an elementwise step without instructions", [0, 0]),
             Self::Work { operations, limit } => {
                 ("{} operations on tensors whose elements allow {}", [operations, limit])
@@ -215,6 +219,7 @@ impl List {
             Self::Inputs => "input {} does not exist; there are {} inputs",
             Self::Outputs => "output {} does not exist; there are {} outputs",
             Self::Blobs => "blob {} does not exist; there are {} blobs",
+            Self::States => "state {} does not exist; there are {} states",
             Self::Operands => "operand {} does not exist; there are {} operands",
             Self::Registers => "register {} does not exist; there are {} registers",
         }

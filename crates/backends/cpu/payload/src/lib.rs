@@ -56,7 +56,7 @@ pub use work::{Sizes, Work};
 pub const CPU_BACKEND: &str = "RushlightCpu";
 
 /// Version of the format of payloads. A payload of another version is refused.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 
 /// Number of registers of an elementwise step.
 pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;
@@ -79,6 +79,8 @@ pub struct CpuProgram {
     pub output_sizes: Vec<Vec<Size>>,
     /// Names of the blobs with large constants.
     pub blobs: Vec<String>,
+    /// What lives from call to call.
+    pub states: Vec<State>,
     /// Small constants, as `f32`.
     pub small: Vec<f32>,
     /// Number of `f32` that intermediate results take at the largest sizes.
@@ -88,6 +90,18 @@ pub struct CpuProgram {
     pub steps: Vec<Step>,
     /// For each step what it was made from, for profiles.
     pub names: Vec<String>,
+}
+
+/// A tensor that keeps its elements from call to call, such as a KV cache: zeros before the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Payloads of a program that name the same key share the state.
+    pub key: String,
+    /// Number of `f32`.
+    pub len: u64,
+    /// True if elements are written at positions that the caller gives, and read up to them: forgetting the last ones needs
+    /// nothing.
+    pub is_cache: bool,
 }
 
 /// An index in [`CpuProgram::tensors`].
@@ -115,6 +129,13 @@ pub enum SizeOp {
         input: u32,
         dim: u32,
     },
+    /// Element `index` of an input of i64, which is at least `min` and at most `max` or the call is refused: a position.
+    Element {
+        input: u32,
+        index: u32,
+        min: i64,
+        max: i64,
+    },
     Add(u32, u32),
     Mul(u32, u32),
     /// Rounded down.
@@ -138,6 +159,8 @@ pub enum Buffer {
     Blob(u32),
     /// `len` elements of the small constants, from `offset`.
     Small { offset: u64, len: u64 },
+    /// A state, whole.
+    State(u32),
 }
 
 /// A dense tensor.

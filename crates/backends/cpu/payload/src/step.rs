@@ -160,8 +160,8 @@ pub struct Attention {
     /// `D` of values and results.
     pub value_depth: Size,
     pub scale: f32,
-    /// True if a query sees only the keys up to its own position.
-    pub causal: bool,
+    /// The position of the first query among the keys, if a query sees only the keys up to its own position.
+    pub causal: Option<Size>,
     /// Of `q`, `k`, `v` and `y`: the distances of batches, heads and rows.
     pub strides: [[Size; 3]; 4],
 }

@@ -26,6 +26,7 @@ fn program() -> CpuProgram {
             Buffer::Arena { offset: 0, len: 32 },
             Buffer::Blob(0),
             Buffer::Small { offset: 1, len: 4 },
+            Buffer::State(0),
         ],
         tensors: vec![
             tensor(0, &[rows, Size::Fixed(3)]),
@@ -33,11 +34,13 @@ fn program() -> CpuProgram {
             tensor(2, &[rows, Size::Fixed(4)]),
             tensor(3, &[Size::Fixed(64)]),
             tensor(4, &[Size::Fixed(4)]),
+            tensor(5, &[Size::Fixed(2), Size::Fixed(4)]),
         ],
         inputs: vec![0],
         outputs: vec![1],
         output_sizes: vec![vec![rows, Size::Fixed(4)]],
         blobs: vec!["weights".into()],
+        states: vec![State { key: "cache".into(), len: 8, is_cache: true }],
         small: vec![0.0, 1.0, -2.0, f32::INFINITY, 0.5],
         arena: 32,
         scratch: 7,
@@ -66,8 +69,8 @@ fn another_version_is_refused_with_both() {
     let mut bytes = program().to_bytes();
     bytes[3] = b'7';
     let error = CpuProgram::parse(&bytes).expect_err("an older version");
-    assert_eq!(error.fault, PayloadFault::Version { expected: 8, got: 7 });
-    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 8");
+    assert_eq!(error.fault, PayloadFault::Version { expected: 9, got: 7 });
+    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 9");
 }
 
 #[test]
@@ -103,6 +106,15 @@ fn what_contradicts_itself_is_refused() {
     assert_eq!(with_bytes(0, resize).fault, PayloadFault::MixedTypes);
     assert_eq!(with_bytes(0, Step::Softmax { x: 0, y: 2, log: false }).fault, PayloadFault::MixedTypes);
     assert_eq!(with_bytes(1, Step::Softmax { x: 2, y: 2, log: true }).fault, PayloadFault::MixedTypes);
+    let element = SizeOp::Element { input: 1, index: 0, min: 0, max: 3 };
+    assert_eq!(fault(move |program| program.sizes[1] = element).site, PayloadSite::Size(1));
+    assert_eq!(fault(|program| program.states.clear()).site, PayloadSite::Buffer(5));
+    assert_eq!(fault(|program| program.tensors[5].dims[0] = Size::Fixed(3)).site, PayloadSite::Tensor(5));
+    assert_eq!(fault(|program| program.tensors[5].dtype = ScalarType::Byte).site, PayloadSite::Tensor(5));
+    assert_eq!(
+        fault(|program| program.states.extend(program.states.clone())).fault,
+        PayloadFault::SameState { state: 1 }
+    );
     assert_eq!(
         fault(|program| program.sizes[2] = SizeOp::Max(0, 2)),
         PayloadError { fault: PayloadFault::Index { list: List::Sizes, index: 2, len: 2 }, site: PayloadSite::Size(2) }

@@ -16,7 +16,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{Affine, CpuProgram, Size, Tensor};
+use super::{Affine, CpuProgram, Size, State, Tensor};
 
 /// Sizes that are computed, tensors with their place in memory, and steps. Fields of steps that are absent or false are left
 /// out; `x`, `y` and the like are numbers of tensors.
@@ -24,6 +24,9 @@ impl fmt::Display for CpuProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, size) in self.sizes.iter().enumerate() {
             writeln!(f, "  s{index} = {size:?}")?;
+        }
+        for State { key, len, .. } in &self.states {
+            writeln!(f, "  state {key} : {len} f32")?;
         }
         for (index, tensor) in self.tensors.iter().enumerate() {
             writeln!(f, "  t{index} : {}", self.tensor(tensor))?;

@@ -245,7 +245,7 @@ mod tests {
         let [batch, heads, groups, rows, value_depth] = fixed([2, 4, 2, 5, 16]);
         let [keys, depth] = fixed([keys, depth]);
         let strides = [fixed([0; 3]); 4];
-        let (q, k, v, mask, y, scale, causal) = (0, 1, 2, None, 3, 1.0, false);
+        let (q, k, v, mask, y, scale, causal) = (0, 1, 2, None, 3, 1.0, None);
         Step::Attention(Attention {
             q,
             k,

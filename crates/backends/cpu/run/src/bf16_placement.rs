@@ -320,7 +320,7 @@ mod tests {
             depth: Size::Fixed(64),
             value_depth: Size::Fixed(64),
             scale: 1.0,
-            causal: false,
+            causal: None,
             strides: [none; 4],
         })
     }

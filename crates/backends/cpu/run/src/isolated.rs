@@ -124,6 +124,7 @@ mod copies {
             Buffer::Blob(index) => of(site.memory.blobs.get(index as usize)?.floats()),
             Buffer::Input(index) => site.context.input(index as usize).ok()?.bytes(),
             Buffer::Output(index) => site.outputs.get(index as usize)?.as_ref()?.as_tensor().bytes(),
+            Buffer::State(index) => of(site.states.get(index as usize)?),
         };
         buffer.get(offset.checked_mul(width)?..)?.get(..len.checked_mul(width)?)
     }

@@ -18,6 +18,7 @@ mod memory;
 mod prepared;
 mod profile;
 mod shapes;
+mod state;
 mod steps;
 mod weights;
 
@@ -26,7 +27,8 @@ use std::sync::Arc;
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 use rushlight_engine::Engine;
 use rushlight_runtime::{
-    Backend, Code, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Interrupts, Result, TensorMut,
+    Backend, Call, Code, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Interrupts, Result,
+    State, StateInfo, TensorMut,
 };
 
 use isolated::Isolated;
@@ -34,6 +36,7 @@ use memory::{Arena, Memory};
 use prepared::Prepared;
 use profile::Recorder;
 use shapes::Shapes;
+use state::States;
 use weights::Blob;
 
 pub use cost::Cost;
@@ -112,6 +115,7 @@ struct Running<'m> {
     shapes: Shapes,
     memory: Memory<'m>,
     arena: Arena,
+    states: States,
     scratch: Vec<f32>,
     outputs: usize,
     #[cfg(feature = "isolate")]
@@ -142,6 +146,7 @@ impl<'m> Running<'m> {
         let outputs = program.outputs.len();
         let steps = program.steps.iter().map(|step| Prepared::new(step, &program)).collect();
         let shapes = Shapes::new(&program);
+        let states = States::new(&program);
         let memory = Memory::new(program, blobs);
         Ok(Self {
             engine: backend.engine.clone(),
@@ -150,6 +155,7 @@ impl<'m> Running<'m> {
             shapes,
             memory,
             arena,
+            states,
             scratch,
             outputs,
             #[cfg(feature = "isolate")]
@@ -200,6 +206,24 @@ impl Delegate for Running<'_> {
             more => self.run(context, interrupts, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
         }
     }
+
+    fn call(&mut self, call: &mut Call<'_, '_>) -> Result<()> {
+        if self.states.is_empty() {
+            return self.execute_until(&call.context, call.interrupts);
+        }
+        self.states.borrow(&mut call.states)?;
+        let result = self.execute_until(&call.context, call.interrupts);
+        self.states.exchange(&mut call.states)?;
+        result
+    }
+
+    fn state(&self, index: usize) -> Option<StateInfo<'_>> {
+        self.states.info(index)
+    }
+
+    fn new_state(&mut self, index: usize) -> Result<Box<dyn State>> {
+        self.states.make(index)
+    }
 }
 
 impl Running<'_> {
@@ -220,6 +244,7 @@ impl Running<'_> {
                 memory: &self.memory,
                 shapes: &self.shapes,
                 arena: &mut self.arena,
+                states: self.states.floats(),
                 outputs: &mut *outputs,
                 scratch: &mut self.scratch,
                 isolated: Isolated::default(),

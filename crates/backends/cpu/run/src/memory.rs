@@ -16,6 +16,7 @@ use crate::weights::Blob;
 const NOT_WRITABLE: Unfit = Unfit::Place("the result is neither in the arena nor in an output");
 const NOT_READABLE: Unfit = Unfit::Place("an operand is in no memory");
 const NOT_IN_ARENA: Unfit = Unfit::Place("a quantized or bf16 tensor is not in the arena");
+const NO_STATE: Unfit = Unfit::Place("a result is in a state that the session does not have");
 const NO_OUTPUT: Unfit = Unfit::Place("a converted result is not in an output, or written by another step meanwhile");
 pub(crate) const NOT_QUANTIZED: Unfit = Unfit::Part("a tensor is not quantized, as the step needs it");
 const NOT_CONSTANT: Unfit = Unfit::Place("weights of fewer than 32 bits are not among the constants");
@@ -68,6 +69,8 @@ pub(crate) struct Memory<'m> {
     buffers: Vec<Buffer>,
     tensors: Vec<Tensor>,
     outputs: Vec<Vec<Size>>,
+    /// The number of elements of each state.
+    states: Vec<usize>,
     pub(crate) blobs: Vec<Blob<'m>>,
     pub(crate) small: Vec<f32>,
 }
@@ -84,6 +87,7 @@ impl<'m> Memory<'m> {
             buffers: program.buffers,
             tensors: program.tensors.iter().map(Tensor::new).collect(),
             outputs: program.output_sizes,
+            states: program.states.iter().map(|state| usize::try_from(state.len).unwrap_or(usize::MAX)).collect(),
             blobs,
             small: program.small,
         }
@@ -112,6 +116,7 @@ impl<'m> Memory<'m> {
         let floats = match self.buffer(tensor as TensorId)? {
             Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok()?,
             Buffer::Blob(index) => self.blobs.get(index as usize)?.floats().len(),
+            Buffer::State(index) => self.states.get(index as usize).copied()?,
             Buffer::Input(_) | Buffer::Output(_) => return None,
         };
         let each = match self.tensors.get(tensor)?.dtype {
@@ -150,6 +155,8 @@ pub(crate) struct Site<'s, 'o, 'c, 'm> {
     pub memory: &'s Memory<'m>,
     pub shapes: &'s Shapes,
     pub arena: &'s mut Arena,
+    /// The states of the session.
+    pub states: &'s mut [Vec<f32>],
     pub outputs: &'s mut [Option<TensorMut<'o>>],
     /// Scratch memory of the engine.
     pub scratch: &'s mut [f32],
@@ -167,7 +174,30 @@ pub(crate) struct Reader<'s, 'o, 'c, 'm> {
     after: &'s [f32],
     after_start: usize,
     outputs: Outputs<'s, 'o>,
+    states: States<'s>,
     copies: &'s Reads,
+}
+
+/// The states before one that is written, and those after it; all of them are before where none is written.
+#[derive(Clone, Copy)]
+struct States<'s> {
+    before: &'s [Vec<f32>],
+    after: &'s [Vec<f32>],
+}
+
+impl<'s> States<'s> {
+    fn all(states: &'s [Vec<f32>]) -> Self {
+        Self { before: states, after: &[] }
+    }
+
+    /// Returns the elements of a state that is not being written.
+    fn floats(self, index: usize) -> Option<&'s [f32]> {
+        let state = match index.checked_sub(self.before.len()) {
+            None => self.before.get(index),
+            Some(behind) => self.after.get(behind.checked_sub(1)?),
+        };
+        state.map(Vec::as_slice)
+    }
 }
 
 /// The outputs before one that is written, and those after it; all of them are before where none is written.
@@ -203,7 +233,7 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
             return self.split_output(written);
         }
-        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let Site { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
         let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
@@ -215,7 +245,21 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
                 let (output, after) = rest.split_at_mut_checked(len).ok_or(ARENA)?;
                 let after_start = start + len;
                 let output = copy.instead_of(written, output);
-                Ok((output, Reader { context, memory, shapes, before, after, after_start, outputs, copies }, scratch))
+                let states = States::all(states);
+                let reader = Reader { context, memory, shapes, before, after, after_start, outputs, states, copies };
+                Ok((output, reader, scratch))
+            }
+            Some(Buffer::State(index)) => {
+                let (before, rest) = states.split_at_mut_checked(index as usize).ok_or(NO_STATE)?;
+                let (state, after) = rest.split_first_mut().ok_or(NO_STATE)?;
+                let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
+                let beyond = Unfit::Beyond { end, len: state.len() };
+                let output = state.get_mut(offset..end).ok_or(beyond)?;
+                let states = States { before, after };
+                let (after_start, before) = (floats.len(), &*floats);
+                let after = &[];
+                let reader = Reader { context, memory, shapes, before, after, after_start, outputs, states, copies };
+                Ok((output, reader, scratch))
             }
             _ => Err(NOT_WRITABLE.into()),
         }
@@ -261,7 +305,7 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let each = size_of::<f32>() / size_of::<T>();
         let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, scratch, outputs, isolated } = self;
+        let Site { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
         let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
@@ -275,8 +319,8 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         let elements: &mut [T] = bytemuck::cast_slice_mut(output);
         let output = elements.get_mut(offset % each..offset % each + len).ok_or(ARENA)?;
         let output = copy.instead_of(written, output);
-        let after_start = first + touched;
-        let reader = Reader { context, memory, shapes, before, after, after_start, outputs, copies };
+        let (after_start, states) = (first + touched, States::all(states));
+        let reader = Reader { context, memory, shapes, before, after, after_start, outputs, states, copies };
         Ok((output, reader, scratch))
     }
 
@@ -294,7 +338,7 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, outputs, scratch, isolated } = self;
+        let Site { context, memory, shapes, arena, states, outputs, scratch, isolated } = self;
         let copies = &isolated.reads;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let floats = arena.floats.get(arena.start..).ok_or(ARENA)?;
@@ -306,8 +350,9 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         let output = output.as_mut_slice::<T>()?;
         let beyond = Unfit::Beyond { end, len: output.len() };
         let output = output.get_mut(offset..end).ok_or(beyond)?;
-        let after_start = floats.len();
-        let reader = Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs, copies };
+        let (after_start, states) = (floats.len(), States::all(states));
+        let reader =
+            Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs, states, copies };
         Ok((output, reader, scratch))
     }
 }
@@ -337,6 +382,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
             Buffer::Small { offset: start, .. } => (self.memory.small.as_slice(), start as usize),
             Buffer::Input(index) => (self.context.input(index as usize).ok()?.as_slice().ok()?, 0),
             Buffer::Output(index) => (self.outputs.floats(index as usize)?, 0),
+            Buffer::State(index) => (self.states.floats(index as usize)?, 0),
         };
         let start = start.checked_add(offset)?;
         floats.get(start..start.checked_add(len)?)
@@ -443,10 +489,15 @@ impl<'s> Reader<'s, '_, '_, '_> {
         elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
     }
 
-    /// Returns an input of any type, whole.
+    /// Returns a tensor in an input of any type.
     pub fn input<T: Element>(&self, tensor: TensorId) -> Result<&'s [T]> {
         match self.memory.buffer(tensor) {
-            Some(Buffer::Input(index)) => self.context.input(index as usize)?.as_slice::<T>(),
+            Some(Buffer::Input(index)) => {
+                let elements = self.context.input(index as usize)?.as_slice::<T>()?;
+                let (offset, len) = self.shapes.window(tensor);
+                let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
+                elements.get(offset..end).ok_or_else(|| self.beyond(tensor).into())
+            }
             _ => Err(Unfit::Place("a tensor that is converted or has indices is not an input").into()),
         }
     }

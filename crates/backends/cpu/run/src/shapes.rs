@@ -1,5 +1,7 @@
 //! The sizes of all tensors in the present call.
 
+use std::ops::RangeInclusive;
+
 use rushlight_cpu_payload::{CpuProgram, Size, SizeOp, Sizes, TensorId};
 use rushlight_format::shapes::Operation;
 use rushlight_runtime::{DelegateContext, Detail, Error, Result};
@@ -47,7 +49,7 @@ impl Shapes {
             specs,
             inputs: program.inputs.clone(),
             ready: false,
-            dynamic: program.sizes.iter().any(|op| matches!(op, SizeOp::Input { .. })),
+            dynamic: program.sizes.iter().any(|op| matches!(op, SizeOp::Input { .. } | SizeOp::Element { .. })),
         }
     }
 
@@ -71,13 +73,18 @@ impl Shapes {
     fn compute(&mut self, context: &DelegateContext<'_>, memory: &Memory<'_>) -> Result<bool> {
         let mut changed = !self.ready;
         for (op, value) in self.ops.iter().zip(&mut self.values) {
-            if let SizeOp::Input { input, dim } = *op {
-                let input = context.input(input as usize)?;
-                let size =
-                    *input.sizes().get(dim as usize).ok_or(Unfit::Dimension { dim, rank: input.sizes().len() })? as i64;
-                changed |= *value != size;
-                *value = size;
-            }
+            let now = match *op {
+                SizeOp::Input { input, dim } => {
+                    let sizes = context.input(input as usize)?.sizes();
+                    *sizes.get(dim as usize).ok_or(Unfit::Dimension { dim, rank: sizes.len() })? as i64
+                }
+                SizeOp::Element { input, index, min, max } => {
+                    element(context, input as usize, index as usize, min..=max)?
+                }
+                _ => continue,
+            };
+            changed |= *value != now;
+            *value = now;
         }
         if !changed {
             return Ok(false);
@@ -93,7 +100,7 @@ impl Shapes {
                 Some(SizeOp::Mod(a, b)) => divided(Operation::Mod, get(*a), get(*b))?,
                 Some(SizeOp::Max(a, b)) => get(*a).max(get(*b)),
                 Some(SizeOp::Min(a, b)) => get(*a).min(get(*b)),
-                Some(SizeOp::Input { .. }) | None => continue,
+                Some(SizeOp::Input { .. } | SizeOp::Element { .. }) | None => continue,
             };
             if let Some(slot) = self.values.get_mut(index) {
                 *slot = value;
@@ -171,6 +178,19 @@ impl Sizes for Shapes {
     fn size(&self, size: Size) -> u64 {
         Self::size(self, size).map_or(0, |size| size as u64)
     }
+}
+
+/// Reads a position from an input, which the caller may set to anything.
+fn element(context: &DelegateContext<'_>, input: usize, index: usize, range: RangeInclusive<i64>) -> Result<i64> {
+    let tensor = context.input(input)?;
+    let elements = tensor.as_slice::<i64>().map_err(|error| error.arg(input))?;
+    let missing = Unfit::Beyond { end: index.saturating_add(1), len: elements.len() };
+    let value = *elements.get(index).ok_or(missing)?;
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let size = usize::try_from(range.end().saturating_add(1)).unwrap_or(usize::MAX);
+    Err(Error::from(Detail::Index { index: value, size }).arg(input))
 }
 
 #[cold]

@@ -94,7 +94,7 @@ fn attention_over_more_keys_than_there_are_is_refused() {
                 depth: Size::Fixed(depth),
                 value_depth: one,
                 scale: 1.0,
-                causal: false,
+                causal: None,
                 strides: [[Size::Fixed(0); 3]; 4],
             })
         });

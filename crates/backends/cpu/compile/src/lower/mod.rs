@@ -8,6 +8,7 @@ mod normalization;
 mod pooling;
 mod precision;
 mod shapes;
+mod states;
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +21,7 @@ use rushlight_format::ScalarType;
 use rushlight_compiler::partition::Part;
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
-use rushlight_graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, ValueId};
+use rushlight_graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, SymbolId, ValueId};
 
 use crate::call::Call;
 use crate::constants;
@@ -77,6 +78,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         scales: HashMap::new(),
         fusion: Fusion::of(graph, &selections),
         rounded: HashSet::new(),
+        in_place: states::in_place(graph, &selections),
     };
     for input in &graph.inputs {
         let Input::Value(value) = input else { return Err(error("an input that is fixed")) };
@@ -90,6 +92,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
             lowering.enter(*value)?;
         }
     }
+    lowering.states()?;
     for node in nodes {
         lowering.node(*node).map_err(|error| graph.locate(error, *node))?;
     }
@@ -105,6 +108,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         let alone = outputs.iter().filter(|(other, _)| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, *dtype, alone)?;
     }
+    lowering.update_states()?;
     let precisions = nodes.iter().filter_map(|node| Some((*node, lowering.precision(*node)?))).collect();
     let (program, named_data) = lowering.plan.finish(settings.threads, settings.keys)?;
     Ok(Lowered { program, named_data, precisions })
@@ -129,6 +133,8 @@ struct Lowering<'a> {
     fusion: Fusion,
     /// GEMMs and convolutions whose weights were rounded to 16 bits.
     rounded: HashSet<NodeId>,
+    /// Scatters that write a state where it is.
+    in_place: HashSet<NodeId>,
 }
 
 impl<'a> Lowering<'a> {
@@ -163,7 +169,7 @@ impl<'a> Lowering<'a> {
             Selection::Convolution(convolution) => self.convolution(id, convolution),
             Selection::Gemm(gemm) => self.gemm(id, gemm),
             Selection::BatchedGemm(gemm) => self.batched(&call, *gemm),
-            Selection::Attention(attention) => self.attention(&call, *attention),
+            Selection::Attention(attention) => self.attention(&call, attention),
             Selection::Pooling(pooling) => self.pool(&call, *pooling),
             Selection::VolumePooling(pooling) => self.pool_volume(&call, *pooling),
             Selection::Reduction(reduction) => self.reduce(&call, reduction),
@@ -176,7 +182,16 @@ impl<'a> Lowering<'a> {
             Selection::Quantize { input, affine } => self.quantize(id, *input, *affine),
             Selection::Dequantize { input, affine } => self.dequantize(&call, *input, *affine),
             Selection::Dynamic(dynamic) => self.dynamic(&call, dynamic),
+            Selection::Number { input, symbol } => self.read_number(*input, *symbol),
         }
+    }
+
+    /// Reads a number from an input.
+    fn read_number(&mut self, input: ValueId, symbol: SymbolId) -> Result<(), Error> {
+        let view = self.view(input)?;
+        let index = view.offset.as_int().and_then(|index| u32::try_from(index).ok());
+        let index = index.ok_or_else(|| Error::unsupported("a number at a computed place of a tensor"))?;
+        self.plan.bind_element(&view, index, symbol)
     }
 
     /// The name of a step in profiles: the node that it computes, or the value if that is not known.

@@ -60,12 +60,17 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    pub(super) fn attention(&mut self, call: &Call<'_>, attention: Attention) -> Result<(), Error> {
+    pub(super) fn attention(&mut self, call: &Call<'_>, attention: &Attention) -> Result<(), Error> {
         let result = call.result()?;
-        let q = self.heads(attention.query)?;
-        let k = self.heads(attention.key)?;
-        let v = self.heads(attention.value)?;
-        let shape = self.graph.tensor(result)?.shape.clone();
+        // As [batch, head, position, depth], wherever these are in memory.
+        let by_head = |view: View| if attention.has_positions_first { view.permuted(&[0, 2, 1, 3]) } else { view };
+        let q = by_head(self.heads(attention.query)?);
+        let k = by_head(self.heads(attention.key)?);
+        let v = by_head(self.heads(attention.value)?);
+        let mut shape = self.graph.tensor(result)?.shape.clone();
+        if attention.has_positions_first {
+            shape.swap(1, 2);
+        }
         // Heads side by side in each row, as the GEMM that follows reads them.
         let y = self.plan.ordered(shape.clone(), vec![0, 2, 1, 3])?;
         let mask = match attention.mask {
@@ -93,7 +98,7 @@ impl Lowering<'_> {
             depth: most(&depth)?,
             value_depth: most(&shape[3])?,
             scale: 1.0,
-            causal: false,
+            causal: None,
             q: none,
             k: none,
             v: none,
@@ -118,15 +123,15 @@ impl Lowering<'_> {
             heads: plan.size(&shape[1])?,
             groups: plan.size(&k.shape[1])?,
             rows: plan.size(&shape[2])?,
-            keys: plan.size(&k.shape[2])?,
+            keys: plan.size(attention.keys.as_ref().unwrap_or(&k.shape[2]))?,
             depth: plan.size(&depth)?,
             value_depth: plan.size(&shape[3])?,
             scale: attention.scale,
-            causal: attention.causal,
+            causal: attention.causal.as_ref().map(|before| plan.size(before)).transpose()?,
             strides,
         };
         self.plan.step(self.label(call), Step::Attention(step));
-        self.views.insert(result, y);
+        self.views.insert(result, by_head(y));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use rushlight_cpu_payload::Affine;
 
 use rushlight_graph::Error;
-use rushlight_graph::{Expr, ValueId};
+use rushlight_graph::{Def, Expr, ValueId};
 
 use crate::call::Call;
 use crate::error::error;
@@ -65,7 +65,13 @@ impl Lowering<'_> {
                     part.strides[*dim] = part.strides[*dim].mul(*step);
                     part
                 };
-                self.scatter(call, *input, *source, part)?
+                if call.node.results.first().is_some_and(|result| self.is_in_place(*result)) {
+                    let (to, from) = (self.view(*input)?, self.floats(*source)?);
+                    self.copy(&self.label(call), &from, &part(&to), None)?;
+                    to
+                } else {
+                    self.scatter(call, *input, *source, part)?
+                }
             }
             Shape::IndexSelect { input, dim, runs } => self.index_select(call, *input, *dim, runs, shape)?,
             Shape::Cat { inputs, dim } => return self.cat(call, inputs, *dim, result, &shape),
@@ -139,6 +145,11 @@ impl Lowering<'_> {
         }
         self.copy(&self.label(call), &from, &middle, Some(value))?;
         Ok(to)
+    }
+
+    /// True for the result of a scatter that writes a state where it is.
+    fn is_in_place(&self, result: ValueId) -> bool {
+        matches!(self.graph.values[result].def, Def::Result(node, _) if self.in_place.contains(&node))
     }
 
     /// A copy, a part of which is then overwritten.

@@ -17,9 +17,9 @@ mod tests;
 use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
 
-use rushlight_graph::operators::aten;
+use rushlight_graph::operators::{aten, llama};
 use rushlight_graph::quantization;
-use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, SymbolId, ValueId};
+use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::call::Call;
@@ -60,6 +60,11 @@ pub(crate) enum Selection {
         affine: Affine,
     },
     Dynamic(Dynamic),
+    /// A number that is read from a tensor of i64 which a part is given, and is a size or a position from then on.
+    Number {
+        input: ValueId,
+        symbol: SymbolId,
+    },
 }
 
 impl Selection {
@@ -111,6 +116,8 @@ pub(crate) struct Context<'a> {
     given: FxHashSet<SymbolId>,
     /// Results of selected nodes, whose sizes are computed from those that a part is given.
     computed: FxHashSet<ValueId>,
+    /// Views of integers that a part is given.
+    integers: FxHashSet<ValueId>,
 }
 
 /// The selections of all nodes of a method, or the reasons of their refusals.
@@ -142,6 +149,16 @@ impl Selections {
     /// The selection of a node; `None` if it is refused.
     pub fn get(&self, node: NodeId) -> Option<&Selection> {
         self.nodes.get(&node)?.as_ref().ok()
+    }
+
+    /// True for a node that shows or reads integers which a part is given: each part that needs it has its own.
+    pub fn is_copied(&self, graph: &Graph, node: NodeId) -> bool {
+        let is_of_integers = |value: &ValueId| match graph.ty(*value) {
+            Type::Tensor(ty) => is_integer(ty.dtype),
+            Type::Int(_) => true,
+            _ => false,
+        };
+        self.get(node).is_some() && graph.nodes[node].results.first().is_some_and(is_of_integers)
     }
 
     /// Why a node is refused, if it is.
@@ -186,6 +203,7 @@ impl<'a> Context<'a> {
             dynamic: FxHashMap::default(),
             given,
             computed: FxHashSet::default(),
+            integers: FxHashSet::default(),
         }
     }
 
@@ -201,6 +219,12 @@ impl<'a> Context<'a> {
             self.quantized.insert(result, affine);
         }
         match selection {
+            Selection::Number { symbol, .. } => {
+                self.given.insert(*symbol);
+            }
+            Selection::Shape(_) if self.graph.tensor(result).is_ok_and(|ty| is_integer(ty.dtype)) => {
+                self.integers.insert(result);
+            }
             Selection::Dynamic(Dynamic::Dequantize { parameters, .. }) => {
                 self.dynamic.insert(result, *parameters);
             }
@@ -232,6 +256,11 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
     if let Some(role) = dynamic::role(name) {
         return dynamic::select(cx.graph, node, role).map(Selection::Dynamic).ok_or(Reason::DynamicScales);
     }
+    if let Some(selected) = integers(cx, &call) {
+        let selection = selected?;
+        check_sizes(cx, &call, node)?;
+        return Ok(selection);
+    }
     check_operands(&call)?;
     check_sizes(cx, &call, node)?;
     let used = used_results(cx.graph, node);
@@ -251,6 +280,44 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
     Ok(selection)
 }
 
+/// True for integers that positions and indices are of.
+const fn is_integer(dtype: ScalarType) -> bool {
+    matches!(dtype, ScalarType::Long | ScalarType::Int)
+}
+
+/// The selection of a node that reads a number from integers which a part is given, or shows them in another shape; `None` if
+/// it is neither.
+fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reason>> {
+    let input = call.optional("self")?;
+    let ty = cx.graph.tensor(input).ok().filter(|ty| is_integer(ty.dtype))?;
+    let is_number = call.name() == aten::_LOCAL_SCALAR_DENSE;
+    let is_view = matches!(
+        call.name(),
+        aten::SELECT_COPY_INT
+            | aten::SLICE_COPY_TENSOR
+            | aten::VIEW_COPY
+            | aten::UNSQUEEZE_COPY
+            | aten::SQUEEZE_COPY_DIMS
+            | aten::SQUEEZE_COPY_DIM
+            | aten::SQUEEZE_COPY
+            | aten::ALIAS_COPY
+    );
+    if !is_number && !is_view {
+        return None;
+    }
+    if matches!(cx.graph.values[input].def, Def::Constant(_) | Def::State(_)) {
+        return Some(Err(Reason::Input(ty.dtype)));
+    }
+    let selection = if is_number {
+        let symbol = call.node.results.first().and_then(|result| cx.graph.ty(*result).symbol());
+        let is_one = ty.dtype == ScalarType::Long && ty.shape.iter().all(|size| size.is(1));
+        symbol.filter(|_| is_one).map(|symbol| Selection::Number { input, symbol })
+    } else {
+        shapes::select(cx, call).map(Selection::Shape)
+    };
+    Some(selection.ok_or_else(|| Reason::Arguments { op: call.name().into() }))
+}
+
 /// The selection of a node whose inputs and results are stored as floats.
 fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<Selection, Reason> {
     let arguments = || Reason::Arguments { op: call.name().into() };
@@ -266,6 +333,7 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::_SOFTMAX | aten::_LOG_SOFTMAX => normalization::softmax(call).map(Selection::Softmax),
         aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::LayerNorm),
         aten::SCALED_DOT_PRODUCT_ATTENTION => normalization::attention(call).map(Selection::Attention),
+        llama::CUSTOM_SDPA => normalization::cached_attention(call).map(Selection::Attention),
         aten::MAX_POOL2D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::Pooling),
         aten::AVG_POOL2D => pooling::pooling(call).map(Selection::Pooling),
         aten::MAX_POOL3D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::VolumePooling),

@@ -1,8 +1,8 @@
 //! Softmax, layer norms and attention.
 
-use rushlight_graph::ValueId;
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
+use rushlight_graph::{Expr, ValueId};
 
 use crate::call::Call;
 
@@ -26,14 +26,19 @@ pub(crate) struct LayerNorm {
 }
 
 /// Scaled dot-product attention of tensors of four dimensions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Attention {
     pub query: ValueId,
     pub key: ValueId,
     pub value: ValueId,
     pub mask: Option<ValueId>,
     pub scale: f32,
-    pub causal: bool,
+    /// The number of keys before the first query, if a query sees only the keys up to its own position.
+    pub causal: Option<Expr>,
+    /// The number of the first keys that count, as in a cache that is not full; all of them if `None`.
+    pub keys: Option<Expr>,
+    /// True for tensors `[batch, position, head, depth]`, false for `[batch, head, position, depth]`.
+    pub has_positions_first: bool,
 }
 
 pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
@@ -74,6 +79,39 @@ pub(super) fn attention(call: &Call<'_>) -> Option<Attention> {
         value: call.optional("value")?,
         mask,
         scale: scale as f32,
-        causal: call.flag("is_causal"),
+        causal: call.flag("is_causal").then_some(Expr::Int(0)),
+        keys: None,
+        has_positions_first: false,
+    })
+}
+
+/// Attention over a cache, `llama::custom_sdpa`: the first keys, up to the position of the last query, or all of them with a
+/// mask.
+pub(super) fn cached_attention(call: &Call<'_>) -> Option<Attention> {
+    let shape = |name: &str| call.value(name).and_then(|value| call.shape(value)).ok();
+    let has_heads = |name: &&str| shape(name).is_some_and(|shape| shape.len() == 4);
+    let mask = call.optional("attn_mask");
+    let is_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() == 2);
+    let has_dropout = call.number("drpout_p").is_some_and(|rate| rate != 0.0);
+    let is_causal = call.flag("is_causal");
+    if !["query", "key", "value"].iter().all(has_heads) || !is_mask || has_dropout || (is_causal && mask.is_some()) {
+        return None;
+    }
+    let scale = if call.arg("scale").is_some() {
+        call.number("scale")?
+    } else {
+        1.0 / (shape("query")?.get(3)?.as_int()? as f64).sqrt()
+    };
+    let start = call.expr("start_pos")?;
+    let keys = if mask.is_some() { None } else { Some(start.add(shape("query")?.get(1)?.clone())) };
+    Some(Attention {
+        query: call.optional("query")?,
+        key: call.optional("key")?,
+        value: call.optional("value")?,
+        mask,
+        scale: scale as f32,
+        causal: is_causal.then_some(start),
+        keys,
+        has_positions_first: true,
     })
 }

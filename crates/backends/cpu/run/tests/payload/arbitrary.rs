@@ -632,7 +632,7 @@ impl Maker<'_, '_> {
             depth: depth as usize,
             value_depth: value_depth as usize,
             scale: 1.0,
-            causal: false,
+            causal: None,
             q: none,
             k: none,
             v: none,
@@ -657,7 +657,7 @@ impl Maker<'_, '_> {
             depth,
             value_depth,
             scale: self.source.float(),
-            causal: self.source.once_in(2),
+            causal: self.source.once_in(2).then_some(Size::Fixed(0)),
             strides: strides.map(|list| list.map(Size::Fixed)),
         })
     }

@@ -1,0 +1,64 @@
+//! States that belong to a back end.
+//!
+//! A state that one back end alone reads and writes, in one part of each method, becomes a state of its parts: it is no input
+//! and no output of them, and the back end keeps it between calls in the form that suits it. All other states stay in the
+//! program's memory.
+
+use rushlight_graph::{Def, Graph, Model, NodeId, StateId, Target, ValueId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Backend;
+use super::claims::ClaimedNodes;
+use super::levels::levels;
+
+/// Finds the states that belong to back ends. `claims` has those of each method, in their order.
+pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn Backend>]) -> FxHashSet<StateId> {
+    let mut owners: FxHashMap<StateId, Option<usize>> = FxHashMap::default();
+    for (graph, claimed) in model.methods.values().zip(claims) {
+        for (state, owner) in users(graph, claimed) {
+            owners.entry(state).and_modify(|known| *known = (*known).filter(|_| *known == owner)).or_insert(owner);
+        }
+    }
+    let is_owned = |(state, owner): (StateId, Option<usize>)| {
+        let backend = owner.and_then(|index| backends.get(index))?;
+        backend.owns_state(&model.states[state]).then_some(state)
+    };
+    owners.into_iter().filter_map(is_owned).collect()
+}
+
+/// For each state that a method uses the back end that alone does, in one part.
+fn users(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<StateId, Option<usize>> {
+    let nodes = &graph.blocks[graph.body].nodes;
+    let claimants: Vec<Option<usize>> = nodes.iter().map(|node| claimed.by(*node)).collect();
+    let levels = levels(graph, nodes, &claimants, claimed);
+    let mut parts: FxHashMap<NodeId, Option<(u32, usize)>> = FxHashMap::default();
+    for ((node, level), claimant) in nodes.iter().zip(&levels).zip(&claimants) {
+        parts.insert(*node, claimant.map(|claimant| (*level, claimant)));
+    }
+    let mut found: FxHashMap<StateId, FxHashSet<Option<(u32, usize)>>> = FxHashMap::default();
+    let mut meet = |value: ValueId, part: Option<(u32, usize)>| {
+        if let Def::State(state) = graph.values[value].def {
+            found.entry(state).or_default().insert(part);
+        }
+    };
+    for node in nodes {
+        graph.for_each_use_by(*node, &mut |value| meet(value, parts.get(node).copied().flatten()));
+    }
+    graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut |value| meet(value, None)));
+    graph.updates.iter().for_each(|update| meet(update.value, None));
+    for update in &graph.updates {
+        if let Target::State(state) = update.target {
+            let part = match graph.values[update.value].def {
+                Def::Result(node, _) => parts.get(&node).copied().flatten(),
+                _ => None,
+            };
+            found.entry(state).or_default().insert(part);
+        }
+    }
+    let alone = |(state, parts): (StateId, FxHashSet<Option<(u32, usize)>>)| {
+        let mut parts = parts.into_iter();
+        let owner = parts.next().flatten().map(|(_, claimant)| claimant);
+        (state, owner.filter(|_| parts.next().is_none()))
+    };
+    found.into_iter().map(alone).collect()
+}
