@@ -8,7 +8,7 @@ use rushlight::kernels::ALL;
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, Output, dense_strides};
 use rushlight::{Input, Method, Program, Registry, ScalarType, TensorView};
 use rushlight_devtools::npy;
-use rushlight_format::pte::Value;
+use rushlight_format::pte::ValueSpec;
 use rushlight_testing::cases::TensorData;
 
 use crate::interleaved::{Stage, median, timed};
@@ -51,7 +51,7 @@ pub fn inputs(program: &[u8], mut bytes: &[u8]) -> Result<Vec<Tensor>> {
     let plan = program.parsed().method_named(METHOD).context("no such method")?;
     let mut inputs = Vec::new();
     for value in plan.inputs() {
-        let Value::Tensor(spec) = plan.value(value as usize) else { bail!("an input that is no tensor") };
+        let ValueSpec::Tensor(spec) = plan.value(value as usize) else { bail!("an input that is no tensor") };
         let (own, rest) = bytes.split_at_checked(spec.nbytes).context("too few bytes for the inputs")?;
         bytes = rest;
         let sizes = spec.sizes.iter().map(|size| size as usize).collect();

@@ -66,20 +66,20 @@ fn compare(model: &Path, folder: &Path, python: &Path) -> Result<String> {
     }
     let floats = Compiler::new().method("forward", model).backend("cpu").compile();
     let floats = floats.and_then(|program| program.to_bytes()).map_err(failed)?;
-    let pictures = pictures(&inputs)?;
-    let compared = pictures.get(SHOWN..).context("inputs to compare")?;
+    let images = images(&inputs)?;
+    let compared = images.get(SHOWN..).context("inputs to compare")?;
     let expected = outputs(&floats, compared)?;
     let ratio = |file: &Path| -> Result<f64> { Ok(decibels(&expected, &outputs(&std::fs::read(file)?, compared)?)) };
     let (our_ratio, their_ratio) = (ratio(&ours)?, ratio(&theirs)?);
     let mut text = conditions("cargo xtask bench quantize");
     let _ = write!(
         text,
-        "\n\n{MODEL} from a `.pt2` file to a `.pte` file in int8, with {SHOWN} pictures of 224x224 and all threads of the \
+        "\n\n{MODEL} from a `.pt2` file to a `.pte` file in int8, with {SHOWN} images of 224x224 and all threads of the \
          machine, each in a process of its own. Rushlight's time is the median of {RUNS} runs of `rushlight quantize`, half of \
          them before and half after the other side, with its defaults: ranges by histograms, weights by channel, biases \
          corrected, layers compared. The other side is PT2E with ExecuTorch's XNNPACKQuantizer (ranges by histograms, weights \
          by channel) and its compiler. *Outputs* is the signal-to-noise of the results against those in floats, on {COMPARED} \
-         other pictures; weights are random.\n\n\
+         other images; weights are random.\n\n\
          | | seconds | ratio | outputs, dB |\n|---|--:|--:|--:|\n"
     );
     let _ = writeln!(text, "| Rushlight | {} | | {our_ratio:.1} |", significant(seconds));
@@ -93,7 +93,7 @@ fn compare(model: &Path, folder: &Path, python: &Path) -> Result<String> {
 /// Quantizes a model in this process, and prints what that took.
 pub fn once(model: &Path, inputs: &Path, out: &Path) -> Result<()> {
     let start = Instant::now();
-    let samples = pictures(inputs)?.into_iter().take(SHOWN).map(|picture| vec![Value::Tensor(picture)]).collect();
+    let samples = images(inputs)?.into_iter().take(SHOWN).map(|image| vec![Value::Tensor(image)]).collect();
     let quantization = Quantization::new(Scheme::Int8).calibrate("forward", samples);
     let compiler = Compiler::new().method("forward", model).quantize(quantization);
     let program = compiler.backend("cpu").compile().map_err(failed)?;
@@ -102,18 +102,18 @@ pub fn once(model: &Path, inputs: &Path, out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn pictures(path: &Path) -> Result<Vec<Tensor>> {
+fn images(path: &Path) -> Result<Vec<Tensor>> {
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     let size = SHAPE.iter().product::<usize>() * size_of::<f32>();
-    let picture = |bytes: &[u8]| Tensor::from_bytes(rushlight::ScalarType::Float, &SHAPE, bytes).map_err(failed);
-    bytes.chunks_exact(size).map(picture).collect()
+    let image = |bytes: &[u8]| Tensor::from_bytes(rushlight::ScalarType::Float, &SHAPE, bytes).map_err(failed);
+    bytes.chunks_exact(size).map(image).collect()
 }
 
-fn outputs(program: &[u8], pictures: &[Tensor]) -> Result<Vec<f32>> {
+fn outputs(program: &[u8], images: &[Tensor]) -> Result<Vec<f32>> {
     let mut module = Module::from_bytes(program).map_err(failed)?;
     let mut all = Vec::new();
-    for picture in pictures {
-        let view: TensorView<'_> = picture.view().map_err(failed)?;
+    for image in images {
+        let view: TensorView<'_> = image.view().map_err(failed)?;
         let outputs = module.forward(&[Input::Tensor(view)]).map_err(failed)?;
         all.extend_from_slice(outputs.first().context("an output")?.as_slice::<f32>().map_err(failed)?);
     }

@@ -24,6 +24,8 @@ const TARGETS: &[Target] = &[
     ("pt2", &["pt2"], "pt2"),
     ("import", &[], ""),
     ("pickle", &[], ""),
+    ("gguf", &[], ""),
+    ("checkpoint", &[], ""),
     ("text", &[], ""),
     ("npy", &[], ""),
     ("npz", &[], ""),

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, OURS_BF16, OURS_INT8, PEERS, PEERS_INT8, Precision};
 use super::sides::{ROUNDS, Sides, TURN};
-use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
+use super::{IMAGE_SHAPE, Missing, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds};
 use crate::interleaved::geometric_mean;
 
@@ -119,7 +119,7 @@ fn measured(engines: &Engines, model: &str, columns: &[&'static Engine], missing
     let mut sides = Sides::none();
     for (number, &threads) in THREADS.iter().enumerate() {
         for (column, engine) in columns.iter().enumerate() {
-            let opened = engines.open(engine, model, threads, PICTURE);
+            let opened = engines.open(engine, model, threads, IMAGE_SHAPE);
             if let Some(session) = missing.unless(&format!("{model}, {}, {threads} threads", engine.name), opened) {
                 sides.add((number, column), session);
             }

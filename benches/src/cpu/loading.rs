@@ -8,7 +8,7 @@ use rushlight::Module;
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 
 use super::engines::{Engine, Engines, OURS, PEERS, Precision};
-use super::{Missing, PICTURE, cell, fastest, header, ours, ratio, row};
+use super::{IMAGE_SHAPE, Missing, cell, fastest, header, ours, ratio, row};
 use crate::document::{conditions, milliseconds, significant};
 use crate::interleaved::median;
 use crate::peer::Opened;
@@ -68,7 +68,7 @@ fn measured(engines: &Engines, model: &str, columns: &[&'static Engine], missing
     for load in 0..=LOADS {
         for (column, engine) in columns.iter().enumerate() {
             if works[column] {
-                let opened = engines.open(engine, model, 1, PICTURE).map(|session| session.opened);
+                let opened = engines.open(engine, model, 1, IMAGE_SHAPE).map(|session| session.opened);
                 let opened = missing.unless(&format!("{model}, {}", engine.name), opened);
                 works[column] = opened.is_some();
                 samples[column].extend(opened.filter(|_| load > 0));

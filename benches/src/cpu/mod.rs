@@ -19,7 +19,7 @@ const MODELS: &[&str] =
     &["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet18", "resnet50", "swin_t", "vit_b_16"];
 
 /// Sizes of the input of all of them.
-const PICTURE: &str = "1x3x224x224";
+const IMAGE_SHAPE: &str = "1x3x224x224";
 
 /// One measurement of `table` (`latency`, `int8`, `linear`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
 /// of that one alone.

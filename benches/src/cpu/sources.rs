@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::engines::{Engine, Engines, OURS, OURS_PORTABLE, OURS_XNNPACK, Precision};
 use super::sides::{ROUNDS, Sides};
-use super::{Missing, PICTURE, cell, header, ratio, row};
+use super::{IMAGE_SHAPE, Missing, cell, header, ratio, row};
 use crate::document::{conditions, milliseconds};
 use crate::interleaved::median;
 
@@ -40,7 +40,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     text.push_str(&header(titles));
     for model in models {
         missing.unless(&format!("{model}, compiling"), engines.compile(model, Precision::F32));
-        let opened = SOURCES.map(|engine| engines.open(engine, model, 1, PICTURE));
+        let opened = SOURCES.map(|engine| engines.open(engine, model, 1, IMAGE_SHAPE));
         let mut sides = Sides::none();
         for (place, (engine, opened)) in SOURCES.iter().zip(opened).enumerate() {
             // A program that runs on the reference operators is none of the three.
@@ -78,7 +78,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 fn lowering(engines: &Engines, engine: &'static Engine, model: &str, threads: usize) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..LOADS {
-        times.push(engines.open(engine, model, threads, PICTURE)?.peer.lowering()?);
+        times.push(engines.open(engine, model, threads, IMAGE_SHAPE)?.peer.lowering()?);
     }
     Ok(median(&mut times))
 }

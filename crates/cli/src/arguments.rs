@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder, Steps};
+use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder, StepProfile};
 use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
@@ -242,7 +242,7 @@ impl Model {
     }
 
     /// Loads the program to run it, and to record the steps of back ends if that is asked for.
-    pub fn load_to_run(&self, running: &Running, steps: Option<Arc<Steps>>) -> Result<Module, Failure> {
+    pub fn load_to_run(&self, running: &Running, steps: Option<Arc<StepProfile>>) -> Result<Module, Failure> {
         let mut builder = running.limits.add_to(running.caching.add_to(self.builder().lower(running.lower.clone())));
         if let Some(threads) = running.threads {
             builder = builder.threads(threads);

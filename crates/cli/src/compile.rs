@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::{Compiler, open_exported};
+use rushlight::{Compiler, LanguageModelOptions, Quantization, Scheme, is_language_model, open_exported};
 use rushlight_compiler::emit::ExternalWeights;
 use rushlight_compiler::partition::Report;
 use rushlight_compiler::{Compiled, ConstantResult};
@@ -13,12 +13,12 @@ use rushlight_devtools::describe;
 use rushlight_graph::Literal;
 use serde_json::json;
 
-use crate::arguments::{backend_spec, output_file};
+use crate::arguments::{backend_spec, named, output_file};
 use crate::failure::Failure;
 use crate::inputs::extension;
 use crate::output;
 
-/// Compiles models that `torch.export.save` wrote to a .pte file. Needs no Python.
+/// Compiles models that `torch.export.save` wrote, or language models as they are published, to a .pte file. Needs no Python.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -28,10 +28,17 @@ Examples:
   rushlight compile model.pt2 --external-weights -o model.pte          weights in model.ptd
   rushlight compile model.pt2 --external-weights='body.*=body.ptd' --external-weights='head.*=head.ptd'
   rushlight compile model.pt2 --backend cpu:precision=bf16 -o model.pte
-  rushlight compile model.pt2 --backend portable --report report.json")]
+  rushlight compile model.pt2 --backend portable --report report.json
+  rushlight compile Llama-3.2-1B/ --quantize 8da4w --embeddings 4 --backend cpu -o llama.pte
+  rushlight compile Qwen3-0.6B/ --max-context-len 4096 --max-seq-len 512 -o qwen.pte
+  rushlight compile qwen3-0.6b-q8_0.gguf --quantize int4 --backend cpu -o qwen.pte
+
+A language model is a folder of Hugging Face, with config.json and .safetensors files, or a GGUF file. `forward` of its program takes tokens
+[1, T] and the position of the first, and returns the logits of the last; ExecuTorch's runners know such programs.")]
 pub struct Compile {
-    /// The .pt2 files. NAME=FILE makes the file a method of that name; alone, a file is `forward`
-    #[arg(required = true, value_name = "[NAME=]FILE.pt2", value_parser = NonEmptyStringValueParser::new())]
+    /// The .pt2 files, or the folder or .gguf file of a language model. NAME=FILE makes the file a method of that name; alone,
+    /// a file is `forward`
+    #[arg(required = true, value_name = "[NAME=]FILE.pt2|FOLDER|FILE.gguf", value_parser = NonEmptyStringValueParser::new())]
     models: Vec<String>,
 
     /// The file to write; by default the first input with the ending .pte
@@ -41,6 +48,26 @@ pub struct Compile {
     /// Buffers of the same name in several methods are one
     #[arg(long)]
     share_state: bool,
+
+    /// Quantize without a calibration: `rushlight quantize` has the schemes, and more settings
+    #[arg(long, value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
+    quantize: Option<Scheme>,
+
+    /// Make the tables of embeddings integers of so many bits: 8, by row, or 4, in groups of 32
+    #[arg(long, value_name = "BITS", requires = "quantize")]
+    embeddings: Option<u32>,
+
+    /// Positions of a language model's cache; by default those of the model, at most 2048
+    #[arg(long, value_name = "TOKENS")]
+    max_context_len: Option<usize>,
+
+    /// Maximum number of tokens in a call of a language model; by default all positions
+    #[arg(long, value_name = "TOKENS")]
+    max_seq_len: Option<usize>,
+
+    /// Have a language model return the logits of all tokens, rather than of the last one
+    #[arg(long)]
+    full_logits: bool,
 
     /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
     /// first. What none claims runs on the portable operators. `rushlight backends` lists the backends and their options
@@ -101,13 +128,30 @@ impl Compile {
         let start = Instant::now();
         let mut compiler = Compiler::new().share_state(self.share_state);
         let mut paths = Vec::with_capacity(self.models.len());
+        let language_model = LanguageModelOptions {
+            max_context_len: self.max_context_len,
+            max_seq_len: self.max_seq_len,
+            full_logits: self.full_logits,
+        };
         for model in &self.models {
+            if is_language_model(model) {
+                paths.push(model.as_str());
+                compiler = compiler.language_model(model, language_model);
+                continue;
+            }
             let (name, path) = model.split_once('=').unwrap_or(("forward", model));
             open_exported(path)?;
             paths.push(path);
             compiler = compiler.method(name, path);
         }
-        let output = self.output.unwrap_or_else(|| Path::new(paths.first().unwrap_or(&"model")).with_extension("pte"));
+        if let Some(scheme) = self.quantize {
+            let quantization = Quantization::new(scheme);
+            compiler = compiler.quantize(match self.embeddings {
+                Some(bits) => quantization.embeddings(bits),
+                None => quantization,
+            });
+        }
+        let output = self.output.unwrap_or_else(|| default_output(paths.first().unwrap_or(&"model")));
         let to_stdout = self.report.as_deref() == Some(Path::new("-"));
         let report = self.report.as_ref().filter(|_| !to_stdout);
         output::check_outputs(&paths, std::iter::once(&output).chain(report))?;
@@ -183,6 +227,15 @@ impl Compile {
             output::print_summary(&output, &format!("{}  {} · weights", path.display(), output::bytes(bytes)));
         }
         Ok(())
+    }
+}
+
+/// The input with the ending .pte. Names of folders have no ending: what follows a dot is a version.
+fn default_output(input: &str) -> PathBuf {
+    let path = Path::new(input);
+    match path.file_name().filter(|_| path.is_dir()) {
+        Some(name) => path.with_file_name(format!("{}.pte", name.to_string_lossy())),
+        None => path.with_extension("pte"),
     }
 }
 

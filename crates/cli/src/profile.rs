@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use rushlight::{Module, Steps};
+use rushlight::{Module, StepProfile};
 use rushlight_devtools::breakdown::{Breakdown, InstructionTime, map_of, place};
 use rushlight_devtools::profile::Profiler;
 use rushlight_devtools::steps::{self, StepRow};
@@ -38,12 +38,12 @@ pub struct Profile {
 /// What is measured while a method runs.
 pub struct Measurement {
     pub profiler: Profiler,
-    steps: Arc<Steps>,
+    steps: Arc<StepProfile>,
 }
 
 impl Measurement {
     /// Where the steps of the CPU back end are recorded.
-    pub fn steps(&self) -> Arc<Steps> {
+    pub fn steps(&self) -> Arc<StepProfile> {
         self.steps.clone()
     }
 

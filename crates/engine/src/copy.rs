@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use crate::Engine;
 use crate::arch::{Kernel, Simd};
-use crate::elementwise::{MAX_DIMS, reach};
+use crate::elementwise::{MAX_DIMS, min_len};
 use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 
@@ -77,7 +77,7 @@ pub fn copy<T: CopyElement>(engine: &Engine, copy: &Copy, x: &[T], y: &mut [T]) 
         return Ok(());
     }
     let end =
-        |what, strides, offset: usize| reach(what, sizes, strides)?.checked_add(offset).ok_or(Error::Size { what });
+        |what, strides, offset: usize| min_len(what, sizes, strides)?.checked_add(offset).ok_or(Error::Size { what });
     at_least("x", x.len(), end("x strides", x_strides, x_offset)?)?;
     at_least("y", y.len(), end("y strides", y_strides, y_offset)?)?;
     let y = SharedOutput::new(y);

@@ -5,6 +5,8 @@
 //! the first `l + 1` weights alone: each integer in turn is chosen so that its element is nearest to zero. That is GPTQ
 //! (Frantar et al. 2022) in the form of Babai's nearest plane (Chen et al. 2025), without an inverse.
 
+use std::sync::Arc;
+
 use rushlight_engine::Engine;
 
 use rushlight_engine::parallel_map;
@@ -132,7 +134,7 @@ pub(super) fn round(
         round_rows(weights, &upper, k, group, width, scales)
     };
     let integers = parallel_map(tiles, threads, tile).concat();
-    Some(Rounded { integers, scales, group })
+    Some(Rounded { integers: Arc::new(integers), scales, group })
 }
 
 /// Rounds up to [`LANES`] rows of weights.

@@ -18,11 +18,11 @@ use super::gptq::{self, Gram};
 use super::noise::{Deviation, Noise};
 use super::observe::{Histogram, affine};
 use super::read::Reader;
-use super::report::{Inputs, LayerReport, OutputReport, Report};
+use super::report::{Inputs, LayerReport, OutputReport, Report, decibels};
 use super::rewrite::{self, Decisions};
 use super::scheme::{Observer, Rounding, Scheme};
 use super::sites::{Layer, Sites};
-use super::taps::{self, Rows};
+use super::taps::{self, LhsSource};
 use super::weights::{self, Rounded, Width};
 
 /// Settings of a quantization.
@@ -491,18 +491,37 @@ impl<'a> Work<'a> {
             self.round_for_inputs()?;
         }
         let engine = &self.engine;
-        let plain: Vec<(&Layer, Width)> =
-            self.weighted(&self.layers).filter(|(layer, _)| !self.weights.contains_key(&layer.node)).collect();
-        let round = |(layer, width): (&Layer, Width)| -> Result<_, Error> {
-            let matrix = reader.weights(layer)?;
-            let rounded = weights::round(engine, &matrix.numbers, width.group(matrix.k), width, rounding, None);
-            let ratio = rounded.ratio(&matrix.numbers);
-            Ok((layer.node, rounded, ratio))
+        // Layers of the same weights, such as tied embeddings, are rounded once.
+        let mut plain: Vec<(&Layer, Width, Vec<NodeId>)> = Vec::new();
+        for (layer, width) in self.weighted(&self.layers).filter(|(layer, _)| !self.weights.contains_key(&layer.node)) {
+            let is_same = |known: &(&Layer, Width, _)| {
+                (known.0.weight, known.0.axis, known.1) == (layer.weight, layer.axis, width)
+            };
+            match plain.iter_mut().find(|known| is_same(known)) {
+                Some((.., nodes)) => nodes.push(layer.node),
+                None => plain.push((layer, width, vec![layer.node])),
+            }
+        }
+        let round = |(layer, width, nodes): (&Layer, Width, Vec<NodeId>)| -> Result<_, Error> {
+            let (mut integers, mut scales, mut group) = (Vec::new(), Vec::new(), 0);
+            let (mut signal, mut noise) = (0.0, 0.0);
+            reader.for_rows(layer, |weights, k| {
+                group = width.group(k);
+                let rounded = weights::round(engine, weights, group, width, rounding, None);
+                let (more_signal, more_noise) = rounded.noise(weights);
+                (signal, noise) = (signal + more_signal, noise + more_noise);
+                integers.extend_from_slice(&rounded.integers);
+                scales.extend(rounded.scales);
+            })?;
+            let rounded = Rounded { integers: Arc::new(integers), scales, group };
+            Ok((nodes, rounded, decibels(signal, noise)))
         };
         for found in parallel_map(plain, self.threads(), round) {
-            let (node, rounded, ratio) = found?;
-            self.weights.insert(node, rounded);
-            self.weight_snr.insert(node, ratio);
+            let (nodes, rounded, ratio) = found?;
+            for node in nodes {
+                self.weights.insert(node, rounded.clone());
+                self.weight_snr.insert(node, ratio);
+            }
         }
         Ok(())
     }
@@ -510,12 +529,12 @@ impl<'a> Work<'a> {
     /// Rounds weights for the inputs of the calibration, a part of the layers at a time.
     fn round_for_inputs(&mut self) -> Result<(), Error> {
         let (scheme, reader, threads) = (self.settings.scheme, self.reader, self.threads());
-        let rows = |layer: &Layer| Some((layer.clone(), Rows::of(reader, layer)?));
-        let layers: Vec<(Layer, Rows)> = self.layers.iter().filter_map(rows).collect();
+        let rows = |layer: &Layer| Some((layer.clone(), LhsSource::of(reader, layer)?));
+        let layers: Vec<(Layer, LhsSource)> = self.layers.iter().filter_map(rows).collect();
         let mut rest = layers.into_iter().peekable();
         while rest.peek().is_some() {
             // Layers of the same rows are mostly neighbours: those of attention, for one.
-            let mut kinds: Vec<(Rows, OriginId, Gram)> = Vec::new();
+            let mut kinds: Vec<(LhsSource, OriginId, Gram)> = Vec::new();
             let mut part: Vec<(Layer, usize)> = Vec::new();
             let mut bytes = 0;
             while let Some((layer, rows)) = rest.peek() {
@@ -545,7 +564,7 @@ impl<'a> Work<'a> {
                 else {
                     continue;
                 };
-                rounded.integers = matrix.as_weights(&rounded.integers);
+                rounded.integers = Arc::new(matrix.as_weights(&rounded.integers));
                 self.weight_snr.insert(layer.node, rounded.ratio(&matrix.numbers));
                 self.weights.insert(layer.node, rounded);
             }

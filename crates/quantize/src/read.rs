@@ -17,6 +17,9 @@ pub(super) struct Reader<'a> {
     pub graph: &'a Graph,
 }
 
+/// Rows that may have to be read together: a multiple of all usual widths of heads.
+const ROWS_OF_HEAD: usize = 768;
+
 /// The weights of a layer.
 pub(super) struct Matrix {
     /// `[n, k]`, row-major.
@@ -73,13 +76,48 @@ impl<'a> Reader<'a> {
             [inputs, outputs, ..] if layer.axis == 1 => turned(&constant.floats()?, [inputs, outputs, taps]),
             _ => constant.floats()?,
         };
+        self.check(layer, &numbers)?;
+        Ok(Matrix { numbers, k, taps })
+    }
+
+    /// Refuses weights that are no finite numbers.
+    fn check(&self, layer: &Layer, numbers: &[f32]) -> Result<(), Error> {
         match numbers.iter().find(|weight| !weight.is_finite()) {
-            None => Ok(Matrix { numbers, k, taps }),
+            None => Ok(()),
             Some(wild) => {
-                let error = Error::invalid(format!("a weight of `{}` is {wild}", constant.name));
+                let name = self.constant(layer).map_or(&layer.name, |constant| &constant.name);
+                let error = Error::invalid(format!("a weight of `{name}` is {wild}"));
                 Err(self.graph.locate(error.expected("finite numbers"), layer.node))
             }
         }
+    }
+
+    /// Shows the weights of a layer, some rows at a time where that needs less memory. Each call has the number of weights of a row, too.
+    ///
+    /// # Errors
+    /// Weights that are no finite numbers.
+    pub fn for_rows(&self, layer: &Layer, mut see: impl FnMut(&[f32], usize)) -> Result<(), Error> {
+        /// Weights that are seen at a time: a multiple of the rows of a head.
+        const SEEN: usize = 1 << 20;
+        let sizes = self.sizes(layer);
+        let (rows, k) = (sizes.first().copied().unwrap_or(0), sizes.iter().skip(1).product::<usize>());
+        let constant = self.constant(layer).filter(|_| layer.axis == 0 && rows * k > SEEN && k > 0);
+        let step = SEEN.checked_div(k).unwrap_or(1).next_multiple_of(ROWS_OF_HEAD);
+        let parts = constant.and_then(|constant| {
+            let part = |start: usize| constant.rows(start..rows.min(start + step));
+            (0..rows).step_by(step).map(part).collect::<Option<Vec<_>>>()
+        });
+        let Some(parts) = parts else {
+            let matrix = self.weights(layer)?;
+            see(&matrix.numbers, matrix.k);
+            return Ok(());
+        };
+        for part in parts {
+            let numbers = part.floats()?;
+            self.check(layer, &numbers)?;
+            see(&numbers, k);
+        }
+        Ok(())
     }
 
     /// The bias of a layer, zeros if it has none; `None` if it is no constant of floats.

@@ -1,11 +1,14 @@
 //! Writes a quantization into a graph, as PyTorch's own operators.
 
+use std::sync::Arc;
+
 use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::operators::{aten, quantized_decomposed};
 use rushlight_graph::{
-    Arg, Builder, Constant, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute, substitute_outputs,
+    Arg, Builder, Bytes, Constant, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute,
+    substitute_outputs,
 };
 use rushlight_graph::{Error, ErrorKind};
 
@@ -191,10 +194,13 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     };
     let constant = &builder.constants[id];
     let (name, shape, sizes) = (constant.name.clone(), constant.ty.shape.clone(), constant.sizes()?);
-    let mut bytes: Vec<u8> = rounded.integers.iter().map(|integer| integer.cast_unsigned()).collect();
-    if let ([inputs, outputs, taps @ ..], 1) = (sizes.as_slice(), layer.axis) {
-        bytes = turned(&bytes, [*outputs, *inputs, taps.iter().product()]);
-    }
+    let bytes = match (sizes.as_slice(), layer.axis) {
+        ([inputs, outputs, taps @ ..], 1) => {
+            let integers = turned(&rounded.integers, [*outputs, *inputs, taps.iter().product()]);
+            Bytes::new(Integers(Arc::new(integers)))
+        }
+        _ => Bytes::new(Integers(rounded.integers.clone())),
+    };
     let weight = Constant::dense(name.clone(), TensorType::new(ScalarType::Char, shape.clone()), bytes)?;
     let weight = builder.constant(weight);
     let rows = shape.get(layer.axis).and_then(Expr::as_int).unwrap_or(1);
@@ -214,6 +220,15 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     args.extend(range);
     args.extend([Arg::from(rounded.group as i64), Arg::DType(ScalarType::Float)]);
     builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, args)
+}
+
+/// Integers as bytes, which share their memory.
+struct Integers(Arc<Vec<i8>>);
+
+impl AsRef<[u8]> for Integers {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
 }
 
 /// A constant of floats.

@@ -65,23 +65,24 @@ pub(super) fn is_float(graph: &Graph, value: ValueId) -> bool {
     graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
 }
 
-/// The source of a layer's left-hand matrix: layers with equal sources have equal inputs.
+/// What the left-hand matrix of a layer's GEMM is made of: layers with equal sources multiply the same matrix.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rows {
+pub(super) struct LhsSource {
     input: ValueId,
-    /// The geometry of a convolution's windows.
-    window: Option<Window>,
+    /// For convolutions: the matrix is the `im2col` of the input.
+    window: Option<ConvGeometry>,
 }
 
+/// Kernel sizes, stride, padding and dilation of a convolution.
 #[derive(Clone, Debug, PartialEq)]
-struct Window {
+struct ConvGeometry {
     sizes: Vec<i64>,
     stride: Vec<i64>,
     padding: Vec<i64>,
     dilation: Vec<i64>,
 }
 
-impl Rows {
+impl LhsSource {
     /// Of a layer; `None` of convolutions with groups, of which each has few weights, and of transposed ones.
     pub fn of(reader: Reader<'_>, layer: &Layer) -> Option<Self> {
         let node = &reader.graph.nodes[layer.node];
@@ -95,13 +96,13 @@ impl Rows {
         let list = |name: &str| operands.ints_for(schema.position(name)?, sizes.len(), &[]).ok();
         let (stride, padding, dilation) = (list("stride")?, list("padding")?, list("dilation")?);
         (operands.int(schema.position("groups")?).ok()? == 1).then_some(())?;
-        Some(Self { input: layer.input, window: Some(Window { sizes, stride, padding, dilation }) })
+        Some(Self { input: layer.input, window: Some(ConvGeometry { sizes, stride, padding, dilation }) })
     }
 }
 
 /// A model that returns the Gram matrix of each kind of rows: `rows' * rows`. The columns
 /// of windows are ordered by position, then by channel.
-pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId)]) -> Result<Model, Error> {
+pub(super) fn with_products(model: &Model, method: &str, all: &[(&LhsSource, OriginId)]) -> Result<Model, Error> {
     let mut model = alone(model, method);
     let Model { methods, constants, schemas, .. } = &mut model;
     let Some(graph) = methods.get_mut(method) else { return Ok(model) };
@@ -131,14 +132,14 @@ pub(super) fn with_products(model: &Model, method: &str, all: &[(&Rows, OriginId
     Ok(model)
 }
 
-fn gram(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
+fn gram(b: &mut Builder<'_>, rows: &LhsSource) -> Result<ValueId, Error> {
     let matrix = matrix(b, rows)?;
     let columns = b.one(aten::PERMUTE_COPY, vec![Arg::Value(matrix), Arg::from([1, 0])])?;
     b.one(aten::MM, vec![Arg::Value(columns), Arg::Value(matrix)])
 }
 
 /// The rows as a matrix.
-fn matrix(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
+fn matrix(b: &mut Builder<'_>, rows: &LhsSource) -> Result<ValueId, Error> {
     let mut value = rows.input;
     if let Some(window) = &rows.window {
         value = windows(b, value, window)?;
@@ -151,7 +152,7 @@ fn matrix(b: &mut Builder<'_>, rows: &Rows) -> Result<ValueId, Error> {
 }
 
 /// Unfolds the windows of a convolution: kernel positions side by side as channels.
-fn windows(b: &mut Builder<'_>, input: ValueId, window: &Window) -> Result<ValueId, Error> {
+fn windows(b: &mut Builder<'_>, input: ValueId, window: &ConvGeometry) -> Result<ValueId, Error> {
     let dims = window.sizes.len();
     let mut value = input;
     if window.padding.iter().any(|pad| *pad != 0) {

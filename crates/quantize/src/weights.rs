@@ -1,5 +1,7 @@
 //! Quantization of the weights of convolutions and linear layers.
 
+use std::sync::Arc;
+
 use rushlight_engine::{Engine, FiniteRange, QuantizationGrid, finite_range, quantization_error};
 
 use super::report::decibels;
@@ -8,7 +10,7 @@ use super::scheme::Rounding;
 /// Weights as integers.
 #[derive(Clone, Debug)]
 pub(super) struct Rounded {
-    pub integers: Vec<i8>,
+    pub integers: Arc<Vec<i8>>,
     /// One for each group of elements.
     pub scales: Vec<f32>,
     /// Elements in a row that share a scale.
@@ -63,6 +65,12 @@ impl Rounded {
 
     /// The signal-to-noise ratio of the quantized weights, in dB.
     pub fn ratio(&self, weights: &[f32]) -> Option<f64> {
+        let (signal, noise) = self.noise(weights);
+        decibels(signal, noise)
+    }
+
+    /// The squares of the weights, and of what they are off, as sums.
+    pub fn noise(&self, weights: &[f32]) -> (f64, f64) {
         let (mut signal, mut noise) = (0.0, 0.0);
         let group = self.group.max(1);
         for ((weights, integers), scale) in weights.chunks(group).zip(self.integers.chunks(group)).zip(&self.scales) {
@@ -72,7 +80,7 @@ impl Rounded {
                 away * away
             }));
         }
-        decibels(signal, noise)
+        (signal, noise)
     }
 }
 
@@ -111,7 +119,7 @@ pub(super) fn round(
         let inverse = 1.0 / scale;
         integers.extend(weights.iter().map(|weight| width.nearest(*weight, inverse) as i8));
     }
-    Rounded { integers, scales, group }
+    Rounded { integers: Arc::new(integers), scales, group }
 }
 
 /// The scales of groups of weights.
@@ -166,9 +174,9 @@ mod tests {
         let weights = [1.0, -0.5, 0.25, 0.0, 100.0, -100.0, 50.0, 3.0];
         let Rounded { integers, scales, .. } = round(&engine, &weights, 4, Width::Eight, Rounding::Nearest, None);
         assert_eq!(scales, [1.0 / 127.0, 100.0 / 127.0]);
-        assert_eq!(integers, [127, -64, 32, 0, 127, -127, 64, 4]);
+        assert_eq!(*integers, [127, -64, 32, 0, 127, -127, 64, 4]);
         let zeros = round(&engine, &[0.0; 4], 2, Width::Four, Rounding::SquaredError, None);
-        assert!(zeros.integers == [0; 4] && zeros.scales.iter().all(|scale| *scale > 0.0));
+        assert!(*zeros.integers == [0; 4] && zeros.scales.iter().all(|scale| *scale > 0.0));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::fault::{Checked, Fault, Report};
 use crate::load::{Delegates, Step};
 use crate::memory::Bump;
 use crate::tensor::Access;
-use crate::value::{ABSENT, Value, Values, tensor, value};
+use crate::value::{ABSENT, EValue, Values, tensor, value};
 
 /// Checks every instruction, and drops operators that copy a tensor onto itself. Notes in `input_written` for each
 /// input whether an instruction writes to it.
@@ -260,8 +260,8 @@ impl<'m> Checker<'m, '_, '_> {
     /// The tensor values behind an argument, itself or the entries of the list, which may be [`ABSENT`].
     fn tensors_of(&self, argument: &'m u32) -> &'m [u32] {
         match value(self.values, *argument) {
-            Value::Tensor(_) => slice::from_ref(argument),
-            Value::TensorList(items) | Value::OptionalTensorList(items) => items,
+            EValue::Tensor(_) => slice::from_ref(argument),
+            EValue::TensorList(items) | EValue::OptionalTensorList(items) => items,
             _ => &[],
         }
     }

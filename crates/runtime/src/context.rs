@@ -8,7 +8,7 @@ use crate::fault::Kind;
 use crate::memory::Temp;
 use crate::scalar::Scalar;
 use crate::tensor::{Tensor, TensorMut, TensorState};
-use crate::value::{ABSENT, Value, Values};
+use crate::value::{ABSENT, EValue, Values};
 
 /// The arguments of one operator call, by their position in the schema.
 ///
@@ -36,7 +36,7 @@ impl<'m> KernelContext<'m> {
     }
 
     #[inline]
-    fn value(&self, index: usize) -> Result<Value<'m>> {
+    fn value(&self, index: usize) -> Result<EValue<'m>> {
         match self.arguments.get(index).and_then(|&i| self.values.get(i as usize)) {
             Some(value) => Ok(value.get()),
             None => Err(Error::program("the operator has more arguments than the program gives it").arg(index)),
@@ -44,7 +44,7 @@ impl<'m> KernelContext<'m> {
     }
 
     #[inline]
-    fn readable(&self, index: usize) -> Result<Value<'m>> {
+    fn readable(&self, index: usize) -> Result<EValue<'m>> {
         if self.is_written(index) {
             return Err(Error::program("the argument is written, it cannot be read at the same time").arg(index));
         }
@@ -55,7 +55,7 @@ impl<'m> KernelContext<'m> {
         index < 32 && self.writes & (1 << index) != 0
     }
 
-    fn take(&self, index: usize) -> Result<Value<'m>> {
+    fn take(&self, index: usize) -> Result<EValue<'m>> {
         let bit = if index < 32 { 1u32 << index } else { 0 };
         if self.writes & bit == 0 || self.taken.get() & bit != 0 {
             return Err(
@@ -67,13 +67,13 @@ impl<'m> KernelContext<'m> {
     }
 
     #[cold]
-    fn kind<T>(index: usize, expected: Kind, got: Value<'_>) -> Result<T> {
+    fn kind<T>(index: usize, expected: Kind, got: EValue<'_>) -> Result<T> {
         Err(Error::from(Detail::Kind { expected, got: got.kind() }).arg(index))
     }
 
     /// True if the argument is `None`.
     pub fn is_none(&self, index: usize) -> bool {
-        matches!(self.value(index), Ok(Value::None))
+        matches!(self.value(index), Ok(EValue::None))
     }
 
     /// A tensor that the operator reads.
@@ -110,7 +110,7 @@ impl<'m> KernelContext<'m> {
     #[inline(always)]
     fn find_tensor(&self, index: usize) -> Option<&'m TensorState<'m>> {
         match self.values.get(*self.arguments.get(index)? as usize)?.get() {
-            Value::Tensor(state) if !self.shapes_only && !self.is_written(index) => Some(state),
+            EValue::Tensor(state) if !self.shapes_only && !self.is_written(index) => Some(state),
             _ => None,
         }
     }
@@ -119,8 +119,8 @@ impl<'m> KernelContext<'m> {
     #[inline(never)]
     fn other_tensor(&self, index: usize) -> Result<Tensor<'_>> {
         match self.readable(index)? {
-            Value::Tensor(state) if self.shapes_only => Ok(state.shape_only()),
-            Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
+            EValue::Tensor(state) if self.shapes_only => Ok(state.shape_only()),
+            EValue::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
             other => Self::kind(index, Kind::Tensor, other),
         }
     }
@@ -128,7 +128,7 @@ impl<'m> KernelContext<'m> {
     /// A tensor that the operator reads, or `None`.
     pub fn optional_tensor(&self, index: usize) -> Result<Option<Tensor<'_>>> {
         match self.value(index)? {
-            Value::None => Ok(None),
+            EValue::None => Ok(None),
             _ => self.tensor(index).map(Some),
         }
     }
@@ -136,10 +136,10 @@ impl<'m> KernelContext<'m> {
     /// A list of tensors that the operator reads. Lists of optional tensors without a `None` are accepted too.
     pub fn tensors(&self, index: usize) -> Result<TensorList<'m>> {
         match self.readable(index)? {
-            Value::TensorList(items) => {
+            EValue::TensorList(items) => {
                 Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
             }
-            Value::OptionalTensorList(items) if !items.contains(&ABSENT) => {
+            EValue::OptionalTensorList(items) if !items.contains(&ABSENT) => {
                 Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
             }
             other => Self::kind(index, Kind::TensorList, other),
@@ -149,7 +149,7 @@ impl<'m> KernelContext<'m> {
     /// A list of optional tensors that the operator reads. Plain lists of tensors are accepted too.
     pub fn optional_tensors(&self, index: usize) -> Result<TensorList<'m>> {
         match self.readable(index)? {
-            Value::OptionalTensorList(items) | Value::TensorList(items) => {
+            EValue::OptionalTensorList(items) | EValue::TensorList(items) => {
                 Ok(TensorList { values: self.values, items, argument: index, shapes_only: self.shapes_only })
             }
             other => Self::kind(index, Kind::OptionalTensorList, other),
@@ -178,7 +178,7 @@ impl<'m> KernelContext<'m> {
     fn find_out(&self, index: usize) -> Option<&'m TensorState<'m>> {
         let bit = 1u32.checked_shl(index as u32)?;
         match self.values.get(*self.arguments.get(index)? as usize)?.get() {
-            Value::Tensor(state) if self.writes & !self.taken.get() & bit != 0 => Some(state),
+            EValue::Tensor(state) if self.writes & !self.taken.get() & bit != 0 => Some(state),
             _ => None,
         }
     }
@@ -187,7 +187,7 @@ impl<'m> KernelContext<'m> {
     #[inline(never)]
     fn other_out(&self, index: usize) -> Result<TensorMut<'_>> {
         match self.take(index)? {
-            Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(index)),
+            EValue::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(index)),
             other => Self::kind(index, Kind::Tensor, other),
         }
     }
@@ -195,7 +195,7 @@ impl<'m> KernelContext<'m> {
     /// The list of tensors at a written position, such as the outputs of `split_copy`. Can be taken once a call.
     pub fn outs(&self, index: usize) -> Result<OutList<'m>> {
         match self.take(index)? {
-            Value::TensorList(items) => Ok(OutList { values: self.values, items, argument: index }),
+            EValue::TensorList(items) => Ok(OutList { values: self.values, items, argument: index }),
             other => Self::kind(index, Kind::TensorList, other),
         }
     }
@@ -203,8 +203,8 @@ impl<'m> KernelContext<'m> {
     #[inline]
     pub fn int(&self, index: usize) -> Result<i64> {
         match self.readable(index)? {
-            Value::Int(v) => Ok(v),
-            Value::Bool(v) => Ok(i64::from(v)),
+            EValue::Int(v) => Ok(v),
+            EValue::Bool(v) => Ok(i64::from(v)),
             other => Self::kind(index, Kind::Int, other),
         }
     }
@@ -213,12 +213,12 @@ impl<'m> KernelContext<'m> {
     #[inline]
     pub fn is_int(&self, index: usize, value: i64) -> bool {
         let cell = self.arguments.get(index).and_then(|&i| self.values.get(i as usize));
-        cell.is_some_and(|cell| matches!(cell.get(), Value::Int(v) if v == value))
+        cell.is_some_and(|cell| matches!(cell.get(), EValue::Int(v) if v == value))
     }
 
     pub fn optional_int(&self, index: usize) -> Result<Option<i64>> {
         match self.readable(index)? {
-            Value::None => Ok(None),
+            EValue::None => Ok(None),
             _ => self.int(index).map(Some),
         }
     }
@@ -235,15 +235,15 @@ impl<'m> KernelContext<'m> {
     /// A bool; ints convert.
     pub fn bool(&self, index: usize) -> Result<bool> {
         match self.readable(index)? {
-            Value::Bool(v) => Ok(v),
-            Value::Int(v) => Ok(v != 0),
+            EValue::Bool(v) => Ok(v),
+            EValue::Int(v) => Ok(v != 0),
             other => Self::kind(index, Kind::Bool, other),
         }
     }
 
     pub fn optional_bool(&self, index: usize) -> Result<Option<bool>> {
         match self.readable(index)? {
-            Value::None => Ok(None),
+            EValue::None => Ok(None),
             _ => self.bool(index).map(Some),
         }
     }
@@ -251,38 +251,38 @@ impl<'m> KernelContext<'m> {
     #[inline]
     pub fn scalar(&self, index: usize) -> Result<Scalar> {
         match self.readable(index)? {
-            Value::Int(v) => Ok(Scalar::Int(v)),
-            Value::Double(v) => Ok(Scalar::Double(v)),
-            Value::Bool(v) => Ok(Scalar::Bool(v)),
+            EValue::Int(v) => Ok(Scalar::Int(v)),
+            EValue::Double(v) => Ok(Scalar::Double(v)),
+            EValue::Bool(v) => Ok(Scalar::Bool(v)),
             other => Self::kind(index, Kind::Number, other),
         }
     }
 
     pub fn optional_scalar(&self, index: usize) -> Result<Option<Scalar>> {
         match self.readable(index)? {
-            Value::None => Ok(None),
+            EValue::None => Ok(None),
             _ => self.scalar(index).map(Some),
         }
     }
 
     pub fn string(&self, index: usize) -> Result<&'m str> {
         match self.readable(index)? {
-            Value::String(v) => Ok(v),
+            EValue::String(v) => Ok(v),
             other => Self::kind(index, Kind::String, other),
         }
     }
 
     pub fn optional_string(&self, index: usize) -> Result<Option<&'m str>> {
         match self.readable(index)? {
-            Value::None => Ok(None),
+            EValue::None => Ok(None),
             _ => self.string(index).map(Some),
         }
     }
 
     pub fn ints(&self, index: usize) -> Result<IntList<'m>> {
         match self.readable(index)? {
-            Value::IntList(items) => {
-                if items.iter().any(|&i| !matches!(self.get(i), Value::Int(_))) {
+            EValue::IntList(items) => {
+                if items.iter().any(|&i| !matches!(self.get(i), EValue::Int(_))) {
                     return Err(Error::program("the list holds a value that is not an int").arg(index));
                 }
                 Ok(IntList { values: self.values, items })
@@ -293,28 +293,28 @@ impl<'m> KernelContext<'m> {
 
     pub fn optional_ints(&self, index: usize) -> Result<Option<IntList<'m>>> {
         match self.readable(index)? {
-            Value::None => Ok(None),
+            EValue::None => Ok(None),
             _ => self.ints(index).map(Some),
         }
     }
 
     pub fn doubles(&self, index: usize) -> Result<&'m [f64]> {
         match self.readable(index)? {
-            Value::DoubleList(items) => Ok(items),
+            EValue::DoubleList(items) => Ok(items),
             other => Self::kind(index, Kind::DoubleList, other),
         }
     }
 
     pub fn optional_doubles(&self, index: usize) -> Result<Option<&'m [f64]>> {
         match self.readable(index)? {
-            Value::None => Ok(None),
+            EValue::None => Ok(None),
             _ => self.doubles(index).map(Some),
         }
     }
 
     pub fn bools(&self, index: usize) -> Result<&'m [bool]> {
         match self.readable(index)? {
-            Value::BoolList(items) => Ok(items),
+            EValue::BoolList(items) => Ok(items),
             other => Self::kind(index, Kind::BoolList, other),
         }
     }
@@ -322,12 +322,12 @@ impl<'m> KernelContext<'m> {
     /// Stores the result of a symbolic operator at a written position.
     pub fn set(&self, index: usize, value: Scalar) -> Result<()> {
         let old = self.take(index)?;
-        if matches!(old, Value::None | Value::Int(_) | Value::Double(_) | Value::Bool(_)) {
+        if matches!(old, EValue::None | EValue::Int(_) | EValue::Double(_) | EValue::Bool(_)) {
             if let Some(cell) = self.arguments.get(index).and_then(|&i| self.values.get(i as usize)) {
                 cell.set(match value {
-                    Scalar::Int(v) => Value::Int(v),
-                    Scalar::Double(v) => Value::Double(v),
-                    Scalar::Bool(v) => Value::Bool(v),
+                    Scalar::Int(v) => EValue::Int(v),
+                    Scalar::Double(v) => EValue::Double(v),
+                    Scalar::Bool(v) => EValue::Bool(v),
                 });
             }
             return Ok(());
@@ -339,11 +339,11 @@ impl<'m> KernelContext<'m> {
     /// Only for operators declared as [views](crate::Op::view).
     pub fn set_view(&self, out: usize, base: usize, sizes: &[usize]) -> Result<()> {
         match (self.take(out)?, self.readable(base)?) {
-            (Value::Tensor(view), Value::Tensor(base)) => {
+            (EValue::Tensor(view), EValue::Tensor(base)) => {
                 view.resize(sizes)?;
                 view.share(base).map_err(|e| e.arg(out))
             }
-            (other, Value::Tensor(_)) => Self::kind(out, Kind::Tensor, other),
+            (other, EValue::Tensor(_)) => Self::kind(out, Kind::Tensor, other),
             (_, other) => Self::kind(base, Kind::Tensor, other),
         }
     }
@@ -353,7 +353,7 @@ impl<'m> KernelContext<'m> {
         self.temp.take(len)
     }
 
-    fn get(&self, index: u32) -> Value<'m> {
+    fn get(&self, index: u32) -> EValue<'m> {
         get(self.values, index)
     }
 }
@@ -370,13 +370,13 @@ impl core::fmt::Debug for KernelContext<'_> {
     }
 }
 
-fn get<'m>(values: Values<'m>, index: u32) -> Value<'m> {
-    values.get(index as usize).map_or(Value::None, Cell::get)
+fn get<'m>(values: Values<'m>, index: u32) -> EValue<'m> {
+    values.get(index as usize).map_or(EValue::None, Cell::get)
 }
 
 fn state<'m>(values: Values<'m>, index: u32, argument: usize) -> Result<&'m TensorState<'m>> {
     match get(values, index) {
-        Value::Tensor(state) => Ok(state),
+        EValue::Tensor(state) => Ok(state),
         other => KernelContext::kind(argument, Kind::TensorList, other),
     }
 }
@@ -403,7 +403,7 @@ impl<'a> TensorList<'a> {
     pub fn get(&self, index: usize) -> Result<Tensor<'a>> {
         match self.get_optional(index)? {
             Some(tensor) => Ok(tensor),
-            None => KernelContext::kind(self.argument, Kind::ListedTensor, Value::None),
+            None => KernelContext::kind(self.argument, Kind::ListedTensor, EValue::None),
         }
     }
 
@@ -479,7 +479,7 @@ impl<'a> IntList<'a> {
 
     pub fn get(&self, index: usize) -> Option<i64> {
         match get(self.values, *self.items.get(index)?) {
-            Value::Int(v) => Some(v),
+            EValue::Int(v) => Some(v),
             _ => None,
         }
     }
@@ -487,7 +487,7 @@ impl<'a> IntList<'a> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = i64> + 'a {
         let values = self.values;
         self.items.iter().map(move |&item| match get(values, item) {
-            Value::Int(v) => v,
+            EValue::Int(v) => v,
             _ => 0,
         })
     }
@@ -523,7 +523,7 @@ impl<'m> DelegateContext<'m> {
         self.outputs
     }
 
-    fn value(&self, index: usize) -> Result<Value<'m>> {
+    fn value(&self, index: usize) -> Result<EValue<'m>> {
         match self.arguments.get(index) {
             Some(&i) => Ok(get(self.values, i)),
             None => Err(Detail::Index { index: index as i64, size: self.arguments.len() }.into()),
@@ -536,7 +536,7 @@ impl<'m> DelegateContext<'m> {
             return Err(Detail::Index { index: index as i64, size: self.num_inputs() }.into());
         }
         match self.value(index)? {
-            Value::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
+            EValue::Tensor(state) => state.tensor().map_err(|e| e.arg(index)),
             other => KernelContext::kind(index, Kind::Tensor, other),
         }
     }
@@ -544,9 +544,9 @@ impl<'m> DelegateContext<'m> {
     /// The number at input `index`.
     pub fn input_scalar(&self, index: usize) -> Result<Scalar> {
         match self.value(index)? {
-            Value::Int(v) => Ok(Scalar::Int(v)),
-            Value::Double(v) => Ok(Scalar::Double(v)),
-            Value::Bool(v) => Ok(Scalar::Bool(v)),
+            EValue::Int(v) => Ok(Scalar::Int(v)),
+            EValue::Double(v) => Ok(Scalar::Double(v)),
+            EValue::Bool(v) => Ok(Scalar::Bool(v)),
             other => KernelContext::kind(index, Kind::Number, other),
         }
     }
@@ -561,7 +561,7 @@ impl<'m> DelegateContext<'m> {
         };
         word.set(word.get() | bit);
         match self.value(argument)? {
-            Value::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(argument)),
+            EValue::Tensor(state) => state.tensor_mut().map_err(|e| e.arg(argument)),
             other => KernelContext::kind(argument, Kind::Tensor, other),
         }
     }

@@ -25,7 +25,7 @@ use crate::memory::{Hold, bind_borrowed};
 use crate::method::Method;
 use crate::strided;
 use crate::tensor::{Access, Tensor, TensorState};
-use crate::value::Value;
+use crate::value::EValue;
 
 /// Instructions that one execution may take, as in ExecuTorch; it stops endless loops.
 pub const MAX_INSTRUCTIONS: u32 = 10_000_000;
@@ -130,7 +130,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         let Some(value) = self.loaded.value_of(self.loaded.inputs, index) else {
             return Err(report.plain(Fault::UnknownInput));
         };
-        if let Value::Tensor(state) = value {
+        if let EValue::Tensor(state) = value {
             let writable_view;
             // No copy of a view: its padding would be copied too, by loads that wait for stores of other sizes.
             let (view, writable) = match input {
@@ -144,11 +144,11 @@ impl<'r, 'm> Execution<'r, 'm> {
             return self.bind_tensor(index, state, view, writable, report);
         }
         let is_same = match (value, input) {
-            (Value::Int(expected), Input::Int(got)) => expected == *got,
-            (Value::Double(expected), Input::Double(got)) => is_close(expected, *got),
-            (Value::Bool(expected), Input::Bool(got)) => expected == *got,
-            (Value::String(expected), Input::String(got)) => expected == *got,
-            (Value::None, Input::None) => true,
+            (EValue::Int(expected), Input::Int(got)) => expected == *got,
+            (EValue::Double(expected), Input::Double(got)) => is_close(expected, *got),
+            (EValue::Bool(expected), Input::Bool(got)) => expected == *got,
+            (EValue::String(expected), Input::String(got)) => expected == *got,
+            (EValue::None, Input::None) => true,
             (value, input) => {
                 let expected = Some(value.kind()).filter(|kind| *kind <= Kind::Tensor).unwrap_or(Kind::Input);
                 return Err(report.detail(Detail::Kind { expected, got: input.kind() }));
@@ -188,7 +188,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         let Some(value) = self.loaded.value_of(outputs, output.index) else {
             return Err(report.detail(Detail::Index { index: output.index as i64, size: outputs.len() }));
         };
-        let Value::Tensor(state) = value else {
+        let EValue::Tensor(state) = value else {
             return Err(report.detail(Detail::Kind { expected: Kind::Tensor, got: value.kind() }));
         };
         if state.access != Access::Bound || state.memory().is_some() {
@@ -265,7 +265,7 @@ impl<'r, 'm> Execution<'r, 'm> {
             }
             Step::JumpFalse { condition, destination } => {
                 tracer.begin(Event::JumpFalse { instruction: index });
-                let condition = values.get(condition as usize).map_or(Value::None, Cell::get);
+                let condition = values.get(condition as usize).map_or(EValue::None, Cell::get);
                 if !is_true(condition).map_err(|e| e.instruction(index, None))? {
                     self.next = destination as usize;
                 }
@@ -273,7 +273,7 @@ impl<'r, 'm> Execution<'r, 'm> {
             }
             Step::Free { value } => {
                 tracer.begin(Event::Free { instruction: index });
-                if let Some(Value::Tensor(tensor)) = values.get(value as usize).map(Cell::get)
+                if let Some(EValue::Tensor(tensor)) = values.get(value as usize).map(Cell::get)
                     && tensor.is_rebound()
                 {
                     tensor.unbind();
@@ -388,12 +388,12 @@ impl Outputs<'_, '_> {
         let loaded = &*self.execution.loaded;
         match loaded.value_of(loaded.outputs, index) {
             None => Err(Detail::Index { index: index as i64, size: self.len() }.into()),
-            Some(Value::Tensor(state)) => state.tensor().map(Output::Tensor).map_err(|e| e.at(Role::Output, index)),
-            Some(Value::Int(v)) => Ok(Output::Int(v)),
-            Some(Value::Double(v)) => Ok(Output::Double(v)),
-            Some(Value::Bool(v)) => Ok(Output::Bool(v)),
-            Some(Value::String(v)) => Ok(Output::String(v)),
-            Some(Value::None) => Ok(Output::None),
+            Some(EValue::Tensor(state)) => state.tensor().map(Output::Tensor).map_err(|e| e.at(Role::Output, index)),
+            Some(EValue::Int(v)) => Ok(Output::Int(v)),
+            Some(EValue::Double(v)) => Ok(Output::Double(v)),
+            Some(EValue::Bool(v)) => Ok(Output::Bool(v)),
+            Some(EValue::String(v)) => Ok(Output::String(v)),
+            Some(EValue::None) => Ok(Output::None),
             Some(other) => {
                 let detail = Detail::Kind { expected: Kind::Output, got: other.kind() };
                 Err(Error::from(detail).at(Role::Output, index))
@@ -405,14 +405,14 @@ impl Outputs<'_, '_> {
     pub fn tensor(&self, index: usize) -> Result<Tensor<'_>> {
         let loaded = &*self.execution.loaded;
         match loaded.value_of(loaded.outputs, index) {
-            Some(Value::Tensor(state)) => state.tensor().map_err(|e| e.at(Role::Output, index)),
+            Some(EValue::Tensor(state)) => state.tensor().map_err(|e| e.at(Role::Output, index)),
             _ => Err(Error::from(Fault::NotATensor).at(Role::Output, index)),
         }
     }
 }
 
 impl<'m> Loaded<'m> {
-    fn value_of(&self, list: &[u32], index: usize) -> Option<Value<'m>> {
+    fn value_of(&self, list: &[u32], index: usize) -> Option<EValue<'m>> {
         list.get(index).and_then(|&value| self.values.get(value as usize)).map(Cell::get)
     }
 }
@@ -431,17 +431,17 @@ pub(crate) fn show_written(
     instruction: usize,
     tracer: &mut (impl EventTracer + ?Sized),
 ) {
-    let value = |index: u32| values.get(index as usize).map_or(Value::None, Cell::get);
+    let value = |index: u32| values.get(index as usize).map_or(EValue::None, Cell::get);
     for (i, &argument) in arguments.iter().enumerate().filter(|(i, _)| writes(*i)) {
         match value(argument) {
-            Value::Tensor(state) => {
+            EValue::Tensor(state) => {
                 if let Ok(tensor) = state.tensor() {
                     tracer.tensor(instruction, i, tensor);
                 }
             }
-            Value::TensorList(items) => {
+            EValue::TensorList(items) => {
                 for &item in items {
-                    if let Value::Tensor(state) = value(item)
+                    if let EValue::Tensor(state) = value(item)
                         && let Ok(tensor) = state.tensor()
                     {
                         tracer.tensor(instruction, i, tensor);
@@ -455,7 +455,7 @@ pub(crate) fn show_written(
 
 /// Out of line, so that the copy is of memory that is known not to overlap.
 #[inline(never)]
-fn set<'m>(slot: &Cell<Value<'m>>, value: Value<'m>) {
+fn set<'m>(slot: &Cell<EValue<'m>>, value: EValue<'m>) {
     slot.set(value);
 }
 
@@ -469,10 +469,10 @@ fn is_close(a: f64, b: f64) -> bool {
 }
 
 /// A condition is a bool, or a bool tensor whose elements are all true.
-fn is_true(value: Value<'_>) -> Result<bool> {
+fn is_true(value: EValue<'_>) -> Result<bool> {
     match value {
-        Value::Bool(v) => Ok(v),
-        Value::Tensor(state) if state.dtype == ScalarType::Bool => {
+        EValue::Bool(v) => Ok(v),
+        EValue::Tensor(state) if state.dtype == ScalarType::Bool => {
             Ok(state.tensor()?.bytes().iter().all(|&byte| byte != 0))
         }
         other => Err(Detail::Kind { expected: Kind::Condition, got: other.kind() }.into()),

@@ -15,7 +15,7 @@ use rushlight_format::pte::{self, Instruction, Plan, TensorStorage};
 use crate::alias;
 use crate::context::DelegateContext;
 use crate::delegate::device::{DeviceCopy, Place, PlacedValue};
-use crate::delegate::state::{Slot, States};
+use crate::delegate::state::{StateSlot, States};
 use crate::delegate::{Call, CallBuffers, CallStates, MemoryKind};
 use crate::error::{Error, Result, Role};
 use crate::events::{DelegateEvents, Event, EventTracer};
@@ -25,7 +25,7 @@ use crate::interrupt::Interrupts;
 use crate::load::{Delegates, Loaded, Step};
 use crate::memory::Bump;
 use crate::tensor::Access;
-use crate::value::{ABSENT, Value, Values, tensor};
+use crate::value::{ABSENT, EValue, Values, tensor};
 
 /// The extended steps of a method, with their states and device copies.
 pub(crate) struct Extended<'m> {
@@ -47,7 +47,7 @@ struct ExtendedStep<'m> {
     /// For each argument of a delegate: its buffer, if it is in device memory.
     places: Vec<Option<Place>>,
     /// The states of a delegate.
-    slots: Vec<Slot>,
+    slots: Vec<StateSlot>,
 }
 
 /// Progress of an execution in its present step, if that is an extended one.
@@ -487,7 +487,7 @@ pub(crate) fn extend<'m>(
         if let Some(delegate) = delegate
             && is_extended(delegate.handle.get())
         {
-            slots = Some(Slot::of(delegate.handle.get()));
+            slots = Some(StateSlot::of(delegate.handle.get()));
         }
         if slots.is_none() && reads.is_empty() && writes.is_empty() {
             continue;
@@ -602,7 +602,7 @@ impl<'m> Builder<'_, '_, 'm> {
     /// Finds the values whose host memory is reached otherwise than through them, or outlives the execution.
     fn pin(&mut self, steps: &[Step<'m>], delegates: &mut Delegates<'m>) {
         for value in self.parts.values {
-            if let Value::TensorList(items) | Value::OptionalTensorList(items) = value.get() {
+            if let EValue::TensorList(items) | EValue::OptionalTensorList(items) = value.get() {
                 items.iter().for_each(|&item| self.pin_value(item));
             }
         }
@@ -653,7 +653,7 @@ impl<'m> Builder<'_, '_, 'm> {
         }
         for index in 0..self.placed.len() {
             let value = self.placed[index].placed.value;
-            let pte::Value::Tensor(spec) = self.parts.plan.value(value as usize) else { continue };
+            let pte::ValueSpec::Tensor(spec) = self.parts.plan.value(value as usize) else { continue };
             let is_constant = matches!(spec.storage, TensorStorage::Constant { .. } | TensorStorage::External { .. });
             let has_data =
                 matches!(spec.storage, TensorStorage::PlannedInit { .. } | TensorStorage::ExternalPlanned { .. });

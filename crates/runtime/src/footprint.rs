@@ -6,13 +6,13 @@
 
 use core::mem::{align_of, size_of};
 
-use rushlight_format::pte::{Instruction, Plan, Value as Declared};
+use rushlight_format::pte::{Instruction, Plan, ValueSpec};
 
 use crate::load::{Loaded, LoadedDelegate, MemoryUse, Step, max_outputs};
 use crate::memory::{ALIGNMENT, PlannedBuffer, Temp};
 use crate::op::Op;
 use crate::tensor::{Rebound, TensorState};
-use crate::value::Value;
+use crate::value::EValue;
 
 /// Size and alignment of a type, in bytes.
 type Layout = (usize, usize);
@@ -55,7 +55,7 @@ const HERE: Target = Target {
     planned_alignment: crate::memory::PLANNED_ALIGNMENT,
     dimension: layout::<usize>(),
     tensor: layout::<TensorState<'static>>(),
-    value: layout::<Value<'static>>(),
+    value: layout::<EValue<'static>>(),
     delegate: layout::<Option<LoadedDelegate<'static>>>(),
     operator: layout::<Option<&'static Op>>(),
     step: layout::<Step<'static>>(),
@@ -142,15 +142,15 @@ fn values(tally: &mut Tally, plan: &Plan<'_>, target: &Target) {
     tally.slice(plan.num_values(), target.value);
     for value in plan.values() {
         match value {
-            Declared::Tensor(spec) => {
+            ValueSpec::Tensor(spec) => {
                 tally.slice(3 * spec.sizes.len(), target.dimension);
                 tally.slice(1, target.tensor);
             }
-            Declared::IntList(items) => tally.slice(items.len(), U32),
-            Declared::TensorList(items) => tally.slice(items.len(), U32),
-            Declared::OptionalTensorList(items) => tally.slice(items.len(), U32),
-            Declared::DoubleList(items) => tally.slice(items.len(), (8, 8)),
-            Declared::BoolList(items) => tally.slice(items.len(), BOOL),
+            ValueSpec::IntList(items) => tally.slice(items.len(), U32),
+            ValueSpec::TensorList(items) => tally.slice(items.len(), U32),
+            ValueSpec::OptionalTensorList(items) => tally.slice(items.len(), U32),
+            ValueSpec::DoubleList(items) => tally.slice(items.len(), (8, 8)),
+            ValueSpec::BoolList(items) => tally.slice(items.len(), BOOL),
             _ => {}
         }
     }

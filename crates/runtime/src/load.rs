@@ -22,7 +22,7 @@ use crate::options;
 use crate::options::{BackendOption, OptionSpec};
 use crate::program::Program;
 use crate::tensor::{Access, Rebound, TensorState};
-use crate::value::{ABSENT, Value, Values, tensor};
+use crate::value::{ABSENT, EValue, Values, tensor};
 
 /// Options of loading a method: operators, back ends, external data, limits.
 #[derive(Clone, Copy)]
@@ -318,32 +318,32 @@ impl<'m> Loader<'m, '_> {
         Ok(values.finish())
     }
 
-    fn value(&mut self, index: usize) -> Checked<Value<'m>> {
+    fn value(&mut self, index: usize) -> Checked<EValue<'m>> {
         let bump = &mut *self.bump;
         Ok(match self.plan.value(index) {
-            pte::Value::None => Value::None,
-            pte::Value::Int(v) => Value::Int(v),
-            pte::Value::Double(v) => Value::Double(v),
-            pte::Value::Bool(v) => Value::Bool(v),
-            pte::Value::String(v) => Value::String(v),
-            pte::Value::Tensor(spec) => match self.tensor(&spec) {
-                Ok(state) => Value::Tensor(state),
+            pte::ValueSpec::None => EValue::None,
+            pte::ValueSpec::Int(v) => EValue::Int(v),
+            pte::ValueSpec::Double(v) => EValue::Double(v),
+            pte::ValueSpec::Bool(v) => EValue::Bool(v),
+            pte::ValueSpec::String(v) => EValue::String(v),
+            pte::ValueSpec::Tensor(spec) => match self.tensor(&spec) {
+                Ok(state) => EValue::Tensor(state),
                 Err(Reported) => return Err(self.report.at(Role::Value, index)),
             },
-            pte::Value::IntList(items) => Value::IntList(indices(bump, &mut items.iter())?),
-            pte::Value::TensorList(items) => Value::TensorList(indices(bump, &mut items.iter())?),
-            pte::Value::OptionalTensorList(items) => {
-                Value::OptionalTensorList(indices(bump, &mut items.iter().map(|item| item.unwrap_or(ABSENT)))?)
+            pte::ValueSpec::IntList(items) => EValue::IntList(indices(bump, &mut items.iter())?),
+            pte::ValueSpec::TensorList(items) => EValue::TensorList(indices(bump, &mut items.iter())?),
+            pte::ValueSpec::OptionalTensorList(items) => {
+                EValue::OptionalTensorList(indices(bump, &mut items.iter().map(|item| item.unwrap_or(ABSENT)))?)
             }
-            pte::Value::DoubleList(items) => {
+            pte::ValueSpec::DoubleList(items) => {
                 let mut list = bump.room(items.len())?;
                 items.iter().for_each(|item| list.push(item));
-                Value::DoubleList(list.finish())
+                EValue::DoubleList(list.finish())
             }
-            pte::Value::BoolList(items) => {
+            pte::ValueSpec::BoolList(items) => {
                 let mut list = bump.room(items.len())?;
                 items.iter().for_each(|item| list.push(item));
-                Value::BoolList(list.finish())
+                EValue::BoolList(list.finish())
             }
         })
     }

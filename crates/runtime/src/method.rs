@@ -21,7 +21,7 @@ use crate::options::{self, BackendOption};
 use crate::program::Program;
 use crate::strided;
 use crate::tensor::{Access, Tensor, TensorState};
-use crate::value::Value;
+use crate::value::EValue;
 
 /// A method of a program, laid out in memory and ready to execute.
 ///
@@ -118,7 +118,7 @@ impl<'m> Method<'m> {
     fn input_state(&self, index: usize) -> Option<&TensorState<'m>> {
         let loaded = &self.loaded.0;
         match loaded.inputs.get(index).and_then(|&value| loaded.values.get(value as usize))?.get() {
-            Value::Tensor(state) => Some(state),
+            EValue::Tensor(state) => Some(state),
             _ => None,
         }
     }
@@ -130,7 +130,7 @@ impl<'m> Method<'m> {
             let tensor = loaded.values.get(value as usize).map(core::cell::Cell::get);
             !loaded.inputs.contains(&value)
                 && !loaded.outputs.get(..index).unwrap_or_default().contains(&value)
-                && matches!(tensor, Some(Value::Tensor(tensor)) if tensor.access == Access::Bound)
+                && matches!(tensor, Some(EValue::Tensor(tensor)) if tensor.access == Access::Bound)
         })
     }
 
@@ -196,9 +196,9 @@ impl<'m> Method<'m> {
 
     /// The name of a buffer that the method keeps between calls in its own memory, not in a delegate's state, if there is one.
     pub fn planned_state(&self) -> Option<&str> {
-        use rushlight_format::pte::{TensorStorage, Value as Declared};
+        use rushlight_format::pte::{TensorStorage, ValueSpec};
         self.loaded.0.plan.values().find_map(|value| match value {
-            Declared::Tensor(spec) => match spec.storage {
+            ValueSpec::Tensor(spec) => match spec.storage {
                 TensorStorage::PlannedInit { .. } | TensorStorage::ExternalPlanned { .. } => {
                     Some(spec.fully_qualified_name.unwrap_or("a buffer"))
                 }
@@ -233,11 +233,11 @@ impl<'m> Method<'m> {
         }
         let loaded = &self.loaded.0;
         for (index, value) in loaded.plan.values().enumerate() {
-            let rushlight_format::pte::Value::Tensor(spec) = value else { continue };
+            let rushlight_format::pte::ValueSpec::Tensor(spec) = value else { continue };
             if spec.fully_qualified_name != Some(name) {
                 continue;
             }
-            if let Some(Value::Tensor(tensor)) = loaded.values.get(index).map(core::cell::Cell::get)
+            if let Some(EValue::Tensor(tensor)) = loaded.values.get(index).map(core::cell::Cell::get)
                 && tensor.access != Access::Bound
                 && !tensor.is_rebound()
             {

@@ -1,13 +1,13 @@
-//! The values of a method, which instructions name by index.
+//! The values of a loaded method, which instructions name by index.
 
 use core::cell::Cell;
 
 use crate::fault::Kind;
 use crate::tensor::TensorState;
 
-/// One value. Copying a tensor value makes another handle on the same tensor, as `MoveCall` needs.
+/// One value: what ExecuTorch calls `EValue`. Copying a tensor value makes another handle on the same tensor, as `MoveCall` needs.
 #[derive(Clone, Copy)]
-pub(crate) enum Value<'m> {
+pub(crate) enum EValue<'m> {
     None,
     Int(i64),
     Double(f64),
@@ -27,22 +27,22 @@ pub(crate) enum Value<'m> {
 /// The entry of an optional tensor list that stands for `None`.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
-pub(crate) type Values<'m> = &'m [Cell<Value<'m>>];
+pub(crate) type Values<'m> = &'m [Cell<EValue<'m>>];
 
 /// Value `index`; `None` past the end.
-pub(crate) fn value<'m>(values: Values<'m>, index: u32) -> Value<'m> {
-    values.get(index as usize).map_or(Value::None, Cell::get)
+pub(crate) fn value<'m>(values: Values<'m>, index: u32) -> EValue<'m> {
+    values.get(index as usize).map_or(EValue::None, Cell::get)
 }
 
 /// The tensor that is value `index`, if it is one.
 pub(crate) fn tensor<'m>(values: Values<'m>, index: u32) -> Option<&'m TensorState<'m>> {
     match value(values, index) {
-        Value::Tensor(tensor) => Some(tensor),
+        EValue::Tensor(tensor) => Some(tensor),
         _ => None,
     }
 }
 
-impl Value<'_> {
+impl EValue<'_> {
     pub(crate) fn kind(self) -> Kind {
         match self {
             Self::None => Kind::None,

@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
+#[cfg(feature = "llm")]
+use rushlight_compiler::front::llm::Options as LanguageModelOptions;
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
 use rushlight_format::pte::WriteOptions;
@@ -16,6 +18,8 @@ use crate::atomic::{Files, InputFiles, unwritable};
 use crate::backends::{self, BackendChoice, Destination};
 use crate::error::Error;
 use crate::kinds::{Wanted, mistaken};
+#[cfg(feature = "llm")]
+use crate::language_model;
 use crate::module::Module;
 #[cfg(feature = "cpu")]
 use crate::quantize::{Quantization, QuantizationReport};
@@ -25,6 +29,8 @@ use crate::source::{self, LoadMode, Shared};
 #[derive(Debug, Default)]
 pub struct Compiler {
     methods: Vec<(String, Source)>,
+    #[cfg(feature = "llm")]
+    language_model: Option<(PathBuf, LanguageModelOptions)>,
     /// In the order of priority; what cannot be one is an error of the compilation.
     backends: Vec<Result<BackendChoice, Error>>,
     #[cfg(feature = "cpu")]
@@ -90,6 +96,16 @@ impl Compiler {
         self
     }
 
+    /// A decoder, built of what a language model is published as instead of an exported program: a folder of Hugging Face
+    /// with `config.json` and `.safetensors` files, or a GGUF file. It is the only source of the program. The method `forward` takes tokens
+    /// `[1, T]` and the position of the first of them, and returns logits; the KV cache is state.
+    #[cfg(feature = "llm")]
+    #[must_use]
+    pub fn language_model(mut self, path: impl AsRef<Path>, options: LanguageModelOptions) -> Self {
+        self.language_model = Some((path.as_ref().to_owned(), options));
+        self
+    }
+
     /// A method that takes nothing and returns a constant.
     #[must_use]
     pub fn constant(mut self, name: impl Into<String>, value: ConstantResult) -> Self {
@@ -144,6 +160,14 @@ impl Compiler {
         &mut self.options
     }
 
+    /// True if the program is that of a language model.
+    fn has_language_model(&self) -> bool {
+        #[cfg(feature = "llm")]
+        return self.language_model.is_some();
+        #[cfg(not(feature = "llm"))]
+        return false;
+    }
+
     /// Compiles.
     ///
     /// # Errors
@@ -152,8 +176,13 @@ impl Compiler {
     /// for a backend that is given twice or after `portable`, for an option that a backend does not have, and for file names
     /// that weights cannot have. The error names the node and its line of Python.
     pub fn compile(mut self) -> Result<CompiledProgram, Error> {
-        if self.methods.is_empty() {
-            return Err(Error::invalid("nothing to compile").help("name at least one .pt2 file"));
+        if self.methods.is_empty() != self.has_language_model() {
+            return Err(if self.methods.is_empty() {
+                Error::invalid("nothing to compile").help("name at least one .pt2 file")
+            } else {
+                Error::invalid("a language model is the only source of its program")
+                    .help("compile other methods to a file of their own")
+            });
         }
         let methods = self.methods.iter().map(|(name, _)| name);
         let constants = self.options.constant_methods.iter().map(|(name, _)| name);
@@ -183,8 +212,22 @@ impl Compiler {
         }
         let programs: Vec<(&str, Bytes)> =
             programs.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+        #[cfg(feature = "llm")]
+        let decoder = match &self.language_model {
+            Some((path, options)) => {
+                let (model, files) = language_model::import(path, options)?;
+                files.iter().for_each(|file| inputs.add(file));
+                Some(model)
+            }
+            None => None,
+        };
+        #[cfg(not(feature = "llm"))]
+        let decoder = None;
         #[cfg_attr(not(feature = "cpu"), expect(unused_mut, reason = "what quantizes runs programs"))]
-        let mut model = import_pt2(&programs, self.options.import)?;
+        let mut model = match decoder {
+            Some(decoder) => decoder,
+            None => import_pt2(&programs, self.options.import)?,
+        };
         #[cfg(feature = "cpu")]
         let quantization =
             self.quantization.map(|quantization| quantization.apply(&mut model, &programs)).transpose()?;

@@ -1,6 +1,6 @@
 //! From the runtime's errors, which carry numbers, to errors that carry names.
 
-use rushlight_format::pte::{Instruction, Plan, TensorStorage, Value};
+use rushlight_format::pte::{Instruction, Plan, TensorStorage, ValueSpec};
 use rushlight_format::shapes::Rule;
 use rushlight_kernels as kernels;
 use rushlight_runtime::{self as runtime, Code, Detail, Fault, Input, Registry, Role, Stop};
@@ -255,7 +255,7 @@ pub(crate) fn explain_step(result: Error, error: &runtime::Error, step: u32, ori
 
 fn value_site(plan: &Plan<'_>, index: usize) -> String {
     let name = match plan.value(index) {
-        Value::Tensor(spec) => match spec.storage {
+        ValueSpec::Tensor(spec) => match spec.storage {
             TensorStorage::External { name } | TensorStorage::ExternalPlanned { name, .. } => Some(name),
             _ => spec.fully_qualified_name,
         },

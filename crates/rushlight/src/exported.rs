@@ -45,28 +45,29 @@ pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
     let archive = Archive::parse(bytes.clone()).ok()?;
     let inputs = archive.model().ok()?.sample_inputs().ok()??;
     let leaves = inputs.leaves();
-    let tensors =
-        leaves.iter().filter_map(|leaf| if let pickle::Value::Tensor(tensor) = leaf { Some(tensor) } else { None });
+    let tensors = leaves
+        .iter()
+        .filter_map(|leaf| if let pickle::PickleValue::Tensor(tensor) = leaf { Some(tensor) } else { None });
     let size = tensors.fold(0usize, |size, tensor| size.saturating_add(tensor.nbytes()));
     (size <= MAX_EXAMPLE).then_some(())?;
     leaves.into_iter().map(example).collect()
 }
 
 #[cfg(feature = "cpu")]
-fn example(leaf: &pickle::Value) -> Option<Value> {
+fn example(leaf: &pickle::PickleValue) -> Option<Value> {
     Some(match leaf {
-        pickle::Value::Tensor(tensor) => {
+        pickle::PickleValue::Tensor(tensor) => {
             // Saved without values.
             if matches!(tensor.storage.data, StorageData::Zeros) && tensor.numel() > 0 {
                 return None;
             }
             Value::Tensor(Tensor::from_bytes(tensor.dtype, &tensor.sizes, &tensor.to_contiguous()).ok()?)
         }
-        pickle::Value::Int(int) => Value::Int(*int),
-        pickle::Value::Float(float) => Value::Double(*float),
-        pickle::Value::Bool(bool) => Value::Bool(*bool),
-        pickle::Value::String(text) => Value::String(text.to_string()),
-        pickle::Value::None => Value::None,
+        pickle::PickleValue::Int(int) => Value::Int(*int),
+        pickle::PickleValue::Float(float) => Value::Double(*float),
+        pickle::PickleValue::Bool(bool) => Value::Bool(*bool),
+        pickle::PickleValue::String(text) => Value::String(text.to_string()),
+        pickle::PickleValue::None => Value::None,
         _ => return None,
     })
 }

@@ -107,7 +107,7 @@ impl Shown {
         let parsed = self.program.parsed();
         let plan = parsed.method_named(method)?;
         let spec = plan.values().find_map(|value| match value {
-            pte::Value::Tensor(spec) if spec.fully_qualified_name == Some(name) => Some(spec),
+            pte::ValueSpec::Tensor(spec) if spec.fully_qualified_name == Some(name) => Some(spec),
             _ => None,
         })?;
         let external = |name: &str| {

@@ -79,11 +79,18 @@ fn advice(wanted: Wanted, kind: FileKind, path: Option<&Path>) -> String {
         FileKind::Npy | FileKind::Npz | FileKind::Image => {
             format!("an input is given beside the model: `rushlight run model.pte --input {}`", named("x.npy"))
         }
+        FileKind::Safetensors => {
+            let folder = path.and_then(Path::parent).map(|folder| folder.display().to_string());
+            let folder = folder.filter(|folder| !folder.is_empty()).unwrap_or_else(|| "FOLDER".to_owned());
+            format!(
+                "compile the folder with it and the model's config.json, if it is a decoder: `rushlight compile {folder} -o \
+                 model.pte`; export other models from PyTorch"
+            )
+        }
+        FileKind::Gguf => format!("compile it first: `rushlight compile {} -o model.pte`", named("model.gguf")),
         FileKind::TorchScript
         | FileKind::Checkpoint
         | FileKind::Pickle
-        | FileKind::Safetensors
-        | FileKind::Gguf
         | FileKind::Onnx
         | FileKind::Tflite
         | FileKind::Hdf5 => "export the model from PyTorch, with its weights: \

@@ -44,6 +44,8 @@ mod exported;
 mod instance;
 #[cfg(feature = "std")]
 mod kinds;
+#[cfg(feature = "llm")]
+mod language_model;
 #[cfg(feature = "lower")]
 mod lower;
 #[cfg(feature = "std")]
@@ -68,7 +70,7 @@ pub use backends::{BackendChoice, BackendSpec};
 #[cfg(any(feature = "compile", feature = "cpu"))]
 pub use backends::{BackendInfo, backends};
 #[cfg(feature = "cpu")]
-pub use backends::{Cost, StepRun, StepTime, Steps, chosen_isa, default_threads, runs_backend};
+pub use backends::{Cost, StepProfile, StepRun, StepTime, chosen_isa, default_threads, runs_backend};
 #[cfg(feature = "pt2")]
 pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "std")]
@@ -78,6 +80,8 @@ pub use exported::exported_inputs;
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::{MethodInstance, Submission};
+#[cfg(feature = "llm")]
+pub use language_model::is_language_model;
 #[cfg(feature = "lower")]
 pub use lower::{Cache, CacheUse, Lower};
 #[cfg(feature = "std")]
@@ -88,6 +92,8 @@ pub use module::{Module, ModuleBuilder};
 pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
+#[cfg(feature = "llm")]
+pub use rushlight_compiler::front::llm::Options as LanguageModelOptions;
 #[cfg(feature = "cpu")]
 pub use rushlight_engine::{Isa, hwbench::Limits};
 #[cfg(feature = "compile")]

@@ -110,7 +110,7 @@ impl MethodMeta {
             list.iter().map(|index| ValueInfo::of(&plan.value(index as usize))).collect()
         };
         let attributes = plan.values().filter_map(|value| match value {
-            pte::Value::Tensor(spec) if spec.fully_qualified_name.is_some() => Some(TensorInfo::of(&spec)),
+            pte::ValueSpec::Tensor(spec) if spec.fully_qualified_name.is_some() => Some(TensorInfo::of(&spec)),
             _ => None,
         });
         let mut inputs = infos(plan.inputs());
@@ -198,19 +198,19 @@ pub(crate) fn full_name(name: &str, overload: &str) -> String {
 }
 
 impl ValueInfo {
-    fn of(value: &pte::Value<'_>) -> Self {
+    fn of(value: &pte::ValueSpec<'_>) -> Self {
         match value {
-            pte::Value::None => Self::None,
-            pte::Value::Int(v) => Self::Int(*v),
-            pte::Value::Double(v) => Self::Double(*v),
-            pte::Value::Bool(v) => Self::Bool(*v),
-            pte::Value::String(v) => Self::String((*v).to_owned()),
-            pte::Value::Tensor(spec) => Self::Tensor(TensorInfo::of(spec)),
-            pte::Value::IntList(_)
-            | pte::Value::DoubleList(_)
-            | pte::Value::BoolList(_)
-            | pte::Value::TensorList(_)
-            | pte::Value::OptionalTensorList(_) => Self::List,
+            pte::ValueSpec::None => Self::None,
+            pte::ValueSpec::Int(v) => Self::Int(*v),
+            pte::ValueSpec::Double(v) => Self::Double(*v),
+            pte::ValueSpec::Bool(v) => Self::Bool(*v),
+            pte::ValueSpec::String(v) => Self::String((*v).to_owned()),
+            pte::ValueSpec::Tensor(spec) => Self::Tensor(TensorInfo::of(spec)),
+            pte::ValueSpec::IntList(_)
+            | pte::ValueSpec::DoubleList(_)
+            | pte::ValueSpec::BoolList(_)
+            | pte::ValueSpec::TensorList(_)
+            | pte::ValueSpec::OptionalTensorList(_) => Self::List,
         }
     }
 

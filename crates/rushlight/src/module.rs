@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rushlight_format::FlatTensor;
-use rushlight_format::pte::{Plan, TensorStorage, Value as ProgramValue};
+use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
 use rushlight_runtime::{
     Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet,
     OptionValue, Program, Registry, SharedArenas, StableBytes, States,
@@ -214,7 +214,7 @@ impl ModuleBuilder {
     /// Records how long each step of what was compiled for a back end takes.
     #[cfg(feature = "cpu")]
     #[must_use]
-    pub fn profile_steps(mut self, steps: Arc<backends::Steps>) -> Self {
+    pub fn profile_steps(mut self, steps: Arc<backends::StepProfile>) -> Self {
         self.host.profile = Some(steps);
         self
     }
@@ -842,9 +842,9 @@ fn output_bytes(meta: &MethodMeta) -> usize {
 }
 
 /// Returns the name by which a tensor is looked up outside of the program.
-fn external_key(value: ProgramValue<'_>) -> Option<&str> {
+fn external_key(value: ValueSpec<'_>) -> Option<&str> {
     match value {
-        ProgramValue::Tensor(spec) => match spec.storage {
+        ValueSpec::Tensor(spec) => match spec.storage {
             TensorStorage::External { name } | TensorStorage::ExternalPlanned { name, .. } => Some(name),
             _ => None,
         },

@@ -96,7 +96,7 @@ fn is_unsupported(op: &str, error: &rushlight_graph::Error) -> bool {
 /// Whether an error says that a size must be known.
 fn needs_known_sizes(error: &rushlight_graph::Error) -> bool {
     let text = error.to_string();
-    ["depend", "known size", "is only known", "no fixed size"].iter().any(|part| text.contains(part))
+    ["depend", "known size", "is only known", "no fixed size", "static"].iter().any(|part| text.contains(part))
 }
 
 const fn as_tensor(arg: &cases::Arg) -> Option<&TensorData> {

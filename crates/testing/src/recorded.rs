@@ -143,7 +143,7 @@ impl Recording {
         let file = fs::read(self.program()).map_err(|e| format!("{}: {e}", self.program().display()))?;
         let program = Program::parse(&file).map_err(|e| e.to_string())?;
         let is_planned = |plan: &Plan<'_>, value: u32| match plan.value(value as usize) {
-            pte::Value::Tensor(tensor) => !matches!(tensor.storage, TensorStorage::Unplanned),
+            pte::ValueSpec::Tensor(tensor) => !matches!(tensor.storage, TensorStorage::Unplanned),
             _ => true,
         };
         let inputs = program.methods().all(|plan| plan.inputs().iter().all(|value| is_planned(&plan, value)));

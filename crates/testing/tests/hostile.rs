@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cap::Cap;
 use rushlight::runtime::{HeapBlock, LoadOptions, Memory, OutputBuffer, StableBytes};
 use rushlight::{Input, Method, Program, Registry, TensorView, kernels};
-use rushlight_format::pte::{Plan, TensorStorage, Value};
+use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
 use rushlight_testing::mutations::{Random, corpus, mutate};
 
 #[global_allocator]
@@ -29,7 +29,7 @@ fn tensors(
 ) -> Vec<Option<(rushlight::ScalarType, Vec<usize>, HeapBlock)>> {
     indices
         .map(|index| match plan.value(index as usize) {
-            Value::Tensor(spec) if spec.nbytes < 1 << 16 => {
+            ValueSpec::Tensor(spec) if spec.nbytes < 1 << 16 => {
                 let sizes = spec.sizes.iter().map(|size| size as usize).collect();
                 Some((spec.scalar_type, sizes, HeapBlock::new(spec.nbytes).ok()?))
             }
@@ -77,7 +77,7 @@ fn try_file(bytes: &[u8], outcomes: &mut Outcomes) {
         for (index, output) in memory.iter_mut().enumerate() {
             let is_unplanned = matches!(
                 plan.outputs().get(index).map(|v| plan.value(v as usize)),
-                Some(Value::Tensor(spec)) if spec.storage == TensorStorage::Unplanned
+                Some(ValueSpec::Tensor(spec)) if spec.storage == TensorStorage::Unplanned
             );
             if let Some((_, _, data)) = output
                 && is_unplanned

@@ -90,7 +90,7 @@ fn delegates(count: usize, arena: u64) -> Vec<u8> {
         output_sizes: vec![vec![Size::Fixed(4)]],
         states: Vec::new(),
         blobs: Vec::new(),
-        small: Vec::new(),
+        inline_floats: Vec::new(),
         arena,
         scratch: 0,
         steps: vec![Step::Elementwise(Elementwise {

@@ -1,4 +1,4 @@
-//! `rushlight quantize`: inputs from arrays and pictures, reports in three forms, and errors.
+//! `rushlight quantize`: inputs from arrays and images, reports in three forms, and errors.
 
 use std::fs;
 
@@ -9,14 +9,12 @@ fn digits_are_quantized_and_reported() {
     let folder = folder("quantize");
     let path = |name: &str| folder.join(name).to_str().expect("a name").to_owned();
     let (model, arrays) = (format!("{EXAMPLE}/digits.pt2"), format!("{EXAMPLE}/images/images.npz"));
-    let pictures = format!("{EXAMPLE}/images");
+    let images = format!("{EXAMPLE}/images");
     let quantize = ["quantize", &model, "-o", &path("digits.pte"), "--calibrate"];
     let text = succeeds(&[&quantize[..], &[&arrays, "--report", "-"]].concat());
     assert!(text.contains("3 of 3 layers quantized, 10 inputs seen"), "{text}");
-    assert!(
-        succeeds(&["run", &path("digits.pte"), "--input", &format!("{pictures}/7.png"), "--top", "1"]).contains('7')
-    );
-    succeeds(&[&quantize[..], &[&pictures, "--report", &path("report.json")]].concat());
+    assert!(succeeds(&["run", &path("digits.pte"), "--input", &format!("{images}/7.png"), "--top", "1"]).contains('7'));
+    succeeds(&[&quantize[..], &[&images, "--report", &path("report.json")]].concat());
     let report = fs::read_to_string(path("report.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!((report["samples"].as_u64(), report["layers_in_integers"].as_u64()), (Some(10), Some(3)), "{report}");

@@ -210,8 +210,8 @@ impl<'m> Method<'m> {
         Ok(index)
     }
 
-    /// The program's value of a value of the graph, if it was asked for before.
-    pub fn known(&self, id: ValueId) -> Option<u32> {
+    /// Returns the index in the program of a value of the graph, if it has been emitted.
+    pub fn emitted(&self, id: ValueId) -> Option<u32> {
         self.values.get(&id).copied()
     }
 
@@ -378,9 +378,9 @@ impl<'m> Method<'m> {
             };
             stores.push((self.value(update.value)?, to, update.value));
         }
-        stores.retain(|(from, to, _)| !self.same_slot(*from, *to));
+        stores.retain(|(from, to, _)| !self.shares_slot(*from, *to));
         let targets: Vec<u32> = stores.iter().map(|(_, to, _)| *to).collect();
-        let is_overwritten = |method: &Self, value| targets.iter().any(|target| method.same_slot(value, *target));
+        let is_overwritten = |method: &Self, value| targets.iter().any(|target| method.shares_slot(value, *target));
         for (from, _, value) in &mut stores {
             if is_overwritten(self, *from) {
                 *from = self.save(*from, *value)?;
@@ -399,7 +399,7 @@ impl<'m> Method<'m> {
     }
 
     /// True if two tensors of the program use one piece of memory.
-    pub fn same_slot(&self, a: u32, b: u32) -> bool {
+    pub fn shares_slot(&self, a: u32, b: u32) -> bool {
         matches!((self.slot(a), self.slot(b)), (Some(a), Some(b)) if self.slots.find(a) == self.slots.find(b))
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rushlight_format::pte::{Instruction, Plan, TensorSpec, TensorStorage, Value};
+use rushlight_format::pte::{Instruction, Plan, TensorSpec, TensorStorage, ValueSpec};
 use rushlight_kernels as kernels;
 use rushlight_runtime::{Op, Registry};
 
@@ -131,7 +131,7 @@ impl<'p, 'a> Trace<'p, 'a> {
             }
         }
         for (value, index) in self.method.values().zip(0..) {
-            if let Value::Tensor(TensorSpec {
+            if let ValueSpec::Tensor(TensorSpec {
                 storage: TensorStorage::PlannedInit { .. } | TensorStorage::ExternalPlanned { .. },
                 ..
             }) = value
@@ -384,8 +384,8 @@ impl<'p, 'a> Trace<'p, 'a> {
             return Vec::new();
         }
         let elements = match self.method.value(value as usize) {
-            Value::TensorList(items) => items.iter().collect(),
-            Value::OptionalTensorList(items) => items.iter().flatten().collect(),
+            ValueSpec::TensorList(items) => items.iter().collect(),
+            ValueSpec::OptionalTensorList(items) => items.iter().flatten().collect(),
             _ => vec![value],
         };
         self.spend(elements.len());
@@ -435,8 +435,8 @@ fn branches(instructions: &[Instruction<'_>]) -> Vec<Branch> {
 }
 
 /// True if a value has data before the first instruction. Planned memory may, but need not.
-fn has_data(value: &Value<'_>) -> bool {
-    let Value::Tensor(tensor) = value else { return true };
+fn has_data(value: &ValueSpec<'_>) -> bool {
+    let ValueSpec::Tensor(tensor) = value else { return true };
     !matches!(tensor.storage, TensorStorage::Planned { .. } | TensorStorage::Unplanned)
 }
 
@@ -449,8 +449,8 @@ fn operands(instruction: &Instruction<'_>) -> usize {
 }
 
 /// The planned memory of a value. The parser has checked that it is inside its arena.
-fn span(value: &Value<'_>) -> Option<Span> {
-    let Value::Tensor(tensor) = value else { return None };
+fn span(value: &ValueSpec<'_>) -> Option<Span> {
+    let ValueSpec::Tensor(tensor) = value else { return None };
     match tensor.storage {
         TensorStorage::Planned { memory_id, offset }
         | TensorStorage::PlannedInit { memory_id, offset, .. }

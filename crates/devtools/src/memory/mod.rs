@@ -6,7 +6,7 @@ mod text;
 use std::collections::BTreeMap;
 
 use rushlight_compiler::memory::{LiveBytes, Recovered, plan, recover};
-use rushlight_format::pte::{Instruction, Plan, Value};
+use rushlight_format::pte::{Instruction, Plan, ValueSpec};
 
 pub use html::html;
 pub use text::text;
@@ -108,7 +108,7 @@ fn short(name: &str) -> String {
 }
 
 fn label(method: &Plan<'_>, value: u32) -> String {
-    let Value::Tensor(tensor) = method.value(value as usize) else { return format!("%{value}") };
+    let ValueSpec::Tensor(tensor) = method.value(value as usize) else { return format!("%{value}") };
     let sizes: Vec<String> = tensor.sizes.iter().map(|size| size.to_string()).collect();
     let name = tensor.fully_qualified_name.map_or_else(String::new, |name| format!(" {}", short(name)));
     format!("%{value} {} [{}]{name}", tensor.scalar_type.name(), sizes.join(", "))

@@ -185,22 +185,22 @@ impl Attention {
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             return Err(Error::Mismatch { what: "heads", expected: self.kv_heads, got: self.heads });
         }
-        let reach = |what, strides: Strides, heads: usize, rows: usize, width: usize| {
+        let min_len = |what, strides: Strides, heads: usize, rows: usize, width: usize| {
             if rows == 0 || width == 0 {
                 return Ok(0);
             }
             let sizes = [self.batch, heads, rows];
-            let last = crate::elementwise::reach(what, &sizes, &[strides.batch, strides.head, strides.row])?;
+            let last = crate::elementwise::min_len(what, &sizes, &[strides.batch, strides.head, strides.row])?;
             last.checked_add(width - 1).ok_or(Error::Size { what })
         };
-        at_least("q", q.len(), reach("q strides", self.q, self.heads, self.rows, self.depth)?)?;
-        at_least("k", k.len(), reach("k strides", self.k, self.kv_heads, self.keys, self.depth)?)?;
-        at_least("v", v.len(), reach("v strides", self.v, self.kv_heads, self.keys, self.value_depth)?)?;
-        at_least("y", y.len(), reach("y strides", self.y, self.heads, self.rows, self.value_depth)?)?;
+        at_least("q", q.len(), min_len("q strides", self.q, self.heads, self.rows, self.depth)?)?;
+        at_least("k", k.len(), min_len("k strides", self.k, self.kv_heads, self.keys, self.depth)?)?;
+        at_least("v", v.len(), min_len("v strides", self.v, self.kv_heads, self.keys, self.value_depth)?)?;
+        at_least("y", y.len(), min_len("y strides", self.y, self.heads, self.rows, self.value_depth)?)?;
         match (self.mask, mask) {
             (None, None) => {}
             (Some(strides), Some(mask)) => {
-                at_least("mask", mask.len(), reach("mask strides", strides, self.heads, self.rows, self.keys)?)?;
+                at_least("mask", mask.len(), min_len("mask strides", strides, self.heads, self.rows, self.keys)?)?;
             }
             (strides, _) => {
                 let got = usize::from(strides.is_none());

@@ -24,7 +24,7 @@ pub enum Operand {
     Register(u8),
     /// An element of an input tensor, by its index among the operands.
     Tensor(u8),
-    Number(f32),
+    Constant(f32),
 }
 
 /// An instruction, `to = op(operands)`, executed for each element.
@@ -41,7 +41,7 @@ pub enum Instruction {
         a: Operand,
         b: Operand,
     },
-    /// `a` where the condition is not zero (NaN is not), else `b`.
+    /// `a` where the condition is nonzero or NaN, else `b`.
     Select {
         to: u8,
         condition: Operand,
@@ -78,7 +78,7 @@ pub enum Unary {
     /// Rounds to the nearest integer, ties to even.
     Round,
     Trunc,
-    /// 1 if x is zero; NaN is not.
+    /// 1 if x is zero, else 0, also for NaN.
     Not,
     IsNan,
     /// `log(1 + x)`
@@ -197,7 +197,7 @@ pub fn elementwise<'y>(
         return Ok(());
     }
     let mut plan = TilePlan::EMPTY;
-    plan.make(dims, operands);
+    plan.compute(dims, operands);
     let y = match y {
         DataMut::Floats(floats) => Target::Floats(SharedOutput::new(floats)),
         DataMut::Bytes(bytes, affine) => Target::Bytes(SharedOutput::new(bytes), U8Quantizer::of(affine)),
@@ -207,7 +207,7 @@ pub fn elementwise<'y>(
     if elements <= MIN_TASK_ELEMENTS {
         engine.dispatch.run(tiles.range(0..plan.tiles()));
     } else {
-        let min_tiles = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.unit);
+        let min_tiles = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.row_elements);
         engine.parallel_for(plan.tiles(), min_tiles, |range| engine.dispatch.run(tiles.range(range)));
     }
     Ok(())
@@ -216,35 +216,37 @@ pub fn elementwise<'y>(
 /// Minimum elements of a task.
 const MIN_TASK_ELEMENTS: usize = 16 << 10;
 
-/// How the output is divided into tiles. The innermost dimensions that fit are whole (a row of the tile); a tile has
-/// several rows along the next dimension, in which every operand advances by a constant stride.
+/// How the output is divided into tiles of at most [`TILE_ELEMENTS`]. A row of a tile covers the innermost dimensions, as
+/// many as fit; its rows are consecutive indices of the next dimension out (`row_dim`), so that each operand has one stride
+/// from row to row.
 struct TilePlan {
     /// Sizes after merging dimensions that are contiguous in all operands.
     sizes: [usize; MAX_DIMS],
-    /// For each of them, the innermost of the original dimensions.
+    /// For each of them, the innermost of the original dimensions: its stride is that of the merged one.
     axes: [usize; MAX_DIMS],
     rank: usize,
-    /// The dimension along which tiles have rows.
-    row: usize,
-    /// Elements of a row: the product of the dimensions inside.
-    unit: usize,
-    /// Rows of a tile.
+    /// The merged dimension along which a tile has rows.
+    row_dim: usize,
+    /// Elements of a row: the product of the merged dimensions inside of `row_dim`.
+    row_elements: usize,
+    /// Maximum rows of a tile.
     rows: usize,
 }
 
 impl TilePlan {
     /// The plan of a scalar. Plans are made in place: copying a struct right after partial writes causes
     /// store-forwarding stalls.
-    const EMPTY: Self = Self { sizes: [1; MAX_DIMS], axes: [0; MAX_DIMS], rank: 0, row: 0, unit: 1, rows: 0 };
+    const EMPTY: Self =
+        Self { sizes: [1; MAX_DIMS], axes: [0; MAX_DIMS], rank: 0, row_dim: 0, row_elements: 1, rows: 0 };
 
-    fn make(&mut self, dims: &[usize], operands: &[Source<'_>]) {
-        self.join(dims, operands);
-        self.tile();
+    fn compute(&mut self, dims: &[usize], operands: &[Source<'_>]) {
+        self.merge_dims(dims, operands);
+        self.choose_tile();
     }
 
     /// Merges dimensions that are contiguous in all operands.
     #[inline]
-    fn join(&mut self, dims: &[usize], operands: &[Source<'_>]) {
+    fn merge_dims(&mut self, dims: &[usize], operands: &[Source<'_>]) {
         let Self { sizes, axes, rank, .. } = self;
         for (axis, &size) in dims.iter().enumerate().filter(|(_, size)| **size != 1) {
             let continues = |operand: &Source| operand.strides[axes[*rank - 1]] == operand.strides[axis] * size;
@@ -260,34 +262,35 @@ impl TilePlan {
         *rank = (*rank).max(1);
     }
 
-    /// Divides the merged dimensions into tiles.
+    /// Chooses the dimension and the number of rows.
     #[inline]
-    fn tile(&mut self) {
-        let Self { sizes, rank, row, unit, rows, .. } = self;
-        *row = *rank - 1;
-        while *row > 0 && *unit * sizes[*row] <= TILE_ELEMENTS {
-            *unit *= sizes[*row];
-            *row -= 1;
+    fn choose_tile(&mut self) {
+        let Self { sizes, rank, row_dim, row_elements, rows, .. } = self;
+        *row_dim = *rank - 1;
+        while *row_dim > 0 && *row_elements * sizes[*row_dim] <= TILE_ELEMENTS {
+            *row_elements *= sizes[*row_dim];
+            *row_dim -= 1;
         }
-        *rows = sizes[*row];
-        if *unit * *rows > TILE_ELEMENTS {
-            let tiles = sizes[*row].div_ceil(TILE_ELEMENTS / *unit);
-            *rows = sizes[*row].div_ceil(tiles);
+        *rows = sizes[*row_dim];
+        if *row_elements * *rows > TILE_ELEMENTS {
+            let tiles = sizes[*row_dim].div_ceil(TILE_ELEMENTS / *row_elements);
+            *rows = sizes[*row_dim].div_ceil(tiles);
         }
-        if *unit == 1 {
+        if *row_elements == 1 {
             *rows = rows.next_multiple_of(LANES);
         }
     }
 
-    /// Tiles along the dimension of rows.
-    fn tiles_per_row(&self) -> usize {
-        let size = self.sizes[self.row];
-        // Small outputs have a single tile; a division would take as long as the rest of their plan.
+    /// Number of tiles along `row_dim`.
+    fn tiles_along_rows(&self) -> usize {
+        let size = self.sizes[self.row_dim];
+        // Avoids a division, which would take as long as the rest of the plan of a small output.
         if size <= self.rows { 1 } else { size.div_ceil(self.rows) }
     }
 
+    /// Number of tiles of the output.
     fn tiles(&self) -> usize {
-        self.sizes[..self.row].iter().product::<usize>() * self.tiles_per_row()
+        self.sizes[..self.row_dim].iter().product::<usize>() * self.tiles_along_rows()
     }
 }
 
@@ -303,13 +306,13 @@ fn check(instructions: &[Instruction], dims: &[usize], operands: &[Source<'_>], 
     at_least("y", y, elements)?;
     if elements > 0 {
         for operand in operands {
-            at_least("operand", operand.data.len(), reach("operand", dims, &operand.strides)?)?;
+            at_least("operand", operand.data.len(), min_len("operand", dims, &operand.strides)?)?;
         }
     }
     let mut written = [false; REGISTERS];
     for instruction in instructions {
         let readable = |operand: Operand| match operand {
-            Operand::Number(_) => Ok(()),
+            Operand::Constant(_) => Ok(()),
             Operand::Tensor(t) if usize::from(t) < operands.len() => Ok(()),
             Operand::Tensor(t) => Err(Error::Index { what: "operand", index: t.into(), size: operands.len() }),
             Operand::Register(r) if written.get(usize::from(r)) == Some(&true) => Ok(()),
@@ -340,9 +343,9 @@ fn check(instructions: &[Instruction], dims: &[usize], operands: &[Source<'_>], 
     Ok(elements)
 }
 
-/// One past the largest index that strides reach; sizes must not be zero.
-pub(crate) fn reach(what: &'static str, dims: &[usize], strides: &[usize]) -> Result<usize, Error> {
-    dims.iter().zip(strides).try_fold(1, |reach, (&dim, &stride)| {
-        size(what, &[dim - 1, stride])?.checked_add(reach).ok_or(Error::Size { what })
+/// Returns the minimum length of a slice that strides index: one past the largest index. Sizes must not be zero.
+pub(crate) fn min_len(what: &'static str, dims: &[usize], strides: &[usize]) -> Result<usize, Error> {
+    dims.iter().zip(strides).try_fold(1, |len, (&dim, &stride)| {
+        size(what, &[dim - 1, stride])?.checked_add(len).ok_or(Error::Size { what })
     })
 }

@@ -23,7 +23,7 @@ const MAX_CACHED: usize = 8;
 /// Maximum operands of an instruction.
 const MAX_INPUTS: usize = 3;
 
-/// A program with its operands. Everything was checked.
+/// A checked program with its operands.
 pub(super) struct ElementwiseRun<'a> {
     pub(super) plan: &'a TilePlan,
     pub(super) instructions: &'a [Instruction],
@@ -40,7 +40,7 @@ pub(super) enum Target<'a> {
 }
 
 impl<'a> ElementwiseRun<'a> {
-    /// Returns a task for some of the tiles.
+    /// Returns the task of a range of tiles.
     pub(super) fn range(&'a self, range: Range<usize>) -> ElementwiseTask<'a> {
         ElementwiseTask { tiles: self, range }
     }
@@ -61,7 +61,7 @@ struct Scratch {
     /// First element and number of elements that each cached tile was expanded for.
     cached_for: [(usize, usize); MAX_CACHED],
     expanded: [TileBuffer; MAX_INPUTS],
-    numbers: [[f32; LANES]; MAX_INPUTS],
+    constants: [[f32; LANES]; MAX_INPUTS],
 }
 
 impl Kernel for ElementwiseTask<'_> {
@@ -75,7 +75,7 @@ impl Kernel for ElementwiseTask<'_> {
             cached: [empty; MAX_CACHED],
             cached_for: [(0, 0); MAX_CACHED],
             expanded: [empty; MAX_INPUTS],
-            numbers: [[0.0; LANES]; MAX_INPUTS],
+            constants: [[0.0; LANES]; MAX_INPUTS],
         };
         let mut tile = TilePosition::default();
         for index in self.range.clone() {
@@ -104,16 +104,16 @@ impl TilePosition {
     /// Moves to tile `index`, in place: copying a struct right after it was written causes store-forwarding stalls.
     #[inline]
     fn locate(&mut self, plan: &TilePlan, index: usize) {
-        let per_row = plan.tiles_per_row();
-        let (mut rest, tile) = if plan.row == 0 { (0, index) } else { (index / per_row, index % per_row) };
+        let per_row = plan.tiles_along_rows();
+        let (mut rest, tile) = if plan.row_dim == 0 { (0, index) } else { (index / per_row, index % per_row) };
         self.first_row = tile * plan.rows;
-        self.first = (rest * plan.sizes[plan.row] + self.first_row) * plan.unit;
-        for dim in (0..plan.row).rev() {
+        self.first = (rest * plan.sizes[plan.row_dim] + self.first_row) * plan.row_elements;
+        for dim in (0..plan.row_dim).rev() {
             self.outer[dim] = rest % plan.sizes[dim];
             rest /= plan.sizes[dim];
         }
-        self.rows = plan.rows.min(plan.sizes[plan.row] - self.first_row);
-        self.elements = self.rows * plan.unit;
+        self.rows = plan.rows.min(plan.sizes[plan.row_dim] - self.first_row);
+        self.elements = self.rows * plan.row_elements;
     }
 }
 
@@ -128,7 +128,7 @@ impl ElementwiseRun<'_> {
         is_last: bool,
         scratch: &mut Scratch,
     ) {
-        let zero = Operand::Number(0.0);
+        let zero = Operand::Constant(0.0);
         let (to, function, operands) = match *instruction {
             Instruction::Unary { to, function, x } => (to, LoopOp::Unary(function), [x, zero, zero]),
             Instruction::Binary { to, function, a, b } => (to, LoopOp::Binary(function), [a, b, zero]),
@@ -173,18 +173,18 @@ impl ElementwiseRun<'_> {
     ) -> LoopInput {
         match operand {
             Operand::Register(register) => LoopInput::memory(scratch.registers[usize::from(register)].as_ptr().cast()),
-            Operand::Number(x) => LoopInput::number(x, &mut scratch.numbers[position]),
+            Operand::Constant(x) => LoopInput::number(x, &mut scratch.constants[position]),
             Operand::Tensor(index) => {
                 let source = &self.operands[usize::from(index)];
                 let plan = self.plan;
                 let stride = |dim: usize| source.strides[plan.axes[dim]];
-                let mut at = tile.first_row * stride(plan.row);
-                for dim in 0..plan.row {
+                let mut at = tile.first_row * stride(plan.row_dim);
+                for dim in 0..plan.row_dim {
                     at += tile.outer[dim] * stride(dim);
                 }
                 let mut dense = 1;
                 let (mut is_dense, mut is_number) = (true, true);
-                for dim in (plan.row..plan.rank).rev() {
+                for dim in (plan.row_dim..plan.rank).rev() {
                     is_dense &= stride(dim) == dense;
                     is_number &= stride(dim) == 0;
                     dense *= plan.sizes[dim];
@@ -199,7 +199,7 @@ impl ElementwiseRun<'_> {
                         Data::Bytes(data, affine) => dequantize(data[at], affine),
                         Data::Bf16(data) => from_bf16(data[at]),
                     };
-                    return LoopInput::number(number, &mut scratch.numbers[position]);
+                    return LoopInput::number(number, &mut scratch.constants[position]);
                 }
                 let make = |to: &mut TileBuffer| match source.data {
                     Data::Bytes(data, affine) if is_dense => {
@@ -243,10 +243,10 @@ impl ElementwiseRun<'_> {
         let stride = |dim: usize| source.strides[plan.axes[dim]];
         let inner = plan.rank - 1;
         let (run, step) =
-            if inner == plan.row { (tile.rows, stride(inner)) } else { (plan.sizes[inner], stride(inner)) };
+            if inner == plan.row_dim { (tile.rows, stride(inner)) } else { (plan.sizes[inner], stride(inner)) };
         // Repeated rows are copied from the first.
-        let repeats = plan.row < inner && stride(plan.row) == 0;
-        let elements = if repeats { plan.unit } else { tile.elements };
+        let repeats = plan.row_dim < inner && stride(plan.row_dim) == 0;
+        let elements = if repeats { plan.row_elements } else { tile.elements };
         let mut index = [0; MAX_DIMS];
         let mut from = at;
         for to in to[..elements].chunks_exact_mut(run) {
@@ -263,10 +263,10 @@ impl ElementwiseRun<'_> {
                     }
                 }
             }
-            for dim in (plan.row..inner).rev() {
+            for dim in (plan.row_dim..inner).rev() {
                 index[dim] += 1;
                 from += stride(dim);
-                if dim == plan.row || index[dim] < plan.sizes[dim] {
+                if dim == plan.row_dim || index[dim] < plan.sizes[dim] {
                     break;
                 }
                 from -= index[dim] * stride(dim);

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use crate::float16::{Half, to_bf16, to_f16};
 
-/// Columns of a panel.
+/// Number of columns of a panel.
 pub const PANEL: usize = crate::arch::LANES;
 
-/// Rows of a panel: `k` rounded up to an even number.
+/// Number of rows of a panel: `k` rounded up to an even number.
 pub(crate) const fn padded_rows(k: usize) -> usize {
     k.saturating_add(k % 2)
 }
@@ -53,22 +53,22 @@ pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usiz
     }
 }
 
-/// Rounds packed matrices to a 16-bit format.
+/// Rounds a packed matrix to a 16-bit format.
 ///
 /// [`Half::F16`] keeps the layout. [`Half::Bf16`] interleaves each two rows of 16 into one row of 16 pairs,
 /// `[n / 16][k / 2][16][2]`, the operand layout of bf16 dot products.
 ///
 /// # Panics
 /// If the lengths differ or are not those of packed matrices.
-pub fn narrow(half: Half, packed: &[f32], to: &mut [u16]) {
-    assert_eq!(packed.len(), to.len(), "equal lengths");
+pub fn narrow(half: Half, packed: &[f32], narrowed: &mut [u16]) {
+    assert_eq!(packed.len(), narrowed.len(), "equal lengths");
     assert!(packed.len().is_multiple_of(2 * PANEL), "an even number of rows");
     match half {
-        Half::F16 => to.iter_mut().zip(packed).for_each(|(to, &x)| *to = to_f16(x)),
+        Half::F16 => narrowed.iter_mut().zip(packed).for_each(|(half, &x)| *half = to_f16(x)),
         Half::Bf16 => {
-            for (to, rows) in to.chunks_exact_mut(2 * PANEL).zip(packed.chunks_exact(2 * PANEL)) {
-                for (at, &x) in rows.iter().enumerate() {
-                    to[at % PANEL * 2 + at / PANEL] = to_bf16(x);
+            for (pairs, rows) in narrowed.chunks_exact_mut(2 * PANEL).zip(packed.chunks_exact(2 * PANEL)) {
+                for (index, &x) in rows.iter().enumerate() {
+                    pairs[index % PANEL * 2 + index / PANEL] = to_bf16(x);
                 }
             }
         }

@@ -5,17 +5,19 @@ use crate::{
     attention_supports_bf16_output,
 };
 
+/// Inputs of a case.
 struct Tensors {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
     mask: Option<Vec<f32>>,
-    /// Floats of the output.
-    y: usize,
+    /// Length of the output.
+    y_len: usize,
 }
 
-fn exact(a: &Attention, tensors: &Tensors) -> Vec<f64> {
-    let mut y = vec![f64::NAN; tensors.y];
+/// Computes attention in f64. Rows without a key to attend to are zero.
+fn reference(a: &Attention, tensors: &Tensors) -> Vec<f64> {
+    let mut y = vec![f64::NAN; tensors.y_len];
     for batch in 0..a.batch {
         for head in 0..a.heads {
             for row in 0..a.rows {
@@ -48,7 +50,8 @@ fn exact(a: &Attention, tensors: &Tensors) -> Vec<f64> {
     y
 }
 
-/// Strides of `[batch, heads, rows, width]` or `[batch, rows, heads, width]`, and the floats that they span.
+/// Returns random strides of `[batch, heads, rows, width]`, stored in this order or as `[batch, rows, heads, width]`, with or
+/// without a gap behind each row, and the length of the slice that they need.
 fn layout(rng: &mut Rng, [batch, heads, rows, width]: [usize; 4]) -> (Strides, usize) {
     let gap = rng.one_of(&[0, 0, 3]);
     let strides = if rng.below(2) == 0 {
@@ -59,16 +62,17 @@ fn layout(rng: &mut Rng, [batch, heads, rows, width]: [usize; 4]) -> (Strides, u
     (strides, batch * heads * rows * (width + gap))
 }
 
-fn random(rng: &mut Rng, a: &mut Attention) -> Tensors {
+/// Sets random strides and whether there is a mask, and returns random inputs.
+fn random_tensors(rng: &mut Rng, a: &mut Attention) -> Tensors {
     let (q, q_len) = layout(rng, [a.batch, a.heads, a.rows, a.depth]);
     let (k, k_len) = layout(rng, [a.batch, a.kv_heads, a.keys, a.depth]);
     let (v, v_len) = layout(rng, [a.batch, a.kv_heads, a.keys, a.value_depth]);
     let (y, y_len) = layout(rng, [a.batch, a.heads, a.rows, a.value_depth]);
     (a.q, a.k, a.v, a.y) = (q, k, v, y);
     let mask = (rng.below(2) == 0).then(|| {
-        let whole = Strides { batch: a.heads * a.rows * a.keys, head: a.rows * a.keys, row: a.keys };
-        let by_head = Strides { batch: 0, ..whole };
-        let strides = rng.one_of(&[whole, by_head, Strides { batch: 0, head: 0, row: a.keys }]);
+        let dense = Strides { batch: a.heads * a.rows * a.keys, head: a.rows * a.keys, row: a.keys };
+        let same_for_batch = Strides { batch: 0, ..dense };
+        let strides = rng.one_of(&[dense, same_for_batch, Strides { batch: 0, head: 0, row: a.keys }]);
         a.mask = Some(strides);
         let mut mask = rng.vector(a.batch * a.heads * a.rows * a.keys);
         // Masks some keys; in some rows, all.
@@ -77,11 +81,12 @@ fn random(rng: &mut Rng, a: &mut Attention) -> Tensors {
         mask
     });
     let vector = |rng: &mut Rng, n| rng.vector(n).iter().map(|x| x * 2.0).collect::<Vec<f32>>();
-    Tensors { q: vector(rng, q_len), k: vector(rng, k_len), v: rng.vector(v_len), mask, y: y_len }
+    Tensors { q: vector(rng, q_len), k: vector(rng, k_len), v: rng.vector(v_len), mask, y_len }
 }
 
-const NONE: Strides = Strides { batch: 0, head: 0, row: 0 };
+const UNSET: Strides = Strides { batch: 0, head: 0, row: 0 };
 
+/// Attention without mask, grouping of heads and causality; strides are set later.
 fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> Attention {
     Attention {
         batch,
@@ -93,10 +98,10 @@ fn plain(batch: usize, heads: usize, rows: usize, keys: usize, depth: usize) -> 
         value_depth: depth,
         scale: 1.0 / (depth.max(1) as f32).sqrt(),
         causal: None,
-        q: NONE,
-        k: NONE,
-        v: NONE,
-        y: NONE,
+        q: UNSET,
+        k: UNSET,
+        v: UNSET,
+        y: UNSET,
         mask: None,
     }
 }
@@ -124,13 +129,13 @@ fn cases(rng: &mut Rng, count: usize, depths: &[usize]) -> Vec<Attention> {
 fn agrees_with_f64() {
     let mut rng = Rng(12);
     for mut a in cases(&mut rng, 80, &[1, 8, 15, 16, 17, 32, 64, 80]) {
-        let tensors = random(&mut rng, &mut a);
+        let tensors = random_tensors(&mut rng, &mut a);
         assert_agrees(
             &a,
-            &exact(&a, &tensors),
+            &reference(&a, &tensors),
             |_| 5e-6,
             |engine| {
-                let mut y = vec![f32::NAN; tensors.y];
+                let mut y = vec![f32::NAN; tensors.y_len];
                 let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
                 let Tensors { q, k, v, mask, .. } = &tensors;
                 let inputs = AttentionInputs { q: q.into(), k: k.into(), v: v.into(), mask: mask.as_deref() };
@@ -141,41 +146,41 @@ fn agrees_with_f64() {
     }
 }
 
-/// All bf16 inputs are exact; probabilities and, if they are bf16, outputs are rounded.
+/// Inputs are rounded to bf16 for the reference too, so that only probabilities and bf16 outputs are off.
 #[test]
 fn bf16_agrees_with_f64() {
     let mut rng = Rng(13);
     for mut a in cases(&mut rng, 60, &[2, 8, 14, 16, 32, 64, 80]) {
-        let mut tensors = random(&mut rng, &mut a);
-        for side in [&mut tensors.q, &mut tensors.k, &mut tensors.v] {
-            side.iter_mut().for_each(|x| *x = from_bf16(to_bf16(*x)));
+        let mut tensors = random_tensors(&mut rng, &mut a);
+        for input in [&mut tensors.q, &mut tensors.k, &mut tensors.v] {
+            input.iter_mut().for_each(|x| *x = from_bf16(to_bf16(*x)));
         }
         let [q, k, v] =
-            [&tensors.q, &tensors.k, &tensors.v].map(|side| side.iter().copied().map(to_bf16).collect::<Vec<u16>>());
-        let sides = [FloatSlice::Bf16(&q), FloatSlice::Bf16(&k), FloatSlice::Bf16(&v)];
-        let expected = exact(&a, &tensors);
+            [&tensors.q, &tensors.k, &tensors.v].map(|input| input.iter().copied().map(to_bf16).collect::<Vec<u16>>());
+        let inputs = [FloatSlice::Bf16(&q), FloatSlice::Bf16(&k), FloatSlice::Bf16(&v)];
+        let expected = reference(&a, &tensors);
         let engines = || engines().filter(Engine::supports_bf16);
-        for to_bf16_too in [false, true] {
+        for is_output_bf16 in [false, true] {
             let run = |engine: &Engine| {
-                let (mut floats, mut out) = (vec![f32::NAN; tensors.y], vec![to_bf16(f32::NAN); tensors.y]);
+                let (mut floats, mut out) = (vec![f32::NAN; tensors.y_len], vec![to_bf16(f32::NAN); tensors.y_len]);
                 let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
-                let y = if to_bf16_too { FloatSliceMut::Bf16(&mut out) } else { FloatSliceMut::F32(&mut floats) };
-                let [q, k, v] = sides;
+                let y = if is_output_bf16 { FloatSliceMut::Bf16(&mut out) } else { FloatSliceMut::F32(&mut floats) };
+                let [q, k, v] = inputs;
                 let inputs = AttentionInputs { q, k, v, mask: tensors.mask.as_deref() };
-                let done = attention(engine, &a, inputs, y, &mut scratch);
-                if to_bf16_too && !attention_supports_bf16_output(a.keys) {
-                    assert_eq!(done, Err(Error::Type { what: "y" }));
+                let result = attention(engine, &a, inputs, y, &mut scratch);
+                if is_output_bf16 && !attention_supports_bf16_output(a.keys) {
+                    assert_eq!(result, Err(Error::Type { what: "y" }));
                     return None;
                 }
-                done.unwrap();
-                Some(if to_bf16_too { out.into_iter().map(from_bf16).collect() } else { floats })
+                result.unwrap();
+                Some(if is_output_bf16 { out.into_iter().map(from_bf16).collect() } else { floats })
             };
             // Probabilities, whose sum is 1, and the output are each off by up to half an ulp of bf16.
-            let bound = if to_bf16_too { 1.0 / 256.0 } else { 1.0 / 512.0 };
+            let bound = if is_output_bf16 { 1.0 / 256.0 } else { 1.0 / 512.0 };
             for engine in engines() {
                 let Some(got) = run(&engine) else { continue };
-                let whole: Vec<f32> = run(&Engine::with_dispatch(engine.dispatch, 1)).unwrap();
-                assert!(got.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits()), "{engine:?} {a:?}");
+                let single_threaded: Vec<f32> = run(&Engine::with_dispatch(engine.dispatch, 1)).unwrap();
+                assert!(got.iter().zip(&single_threaded).all(|(a, b)| a.to_bits() == b.to_bits()), "{engine:?} {a:?}");
                 for (got, expected) in got.iter().zip(&expected) {
                     let is_close = (f64::from(*got) - expected).abs() <= bound * 1.01 + 5e-6;
                     assert!(is_close || got.is_nan() && expected.is_nan(), "{engine:?} {a:?}: {got} for {expected}");

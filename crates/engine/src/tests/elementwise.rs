@@ -177,7 +177,7 @@ fn interpret(program: &[Instruction], operands: &[f32]) -> f64 {
         let read = |operand: Operand| match operand {
             Operand::Register(register) => registers[usize::from(register)],
             Operand::Tensor(index) => f64::from(operands[usize::from(index)]),
-            Operand::Number(x) => f64::from(x),
+            Operand::Constant(x) => f64::from(x),
         };
         let to;
         (to, last) = match *instruction {
@@ -198,7 +198,7 @@ fn random_program(rng: &mut Rng, operands: usize) -> Vec<Instruction> {
     for _ in 0..=rng.below(6) {
         let mut operand = || match rng.below(4) {
             0 if !written.is_empty() => Operand::Register(rng.one_of(&written)),
-            1 => Operand::Number(rng.vector(1)[0]),
+            1 => Operand::Constant(rng.vector(1)[0]),
             _ => Operand::Tensor(rng.below(operands) as u8),
         };
         let (a, b, c) = (operand(), operand(), operand());
@@ -311,7 +311,7 @@ fn refuses_missing_operands_and_registers() {
     let mismatch = |what, expected, got| Err(Error::Mismatch { what, expected, got });
     assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[3, 2]), mismatch("y", 6, 4));
     assert_eq!(run(&[negated(0, Operand::Tensor(0))], &[1, 5]), mismatch("y", 5, 4));
-    assert_eq!(run(&[negated(0, Operand::Number(1.0))], &[2, usize::MAX]), Err(Error::Size { what: "y" }));
+    assert_eq!(run(&[negated(0, Operand::Constant(1.0))], &[2, usize::MAX]), Err(Error::Size { what: "y" }));
     let narrow = [Source { data: data[1..].into(), strides: strides(&[2, 1]) }];
     let program = [negated(0, Operand::Tensor(0))];
     assert_eq!(elementwise(&engine, &program, &[2, 2], &narrow, &mut [0.0; 4][..]), mismatch("operand", 4, 3));

@@ -11,9 +11,9 @@ use crate::schema::Field;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offset(u32);
 
-/// The content of a table's field.
+/// The value of a table's field.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Slot {
+pub(crate) enum FieldValue {
     /// Little-endian bytes of a number and its size. 0 is every field's default and is left out.
     Number {
         bytes: [u8; 8],
@@ -22,9 +22,9 @@ pub(crate) enum Slot {
     Offset(Option<Offset>),
 }
 
-macro_rules! number_slots {
+macro_rules! number_fields {
     ($($t:ty),*) => {$(
-        impl From<$t> for Slot {
+        impl From<$t> for FieldValue {
             fn from(value: $t) -> Self {
                 let mut bytes = [0; 8];
                 let number = value.to_le_bytes();
@@ -35,27 +35,27 @@ macro_rules! number_slots {
     )*};
 }
 
-number_slots!(u8, i8, i32, u32, i64, u64, f64);
+number_fields!(u8, i8, i32, u32, i64, u64, f64);
 
-impl From<bool> for Slot {
+impl From<bool> for FieldValue {
     fn from(value: bool) -> Self {
         u8::from(value).into()
     }
 }
 
-impl From<Offset> for Slot {
+impl From<Offset> for FieldValue {
     fn from(offset: Offset) -> Self {
         Self::Offset(Some(offset))
     }
 }
 
-impl From<Option<Offset>> for Slot {
+impl From<Option<Offset>> for FieldValue {
     fn from(offset: Option<Offset>) -> Self {
         Self::Offset(offset)
     }
 }
 
-impl Slot {
+impl FieldValue {
     fn size(self) -> usize {
         match self {
             Self::Number { size, .. } => size as usize,
@@ -131,9 +131,9 @@ impl Builder {
     }
 
     /// A table of the given fields; those that hold their default take no space.
-    pub fn table(&mut self, fields: &[(Field, Slot)]) -> Offset {
+    pub fn table(&mut self, fields: &[(Field, FieldValue)]) -> Offset {
         // Four-byte fields come first, since they follow the four bytes of the vtable's offset.
-        let mut placed: Vec<(usize, u16, Slot)> = Vec::with_capacity(fields.len());
+        let mut placed: Vec<(usize, u16, FieldValue)> = Vec::with_capacity(fields.len());
         let (mut end, mut alignment) = (4usize, 4);
         for size in [4, 8, 2, 1] {
             for (field, slot) in fields.iter().filter(|(_, slot)| slot.size() == size && !slot.is_default()) {
@@ -156,8 +156,10 @@ impl Builder {
         let mut body = vec![0u8; end];
         for (at, _, slot) in placed {
             match slot {
-                Slot::Number { bytes, size } => body[at..at + size as usize].copy_from_slice(&bytes[..size as usize]),
-                Slot::Offset(offset) => {
+                FieldValue::Number { bytes, size } => {
+                    body[at..at + size as usize].copy_from_slice(&bytes[..size as usize]);
+                }
+                FieldValue::Offset(offset) => {
                     let distance = (table - at) as u32 - offset.map_or(0, |offset| offset.0);
                     body[at..at + 4].copy_from_slice(&distance.to_le_bytes());
                 }

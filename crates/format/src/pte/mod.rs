@@ -23,7 +23,7 @@ pub use model::{
 pub use plan::{CompileSpec, DelegateDataRef, DelegateSpec, Frame, OperatorName, Plan};
 pub use program::Program;
 pub use tensor::{Device, DeviceType, ShapeDynamism, TensorSpec, TensorStorage};
-pub use value::{OptionalIndices, Value, WideIndices};
+pub use value::{OptionalIndices, ValueSpec, WideIndices};
 #[cfg(feature = "alloc")]
 pub use write::{Placement, WriteOptions};
 

@@ -10,7 +10,7 @@ use crate::{Blob, ScalarType};
 
 use super::{
     CompileSpec, DelegateSpec, Device, Frame, Instruction, OperatorName, Plan, Program, ShapeDynamism, TensorSpec,
-    TensorStorage, Value,
+    TensorStorage, ValueSpec,
 };
 
 /// Planned tensors made by [`PlanModel::planned`] start at multiples of this many bytes.
@@ -49,7 +49,7 @@ pub struct PlanModel<'a> {
     pub stacktrace: Vec<Vec<FrameModel>>,
 }
 
-/// A value; see [`Value`].
+/// A value; see [`ValueSpec`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueModel {
     None,
@@ -154,7 +154,7 @@ impl<'a> ProgramModel<'a> {
         let mut constants = vec![None; program.num_constants().max(1)];
         let mut mutable_data = vec![None; program.num_mutable_data().max(1)];
         for value in program.methods().flat_map(|plan| plan.values()) {
-            let Value::Tensor(tensor) = value else { continue };
+            let ValueSpec::Tensor(tensor) = value else { continue };
             let used = match tensor.storage {
                 TensorStorage::Constant { index } => constants.get_mut(index as usize),
                 TensorStorage::PlannedInit { index, .. } => mutable_data.get_mut(index as usize),
@@ -338,20 +338,20 @@ impl<'a> DelegateModel<'a> {
     }
 }
 
-impl From<Value<'_>> for ValueModel {
-    fn from(value: Value<'_>) -> Self {
+impl From<ValueSpec<'_>> for ValueModel {
+    fn from(value: ValueSpec<'_>) -> Self {
         match value {
-            Value::None => Self::None,
-            Value::Int(int) => Self::Int(int),
-            Value::Bool(bool) => Self::Bool(bool),
-            Value::Double(double) => Self::Double(double),
-            Value::String(text) => Self::String(text.to_string()),
-            Value::Tensor(tensor) => Self::Tensor(tensor.into()),
-            Value::IntList(items) => Self::IntList(items.iter().collect()),
-            Value::DoubleList(items) => Self::DoubleList(items.iter().collect()),
-            Value::BoolList(items) => Self::BoolList(items.iter().collect()),
-            Value::TensorList(items) => Self::TensorList(items.iter().collect()),
-            Value::OptionalTensorList(items) => Self::OptionalTensorList(items.iter().collect()),
+            ValueSpec::None => Self::None,
+            ValueSpec::Int(int) => Self::Int(int),
+            ValueSpec::Bool(bool) => Self::Bool(bool),
+            ValueSpec::Double(double) => Self::Double(double),
+            ValueSpec::String(text) => Self::String(text.to_string()),
+            ValueSpec::Tensor(tensor) => Self::Tensor(tensor.into()),
+            ValueSpec::IntList(items) => Self::IntList(items.iter().collect()),
+            ValueSpec::DoubleList(items) => Self::DoubleList(items.iter().collect()),
+            ValueSpec::BoolList(items) => Self::BoolList(items.iter().collect()),
+            ValueSpec::TensorList(items) => Self::TensorList(items.iter().collect()),
+            ValueSpec::OptionalTensorList(items) => Self::OptionalTensorList(items.iter().collect()),
         }
     }
 }

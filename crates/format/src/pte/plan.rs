@@ -9,7 +9,7 @@ use super::instruction::Instruction;
 use super::program::Program;
 use super::scope::{Scope, indices};
 use super::tensor::{Device, decode_device};
-use super::value::Value;
+use super::value::ValueSpec;
 
 /// One method of a program. All of it was checked by [`Program::parse`], so that its accessors return
 /// plain values; an index past the end is the only thing that a caller can get wrong.
@@ -90,12 +90,12 @@ impl<'a> Plan<'a> {
 
     /// Value `index`; `None` past the end.
     #[inline]
-    pub fn value(&self, index: usize) -> Value<'a> {
-        self.values.entry(self.buf, index, |table| Value::decode(table, None)).unwrap_or(Value::None)
+    pub fn value(&self, index: usize) -> ValueSpec<'a> {
+        self.values.entry(self.buf, index, |table| ValueSpec::decode(table, None)).unwrap_or(ValueSpec::None)
     }
 
     /// All values in order.
-    pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'a>> + use<'a> {
+    pub fn values(&self) -> impl ExactSizeIterator<Item = ValueSpec<'a>> + use<'a> {
         let plan = *self;
         (0..self.num_values()).map(move |index| plan.value(index))
     }
@@ -260,7 +260,7 @@ impl<'a> Plan<'a> {
         }
         ctx.each(self.values, PLAN_VALUES, |table| {
             table.spend(TABLE_COST);
-            Value::decode(table, Some(&scope));
+            ValueSpec::decode(table, Some(&scope));
         });
         ctx.each(self.instructions, CHAIN_INSTRUCTIONS, |table| {
             table.spend(TABLE_COST);

@@ -9,7 +9,7 @@ use super::tensor::TensorSpec;
 /// One entry of a plan's value table. Lists of tensors and of integers hold indices of other values,
 /// because their elements may change while the method runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'a> {
+pub enum ValueSpec<'a> {
     None,
     Int(i64),
     Bool(bool),
@@ -71,7 +71,7 @@ impl<'a> OptionalIndices<'a> {
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> ValueSpec<'a> {
     /// Decodes a value. With a `scope`, it is also checked against its plan and program; without,
     /// that has been done before.
     #[cfg_attr(target_os = "none", inline(never))]

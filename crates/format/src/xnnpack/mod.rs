@@ -44,7 +44,7 @@ pub enum ConstantData<'a> {
 
 /// A tensor of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Value<'a> {
+pub struct TensorValue<'a> {
     /// The id by which nodes refer to it.
     pub id: u32,
     pub datatype: Datatype,
@@ -157,10 +157,10 @@ impl<'a> Payload<'a> {
     }
 
     /// The tensors that nodes refer to.
-    pub fn values(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+    pub fn values(&self) -> impl Iterator<Item = TensorValue<'a>> + use<'a> {
         let payload = *self;
         (0..self.values.len())
-            .filter_map(move |index| payload.values.entry(payload.buf, index, Value::decode).flatten())
+            .filter_map(move |index| payload.values.entry(payload.buf, index, TensorValue::decode).flatten())
     }
 
     /// The data of a constant, possibly with padding behind it.
@@ -199,7 +199,7 @@ impl<'a> Payload<'a> {
             }
         };
         ctx.each(self.values, GRAPH_VALUES, |table| {
-            let Some(value) = Value::decode(table) else { return };
+            let Some(value) = TensorValue::decode(table) else { return };
             table.spend(16 + value.dims.as_bytes().len());
             if let Some(constant) = value.constant
                 && constant as usize >= num_constants
@@ -226,7 +226,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> TensorValue<'a> {
     fn decode(table: Table<'_, 'a>) -> Option<Self> {
         let union = table.required_table(VALUE_UNION)?;
         let (tensor, quantization) = match table.scalar(VALUE_TYPE, 0u8) {

@@ -20,7 +20,7 @@ pub struct Node<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeFlags(pub u32);
 
-/// The operator of a node. Numbers named after values are ids of [`Value`](super::Value)s.
+/// The operator of a node. Numbers named after values are ids of [`TensorValue`](super::TensorValue)s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation<'a> {

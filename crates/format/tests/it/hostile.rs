@@ -316,7 +316,7 @@ fn accessors_past_the_end_give_nothing() {
     assert!(program.named("other").is_none());
     let plan = program.method_named("forward").unwrap();
     assert!(plan.instruction(99).is_none() && plan.operator(1).is_none() && plan.delegate(1).is_none());
-    assert_eq!(plan.value(999), rushlight_format::pte::Value::None);
+    assert_eq!(plan.value(999), rushlight_format::pte::ValueSpec::None);
     assert_eq!((plan.buffer_size(0), plan.buffer_size(1), plan.buffer_size(2)), (0, 56, 0));
     assert_eq!(plan.frames(0).count(), 0);
 }

@@ -44,6 +44,11 @@ pub trait Computed: Send + Sync {
     /// The elements in row-major order, in place of what is in `to`.
     fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error>;
 
+    /// The content of some indices of the first dimension, so that others need not be computed; `None` where that is not known.
+    fn rows(&self, _rows: Range<usize>) -> Option<Arc<dyn Computed>> {
+        None
+    }
+
     /// The integers, if this is a quantized constant.
     fn quantized(&self) -> Option<&QuantizedConstant> {
         None
@@ -137,6 +142,29 @@ impl Constant {
     /// The elements of an `f32` constant in row-major order.
     pub fn floats(&self) -> Result<Vec<f32>, Error> {
         Ok(self.read()?.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect())
+    }
+
+    /// The constant of some indices of the first dimension, which copies nothing; `None` if they are not there, or only all can be
+    /// computed.
+    pub fn rows(&self, rows: Range<usize>) -> Option<Self> {
+        let sizes = self.sizes().ok()?;
+        let first = *sizes.first()?;
+        if rows.start > rows.end || rows.end > first {
+            return None;
+        }
+        let mut ty = self.ty.clone();
+        *ty.shape.first_mut()? = (rows.len() as i64).into();
+        let strided = |storage: &Bytes, offset: usize, strides: Vec<usize>| {
+            let offset = rows.start.checked_mul(*strides.first()?)?.checked_add(offset)?;
+            Some(ConstantData::Strided { storage: storage.clone(), offset, strides })
+        };
+        let data = match &self.data {
+            ConstantData::Zeros => ConstantData::Zeros,
+            ConstantData::Dense(bytes) => strided(bytes, 0, row_major_strides(&sizes))?,
+            ConstantData::Strided { storage, offset, strides } => strided(storage, *offset, strides.clone())?,
+            ConstantData::Computed(computed) => ConstantData::Computed(computed.rows(rows)?),
+        };
+        Some(Self { name: self.name.clone(), ty, data })
     }
 
     /// Borrows the elements, if they are in row-major order in memory already.
@@ -271,6 +299,19 @@ mod tests {
         assert_eq!(transposed.ty.static_sizes(), Some(vec![4, 3]));
         assert_eq!(transposed.read().unwrap()[..6], [0, 1, 8, 9, 16, 17]);
         assert_eq!(transposed.permuted(&[1, 0]).unwrap().read().unwrap(), storage());
+    }
+
+    #[test]
+    fn rows_share_the_content() {
+        let dense = Constant::dense("c", TensorType::of(ScalarType::Short, &[3, 4]), storage()).unwrap();
+        let rows = dense.rows(1..3).unwrap();
+        assert_eq!(rows.ty.static_sizes(), Some(vec![2, 4]));
+        assert_eq!(*rows.read().unwrap(), storage()[8..]);
+        let transposed = dense.permuted(&[1, 0]).unwrap();
+        assert_eq!(transposed.rows(1..2).unwrap().read().unwrap()[..], transposed.read().unwrap()[6..12]);
+        assert!(dense.rows(2..2).unwrap().read().unwrap().is_empty());
+        assert!(dense.rows(1..4).is_none());
+        assert!(constant(&[], ConstantData::Zeros).rows(0..0).is_none());
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn convolution_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>,
             size.add(around).sub(reach).sub(1).floor_div(*stride).add(1)
         };
         if size.as_int().is_some_and(|size| size < 0) {
-            return Err(operands.wrong(0, "a picture that is larger than the kernel"));
+            return Err(operands.wrong(0, "spatial sizes that, padded, are at least those of the kernel"));
         }
         shape.push(size);
     }

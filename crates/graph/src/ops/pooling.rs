@@ -29,8 +29,8 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::ADAPTIVE_MAX_POOL3D, adaptive_with_indices, adaptive_max_pool),
 ];
 
-/// Number of windows along a dimension.
-struct Window {
+/// The pooling windows along one dimension.
+struct WindowDim {
     kernel: i64,
     stride: i64,
     padding: i64,
@@ -38,7 +38,8 @@ struct Window {
     ceil: bool,
 }
 
-impl Window {
+impl WindowDim {
+    /// Returns the number of windows in an input of `size`.
     fn count(&self, size: &Expr) -> Expr {
         let reach = Expr::Int(self.kernel).sub(1).mul(self.dilation);
         let room = size.add(Expr::Int(self.padding).mul(2)).sub(reach).sub(1);
@@ -92,9 +93,9 @@ fn pooled(operands: &Operands<'_>, graph: &Graph, dilation: Option<usize>, ceil:
         if stride < 1 || kernel < 1 {
             return Err(operands.wrong(2, "strides of at least 1"));
         }
-        let count = Window { kernel, stride, padding, dilation, ceil }.count(size);
+        let count = WindowDim { kernel, stride, padding, dilation, ceil }.count(size);
         if count.as_int().is_some_and(|count| count < 1) {
-            return Err(operands.wrong(0, "a picture that is larger than the window"));
+            return Err(operands.wrong(0, "spatial sizes that, padded, are at least those of the window"));
         }
         space.push(count);
     }
@@ -122,9 +123,9 @@ fn flat(operands: &Operands<'_>, index: usize, height: i64) -> Result<Arg, Error
 
 fn max_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
-    let picture = unsqueeze(b, operands.value(0)?, height)?;
+    let image = unsqueeze(b, operands.value(0)?, height)?;
     let args = vec![
-        picture.into(),
+        image.into(),
         flat(operands, 1, 1)?,
         flat(operands, 2, 1)?,
         flat(operands, 3, 0)?,
@@ -145,9 +146,9 @@ fn max_pool_values(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 fn avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
-    let picture = unsqueeze(b, operands.value(0)?, height)?;
+    let image = unsqueeze(b, operands.value(0)?, height)?;
     let args = vec![
-        picture.into(),
+        image.into(),
         flat(operands, 1, 1)?,
         flat(operands, 2, 1)?,
         flat(operands, 3, 0)?,
@@ -183,9 +184,9 @@ fn adaptive_with_indices(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<T
 
 fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
-    let picture = unsqueeze(b, operands.value(0)?, height)?;
+    let image = unsqueeze(b, operands.value(0)?, height)?;
     let sizes = [vec![Expr::Int(1)], target(operands, b.graph)?].concat();
-    let pooled = b.one(aten::_ADAPTIVE_AVG_POOL2D, vec![picture.into(), sizes.into()])?;
+    let pooled = b.one(aten::_ADAPTIVE_AVG_POOL2D, vec![image.into(), sizes.into()])?;
     Ok(Some(vec![squeeze(b, pooled, height)?]))
 }
 
@@ -203,10 +204,10 @@ fn adaptive_max_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let wanted = target(operands, b.graph)?.iter().map(Expr::as_int).collect::<Option<Vec<_>>>();
     let from = tensor.shape.iter().skip(tensor.rank() - dims).map(Expr::as_int).collect::<Option<Vec<_>>>();
     let (Some(from), Some(wanted)) = (from, wanted) else {
-        return Err(operands.wrong(0, "a picture whose size depends on no input"));
+        return Err(operands.wrong(0, "static spatial sizes"));
     };
     if from.iter().chain(&wanted).any(|size| !(1..=1 << 24).contains(size)) {
-        return Err(operands.wrong(0, "a picture with elements"));
+        return Err(operands.wrong(0, "spatial sizes from 1 to 2^24"));
     }
     // One dimension is pooled as an image of height 1.
     let height = tensor.rank() - dims;
@@ -305,7 +306,7 @@ mod tests {
     #[test]
     fn windows_are_counted_as_pytorch_does() {
         let count = |size: i64, kernel, stride, padding, dilation, ceil| {
-            Window { kernel, stride, padding, dilation, ceil }.count(&Expr::Int(size)).as_int()
+            WindowDim { kernel, stride, padding, dilation, ceil }.count(&Expr::Int(size)).as_int()
         };
         assert_eq!(count(112, 3, 2, 1, 1, false), Some(56));
         assert_eq!(count(7, 3, 2, 0, 2, false), Some(2));
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(count(3, 2, 2, 1, 1, true), Some(2));
         let mut symbols = Symbols::new();
         let size: Expr = symbols.push(Symbol { name: "s0".into(), min: 8, max: Some(64) }).into();
-        let symbolic = Window { kernel: 3, stride: 2, padding: 1, dilation: 1, ceil: true }.count(&size);
+        let symbolic = WindowDim { kernel: 3, stride: 2, padding: 1, dilation: 1, ceil: true }.count(&size);
         for value in 8..64 {
             assert_eq!(symbolic.evaluate(&|_| Some(value)), count(value, 3, 2, 1, 1, true), "{value}");
         }

@@ -98,7 +98,7 @@ impl Target {
             Some((from, to, ratio))
         });
         let axes = axes.collect::<Option<Vec<_>>>();
-        axes.ok_or_else(|| operands.wrong(0, "a picture that fits memory and whose size depends on no input"))
+        axes.ok_or_else(|| operands.wrong(0, "spatial sizes that depend on no input, and weights that fit in memory"))
     }
 
     /// The arguments `output_size` and `scale_factors` for some dimensions: the factors, where all are given.
@@ -161,7 +161,7 @@ fn resize_pixels(
     target: &Target,
     linear: bool,
 ) -> Result<ValueId, Error> {
-    let picture = |b: &mut Builder<'_>, value: ValueId, (sizes, scales): (Arg, Arg)| {
+    let resize_image = |b: &mut Builder<'_>, value: ValueId, (sizes, scales): (Arg, Arg)| {
         if linear {
             let corners = target.align_corners.into();
             b.one(aten::UPSAMPLE_BILINEAR2D_VEC, vec![value.into(), sizes, corners, scales])
@@ -177,13 +177,13 @@ fn resize_pixels(
                 (none, Arg::List(scales)) => (none, Arg::List([vec![Arg::Float(1.0)], scales].concat())),
                 other => other,
             };
-            let resized = picture(b, value, args)?;
+            let resized = resize_image(b, value, args)?;
             squeeze(b, resized, 2)
         }
         ([batch, channels, depth, height, width], [new_depth, new_height, new_width]) => {
             let planes = vec![batch.clone(), channels.mul(depth.clone()), height.clone(), width.clone()];
             let value = b.view(value, planes)?;
-            let flat = picture(b, value, target.args(&[1, 2]))?;
+            let flat = resize_image(b, value, target.args(&[1, 2]))?;
             let plane = new_height.mul(new_width.clone());
             let columns = b.view(flat, vec![batch.clone(), channels.clone(), depth.clone(), plane.clone()])?;
             let args = match target.args(&[0]) {
@@ -191,11 +191,11 @@ fn resize_pixels(
                 (none, Arg::List(scales)) => (none, Arg::List([scales, vec![Arg::Float(1.0)]].concat())),
                 other => other,
             };
-            let resized = picture(b, columns, args)?;
+            let resized = resize_image(b, columns, args)?;
             let shape = [batch, channels, new_depth, new_height, new_width].map(Expr::clone).to_vec();
             b.view(resized, shape)
         }
-        _ => picture(b, value, target.args(&[0, 1])),
+        _ => resize_image(b, value, target.args(&[0, 1])),
     }
 }
 

@@ -27,14 +27,14 @@ pub(crate) const OPS: &[Definition] = &[
 fn sampled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let (input, grid) = (operands.tensor(0, graph)?, operands.tensor(1, graph)?);
     let (Some(lead), Some(space)) = (input.shape.get(..2), grid.shape.get(1..grid.rank().saturating_sub(1))) else {
-        return Err(operands.wrong(0, "a batch of pictures"));
+        return Err(operands.wrong(0, "a batch of images, `[N, C, H, W]`"));
     };
     Ok(result(input.dtype, [lead, space].concat()))
 }
 
 fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.tensor(0, b.graph)?.rank() != 4 {
-        return Err(Error::unsupported("`grid_sampler` of volumes: kernels sample pictures"));
+        return Err(Error::unsupported("`grid_sampler` of volumes: kernels sample images only"));
     }
     b.call(aten::GRID_SAMPLER_2D, operands.args.to_vec()).map(Some)
 }
@@ -84,8 +84,8 @@ fn affine_grid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![b.view(grid, shape)?]))
 }
 
-/// Channels, height and width of the last three dimensions.
-fn picture<'t>(operands: &Operands<'_>, tensor: &'t TensorType) -> Result<(&'t [Expr], [Expr; 3]), Error> {
+/// Returns the leading dimensions of an image, and its channels, height and width.
+fn image_sizes<'t>(operands: &Operands<'_>, tensor: &'t TensorType) -> Result<(&'t [Expr], [Expr; 3]), Error> {
     match tensor.shape.as_slice() {
         [lead @ .., channels, height, width] => Ok((lead, [channels.clone(), height.clone(), width.clone()])),
         _ => Err(operands.wrong(0, "a tensor of at least 3 dimensions")),
@@ -94,7 +94,7 @@ fn picture<'t>(operands: &Operands<'_>, tensor: &'t TensorType) -> Result<(&'t [
 
 fn shuffled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
-    let (lead, [channels, height, width]) = picture(operands, tensor)?;
+    let (lead, [channels, height, width]) = image_sizes(operands, tensor)?;
     let factor = operands.int(1)?;
     let shape = [channels.floor_div(factor.saturating_mul(factor)), height.mul(factor), width.mul(factor)];
     Ok(result(tensor.dtype, [lead, &shape].concat()))
@@ -102,7 +102,7 @@ fn shuffled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
 
 fn unshuffled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
-    let (lead, [channels, height, width]) = picture(operands, tensor)?;
+    let (lead, [channels, height, width]) = image_sizes(operands, tensor)?;
     let factor = operands.int(1)?;
     let shape = [channels.mul(factor.saturating_mul(factor)), height.floor_div(factor), width.floor_div(factor)];
     Ok(result(tensor.dtype, [lead, &shape].concat()))
@@ -140,7 +140,7 @@ fn product(sizes: &[i64]) -> i64 {
 /// Patches as columns: padded, then picked by row and column.
 fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
-    let (lead, [channels, height, width]) = picture(operands, &tensor)?;
+    let (lead, [channels, height, width]) = image_sizes(operands, &tensor)?;
     let list = |index: usize, default: i64| operands.ints_for(index, 2, &[default]);
     let (kernel, dilation, padding, stride) = (list(1, 1)?, list(2, 1)?, list(3, 0)?, list(4, 1)?);
     let [up, left] = padding.as_slice() else { return Err(operands.wrong(3, "two numbers")) };
@@ -151,7 +151,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let columns = channels.mul(product(&kernel));
     let (Some(height), Some(width)) = (height.as_int(), width.as_int()) else {
         if dilation.iter().any(|dilation| *dilation != 1) {
-            return Err(operands.wrong(0, "a picture whose size depends on no input"));
+            return Err(operands.wrong(0, "static spatial sizes, for a dilated kernel"));
         }
         let patches = windows(b, value, &kernel, &stride)?;
         let sizes = b.tensor(patches)?.shape;
@@ -167,7 +167,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let room = Expr::Int(size).add(Expr::Int(at(&padding)).mul(2)).sub(reach).sub(1);
         let count = room.floor_div(stride).add(1).as_int().unwrap_or(0);
         if count < 1 || kernel < 1 || kernel.saturating_mul(count) > MAX_COMPUTED {
-            return Err(operands.wrong(1, "a window that fits the picture"));
+            return Err(operands.wrong(1, "a kernel that fits the padded image"));
         }
         let window = |tap: i64| {
             (0..count).map(move |step| tap.saturating_mul(dilation).saturating_add(step.saturating_mul(stride)))
@@ -184,9 +184,9 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 /// Unfolds an image: rows and columns in a window, then rows and columns of windows.
-fn windows(b: &mut Builder<'_>, picture: ValueId, kernel: &[i64], stride: &[i64]) -> Result<ValueId, Error> {
-    let lead = b.tensor(picture)?.rank().saturating_sub(2);
-    let mut value = picture;
+fn windows(b: &mut Builder<'_>, image: ValueId, kernel: &[i64], stride: &[i64]) -> Result<ValueId, Error> {
+    let lead = b.tensor(image)?.rank().saturating_sub(2);
+    let mut value = image;
     for (dim, (kernel, stride)) in kernel.iter().zip(stride).enumerate() {
         let dim = (lead + dim) as i64;
         value = b.one(aten::UNFOLD_COPY, vec![value.into(), dim.into(), (*kernel).into(), (*stride).into()])?;

@@ -425,9 +425,9 @@ mod tests {
         assert!(resolve(&of(&[0, 3]), &of(&[0, -1])).is_err());
         assert!(resolve(&of(&[2, 3]), &of(&[5])).is_err());
         // A batch of unknown size, merged with known dimensions and taken apart again.
-        let pictures = [s.clone(), Expr::Int(8), Expr::Int(8)];
-        assert_eq!(resolve(&pictures, &[Expr::Int(-1), Expr::Int(64)]).unwrap(), [s.clone(), Expr::Int(64)]);
-        assert_eq!(resolve(&pictures, &[s.clone(), Expr::Int(-1)]).unwrap(), [s.clone(), Expr::Int(64)]);
+        let images = [s.clone(), Expr::Int(8), Expr::Int(8)];
+        assert_eq!(resolve(&images, &[Expr::Int(-1), Expr::Int(64)]).unwrap(), [s.clone(), Expr::Int(64)]);
+        assert_eq!(resolve(&images, &[s.clone(), Expr::Int(-1)]).unwrap(), [s.clone(), Expr::Int(64)]);
         // A sum cancels as a whole.
         let tokens = [s.add(1), Expr::Int(12)];
         assert_eq!(resolve(&tokens, &[s.add(1), Expr::Int(3), Expr::Int(-1)]).unwrap()[2], Expr::Int(4));

@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorMut};
 
-use super::window::{CHUNK, Planes, Pool, Window, expect_sizes, sweep};
+use super::window::{CHUNK, Planes, Pool, WindowDim, expect_sizes, sweep};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::runs::{Accumulator, runs};
 
@@ -46,7 +46,7 @@ impl Divisor {
     }
 
     /// The part of the divisor that comes from window `index` along one dimension.
-    fn along(self, window: &Window, index: usize) -> i64 {
+    fn along(self, window: &WindowDim, index: usize) -> i64 {
         match self {
             Self::Given(_) => 1,
             Self::WithPadding => {

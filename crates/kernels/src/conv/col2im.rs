@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor, TensorMut};
 
-use super::window::{Planes, Window, required_space};
+use super::window::{Planes, WindowDim, required_space};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::shape::Dims;
 
@@ -26,7 +26,7 @@ fn col2im(cx: &KernelContext<'_>) -> Result<()> {
     let dilation = required_space(cx, 3, "dilation", 2, 1, 1)?;
     let padding = required_space(cx, 4, "padding", 2, 0, 0)?;
     let stride = required_space(cx, 5, "stride", 2, 1, 1)?;
-    let window = |dim: usize| Window {
+    let window = |dim: usize| WindowDim {
         size: size[dim],
         kernel: kernel[dim],
         stride: stride[dim],
@@ -57,7 +57,7 @@ fn col2im(cx: &KernelContext<'_>) -> Result<()> {
 fn add_columns<T: Number>(
     input: &Tensor<'_>,
     out: &mut TensorMut<'_>,
-    [rows, columns]: [Window; 2],
+    [rows, columns]: [WindowDim; 2],
     [_, width]: [usize; 2],
 ) -> Result<()> {
     let from = Planes::of(input, 1);

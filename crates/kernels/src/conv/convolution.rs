@@ -3,7 +3,7 @@
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
 
 use super::staged::{self, Geometry, convolve};
-use super::window::{Planes, Space, Window, required_space};
+use super::window::{Planes, Space, WindowDim, required_space};
 use crate::linear::gemm::{Addend, Layout, Operand, Shape, product};
 use crate::support::runs::{Accumulator, runs};
 use crate::support::shape::Dims;
@@ -132,7 +132,7 @@ impl Parameters {
     fn output_size(&self, dim: usize, size: usize, kernel: usize) -> Result<usize> {
         let (stride, padding, dilation) = (self.stride[dim], self.padding[dim], self.dilation[dim]);
         if !self.transposed {
-            return Window { size, kernel, stride, padding, dilation }.count(false);
+            return WindowDim { size, kernel, stride, padding, dilation }.count(false);
         }
         let extra = self.output_padding[dim];
         if extra >= stride && extra >= dilation {

@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tenso
 
 use super::convolution::Parameters;
 use super::staged::{Geometry, convolve};
-use super::window::{Planes, Window, expect_sizes};
+use super::window::{Planes, WindowDim, expect_sizes};
 use crate::support::runs::{Accumulator, runs};
 
 /// `convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride,
@@ -86,7 +86,7 @@ fn weight_gradient<A: Accumulator>(
     let (from, onto) = (Planes::of(&first, dims), Planes::of(&second, dims));
     let per_group = if g.transposed { g.in_channels } else { g.out_channels };
     let weights = Planes::new(out.sizes(), out.strides(), dims);
-    let windows: [Window; 3] = core::array::from_fn(|dim| Window {
+    let windows: [WindowDim; 3] = core::array::from_fn(|dim| WindowDim {
         size: onto.space[dim],
         kernel: g.kernel[dim],
         stride: g.stride[dim],

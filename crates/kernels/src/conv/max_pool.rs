@@ -4,7 +4,7 @@ use core::array::{from_mut, from_ref};
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor, TensorMut};
 
-use super::window::{CHUNK, Planes, Pool, Window, expect_sizes, sweep};
+use super::window::{CHUNK, Planes, Pool, WindowDim, expect_sizes, sweep};
 use crate::support::number::Number;
 use crate::support::runs::{Accumulator, runs};
 
@@ -127,7 +127,7 @@ fn update_lanes<A: Accumulator, const N: usize>(
 fn first(pool: &Pool, (z, y, x): (usize, usize, usize)) -> i64 {
     let [depth, row, column] = &pool.windows;
     let position =
-        |window: &Window, index: usize| window.position(index, window.taps(index).start).min(window.size - 1);
+        |window: &WindowDim, index: usize| window.position(index, window.taps(index).start).min(window.size - 1);
     ((position(depth, z) * row.size + position(row, y)) * column.size + position(column, x)) as i64
 }
 

@@ -111,7 +111,7 @@ impl Planes {
 
 /// The windows along one dimension.
 #[derive(Clone, Copy)]
-pub(crate) struct Window {
+pub(crate) struct WindowDim {
     pub(crate) size: usize,
     pub(crate) kernel: usize,
     pub(crate) stride: usize,
@@ -119,7 +119,7 @@ pub(crate) struct Window {
     pub(crate) dilation: usize,
 }
 
-impl Window {
+impl WindowDim {
     /// Number of windows that fit, rounded up in ceil mode if the last one starts inside of the input or its left padding.
     /// Fails if none fits or the sizes overflow.
     pub(crate) fn count(&self, ceil: bool) -> Result<usize> {
@@ -168,7 +168,7 @@ pub(crate) const CHUNK: usize = 64;
 
 /// Parameters of the windows of a pooling operator, from its arguments.
 pub(crate) struct Pool {
-    pub(crate) windows: [Window; 3],
+    pub(crate) windows: [WindowDim; 3],
     /// Windows along each dimension.
     pub(crate) output: Space,
     pub(crate) dims: usize,
@@ -196,7 +196,7 @@ impl Pool {
         let padding = required_space(cx, first + 2, "padding", dims, 0, 0)?;
         let dilation = if dilated { required_space(cx, first + 3, "dilation", dims, 1, 1)? } else { [1; 3] };
         let planes = Planes::new(sizes, sizes, dims);
-        let mut windows = [Window { size: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 }; 3];
+        let mut windows = [WindowDim { size: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 }; 3];
         let mut output = [1; 3];
         for dim in 0..3 {
             let (size, kernel, padding) = (planes.space[dim], kernel[dim], padding[dim]);
@@ -206,7 +206,7 @@ impl Pool {
                     Error::from(Detail::Value { what: "padding", expected, got: padding as i64 }).arg(first + 2)
                 );
             }
-            windows[dim] = Window { size, kernel, stride: stride[dim], padding, dilation: dilation[dim] };
+            windows[dim] = WindowDim { size, kernel, stride: stride[dim], padding, dilation: dilation[dim] };
             output[dim] = windows[dim].count(ceil)?;
         }
         Ok(Self { windows, output, dims })
@@ -228,7 +228,7 @@ impl Pool {
 /// `visit` gets, for one tap: the columns that it lies inside of the input for, counted from the start of `columns`;
 /// the logical index within the plane of the first of the elements; and the elements.
 pub(crate) fn sweep<A: Accumulator>(
-    windows: &[Window; 3],
+    windows: &[WindowDim; 3],
     source: (&Tensor<'_>, Load<A>),
     from: &Planes,
     plane: usize,

@@ -14,7 +14,7 @@ pub(crate) fn convert(src: &Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
     if src.dtype() == out.dtype() {
         return rearrange(src, out);
     }
-    // What becomes `f32`, as pictures do, is converted where it goes.
+    // A conversion to `f32`, such as of `u8` images, loads elements straight into the output.
     if out.dtype() == ScalarType::Float && !src.dtype().is_complex() {
         let cursor = &mut Cursor::new(src.sizes(), src.strides(), out.sizes(), out.dim_order())?;
         f32::load(src.dtype())?(src, cursor, out.as_mut_slice()?);

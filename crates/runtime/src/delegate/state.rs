@@ -226,13 +226,13 @@ impl core::fmt::Debug for States {
 }
 
 /// The key of a state of a delegate, and where it was found last.
-pub(crate) struct Slot {
+pub(crate) struct StateSlot {
     key: String,
     hint: usize,
 }
 
-impl Slot {
-    /// The slots of all states that a delegate declares.
+impl StateSlot {
+    /// Returns the slots of all states that a delegate declares.
     pub(crate) fn of(delegate: &dyn super::Delegate) -> Vec<Self> {
         let infos = (0..MAX_STATES).map_while(|index| delegate.state(index));
         infos.map(|info| Self { key: info.key.into(), hint: 0 }).collect()
@@ -242,7 +242,7 @@ impl Slot {
 /// The states of one delegate call, by their index in the delegate's declarations.
 pub struct CallStates<'c> {
     pub(crate) backend: &'c str,
-    pub(crate) slots: &'c mut [Slot],
+    pub(crate) slots: &'c mut [StateSlot],
     pub(crate) states: Option<&'c mut States>,
 }
 

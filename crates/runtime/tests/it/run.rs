@@ -48,7 +48,7 @@ fn a_program_runs_in_the_callers_memory() -> Result<()> {
         .parsed()
         .method_named("forward")
         .and_then(|plan| match plan.value(plan.inputs().get(0)? as usize) {
-            rushlight_runtime::format::pte::Value::Tensor(spec) => {
+            rushlight_runtime::format::pte::ValueSpec::Tensor(spec) => {
                 Some(spec.sizes.iter().map(|s| s as usize).collect())
             }
             _ => None,

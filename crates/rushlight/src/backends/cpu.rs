@@ -36,7 +36,7 @@ use crate::error::Error;
 #[cfg(feature = "cpu")]
 pub(crate) use rushlight_cpu_run::Weights as Blobs;
 #[cfg(feature = "cpu")]
-pub use rushlight_cpu_run::{Cost, StepRun, StepTime, Steps};
+pub use rushlight_cpu_run::{Cost, StepProfile, StepRun, StepTime};
 
 pub(super) const CPU: BackendInfo = BackendInfo {
     name: "cpu",

@@ -6,7 +6,7 @@ use rushlight_engine::hwbench::Limits;
 use rushlight_engine::{Engine, Isa};
 use rushlight_runtime::Code;
 
-use super::cpu::Steps;
+use super::cpu::StepProfile;
 use crate::error::Error;
 
 /// Names the instruction set to compute with, instead of the best one of the machine.
@@ -17,7 +17,7 @@ pub(crate) const ISA_VARIABLE: &str = "RUSHLIGHT_ISA";
 pub(crate) struct Host {
     /// Threads that a call uses, the caller's among them; as many as the machine runs at once if `None`.
     pub threads: Option<usize>,
-    pub profile: Option<Arc<Steps>>,
+    pub profile: Option<Arc<StepProfile>>,
     engine: OnceLock<Arc<Engine>>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) use cpu::Blobs;
 #[cfg(all(feature = "compile", feature = "cpu"))]
 pub(crate) use cpu::blobs;
 #[cfg(feature = "cpu")]
-pub use cpu::{Cost, StepRun, StepTime, Steps};
+pub use cpu::{Cost, StepProfile, StepRun, StepTime};
 #[cfg(feature = "cpu")]
 pub(crate) use host::Host;
 #[cfg(feature = "cpu")]

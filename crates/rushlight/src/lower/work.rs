@@ -1,6 +1,6 @@
 //! How much a program computes, as far as its plan shows.
 
-use rushlight_format::pte::{Instruction, Plan, Value};
+use rushlight_format::pte::{Instruction, Plan, ValueSpec};
 use rushlight_format::{Program, Vector};
 use rushlight_graph::operators::aten;
 
@@ -34,7 +34,7 @@ fn is_product(name: &str) -> bool {
 fn call(plan: &Plan<'_>, args: Vector<'_, u32>, is_product: bool) -> u64 {
     let (mut largest, mut product) = (0u64, 1f64);
     for value in args.iter().collect::<std::collections::BTreeSet<_>>() {
-        let Value::Tensor(spec) = plan.value(value as usize) else { continue };
+        let ValueSpec::Tensor(spec) = plan.value(value as usize) else { continue };
         let elements = spec.nbytes / spec.scalar_type.size().max(1);
         largest = largest.max(elements as u64);
         product *= (elements as f64).max(1.0);

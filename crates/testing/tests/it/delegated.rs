@@ -296,7 +296,7 @@ fn write_bytes(payload: &CpuProgram, name: &str) -> Option<bool> {
 
 #[test]
 fn what_is_rounded_before_and_after_stays_bytes() {
-    let picture =
+    let image =
         |b: &mut Builder<'_>, x: ValueId| b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([1, 2, 5, 6])]).unwrap();
     let [none, size] = [Arg::None, Arg::from([10, 12])];
     for (name, kind, args) in [
@@ -306,7 +306,7 @@ fn what_is_rounded_before_and_after_stays_bytes() {
     ] {
         let of = |before: bool, after: bool| {
             model(ScalarType::Float, 60, |b, x| {
-                let x = picture(b, x);
+                let x = image(b, x);
                 let x = if before { rounded(b, x, 0.01) } else { x };
                 let y = b.one(name, [vec![x.into()], args.clone()].concat()).unwrap();
                 vec![if after { rounded(b, y, 0.02) } else { y }.into()]
@@ -400,7 +400,7 @@ fn convolutions_of_what_is_rounded_when_it_is_seen_multiply_bytes() {
         });
         let (_, _, payload) = compiled(&model);
         assert_eq!(convolves_bytes(&payload), Some(true), "{transposed}, {groups} groups");
-        // One scale for all of the picture.
+        // One scale for the whole image.
         let chosen = payload.steps.iter().find(|step| matches!(step, Step::ChooseQparams(_))).unwrap();
         let sizes = &payload.tensors[chosen.output() as usize].dims;
         assert_eq!(sizes, &[Size::Fixed(2), Size::Fixed(1)]);

@@ -8,6 +8,7 @@ mod claims;
 mod compile;
 mod composites;
 mod corpus;
+mod decoders;
 mod delegated;
 mod firmware;
 mod hostile_cpu;

@@ -7,7 +7,7 @@ use rushlight_cpu_payload::{Activation, Affine, Binary, FakeQuantize};
 use rushlight_graph::{Graph, NodeId, ValueId};
 
 use crate::call::Call;
-use crate::select::{Elementwise, Int8, Operand, Selection, Selections, Shape};
+use crate::select::{DataMovement, Elementwise, Int8, Operand, Selection, Selections};
 
 /// The nodes of a part that share a step.
 #[derive(Debug, Default)]
@@ -72,7 +72,8 @@ impl Fusion {
                 .into_iter()
                 .for_each(|value| users.entry(value).or_default().push(*node));
         }
-        let returned: HashSet<ValueId> = graph.outputs.iter().filter_map(rushlight_graph::Arg::as_value).collect();
+        let mut returned: HashSet<ValueId> = graph.outputs.iter().filter_map(rushlight_graph::Arg::as_value).collect();
+        returned.extend(graph.updates.iter().map(|update| update.value));
         let mut fuser = Fuser { graph, selections, users, returned, fusion: Self::default() };
         for node in nodes {
             if let Some(Selection::Quantize { input, .. }) = selections.get(*node)
@@ -130,7 +131,7 @@ impl<'a> Fuser<'a> {
         let mut path: Vec<NodeId> = Vec::new();
         let mut len = 0;
         while let Some((user, selection)) = self.next(value) {
-            let is_reshape = is_matrix && matches!(selection, Selection::Shape(Shape::View { .. }));
+            let is_reshape = is_matrix && matches!(selection, Selection::DataMovement(DataMovement::View { .. }));
             if is_reshape {
                 // The same elements in the same order.
             } else if let Some(activation) = activation(selection) {
@@ -181,7 +182,7 @@ impl<'a> Fuser<'a> {
         let mut epilogue = EpilogueNodes::of(first);
         while let Some((user, next)) = self.next(value) {
             let Some(result) = self.graph.nodes[user].results.first().copied() else { break };
-            if is_matrix && matches!(next, Selection::Shape(Shape::View { .. })) {
+            if is_matrix && matches!(next, Selection::DataMovement(DataMovement::View { .. })) {
                 // The same elements in the same order.
             } else if let Some(activation) = activation(next).filter(|it| is_exact(*it)) {
                 if epilogue.activation != Activation::None || epilogue.to.is_some() {

@@ -40,7 +40,7 @@ pub(super) struct Plan<'a> {
     /// The blobs, in the order in which buffers count them.
     weights: Vec<Weights<'a>>,
     /// Buffers of small constants by their bits, so that equal ones are stored once.
-    small: HashMap<Vec<u32>, usize>,
+    inline_floats: HashMap<Vec<u32>, usize>,
     computed: HashMap<Expr, u32>,
     bound: HashMap<SymbolId, u32>,
 }
@@ -81,7 +81,7 @@ impl<'a> Plan<'a> {
             buffers: Vec::new(),
             inputs: Vec::new(),
             tensors: HashMap::new(),
-            small: HashMap::new(),
+            inline_floats: HashMap::new(),
             weights: Vec::new(),
             computed: HashMap::new(),
             bound: HashMap::new(),
@@ -227,13 +227,13 @@ impl<'a> Plan<'a> {
             return self.blob(name, Content::Ready(constants::bytes(floats)));
         }
         let bits: Vec<u32> = floats.iter().map(|float| float.to_bits()).collect();
-        if let Some(known) = self.small.get(&bits) {
+        if let Some(known) = self.inline_floats.get(&bits) {
             return *known;
         }
-        let offset = self.program.small.len() as u64;
-        self.program.small.extend_from_slice(floats);
-        let buffer = self.constant_buffer(payload::Buffer::Small { offset, len: floats.len() as u64 });
-        self.small.insert(bits, buffer);
+        let offset = self.program.inline_floats.len() as u64;
+        self.program.inline_floats.extend_from_slice(floats);
+        let buffer = self.constant_buffer(payload::Buffer::Inline { offset, len: floats.len() as u64 });
+        self.inline_floats.insert(bits, buffer);
         buffer
     }
 
@@ -336,7 +336,7 @@ impl<'a> Plan<'a> {
     /// Adds a constant as a blob of its own; an empty one needs no blob.
     fn blob(&mut self, name: &str, content: Content<'a>) -> usize {
         if content.is_empty() {
-            return self.constant_buffer(payload::Buffer::Small { offset: 0, len: 0 });
+            return self.constant_buffer(payload::Buffer::Inline { offset: 0, len: 0 });
         }
         self.weights.push(Weights { name: name.to_owned(), content });
         self.constant_buffer(payload::Buffer::Blob(self.weights.len() as u32 - 1))

@@ -1,25 +1,26 @@
 //! The type of packed weights.
 
-/// The type that weights of GEMMs and convolutions are rounded to. 16 bits save half of their memory and of the time that they
-/// take to be read. Accumulators are `f32`, and so is everything else, except that processors with bf16 dot products (x86-64 with
-/// AVX-512 BF16) also round what is multiplied with weights of that type, and what goes from one GEMM to the next, and take about
-/// half of the time.
-/// Weights that Winograd's algorithm transforms, which is not used with bf16, and those of depthwise convolutions stay `f32`.
+/// The type that weights of GEMMs and convolutions are rounded to; 16 bits halve their memory and the time to read it.
+///
+/// Accumulators are `f32`, and so are activations, with one exception: processors with bf16 dot products (x86-64 with
+/// AVX-512 BF16) round the left-hand side of [`Bf16`](Self::Bf16) weights to bf16, and keep activations between GEMMs in bf16,
+/// which takes about half of the time. Weights of depthwise convolutions and of Winograd's algorithm, which `Bf16` turns off,
+/// stay `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     #[default]
     F32,
-    /// 11 bits of mantissa, to 65504 in magnitude; greater weights are an error.
+    /// 11 bits of mantissa, maximum magnitude 65504; larger weights are an error.
     F16,
-    /// 8 bits of mantissa, and the range of `f32`.
+    /// 8 bits of mantissa, the range of `f32`.
     Bf16,
 }
 
 impl Precision {
-    /// The names, as the option is written.
+    /// The values of the option `precision`.
     pub(crate) const NAMES: &[&str] = &["f32", "f16", "bf16"];
 
-    /// The name of a precision.
+    /// Returns the value of the option `precision`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -28,6 +29,7 @@ impl Precision {
         }
     }
 
+    /// Parses the value of the option `precision`.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         [Self::F32, Self::F16, Self::Bf16].into_iter().find(|precision| precision.name() == name)
     }

@@ -109,7 +109,7 @@ fn buffers(program: &CpuProgram) -> Result {
             Buffer::Output(position) => within(List::Outputs, position, program.outputs.len()),
             Buffer::Blob(blob) => within(List::Blobs, blob, program.blobs.len()),
             Buffer::Arena { offset, len } => inside(offset, len, program.arena),
-            Buffer::Small { offset, len } => inside(offset, len, program.small.len() as u64),
+            Buffer::Inline { offset, len } => inside(offset, len, program.inline_floats.len() as u64),
             Buffer::State(state) => within(List::States, state, program.states.len()),
         };
         result.map_err(|error| error.at(PayloadSite::Buffer(index)))?;
@@ -142,10 +142,10 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     let len = match buffer {
         // So many floats have room for four times as many bytes.
         Some(Buffer::Arena { len, .. }) if is_bytes => len.saturating_mul(4),
-        Some(Buffer::Small { len, .. }) if matches!(tensor.dtype, ScalarType::Char | ScalarType::Byte) => {
+        Some(Buffer::Inline { len, .. }) if matches!(tensor.dtype, ScalarType::Char | ScalarType::Byte) => {
             len.saturating_mul(4)
         }
-        Some(Buffer::Arena { len, .. } | Buffer::Small { len, .. }) => *len,
+        Some(Buffer::Arena { len, .. } | Buffer::Inline { len, .. }) => *len,
         Some(Buffer::State(state)) => program.states.get(*state as usize).map_or(0, |state| state.len),
         _ => return Ok(()),
     };
@@ -291,7 +291,7 @@ fn elementwise(step: &Elementwise) -> Result {
                     }
                 }
                 Operand::Tensor(index) => within(List::Operands, index.into(), step.operands.len())?,
-                Operand::Number(_) => {}
+                Operand::Constant(_) => {}
             }
         }
         within(List::Registers, to.into(), written.len())?;

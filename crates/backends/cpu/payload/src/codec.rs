@@ -279,7 +279,7 @@ macro_rules! union {
 }
 
 structure! {
-    CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, states, small, arena, scratch, steps, names }
+    CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, states, inline_floats, arena, scratch, steps, names }
     State { key, len, is_cache }
     Tensor { dtype, buffer, offset, dims, affine }
     Affine { scale, zero, min, max }
@@ -327,7 +327,7 @@ union! {
         0 Fixed(value), 1 Input { input, dim }, 2 Add(a, b), 3 Mul(a, b), 4 FloorDiv(a, b), 5 Mod(a, b), 6 Max(a, b), 7 Min(a, b),
         8 Element { input, index, min, max }
     }
-    Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Small { offset, len }, 5 State(index) }
+    Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Inline { offset, len }, 5 State(index) }
     Step {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduce(step), 5 Softmax { x, y, log },
         6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
@@ -358,7 +358,7 @@ union! {
         0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 GeluErf,
         9 GeluTanh, 10 Elu { alpha }
     }
-    Operand { 0 Register(register), 1 Tensor(index), 2 Number(value) }
+    Operand { 0 Register(register), 1 Tensor(index), 2 Constant(value) }
     Instruction {
         0 Unary { to, function, x }, 1 Binary { to, function, a, b }, 2 Select { to, condition, a, b },
         3 Activate { to, activation, x }

@@ -81,8 +81,8 @@ pub struct CpuProgram {
     pub blobs: Vec<String>,
     /// What lives from call to call.
     pub states: Vec<State>,
-    /// Small constants, as `f32`.
-    pub small: Vec<f32>,
+    /// Small constants, which are in the payload itself instead of a blob.
+    pub inline_floats: Vec<f32>,
     /// Number of `f32` that intermediate results take at the largest sizes.
     pub arena: u64,
     /// Number of `f32` that one step may need besides for each thread.
@@ -157,8 +157,8 @@ pub enum Buffer {
     Arena { offset: u64, len: u64 },
     /// A blob, whole.
     Blob(u32),
-    /// `len` elements of the small constants, from `offset`.
-    Small { offset: u64, len: u64 },
+    /// `len` elements of [`CpuProgram::inline_floats`], from `offset`.
+    Inline { offset: u64, len: u64 },
     /// A state, whole.
     State(u32),
 }

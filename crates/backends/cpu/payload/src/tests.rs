@@ -25,7 +25,7 @@ fn program() -> CpuProgram {
             Buffer::Output(0),
             Buffer::Arena { offset: 0, len: 32 },
             Buffer::Blob(0),
-            Buffer::Small { offset: 1, len: 4 },
+            Buffer::Inline { offset: 1, len: 4 },
             Buffer::State(0),
         ],
         tensors: vec![
@@ -41,7 +41,7 @@ fn program() -> CpuProgram {
         output_sizes: vec![vec![rows, Size::Fixed(4)]],
         blobs: vec!["weights".into()],
         states: vec![State { key: "cache".into(), len: 8, is_cache: true }],
-        small: vec![0.0, 1.0, -2.0, f32::INFINITY, 0.5],
+        inline_floats: vec![0.0, 1.0, -2.0, f32::INFINITY, 0.5],
         arena: 32,
         scratch: 7,
         steps: vec![
@@ -375,7 +375,7 @@ fn group_wise_quantized_weights_are_of_their_format() {
                 Buffer::Blob(0),
                 Buffer::Arena { offset: 0, len: 32 },
                 Buffer::Output(0),
-                Buffer::Small { offset: 0, len: 4 },
+                Buffer::Inline { offset: 0, len: 4 },
             ],
             tensors: vec![
                 tensor(ScalarType::Float, 0, &[2, 64], None),
@@ -388,7 +388,7 @@ fn group_wise_quantized_weights_are_of_their_format() {
             outputs: vec![4],
             output_sizes: vec![vec![Size::Fixed(2), Size::Fixed(4)]],
             blobs: vec!["weights".into()],
-            small: vec![1.0; 4],
+            inline_floats: vec![1.0; 4],
             arena: 32,
             steps: vec![
                 Step::QuantizeRows(QuantizeRows { x: 0, qparams: 3, y: 2, range: [0, 255] }),

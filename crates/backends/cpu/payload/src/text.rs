@@ -1,7 +1,7 @@
 //! A text form of payloads, for tests and tools. It is not read back.
 //!
 //! ```text
-//!   t0 : Float[128] in Small { offset: 0, len: 128 }
+//!   t0 : Float[128] in Inline { offset: 0, len: 128 }
 //!   t1 : Float[3, 8] in Input(0)
 //!   t2 : Float[3, 4] in Output(0)
 //!   inputs t1

@@ -6,44 +6,44 @@ use rushlight_engine::Engine;
 use rushlight_runtime::{Bool8, Element, Result};
 
 use crate::error::Unfit;
-use crate::memory::{Site, done};
+use crate::memory::{StepContext, done};
 
 /// Runs a conversion.
-pub(crate) fn convert(step: &Convert, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+pub(crate) fn convert(step: &Convert, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     match step.element {
-        ConvertedType::Half(Half::F16) => sixteen::<half::f16>(Half::F16, step, engine, site),
-        ConvertedType::Half(Half::Bf16) => sixteen::<half::bf16>(Half::Bf16, step, engine, site),
-        ConvertedType::Bool => truth(step, site),
-        ConvertedType::Int8 => bytes::<i8>(step, site, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
-        ConvertedType::Uint8 => bytes::<u8>(step, site, |x| x, |x| x),
+        ConvertedType::Half(Half::F16) => sixteen::<half::f16>(Half::F16, step, engine, cx),
+        ConvertedType::Half(Half::Bf16) => sixteen::<half::bf16>(Half::Bf16, step, engine, cx),
+        ConvertedType::Bool => truth(step, cx),
+        ConvertedType::Int8 => bytes::<i8>(step, cx, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
+        ConvertedType::Uint8 => bytes::<u8>(step, cx, |x| x, |x| x),
     }
 }
 
-fn sixteen<T: Element>(half: Half, step: &Convert, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()>
+fn sixteen<T: Element>(half: Half, step: &Convert, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()>
 where
     [T]: HalfFloatSliceExt,
 {
     match step.direction {
         Direction::Enter => {
-            let (y, reader) = site.split(step.y)?;
+            let (y, reader) = cx.split(step.y)?;
             let x = reader.input::<T>(step.x)?.reinterpret_cast();
             done(rushlight_engine::widen(engine, half, x, y))
         }
         Direction::Leave => {
-            let (y, reader, _) = site.split_output::<T>(step.y)?;
+            let (y, reader, _) = cx.split_output::<T>(step.y)?;
             done(rushlight_engine::narrow(engine, half, reader.floats(step.x)?, y.reinterpret_cast_mut()))
         }
     }
 }
 
-fn truth(step: &Convert, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+fn truth(step: &Convert, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     match step.direction {
         Direction::Enter => {
-            let (y, reader) = site.split(step.y)?;
+            let (y, reader) = cx.split(step.y)?;
             each(reader.input::<Bool8>(step.x)?, y, |x| f32::from(u8::from(x.get())))
         }
         Direction::Leave => {
-            let (y, reader, _) = site.split_output::<Bool8>(step.y)?;
+            let (y, reader, _) = cx.split_output::<Bool8>(step.y)?;
             each(reader.floats(step.x)?, y, |x| Bool8::from(x != 0.0))
         }
     }
@@ -52,17 +52,17 @@ fn truth(step: &Convert, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
 /// Integers of 8 bits, which are u8 inside.
 fn bytes<T: Element>(
     step: &Convert,
-    site: &mut Site<'_, '_, '_, '_>,
+    cx: &mut StepContext<'_, '_, '_, '_>,
     enter: fn(T) -> u8,
     leave: fn(u8) -> T,
 ) -> Result<()> {
     match step.direction {
         Direction::Enter => {
-            let (y, reader) = site.split_quantized(step.y)?;
+            let (y, reader) = cx.split_quantized(step.y)?;
             each(reader.input::<T>(step.x)?, y, enter)
         }
         Direction::Leave => {
-            let (y, reader, _) = site.split_output::<T>(step.y)?;
+            let (y, reader, _) = cx.split_output::<T>(step.y)?;
             each(reader.quantized(step.x)?, y, leave)
         }
     }

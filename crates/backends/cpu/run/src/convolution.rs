@@ -6,14 +6,14 @@ use rushlight_runtime::Result;
 
 use crate::epilogue;
 use crate::error::Unfit;
-use crate::memory::{Reader, Site, done};
+use crate::memory::{Reader, StepContext, done};
 use crate::shapes::check_windows;
 
 /// Runs a convolution.
-pub(crate) fn convolution(step: &Convolution, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+pub(crate) fn convolution(step: &Convolution, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     match &step.kind {
         ConvolutionKind::Direct { window, groups, format, epilogue } => {
-            let (y, reader, _) = site.split_float_slice(step.y)?;
+            let (y, reader, _) = cx.split_float_slice(step.y)?;
             let conv = conv2d(step, window, Some(*groups), &reader)?;
             check_output(&conv, y.len())?;
             let epilogue = epilogue::float(epilogue, conv.out_c, &reader)?;
@@ -21,14 +21,14 @@ pub(crate) fn convolution(step: &Convolution, engine: &Engine, site: &mut Site<'
             done(rushlight_engine::conv2d(engine, &conv, x, w, y, &epilogue))
         }
         ConvolutionKind::Direct3d { window, groups, format, epilogue } => {
-            let (y, reader, _) = site.split_float_slice(step.y)?;
+            let (y, reader, _) = cx.split_float_slice(step.y)?;
             let conv = conv3d(step, window, *groups, &reader, y.len())?;
             let epilogue = epilogue::float(epilogue, conv.out_c, &reader)?;
             let (x, w) = (reader.float_slice(step.x)?, reader.weights(step.w, *format)?);
             done(rushlight_engine::conv3d(engine, &conv, x, w, y, &epilogue))
         }
         ConvolutionKind::Depthwise { window, epilogue } => {
-            let (y, reader, _) = site.split_float_slice(step.y)?;
+            let (y, reader, _) = cx.split_float_slice(step.y)?;
             let conv = conv2d(step, window, None, &reader)?;
             check_output(&conv, y.len())?;
             let epilogue = epilogue::float(epilogue, conv.out_c, &reader)?;
@@ -36,14 +36,14 @@ pub(crate) fn convolution(step: &Convolution, engine: &Engine, site: &mut Site<'
             done(rushlight_engine::depthwise2d(engine, &conv, x, w, y, &epilogue))
         }
         ConvolutionKind::Transposed { window, output_padding, groups, format, epilogue } => {
-            let (y, reader) = site.split(step.y)?;
+            let (y, reader) = cx.split(step.y)?;
             let conv = conv_transpose2d(step, window, *output_padding, *groups, &reader, y.len())?;
             let epilogue = epilogue::float(epilogue, conv.out_c, &reader)?;
             let (x, w) = (reader.floats(step.x)?, reader.weights(step.w, *format)?);
             done(rushlight_engine::conv_transpose2d(engine, &conv, x, w, y, &epilogue))
         }
         ConvolutionKind::Winograd { tile, padding, epilogue } => {
-            let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+            let (y, reader, scratch) = cx.split_with_scratch(step.y)?;
             let window = Window { kernel: [3; 2], stride: [1; 2], padding: *padding, dilation: [1; 2] };
             let conv = conv2d(step, &window, Some(1), &reader)?;
             check_output(&conv, y.len())?;
@@ -53,8 +53,8 @@ pub(crate) fn convolution(step: &Convolution, engine: &Engine, site: &mut Site<'
             done(rushlight_engine::conv2d_winograd(engine, &conv, x, weights, y, &epilogue, scratch))
         }
         ConvolutionKind::Int8Direct { window, groups, epilogue } => {
-            let elements = site.shapes.window(step.y).1;
-            let (y, reader, _) = site.split_quant_out(step.y)?;
+            let elements = cx.shapes.span(step.y).1;
+            let (y, reader, _) = cx.split_quant_out(step.y)?;
             let conv = conv2d(step, window, Some(*groups), &reader)?;
             check_output(&conv, elements)?;
             let zero = epilogue::zero_point(epilogue, step.x, &reader)?;
@@ -63,8 +63,8 @@ pub(crate) fn convolution(step: &Convolution, engine: &Engine, site: &mut Site<'
             done(rushlight_engine::conv2d_u8(engine, &conv, zero, x, w, y, &epilogue))
         }
         ConvolutionKind::Int8Depthwise { window, epilogue } => {
-            let elements = site.shapes.window(step.y).1;
-            let (y, reader, _) = site.split_quant_out(step.y)?;
+            let elements = cx.shapes.span(step.y).1;
+            let (y, reader, _) = cx.split_quant_out(step.y)?;
             let conv = conv2d(step, window, None, &reader)?;
             check_output(&conv, elements)?;
             let zero = epilogue::zero_point(epilogue, step.x, &reader)?;
@@ -73,8 +73,8 @@ pub(crate) fn convolution(step: &Convolution, engine: &Engine, site: &mut Site<'
             done(rushlight_engine::depthwise2d_u8(engine, &conv, zero, x, w, y, &epilogue))
         }
         ConvolutionKind::Int8Transposed { window, output_padding, groups, epilogue } => {
-            let elements = site.shapes.window(step.y).1;
-            let (y, reader, _) = site.split_quant_out(step.y)?;
+            let elements = cx.shapes.span(step.y).1;
+            let (y, reader, _) = cx.split_quant_out(step.y)?;
             let conv = conv_transpose2d(step, window, *output_padding, *groups, &reader, elements)?;
             let zero = epilogue::zero_point(epilogue, step.x, &reader)?;
             let epilogue = epilogue::int8(epilogue, conv.out_c, &reader)?;

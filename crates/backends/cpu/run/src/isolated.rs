@@ -45,7 +45,7 @@ mod copies {
     use bytemuck::NoUninit;
     use rushlight_cpu_payload::{Buffer, TensorId};
 
-    use crate::memory::{Memory, Site};
+    use crate::memory::{Memory, StepContext};
 
     /// The tensors of a step.
     #[derive(Default)]
@@ -83,19 +83,19 @@ mod copies {
 
     impl Isolated {
         /// Copies the tensors that a step reads, and the present content of the one that it writes.
-        pub fn of(site: &Site<'_, '_, '_, '_>, reads: &[TensorId], written: TensorId) -> Self {
-            let copy = |id: TensorId| Some((id, width(site.memory, id)?, bytes(site, id)?.into()));
+        pub fn of(cx: &StepContext<'_, '_, '_, '_>, reads: &[TensorId], written: TensorId) -> Self {
+            let copy = |id: TensorId| Some((id, width(cx.memory, id)?, bytes(cx, id)?.into()));
             let reads = reads.iter().filter_map(|id| copy(*id)).collect();
-            let is_inside = matches!(site.memory.buffer(written), Some(Buffer::Arena { .. }));
+            let is_inside = matches!(cx.memory.buffer(written), Some(Buffer::Arena { .. }));
             Self { reads: Reads(reads), written: Written(if is_inside { copy(written) } else { None }) }
         }
 
         /// Copies the written tensor back to the arena.
-        pub fn finish(site: &mut Site<'_, '_, '_, '_>) {
-            let Some((tensor, width, bytes)) = site.isolated.written.0.take() else { return };
-            let at = site.shapes.window(tensor).0 * width;
-            let Some(Buffer::Arena { offset, .. }) = site.memory.buffer(tensor) else { return };
-            let floats = site.arena.floats.get_mut(site.arena.start + offset as usize..);
+        pub fn finish(cx: &mut StepContext<'_, '_, '_, '_>) {
+            let Some((tensor, width, bytes)) = cx.isolated.written.0.take() else { return };
+            let at = cx.shapes.span(tensor).0 * width;
+            let Some(Buffer::Arena { offset, .. }) = cx.memory.buffer(tensor) else { return };
+            let floats = cx.arena.floats.get_mut(cx.arena.start + offset as usize..);
             let to: &mut [u8] = bytemuck::cast_slice_mut(floats.unwrap_or_default());
             if let Some(to) = to.get_mut(at..).and_then(|to| to.get_mut(..bytes.len())) {
                 to.copy_from_slice(&bytes);
@@ -109,22 +109,24 @@ mod copies {
     }
 
     /// The elements of a tensor; `None` where they are not all there.
-    fn bytes<'s>(site: &'s Site<'_, '_, '_, '_>, tensor: TensorId) -> Option<&'s [u8]> {
+    fn bytes<'s>(cx: &'s StepContext<'_, '_, '_, '_>, tensor: TensorId) -> Option<&'s [u8]> {
         fn of<T: NoUninit>(elements: &[T]) -> &[u8] {
             bytemuck::cast_slice(elements)
         }
-        let width = width(site.memory, tensor)?;
-        let (offset, len) = site.shapes.window(tensor);
-        let buffer = match site.memory.buffer(tensor)? {
+        let width = width(cx.memory, tensor)?;
+        let (offset, len) = cx.shapes.span(tensor);
+        let buffer = match cx.memory.buffer(tensor)? {
             Buffer::Arena { offset, len } => {
-                let start = site.arena.start.checked_add(offset as usize)?;
-                of(site.arena.floats.get(start..start.checked_add(len as usize)?)?)
+                let start = cx.arena.start.checked_add(offset as usize)?;
+                of(cx.arena.floats.get(start..start.checked_add(len as usize)?)?)
             }
-            Buffer::Small { offset, len } => of(site.memory.small.get(offset as usize..)?.get(..len as usize)?),
-            Buffer::Blob(index) => of(site.memory.blobs.get(index as usize)?.floats()),
-            Buffer::Input(index) => site.context.input(index as usize).ok()?.bytes(),
-            Buffer::Output(index) => site.outputs.get(index as usize)?.as_ref()?.as_tensor().bytes(),
-            Buffer::State(index) => of(site.states.get(index as usize)?),
+            Buffer::Inline { offset, len } => {
+                of(cx.memory.inline_floats.get(offset as usize..)?.get(..len as usize)?)
+            }
+            Buffer::Blob(index) => of(cx.memory.blobs.get(index as usize)?.floats()),
+            Buffer::Input(index) => cx.context.input(index as usize).ok()?.bytes(),
+            Buffer::Output(index) => cx.outputs.get(index as usize)?.as_ref()?.as_tensor().bytes(),
+            Buffer::State(index) => of(cx.states.get(index as usize)?),
         };
         buffer.get(offset.checked_mul(width)?..)?.get(..len.checked_mul(width)?)
     }

@@ -1,7 +1,7 @@
 //! Level 2. The run-time half of the CPU back end: runs the [`CpuProgram`]s that the compiler made, on the engine.
 //!
 //! A payload is parsed and checked when a method is loaded; its memory is taken then. A call allocates nothing and takes
-//! no lock: it goes through the list of steps, each a call of the engine on windows of one arena. Sizes that depend on
+//! no lock: it goes through the list of steps, each a call of the engine on slices of one arena. Sizes that depend on
 //! the inputs are computed again only when the inputs' sizes change.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -33,28 +33,28 @@ use rushlight_runtime::{
 
 use isolated::Isolated;
 use memory::{Arena, Memory};
-use prepared::Prepared;
+use prepared::PreparedStep;
 use profile::Recorder;
 use shapes::Shapes;
 use state::States;
 use weights::Blob;
 
 pub use cost::Cost;
-pub use profile::{StepRun, StepTime, Steps};
+pub use profile::{StepProfile, StepRun, StepTime};
 pub use weights::{SharedBytes, Weights};
 
 /// The run-time half of the CPU back end.
 #[derive(Clone)]
 pub struct CpuBackend {
     engine: Arc<Engine>,
-    profile: Option<Arc<Steps>>,
+    profile: Option<Arc<StepProfile>>,
     weights: Arc<Weights>,
     #[cfg(feature = "isolate")]
     is_isolated: bool,
 }
 
 impl CpuBackend {
-    /// A backend whose methods compute with an engine.
+    /// Returns a back end that runs methods on `engine`.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
@@ -65,7 +65,7 @@ impl CpuBackend {
         }
     }
 
-    /// Blobs that programs name and do not hold, for who compiled them in this process. They are looked up first.
+    /// Sets weights that are handed over in memory: a blob is looked up here first, then in the program's named data.
     #[must_use]
     pub fn weights(mut self, weights: Arc<Weights>) -> Self {
         self.weights = weights;
@@ -82,7 +82,7 @@ impl CpuBackend {
 
     /// Records how long each step takes.
     #[must_use]
-    pub fn profile(mut self, steps: Arc<Steps>) -> Self {
+    pub fn profile(mut self, steps: Arc<StepProfile>) -> Self {
         self.profile = Some(steps);
         self
     }
@@ -101,17 +101,17 @@ impl Backend for CpuBackend {
 
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> Result<DelegateHandle<'m>> {
         let program = CpuProgram::parse(context.payload).map_err(error::of_payload)?;
-        context.memory.charge(memory_of(&program, context.payload.len(), self.engine.threads()))?;
-        let running = Running::new(program, self, |key| context.named_data(key))?;
-        Ok(DelegateHandle::Boxed(Box::new(running)))
+        context.memory.charge(estimated_bytes(&program, context.payload.len(), self.engine.threads()))?;
+        let delegate = CpuDelegate::new(program, self, |key| context.named_data(key))?;
+        Ok(DelegateHandle::Boxed(Box::new(delegate)))
     }
 }
 
-/// A program that is ready to run.
-struct Running<'m> {
+/// A loaded payload.
+struct CpuDelegate<'m> {
     engine: Arc<Engine>,
     profile: Option<Recorder>,
-    steps: Vec<Prepared>,
+    steps: Vec<PreparedStep>,
     shapes: Shapes,
     memory: Memory<'m>,
     arena: Arena,
@@ -122,7 +122,7 @@ struct Running<'m> {
     is_isolated: bool,
 }
 
-impl<'m> Running<'m> {
+impl<'m> CpuDelegate<'m> {
     fn new(mut program: CpuProgram, backend: &CpuBackend, blob: impl Fn(&str) -> Option<&'m [u8]>) -> Result<Self> {
         let mut blobs = Vec::with_capacity(program.blobs.len());
         for key in &program.blobs {
@@ -130,7 +130,7 @@ impl<'m> Running<'m> {
                 || Error::new(Code::NotFound, Detail::Text("weights of the CPU back end are not in the program"));
             let found = match backend.weights.get(key) {
                 Some(bytes) => Blob::shared(bytes),
-                None => Blob::lent(blob(key).ok_or_else(missing)?),
+                None => Blob::borrowed(blob(key).ok_or_else(missing)?),
             };
             let unaligned =
                 || Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU back end are not aligned"));
@@ -144,7 +144,7 @@ impl<'m> Running<'m> {
         let arena = Arena::new(program.arena)?;
         let scratch = memory::zeros(program.scratch.saturating_mul(threads))?;
         let outputs = program.outputs.len();
-        let steps = program.steps.iter().map(|step| Prepared::new(step, &program)).collect();
+        let steps = program.steps.iter().map(|step| PreparedStep::new(step, &program)).collect();
         let shapes = Shapes::new(&program);
         let states = States::new(&program);
         let memory = Memory::new(program, blobs);
@@ -166,7 +166,7 @@ impl<'m> Running<'m> {
 
 /// Estimates the heap memory of a program in bytes: its arena, the scratch memory of all threads, its tensors, and its steps
 /// with their tables.
-fn memory_of(program: &CpuProgram, payload: usize, threads: usize) -> usize {
+fn estimated_bytes(program: &CpuProgram, payload: usize, threads: usize) -> usize {
     let scratch = program.scratch.saturating_mul(threads as u64);
     let floats = usize::try_from(program.arena.saturating_add(scratch)).unwrap_or(usize::MAX);
     let steps = program.steps.len().saturating_mul(STEP_BYTES);
@@ -177,13 +177,13 @@ fn memory_of(program: &CpuProgram, payload: usize, threads: usize) -> usize {
 /// fixed-point numbers, and the step itself.
 const STEP_BYTES: usize = 256 * 8 + 256;
 
-/// Maximum bytes in memory for one byte of a payload's tensors, sizes and steps.
+/// Maximum heap bytes for each byte of a payload's tensors, sizes and steps.
 const PAYLOAD_FACTOR: usize = 16;
 
 /// Maximum number of outputs that are gathered on the stack; for more a call allocates.
 const STACK_OUTPUTS: usize = 64;
 
-impl Delegate for Running<'_> {
+impl Delegate for CpuDelegate<'_> {
     fn num_outputs(&self) -> usize {
         self.outputs
     }
@@ -198,11 +198,11 @@ impl Delegate for Running<'_> {
             steps.try_for_each(|(index, step)| step.check_work(&self.shapes).map_err(|error| error.step(index)))?;
             self.shapes.accept();
         }
-        // Most programs have few, and smaller ones take no longer than the clearing of room for many.
+        // Clearing 64 entries would take as long as a small program, and most have one output or two.
         match self.outputs {
             0..=2 => self.run(context, interrupts, &mut [const { None }; 2]),
             3..=STACK_OUTPUTS => self.run(context, interrupts, &mut [const { None }; STACK_OUTPUTS]),
-            // Programs that show what is inside of a model have so many.
+            // Programs that return all intermediate values, for calibration and comparison.
             more => self.run(context, interrupts, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
         }
     }
@@ -226,8 +226,8 @@ impl Delegate for Running<'_> {
     }
 }
 
-impl Running<'_> {
-    /// Runs all steps, with room for the outputs.
+impl CpuDelegate<'_> {
+    /// Runs all steps. `outputs` has an entry for each output.
     fn run<'c>(
         &mut self,
         context: &'c DelegateContext<'_>,
@@ -239,7 +239,7 @@ impl Running<'_> {
         for (index, step) in self.steps.iter_mut().enumerate() {
             interrupts.check(index, count)?;
             let started = self.profile.as_ref().map(|_| std::time::Instant::now());
-            let mut site = memory::Site {
+            let mut cx = memory::StepContext {
                 context,
                 memory: &self.memory,
                 shapes: &self.shapes,
@@ -251,11 +251,11 @@ impl Running<'_> {
             };
             #[cfg(feature = "isolate")]
             if self.is_isolated {
-                step.isolate(&mut site);
+                step.isolate(&mut cx);
             }
-            step.run(&self.engine, &mut site).map_err(|error| error.step(index))?;
+            step.run(&self.engine, &mut cx).map_err(|error| error.step(index))?;
             #[cfg(feature = "isolate")]
-            Isolated::finish(&mut site);
+            Isolated::finish(&mut cx);
             if let (Some(recorder), Some(started)) = (&self.profile, started) {
                 recorder.record(index, started, &self.shapes);
             }

@@ -6,21 +6,21 @@ use rushlight_runtime::Result;
 
 use crate::epilogue;
 use crate::error::Unfit;
-use crate::memory::{Reader, Site, done};
+use crate::memory::{Reader, StepContext, done};
 use crate::shapes::product;
 
 /// Runs a matrix product.
-pub(crate) fn matmul(step: &payload::Matmul, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+pub(crate) fn matmul(step: &payload::Matmul, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     match &step.kind {
-        MatmulKind::Dense { transposed, epilogue } => dense(step, *transposed, epilogue, engine, site),
+        MatmulKind::Dense { transposed, epilogue } => dense(step, *transposed, epilogue, engine, cx),
         MatmulKind::Packed { format, epilogue } => {
-            gemm(step, epilogue, engine, site, |reader, _, _| reader.weights(step.b, *format))
+            gemm(step, epilogue, engine, cx, |reader, _, _| reader.weights(step.b, *format))
         }
-        MatmulKind::WeightOnly { format, epilogue } => gemm(step, epilogue, engine, site, |reader, k, n| {
+        MatmulKind::WeightOnly { format, epilogue } => gemm(step, epilogue, engine, cx, |reader, k, n| {
             reader.quantized_weights(step.b, &format.matrix(k, n)).map(Weights::Quantized)
         }),
-        MatmulKind::Int8 { epilogue } => int8(step, epilogue, engine, site),
-        MatmulKind::Groupwise { format, epilogue } => groupwise(step, *format, epilogue, engine, site),
+        MatmulKind::Int8 { epilogue } => int8(step, epilogue, engine, cx),
+        MatmulKind::Groupwise { format, epilogue } => groupwise(step, *format, epilogue, engine, cx),
     }
 }
 
@@ -36,10 +36,10 @@ fn gemm(
     step: &payload::Matmul,
     epilogue: &Epilogue,
     engine: &Engine,
-    site: &mut Site<'_, '_, '_, '_>,
+    cx: &mut StepContext<'_, '_, '_, '_>,
     weights: impl for<'s> Fn(&Reader<'s, '_, '_, '_>, usize, usize) -> Result<Weights<'s>>,
 ) -> Result<()> {
-    let (y, reader, _) = site.split_float_slice(step.y)?;
+    let (y, reader, _) = cx.split_float_slice(step.y)?;
     let [m, n, k] = shape(step, &reader, y.len());
     let epilogue = epilogue::float(epilogue, n, &reader)?;
     let (a, b) = (reader.float_slice(step.a)?, weights(&reader, k, n)?);
@@ -50,10 +50,10 @@ fn int8(
     step: &payload::Matmul,
     epilogue: &Int8Epilogue,
     engine: &Engine,
-    site: &mut Site<'_, '_, '_, '_>,
+    cx: &mut StepContext<'_, '_, '_, '_>,
 ) -> Result<()> {
-    let elements = site.shapes.window(step.y).1;
-    let (y, reader, _) = site.split_quant_out(step.y)?;
+    let elements = cx.shapes.span(step.y).1;
+    let (y, reader, _) = cx.split_quant_out(step.y)?;
     let [m, n, k] = shape(step, &reader, elements);
     let epilogue = epilogue::int8(epilogue, n, &reader)?;
     let (a, b) = (reader.quantized(step.a)?, reader.int8_weights(step.b)?);
@@ -65,9 +65,9 @@ fn groupwise(
     format: payload::GroupwiseFormat,
     epilogue: &payload::GroupwiseEpilogue,
     engine: &Engine,
-    site: &mut Site<'_, '_, '_, '_>,
+    cx: &mut StepContext<'_, '_, '_, '_>,
 ) -> Result<()> {
-    let (y, reader) = site.split(step.y)?;
+    let (y, reader) = cx.split(step.y)?;
     let [m, n, k] = shape(step, &reader, y.len());
     let epilogue = epilogue::groupwise(epilogue, &reader)?;
     let (a, b) = (reader.quantized(step.a)?, reader.packed_bytes(step.b)?);
@@ -80,9 +80,9 @@ fn dense(
     transposed: bool,
     epilogue: &Epilogue,
     engine: &Engine,
-    site: &mut Site<'_, '_, '_, '_>,
+    cx: &mut StepContext<'_, '_, '_, '_>,
 ) -> Result<()> {
-    let (y, reader, scratch) = site.split_with_scratch(step.y)?;
+    let (y, reader, scratch) = cx.split_with_scratch(step.y)?;
     let (a_dims, b_dims, y_dims) = (reader.dims(step.a), reader.dims(step.b), reader.dims(step.y));
     let ([.., m, k], [.., n]) = (a_dims, y_dims) else {
         return Err(Unfit::Rank { expected: "at least 2", got: a_dims.len() }.into());

@@ -72,7 +72,7 @@ pub(crate) struct Memory<'m> {
     /// The number of elements of each state.
     states: Vec<usize>,
     pub(crate) blobs: Vec<Blob<'m>>,
-    pub(crate) small: Vec<f32>,
+    pub(crate) inline_floats: Vec<f32>,
 }
 
 impl Tensor {
@@ -89,7 +89,7 @@ impl<'m> Memory<'m> {
             outputs: program.output_sizes,
             states: program.states.iter().map(|state| usize::try_from(state.len).unwrap_or(usize::MAX)).collect(),
             blobs,
-            small: program.small,
+            inline_floats: program.inline_floats,
         }
     }
 
@@ -114,7 +114,7 @@ impl<'m> Memory<'m> {
     /// Returns the number of elements of a tensor's buffer, if it is known before a call.
     pub fn capacity(&self, tensor: usize) -> Option<usize> {
         let floats = match self.buffer(tensor as TensorId)? {
-            Buffer::Arena { len, .. } | Buffer::Small { len, .. } => usize::try_from(len).ok()?,
+            Buffer::Arena { len, .. } | Buffer::Inline { len, .. } => usize::try_from(len).ok()?,
             Buffer::Blob(index) => self.blobs.get(index as usize)?.floats().len(),
             Buffer::State(index) => self.states.get(index as usize).copied()?,
             Buffer::Input(_) | Buffer::Output(_) => return None,
@@ -149,8 +149,8 @@ impl<'m> Memory<'m> {
     }
 }
 
-/// The memory and sizes that a step works with.
-pub(crate) struct Site<'s, 'o, 'c, 'm> {
+/// The memory and the sizes that a step runs on.
+pub(crate) struct StepContext<'s, 'o, 'c, 'm> {
     pub context: &'s DelegateContext<'c>,
     pub memory: &'s Memory<'m>,
     pub shapes: &'s Shapes,
@@ -218,7 +218,7 @@ impl<'s> Outputs<'s, '_> {
     }
 }
 
-impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
+impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
     /// Splits memory into an f32 tensor that is written, and everything that may be read meanwhile.
     pub fn split(&mut self, written: TensorId) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>)> {
         self.split_with_scratch(written).map(|(output, reader, _)| (output, reader))
@@ -229,11 +229,11 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         &mut self,
         written: TensorId,
     ) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
-        let (offset, len) = self.shapes.window(written);
+        let (offset, len) = self.shapes.span(written);
         if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
             return self.split_output(written);
         }
-        let Site { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
+        let StepContext { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
         let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
@@ -304,8 +304,8 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let each = size_of::<f32>() / size_of::<T>();
-        let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
+        let (offset, len) = self.shapes.span(written);
+        let StepContext { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
         let Isolated { reads: copies, written: copy } = isolated;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let outputs = Outputs { before: outputs, after: &[] };
@@ -337,8 +337,8 @@ impl<'o, 'c, 'm> Site<'_, 'o, 'c, 'm> {
         &mut self,
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
-        let (offset, len) = self.shapes.window(written);
-        let Site { context, memory, shapes, arena, states, outputs, scratch, isolated } = self;
+        let (offset, len) = self.shapes.span(written);
+        let StepContext { context, memory, shapes, arena, states, outputs, scratch, isolated } = self;
         let copies = &isolated.reads;
         let (context, memory, shapes) = (*context, *memory, *shapes);
         let floats = arena.floats.get(arena.start..).ok_or(ARENA)?;
@@ -369,7 +369,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         if let Some(copy) = self.copies.get(tensor) {
             return Some(copy);
         }
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         let (floats, start) = match self.memory.buffer(tensor)? {
             Buffer::Arena { offset: start, .. } => {
                 let start = start as usize;
@@ -379,7 +379,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
                 }
             }
             Buffer::Blob(index) => (self.memory.blobs.get(index as usize)?.floats(), 0),
-            Buffer::Small { offset: start, .. } => (self.memory.small.as_slice(), start as usize),
+            Buffer::Inline { offset: start, .. } => (self.memory.inline_floats.as_slice(), start as usize),
             Buffer::Input(index) => (self.context.input(index as usize).ok()?.as_slice().ok()?, 0),
             Buffer::Output(index) => (self.outputs.floats(index as usize)?, 0),
             Buffer::State(index) => (self.states.floats(index as usize)?, 0),
@@ -423,7 +423,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         if let Some(copy) = self.copies.get(tensor) {
             return Ok(copy);
         }
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         let Some(Buffer::Arena { offset: start, .. }) = self.memory.buffer(tensor) else {
             return Err(NOT_IN_ARENA.into());
         };
@@ -478,14 +478,14 @@ impl<'s> Reader<'s, '_, '_, '_> {
         }
         let floats = match self.memory.buffer(tensor) {
             Some(Buffer::Blob(index)) => self.memory.blobs.get(index as usize).map(Blob::floats),
-            Some(Buffer::Small { offset, len }) => {
+            Some(Buffer::Inline { offset, len }) => {
                 let start = offset as usize;
-                self.memory.small.get(start..start.saturating_add(len as usize))
+                self.memory.inline_floats.get(start..start.saturating_add(len as usize))
             }
             _ => None,
         };
         let elements: &[T] = bytemuck::cast_slice(floats.ok_or(NOT_CONSTANT)?);
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())
     }
 
@@ -494,7 +494,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         match self.memory.buffer(tensor) {
             Some(Buffer::Input(index)) => {
                 let elements = self.context.input(index as usize)?.as_slice::<T>()?;
-                let (offset, len) = self.shapes.window(tensor);
+                let (offset, len) = self.shapes.span(tensor);
                 let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
                 elements.get(offset..end).ok_or_else(|| self.beyond(tensor).into())
             }
@@ -505,7 +505,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
     /// Describes a tensor that reaches beyond its memory.
     #[cold]
     fn beyond(&self, tensor: TensorId) -> Unfit {
-        let (offset, len) = self.shapes.window(tensor);
+        let (offset, len) = self.shapes.span(tensor);
         let memory = match self.memory.buffer(tensor) {
             Some(Buffer::Input(index)) => self.context.input(index as usize).map_or(0, |input| input.numel()),
             Some(Buffer::Output(index)) => self.outputs.floats(index as usize).map_or(0, <[f32]>::len),

@@ -1,4 +1,4 @@
-//! Values of steps that are computed once, when a program is loaded.
+//! Steps with their lookup tables, which are computed once, when a program is loaded.
 
 use rushlight_cpu_payload as payload;
 use rushlight_engine::{self as engine, Data, Engine, Isa, QuantOut, SoftmaxTable, Source};
@@ -7,17 +7,17 @@ use rushlight_runtime::{Code, Detail, Error, Result};
 
 use crate::memory::affine;
 use crate::shapes::Shapes;
-use crate::steps::{ByteSoftmax, Elementwise};
+use crate::steps::{Elementwise, QuantizedSoftmax};
 
 /// A step that is ready to run.
-pub(crate) enum Prepared {
+pub(crate) enum PreparedStep {
     Elementwise(Elementwise),
-    Softmax(ByteSoftmax),
+    Softmax(QuantizedSoftmax),
     Other(Box<payload::Step>),
 }
 
-impl Prepared {
-    /// Checks that the operations of the step are in proportion to the present elements of its tensors.
+impl PreparedStep {
+    /// Checks that the number of operations of the step is bounded by the elements of its tensors at their present sizes.
     pub fn check_work(&self, shapes: &Shapes) -> Result<()> {
         match self {
             Self::Elementwise(_) | Self::Softmax(_) => Ok(()),
@@ -32,36 +32,37 @@ impl Prepared {
         }
     }
 
-    /// Gives the step copies of its tensors.
+    /// Copies the tensors of the step to allocations of their own.
     #[cfg(feature = "isolate")]
-    pub fn isolate(&self, site: &mut crate::memory::Site<'_, '_, '_, '_>) {
-        let mut reads = Vec::new();
-        let written = match self {
+    pub fn isolate(&self, cx: &mut crate::memory::StepContext<'_, '_, '_, '_>) {
+        let mut inputs = Vec::new();
+        let output = match self {
             Self::Elementwise(step) => {
-                reads.extend_from_slice(&step.operands);
+                inputs.extend_from_slice(&step.operands);
                 step.y
             }
             Self::Softmax(step) => {
-                reads.push(step.x);
+                inputs.push(step.x);
                 step.y
             }
             Self::Other(step) => {
-                step.for_each_input(&mut |tensor| reads.push(tensor));
+                step.for_each_input(&mut |tensor| inputs.push(tensor));
                 step.output()
             }
         };
-        site.isolated = crate::isolated::Isolated::of(site, &reads, written);
+        cx.isolated = crate::isolated::Isolated::of(cx, &inputs, output);
     }
 
+    /// Makes the step ready to run, with its lookup table if it has one.
     pub fn new(step: &payload::Step, program: &payload::CpuProgram) -> Self {
         let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
         match step {
             payload::Step::Softmax { x, y, log: false } if let Some(from) = affine_of(*x) => {
-                Self::Softmax(ByteSoftmax { x: *x, y: *y, table: SoftmaxTable::new(from) })
+                Self::Softmax(QuantizedSoftmax { x: *x, y: *y, table: SoftmaxTable::new(from) })
             }
             payload::Step::Elementwise(step) => {
                 let payload::Elementwise { operands, y, instructions } = step.clone();
-                let table = table(step, program);
+                let table = lookup_table(step, program);
                 Self::Elementwise(Elementwise { operands, y, instructions, table })
             }
             other => Self::Other(Box::new(other.clone())),
@@ -69,9 +70,9 @@ impl Prepared {
     }
 }
 
-/// Computes the result of an elementwise step for each byte, if it has one operand and both are quantized. Portable code
-/// does, so that functions with exponentials give the same on all machines.
-fn table(step: &payload::Elementwise, program: &payload::CpuProgram) -> Option<Box<[u8; 256]>> {
+/// Computes the result of an elementwise step for each value of a byte; `None` unless its only operand and its result are
+/// quantized. It runs on the scalar instruction set, so that functions with exponentials give the same bytes on all machines.
+fn lookup_table(step: &payload::Elementwise, program: &payload::CpuProgram) -> Option<Box<[u8; 256]>> {
     let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
     let [x] = step.operands.as_slice() else { return None };
     let (from, to) = (affine_of(*x)?, affine_of(step.y)?);

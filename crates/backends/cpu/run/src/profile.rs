@@ -8,9 +8,9 @@ use rushlight_cpu_payload::{CpuProgram, Step};
 use crate::cost::{self, Cost};
 use crate::shapes::Shapes;
 
-/// The times of the steps of all programs of a method.
+/// Records the times of the steps of all programs of a method.
 #[derive(Debug, Default)]
-pub struct Steps {
+pub struct StepProfile {
     recorded: Mutex<Recorded>,
 }
 
@@ -47,7 +47,7 @@ pub struct StepRun {
 /// Maximum number of runs that are kept one by one.
 const MAX_RUNS: usize = 1 << 17;
 
-impl Steps {
+impl StepProfile {
     /// The times so far, of each step of each program.
     pub fn times(&self) -> Vec<Vec<StepTime>> {
         self.recorded.lock().map(|recorded| recorded.programs.clone()).unwrap_or_default()
@@ -70,7 +70,7 @@ impl Steps {
 
 /// Records the steps of one program.
 pub(crate) struct Recorder {
-    to: Arc<Steps>,
+    to: Arc<StepProfile>,
     program: usize,
     steps: Vec<Step>,
     /// Bytes of an element of each tensor.
@@ -78,7 +78,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(to: Arc<Steps>, program: &CpuProgram) -> Self {
+    pub fn new(to: Arc<StepProfile>, program: &CpuProgram) -> Self {
         let steps = program.steps.iter().enumerate().map(|(index, step)| StepTime {
             name: program.names.get(index).cloned().unwrap_or_default(),
             kind: step.name(),

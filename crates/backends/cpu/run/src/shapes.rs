@@ -160,7 +160,7 @@ impl Shapes {
     }
 
     /// Where a tensor begins in its buffer, and its number of elements.
-    pub fn window(&self, tensor: u32) -> (usize, usize) {
+    pub fn span(&self, tensor: u32) -> (usize, usize) {
         let tensor = self.tensors.get(tensor as usize).copied().unwrap_or_default();
         (tensor.offset, tensor.len)
     }

@@ -12,8 +12,8 @@ use crate::convert::convert;
 use crate::convolution::convolution;
 use crate::error::Unfit;
 use crate::matmul::matmul;
-use crate::memory::{NOT_QUANTIZED, Reader, Site, done};
-use crate::prepared::Prepared;
+use crate::memory::{NOT_QUANTIZED, Reader, StepContext, done};
+use crate::prepared::PreparedStep;
 use crate::shapes::{check_windows, product};
 
 const FLOATS_ONLY: Unfit = Unfit::Part("a tensor is quantized or bf16, which the step does not compute with");
@@ -28,25 +28,25 @@ pub(crate) struct Elementwise {
 }
 
 /// Softmax of u8 to u8.
-pub(crate) struct ByteSoftmax {
+pub(crate) struct QuantizedSoftmax {
     pub x: TensorId,
     pub y: TensorId,
     pub table: SoftmaxTable,
 }
 
-impl Prepared {
-    pub fn run(&mut self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+impl PreparedStep {
+    pub fn run(&mut self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
         match self {
-            Self::Elementwise(step) => step.run(engine, site),
-            Self::Softmax(step) => step.run(engine, site),
-            Self::Other(step) => run(step, engine, site),
+            Self::Elementwise(step) => step.run(engine, cx),
+            Self::Softmax(step) => step.run(engine, cx),
+            Self::Other(step) => run(step, engine, cx),
         }
     }
 }
 
-impl ByteSoftmax {
-    fn run(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-        let (y, reader, _) = site.split_quant_out(self.y)?;
+impl QuantizedSoftmax {
+    fn run(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+        let (y, reader, _) = cx.split_quant_out(self.y)?;
         let QuantOut::Bytes(y, to) = y else { return Err(NOT_QUANTIZED.into()) };
         let columns = reader.dims(self.x).last().copied().unwrap_or(1);
         let rows = y.len().checked_div(columns).unwrap_or(0);
@@ -59,23 +59,23 @@ impl ByteSoftmax {
 const FEW_OPERANDS: usize = 3;
 
 impl Elementwise {
-    fn run(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+    fn run(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
         if let (Some(table), [x]) = (&self.table, self.operands.as_slice())
-            && site.shapes.dims(*x) == site.shapes.dims(self.y)
+            && cx.shapes.dims(*x) == cx.shapes.dims(self.y)
         {
-            let (y, reader) = site.split_quantized(self.y)?;
+            let (y, reader) = cx.split_quantized(self.y)?;
             return done(rushlight_engine::lookup(engine, table, reader.quantized(*x)?, y));
         }
         if self.operands.len() <= FEW_OPERANDS {
-            self.run_with::<FEW_OPERANDS>(engine, site)
+            self.run_with::<FEW_OPERANDS>(engine, cx)
         } else {
-            self.run_with::<MAX_OPERANDS>(engine, site)
+            self.run_with::<MAX_OPERANDS>(engine, cx)
         }
     }
 
     /// Runs it with room for `N` operands.
-    fn run_with<const N: usize>(&self, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-        let (y, reader) = site.split_data(self.y)?;
+    fn run_with<const N: usize>(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+        let (y, reader) = cx.split_data(self.y)?;
         let dims = reader.dims(self.y);
         let mut sources = [Source { data: Data::Floats(&[]), strides: [0; rushlight_engine::MAX_DIMS] }; N];
         let count = self.operands.len();
@@ -104,28 +104,28 @@ impl Elementwise {
     }
 }
 
-fn run(step: &Step, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
+fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     match step {
-        Step::Matmul(step) => matmul(step, engine, site),
-        Step::Convolution(step) => convolution(step, engine, site),
-        Step::Pooling(step) => pooling(step, engine, site),
-        Step::Reduce(step) => reduce(step, engine, site),
-        Step::Softmax { x, y, log } => softmax(*x, *y, *log, engine, site),
-        Step::Normalisation(step) => normalise(step, engine, site),
-        Step::Copy(step) => copy(step, engine, site),
-        Step::Gather(step) => gather(step, engine, site),
-        Step::Attention(step) => attention(step, engine, site),
-        Step::Resize(step) => resize(step, engine, site),
-        Step::Convert(step) => convert(step, engine, site),
-        Step::ChooseQparams(step) => choose_qparams(step, engine, site),
-        Step::QuantizeRows(step) => quantize_rows(step, engine, site),
-        // Prepared in another form.
+        Step::Matmul(step) => matmul(step, engine, cx),
+        Step::Convolution(step) => convolution(step, engine, cx),
+        Step::Pooling(step) => pooling(step, engine, cx),
+        Step::Reduce(step) => reduce(step, engine, cx),
+        Step::Softmax { x, y, log } => softmax(*x, *y, *log, engine, cx),
+        Step::Normalisation(step) => normalise(step, engine, cx),
+        Step::Copy(step) => copy(step, engine, cx),
+        Step::Gather(step) => gather(step, engine, cx),
+        Step::Attention(step) => attention(step, engine, cx),
+        Step::Resize(step) => resize(step, engine, cx),
+        Step::Convert(step) => convert(step, engine, cx),
+        Step::ChooseQparams(step) => choose_qparams(step, engine, cx),
+        Step::QuantizeRows(step) => quantize_rows(step, engine, cx),
+        // PreparedStep in another form.
         Step::Elementwise(_) => Err(Unfit::Part("an elementwise step that was not prepared").into()),
     }
 }
 
-fn reduce(step: &payload::Reduce, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader, _) = site.split_quant_out(step.y)?;
+fn reduce(step: &payload::Reduce, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader, _) = cx.split_quant_out(step.y)?;
     let dims = reader.dims(step.x);
     let (first, count) = (step.first as usize, step.count as usize);
     let end = first.saturating_add(count);
@@ -144,15 +144,15 @@ fn reduce(step: &payload::Reduce, engine: &Engine, site: &mut Site<'_, '_, '_, '
     }
 }
 
-fn softmax(x: TensorId, y: TensorId, log: bool, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split(y)?;
+fn softmax(x: TensorId, y: TensorId, log: bool, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = cx.split(y)?;
     let columns = reader.dims(x).last().copied().unwrap_or(1);
     let rows = y.len().checked_div(columns).unwrap_or(0);
     done(rushlight_engine::softmax(engine, rows, columns, log, reader.floats(x)?, y))
 }
 
-fn normalise(step: &payload::Normalisation, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader, _) = site.split_float_slice(step.y)?;
+fn normalise(step: &payload::Normalisation, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader, _) = cx.split_float_slice(step.y)?;
     let dims = reader.dims(step.x);
     let normalised = Unfit::Count { what: "normalised dimensions", expected: dims.len(), got: step.dims as usize };
     let first = dims.len().checked_sub(step.dims as usize).ok_or(normalised)?;
@@ -175,14 +175,14 @@ fn dynamic_quantization(
     Ok(DynamicQuantization { rows: product(Some(rows))?, columns, rule, per_tensor, range })
 }
 
-fn choose_qparams(step: &payload::ChooseQparams, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split(step.y)?;
+fn choose_qparams(step: &payload::ChooseQparams, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = cx.split(step.y)?;
     let shape = dynamic_quantization(step.x, &reader, step.rule, step.per_tensor, step.range)?;
     done(rushlight_engine::choose_qparams(engine, &shape, reader.floats(step.x)?, y))
 }
 
-fn quantize_rows(step: &payload::QuantizeRows, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split_quantized(step.y)?;
+fn quantize_rows(step: &payload::QuantizeRows, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = cx.split_quantized(step.y)?;
     let (x, qparams) = (reader.floats(step.x)?, reader.floats(step.qparams)?);
     // One row has one as well.
     let per_tensor = reader.dims(step.qparams) == [2, 1];
@@ -191,8 +191,8 @@ fn quantize_rows(step: &payload::QuantizeRows, engine: &Engine, site: &mut Site<
     done(rushlight_engine::quantize_rows(engine, &shape, x, qparams, y))
 }
 
-fn attention(step: &payload::Attention, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader, scratch) = site.split_float_slice(step.y)?;
+fn attention(step: &payload::Attention, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader, scratch) = cx.split_float_slice(step.y)?;
     let size = |size: Size| reader.shapes.size(size);
     let strides = |[batch, head, row]: [Size; 3]| -> Result<Strides> {
         Ok(Strides { batch: size(batch)?, head: size(head)?, row: size(row)? })
@@ -233,8 +233,8 @@ fn attention(step: &payload::Attention, engine: &Engine, site: &mut Site<'_, '_,
     done(rushlight_engine::attention(engine, &attention, inputs, y, scratch))
 }
 
-fn resize(step: &payload::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader, _) = site.split_quant_out(step.y)?;
+fn resize(step: &payload::Resize, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader, _) = cx.split_quant_out(step.y)?;
     let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (reader.image(step.x)?, reader.image(step.y)?);
     let payload::Resize { mode, align_corners, scales, .. } = *step;
     let resize = rushlight_engine::Resize { batch, in_h, in_w, channels, out_h, out_w, mode, align_corners, scales };
@@ -247,8 +247,8 @@ fn resize(step: &payload::Resize, engine: &Engine, site: &mut Site<'_, '_, '_, '
     })
 }
 
-fn pooling(step: &payload::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split_data(step.y)?;
+fn pooling(step: &payload::Pooling, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = cx.split_data(step.y)?;
     let ([batch, in_h, in_w, channels], [_, out_h, out_w, _]) = (reader.image(step.x)?, reader.image(step.y)?);
     check_windows(&[out_h, out_w])?;
     let usize2 = |pair: [u32; 2]| pair.map(|size| size as usize);
@@ -283,8 +283,8 @@ fn pooling(step: &payload::Pooling, engine: &Engine, site: &mut Site<'_, '_, '_,
     })
 }
 
-fn copy(step: &payload::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let shapes = site.shapes;
+fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let shapes = cx.shapes;
     let list = |sizes: &[Size], to: &mut [usize; MAX_RANK]| -> Result<()> {
         sizes.iter().zip(to).try_for_each(|(size, slot)| {
             *slot = shapes.size(*size)?;
@@ -300,7 +300,7 @@ fn copy(step: &payload::Copy, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) 
     let [sizes, x_strides, y_strides] = numbers.each_ref().map(|list| list.get(..rank).unwrap_or_default());
     let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
-    let (y, reader) = site.split_data(step.y)?;
+    let (y, reader) = cx.split_data(step.y)?;
     match y {
         DataMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
         DataMut::Bf16(y) => {
@@ -331,8 +331,8 @@ fn fill_and_copy<T: CopyElement>(
     done(rushlight_engine::copy(engine, copy, x, y))
 }
 
-fn gather(step: &payload::Gather, engine: &Engine, site: &mut Site<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = site.split(step.y)?;
+fn gather(step: &payload::Gather, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = cx.split(step.y)?;
     let columns = reader.dims(step.y).last().copied().unwrap_or(1);
     let table = match step.format {
         TableFormat::F32 => Table::Floats(reader.floats(step.table)?),

@@ -17,7 +17,7 @@ pub(crate) enum Blob<'m> {
 
 impl<'m> Blob<'m> {
     /// Of bytes in the program; `None` if they are not aligned.
-    pub fn lent(bytes: &'m [u8]) -> Option<Self> {
+    pub fn borrowed(bytes: &'m [u8]) -> Option<Self> {
         floats(bytes).map(Self::Lent)
     }
 

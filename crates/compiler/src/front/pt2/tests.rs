@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rushlight_format::ScalarType;
 
 use super::expr::SymExpr;
-use super::pickle::{PickleFault, Value};
+use super::pickle::{PickleFault, PickleValue};
 use super::schema::*;
 use super::*;
 
@@ -122,7 +122,7 @@ fn everything_in_the_samples_is_read() {
 fn the_sample_inputs_are_those_of_the_export() {
     let archive = sample("kv_cache");
     let inputs = archive.model().unwrap().sample_inputs().unwrap().unwrap();
-    let [Value::Tensor(position), Value::Tensor(x)] = &*inputs.args else { panic!("{inputs:?}") };
+    let [PickleValue::Tensor(position), PickleValue::Tensor(x)] = &*inputs.args else { panic!("{inputs:?}") };
     assert_eq!((position.dtype, &*position.sizes), (ScalarType::Long, &[1][..]));
     assert_eq!(position.to_contiguous(), 3i64.to_le_bytes());
     assert_eq!((x.dtype, &*x.sizes, &*x.strides), (ScalarType::Float, &[1, 2, 1, 4][..], &[8, 4, 4, 1][..]));
@@ -333,14 +333,17 @@ fn quantized_weights() {
     let Weight::Subclass(weight) = model.weights().unwrap().get("0.weight").unwrap() else { panic!("no subclass") };
     assert_eq!(&*weight.class, "torchao.quantization.IntxUnpackedToInt8Tensor");
     assert_eq!((&*weight.dtype, &*weight.sizes), ("torch.float32", &[8, 64][..]));
-    let Some(Value::Tensor(data)) = weight.attribute("qdata") else { panic!("{weight:?}") };
+    let Some(PickleValue::Tensor(data)) = weight.attribute("qdata") else { panic!("{weight:?}") };
     assert_eq!(
         (data.dtype, &*data.sizes, data.contiguous_bytes().unwrap().len()),
         (ScalarType::Char, &[8, 64][..], 512)
     );
     assert_eq!(data.storage.name, "data/weights/weight_0/data/0");
-    assert_eq!(weight.attribute("target_dtype"), Some(&Value::Torch("torch.int4".into())));
-    assert_eq!(weight.attribute("block_size"), Some(&Value::Tuple(vec![Value::Int(1), Value::Int(32)])));
+    assert_eq!(weight.attribute("target_dtype"), Some(&PickleValue::Torch("torch.int4".into())));
+    assert_eq!(
+        weight.attribute("block_size"),
+        Some(&PickleValue::Tuple(vec![PickleValue::Int(1), PickleValue::Int(32)]))
+    );
     // The same weight, unwrapped before the export.
     let archive = sample("int4");
     let model = archive.model().unwrap();

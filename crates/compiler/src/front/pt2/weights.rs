@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 
 use super::error::{Error, ErrorKind};
-use super::pickle::{self, Object, Subclass, Value};
+use super::pickle::{self, Object, PickleValue, Subclass};
 use super::schema::{Layout, SymInt, TensorMeta, Text};
 use super::stored_tensor::{Storage, StorageData, StoredTensor};
 use super::zip::Zip;
@@ -32,7 +32,7 @@ enum Source {
     /// An entry for each storage, in a folder.
     Payloads { folder: &'static str, config: String, payloads: IndexMap<String, Payload> },
     /// One pickle for all, which torch wrote until 2.8.
-    Pickle { entry: String, values: IndexMap<String, Value> },
+    Pickle { entry: String, values: IndexMap<String, PickleValue> },
 }
 
 #[derive(Clone, Debug)]
@@ -72,11 +72,11 @@ impl<'z> Weights<'z> {
         let file = zip.get(entry)?;
         // Without constants, older versions write an empty entry.
         if !file.is_empty() {
-            let Value::Dict(entries) = pickle::load(file, entry)? else {
+            let PickleValue::Dict(entries) = pickle::load(file, entry)? else {
                 return Err(Error::new(entry, ErrorKind::CustomObject));
             };
             for (key, value) in entries {
-                if let Value::String(key) = key {
+                if let PickleValue::String(key) = key {
                     values.insert(key.to_string(), value);
                 }
             }
@@ -153,11 +153,11 @@ impl<'z> Weights<'z> {
     }
 }
 
-fn weight(entry: &str, value: Value) -> Result<Weight, Error> {
+fn weight(entry: &str, value: PickleValue) -> Result<Weight, Error> {
     match value {
-        Value::Tensor(tensor) => Ok(Weight::Tensor(*tensor)),
-        Value::Subclass(subclass) => Ok(Weight::Subclass(*subclass)),
-        Value::Object(object) => Ok(Weight::Object(*object)),
+        PickleValue::Tensor(tensor) => Ok(Weight::Tensor(*tensor)),
+        PickleValue::Subclass(subclass) => Ok(Weight::Subclass(*subclass)),
+        PickleValue::Object(object) => Ok(Weight::Object(*object)),
         _ => Err(Error::new(entry, ErrorKind::CustomObject)),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rushlight_format::ScalarType;
-use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, Scales, Value};
+use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, Scales, TensorValue};
 
 use crate::front::part;
 use rushlight_graph::Bytes;
@@ -17,7 +17,7 @@ use super::Site;
 pub(super) struct Values<'a> {
     payload: &'a Bytes,
     parsed: Payload<'a>,
-    tensors: HashMap<u32, Value<'a>>,
+    tensors: HashMap<u32, TensorValue<'a>>,
     known: HashMap<u32, ValueId>,
     /// Of quantized tensors: their integers.
     integers: HashMap<u32, ValueId>,
@@ -116,14 +116,14 @@ impl<'a> Values<'a> {
         }
         let tensor = *self.tensor(id)?;
         let value = match tensor {
-            Value { constant: Some(index), dims, quantization: Some(quantization), .. }
+            TensorValue { constant: Some(index), dims, quantization: Some(quantization), .. }
                 if matches!(tensor.datatype, Datatype::Qcint4 | Datatype::Qbint4) =>
             {
                 let sizes: Vec<i64> = dims.iter().map(i64::from).collect();
                 let integers = site.constant(self.four_bits(index, &sizes, site)?);
                 self.dequantized_constant(id, integers, (ScalarType::Char, [-8, 7]), quantization, site)?
             }
-            Value { constant: Some(index), dims, quantization, .. } => {
+            TensorValue { constant: Some(index), dims, quantization, .. } => {
                 let stored = match tensor.datatype {
                     Datatype::Qint8 | Datatype::Qcint8 => ScalarType::Char,
                     Datatype::Quint8 => ScalarType::Byte,
@@ -287,7 +287,7 @@ impl<'a> Values<'a> {
         Ok(outputs)
     }
 
-    fn tensor(&self, id: u32) -> Result<&Value<'a>, Error> {
+    fn tensor(&self, id: u32) -> Result<&TensorValue<'a>, Error> {
         self.tensors.get(&id).ok_or_else(|| Error::invalid(format!("the delegate has no tensor {id}")))
     }
 

@@ -13,7 +13,7 @@ use rushlight_graph::{Def, Expr, NodeId, ValueId};
 use crate::call::Call;
 use crate::constants;
 use crate::error::error;
-use crate::select::{self, Elementwise, Selection, Shape};
+use crate::select::{self, DataMovement, Elementwise, Selection};
 use crate::storage::is_stored_as_float;
 
 use super::Lowering;
@@ -138,7 +138,7 @@ impl Lowering<'_> {
             return self.emit_node(node, group);
         }
         if let Some(number) = self.number(value).or_else(|| self.fill_of(value)) {
-            return Ok(Operand::Number(number));
+            return Ok(Operand::Constant(number));
         }
         let at = group.operands.iter().position(|known| *known == value);
         let at = at.unwrap_or_else(|| {
@@ -163,7 +163,7 @@ impl Lowering<'_> {
     /// The number that all elements of a value are.
     fn fill_of(&self, value: ValueId) -> Option<f32> {
         match self.selections.of_value(self.graph, value)? {
-            Selection::Shape(Shape::Fill(number)) => Some(*number),
+            Selection::DataMovement(DataMovement::Fill(number)) => Some(*number),
             _ => None,
         }
     }
@@ -185,7 +185,7 @@ impl Lowering<'_> {
                 let a = self.read(x, group)?;
                 group.done(x);
                 let to = group.register()?;
-                let (min, max) = (Operand::Number(min), Operand::Number(max));
+                let (min, max) = (Operand::Constant(min), Operand::Constant(max));
                 group.instructions.push(Instruction::Binary { to, function: Binary::Max, a, b: min });
                 let a = Operand::Register(to);
                 group.instructions.push(Instruction::Binary { to, function: Binary::Min, a, b: max });
@@ -198,7 +198,7 @@ impl Lowering<'_> {
 
     fn cast(&self, x: ValueId, from: ScalarType, to: ScalarType, group: &mut Group) -> Result<Operand, Error> {
         if to == ScalarType::Bool && from != to {
-            return self.binary(Binary::Ne, x, select::Operand::Number(0.0), 1.0, group);
+            return self.binary(Binary::Ne, x, select::Operand::Constant(0.0), 1.0, group);
         }
         let round = |dtype| match dtype {
             ScalarType::Half => Unary::RoundF16,
@@ -228,12 +228,12 @@ impl Lowering<'_> {
         let a = self.read(first, group)?;
         let mut b = match second {
             select::Operand::Value(second) => self.read(second, group)?,
-            select::Operand::Number(number) => Operand::Number(number),
+            select::Operand::Constant(number) => Operand::Constant(number),
         };
         let mut scaled = None;
         if alpha != 1.0 {
             let to = group.register()?;
-            let factor = Operand::Number(alpha);
+            let factor = Operand::Constant(alpha);
             group.instructions.push(Instruction::Binary { to, function: Binary::Mul, a: b, b: factor });
             b = Operand::Register(to);
             scaled = Some(to);
@@ -251,11 +251,11 @@ impl Lowering<'_> {
     /// The first choice where the condition holds, else the second.
     fn choose(&self, condition: ValueId, choices: [select::Operand; 2], group: &mut Group) -> Result<Operand, Error> {
         let sources = [select::Operand::Value(condition), choices[0], choices[1]];
-        let mut operands = [Operand::Number(0.0); 3];
+        let mut operands = [Operand::Constant(0.0); 3];
         for (operand, source) in operands.iter_mut().zip(sources) {
             *operand = match source {
                 select::Operand::Value(value) => self.read(value, group)?,
-                select::Operand::Number(number) => Operand::Number(number),
+                select::Operand::Constant(number) => Operand::Constant(number),
             };
         }
         for source in sources {
@@ -306,7 +306,7 @@ impl Lowering<'_> {
                 let a = self.read(source, group)?;
                 group.done(source);
                 let to = group.register()?;
-                let b = Operand::Number(exponent);
+                let b = Operand::Constant(exponent);
                 let is_cube = exponent == 3.0;
                 if is_cube {
                     // `to` may be where `a` is, so that the square needs a place of its own.

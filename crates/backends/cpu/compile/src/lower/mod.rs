@@ -1,5 +1,6 @@
 //! Lowers the nodes of a part to steps.
 
+mod data_movement;
 mod dynamic;
 mod elementwise;
 mod gemm;
@@ -7,7 +8,6 @@ mod int8_epilogue;
 mod normalization;
 mod pooling;
 mod precision;
-mod shapes;
 mod states;
 
 use std::collections::{HashMap, HashSet};
@@ -178,7 +178,7 @@ impl<'a> Lowering<'a> {
             Selection::LayerNorm(norm) => self.layer_norm(&call, *norm),
             Selection::Embedding(embedding) => self.embedding(&call, embedding),
             Selection::Elementwise(_) => self.elementwise(id),
-            Selection::Shape(shape) => self.shape(&call, shape),
+            Selection::DataMovement(operator) => self.data_movement(&call, operator),
             Selection::Quantize { input, affine } => self.quantize(id, *input, *affine),
             Selection::Dequantize { input, affine } => self.dequantize(&call, *input, *affine),
             Selection::Dynamic(dynamic) => self.dynamic(&call, dynamic),

@@ -138,7 +138,7 @@ impl Lowering<'_> {
     /// A mask of truth values as what is added to scores: 0 where it is true, and -inf elsewhere.
     fn summand(&mut self, mask: &View) -> Result<View, Error> {
         let y = self.plan.dense(mask.shape.clone())?;
-        let (a, b) = (Operand::Number(0.0), Operand::Number(f32::NEG_INFINITY));
+        let (a, b) = (Operand::Constant(0.0), Operand::Constant(f32::NEG_INFINITY));
         let select = Instruction::Select { to: 0, condition: Operand::Tensor(0), a, b };
         let operands = vec![self.plan.tensor(mask)?];
         let step = Elementwise { operands, y: self.plan.tensor(&y)?, instructions: vec![select] };

@@ -6,7 +6,7 @@ use rushlight_graph::{ConstantId, NodeId, ValueId};
 
 use crate::call::Call;
 use crate::qdq_int16;
-use crate::select::{Convolution, Embedding, Gemm, Int8, Reduction, Selection, Shape, Weights};
+use crate::select::{Convolution, DataMovement, Embedding, Gemm, Int8, Reduction, Selection, Weights};
 use crate::storage::is_stored_as_float;
 
 use super::Lowering;
@@ -157,8 +157,8 @@ enum Reads {
 
 const fn reads_bytes(selection: &Selection) -> Reads {
     match selection {
-        Selection::Shape(Shape::Strided { .. }) => Reads::Never,
-        Selection::Shape(_) => Reads::IfWritten,
+        Selection::DataMovement(DataMovement::Strided { .. }) => Reads::Never,
+        Selection::DataMovement(_) => Reads::IfWritten,
         Selection::Elementwise(_)
         | Selection::Pooling(_)
         | Selection::Reduction(Reduction { function: ReductionOp::Mean, .. }) => Reads::Always,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rushlight_graph::{Def, Error, Graph, NodeId, StateId, Target, ValueId};
 
 use crate::error::error;
-use crate::select::{Selection, Selections, Shape};
+use crate::select::{DataMovement, Selection, Selections};
 
 use super::Lowering;
 
@@ -19,7 +19,8 @@ pub(super) fn in_place(graph: &Graph, selections: &Selections) -> HashSet<NodeId
         let mut chain = Vec::new();
         let mut value = update.value;
         while let Def::Result(node, 0) = graph.values[value].def
-            && let Some(Selection::Shape(Shape::SliceScatter { input, source, .. })) = selections.get(node)
+            && let Some(Selection::DataMovement(DataMovement::SliceScatter { input, source, .. })) =
+                selections.get(node)
             && is_used_once(*input)
             && source != input
         {

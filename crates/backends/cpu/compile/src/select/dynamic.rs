@@ -183,7 +183,10 @@ fn is_alone(graph: &Graph, choose: NodeId) -> bool {
             return false;
         }
     }
-    let is_returned = |value: &ValueId| graph.outputs.iter().any(|output| output.as_value() == Some(*value));
+    let is_returned = |value: &ValueId| {
+        let is_stored = graph.updates.iter().any(|update| update.value == *value);
+        is_stored || graph.outputs.iter().any(|output| output.as_value() == Some(*value))
+    };
     !results.iter().chain(&quantized).any(is_returned)
 }
 

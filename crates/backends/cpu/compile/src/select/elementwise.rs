@@ -12,7 +12,7 @@ use crate::call::Call;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operand {
     Value(ValueId),
-    Number(f32),
+    Constant(f32),
 }
 
 /// An elementwise operator with its operands.
@@ -80,7 +80,7 @@ impl Elementwise {
 /// The elementwise operator that a node is; `None` if it is none, or one in another form.
 pub(super) fn select(call: &Call<'_>) -> Option<Elementwise> {
     let number = |name: &str| call.number(name).map(|number| number as f32);
-    let operand = |name: &str| call.optional(name).map(Operand::Value).or_else(|| number(name).map(Operand::Number));
+    let operand = |name: &str| call.optional(name).map(Operand::Value).or_else(|| number(name).map(Operand::Constant));
     let x = || call.optional("self");
     let binary = |function: Binary, other: &str| {
         let alpha = if call.arg("alpha").is_some() { number("alpha")? } else { 1.0 };
@@ -107,7 +107,7 @@ pub(super) fn select(call: &Call<'_>) -> Option<Elementwise> {
             Some(Elementwise::Select { condition: call.optional("condition")?, choices })
         }
         aten::MASKED_FILL_SCALAR => {
-            let choices = [Operand::Number(number("value")?), Operand::Value(x()?)];
+            let choices = [Operand::Constant(number("value")?), Operand::Value(x()?)];
             Some(Elementwise::Select { condition: call.optional("mask")?, choices })
         }
         aten::CLAMP => Some(Elementwise::Clamp { x: x()?, min: number("min")?, max: number("max")? }),

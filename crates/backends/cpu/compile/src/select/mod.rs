@@ -4,13 +4,13 @@
 //! fusion, lowering and the report read the [`Selection`]s. A selection has all arguments that its step needs, so that what
 //! is selected can be lowered.
 
+mod data_movement;
 mod dynamic;
 mod elementwise;
 mod gemm;
 mod normalization;
 mod pooling;
 mod reason;
-mod shapes;
 #[cfg(test)]
 mod tests;
 
@@ -25,13 +25,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::call::Call;
 use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
 
+pub(crate) use data_movement::DataMovement;
 pub(crate) use dynamic::{Dynamic, Parameters};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, Int8, Weights, has_bias};
 pub(crate) use normalization::{Attention, LayerNorm, Softmax};
 pub(crate) use pooling::{Pooling, Reduction, Resize};
 pub(crate) use reason::Reason;
-pub(crate) use shapes::Shape;
 
 /// How a node is computed: the kind of its step, and what is decided about it.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) enum Selection {
     LayerNorm(LayerNorm),
     Embedding(Embedding),
     Elementwise(Elementwise),
-    Shape(Shape),
+    DataMovement(DataMovement),
     /// Floats become integers with a known scale.
     Quantize {
         input: ValueId,
@@ -87,15 +87,16 @@ impl Selection {
         match self {
             Self::Elementwise(elementwise) => elementwise.gives_truth(),
             // Those that do not are refused where they are selected.
-            Self::Reduction(_) | Self::Shape(_) => true,
+            Self::Reduction(_) | Self::DataMovement(_) => true,
             _ => false,
         }
     }
 
-    /// The value of which a result that is stored as `u8` shows elements as they are, if it does.
-    fn source_of_bytes(&self) -> Option<ValueId> {
+    /// Returns the operand whose quantized elements the result holds unchanged, so that it shares their scale; `None` if it
+    /// computes new ones.
+    fn unchanged_operand(&self) -> Option<ValueId> {
         match self {
-            Self::Shape(shape) => shape.source_of_bytes(),
+            Self::DataMovement(operator) => operator.moved_value(),
             Self::Pooling(pooling) if pooling.is_max() => Some(pooling.input),
             Self::Resize(resize) if resize.is_nearest() => Some(resize.input),
             _ => None,
@@ -213,7 +214,7 @@ impl<'a> Context<'a> {
         let Some(result) = self.graph.nodes[node].results.first().copied() else { return };
         let affine = match selection {
             Selection::Dequantize { affine, .. } => Some(*affine),
-            other => other.source_of_bytes().and_then(|source| self.quantized.get(&source).copied()),
+            other => other.unchanged_operand().and_then(|source| self.quantized.get(&source).copied()),
         };
         if let Some(affine) = affine {
             self.quantized.insert(result, affine);
@@ -222,7 +223,7 @@ impl<'a> Context<'a> {
             Selection::Number { symbol, .. } => {
                 self.given.insert(*symbol);
             }
-            Selection::Shape(_) if self.graph.tensor(result).is_ok_and(|ty| is_integer(ty.dtype)) => {
+            Selection::DataMovement(_) if self.graph.tensor(result).is_ok_and(|ty| is_integer(ty.dtype)) => {
                 self.integers.insert(result);
             }
             Selection::Dynamic(Dynamic::Dequantize { parameters, .. }) => {
@@ -313,7 +314,7 @@ fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reaso
         let is_one = ty.dtype == ScalarType::Long && ty.shape.iter().all(|size| size.is(1));
         symbol.filter(|_| is_one).map(|symbol| Selection::Number { input, symbol })
     } else {
-        shapes::select(cx, call).map(Selection::Shape)
+        data_movement::select(cx, call).map(Selection::DataMovement)
     };
     Some(selection.ok_or_else(|| Reason::Arguments { op: call.name().into() }))
 }
@@ -343,7 +344,7 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         _ => pooling::reduction(call)
             .map(Selection::Reduction)
             .or_else(|| elementwise::select(call).map(Selection::Elementwise))
-            .or_else(|| shapes::select(cx, call).map(Selection::Shape)),
+            .or_else(|| data_movement::select(cx, call).map(Selection::DataMovement)),
     };
     selected.ok_or_else(arguments)
 }

@@ -154,7 +154,7 @@ impl Maker<'_, '_> {
             }
             1 => {
                 let floats: Vec<f32> = (0..len(dims)).map(|_| self.source.float()).collect();
-                self.payload.small(dims, &floats)
+                self.payload.inline(dims, &floats)
             }
             _ => self.payload.input(ScalarType::Float, dims),
         }
@@ -476,7 +476,7 @@ impl Maker<'_, '_> {
             let registers = at.min(8) as u8;
             let mut operand = || match self.source.byte() % 3 {
                 0 if registers > 0 => Operand::Register(self.source.byte() % registers),
-                1 => Operand::Number(self.source.float()),
+                1 => Operand::Constant(self.source.float()),
                 _ => Operand::Tensor(self.source.below(count) as u8),
             };
             let (to, [x, a, b]) = (registers.min(7), [operand(), operand(), operand()]);

@@ -1,5 +1,5 @@
-//! Payloads of the CPU back end that no compiler made, in programs whose one method runs them. The fuzz target
-//! `cpu_payload` is built of this too.
+//! Builds payloads of the CPU back end by hand, and programs with one method that runs them. The fuzz target
+//! `cpu_payload` uses it too.
 
 pub mod arbitrary;
 pub mod source;
@@ -17,23 +17,24 @@ use rushlight_runtime::{
 /// The name of the method.
 const METHOD: &str = "forward";
 
-/// A payload in the making. Each tensor has a buffer of its own.
+/// A payload to build and the data to run it on. Each tensor has a buffer of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     pub program: CpuProgram,
-    /// The tensors that the method takes and returns, with the upper bounds of their sizes.
+    /// The tensors that the method takes, with the upper bounds of their sizes.
     pub inputs: Vec<TensorModel>,
+    /// The tensors that it returns, in the same way.
     pub outputs: Vec<TensorModel>,
     /// Contents of the blobs, by position.
     pub blobs: Vec<Vec<u8>>,
-    /// The payload, if it is not the one of the program.
+    /// Bytes to run instead of the encoded `program`.
     pub bytes: Option<Vec<u8>>,
     /// Bytes that are repeated to fill the inputs; zeros if it is empty.
     pub values: Vec<u8>,
 }
 
 impl Payload {
-    /// A payload of one step between `inputs` and one output, all of `f32` and of fixed sizes.
+    /// Returns a payload of one step from `inputs` to one output, all of them `f32` and of fixed sizes.
     pub fn of_step(inputs: &[&[u64]], output: &[u64], step: impl FnOnce(&[TensorId], TensorId) -> Step) -> Self {
         let mut payload = Self::default();
         let inputs: Vec<_> = inputs.iter().map(|dims| payload.input(ScalarType::Float, dims)).collect();
@@ -42,7 +43,7 @@ impl Payload {
         payload
     }
 
-    /// Adds a tensor in a buffer, which becomes its own.
+    /// Adds a buffer, and a tensor that is stored in it.
     pub fn tensor(&mut self, dtype: ScalarType, buffer: Buffer, dims: &[Size], affine: Option<Affine>) -> TensorId {
         let program = &mut self.program;
         let index = program.buffers.len() as u32;
@@ -77,7 +78,7 @@ impl Payload {
         self.tensor(dtype, Buffer::Arena { offset, len: floats }, &fixed(dims), affine)
     }
 
-    /// Adds weights.
+    /// Adds weights as a blob.
     pub fn blob(&mut self, dtype: ScalarType, dims: &[u64], bytes: Vec<u8>) -> TensorId {
         let position = self.blobs.len() as u32;
         self.program.blobs.push(blob_name(position as usize));
@@ -85,14 +86,14 @@ impl Payload {
         self.tensor(dtype, Buffer::Blob(position), &fixed(dims), None)
     }
 
-    /// Adds a small constant.
-    pub fn small(&mut self, dims: &[u64], floats: &[f32]) -> TensorId {
-        let (offset, len) = (self.program.small.len() as u64, floats.len() as u64);
-        self.program.small.extend_from_slice(floats);
-        self.tensor(ScalarType::Float, Buffer::Small { offset, len }, &fixed(dims), None)
+    /// Adds a constant that is stored in the payload.
+    pub fn inline(&mut self, dims: &[u64], floats: &[f32]) -> TensorId {
+        let (offset, len) = (self.program.inline_floats.len() as u64, floats.len() as u64);
+        self.program.inline_floats.extend_from_slice(floats);
+        self.tensor(ScalarType::Float, Buffer::Inline { offset, len }, &fixed(dims), None)
     }
 
-    /// The `.pte` file, without the blobs.
+    /// Returns the `.pte` file, without the blobs.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -117,7 +118,7 @@ impl Payload {
 /// Loads and runs a payload within a memory limit in bytes. Each tensor outside of the arena is an allocation of its own.
 ///
 /// # Errors
-/// Those of the loading and of the run.
+/// Those of loading and of running.
 pub fn run(payload: Payload, backend: CpuBackend, memory_limit: usize) -> Result<(), Error> {
     let sizes: Vec<_> =
         payload.inputs.iter().map(|input| input.sizes.iter().map(|size| *size as usize).collect()).collect();
@@ -127,7 +128,7 @@ pub fn run(payload: Payload, backend: CpuBackend, memory_limit: usize) -> Result
 /// As [`run`], with the sizes of all inputs in each of several calls.
 ///
 /// # Errors
-/// Those of the loading and of the first call that fails.
+/// Those of loading and of the first call that fails.
 pub fn run_with_sizes(
     mut payload: Payload,
     backend: CpuBackend,
@@ -164,7 +165,7 @@ pub fn run_with_sizes(
     Ok(())
 }
 
-/// The elements of an input.
+/// Returns the memory of a tensor, filled with repeated `values`.
 fn bytes_of(input: &TensorModel, values: &[u8]) -> Result<HeapBlock, Error> {
     let mut block = HeapBlock::new(input.nbytes() as usize)?;
     block.bytes_mut().iter_mut().zip(values.iter().cycle()).for_each(|(byte, value)| *byte = *value);
@@ -180,6 +181,7 @@ impl AsRef<[u8]> for Aligned {
     }
 }
 
+/// Returns an aligned copy.
 fn shared(bytes: &[u8]) -> rushlight_cpu_run::SharedBytes {
     Arc::new(Aligned(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
 }
@@ -194,8 +196,10 @@ fn fixed(dims: &[u64]) -> Vec<Size> {
     dims.iter().map(|size| Size::Fixed(*size)).collect()
 }
 
-/// Sizes of the caller's tensors: what is larger than these can be is none of theirs.
+/// Returns the sizes that the method declares for its tensors: zeros where there would be more than 2^20 elements, so that
+/// arbitrary payloads make no large allocations.
 fn caller_sizes(dims: &[u64]) -> Vec<i32> {
-    let is_small = dims.iter().try_fold(1u64, |all, size| all.checked_mul(*size)).is_some_and(|all| all <= 1 << 20);
+    let is_small =
+        dims.iter().try_fold(1u64, |count, size| count.checked_mul(*size)).is_some_and(|count| count <= 1 << 20);
     dims.iter().map(|size| if is_small { i32::try_from(*size).unwrap_or(0) } else { 0 }).collect()
 }

@@ -1,24 +1,25 @@
-//! The structure of inputs and outputs, as ExecuTorch writes it into programs: a letter for the kind, the number of
-//! children, how many leaves each has, and the children. A leaf is `$`.
+//! Pytrees of inputs and outputs in the encoding of ExecuTorch's programs: a letter for the kind of container, its number of
+//! children, the number of leaves of each, and the children. A leaf is `$`; `(x, {})` is `T2#1#0($,D0())`.
 
 use rushlight_graph::Error;
 
 use super::super::ExportedProgram;
 use super::super::schema::{TreeKey, TreeSpec};
 
-/// The texts of the inputs and the outputs; empty where the program does not say.
+/// Returns the encoded tree specs of the inputs and of the outputs; empty where the export has none.
 pub(super) fn encodings(program: &ExportedProgram<'_>) -> Result<(String, String), Error> {
-    let encode = |spec: Option<Result<TreeSpec, super::super::Error>>| -> Result<String, Error> {
+    let encoding = |spec: Option<Result<TreeSpec, super::super::Error>>| -> Result<String, Error> {
         let mut text = String::new();
         if let Some(spec) = spec {
-            write(&mut text, &spec?);
+            encode(&mut text, &spec?);
         }
         Ok(text)
     };
-    Ok((encode(program.in_spec())?, encode(program.out_spec())?))
+    Ok((encoding(program.in_spec())?, encoding(program.out_spec())?))
 }
 
-fn write(text: &mut String, spec: &TreeSpec) {
+/// Appends the encoding of a tree spec.
+fn encode(text: &mut String, spec: &TreeSpec) {
     let kind = match spec {
         TreeSpec::Leaf => {
             text.push('$');
@@ -49,7 +50,7 @@ fn write(text: &mut String, spec: &TreeSpec) {
                 TreeKey::Other(key) => text.push_str(&format!("{key}:")),
             }
         }
-        write(text, child);
+        encode(text, child);
     }
     text.push(')');
 }
@@ -59,17 +60,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_executorchs() {
+    fn encodes_as_executorch_does() {
         let args = TreeSpec::Tuple(vec![TreeSpec::Tuple(vec![TreeSpec::Leaf]), TreeSpec::Dict(vec![])]);
         let mut text = String::new();
-        write(&mut text, &args);
+        encode(&mut text, &args);
         assert_eq!(text, "T2#1#0(T1#1($),D0())");
         let nested = TreeSpec::Dict(vec![
             (TreeKey::String("a".into()), TreeSpec::List(vec![TreeSpec::Leaf, TreeSpec::Leaf])),
             (TreeKey::Int(3), TreeSpec::Leaf),
         ]);
         text.clear();
-        write(&mut text, &nested);
+        encode(&mut text, &nested);
         assert_eq!(text, "D2#2#1('a':L2#1#1($,$),3:$)");
     }
 }

@@ -156,8 +156,8 @@ impl<'a> Importer<'_, '_, 'a> {
     /// Imports the attribute of a tensor subclass.
     pub(super) fn inner_tensor(&mut self, subclass: &pickle::Subclass, attribute: &str) -> Result<Binding, Error> {
         match subclass.attribute(attribute) {
-            Some(pickle::Value::Tensor(tensor)) => self.stored(attribute, (**tensor).clone()),
-            Some(pickle::Value::Subclass(inner)) => Ok(Binding::Subclass((**inner).clone())),
+            Some(pickle::PickleValue::Tensor(tensor)) => self.stored(attribute, (**tensor).clone()),
+            Some(pickle::PickleValue::Subclass(inner)) => Ok(Binding::Subclass((**inner).clone())),
             _ => Err(Error::unsupported(format!("`{}` has no tensor `{attribute}`", subclass.class)).help(
                 "unwrap the model's tensor subclasses before exporting: torchao.utils.unwrap_tensor_subclass(model)",
             )),

@@ -9,13 +9,13 @@ use super::super::error::{Error, ErrorKind};
 use super::super::stored_tensor::{MAX_RANK, Storage, StorageData, StoredTensor};
 use super::super::zip::Zip;
 use super::globals::{Global, dtype};
-use super::{Object, PICKLE, PickleFault, Subclass, Value};
+use super::{Object, PICKLE, PickleFault, PickleValue, Subclass};
 
 /// Values nested deeper than this are an attack.
 const MAX_DEPTH: usize = 100;
 
 /// Runs `pickle`, whose storages are entries of `zip`. `entry` is what holds the archive.
-pub(super) fn run(pickle: &[u8], zip: &Zip, entry: &str) -> Result<Value, Error> {
+pub(super) fn run(pickle: &[u8], zip: &Zip, entry: &str) -> Result<PickleValue, Error> {
     let mut machine = Machine {
         input: pickle,
         at: 0,
@@ -516,34 +516,34 @@ impl<'a> Machine<'a> {
     }
 
     /// Builds the value in a cell. Cells that are used repeatedly are built repeatedly, within the budget.
-    fn value(&mut self, cell: Cell, depth: usize) -> Result<Value, Stop> {
+    fn value(&mut self, cell: Cell, depth: usize) -> Result<PickleValue, Stop> {
         self.spend(1)?;
         if depth > MAX_DEPTH {
             return Err(PickleFault::TooComplex.into());
         }
         Ok(match self.content(cell).clone() {
-            Content::None => Value::None,
-            Content::Bool(value) => Value::Bool(value),
-            Content::Int(value) => Value::Int(value),
-            Content::Float(value) => Value::Float(value),
-            Content::String(text) => Value::String(text),
-            Content::Tuple(items) => Value::Tuple(self.values(&items, depth)?),
-            Content::List(items) => Value::List(self.values(&items, depth)?),
+            Content::None => PickleValue::None,
+            Content::Bool(value) => PickleValue::Bool(value),
+            Content::Int(value) => PickleValue::Int(value),
+            Content::Float(value) => PickleValue::Float(value),
+            Content::String(text) => PickleValue::String(text),
+            Content::Tuple(items) => PickleValue::Tuple(self.values(&items, depth)?),
+            Content::List(items) => PickleValue::List(self.values(&items, depth)?),
             Content::Dict(entries) => {
                 let mut values = Vec::new();
                 for (key, value) in entries {
                     values.push((self.value(key, depth + 1)?, self.value(value, depth + 1)?));
                 }
-                Value::Dict(values)
+                PickleValue::Dict(values)
             }
-            Content::Global(Global::Constant(name)) | Content::Torch(name) => Value::Torch(name),
+            Content::Global(Global::Constant(name)) | Content::Torch(name) => PickleValue::Torch(name),
             Content::Global(global) => return Err(call(global_name(&global), "to be called, not kept")),
             Content::Storage(_) => return Err(call("storage", "a tensor around it")),
             Content::Tensor(tensor) => {
                 self.spend(tensor.sizes.len() + tensor.storage.name.len() / 16)?;
-                Value::Tensor(Box::new((*tensor).clone()))
+                PickleValue::Tensor(Box::new((*tensor).clone()))
             }
-            Content::Device(kind, index) => Value::Device(kind, index),
+            Content::Device(kind, index) => PickleValue::Device(kind, index),
             Content::Subclass { class, dtype, sizes, attributes } => {
                 self.spend(sizes.len())?;
                 let sizes = sizes.iter().filter_map(|&size| self.int(size)).collect();
@@ -551,21 +551,21 @@ impl<'a> Machine<'a> {
                     Some(state) => self.attributes(state, depth)?,
                     None => Vec::new(),
                 };
-                Value::Subclass(Box::new(Subclass { class, dtype, sizes, attributes }))
+                PickleValue::Subclass(Box::new(Subclass { class, dtype, sizes, attributes }))
             }
             Content::Object { class, arguments, state } => {
                 let arguments = self.values(&arguments, depth)?;
                 let state = state.map(|state| self.value(state, depth + 1)).transpose()?;
-                Value::Object(Box::new(Object { class, arguments, state }))
+                PickleValue::Object(Box::new(Object { class, arguments, state }))
             }
         })
     }
 
-    fn values(&mut self, cells: &[Cell], depth: usize) -> Result<Vec<Value>, Stop> {
+    fn values(&mut self, cells: &[Cell], depth: usize) -> Result<Vec<PickleValue>, Stop> {
         cells.iter().map(|&cell| self.value(cell, depth + 1)).collect()
     }
 
-    fn attributes(&mut self, state: Cell, depth: usize) -> Result<Vec<(Arc<str>, Value)>, Stop> {
+    fn attributes(&mut self, state: Cell, depth: usize) -> Result<Vec<(Arc<str>, PickleValue)>, Stop> {
         let Content::Dict(entries) = self.content(state).clone() else { return Ok(Vec::new()) };
         let mut attributes = Vec::new();
         for (key, value) in entries {
@@ -615,13 +615,22 @@ mod tests {
         let pickle =
             b"\x80\x02}q\x00(X\x01\0\0\0a]q\x01(K\x01J\xfe\xff\xff\xff\x8a\x06\0\0\0\0\0\x01G?\xe0\0\0\0\0\0\0Ne\
             X\x01\0\0\0b\x88)\x86u.";
-        let list = vec![Value::Int(1), Value::Int(-2), Value::Int(1 << 40), Value::Float(0.5), Value::None];
-        let tuple = Value::Tuple(vec![Value::Bool(true), Value::Tuple(vec![])]);
-        let key = |name: &str| Value::String(name.into());
-        assert_eq!(load_bare(pickle), Ok(Value::Dict(vec![(key("a"), Value::List(list)), (key("b"), tuple)])));
+        let list = vec![
+            PickleValue::Int(1),
+            PickleValue::Int(-2),
+            PickleValue::Int(1 << 40),
+            PickleValue::Float(0.5),
+            PickleValue::None,
+        ];
+        let tuple = PickleValue::Tuple(vec![PickleValue::Bool(true), PickleValue::Tuple(vec![])]);
+        let key = |name: &str| PickleValue::String(name.into());
+        assert_eq!(
+            load_bare(pickle),
+            Ok(PickleValue::Dict(vec![(key("a"), PickleValue::List(list)), (key("b"), tuple)]))
+        );
         // A list that is filled after it was remembered, and recalled.
-        let both = Value::List(vec![Value::Int(7)]);
-        assert_eq!(load_bare(b"\x80\x02]q\x00K\x07ah\x00\x86."), Ok(Value::Tuple(vec![both.clone(), both])));
+        let both = PickleValue::List(vec![PickleValue::Int(7)]);
+        assert_eq!(load_bare(b"\x80\x02]q\x00K\x07ah\x00\x86."), Ok(PickleValue::Tuple(vec![both.clone(), both])));
     }
 
     #[test]
@@ -640,7 +649,7 @@ mod tests {
             assert!(text.contains(&name), "{name}");
             assert!(load_bare(pickle).is_err_and(|error| error.to_string().contains(&name) && error.offset == Some(2)));
         }
-        assert_eq!(load_bare(b"\x80\x02ctorch\nint4\n."), Ok(Value::Torch("torch.int4".into())));
+        assert_eq!(load_bare(b"\x80\x02ctorch\nint4\n."), Ok(PickleValue::Torch("torch.int4".into())));
         // A function that is allowed, but in another place than PyTorch has it in.
         let storage = b"\x80\x02ctorch\nFloatStorage\n)R.";
         assert!(matches!(fault(storage), Some(PickleFault::Call { .. })));

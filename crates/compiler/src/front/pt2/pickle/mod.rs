@@ -21,7 +21,7 @@ pub(super) const PICKLE: &str = "data.pkl";
 
 /// A value of a pickle.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum PickleValue {
     None,
     Bool(bool),
     Int(i64),
@@ -49,7 +49,7 @@ pub struct Subclass {
     pub dtype: Arc<str>,
     pub sizes: Vec<i64>,
     /// The tensors and settings within, by name.
-    pub attributes: Vec<(Arc<str>, Value)>,
+    pub attributes: Vec<(Arc<str>, PickleValue)>,
 }
 
 /// An instance of an allowed class, as what it was made from. No code of the class is run.
@@ -57,19 +57,19 @@ pub struct Subclass {
 pub struct Object {
     /// With its module.
     pub class: Arc<str>,
-    pub arguments: Vec<Value>,
-    pub state: Option<Value>,
+    pub arguments: Vec<PickleValue>,
+    pub state: Option<PickleValue>,
 }
 
 impl Subclass {
     /// Finds an attribute, as `torch.ops.export.access_subclass_inner_tensor` does.
-    pub fn attribute(&self, name: &str) -> Option<&Value> {
+    pub fn attribute(&self, name: &str) -> Option<&PickleValue> {
         self.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
     }
 }
 
 /// Reads a file of `torch.save`. `entry` names it in errors and in the names of storages.
-pub fn load(file: Bytes, entry: &str) -> Result<Value, Error> {
+pub fn load(file: Bytes, entry: &str) -> Result<PickleValue, Error> {
     let load = || {
         let zip = Zip::parse(file)?;
         zip.check_byte_order()?;
@@ -79,6 +79,6 @@ pub fn load(file: Bytes, entry: &str) -> Result<Value, Error> {
 }
 
 /// Reads a bare pickle, without storages to refer to.
-pub fn load_bare(pickle: &[u8]) -> Result<Value, Error> {
+pub fn load_bare(pickle: &[u8]) -> Result<PickleValue, Error> {
     machine::run(pickle, &Zip::empty(), "")
 }

@@ -1,4 +1,4 @@
-//! Operators that change how elements are arranged.
+//! Data movement: views, copies and fills, which compute no element.
 
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
@@ -8,23 +8,23 @@ use crate::call::Call;
 
 use super::Context;
 
-/// Maximum number of constant indices: each run of neighbours becomes a copy.
+/// Maximum number of indices of an `index_select`. Each run of consecutive ones becomes a copy.
 const MAX_INDICES: i64 = 256;
 
-/// An operator that changes how elements are arranged, with its arguments; dimensions are counted from 0.
+/// A data movement operator with its arguments. Dimensions are not negative.
 #[derive(Clone, Debug)]
-pub(crate) enum Shape {
-    /// All elements of the result are one number.
+pub(crate) enum DataMovement {
+    /// `full`, `zeros`, `ones`: all elements of the result are this number.
     Fill(f32),
-    /// The same elements in other sizes.
+    /// A reshape of the row-major elements.
     View {
         input: ValueId,
     },
-    /// The same with dimensions of one element added or dropped.
+    /// `squeeze` and `unsqueeze`: dimensions of size 1 are added or dropped.
     Squeeze {
         input: ValueId,
     },
-    /// The same elements in the same sizes.
+    /// `clone` and `alias`: the same elements in the same shape.
     Alias {
         input: ValueId,
     },
@@ -50,24 +50,24 @@ pub(crate) enum Shape {
         input: ValueId,
         dim: usize,
     },
-    /// Constant strides and offset, within the input.
+    /// `as_strided` with constant strides and offset that stay inside of the input.
     Strided {
         input: ValueId,
         strides: Vec<i64>,
         offset: i64,
     },
-    /// Sizes before and after each dimension, the innermost first.
+    /// `constant_pad_nd`: padding before and after each dimension, the innermost first.
     Pad {
         input: ValueId,
         pad: Vec<i64>,
         value: f32,
     },
-    /// The dimensions that are rolled, each with how far.
+    /// `rolls` has each dimension with its shift, `0 <= shift < size`.
     Roll {
         input: ValueId,
         rolls: Vec<(usize, i64)>,
     },
-    /// `size` indices of `dim` from `start` are overwritten by `source`.
+    /// `source` replaces `size` indices of `dim`, from `start` in steps of `step`.
     SliceScatter {
         input: ValueId,
         source: ValueId,
@@ -76,7 +76,7 @@ pub(crate) enum Shape {
         size: Expr,
         step: i64,
     },
-    /// Constant indices, as runs of neighbours: the first one and their number.
+    /// Constant indices, as runs of consecutive ones: the first index and the length.
     IndexSelect {
         input: ValueId,
         dim: usize,
@@ -92,9 +92,9 @@ pub(crate) enum Shape {
     },
 }
 
-impl Shape {
-    /// The value whose bytes a result is, where it is an arrangement of one value's elements that costs nothing.
-    pub const fn source_of_bytes(&self) -> Option<ValueId> {
+impl DataMovement {
+    /// Returns the operand if the result is a view of it, whatever its element type.
+    pub const fn moved_value(&self) -> Option<ValueId> {
         match self {
             Self::View { input }
             | Self::Squeeze { input }
@@ -116,73 +116,75 @@ impl Shape {
     }
 }
 
-/// The arrangement that a node computes; `None` if it is another operator, or one in another form.
-pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<Shape> {
+/// Returns the data movement that a node computes; `None` if it is another operator, or its arguments are not supported.
+pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<DataMovement> {
     if let Some(number) = filled_with(call) {
-        return Some(Shape::Fill(number));
+        return Some(DataMovement::Fill(number));
     }
     let input = || call.optional("self");
     let rank = || Some(call.shape(input()?).ok()?.len());
-    // A number has a dimension 0 too, for PyTorch.
+    // PyTorch accepts dimension 0 of a tensor of rank 0; steps do not have it.
     let dim = |rank: usize| wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank);
     let step = || call.int("step").filter(|step| *step > 0);
     let result_rank = || Some(call.shape(call.result().ok()?).ok()?.len());
     Some(match call.name() {
-        // The reference operator compares what cannot be known here.
-        aten::VIEW_COPY => Shape::View { input: input().filter(|_| keeps_elements(call) == Some(true))? },
+        // Element counts that are not provably equal are left to the reference operator, which compares them at run time.
+        aten::VIEW_COPY => DataMovement::View { input: input().filter(|_| keeps_elements(call) == Some(true))? },
         aten::UNSQUEEZE_COPY | aten::SQUEEZE_COPY_DIMS | aten::SQUEEZE_COPY_DIM | aten::SQUEEZE_COPY => {
-            Shape::Squeeze { input: input()? }
+            DataMovement::Squeeze { input: input()? }
         }
-        aten::CLONE | aten::ALIAS_COPY => Shape::Alias { input: input()? },
+        aten::CLONE | aten::ALIAS_COPY => DataMovement::Alias { input: input()? },
         aten::PERMUTE_COPY => {
             let (dims, rank) = (call.ints("dims")?, rank()?);
-            Shape::Permute {
+            DataMovement::Permute {
                 input: input()?,
                 dims: dims.into_iter().map(|dim| wrap_dim(dim, rank)).collect::<Option<_>>()?,
             }
         }
-        aten::EXPAND_COPY => Shape::Expand { input: input()? },
+        aten::EXPAND_COPY => DataMovement::Expand { input: input()? },
         aten::SELECT_COPY_INT => {
             let (input, dim, index) = (input()?, dim(rank()?)?, call.expr("index")?);
             let is_from_end = index.as_int().is_some_and(|index| index < 0);
             let index = if is_from_end { call.shape(input).ok()?.get(dim)?.add(index) } else { index };
-            Shape::Select { input, dim, index }
+            DataMovement::Select { input, dim, index }
         }
         aten::SLICE_COPY_TENSOR => {
-            Shape::Slice { input: input()?, dim: dim(rank()?)?, start: slice_start(call)?, step: step()? }
+            DataMovement::Slice { input: input()?, dim: dim(rank()?)?, start: slice_start(call)?, step: step()? }
         }
-        aten::SPLIT_WITH_SIZES_COPY | aten::SPLIT_COPY_TENSOR => Shape::Split { input: input()?, dim: dim(rank()?)? },
+        aten::SPLIT_WITH_SIZES_COPY | aten::SPLIT_COPY_TENSOR => {
+            DataMovement::Split { input: input()?, dim: dim(rank()?)? }
+        }
         aten::AS_STRIDED_COPY => {
             let (strides, offset) = strided(call)?;
-            Shape::Strided { input: input()?, strides, offset }
+            DataMovement::Strided { input: input()?, strides, offset }
         }
         aten::CONSTANT_PAD_ND => {
             let pad = call.ints("pad").filter(|pad| pad.iter().all(|size| *size >= 0))?;
             let is_within = pad.len().div_ceil(2) <= rank()?;
-            Shape::Pad { input: input().filter(|_| is_within)?, pad, value: call.number("value")? as f32 }
+            DataMovement::Pad { input: input().filter(|_| is_within)?, pad, value: call.number("value")? as f32 }
         }
-        aten::ROLL => Shape::Roll { input: input()?, rolls: rolls(call)? },
+        aten::ROLL => DataMovement::Roll { input: input()?, rolls: rolls(call)? },
         aten::SLICE_SCATTER => {
             let (input, source, start) = (input()?, call.optional("src")?, slice_start(call)?);
             let shape = call.shape(source).ok()?;
             let dim = dim(shape.len())?;
-            Shape::SliceScatter { input, source, dim, start, size: shape.get(dim)?.clone(), step: step()? }
+            DataMovement::SliceScatter { input, source, dim, start, size: shape.get(dim)?.clone(), step: step()? }
         }
-        aten::INDEX_SELECT => Shape::IndexSelect { input: input()?, dim: dim(rank()?)?, runs: runs(cx, call)? },
-        aten::CAT => Shape::Cat { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
-        aten::STACK => Shape::Stack { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
+        aten::INDEX_SELECT => DataMovement::IndexSelect { input: input()?, dim: dim(rank()?)?, runs: runs(cx, call)? },
+        aten::CAT => DataMovement::Cat { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
+        aten::STACK => DataMovement::Stack { inputs: call.values("tensors")?, dim: dim(result_rank()?)? },
         _ => return None,
     })
 }
 
-/// True if a result has as many elements as the tensor that it is a view of, whatever the sizes of inputs are.
+/// True if a view provably has as many elements as its input, whatever the values of symbols.
 fn keeps_elements(call: &Call<'_>) -> Option<bool> {
     let from = call.shape(call.value("self").ok()?).ok()?;
     let to = call.shape(call.result().ok()?).ok()?;
     Some(Expr::product(from) == Expr::product(to))
 }
 
-/// The number that an operator fills a tensor with.
+/// Returns the fill value of `full`, `zeros`, `ones` and `scalar_tensor`.
 fn filled_with(call: &Call<'_>) -> Option<f32> {
     match call.name() {
         aten::FULL | aten::FULL_LIKE => call.number("fill_value").map(|number| number as f32),
@@ -193,7 +195,7 @@ fn filled_with(call: &Call<'_>) -> Option<f32> {
     }
 }
 
-/// Constant indices as runs of neighbours, each with its first index and how many there are.
+/// Returns the constant indices of an `index_select` as runs of consecutive ones: first index and length.
 fn runs(cx: &Context<'_>, call: &Call<'_>) -> Option<Vec<(i64, i64)>> {
     let constant = &cx.model.constants[call.graph.constant_of(call.optional("index")?)?];
     let count = constant.ty.shape.first().map_or(Some(1), Expr::as_int)?;
@@ -215,7 +217,7 @@ fn runs(cx: &Context<'_>, call: &Call<'_>) -> Option<Vec<(i64, i64)>> {
     Some(runs)
 }
 
-/// Strides and offset of `as_strided_copy`, all known; the elements that it sees are those of the tensor.
+/// Returns the strides and the offset of `as_strided_copy`, if they are constants and stay inside of the input.
 fn strided(call: &Call<'_>) -> Option<(Vec<i64>, i64)> {
     let (sizes, strides) = (call.ints("size")?, call.ints("stride")?);
     let offset = if call.arg("storage_offset").is_some() { call.int("storage_offset")? } else { 0 };
@@ -230,7 +232,7 @@ fn strided(call: &Call<'_>) -> Option<(Vec<i64>, i64)> {
     (reach < count).then_some((strides, offset))
 }
 
-/// The first index of a slice, if it can be said.
+/// Returns the first index of a slice, from the start of the dimension; `None` if it is not an expression of sizes.
 fn slice_start(call: &Call<'_>) -> Option<Expr> {
     let rank = call.shape(call.value("self").ok()?).ok()?.len();
     let dim = wrap_dim(call.int("dim")?, rank)?;
@@ -247,7 +249,7 @@ fn slice_start(call: &Call<'_>) -> Option<Expr> {
     })
 }
 
-/// The dimensions that are rolled, and by how much; sizes are known.
+/// Returns the dimensions of a `roll` with their shifts, `0 <= shift < size`; `None` if a size is a symbol.
 fn rolls(call: &Call<'_>) -> Option<Vec<(usize, i64)>> {
     let shape = call.shape(call.value("self").ok()?).ok()?;
     let (shifts, dims) = (call.ints("shifts")?, call.ints("dims")?);

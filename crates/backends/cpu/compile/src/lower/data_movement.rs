@@ -1,4 +1,4 @@
-//! Operators that change how elements are arranged: where strides allow it they cost nothing.
+//! Lowering of data movement: views where strides allow it, which cost nothing, and copies elsewhere.
 
 use rushlight_cpu_payload::Affine;
 
@@ -7,7 +7,7 @@ use rushlight_graph::{Def, Expr, ValueId};
 
 use crate::call::Call;
 use crate::error::error;
-use crate::select::Shape;
+use crate::select::DataMovement;
 use crate::view::View;
 
 use super::Lowering;
@@ -20,46 +20,47 @@ fn byte_of(affine: Affine, number: f32) -> Option<u8> {
 }
 
 impl Lowering<'_> {
-    pub(super) fn shape(&mut self, call: &Call<'_>, operator: &Shape) -> Result<(), Error> {
+    pub(super) fn data_movement(&mut self, call: &Call<'_>, operator: &DataMovement) -> Result<(), Error> {
         let result = call.result()?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let view = match operator {
-            Shape::Fill(number) => {
+            DataMovement::Fill(number) => {
                 // One number, seen again and again.
                 let number = View::dense(self.plan.constant("number", &[*number]), Vec::new());
                 let strides = vec![Expr::Int(0); shape.len()];
                 View { strides, order: (0..shape.len()).collect(), shape, ..number }
             }
-            Shape::View { input } | Shape::Squeeze { input } => match self.view(*input)?.reshaped(&shape) {
+            DataMovement::View { input } | DataMovement::Squeeze { input } => match self.view(*input)?.reshaped(&shape)
+            {
                 Some(view) => view,
                 None => {
                     let dense = self.held_dense(*input)?;
                     dense.reshaped(&shape).ok_or_else(|| error("a dense tensor that cannot be reshaped"))?
                 }
             },
-            Shape::Alias { input } => self.view(*input)?,
-            Shape::Permute { input, dims } => self.view(*input)?.permuted(dims),
-            Shape::Select { input, dim, index } => {
+            DataMovement::Alias { input } => self.view(*input)?,
+            DataMovement::Permute { input, dims } => self.view(*input)?.permuted(dims),
+            DataMovement::Select { input, dim, index } => {
                 let view = self.view(*input)?.selected(*dim, index, &shape);
                 view.ok_or_else(|| error("a selection that cannot be reshaped"))?
             }
-            Shape::Slice { input, dim, start, step } => {
+            DataMovement::Slice { input, dim, start, step } => {
                 let mut view = self.view(*input)?.sliced(*dim, start, &shape[*dim]);
                 view.strides[*dim] = view.strides[*dim].mul(*step);
                 view
             }
-            Shape::Strided { input, strides, offset } => {
+            DataMovement::Strided { input, strides, offset } => {
                 let mut order: Vec<usize> = (0..strides.len()).collect();
                 order.sort_by_key(|dim| std::cmp::Reverse(strides[*dim]));
                 let dense = self.dense(*input)?;
                 let strides = strides.iter().copied().map(Expr::Int).collect();
                 View { offset: dense.offset.add(*offset), shape, strides, order, ..dense }
             }
-            Shape::Split { input, dim } => return self.split(call, *input, *dim),
-            Shape::Expand { input } => return self.expand(*input, result, shape),
-            Shape::Pad { input, pad, value } => self.pad(call, *input, pad, *value, shape)?,
-            Shape::Roll { input, rolls } => self.roll(call, *input, rolls)?,
-            Shape::SliceScatter { input, source, dim, start, size, step } => {
+            DataMovement::Split { input, dim } => return self.split(call, *input, *dim),
+            DataMovement::Expand { input } => return self.expand(*input, result, shape),
+            DataMovement::Pad { input, pad, value } => self.pad(call, *input, pad, *value, shape)?,
+            DataMovement::Roll { input, rolls } => self.roll(call, *input, rolls)?,
+            DataMovement::SliceScatter { input, source, dim, start, size, step } => {
                 let part = |to: &View| {
                     let mut part = to.sliced(*dim, start, size);
                     part.strides[*dim] = part.strides[*dim].mul(*step);
@@ -73,9 +74,9 @@ impl Lowering<'_> {
                     self.scatter(call, *input, *source, part)?
                 }
             }
-            Shape::IndexSelect { input, dim, runs } => self.index_select(call, *input, *dim, runs, shape)?,
-            Shape::Cat { inputs, dim } => return self.cat(call, inputs, *dim, result, &shape),
-            Shape::Stack { inputs, dim } => return self.stack(call, inputs, *dim, result, &shape),
+            DataMovement::IndexSelect { input, dim, runs } => self.index_select(call, *input, *dim, runs, shape)?,
+            DataMovement::Cat { inputs, dim } => return self.cat(call, inputs, *dim, result, &shape),
+            DataMovement::Stack { inputs, dim } => return self.stack(call, inputs, *dim, result, &shape),
         };
         self.views.insert(result, view);
         Ok(())

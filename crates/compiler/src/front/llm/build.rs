@@ -1,0 +1,522 @@
+//! Builds the graph of a decoder: one method that takes tokens and the position of the first of them, with a KV cache as state.
+
+use std::sync::Arc;
+
+use rushlight_format::ScalarType;
+use rushlight_format::shapes::{self, Place, RuleModel, SHAPES_KEY};
+
+use rushlight_graph::operators::{aten, llama};
+use rushlight_graph::{
+    Arg, Builder, Constant, ConstantData, Error, Expr, Graph, Literal, Model, Op, Origin, State, StateId, Symbol,
+    SymbolId, Target, TensorType, Type, Update, ValueId,
+};
+
+use super::Options;
+use super::decoder::{Activation, Decoder, Layer};
+use super::family::{Joined, QkNorm};
+use super::rope::Table;
+use super::tensors::{Tensor, Tensors, damaged};
+
+/// The name of the method.
+const METHOD: &str = "forward";
+
+/// Sizes of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Maximum number of tokens in a call.
+    pub seq_len: usize,
+    /// Number of positions of the cache.
+    pub context: usize,
+}
+
+/// Builds the program of a decoder.
+///
+/// # Errors
+/// `Input` for weights that are missing or do not fit.
+pub(super) fn build(
+    decoder: &Decoder,
+    tensors: &mut Tensors,
+    limits: Limits,
+    options: &Options,
+) -> Result<Model, Error> {
+    let mut model = Model::default();
+    let mut graph = Graph::new();
+    let symbol = |name: &str, min: i64, max: usize| Symbol { name: name.into(), min, max: Some(max as i64) };
+    let length = graph.symbols.push(symbol("s0", 1, limits.seq_len));
+    let start = graph.symbols.push(symbol("u0", 0, limits.context - 1));
+    let mut build = Build { decoder, tensors, limits, model: &mut model, graph, length, start };
+    build.forward(options.full_logits)?;
+    let graph = build.graph;
+    model.add_method(METHOD, graph);
+    describe(&mut model, decoder, limits);
+    rules(&mut model, limits)?;
+    model.verify()?;
+    Ok(model)
+}
+
+/// Adds the methods that runners of ExecuTorch ask for what the program is like.
+fn describe(model: &mut Model, decoder: &Decoder, limits: Limits) {
+    let int = |value: usize| vec![Literal::Int(value as i64)];
+    let mut add = |name: &str, values: Vec<Literal>| {
+        model.constant_methods.insert(name.to_owned(), values);
+    };
+    add("get_max_seq_len", int(limits.seq_len));
+    add("get_max_context_len", int(limits.context));
+    add("get_vocab_size", int(decoder.vocab));
+    add("get_n_layers", int(decoder.layers.len()));
+    if let Some(bos) = decoder.bos {
+        add("get_bos_id", vec![Literal::Int(bos)]);
+    }
+    if !decoder.eos.is_empty() {
+        add("get_eos_ids", decoder.eos.iter().map(|id| Literal::Int(*id)).collect());
+    }
+    for name in ["use_kv_cache", "use_sdpa_with_kv_cache", "enable_dynamic_shape"] {
+        add(name, vec![Literal::Bool(true)]);
+    }
+}
+
+/// Has the runtime refuse sizes other than `[1, 1..=seq_len]`.
+fn rules(model: &mut Model, limits: Limits) -> Result<(), Error> {
+    let place = |dim| Place { input: 0, dim };
+    let max = Some(limits.seq_len as i64);
+    let rules = [
+        RuleModel::Fixed { place: place(0), size: 1 },
+        RuleModel::Range { place: place(1), unit: 1, offset: 0, min: 1, max },
+    ];
+    let blob = shapes::write([(METHOD, rules.as_slice())]);
+    let blob = blob.map_err(|_| Error::unsupported("the rules about sizes are too long"))?;
+    model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
+    Ok(())
+}
+
+struct Build<'a> {
+    decoder: &'a Decoder,
+    tensors: &'a mut Tensors,
+    limits: Limits,
+    model: &'a mut Model,
+    graph: Graph,
+    /// Number of tokens, and the position of the first.
+    length: SymbolId,
+    start: SymbolId,
+}
+
+/// A rotation by the positions of a call: cosines and sines, `[T, 1, columns]`.
+#[derive(Clone, Copy, Debug)]
+struct Rotation {
+    cos: ValueId,
+    sin: ValueId,
+    columns: usize,
+}
+
+impl Build<'_> {
+    fn forward(&mut self, all_rows: bool) -> Result<(), Error> {
+        let Decoder { vocab, hidden, .. } = *self.decoder;
+        let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
+        let long = |shape: Vec<Expr>| Type::Tensor(TensorType::new(ScalarType::Long, shape));
+        let tokens = self.graph.input("tokens", long(vec![1.into(), length]));
+        let start_pos = self.graph.input("start_pos", long(vec![1.into()]));
+        let read = self.model.schemas.expect(aten::_LOCAL_SCALAR_DENSE)?;
+        let origin = self.graph.origins.push(origin(""));
+        let result = [("start".to_owned(), Type::Int(start))];
+        self.graph.push_node(self.graph.body, Op::Call(read), vec![start_pos.into()], origin, result);
+
+        let names = self.decoder.names;
+        let table = self.weight(&format!("{}.weight", names.embedding), &[vocab, hidden])?;
+        let mut x = self.call(names.embedding, aten::EMBEDDING, vec![table.into(), tokens.into()])?;
+        x = self.scaled(x, self.decoder.embedding_scale)?;
+        let rotations = self.rotations()?;
+        for (index, layer) in self.decoder.layers.iter().enumerate() {
+            x = self.layer(x, index, *layer, &rotations).map_err(|error| error.at(format!("layer {index}")))?;
+        }
+        if !all_rows {
+            x = self.call("", aten::SELECT_COPY_INT, vec![x.into(), 1.into(), (-1).into()])?;
+        }
+        x = self.norm(x, names.norm, hidden)?;
+        let head = format!("{}.weight", names.head);
+        let is_tied = self.decoder.is_tied.unwrap_or_else(|| !self.tensors.contains(&head));
+        let head = if is_tied {
+            // Some checkpoints have a copy.
+            self.tensors.take_optional(&head);
+            table
+        } else {
+            self.weight(&head, &[vocab, hidden])?
+        };
+        let bias = self.optional_bias(names.head, vocab)?;
+        x = self.call(names.head, aten::LINEAR, vec![x.into(), head.into(), bias])?;
+        x = self.scaled(x, self.decoder.logits_scale)?;
+        x = self.capped(x, self.decoder.logits_cap)?;
+        self.graph.outputs = vec![x.into()];
+        Ok(())
+    }
+
+    fn layer(&mut self, x: ValueId, index: usize, layer: Layer, rotations: &[Rotation]) -> Result<ValueId, Error> {
+        let (names, hidden) = (self.decoder.names, self.decoder.hidden);
+        let prefix = format!("{}.{index}.", names.layers);
+        let around = |name: Option<&str>| name.map(|name| format!("{prefix}{name}"));
+        let mut y = self.optional_norm(x, around(names.before_attention))?;
+        y = match layer {
+            Layer::Attention { window, rope } => {
+                let rotation = rope.and_then(|rope| rotations.get(rope)).copied();
+                self.attention(y, index, &prefix, window, rotation)?
+            }
+            Layer::Conv { taps } => self.short_convolution(y, index, &prefix, taps)?,
+        };
+        y = self.optional_norm(y, around(names.after_attention))?;
+        y = self.scaled(y, self.decoder.residual_scale)?;
+        let x = self.call("", aten::ADD_TENSOR, vec![x.into(), y.into()])?;
+        let mut y = self.optional_norm(x, around(names.before_feed_forward))?;
+        let [gate, up] = match names.gate_up {
+            Joined::Apart(apart) => {
+                let mut each = |name: &str| self.linear(y, &format!("{prefix}{name}"), hidden, None);
+                [each(apart[0])?, each(apart[1])?]
+            }
+            Joined::One(name) => {
+                let both = self.linear(y, &format!("{prefix}{name}"), hidden, None)?;
+                let width = self.width(both)?;
+                if !width.is_multiple_of(2) {
+                    return Err(damaged(format!("`{prefix}{name}` has an odd number of rows")).got(width));
+                }
+                let parts = self.split(both, &[width / 2, width / 2])?;
+                <[ValueId; 2]>::try_from(parts).map_err(|_| Error::invalid("a split without two parts"))?
+            }
+        };
+        let gate = match self.decoder.activation {
+            Activation::Silu => self.call("", aten::SILU, vec![gate.into()])?,
+            Activation::GeluTanh => self.call("", aten::GELU, vec![gate.into(), "tanh".into()])?,
+            Activation::Gelu => self.call("", aten::GELU, vec![gate.into()])?,
+        };
+        let width = self.width(gate)?;
+        y = self.call("", aten::MUL_TENSOR, vec![gate.into(), up.into()])?;
+        y = self.linear(y, &format!("{prefix}{}", names.down), width, Some(hidden))?;
+        y = self.optional_norm(y, around(names.after_feed_forward))?;
+        y = self.scaled(y, self.decoder.residual_scale)?;
+        self.call("", aten::ADD_TENSOR, vec![x.into(), y.into()])
+    }
+
+    /// Attention of `[1, T, hidden]` over the cache of a layer.
+    fn attention(
+        &mut self,
+        x: ValueId,
+        index: usize,
+        prefix: &str,
+        window: Option<usize>,
+        rotation: Option<Rotation>,
+    ) -> Result<ValueId, Error> {
+        let Decoder { names, hidden, heads, kv_heads, head_dim, qk_norm, .. } = *self.decoder;
+        let (wide, narrow) = (heads * head_dim, kv_heads * head_dim);
+        let widths = [wide, narrow, narrow];
+        let [mut q, mut k, mut v] = match names.qkv {
+            Joined::Apart([q, k, v]) => {
+                let mut each = |name: &str, width| self.linear(x, &format!("{prefix}{name}"), hidden, Some(width));
+                [each(q, wide)?, each(k, narrow)?, each(v, narrow)?]
+            }
+            Joined::One(name) => {
+                let all = self.linear(x, &format!("{prefix}{name}"), hidden, Some(wide + 2 * narrow))?;
+                let parts = self.split(all, &widths)?;
+                <[ValueId; 3]>::try_from(parts).map_err(|_| Error::invalid("a split without three parts"))?
+            }
+        };
+        let (q_norm, k_norm) = (format!("{prefix}{}", names.q_norm), format!("{prefix}{}", names.k_norm));
+        if qk_norm == QkNorm::Whole {
+            q = self.norm(q, &q_norm, wide)?;
+            k = self.norm(k, &k_norm, narrow)?;
+        }
+        q = self.in_heads(q, heads)?;
+        k = self.in_heads(k, kv_heads)?;
+        v = self.in_heads(v, kv_heads)?;
+        if qk_norm == QkNorm::Head {
+            q = self.norm(q, &q_norm, head_dim)?;
+            k = self.norm(k, &k_norm, head_dim)?;
+        }
+        if let Some(rotation) = rotation {
+            q = self.rotated(q, rotation)?;
+            k = self.rotated(k, rotation)?;
+        }
+        let keys = self.cached(k, index, "k_cache")?;
+        let values = self.cached(v, index, "v_cache")?;
+        let scale = self.decoder.attention_scale;
+        let attended = match (self.decoder.attention_cap, window) {
+            (None, None) => {
+                let start = Expr::Symbol(self.start);
+                let args = vec![q.into(), keys.into(), values.into(), start.into()];
+                let named = [("is_causal", true.into()), ("scale", scale.into())];
+                self.builder("").one_with(llama::CUSTOM_SDPA, args, &named)?
+            }
+            (cap, window) => {
+                let mask = self.mask(window)?;
+                self.masked_attention([q, keys, values], mask, cap)?
+            }
+        };
+        let flat = self.view(attended, vec![1.into(), Expr::Symbol(self.length), (wide as i64).into()])?;
+        self.linear(flat, &format!("{prefix}{}", names.o), wide, Some(hidden))
+    }
+
+    /// Attention with a mask that says which keys each query sees. Operands are `[1, T or S, heads, columns]`.
+    fn masked_attention(&mut self, operands: [ValueId; 3], mask: ValueId, cap: Option<f64>) -> Result<ValueId, Error> {
+        let Decoder { heads, kv_heads, head_dim, attention_scale, .. } = *self.decoder;
+        let mut turned = operands;
+        for operand in &mut turned {
+            *operand = self.permute(*operand, [0, 2, 1, 3])?;
+        }
+        let [q, k, v] = turned;
+        let output = if cap.is_none() {
+            let args = vec![q.into(), k.into(), v.into(), mask.into()];
+            let named = [("scale", attention_scale.into()), ("enable_gqa", (heads != kv_heads).into())];
+            self.builder("").one_with(aten::SCALED_DOT_PRODUCT_ATTENTION, args, &named)?
+        } else {
+            // The queries of heads that share keys are rows of one matrix.
+            let (length, context) = (Expr::Symbol(self.length), Expr::Int(self.limits.context as i64));
+            let [shared, each, columns] = [kv_heads, heads / kv_heads, head_dim].map(|size| Expr::Int(size as i64));
+            let rows = length.mul(each.clone());
+            let q = self.view(q, vec![shared.clone(), rows.clone(), columns.clone()])?;
+            let k = self.view(k, vec![shared.clone(), context.clone(), columns.clone()])?;
+            let v = self.view(v, vec![shared.clone(), context.clone(), columns.clone()])?;
+            let q = self.scaled(q, attention_scale)?;
+            let k = self.permute(k, [0, 2, 1])?;
+            let mut scores = self.call("", aten::BMM, vec![q.into(), k.into()])?;
+            scores = self.capped(scores, cap)?;
+            scores = self.view(scores, vec![shared.clone(), each, length.clone(), context.clone()])?;
+            let hidden = self.call("", aten::LOGICAL_NOT, vec![mask.into()])?;
+            let args = vec![scores.into(), hidden.into(), f64::NEG_INFINITY.into()];
+            scores = self.call("", aten::MASKED_FILL_SCALAR, args)?;
+            scores = self.call("", aten::_SOFTMAX, vec![scores.into(), (-1).into(), false.into()])?;
+            scores = self.view(scores, vec![shared, rows, context])?;
+            let output = self.call("", aten::BMM, vec![scores.into(), v.into()])?;
+            self.view(output, vec![1.into(), (heads as i64).into(), length, columns])?
+        };
+        self.permute(output, [0, 2, 1, 3])
+    }
+
+    /// True where a query, the row, sees a key, the column: `[T, S]`.
+    fn mask(&mut self, window: Option<usize>) -> Result<ValueId, Error> {
+        let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
+        let context = self.limits.context as i64;
+        let keys = self.positions(0.into(), context.into())?;
+        let queries = self.positions(start.clone(), start.add(length))?;
+        let queries = self.call("", aten::UNSQUEEZE_COPY, vec![queries.into(), 1.into()])?;
+        let seen = self.call("", aten::LE_TENSOR, vec![keys.into(), queries.into()])?;
+        let Some(window) = window else { return Ok(seen) };
+        let first = self.builder("").one_with(
+            aten::SUB_SCALAR,
+            vec![queries.into(), (window as i64).into()],
+            &[("alpha", 1.into())],
+        )?;
+        let near = self.call("", aten::GT_TENSOR, vec![keys.into(), first.into()])?;
+        self.call("", aten::LOGICAL_AND, vec![seen.into(), near.into()])
+    }
+
+    /// The integers from `start` to before `end`.
+    fn positions(&mut self, start: Expr, end: Expr) -> Result<ValueId, Error> {
+        let args = vec![start.into(), end.into(), 1.into()];
+        self.builder("").one_with(aten::ARANGE_START_STEP, args, &[("dtype", ScalarType::Long.into())])
+    }
+
+    /// Writes rows `[1, T, heads, columns]` at the position of the call into a cache, and returns the cache.
+    fn cached(&mut self, rows: ValueId, index: usize, what: &str) -> Result<ValueId, Error> {
+        let Decoder { kv_heads, head_dim, .. } = *self.decoder;
+        let sizes = [1, self.limits.context as i64, kv_heads as i64, head_dim as i64];
+        let (state, before) = self.state(&format!("layers.{index}.{what}"), &sizes);
+        let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
+        let end = start.add(length);
+        let args = vec![before.into(), rows.into(), 1.into(), start.into(), end.into(), 1.into()];
+        let after = self.call("", aten::SLICE_SCATTER, args)?;
+        self.graph.updates.push(Update { target: Target::State(state), value: after });
+        Ok(after)
+    }
+
+    /// A state of zeros, and its value when a call begins.
+    fn state(&mut self, name: &str, sizes: &[i64]) -> (StateId, ValueId) {
+        let ty = TensorType::of(ScalarType::Float, sizes);
+        let state = self.model.states.push(State { name: name.to_owned(), ty, initial: ConstantData::Zeros });
+        (state, self.graph.state(state, &self.model.states))
+    }
+
+    /// LFM2's operator instead of attention: `C * conv(B * x)`, where the projection gives `B`, `C` and `x`, and each channel
+    /// has a filter over the last positions. The state has what the filter sees of earlier calls.
+    fn short_convolution(&mut self, x: ValueId, index: usize, prefix: &str, taps: usize) -> Result<ValueId, Error> {
+        let (names, hidden) = (self.decoder.names.conv, self.decoder.hidden);
+        let width = hidden as i64;
+        let parts = self.linear(x, &format!("{prefix}{}", names.input), hidden, Some(3 * hidden))?;
+        let parts = self.split(parts, &[hidden; 3])?;
+        let [b, c, x] = <[ValueId; 3]>::try_from(parts).map_err(|_| Error::invalid("a split without three parts"))?;
+        let gated = self.call("", aten::MUL_TENSOR, vec![b.into(), x.into()])?;
+        let gated = self.permute(gated, [0, 2, 1])?;
+        let kept = taps as i64 - 1;
+        let filter = format!("{prefix}{}", names.conv);
+        let weight = self.weight(&format!("{filter}.weight"), &[hidden, 1, taps])?;
+        let bias = self.optional_bias(&filter, hidden)?;
+        let mut seen = gated;
+        if kept > 0 {
+            let (state, before) = self.state(&format!("layers.{index}.conv_state"), &[1, width, kept]);
+            seen = self.call("", aten::CAT, vec![vec![before, gated].into(), 2.into()])?;
+            let length = Expr::Symbol(self.length);
+            let (from, to) = (length.clone(), length.add(kept));
+            let after = self.call("", aten::SLICE_COPY_TENSOR, vec![seen.into(), 2.into(), from.into(), to.into()])?;
+            self.graph.updates.push(Update { target: Target::State(state), value: after });
+        }
+        let args = vec![
+            seen.into(),
+            weight.into(),
+            bias,
+            [1].into(),
+            [0].into(),
+            [1].into(),
+            false.into(),
+            [0].into(),
+            width.into(),
+        ];
+        let mixed = self.call(&filter, aten::CONVOLUTION, args)?;
+        let mixed = self.permute(mixed, [0, 2, 1])?;
+        let mixed = self.call("", aten::MUL_TENSOR, vec![c.into(), mixed.into()])?;
+        self.linear(mixed, &format!("{prefix}{}", names.output), hidden, Some(hidden))
+    }
+
+    /// The cosines and sines of the positions of a call, for each kind of RoPE.
+    fn rotations(&mut self) -> Result<Vec<Rotation>, Error> {
+        // Rows that no position has keep the slice within the table, whatever its start and length.
+        let rows = self.limits.context + self.limits.seq_len;
+        let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
+        let end = start.add(length);
+        let mut rotations = Vec::with_capacity(self.decoder.ropes.len());
+        for (number, rope) in self.decoder.ropes.iter().enumerate() {
+            let columns = rope.columns();
+            let ty = TensorType::of(ScalarType::Float, &[rows as i64, columns as i64]);
+            let mut rows_of = |is_sine: bool| {
+                let data = ConstantData::Computed(Arc::new(Table { rope: rope.clone(), rows, is_sine }));
+                let name = format!("rope.{number}.{}", if is_sine { "sin" } else { "cos" });
+                let mut builder = self.builder("rope");
+                let table = builder.constant(Constant { name, ty: ty.clone(), data });
+                let args = vec![table.into(), 0.into(), start.clone().into(), end.clone().into()];
+                let rows = builder.one(aten::SLICE_COPY_TENSOR, args)?;
+                builder.one(aten::UNSQUEEZE_COPY, vec![rows.into(), 1.into()])
+            };
+            rotations.push(Rotation { cos: rows_of(false)?, sin: rows_of(true)?, columns });
+        }
+        Ok(rotations)
+    }
+
+    /// Rotates the first columns of heads `[1, T, heads, columns]`: each of the first half with its counterpart of the second.
+    fn rotated(&mut self, x: ValueId, rotation: Rotation) -> Result<ValueId, Error> {
+        let Rotation { cos, sin, columns } = rotation;
+        let width = self.decoder.head_dim;
+        let (turning, kept) = if columns < width {
+            let parts = self.split(x, &[columns, width - columns])?;
+            (parts.first().copied().unwrap_or(x), parts.get(1).copied())
+        } else {
+            (x, None)
+        };
+        let halves = self.split(turning, &[columns / 2, columns / 2])?;
+        let [first, second] = <[ValueId; 2]>::try_from(halves).map_err(|_| Error::invalid("a split without halves"))?;
+        let second = self.call("", aten::NEG, vec![second.into()])?;
+        let swapped = self.call("", aten::CAT, vec![vec![second, first].into(), (-1).into()])?;
+        let straight = self.call("", aten::MUL_TENSOR, vec![turning.into(), cos.into()])?;
+        let swapped = self.call("", aten::MUL_TENSOR, vec![swapped.into(), sin.into()])?;
+        let turned = self.call("", aten::ADD_TENSOR, vec![straight.into(), swapped.into()])?;
+        match kept {
+            Some(kept) => self.call("", aten::CAT, vec![vec![turned, kept].into(), (-1).into()]),
+            None => Ok(turned),
+        }
+    }
+
+    /// The parts of the last dimension.
+    fn split(&mut self, x: ValueId, widths: &[usize]) -> Result<Vec<ValueId>, Error> {
+        let widths: Vec<Expr> = widths.iter().map(|width| Expr::Int(*width as i64)).collect();
+        self.builder("").call(aten::SPLIT_WITH_SIZES_COPY, vec![x.into(), widths.into(), (-1).into()])
+    }
+
+    /// `[1, T, heads, columns]` of `[1, T, heads * columns]`.
+    fn in_heads(&mut self, x: ValueId, heads: usize) -> Result<ValueId, Error> {
+        let sizes = [heads, self.decoder.head_dim].map(|size| Expr::Int(size as i64));
+        self.view(x, [vec![1.into(), Expr::Symbol(self.length)], sizes.to_vec()].concat())
+    }
+
+    /// A linear layer, with a bias if the checkpoint has one. The number of outputs is that of the weight if it is not given.
+    fn linear(&mut self, x: ValueId, module: &str, inputs: usize, outputs: Option<usize>) -> Result<ValueId, Error> {
+        let name = format!("{module}.weight");
+        let outputs = match outputs {
+            Some(outputs) => outputs,
+            None => self.tensors.take_optional(&name).and_then(|tensor| tensor.sizes.first().copied()).unwrap_or(1),
+        };
+        let weight = self.weight(&name, &[outputs, inputs])?;
+        let bias = self.optional_bias(module, outputs)?;
+        self.call(module, aten::LINEAR, vec![x.into(), weight.into(), bias])
+    }
+
+    fn optional_bias(&mut self, module: &str, outputs: usize) -> Result<Arg, Error> {
+        let Some(bias) = self.tensors.take_optional(&format!("{module}.bias")) else { return Ok(Arg::None) };
+        let bias = dense(bias.of_sizes(&[outputs])?, 0.0)?;
+        Ok(self.builder("").constant(bias).into())
+    }
+
+    fn optional_norm(&mut self, x: ValueId, module: Option<String>) -> Result<ValueId, Error> {
+        match module {
+            Some(module) => {
+                let hidden = self.decoder.hidden;
+                self.norm(x, &module, hidden)
+            }
+            None => Ok(x),
+        }
+    }
+
+    /// The root-mean-square norm over the last dimension.
+    fn norm(&mut self, x: ValueId, module: &str, width: usize) -> Result<ValueId, Error> {
+        let weight = self.tensors.take(&format!("{module}.weight"), &[width])?;
+        let weight = dense(weight, self.decoder.norm_offset)?;
+        let eps = self.decoder.eps;
+        let mut builder = self.builder(module);
+        let weight = builder.constant(weight);
+        builder.one(aten::RMS_NORM, vec![x.into(), [width as i64].into(), weight.into(), eps.into()])
+    }
+
+    fn scaled(&mut self, x: ValueId, factor: f64) -> Result<ValueId, Error> {
+        if factor == 1.0 { Ok(x) } else { self.call("", aten::MUL_SCALAR, vec![x.into(), factor.into()]) }
+    }
+
+    /// `cap * tanh(x / cap)`.
+    fn capped(&mut self, x: ValueId, cap: Option<f64>) -> Result<ValueId, Error> {
+        let Some(cap) = cap else { return Ok(x) };
+        let x = self.scaled(x, 1.0 / cap)?;
+        let x = self.call("", aten::TANH, vec![x.into()])?;
+        self.scaled(x, cap)
+    }
+
+    fn permute<const N: usize>(&mut self, x: ValueId, dims: [i64; N]) -> Result<ValueId, Error> {
+        self.call("", aten::PERMUTE_COPY, vec![x.into(), dims.into()])
+    }
+
+    fn view(&mut self, x: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
+        self.call("", aten::VIEW_COPY, vec![x.into(), shape.into()])
+    }
+
+    /// The size of the last dimension.
+    fn width(&self, x: ValueId) -> Result<usize, Error> {
+        let width = self.graph.tensor(x)?.shape.last().and_then(Expr::as_int);
+        width.and_then(|width| usize::try_from(width).ok()).ok_or_else(|| Error::invalid("a tensor without a width"))
+    }
+
+    fn weight(&mut self, name: &str, sizes: &[usize]) -> Result<ValueId, Error> {
+        let constant = self.tensors.take(name, sizes)?.constant();
+        Ok(self.builder("").constant(constant))
+    }
+
+    /// Calls an operator with one result, in a module.
+    fn call(&mut self, module: &str, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
+        self.builder(module).one(name, args)
+    }
+
+    fn builder(&mut self, module: &str) -> Builder<'_> {
+        let (body, origin) = (self.graph.body, self.graph.origins.push(origin(module)));
+        Builder::new(&mut self.graph, &mut self.model.constants, &self.model.schemas, body, origin)
+    }
+}
+
+fn origin(module: &str) -> Origin {
+    Origin { node: String::new(), module: module.to_owned(), frames: Arc::default() }
+}
+
+/// A small weight as floats in memory, each with `offset` added.
+fn dense(tensor: Tensor, offset: f32) -> Result<Constant, Error> {
+    let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
+    let bytes: Vec<u8> = tensor.floats().iter().flat_map(|x| (x + offset).to_le_bytes()).collect();
+    Constant::dense(tensor.name, TensorType::of(ScalarType::Float, &sizes), bytes)
+}

@@ -1,0 +1,254 @@
+//! The description of a decoder, whatever file it comes from.
+
+use rushlight_graph::Error;
+
+use super::Options;
+use super::config::Config;
+use super::family::{AttentionScale, EmbeddingScale, Family, Names, QkNorm, Ropes, Windows};
+use super::rope::{Rope, Width};
+use super::tensors::damaged;
+
+/// A decoder: sizes, numbers and the kind of each layer.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    pub names: Names,
+    pub norm_offset: f32,
+    pub qk_norm: QkNorm,
+    pub vocab: usize,
+    pub hidden: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub eps: f64,
+    pub activation: Activation,
+    /// Factor of the scores of attention.
+    pub attention_scale: f64,
+    /// Scores become `cap * tanh(score / cap)`.
+    pub attention_cap: Option<f64>,
+    pub logits_cap: Option<f64>,
+    pub logits_scale: f64,
+    pub embedding_scale: f64,
+    /// Factor of what attention and feed-forward network add.
+    pub residual_scale: f64,
+    /// Whether the head multiplies by the embeddings; `None` if the absence of weights of its own says so.
+    pub is_tied: Option<bool>,
+    pub ropes: Vec<Rope>,
+    pub layers: Vec<Layer>,
+    pub bos: Option<i64>,
+    pub eos: Vec<i64>,
+}
+
+/// A layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layer {
+    Attention {
+        /// Number of positions that are attended to, the own one among them.
+        window: Option<usize>,
+        /// One of [`Decoder::ropes`].
+        rope: Option<usize>,
+    },
+    /// A short convolution over so many positions instead of attention.
+    Conv { taps: usize },
+}
+
+/// The function of the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Activation {
+    Silu,
+    GeluTanh,
+    Gelu,
+}
+
+/// Maximum number of columns of a head.
+const MAX_HEAD: usize = 1 << 16;
+/// Maximum number of layers.
+const MAX_LAYERS: usize = 1 << 12;
+
+impl Decoder {
+    /// Of a configuration of Hugging Face. `options` has what of it the program will have.
+    ///
+    /// # Errors
+    /// `Input` for settings that are missing or of other types, `Unsupported` for those without an implementation.
+    pub fn of_config(config: Config<'_>, family: &'static Family, options: &Options) -> Result<Self, Error> {
+        let hidden = config.required_size("hidden_size")?;
+        let heads = config.required_size("num_attention_heads")?;
+        let kv_heads = config.size("num_key_value_heads")?.unwrap_or(heads);
+        let head_dim = config.size("head_dim")?.unwrap_or(hidden / heads);
+        if !(1..=MAX_HEAD).contains(&head_dim) || !heads.is_multiple_of(kv_heads) {
+            return Err(damaged("the heads of attention do not divide its width")
+                .expected(
+                    "`num_attention_heads` as a multiple of `num_key_value_heads`, and up to 65536 columns for each",
+                )
+                .got(format!("{heads} heads, {kv_heads} of keys and values, {head_dim} columns")));
+        }
+        let eps = config.number("rms_norm_eps")?.or(config.number("norm_eps")?).unwrap_or(1e-6);
+        let max_positions = config.size("max_position_embeddings")?.unwrap_or(usize::MAX >> 32);
+        let mut decoder = Self {
+            names: family.names,
+            norm_offset: family.norm_offset,
+            qk_norm: family.qk_norm,
+            vocab: config.required_size("vocab_size")?,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            eps,
+            activation: activation(config)?,
+            attention_scale: match family.attention_scale {
+                AttentionScale::HeadDim => 1.0 / (head_dim as f64).sqrt(),
+                AttentionScale::InverseRoot(key) => 1.0 / config.required_positive(key)?.sqrt(),
+                AttentionScale::Number(key) => config.required_number(key)?,
+            },
+            attention_cap: config.positive("attn_logit_softcapping")?,
+            logits_cap: config.positive("final_logit_softcapping")?,
+            logits_scale: 1.0 / config.positive("logits_scaling")?.unwrap_or(1.0),
+            embedding_scale: match family.embedding_scale {
+                EmbeddingScale::One => 1.0,
+                EmbeddingScale::RootOfWidth => (hidden as f64).sqrt(),
+                EmbeddingScale::Number(key) => config.required_number(key)?,
+            },
+            residual_scale: config.number("residual_multiplier")?.unwrap_or(1.0),
+            is_tied: match config.flag("tie_word_embeddings")? {
+                Some(is_tied) => Some(is_tied),
+                None => config.flag("tie_embedding")?,
+            },
+            ropes: Vec::new(),
+            layers: Vec::new(),
+            bos: config.integers("bos_token_id")?.first().copied(),
+            eos: config.integers("eos_token_id")?,
+        };
+        if config.flag("use_bidirectional_attention")? == Some(true) {
+            return Err(Error::unsupported("attention that looks ahead (`use_bidirectional_attention`)"));
+        }
+        let count = config.required_size("num_hidden_layers")?;
+        if count > MAX_LAYERS {
+            return Err(Error::unsupported(format!("{count} layers")).expected(format!("at most {MAX_LAYERS}")));
+        }
+        let width = Width { head_dim, max_positions, context: options.context(max_positions) };
+        decoder.read_layers(config, family, count, width)?;
+        Ok(decoder)
+    }
+
+    fn read_layers(&mut self, config: Config<'_>, family: &Family, count: usize, width: Width) -> Result<(), Error> {
+        let window = config.size("sliding_window")?;
+        let kinds = kinds(config, family, count, window)?;
+        let skipped = match family.ropes {
+            Ropes::Skipped => config.numbers("no_rope_layers")?,
+            _ => None,
+        };
+        let interval = config.size("no_rope_layer_interval")?.unwrap_or(4);
+        for (index, kind) in kinds.into_iter().enumerate() {
+            let has_window = match kind {
+                Kind::Conv => {
+                    self.layers.push(Layer::Conv { taps: config.size("conv_L_cache")?.unwrap_or(3) });
+                    continue;
+                }
+                Kind::Full => false,
+                Kind::Sliding => true,
+            };
+            let has_rope = match (&skipped, family.ropes) {
+                (Some(list), _) => list.get(index).is_none_or(|used| *used != 0.0),
+                (None, Ropes::Skipped) => !(index + 1).is_multiple_of(interval),
+                _ => true,
+            };
+            let rope = if has_rope { Some(self.rope(config, family, has_window, width)?) } else { None };
+            // A window as wide as the context hides nothing.
+            let window = window.filter(|window| has_window && *window < width.context);
+            self.layers.push(Layer::Attention { window, rope });
+        }
+        Ok(())
+    }
+
+    /// The number of the RoPE of a layer, which is added if no layer before has it.
+    fn rope(&mut self, config: Config<'_>, family: &Family, has_window: bool, width: Width) -> Result<usize, Error> {
+        let global = config.positive("rope_theta")?.unwrap_or(family.theta);
+        let fraction = config.positive("partial_rotary_factor")?.unwrap_or(1.0);
+        let scaling = config.object("rope_scaling")?;
+        let parameters = config.object("rope_parameters")?;
+        // Those of kinds of layers, or of all.
+        let of_kind = match parameters {
+            Some(all) => all.object(if has_window { "sliding_attention" } else { "full_attention" })?,
+            None => None,
+        };
+        let (settings, theta) = match (family.ropes, of_kind) {
+            (Ropes::Local(local), Some(settings)) => (Some(settings), if has_window { local } else { global }),
+            (_, Some(settings)) => (Some(settings), global),
+            (Ropes::Local(local), None) if has_window => {
+                (None, config.positive("rope_local_base_freq")?.unwrap_or(local))
+            }
+            _ => (scaling.or(parameters), global),
+        };
+        // LongRoPE's lengths stand beside its factors.
+        let rope = Rope::of(settings, theta, fraction, config.positive("original_max_position_embeddings")?, width)?;
+        Ok(match self.ropes.iter().position(|known| *known == rope) {
+            Some(known) => known,
+            None => {
+                self.ropes.push(rope);
+                self.ropes.len() - 1
+            }
+        })
+    }
+}
+
+/// The kind of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Full,
+    Sliding,
+    Conv,
+}
+
+/// The kinds of all layers.
+fn kinds(config: Config<'_>, family: &Family, count: usize, window: Option<usize>) -> Result<Vec<Kind>, Error> {
+    let sliding = |is_sliding: bool| if is_sliding { Kind::Sliding } else { Kind::Full };
+    if family.windows == Windows::All {
+        return Ok(vec![sliding(window.is_some()); count]);
+    }
+    if family.windows == Windows::Switched && config.flag("use_sliding_window")? != Some(true) {
+        return Ok(vec![Kind::Full; count]);
+    }
+    if let Some(list) = config.texts("layer_types")? {
+        if list.len() != count {
+            return Err(damaged("`layer_types` does not list all layers").expected(count).got(list.len()));
+        }
+        let kind = |text: &str| match text {
+            "full_attention" => Ok(Kind::Full),
+            "sliding_attention" => Ok(Kind::Sliding),
+            "conv" => Ok(Kind::Conv),
+            other => Err(Error::unsupported(format!("layers of the type `{other}`"))
+                .expected("full_attention, sliding_attention or conv")),
+        };
+        return list.into_iter().map(kind).collect();
+    }
+    if let Some(attend) = config.numbers("full_attn_idxs")? {
+        let kind = |index| if attend.contains(&(index as f64)) { Kind::Full } else { Kind::Conv };
+        return Ok((0..count).map(kind).collect());
+    }
+    Ok(match family.windows {
+        Windows::Pattern(pattern) => {
+            let pattern = config.size("sliding_window_pattern")?.unwrap_or(pattern);
+            (1..=count).map(|number| sliding(!number.is_multiple_of(pattern))).collect()
+        }
+        // Qwen's layers from a number on; those of SmolLM3 without RoPE are listed.
+        Windows::Switched => {
+            let first = config.size("max_window_layers")?.unwrap_or(count);
+            (0..count).map(|index| sliding(index >= first)).collect()
+        }
+        Windows::Listed | Windows::All => vec![Kind::Full; count],
+    })
+}
+
+fn activation(config: Config<'_>) -> Result<Activation, Error> {
+    let name = match config.text("hidden_activation")? {
+        Some(name) => name,
+        None => config.text("hidden_act")?.unwrap_or("silu"),
+    };
+    match name {
+        "silu" | "swish" => Ok(Activation::Silu),
+        "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Ok(Activation::GeluTanh),
+        "gelu" => Ok(Activation::Gelu),
+        other => {
+            Err(Error::unsupported(format!("the activation `{other}`")).expected("silu, gelu or gelu_pytorch_tanh"))
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The families of decoders: what each does otherwise than Llama, as data.
+
+use std::collections::BTreeSet;
+
+use rushlight_graph::Error;
+
+/// A family of decoders that share a configuration and an architecture.
+#[derive(Debug)]
+pub struct Family {
+    /// For people.
+    pub name: &'static str,
+    /// Values of `model_type` in `config.json`.
+    pub model_types: &'static [&'static str],
+    /// The value of `general.architecture` in GGUF files.
+    pub architecture: &'static str,
+    pub(super) names: Names,
+    /// Whether llama.cpp has put the rows of queries and keys in another order, in which those that RoPE rotates are pairs.
+    pub(super) has_paired_rows: bool,
+    /// The activation in GGUF files, which do not say it, if it is not SiLU.
+    pub(super) gguf_activation: Option<&'static str>,
+    /// Added to the weights of norms.
+    pub(super) norm_offset: f32,
+    pub(super) qk_norm: QkNorm,
+    pub(super) windows: Windows,
+    pub(super) ropes: Ropes,
+    pub(super) attention_scale: AttentionScale,
+    pub(super) embedding_scale: EmbeddingScale,
+    /// Base of the rotary frequencies where the configuration has none.
+    pub(super) theta: f64,
+}
+
+/// Names of modules. Those of a layer follow its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names {
+    pub embedding: &'static str,
+    pub norm: &'static str,
+    pub head: &'static str,
+    pub layers: &'static str,
+    /// Norms around the attention and the feed-forward network; those that a family lacks are absent.
+    pub before_attention: Option<&'static str>,
+    pub after_attention: Option<&'static str>,
+    pub before_feed_forward: Option<&'static str>,
+    pub after_feed_forward: Option<&'static str>,
+    /// Projections to queries, keys and values: three, or one for all.
+    pub qkv: Joined<3>,
+    pub o: &'static str,
+    pub q_norm: &'static str,
+    pub k_norm: &'static str,
+    /// Projections to the gate and to what it multiplies.
+    pub gate_up: Joined<2>,
+    pub down: &'static str,
+    /// Short convolution.
+    pub conv: Conv,
+}
+
+/// Linear layers of one input, apart or as one with their outputs one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Joined<const N: usize> {
+    Apart([&'static str; N]),
+    One(&'static str),
+}
+
+/// Names of a short convolution: the projection to its gates and input, the convolution, and the projection of its output.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conv {
+    pub input: &'static str,
+    pub conv: &'static str,
+    pub output: &'static str,
+}
+
+/// Norms of queries and keys before RoPE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QkNorm {
+    None,
+    /// Over each head.
+    Head,
+    /// Over all heads together.
+    Whole,
+}
+
+/// Which layers attend to a sliding window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Windows {
+    /// None, unless `layer_types` says so.
+    Listed,
+    /// All, if `sliding_window` is given.
+    All,
+    /// If `use_sliding_window` is true those that `layer_types` lists, or else those from `max_window_layers` on.
+    Switched,
+    /// Those that `layer_types` lists, or else all but each one of `sliding_window_pattern`.
+    Pattern(usize),
+}
+
+/// How layers differ in RoPE.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Ropes {
+    /// All have the same.
+    Same,
+    /// `no_rope_layers` lists with 0 those that have none; by default each one of `no_rope_layer_interval`, or of four.
+    Skipped,
+    /// Those with a window have frequencies of their own, with this base by default and `rope_local_base_freq`.
+    Local(f64),
+}
+
+/// The factor of the scores of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AttentionScale {
+    /// The inverse root of the head's width.
+    HeadDim,
+    /// The inverse root of a number of the configuration.
+    InverseRoot(&'static str),
+    /// A number of the configuration.
+    Number(&'static str),
+}
+
+/// The factor of embeddings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EmbeddingScale {
+    One,
+    /// The root of their width.
+    RootOfWidth,
+    /// A number of the configuration.
+    Number(&'static str),
+}
+
+/// Names in checkpoints of Llama.
+const NAMES: Names = Names {
+    embedding: "model.embed_tokens",
+    norm: "model.norm",
+    head: "lm_head",
+    layers: "model.layers",
+    before_attention: Some("input_layernorm"),
+    after_attention: None,
+    before_feed_forward: Some("post_attention_layernorm"),
+    after_feed_forward: None,
+    qkv: Joined::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+    o: "self_attn.o_proj",
+    q_norm: "self_attn.q_norm",
+    k_norm: "self_attn.k_norm",
+    gate_up: Joined::Apart(["mlp.gate_proj", "mlp.up_proj"]),
+    down: "mlp.down_proj",
+    conv: Conv { input: "conv.in_proj", conv: "conv.conv", output: "conv.out_proj" },
+};
+
+/// Norms on both sides of attention and feed-forward network.
+const SANDWICHED: Names = Names {
+    after_attention: Some("post_attention_layernorm"),
+    before_feed_forward: Some("pre_feedforward_layernorm"),
+    after_feed_forward: Some("post_feedforward_layernorm"),
+    ..NAMES
+};
+
+const LLAMA: Family = Family {
+    name: "Llama",
+    model_types: &["llama"],
+    architecture: "llama",
+    names: NAMES,
+    has_paired_rows: true,
+    gguf_activation: None,
+    norm_offset: 0.0,
+    qk_norm: QkNorm::None,
+    windows: Windows::Listed,
+    ropes: Ropes::Same,
+    attention_scale: AttentionScale::HeadDim,
+    embedding_scale: EmbeddingScale::One,
+    theta: 10_000.0,
+};
+
+const GELU: Option<&str> = Some("gelu_pytorch_tanh");
+
+/// All families.
+pub const FAMILIES: &[Family] = &[
+    LLAMA,
+    Family { name: "Mistral", model_types: &["mistral"], windows: Windows::All, ..LLAMA },
+    Family {
+        name: "Qwen2, Qwen2.5",
+        model_types: &["qwen2"],
+        architecture: "qwen2",
+        has_paired_rows: false,
+        windows: Windows::Switched,
+        ..LLAMA
+    },
+    Family {
+        name: "Qwen3",
+        model_types: &["qwen3"],
+        architecture: "qwen3",
+        has_paired_rows: false,
+        qk_norm: QkNorm::Head,
+        windows: Windows::Switched,
+        ..LLAMA
+    },
+    Family {
+        name: "Phi-3, Phi-4-mini",
+        model_types: &["phi3"],
+        architecture: "phi3",
+        has_paired_rows: false,
+        names: Names { qkv: Joined::One("self_attn.qkv_proj"), gate_up: Joined::One("mlp.gate_up_proj"), ..NAMES },
+        windows: Windows::All,
+        ..LLAMA
+    },
+    Family {
+        name: "Gemma 2",
+        model_types: &["gemma2"],
+        architecture: "gemma2",
+        has_paired_rows: false,
+        gguf_activation: GELU,
+        names: SANDWICHED,
+        norm_offset: 1.0,
+        windows: Windows::Pattern(2),
+        attention_scale: AttentionScale::InverseRoot("query_pre_attn_scalar"),
+        embedding_scale: EmbeddingScale::RootOfWidth,
+        ..LLAMA
+    },
+    Family {
+        name: "Gemma 3",
+        model_types: &["gemma3_text", "gemma3"],
+        architecture: "gemma3",
+        has_paired_rows: false,
+        gguf_activation: GELU,
+        names: SANDWICHED,
+        norm_offset: 1.0,
+        qk_norm: QkNorm::Head,
+        windows: Windows::Pattern(6),
+        ropes: Ropes::Local(10_000.0),
+        attention_scale: AttentionScale::InverseRoot("query_pre_attn_scalar"),
+        embedding_scale: EmbeddingScale::RootOfWidth,
+        theta: 1_000_000.0,
+    },
+    Family {
+        name: "SmolLM3",
+        model_types: &["smollm3"],
+        architecture: "smollm3",
+        windows: Windows::Switched,
+        ropes: Ropes::Skipped,
+        theta: 2_000_000.0,
+        ..LLAMA
+    },
+    Family {
+        name: "OLMo 2",
+        model_types: &["olmo2"],
+        architecture: "olmo2",
+        has_paired_rows: false,
+        names: Names {
+            before_attention: None,
+            after_attention: Some("post_attention_layernorm"),
+            before_feed_forward: None,
+            after_feed_forward: Some("post_feedforward_layernorm"),
+            ..NAMES
+        },
+        qk_norm: QkNorm::Whole,
+        ..LLAMA
+    },
+    Family {
+        name: "Granite",
+        model_types: &["granite"],
+        architecture: "granite",
+        attention_scale: AttentionScale::Number("attention_multiplier"),
+        embedding_scale: EmbeddingScale::Number("embedding_multiplier"),
+        ..LLAMA
+    },
+    Family {
+        name: "LFM2",
+        model_types: &["lfm2"],
+        architecture: "lfm2",
+        has_paired_rows: false,
+        names: Names {
+            norm: "model.embedding_norm",
+            before_attention: Some("operator_norm"),
+            before_feed_forward: Some("ffn_norm"),
+            o: "self_attn.out_proj",
+            q_norm: "self_attn.q_layernorm",
+            k_norm: "self_attn.k_layernorm",
+            gate_up: Joined::Apart(["feed_forward.w1", "feed_forward.w3"]),
+            down: "feed_forward.w2",
+            ..NAMES
+        },
+        qk_norm: QkNorm::Head,
+        theta: 1_000_000.0,
+        ..LLAMA
+    },
+];
+
+impl Names {
+    /// The names in GGUF files, where most families have the same.
+    pub(super) fn of_gguf(&self) -> Self {
+        Self {
+            embedding: "token_embd",
+            norm: if self.norm == NAMES.norm { "output_norm" } else { "token_embd_norm" },
+            head: "output",
+            layers: "blk",
+            before_attention: self.before_attention.map(|_| "attn_norm"),
+            after_attention: self.after_attention.map(|_| "post_attention_norm"),
+            before_feed_forward: self.before_feed_forward.map(|_| "ffn_norm"),
+            after_feed_forward: self.after_feed_forward.map(|_| "post_ffw_norm"),
+            qkv: match self.qkv {
+                Joined::Apart(_) => Joined::Apart(["attn_q", "attn_k", "attn_v"]),
+                Joined::One(_) => Joined::One("attn_qkv"),
+            },
+            o: "attn_output",
+            q_norm: "attn_q_norm",
+            k_norm: "attn_k_norm",
+            gate_up: match self.gate_up {
+                Joined::Apart(_) => Joined::Apart(["ffn_gate", "ffn_up"]),
+                Joined::One(_) => Joined::One("ffn_up"),
+            },
+            down: "ffn_down",
+            conv: Conv { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
+        }
+    }
+}
+
+impl Family {
+    /// The family of an architecture of GGUF.
+    ///
+    /// # Errors
+    /// `Unsupported`, with all architectures.
+    pub(super) fn of_architecture(name: &str) -> Result<&'static Self, Error> {
+        // Llama's architecture is that of Mistral, too; the first family counts.
+        let found = FAMILIES.iter().find(|family| family.architecture == name);
+        found.ok_or_else(|| {
+            let known: BTreeSet<_> = FAMILIES.iter().map(|family| family.architecture).collect();
+            Error::unsupported(format!("models of the architecture `{name}` are not known"))
+                .expected(known.into_iter().collect::<Vec<_>>().join(", "))
+                .got(format!("general.architecture `{name}`"))
+                .help("export the model from PyTorch with torch.export, and compile the .pt2 file")
+        })
+    }
+
+    /// The family of a `model_type`.
+    ///
+    /// # Errors
+    /// `Unsupported`, with all families.
+    pub(super) fn of_model_type(name: &str) -> Result<&'static Self, Error> {
+        let found = FAMILIES.iter().find(|family| family.model_types.contains(&name));
+        found.ok_or_else(|| {
+            let known = FAMILIES.iter().map(|family| format!("{} ({})", family.name, family.model_types.join(", ")));
+            Error::unsupported(format!("models of the type `{name}` are not known"))
+                .expected(known.collect::<Vec<_>>().join(", "))
+                .got(format!("model_type `{name}`"))
+                .help("export the model from PyTorch with torch.export, and compile the .pt2 file")
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! The configuration of a GGUF model, in the words of Hugging Face, so that both are read in one place.
+
+use serde_json::{Map, Value as Json, json};
+
+use rushlight_graph::Error;
+
+use super::family::{Family, Ropes};
+use super::gguf::{Gguf, Value};
+use super::tensors::{Tensors, damaged};
+
+/// Settings that are copied: the key without the architecture, and that of Hugging Face.
+const COPIED: &[(&str, &str)] = &[
+    ("block_count", "num_hidden_layers"),
+    ("context_length", "max_position_embeddings"),
+    ("embedding_length", "hidden_size"),
+    ("vocab_size", "vocab_size"),
+    ("attention.key_length", "head_dim"),
+    ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    ("attention.sliding_window", "sliding_window"),
+    ("attention.scale", "attention_multiplier"),
+    ("attn_logit_softcapping", "attn_logit_softcapping"),
+    ("final_logit_softcapping", "final_logit_softcapping"),
+    ("embedding_scale", "embedding_multiplier"),
+    ("residual_scale", "residual_multiplier"),
+    ("logit_scale", "logits_scaling"),
+    ("rope.freq_base", "rope_theta"),
+    ("shortconv.l_cache", "conv_L_cache"),
+];
+
+/// Layers of the models of 27B parameters of Gemma 2 and 3, which alone scale queries by the width that a head would have.
+const GEMMA_27B: [(&str, u64); 2] = [("gemma2", 46), ("gemma3", 62)];
+
+/// The family of a file.
+///
+/// # Errors
+/// `Unsupported` for an architecture that is not known.
+pub(super) fn family(file: &Gguf) -> Result<&'static Family, Error> {
+    match file.metadata.get("general.architecture") {
+        Some(Value::Text(name)) => Family::of_architecture(name),
+        _ => Err(damaged("the GGUF file has no `general.architecture`")),
+    }
+}
+
+/// The settings of a file of a family.
+///
+/// # Errors
+/// `Input` for settings that contradict each other, `Unsupported` for experts.
+pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Json>, Error> {
+    let architecture = family.architecture;
+    let Gguf { metadata, tensors } = file;
+    let get = |key: &str| metadata.get(&format!("{architecture}.{key}"));
+    let mut config = Map::new();
+    for (key, name) in COPIED {
+        if let Some(value) = get(key).and_then(scalar) {
+            config.insert((*name).to_owned(), value);
+        }
+    }
+    if matches!(get("expert_count"), Some(Value::Int(count)) if *count > 0) {
+        return Err(Error::unsupported("mixtures of experts"));
+    }
+    let heads = shared(get("attention.head_count"));
+    config.insert("num_attention_heads".to_owned(), heads.clone().unwrap_or(Json::Null));
+    config.insert(
+        "num_key_value_heads".to_owned(),
+        shared(get("attention.head_count_kv")).or(heads).unwrap_or(Json::Null),
+    );
+    // Layers without keys are convolutions.
+    if let Some(Value::Numbers(list)) = get("attention.head_count_kv") {
+        let kind = |heads: &f64| if *heads == 0.0 { "conv" } else { "full_attention" };
+        config.insert("layer_types".to_owned(), list.iter().map(kind).collect());
+    }
+    if !config.contains_key("vocab_size") {
+        let vocabulary = match metadata.get("tokenizer.ggml.tokens") {
+            Some(Value::Texts(count)) => Some(*count),
+            _ => tensors.sizes("token_embd.weight").and_then(|sizes| sizes.first()).map(|size| *size as u64),
+        };
+        config.insert("vocab_size".to_owned(), json!(vocabulary));
+    }
+    if family.architecture.starts_with("gemma") {
+        let number = |key: &str| config.get(key).and_then(Json::as_u64);
+        let layers = number("num_hidden_layers").unwrap_or(0);
+        let head = number("hidden_size").zip(number("num_attention_heads")).and_then(|(all, of)| all.checked_div(of));
+        let width = if GEMMA_27B.contains(&(family.architecture, layers)) { head } else { number("head_dim").or(head) };
+        config.insert("query_pre_attn_scalar".to_owned(), json!(width));
+    }
+    if let Some(activation) = family.gguf_activation {
+        config.insert("hidden_act".to_owned(), json!(activation));
+    }
+    let mut rope = rope(&get, tensors);
+    if let Some(columns) = get("rope.dimension_count").and_then(scalar)
+        && let Some((columns, width)) = columns.as_f64().zip(head_dim(&config))
+        && columns < width
+    {
+        rope.insert("partial_rotary_factor".to_owned(), json!(columns / width));
+    }
+    if let Some(theta) = config.get("rope_theta") {
+        rope.insert("rope_theta".to_owned(), theta.clone());
+    }
+    let global = Json::Object(rope);
+    let parameters = match family.ropes {
+        Ropes::Local(local) => {
+            json!({"full_attention": global, "sliding_attention": {"rope_type": "default", "rope_theta": local}})
+        }
+        _ => global,
+    };
+    config.insert("rope_parameters".to_owned(), parameters);
+    let token = |key: &str| match metadata.get(&format!("tokenizer.ggml.{key}")) {
+        Some(Value::Int(id)) => Some(*id),
+        _ => None,
+    };
+    config.insert("bos_token_id".to_owned(), json!(token("bos_token_id")));
+    // The end of a turn ends an answer as that of a text does.
+    let mut ends: Vec<i64> = ["eos_token_id", "eot_token_id"].into_iter().filter_map(token).collect();
+    ends.dedup();
+    config.insert("eos_token_id".to_owned(), json!(ends));
+    Ok(config)
+}
+
+/// The settings of RoPE.
+fn rope<'v>(get: &impl Fn(&str) -> Option<&'v Value>, tensors: &mut Tensors) -> Map<String, Json> {
+    let mut rope = Map::new();
+    let mut copy = |key: &str, name: &str| {
+        if let Some(value) = get(key).and_then(scalar) {
+            rope.insert(name.to_owned(), value);
+        }
+    };
+    copy("rope.scaling.factor", "factor");
+    copy("rope.scaling.original_context_length", "original_max_position_embeddings");
+    copy("rope.scaling.attn_factor", "attention_factor");
+    let kind = match get("rope.scaling.type") {
+        Some(Value::Text(kind)) if kind != "none" => kind.as_str(),
+        _ => "default",
+    };
+    let factors = ["rope_factors_long.weight", "rope_factors_short.weight"].map(|name| tensors.take_optional(name));
+    let kind = match factors {
+        [Some(long), Some(short)] => {
+            rope.insert("long_factor".to_owned(), json!(long.floats()));
+            rope.insert("short_factor".to_owned(), json!(short.floats()));
+            "longrope"
+        }
+        _ => kind,
+    };
+    rope.insert("rope_type".to_owned(), json!(kind));
+    rope
+}
+
+fn head_dim(config: &Map<String, Json>) -> Option<f64> {
+    let number = |key: &str| config.get(key).and_then(Json::as_f64);
+    number("head_dim").or_else(|| Some(number("hidden_size")? / number("num_attention_heads")?))
+}
+
+fn scalar(value: &Value) -> Option<Json> {
+    match value {
+        Value::Int(int) => Some(json!(int)),
+        Value::Float(float) => Some(json!(float)),
+        Value::Bool(bool) => Some(json!(bool)),
+        Value::Text(text) => Some(json!(text)),
+        Value::Numbers(_) | Value::Texts(_) => None,
+    }
+}
+
+/// A number, or the largest of a list with one for each layer.
+fn shared(value: Option<&Value>) -> Option<Json> {
+    match value? {
+        Value::Numbers(list) => Some(json!(list.iter().fold(0.0f64, |most, number| most.max(*number)) as u64)),
+        value => scalar(value),
+    }
+}

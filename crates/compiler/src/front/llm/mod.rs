@@ -1,0 +1,235 @@
+//! Builds decoders from what language models are published as: a folder of Hugging Face with its configuration and weights, or
+//! a GGUF file. The graph that PyTorch would export is made of a description of each family (`family`), so that nobody needs PyTorch.
+//!
+//! The program has one method, `forward(tokens: i64[1, T], start_pos: i64[1])`, which returns the logits of the last token, and
+//! the methods by which ExecuTorch's runners learn what it is like. The KV cache is state. Weights stay in the file until they
+//! are quantized, packed or written, one after the other.
+#![deny(clippy::indexing_slicing)]
+
+mod blocks;
+mod build;
+mod config;
+mod decoder;
+mod family;
+mod gguf;
+mod gguf_config;
+mod rope;
+mod safetensors;
+mod tensors;
+
+#[cfg(test)]
+mod tests;
+
+pub use family::{FAMILIES, Family};
+
+use std::collections::BTreeSet;
+
+use rushlight_graph::{Bytes, Error, Model};
+
+use build::Limits;
+use config::Config;
+use decoder::{Decoder, Layer};
+use family::Joined;
+use gguf::Gguf;
+use tensors::{Tensor, Tensors, damaged};
+
+/// The files of a model as Hugging Face publishes it.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    /// `config.json`.
+    pub config: Vec<u8>,
+    /// `generation_config.json`, if there is one.
+    pub generation_config: Option<Vec<u8>>,
+    /// The `.safetensors` files, by name.
+    pub weights: Vec<(String, Bytes)>,
+}
+
+/// Options of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Number of positions of the cache; by default those of the model, at most 2048.
+    pub max_context_len: Option<usize>,
+    /// Maximum number of tokens of a call; by default all positions.
+    pub max_seq_len: Option<usize>,
+    /// True if logits of all tokens are returned, rather than of the last one.
+    pub full_logits: bool,
+}
+
+/// Positions by default.
+const DEFAULT_CONTEXT: usize = 2048;
+/// Maximum number of positions.
+const MAX_CONTEXT: usize = 1 << 22;
+
+impl Options {
+    /// The positions of the program of a model that has so many.
+    fn context(&self, max_positions: usize) -> usize {
+        self.max_context_len.unwrap_or_else(|| max_positions.min(DEFAULT_CONTEXT))
+    }
+
+    fn limits(&self, max_positions: usize) -> Result<Limits, Error> {
+        let context = self.context(max_positions);
+        let seq_len = self.max_seq_len.unwrap_or(context);
+        if context > max_positions.min(MAX_CONTEXT) || context == 0 {
+            return Err(Error::new(rushlight_graph::ErrorKind::Option, "the model does not have so many positions")
+                .expected(format!("from 1 to {}", max_positions.min(MAX_CONTEXT)))
+                .got(context));
+        }
+        if seq_len == 0 || seq_len > context {
+            return Err(Error::new(
+                rushlight_graph::ErrorKind::Option,
+                "the tokens of a call do not fit the positions",
+            )
+            .expected(format!("from 1 to {context}"))
+            .got(seq_len));
+        }
+        Ok(Limits { seq_len, context })
+    }
+}
+
+/// Weights that checkpoints have and nobody needs, by the end of their name.
+const NEEDLESS: [&str; 2] = [".rotary_emb.inv_freq", ".self_attn.bias"];
+
+/// Builds the program of a checkpoint.
+///
+/// # Errors
+/// `Input` for files that are damaged or do not belong together, `Unsupported` for a family, a setting or a dtype that is not
+/// known.
+pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<Model, Error> {
+    let file = config::parse("config.json", &checkpoint.config)?;
+    let whole = Config(&file);
+    let Some(model_type) = whole.text("model_type")? else {
+        return Err(damaged("`config.json` has no `model_type`: it describes no model of Hugging Face"));
+    };
+    let family = Family::of_model_type(model_type)?;
+    if let Some(quantization) = whole.object("quantization_config")? {
+        let method = quantization.text("quant_method")?.unwrap_or("some method");
+        return Err(Error::unsupported(format!("the checkpoint is quantized with {method}"))
+            .help("give the checkpoint before it was quantized, and `--quantize`"));
+    }
+    // A model of text and images has the decoder as a part.
+    let text = whole.object("text_config")?;
+    let config = text.unwrap_or(whole);
+    let mut decoder = Decoder::of_config(config, family, options)?;
+    if decoder.is_tied.is_none() && text.is_some() {
+        decoder.is_tied = whole.flag("tie_word_embeddings")?;
+    }
+    if let Some(generation) = &checkpoint.generation_config {
+        let file = config::parse("generation_config.json", generation)?;
+        let generation = Config(&file);
+        let eos = generation.integers("eos_token_id")?;
+        if !eos.is_empty() {
+            decoder.eos = eos;
+        }
+        decoder.bos = decoder.bos.or(generation.integers("bos_token_id")?.first().copied());
+    }
+    let limits = options.limits(config.size("max_position_embeddings")?.unwrap_or(MAX_CONTEXT))?;
+    let mut stored = Tensors::default();
+    for (name, bytes) in &checkpoint.weights {
+        safetensors::read(name, bytes, &mut stored)?;
+    }
+    let mut tensors = if text.is_some() { stored.of_text_model()? } else { stored };
+    let model = build::build(&decoder, &mut tensors, limits, options)?;
+    check_all_used(&tensors)?;
+    Ok(model)
+}
+
+/// Tables of GGUF files that the program has in another form.
+const RESHAPED: &str = "rope_freqs.weight";
+
+/// Builds the program of a GGUF file. Weights are decoded from its blocks when they are read.
+///
+/// # Errors
+/// `Input` for a file that is damaged, `Unsupported` for an architecture, a setting or a type that is not known.
+pub fn import_gguf(file: &Bytes, options: &Options) -> Result<Model, Error> {
+    let mut file = Gguf::parse(file)?;
+    let family = gguf_config::family(&file)?;
+    let settings = gguf_config::config(&mut file, family)?;
+    let config = Config(&settings);
+    let mut decoder = Decoder::of_config(config, family, options)?;
+    decoder.names = family.names.of_gguf();
+    // They are added already.
+    decoder.norm_offset = 0.0;
+    let tensors = &mut file.tensors;
+    // Llama 3.1's scaling is a table of factors there.
+    if let Some(factors) = tensors.take_optional(RESHAPED) {
+        decoder.ropes.iter_mut().try_for_each(|rope| rope.divide(&factors.floats()))?;
+    }
+    for (index, layer) in decoder.layers.iter().enumerate() {
+        let prefix = format!("{}.{index}.", decoder.names.layers);
+        match (layer, decoder.names.qkv) {
+            (Layer::Attention { .. }, Joined::Apart([q, k, _])) if family.has_paired_rows => {
+                for (name, heads) in [(q, decoder.heads), (k, decoder.kv_heads)] {
+                    for part in ["weight", "bias"] {
+                        tensors.change(&format!("{prefix}{name}.{part}"), |it| it.paired_heads = Some(heads));
+                    }
+                }
+            }
+            (Layer::Conv { .. }, _) => {
+                // Filters of one channel have no dimension for it.
+                tensors.change(&format!("{prefix}{}.weight", decoder.names.conv.conv), |it| {
+                    if let [channels, taps] = *it.sizes {
+                        it.sizes = vec![channels, 1, taps];
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+    let limits = options.limits(config.size("max_position_embeddings")?.unwrap_or(MAX_CONTEXT))?;
+    let model = build::build(&decoder, tensors, limits, options)?;
+    check_all_used(tensors)?;
+    Ok(model)
+}
+
+/// The files that an index, `model.safetensors.index.json`, lists.
+///
+/// # Errors
+/// `Input` for an index that is damaged, and for names that lead out of the folder.
+pub fn indexed_files(index: &[u8]) -> Result<BTreeSet<String>, Error> {
+    let file = config::parse("model.safetensors.index.json", index)?;
+    let Some(map) = Config(&file).object("weight_map")? else {
+        return Err(damaged("`model.safetensors.index.json` has no `weight_map`"));
+    };
+    let mut files = BTreeSet::new();
+    for name in map.0.values() {
+        match name.as_str().filter(|name| !name.contains(['/', '\\', '\0']) && name.ends_with(".safetensors")) {
+            Some(name) => files.insert(name.to_owned()),
+            None => {
+                return Err(damaged("the index lists a file that it cannot have")
+                    .expected("names of .safetensors files in the same folder")
+                    .got(name.to_string()));
+            }
+        };
+    }
+    Ok(files)
+}
+
+/// Refuses weights that the graph does not use: it would compute something else than the model.
+fn check_all_used(tensors: &Tensors) -> Result<(), Error> {
+    let mut left = tensors.left().filter(|name| !NEEDLESS.iter().any(|end| name.ends_with(end)));
+    match left.next() {
+        None => Ok(()),
+        Some(first) => Err(Error::unsupported(format!("the family has no weight `{first}`"))
+            .got(format!("{} weights that nothing uses", 1 + left.count()))
+            .help("the checkpoint is of another architecture than its configuration says")),
+    }
+}
+
+impl Tensors {
+    /// The decoder's part of a model of text and images, with the names of a decoder.
+    fn of_text_model(self) -> Result<Self, Error> {
+        let mut tensors = Self::default();
+        for tensor in self.into_tensors() {
+            let name = &tensor.name;
+            let name = match name.strip_prefix("language_model.").or_else(|| name.strip_prefix("model.language_model."))
+            {
+                Some(rest) if rest.starts_with("model.") || rest.starts_with("lm_head.") => rest.to_owned(),
+                Some(rest) => format!("model.{rest}"),
+                None if name.starts_with("lm_head.") => name.clone(),
+                None => continue,
+            };
+            tensors.add(Tensor { name, ..tensor })?;
+        }
+        Ok(tensors)
+    }
+}

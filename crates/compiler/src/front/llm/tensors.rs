@@ -1,0 +1,237 @@
+//! The weights of a checkpoint by name. They stay in the mapped file, and become floats each time that they are read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use indexmap::IndexMap;
+use rushlight_format::ScalarType;
+
+use rushlight_graph::{Bytes, Computed, Constant, ConstantData, Error, TensorType};
+
+use super::blocks::Block;
+
+/// How the elements of a stored tensor are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    F32,
+    F16,
+    Bf16,
+    /// Blocks of GGUF, along rows.
+    Block(Block),
+}
+
+impl Encoding {
+    /// Number of elements and of bytes of a block.
+    pub const fn block(self) -> (usize, usize) {
+        match self {
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::Block(block) => block.size(),
+        }
+    }
+
+    /// Number of bytes of so many elements; `None` if they are no whole blocks, or too many.
+    pub fn bytes(self, elements: usize) -> Option<usize> {
+        let (each, bytes) = self.block();
+        elements.is_multiple_of(each).then(|| (elements / each).checked_mul(bytes))?
+    }
+
+    /// Appends the elements of whole blocks as `f32`.
+    fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
+        match self {
+            Self::F32 => to.extend(bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x))),
+            Self::F16 => to.extend(bytes.as_chunks().0.iter().map(|x| f16::from_le_bytes(*x).to_f32())),
+            Self::Bf16 => to.extend(bytes.as_chunks().0.iter().map(|x| bf16::from_le_bytes(*x).to_f32())),
+            Self::Block(block) => block.decode(bytes, to),
+        }
+    }
+}
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Tensor {
+    pub name: String,
+    /// Row-major.
+    pub sizes: Vec<usize>,
+    pub encoding: Encoding,
+    /// As many bytes as the sizes and the encoding ask for.
+    pub bytes: Bytes,
+    /// Number of heads whose rows llama.cpp has put in another order, if it has.
+    pub paired_heads: Option<usize>,
+}
+
+impl Tensor {
+    /// Checks that the bytes are as many as the sizes need.
+    ///
+    /// # Errors
+    /// `Input` if they are not.
+    pub fn new(name: String, sizes: Vec<usize>, encoding: Encoding, bytes: Bytes) -> Result<Self, Error> {
+        let elements = sizes.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+        let row = sizes.last().copied().unwrap_or(1);
+        let needed = elements.and_then(|elements| encoding.bytes(elements));
+        // Rows are decoded one at a time.
+        if needed != Some(bytes.len()) || encoding.bytes(row).is_none() {
+            return Err(damaged(format!("tensor `{name}` of {sizes:?} has the wrong number of bytes"))
+                .expected(needed.map_or_else(|| "whole blocks in each row".to_owned(), |needed| format!("{needed}")))
+                .got(bytes.len()));
+        }
+        Ok(Self { name, sizes, encoding, bytes, paired_heads: None })
+    }
+
+    /// The elements.
+    pub fn floats(&self) -> Vec<f32> {
+        let mut floats = Vec::with_capacity(self.sizes.iter().product());
+        self.pieces().for_each(|piece| self.encoding.decode(piece, &mut floats));
+        floats
+    }
+
+    /// The bytes in the order of the elements, some at a time.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        /// Elements that are decoded at a time.
+        const PIECE: usize = 1 << 14;
+        let (each, bytes) = self.encoding.block();
+        let rows = self.sizes.first().copied().unwrap_or(1).max(1);
+        let width = self.paired_heads.map(|heads| rows / heads.max(1)).filter(|width| width.is_multiple_of(2));
+        let (size, width) = match width {
+            Some(width) => (self.bytes.len() / rows, width.max(2)),
+            None => (PIECE / each * bytes, 0),
+        };
+        let count = self.bytes.len().checked_div(size).map_or(0, |_| self.bytes.len().div_ceil(size));
+        (0..count).map(move |index| {
+            // Pairs of rows that RoPE rotates stand side by side there, and half a head apart here.
+            let at = match width {
+                0 => index,
+                _ => index - index % width + 2 * (index % width % (width / 2)) + index % width / (width / 2),
+            };
+            let start = at * size;
+            self.bytes.get(start..self.bytes.len().min(start + size)).unwrap_or_default()
+        })
+    }
+
+    /// The tensor as an `f32` constant. Only `f32` is used as it is stored; everything else is decoded when it is read.
+    pub fn constant(self) -> Constant {
+        let sizes: Vec<i64> = self.sizes.iter().map(|size| *size as i64).collect();
+        let (name, ty) = (self.name.clone(), TensorType::of(ScalarType::Float, &sizes));
+        let data = match self.encoding {
+            Encoding::F32 if self.paired_heads.is_none() => ConstantData::Dense(self.bytes),
+            _ => ConstantData::Computed(Arc::new(self)),
+        };
+        Constant { name, ty, data }
+    }
+}
+
+impl Computed for Tensor {
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
+        to.clear();
+        to.reserve(self.sizes.iter().product::<usize>().saturating_mul(size_of::<f32>()));
+        let mut floats = Vec::new();
+        for piece in self.pieces() {
+            floats.clear();
+            self.encoding.decode(piece, &mut floats);
+            to.extend(floats.iter().flat_map(|float| float.to_le_bytes()));
+        }
+        Ok(())
+    }
+
+    fn rows(&self, rows: Range<usize>) -> Option<Arc<dyn Computed>> {
+        let count = *self.sizes.first()?;
+        let row = self.bytes.len().checked_div(count)?;
+        // Rows of one head are in another order.
+        let width = self.paired_heads.map_or(1, |heads| (count / heads.max(1)).max(1));
+        if !rows.start.is_multiple_of(width) || !rows.end.is_multiple_of(width) {
+            return None;
+        }
+        let bytes = self.bytes.slice(rows.start.checked_mul(row)?..rows.end.checked_mul(row)?)?;
+        let mut sizes = self.sizes.clone();
+        *sizes.first_mut()? = rows.len();
+        let paired_heads = self.paired_heads.map(|_| rows.len() / width);
+        Some(Arc::new(Self { name: self.name.clone(), sizes, bytes, paired_heads, encoding: self.encoding }))
+    }
+}
+
+/// The tensors of a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Tensors {
+    /// Each with whether it was taken.
+    by_name: IndexMap<String, (Tensor, bool)>,
+}
+
+impl Tensors {
+    /// Adds a tensor.
+    ///
+    /// # Errors
+    /// `Input` for a second one of the same name.
+    pub fn add(&mut self, tensor: Tensor) -> Result<(), Error> {
+        match self.by_name.insert(tensor.name.clone(), (tensor, false)) {
+            None => Ok(()),
+            Some((before, _)) => Err(damaged(format!("the checkpoint has two tensors `{}`", before.name))),
+        }
+    }
+
+    /// True if there is a tensor of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The sizes of the tensor of this name, if there is one.
+    pub fn sizes(&self, name: &str) -> Option<&[usize]> {
+        self.by_name.get(name).map(|(tensor, _)| tensor.sizes.as_slice())
+    }
+
+    /// Changes the tensor of this name, if there is one.
+    pub fn change(&mut self, name: &str, change: impl FnOnce(&mut Tensor)) {
+        if let Some((tensor, _)) = self.by_name.get_mut(name) {
+            change(tensor);
+        }
+    }
+
+    /// The tensor of this name, if there is one.
+    pub fn take_optional(&mut self, name: &str) -> Option<Tensor> {
+        let (tensor, is_taken) = self.by_name.get_mut(name)?;
+        *is_taken = true;
+        Some(tensor.clone())
+    }
+
+    /// The tensor of this name, of these sizes.
+    ///
+    /// # Errors
+    /// `Input` if it is not there or has other sizes.
+    pub fn take(&mut self, name: &str, sizes: &[usize]) -> Result<Tensor, Error> {
+        let tensor = self.take_optional(name).ok_or_else(|| {
+            damaged(format!("the checkpoint has no tensor `{name}`"))
+                .help("the weights do not belong to the configuration, or files of them are missing")
+        })?;
+        tensor.of_sizes(sizes)
+    }
+
+    /// All tensors, taken or not.
+    pub fn into_tensors(self) -> impl Iterator<Item = Tensor> {
+        self.by_name.into_values().map(|(tensor, _)| tensor)
+    }
+
+    /// Names of the tensors that nobody took.
+    pub fn left(&self) -> impl Iterator<Item = &str> {
+        self.by_name.iter().filter(|(_, (_, is_taken))| !is_taken).map(|(name, _)| name.as_str())
+    }
+}
+
+impl Tensor {
+    /// The tensor, if it has these sizes.
+    ///
+    /// # Errors
+    /// `Input` if it has others.
+    pub fn of_sizes(self, sizes: &[usize]) -> Result<Self, Error> {
+        if self.sizes == sizes {
+            return Ok(self);
+        }
+        Err(damaged(format!("tensor `{}` does not fit the configuration", self.name))
+            .expected(format!("{sizes:?}"))
+            .got(format!("{:?}", self.sizes)))
+    }
+}
+
+/// An error of a checkpoint that contradicts itself.
+pub(super) fn damaged(message: impl Into<String>) -> Error {
+    Error::new(rushlight_graph::ErrorKind::Input, message)
+}

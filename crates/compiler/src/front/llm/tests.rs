@@ -1,0 +1,266 @@
+//! Checkpoints and files that are damaged, or of another kind.
+#![allow(clippy::indexing_slicing, reason = "tests fail by panics")]
+
+use rushlight_graph::{Bytes, Error};
+use serde_json::{Value as Json, json};
+
+use super::*;
+
+const HIDDEN: usize = 8;
+const VOCAB: usize = 5;
+
+fn config() -> Json {
+    json!({
+        "model_type": "llama", "vocab_size": VOCAB, "hidden_size": HIDDEN, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": [2, 3],
+    })
+}
+
+/// Names and sizes of the weights of that configuration; the head is that of the embeddings.
+fn weights() -> Vec<(&'static str, Vec<usize>)> {
+    let layer = |name: &'static str, sizes: &[usize]| (name, sizes.to_vec());
+    vec![
+        layer("model.embed_tokens.weight", &[VOCAB, HIDDEN]),
+        layer("model.norm.weight", &[HIDDEN]),
+        layer("model.layers.0.input_layernorm.weight", &[HIDDEN]),
+        layer("model.layers.0.post_attention_layernorm.weight", &[HIDDEN]),
+        layer("model.layers.0.self_attn.q_proj.weight", &[8, HIDDEN]),
+        layer("model.layers.0.self_attn.k_proj.weight", &[4, HIDDEN]),
+        layer("model.layers.0.self_attn.v_proj.weight", &[4, HIDDEN]),
+        layer("model.layers.0.self_attn.o_proj.weight", &[HIDDEN, 8]),
+        layer("model.layers.0.mlp.gate_proj.weight", &[6, HIDDEN]),
+        layer("model.layers.0.mlp.up_proj.weight", &[6, HIDDEN]),
+        layer("model.layers.0.mlp.down_proj.weight", &[HIDDEN, 6]),
+    ]
+}
+
+/// A safetensors file of bf16 numbers.
+fn safetensors(weights: &[(&str, Vec<usize>)]) -> Vec<u8> {
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, sizes) in weights {
+        let start = end;
+        end += 2 * sizes.iter().product::<usize>();
+        header.insert((*name).to_owned(), json!({"dtype": "BF16", "shape": sizes, "data_offsets": [start, end]}));
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    file.extend((0..end).map(|at| if at % 2 == 0 { 0 } else { 0x3f }));
+    file
+}
+
+fn import_with(config: &Json, weights: &[(&str, Vec<usize>)], options: &Options) -> Result<Model, Error> {
+    let weights = vec![("model.safetensors".to_owned(), Bytes::from(safetensors(weights)))];
+    let config = serde_json::to_vec(config).unwrap();
+    import_checkpoint(&Checkpoint { config, generation_config: None, weights }, options)
+}
+
+fn refused(config: &Json, weights: &[(&str, Vec<usize>)]) -> String {
+    import_with(config, weights, &Options::default()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_checkpoint_becomes_a_method_with_its_metadata() {
+    let model = import_with(&config(), &weights(), &Options::default()).unwrap();
+    let names: Vec<&str> = model.constant_methods.keys().map(String::as_str).collect();
+    for name in ["get_max_seq_len", "get_vocab_size", "get_bos_id", "get_eos_ids", "use_kv_cache"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert_eq!(model.states.len(), 2);
+    assert_eq!(model.methods["forward"].updates.len(), 2);
+    let options = Options { max_context_len: Some(16), max_seq_len: Some(4), full_logits: true };
+    let model = import_with(&config(), &weights(), &options).unwrap();
+    let graph = &model.methods["forward"];
+    let logits = graph.outputs[0].as_value().unwrap();
+    assert_eq!(graph.tensor(logits).unwrap().rank(), 3);
+}
+
+#[test]
+fn an_unknown_type_is_an_error_with_all_families() {
+    let mut other = config();
+    other["model_type"] = json!("mamba");
+    let error = refused(&other, &weights());
+    assert!(error.contains("`mamba`"), "{error}");
+    assert!(FAMILIES.iter().all(|family| error.contains(family.name)), "{error}");
+    other.as_object_mut().unwrap().remove("model_type");
+    assert!(refused(&other, &weights()).contains("model_type"));
+}
+
+#[test]
+fn settings_of_the_wrong_kind_are_errors() {
+    let wrong = [
+        ("hidden_size", json!(0)),
+        ("hidden_size", json!("8")),
+        ("hidden_size", json!(null)),
+        ("num_attention_heads", json!(3)),
+        ("num_attention_heads", json!(1u64 << 60)),
+        ("num_hidden_layers", json!(1u64 << 31)),
+        ("num_hidden_layers", json!(2)),
+        ("vocab_size", json!(6)),
+        ("rms_norm_eps", json!([1])),
+        ("hidden_act", json!("relu6")),
+        ("layer_types", json!(["full_attention", "full_attention"])),
+        ("layer_types", json!(["linear_attention"])),
+        ("rope_scaling", json!({"rope_type": "llama3"})),
+        ("rope_scaling", json!({"rope_type": "spiral"})),
+        ("rope_scaling", json!({"rope_type": "longrope", "short_factor": [1.0]})),
+        ("partial_rotary_factor", json!(1.5)),
+        ("partial_rotary_factor", json!(0.3)),
+        ("quantization_config", json!({"quant_method": "awq"})),
+        ("tie_word_embeddings", json!(false)),
+        ("head_dim", json!(6)),
+    ];
+    for (key, value) in wrong {
+        let mut config = config();
+        config[key] = value.clone();
+        let error = import_with(&config, &weights(), &Options::default());
+        assert!(error.is_err(), "{key}: {value}");
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_are_errors() {
+    for left_out in 0..weights().len() {
+        let mut weights = weights();
+        let (name, _) = weights.remove(left_out);
+        let error = refused(&config(), &weights);
+        assert!(error.contains(name), "{error}");
+    }
+    let mut more = weights();
+    more.push(("model.layers.0.self_attn.sinks", vec![2]));
+    assert!(refused(&config(), &more).contains("sinks"));
+    let mut other = weights();
+    other[1].1 = vec![7];
+    assert!(refused(&config(), &other).contains("[7]"));
+}
+
+#[test]
+fn lengths_that_the_model_does_not_have_are_errors() {
+    for (context, seq_len) in [(33, 1), (0, 1), (8, 9), (8, 0)] {
+        let options = Options { max_context_len: Some(context), max_seq_len: Some(seq_len), full_logits: false };
+        assert!(import_with(&config(), &weights(), &options).is_err(), "{context} {seq_len}");
+    }
+}
+
+#[test]
+fn indexes_name_files_of_the_folder_alone() {
+    let index = |name: &str| serde_json::to_vec(&json!({"weight_map": {"a": name}})).unwrap();
+    assert_eq!(indexed_files(&index("m-1.safetensors")).unwrap().into_iter().collect::<Vec<_>>(), ["m-1.safetensors"]);
+    for name in ["../m.safetensors", "/m.safetensors", "a\\m.safetensors", "m.bin"] {
+        assert!(indexed_files(&index(name)).is_err(), "{name}");
+    }
+    assert!(indexed_files(b"{}").is_err());
+    assert!(indexed_files(b"[").is_err());
+}
+
+/// A GGUF file of the same model.
+fn gguf() -> Vec<u8> {
+    let text = |file: &mut Vec<u8>, text: &str| {
+        file.extend((text.len() as u64).to_le_bytes());
+        file.extend(text.as_bytes());
+    };
+    let integers = [
+        ("block_count", 1u32),
+        ("context_length", 32),
+        ("embedding_length", HIDDEN as u32),
+        ("attention.head_count", 2),
+        ("attention.head_count_kv", 1),
+    ];
+    let names = [
+        ("token_embd", vec![VOCAB, HIDDEN]),
+        ("output_norm", vec![HIDDEN]),
+        ("blk.0.attn_norm", vec![HIDDEN]),
+        ("blk.0.ffn_norm", vec![HIDDEN]),
+        ("blk.0.attn_q", vec![8, HIDDEN]),
+        ("blk.0.attn_k", vec![4, HIDDEN]),
+        ("blk.0.attn_v", vec![4, HIDDEN]),
+        ("blk.0.attn_output", vec![HIDDEN, 8]),
+        ("blk.0.ffn_gate", vec![6, HIDDEN]),
+        ("blk.0.ffn_up", vec![6, HIDDEN]),
+        ("blk.0.ffn_down", vec![HIDDEN, 6]),
+    ];
+    let mut file = b"GGUF\x03\0\0\0".to_vec();
+    file.extend((names.len() as u64).to_le_bytes());
+    file.extend((integers.len() as u64 + 1).to_le_bytes());
+    text(&mut file, "general.architecture");
+    file.extend(8u32.to_le_bytes());
+    text(&mut file, "llama");
+    for (key, value) in integers {
+        text(&mut file, &format!("llama.{key}"));
+        file.extend(4u32.to_le_bytes());
+        file.extend(value.to_le_bytes());
+    }
+    let mut offset = 0u64;
+    for (name, sizes) in &names {
+        text(&mut file, &format!("{name}.weight"));
+        file.extend((sizes.len() as u32).to_le_bytes());
+        for size in sizes.iter().rev() {
+            file.extend((*size as u64).to_le_bytes());
+        }
+        file.extend(0u32.to_le_bytes());
+        file.extend(offset.to_le_bytes());
+        offset = (offset + 4 * sizes.iter().product::<usize>() as u64).next_multiple_of(32);
+    }
+    file.resize(file.len().next_multiple_of(32) + offset as usize, 0);
+    file
+}
+
+#[test]
+fn gguf_files_are_read() {
+    let model = import_gguf(&gguf().into(), &Options::default()).unwrap();
+    assert_eq!(model.states.len(), 2);
+}
+
+#[test]
+fn broken_gguf_files_are_errors() {
+    let whole = gguf();
+    let read = |bytes: Vec<u8>| import_gguf(&bytes.into(), &Options::default());
+    for length in 0..whole.len() {
+        // What is cut off may be padding.
+        let cut = read(whole[..length].to_vec());
+        assert!(cut.is_err() || whole.len() - length < 32, "{length}");
+    }
+    // Counts, lengths, sizes, types and offsets beyond all bounds.
+    let table = whole.windows(10).position(|bytes| bytes == b"token_embd").unwrap() + 17;
+    for at in (4..table + 40).step_by(4) {
+        for value in [[0xff; 4], [0; 4], [0xff, 0xff, 0xff, 0x7f], [1, 0, 0, 0x80]] {
+            let mut bytes = whole.clone();
+            bytes[at..at + 4].copy_from_slice(&value);
+            let _ = read(bytes);
+        }
+    }
+    let unknown = String::from_utf8_lossy(&whole).into_owned();
+    assert!(unknown.contains("llama"));
+    let mut other = whole.clone();
+    let at = whole.windows(5).position(|bytes| bytes == b"llama").unwrap();
+    other[at..at + 5].copy_from_slice(b"mamba");
+    let error = read(other).unwrap_err().to_string();
+    assert!(error.contains("`mamba`") && error.contains("qwen3"), "{error}");
+}
+
+#[test]
+fn tensors_of_gguf_files_do_not_overlap() {
+    let mut bytes = gguf();
+    // The offset of the second tensor: that of the first.
+    let name = b"output_norm.weight";
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 4 + 8 + 4;
+    bytes[at..at + 8].copy_from_slice(&0u64.to_le_bytes());
+    let error = import_gguf(&bytes.into(), &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("lies where none can"), "{error}");
+}
+
+#[test]
+fn rows_of_paired_heads_come_back_in_order() {
+    // A head of four rows: llama.cpp stores 0, 2, 1, 3.
+    let numbers = [0.0f32, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0];
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut tensor = Tensor::new("q".into(), vec![8, 1], tensors::Encoding::F32, bytes.into()).unwrap();
+    tensor.paired_heads = Some(2);
+    let expected = [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0];
+    assert_eq!(tensor.floats(), expected);
+    let constant = tensor.constant();
+    assert_eq!(constant.floats().unwrap(), expected);
+    assert_eq!(constant.rows(4..8).unwrap().floats().unwrap(), expected[4..]);
+    assert!(constant.rows(2..8).is_none());
+}

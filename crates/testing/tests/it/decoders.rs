@@ -1,0 +1,164 @@
+//! Decoders that are built from folders of Hugging Face and from GGUF files compute what transformers does: `tools/decoder_samples.py`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rushlight::{Compiler, Input, LanguageModelOptions, Module, Quantization, Scheme, TensorView};
+use rushlight_compiler::front::llm::FAMILIES;
+use serde_json::Value as Json;
+
+/// Largest deviation of logits, relative to the largest logit.
+const TOLERANCE: f32 = 2e-5;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/decoders")
+}
+
+fn names() -> Vec<String> {
+    let entries = fs::read_dir(folder()).expect("the samples are part of the repository");
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn numbers(list: &Json) -> Vec<f32> {
+    list.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+}
+
+fn tokens(list: &Json) -> Vec<i64> {
+    list.as_array().unwrap().iter().map(|token| token.as_i64().unwrap()).collect()
+}
+
+/// The logits after tokens that begin at a position.
+fn logits(module: &mut Module, tokens: &[i64], start: i64) -> Vec<f32> {
+    let (sizes, start) = ([1, tokens.len()], [start]);
+    let tokens = TensorView::of(&sizes, tokens).unwrap();
+    let inputs: [Input<'_>; 2] = [tokens.into(), TensorView::of(&[1], &start).unwrap().into()];
+    let outputs = module.forward(&inputs).unwrap_or_else(|error| panic!("{error}"));
+    outputs[0].as_tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
+}
+
+fn deviation(got: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(got.len(), expected.len());
+    let scale = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    got.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs())) / scale
+}
+
+fn greedy(logits: &[f32]) -> i64 {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    best.map_or(0, |(at, _)| at as i64)
+}
+
+fn compiled(path: &Path, backend: &str) -> Module {
+    let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(8), full_logits: false };
+    let program = Compiler::new().language_model(path, options).backend(backend).compile();
+    let bytes =
+        program.and_then(|program| program.to_bytes()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Module::builder()
+        .lower("off")
+        .threads(1)
+        .load_bytes(&bytes)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// `file` is that of the model in the folder; none for the folder itself.
+fn agree(backend: &str, file: Option<&str>) {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for name in names() {
+        let folder = folder().join(&name);
+        let expected: Json = serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
+        let path = file.map_or(folder.clone(), |file| folder.join(file));
+        if !path.exists() {
+            continue;
+        }
+        count += 1;
+        let (prompt, continuation) = (tokens(&expected["prompt"]), tokens(&expected["greedy"]));
+        // The prompt at once, and in two calls.
+        for first in [prompt.len(), 3] {
+            let mut module = compiled(&path, backend);
+            let (head, rest) = prompt.split_at(first);
+            let mut last = logits(&mut module, head, 0);
+            if !rest.is_empty() {
+                last = logits(&mut module, rest, first as i64);
+            }
+            let mut off = deviation(&last, &numbers(&expected["logits"]));
+            let mut chosen = Vec::new();
+            for position in prompt.len()..prompt.len() + continuation.len() {
+                let token = greedy(&last);
+                chosen.push(token);
+                last = logits(&mut module, &[token], position as i64);
+            }
+            off = off.max(deviation(&last, &numbers(&expected["last"])));
+            println!("{name}: {off:.1e}");
+            if chosen != continuation || off > TOLERANCE {
+                wrong.push(format!("{name}: {off:.1e}, {chosen:?}, not {continuation:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(count >= 10, "only {count} models");
+}
+
+#[test]
+fn decoders_agree_with_transformers() {
+    agree("portable", None);
+}
+
+#[test]
+fn decoders_agree_with_transformers_on_the_cpu_back_end() {
+    agree("cpu", None);
+}
+
+#[test]
+fn decoders_in_gguf_files_agree_with_transformers() {
+    agree("portable", Some("model.gguf"));
+}
+
+#[test]
+fn decoders_are_quantized() {
+    // Random weights lose more than trained ones.
+    for (scheme, limit) in [(Scheme::Int8Weight, 0.1), (Scheme::FourBitDynamic, 0.8)] {
+        for name in ["llama-3.2", "gemma3", "phi3", "lfm2"] {
+            let path = folder().join(name);
+            let expected: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
+            let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(8), full_logits: false };
+            let quantization = Quantization::new(scheme).embeddings(8);
+            let compiler = Compiler::new().language_model(&path, options).backend("cpu").quantize(quantization);
+            let program = compiler.compile().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let report = program.quantization().unwrap();
+            assert!(report.quantized() > 8, "{name}: {} layers", report.quantized());
+            let mut module = Module::builder().lower("off").load_bytes(&program.to_bytes().unwrap()).unwrap();
+            let off = deviation(&logits(&mut module, &tokens(&expected["prompt"]), 0), &numbers(&expected["logits"]));
+            println!("{name} {}: {off:.1e}", scheme.name());
+            assert!(off < limit, "{name} {}: {off}", scheme.name());
+        }
+    }
+}
+
+#[test]
+fn what_a_program_does_not_have_is_refused() {
+    let path = folder().join("llama");
+    let options = LanguageModelOptions { max_context_len: Some(8), max_seq_len: Some(4), full_logits: false };
+    let program = Compiler::new().language_model(&path, options).compile().unwrap().to_bytes().unwrap();
+    let mut module = Module::builder().lower("off").load_bytes(&program).unwrap();
+    let mut call = |tokens: &[i64], start: i64| {
+        let (sizes, start) = ([1, tokens.len()], [start]);
+        let tokens = TensorView::of(&sizes, tokens).unwrap();
+        module.forward(&[tokens.into(), TensorView::of(&[1], &start).unwrap().into()]).map(|_| ())
+    };
+    assert!(call(&[1, 2, 3, 4], 4).is_ok());
+    assert!(call(&[1; 5], 0).is_err());
+    assert!(call(&[1, 2], 7).is_err());
+    assert!(call(&[1], 8).is_err());
+    assert!(call(&[1], -1).is_err());
+}
+
+#[test]
+fn the_families_are_documented() {
+    let page = fs::read_to_string(folder().join("../../docs/language-models.md")).expect("the page of language models");
+    for family in FAMILIES {
+        let row = format!("| {} | {} | {} |", family.name, family.model_types.join(", "), family.architecture);
+        assert!(page.contains(&row), "docs/language-models.md needs the row\n{row}");
+    }
+}

@@ -1,0 +1,120 @@
+"""Writes tests/decoders: tiny random decoders of each family that `rushlight compile` builds from a folder, and what
+transformers computes.
+
+For each family: the folder that `save_pretrained` writes, with weights in bf16, and `expected.json` in it with a prompt, the
+logits after it and after the greedy tokens, and these, in f32.
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+
+import torch
+import transformers
+
+PROMPT, GREEDY = 7, 24
+SIZES = dict(
+    vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+)
+
+
+def rope(kind, **parameters):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **parameters}}
+
+
+LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+YARN = rope("yarn", factor=4.0, original_max_position_embeddings=32)
+LONG = rope(
+    "longrope", short_factor=[1.0 + 0.1 * i for i in range(3)], long_factor=[1.5 + 0.2 * i for i in range(3)],
+    partial_rotary_factor=0.75,
+)
+GEMMA3_ROPE = {
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+}
+
+# A name, the configuration's class, and settings.
+MODELS = [
+    ("llama", "LlamaConfig", {}),
+    ("llama-3.2", "LlamaConfig", dict(tie_word_embeddings=True, head_dim=16, **LLAMA3)),
+    ("llama-biases", "LlamaConfig", dict(attention_bias=True, mlp_bias=True, **rope("linear", factor=2.0))),
+    ("mistral", "MistralConfig", dict(sliding_window=None, head_dim=12)),
+    ("mistral-window", "MistralConfig", dict(sliding_window=5)),
+    ("qwen2", "Qwen2Config", dict(tie_word_embeddings=True)),
+    ("qwen2-window", "Qwen2Config", dict(use_sliding_window=True, sliding_window=6, max_window_layers=2)),
+    ("qwen3", "Qwen3Config", dict(head_dim=16, **YARN)),
+    ("phi3", "Phi3Config", dict(sliding_window=9)),
+    ("phi4-mini", "Phi3Config", dict(tie_word_embeddings=True, original_max_position_embeddings=128,
+                                     **{**LONG, "max_position_embeddings": 512})),
+    ("gemma2", "Gemma2Config", dict(head_dim=8, query_pre_attn_scalar=8, sliding_window=6)),
+    ("gemma3", "Gemma3TextConfig", dict(head_dim=8, query_pre_attn_scalar=24, sliding_window=6,
+                                        layer_types=["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+                                        **GEMMA3_ROPE)),
+    ("smollm2", "LlamaConfig", dict(tie_word_embeddings=True, num_attention_heads=8, num_key_value_heads=4)),
+    ("smollm3", "SmolLM3Config", dict(no_rope_layer_interval=2)),
+    ("olmo2", "Olmo2Config", {}),
+    ("granite", "GraniteConfig", dict(embedding_multiplier=3.0, residual_multiplier=0.3, attention_multiplier=0.2,
+                                      logits_scaling=4.0)),
+    ("lfm2", "Lfm2Config", dict(layer_types=["conv", "full_attention", "conv", "full_attention"],
+                                block_auto_adjust_ff_dim=False)),
+]
+
+
+def model_of(kind, settings):
+    """A model of numbers that bf16 holds. Norms and biases are random, too: those that are all ones would hide mistakes."""
+    config = getattr(transformers, kind)(**{**SIZES, **copy.deepcopy(settings)})
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config).eval().float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            numbers = torch.randn_like(parameter)
+            if parameter.dim() == 1:
+                numbers = parameter + 0.2 * numbers
+            elif parameter.shape[0] == SIZES["vocab_size"]:
+                numbers = 0.5 * numbers
+            else:
+                numbers = numbers * 0.6 / parameter.shape[-1] ** 0.5
+            parameter.copy_(numbers.bfloat16())
+    return model
+
+
+def expected(model):
+    tokens = torch.randint(3, SIZES["vocab_size"], (1, PROMPT))
+    prompt = tokens.tolist()[0]
+    with torch.no_grad():
+        logits = [model(tokens).logits[0, -1].tolist()]
+        greedy = []
+        for _ in range(GREEDY):
+            last = model(tokens).logits[0, -1]
+            greedy.append(int(last.argmax()))
+            tokens = torch.cat([tokens, last.argmax().reshape(1, 1)], 1)
+        logits.append(model(tokens).logits[0, -1].tolist())
+    return {"prompt": prompt, "logits": rounded(logits[0]), "greedy": greedy, "last": rounded(logits[1])}
+
+
+def rounded(numbers):
+    return [round(number, 6) for number in numbers]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "tests/decoders")
+    parser.add_argument("--only", nargs="*", help="names of models")
+    arguments = parser.parse_args()
+    for seed, (name, kind, settings) in enumerate(MODELS):
+        if arguments.only and name not in arguments.only:
+            continue
+        torch.manual_seed(seed)
+        model = model_of(kind, settings)
+        folder = arguments.folder / name
+        # Buffers, such as RoPE's frequencies, stay floats.
+        model.save_pretrained(folder, state_dict={key: value.bfloat16() for key, value in model.state_dict().items()})
+        (folder / "expected.json").write_text(json.dumps(expected(model)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
