@@ -48,6 +48,6 @@ pub use once::once;
 pub use ops::{Builder, bind};
 pub use origin::{Origin, SourceFrame};
 pub use pass::Pass;
-pub use rewrite::{Action, substitute, substitute_outputs, substitute_symbols};
+pub use rewrite::{Action, substitute, substitute_outputs};
 pub use schema::{Kind, Param, Schema, Schemas};
 pub use types::{Granularity, Quantization, TensorType, Type};

@@ -100,11 +100,7 @@ impl Graph {
     /// Replaces symbols by others in all types, nodes and results.
     pub fn replace_symbols(&mut self, replaced: &FxHashMap<SymbolId, SymbolId>) {
         for value in self.values.ids() {
-            match &mut self.values[value].ty {
-                Type::Tensor(tensor) => tensor.shape.iter_mut().for_each(|size| replace(size, replaced)),
-                Type::Int(expr) => replace(expr, replaced),
-                Type::Float | Type::Bool => {}
-            }
+            replace_in_type(&mut self.values[value].ty, replaced);
         }
         for block in self.live_blocks() {
             for node in &self.blocks[block].nodes {
@@ -114,10 +110,27 @@ impl Graph {
         }
         substitute_symbols(&mut self.outputs, replaced);
     }
+
+    /// Replaces symbols by others in the arguments and the result types of a node.
+    pub fn replace_symbols_of(&mut self, node: NodeId, replaced: &FxHashMap<SymbolId, SymbolId>) {
+        let node = &mut self.nodes[node];
+        substitute_symbols(&mut node.args, replaced);
+        for result in &node.results {
+            replace_in_type(&mut self.values[*result].ty, replaced);
+        }
+    }
+}
+
+fn replace_in_type(ty: &mut Type, replaced: &FxHashMap<SymbolId, SymbolId>) {
+    match ty {
+        Type::Tensor(tensor) => tensor.shape.iter_mut().for_each(|size| replace(size, replaced)),
+        Type::Int(expr) => replace(expr, replaced),
+        Type::Float | Type::Bool => {}
+    }
 }
 
 /// Replaces symbols in the expressions of arguments.
-pub fn substitute_symbols<S: BuildHasher>(args: &mut [Arg], replaced: &HashMap<SymbolId, SymbolId, S>) {
+fn substitute_symbols(args: &mut [Arg], replaced: &FxHashMap<SymbolId, SymbolId>) {
     for arg in args {
         match arg {
             Arg::Int(expr) => replace(expr, replaced),
@@ -127,7 +140,7 @@ pub fn substitute_symbols<S: BuildHasher>(args: &mut [Arg], replaced: &HashMap<S
     }
 }
 
-fn replace<S: BuildHasher>(expr: &mut Expr, replaced: &HashMap<SymbolId, SymbolId, S>) {
+fn replace(expr: &mut Expr, replaced: &FxHashMap<SymbolId, SymbolId>) {
     if !matches!(expr, Expr::Int(_)) {
         *expr = expr.substitute(&|symbol| replaced.get(&symbol).copied().unwrap_or(symbol).into());
     }

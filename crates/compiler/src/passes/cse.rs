@@ -5,7 +5,6 @@ use rustc_hash::FxHashMap;
 use rushlight_graph::Error;
 use rushlight_graph::{
     Arg, BlockId, Expr, Graph, Layout, Model, Node, NodeId, Op, Symbol, SymbolId, Type, ValueId, substitute,
-    substitute_symbols,
 };
 
 use rushlight_graph::Pass;
@@ -59,7 +58,7 @@ impl Merge<'_> {
         for node in std::mem::take(&mut self.graph.blocks[block].nodes) {
             substitute(&mut self.graph.nodes[node].args, &self.replaced);
             if !self.symbols.is_empty() {
-                substitute_symbols(&mut self.graph.nodes[node].args, &self.symbols);
+                self.graph.replace_symbols_of(node, &self.symbols);
             }
             let inner: Vec<BlockId> = self.graph.nodes[node].blocks().collect();
             for block in inner {
