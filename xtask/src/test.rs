@@ -155,6 +155,10 @@ fn python() -> Result<()> {
 const SMALL_XNNPACK_MODELS: &[&str] =
     &["edsr", "feed_forward", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "wav2letter"];
 
+/// Decoders that differ in their caches and in their methods; without `--only` the script makes all.
+const FEW_LLAMA_MODELS: &[&str] =
+    &["8da4w", "fp32", "lora_methods", "quantized_cache", "ring_and_global", "transformers_llama"];
+
 /// Architectures of the zoo that are small and as different as they can be.
 const FEW_ARCHITECTURES: &[&str] = &[
     "torchvision.shufflenet_v2_x0_5",
@@ -220,7 +224,8 @@ fn zoo() -> Result<()> {
 }
 
 /// Whole models against eager PyTorch: compiled by ExecuTorch's own compiler, by ours, and lifted and compiled again. What
-/// ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch lowered for XNNPACK, against its results.
+/// ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch lowered for XNNPACK, against its results, and
+/// decoders that it or transformers exported.
 fn models() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/models/generate.py", "target/models"]))?;
@@ -230,7 +235,9 @@ fn models() -> Result<()> {
     }
     let mut lowered = command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]);
     run(lowered.args(SMALL_XNNPACK_MODELS.iter().flat_map(|name| ["--only", name])))?;
-    run(ignored(&["compile", "lift", "memory_plans", "models", "precision", "xnnpack"])
+    let mut decoders = command(venv_python(), &["tools/models/export_llama.py", "target/llama-models"]);
+    run(decoders.args(FEW_LLAMA_MODELS.iter().flat_map(|name| ["--only", name])))?;
+    run(ignored(&["compile", "lift", "llama", "memory_plans", "models", "precision", "xnnpack"])
         .env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(
         venv_python(),

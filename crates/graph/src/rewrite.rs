@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Arena, Arg, BlockId, Builder, Constant, Def, Error, ErrorKind, Expr, Graph, Model, NodeId, OriginId, Schemas, Type,
-    ValueId,
+    Arena, Arg, BlockId, Builder, Constant, Def, Error, ErrorKind, Expr, Graph, Model, NodeId, OriginId, Schemas,
+    SymbolId, Type, ValueId,
 };
 
 /// The decision of a rewrite on a node.
@@ -95,6 +95,54 @@ impl Graph {
             }
         }
         substitute_results(self, replaced);
+    }
+
+    /// Replaces symbols by others in all types, nodes and results.
+    pub fn replace_symbols(&mut self, replaced: &FxHashMap<SymbolId, SymbolId>) {
+        for value in self.values.ids() {
+            replace_in_type(&mut self.values[value].ty, replaced);
+        }
+        for block in self.live_blocks() {
+            for node in &self.blocks[block].nodes {
+                substitute_symbols(&mut self.nodes[*node].args, replaced);
+            }
+            substitute_symbols(&mut self.blocks[block].results, replaced);
+        }
+        substitute_symbols(&mut self.outputs, replaced);
+    }
+
+    /// Replaces symbols by others in the arguments and the result types of a node.
+    pub fn replace_symbols_of(&mut self, node: NodeId, replaced: &FxHashMap<SymbolId, SymbolId>) {
+        let node = &mut self.nodes[node];
+        substitute_symbols(&mut node.args, replaced);
+        for result in &node.results {
+            replace_in_type(&mut self.values[*result].ty, replaced);
+        }
+    }
+}
+
+fn replace_in_type(ty: &mut Type, replaced: &FxHashMap<SymbolId, SymbolId>) {
+    match ty {
+        Type::Tensor(tensor) => tensor.shape.iter_mut().for_each(|size| replace(size, replaced)),
+        Type::Int(expr) => replace(expr, replaced),
+        Type::Float | Type::Bool => {}
+    }
+}
+
+/// Replaces symbols in the expressions of arguments.
+fn substitute_symbols(args: &mut [Arg], replaced: &FxHashMap<SymbolId, SymbolId>) {
+    for arg in args {
+        match arg {
+            Arg::Int(expr) => replace(expr, replaced),
+            Arg::List(items) => substitute_symbols(items, replaced),
+            _ => {}
+        }
+    }
+}
+
+fn replace(expr: &mut Expr, replaced: &FxHashMap<SymbolId, SymbolId>) {
+    if !matches!(expr, Expr::Int(_)) {
+        *expr = expr.substitute(&|symbol| replaced.get(&symbol).copied().unwrap_or(symbol).into());
     }
 }
 

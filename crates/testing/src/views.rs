@@ -9,7 +9,7 @@ use rushlight_cpu_compile::Cpu;
 use rushlight_format::ScalarType;
 use rushlight_graph::Error;
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Action, Arg, Builder, Def, Node, NodeId, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Def, Graph, Node, NodeId, Target, ValueId};
 
 use crate::cases::Case;
 use crate::program::{self, METHOD, Placement};
@@ -28,6 +28,10 @@ pub fn run_on_views(case: &Case, dim: i64) -> Lowered {
         Ok(model) => model,
         Err(error) => return Lowered::Left(error.to_string()),
     };
+    let writes_inputs = |graph: &Graph| graph.updates.iter().any(|update| matches!(update.target, Target::Input(_)));
+    if model.methods.values().any(writes_inputs) {
+        return Lowered::Left("what it writes to inputs would come before its results".to_owned());
+    }
     match model.rewrite(|builder, node| of_views(builder, node, dim)) {
         Ok(true) => {}
         Ok(false) => return Lowered::Left("it has no tensor of floats among its inputs".to_owned()),

@@ -3,7 +3,9 @@
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::Error;
-use rushlight_graph::{Arg, BlockId, Expr, Graph, Layout, Model, Node, NodeId, Op, ValueId, substitute};
+use rushlight_graph::{
+    Arg, BlockId, Expr, Graph, Layout, Model, Node, NodeId, Op, Symbol, SymbolId, Type, ValueId, substitute,
+};
 
 use rushlight_graph::Pass;
 
@@ -23,11 +25,15 @@ impl Pass for MergeCommonSubexpressions {
                 numbers: Numbers::default(),
                 known: FxHashMap::default(),
                 replaced: FxHashMap::default(),
+                symbols: FxHashMap::default(),
             };
             merge.block(merge.graph.body);
-            let replaced = merge.replaced;
+            let (replaced, symbols) = (merge.replaced, merge.symbols);
             if !replaced.is_empty() {
                 graph.replace_uses(&replaced);
+            }
+            if !symbols.is_empty() {
+                graph.replace_symbols(&symbols);
             }
         }
         Ok(())
@@ -41,6 +47,8 @@ struct Merge<'g> {
     /// Calls whose results can be used where the walk is.
     known: FxHashMap<Vec<u64>, NodeId>,
     replaced: FxHashMap<ValueId, ValueId>,
+    /// Symbols of numbers that an earlier node computes.
+    symbols: FxHashMap<SymbolId, SymbolId>,
 }
 
 impl Merge<'_> {
@@ -49,6 +57,9 @@ impl Merge<'_> {
         let mut kept = Vec::new();
         for node in std::mem::take(&mut self.graph.blocks[block].nodes) {
             substitute(&mut self.graph.nodes[node].args, &self.replaced);
+            if !self.symbols.is_empty() {
+                self.graph.replace_symbols_of(node, &self.symbols);
+            }
             let inner: Vec<BlockId> = self.graph.nodes[node].blocks().collect();
             for block in inner {
                 self.block(block);
@@ -58,7 +69,7 @@ impl Merge<'_> {
                 continue;
             };
             match self.known.get(&key).copied() {
-                Some(first) if self.same_types(first, node) => {
+                Some(first) if self.same_types(first, node) || self.is_same_number(first, node, block) => {
                     let (first, second) = (&self.graph.nodes[first].results, &self.graph.nodes[node].results);
                     self.replaced.extend(second.iter().copied().zip(first.iter().copied()));
                 }
@@ -77,6 +88,28 @@ impl Merge<'_> {
                 self.known.remove(&key);
             }
         }
+    }
+
+    /// Lets equal nodes that each compute a number share a symbol. The bounds of both hold where both run.
+    fn is_same_number(&mut self, a: NodeId, b: NodeId, block: BlockId) -> bool {
+        let symbol = |node: NodeId| match self.graph.nodes[node].results.as_slice() {
+            [number] => match self.graph.ty(*number) {
+                Type::Int(Expr::Symbol(symbol)) => Some(*symbol),
+                _ => None,
+            },
+            _ => None,
+        };
+        let (Some(first), Some(second)) = (symbol(a), symbol(b)) else { return false };
+        if block == self.graph.body {
+            let Symbol { min, max, .. } = self.graph.symbols[second].clone();
+            let known = &mut self.graph.symbols[first];
+            let (low, high) = (known.min.max(min), known.max.into_iter().chain(max).min());
+            if high.is_none_or(|high| low <= high) {
+                (known.min, known.max) = (low, high);
+            }
+        }
+        self.symbols.insert(second, first);
+        true
     }
 
     /// Sizes that depend on data have a symbol of their own for each node.

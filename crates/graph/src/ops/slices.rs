@@ -7,7 +7,7 @@ use crate::{Arg, Builder, Expr, Graph, Symbols, TensorType, Type, ValueId};
 use super::{Definition, Lowered, Operands, by_lowering, composite, forward, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
-    kernel(aten::SELECT_COPY_INT, selected),
+    composite(aten::SELECT_COPY_INT, selected, counted_from_the_start),
     composite(aten::SELECT_INT, selected, twin),
     kernel(aten::SLICE_COPY_TENSOR, sliced),
     composite(aten::SLICE_TENSOR, sliced, as_slice),
@@ -69,6 +69,17 @@ pub(crate) fn split(b: &mut Builder<'_>, value: ValueId, dim: usize, sizes: Vec<
         return Ok(vec![value]);
     }
     b.call(aten::SPLIT_WITH_SIZES_COPY, vec![value.into(), sizes.into(), (dim as i64).into()])
+}
+
+/// A selection that counts from the end, as one that counts from the start: equal ones then look equal. Others stay.
+fn counted_from_the_start(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (_, size) = dim_and_size(operands, 1, operands.tensor(0, b.graph)?)?;
+    let from_start = match (operands.arg(2), size.as_int()) {
+        (Arg::Int(Expr::Int(index)), Some(size)) if *index < 0 => index.saturating_add(size),
+        _ => return Ok(None),
+    };
+    let args = [operands.arg(0).clone(), operands.arg(1).clone(), from_start.into()];
+    b.call(aten::SELECT_COPY_INT, args.to_vec()).map(Some)
 }
 
 /// The copying variant with the same arguments.

@@ -15,6 +15,7 @@ mod hostile_cpu;
 mod inference;
 mod large;
 mod lift;
+mod llama;
 mod lowered;
 mod models;
 mod operators;

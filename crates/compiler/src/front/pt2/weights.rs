@@ -112,6 +112,14 @@ impl<'z> Weights<'z> {
         }
     }
 
+    /// The archive's entry for the storage of a value; `None` where all values are in one.
+    pub fn storage(&self, name: &str) -> Option<&str> {
+        match &self.source {
+            Source::Payloads { payloads, .. } => payloads.get(name).map(|payload| payload.path.as_str()),
+            Source::Pickle { .. } => None,
+        }
+    }
+
     /// The value at a path. Elements of tensors are not copied.
     pub fn get(&self, name: &str) -> Result<Weight, Error> {
         match &self.source {

@@ -4,6 +4,7 @@ use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueMode
 
 use rushlight_graph::Schemas;
 use rushlight_graph::operators::executorch_prim;
+use rushlight_graph::ops::written_caches;
 
 use super::numbers;
 use super::twins::written_params;
@@ -96,10 +97,11 @@ fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionMode
                 (name, args) => match schemas.get(name) {
                     Some(schema) => {
                         let outs = written_params(&schema);
+                        let caches = written_caches(&schema);
                         for (index, arg) in args.iter().take(schema.params.len()).enumerate() {
                             let is_out = outs.contains(&index);
                             // What is written in place is read before.
-                            if !is_out || schema.flags.in_place {
+                            if !is_out || schema.flags.in_place || caches.contains(&index) {
                                 push(plan, *arg, &mut access.reads);
                             }
                             if is_out {

@@ -9,7 +9,7 @@ use crate::front::xnnpack;
 use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::ops::{self, Operands};
-use rushlight_graph::{Arg, Expr, Kind, Layout, MemoryFormat, Op, Schema, TensorType, Type};
+use rushlight_graph::{Arg, Builder, Expr, Kind, Layout, MemoryFormat, Model, Op, Schema, TensorType, Type};
 
 use super::accesses::split_opaque;
 use super::method::Method;
@@ -39,6 +39,9 @@ impl Method<'_, '_> {
             return Err(Error::invalid(format!("`{name}` has too few arguments"))
                 .expected(written.params.len())
                 .got(args.len()));
+        }
+        if !ops::written_caches(written).is_empty() {
+            return self.update_caches(written, args);
         }
         let twin = if written.flags.in_place { written.twin.as_deref() } else { functional_form(name) };
         let twin = twin.ok_or_else(|| Error::unsupported(format!("`{name}` has no functional form")))?;
@@ -74,6 +77,29 @@ impl Method<'_, '_> {
         self.results_of(schema, bound, &outs)
     }
 
+    /// A call of an operator that writes to caches among its arguments.
+    fn update_caches(&mut self, written: &Schema, args: &[u32]) -> Result<(), Error> {
+        let Some((out, params)) = written.params.split_last() else { return Ok(()) };
+        let mut bound = Vec::with_capacity(written.params.len());
+        for (param, arg) in params.iter().zip(args) {
+            bound.push(self.argument(&param.kind, *arg)?);
+        }
+        let Model { constants, schemas, .. } = &mut *self.model;
+        let mut builder = Builder::new(&mut self.graph, constants, schemas, self.block, self.origin);
+        let Some(update) = ops::update_caches(&mut builder, &Operands::new(written, &bound))? else { return Ok(()) };
+        for (index, content) in update.caches {
+            let cache = args.get(index).copied().unwrap_or_default();
+            if self.place(cache)?.is_none() {
+                return Err(Error::invalid(format!("`{}` writes to a constant", written.name)));
+            }
+            self.write(cache, content);
+        }
+        if let (Some(result), Some(arg)) = (update.result, written.position(&out.name).and_then(|at| args.get(at))) {
+            self.write(*arg, result);
+        }
+        Ok(())
+    }
+
     /// Adds the call, and stores its results.
     fn results_of(&mut self, schema: Arc<Schema>, mut args: Vec<Arg>, outs: &[u32]) -> Result<(), Error> {
         self.settle(&schema, &args)?;
@@ -102,6 +128,7 @@ impl Method<'_, '_> {
             }
         }
         let mut types = types;
+        narrow(&schema, &args, &mut types);
         for ty in &mut types {
             self.resolve_type(ty);
         }
@@ -374,6 +401,26 @@ impl Method<'_, '_> {
             _ => vec![self.argument(item, index)?],
         };
         Ok(Arg::List(items))
+    }
+}
+
+/// Takes a slice from a position on, with as many elements as a size of an input, for what `narrow` was exported as, which
+/// fails where a slice would be cut off: its length is that size. Slices of fixed length may be cut off.
+fn narrow(schema: &Schema, args: &[Arg], types: &mut [Type]) {
+    let (
+        aten::SLICE_COPY_TENSOR,
+        [_, Arg::Int(dim), Arg::Int(start), Arg::Int(end), Arg::Int(step)],
+        [Type::Tensor(ty)],
+    ) = (schema.name.as_str(), args, types)
+    else {
+        return;
+    };
+    let length = end.sub(start.clone());
+    let rank = ty.shape.len() as i64;
+    let dim = dim.as_int().map(|dim| if dim < 0 { dim + rank } else { dim });
+    let slot = dim.and_then(|dim| ty.shape.get_mut(usize::try_from(dim).ok()?));
+    if let (Some(slot), Expr::Symbol(_), Expr::Symbol(_), true) = (slot, start, &length, step.is(1)) {
+        *slot = length;
     }
 }
 

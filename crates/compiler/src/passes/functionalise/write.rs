@@ -50,6 +50,9 @@ impl Walk<'_> {
     /// Replaces a node that writes.
     pub(super) fn writing_node(&mut self, node: NodeId, writes: &Writes, block: BlockId) -> Result<(), Error> {
         let Some(schema) = self.graph.nodes[node].op.schema().cloned() else { return Ok(()) };
+        if !ops::written_caches(&schema).is_empty() {
+            return self.cache_node(node, &schema, writes, block);
+        }
         let twin = self.twin(&schema)?;
         if twin.flags.view {
             // The tensor gets another shape in place: what is called by its name from here on is a view of it.
@@ -73,6 +76,33 @@ impl Walk<'_> {
             self.write(*target, content, block)?;
         }
         self.name_results(node, writes, &targets);
+        Ok(())
+    }
+
+    /// Replaces a node that writes to key-value caches.
+    fn cache_node(&mut self, node: NodeId, schema: &Schema, writes: &Writes, block: BlockId) -> Result<(), Error> {
+        let targets = self.targets(node, writes, block)?;
+        self.read_args(node, block)?;
+        let (args, results) = (self.graph.nodes[node].args.clone(), self.graph.nodes[node].results.clone());
+        let mut builder = self.builder(block);
+        let Some(update) = ops::update_caches(&mut builder, &Operands::new(schema, &args))? else { return Ok(()) };
+        for (target, (_, content)) in targets.into_iter().zip(update.caches) {
+            self.write(target, content, block)?;
+        }
+        for result in results {
+            let Type::Tensor(ty) = self.graph.ty(result).clone() else { continue };
+            let value = match update.result {
+                Some(value) => value,
+                // A placeholder without content.
+                None => {
+                    let dtype = [("dtype", ty.dtype.into())];
+                    let shape = ty.shape.clone().into();
+                    self.builder(block).one_with(aten::FULL, vec![shape, 0.into()], &dtype)?
+                }
+            };
+            let tensor = self.memory.add_base(value, ty, Owner::Node, block);
+            self.memory.add_name(result, tensor);
+        }
         Ok(())
     }
 

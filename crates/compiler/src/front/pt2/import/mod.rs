@@ -48,7 +48,10 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
     }
     let mut shared = HashSet::new();
     if options.share_state {
-        parsed.iter().for_each(|(_, program, _)| shared.extend(tensors::written_buffers(program)));
+        for (_, program, source) in &parsed {
+            let twins = tensors::twins(program, &source.constants()?);
+            shared.extend(tensors::written_buffers(program, &twins));
+        }
     }
     let mut rules = Vec::new();
     for (method, program, source) in &parsed {
@@ -79,15 +82,18 @@ fn import_method(
     options: ImportOptions,
     shared: &HashSet<String>,
 ) -> Result<Graph, Error> {
-    let mut written = tensors::written_buffers(program);
+    let constants = source.constants()?;
+    let twins = tensors::twins(program, &constants);
+    let mut written = tensors::written_buffers(program, &twins);
     written.extend(shared.iter().cloned());
     let mut importer = Importer {
         model,
         method,
         program,
         weights: source.weights()?,
-        constants: source.constants()?,
+        constants,
         options,
+        twins,
         written,
         sizes: Sizes::new(&program.range_constraints),
         graph: Graph::new(),
@@ -120,7 +126,9 @@ struct Importer<'m, 'p, 'a> {
     weights: Weights<'p>,
     constants: Weights<'p>,
     options: ImportOptions,
-    /// Buffers that the program writes to, by path.
+    /// Constants that are buffers by another name, with the paths of these.
+    twins: HashMap<String, String>,
+    /// Buffers, and constants, that the program writes to, by path.
     written: HashSet<String>,
     sizes: Sizes,
     graph: Graph,

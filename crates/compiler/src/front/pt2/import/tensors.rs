@@ -11,7 +11,7 @@ use super::super::pickle;
 use super::super::schema::{
     Argument, Graph as Source, InputSpec, Layout, NamedArgument, Node, OutputSpec, SymInt, TensorMeta,
 };
-use super::super::{ExportedProgram, StorageData, StoredTensor, Weight};
+use super::super::{ExportedProgram, StorageData, StoredTensor, Weight, Weights};
 use super::{Binding, Importer, unknown_name};
 
 /// Limit of the bytes of an archive's weights beyond those that it holds.
@@ -72,17 +72,21 @@ impl<'a> Importer<'_, '_, 'a> {
         self.weight(path, weight)
     }
 
+    /// A constant; a state if the program writes to it, by this name or by that of a buffer.
     pub(super) fn tensor_constant(&mut self, path: &str) -> Result<Binding, Error> {
         let weight = if self.constants.contains(path) { self.constants.get(path)? } else { self.weights.get(path)? };
-        self.weight(path, weight)
+        let named = self.twins.get(path).cloned().unwrap_or_else(|| path.to_owned());
+        if self.written.contains(&named) { self.written_tensor(&named, weight) } else { self.weight(path, weight) }
     }
 
     pub(super) fn buffer(&mut self, path: &str, is_persistent: bool) -> Result<Binding, Error> {
         let in_weights = is_persistent && self.weights.contains(path) || !self.constants.contains(path);
         let weight = if in_weights { self.weights.get(path)? } else { self.constants.get(path)? };
-        if !self.written.contains(path) {
-            return self.weight(path, weight);
-        }
+        if self.written.contains(path) { self.written_tensor(path, weight) } else { self.weight(path, weight) }
+    }
+
+    /// A tensor that the program writes to, as a state of this name.
+    fn written_tensor(&mut self, path: &str, weight: Weight) -> Result<Binding, Error> {
         let Weight::Tensor(tensor) = weight else {
             return Err(Error::unsupported(format!("buffer `{path}` is written to, and is no plain tensor")));
         };
@@ -191,14 +195,47 @@ fn channels_last(meta: &TensorMeta<'_>) -> Option<Vec<u8>> {
     (is_in_order && !is_row_major && strides.get(1) == Some(&1)).then(|| order.to_vec())
 }
 
-/// The buffers that a program writes to, by path: those that its signature names, and those that in-place operators
-/// reach through views.
-pub(super) fn written_buffers(program: &ExportedProgram<'_>) -> HashSet<String> {
+/// The constants of a program that are buffers of it by another name, with the paths of these. A tensor that the model
+/// reaches as a plain attribute, as a cache that no module holds, is lifted to a constant even where it is a buffer too; the
+/// archive stores both as one.
+pub(super) fn twins(program: &ExportedProgram<'_>, constants: &Weights<'_>) -> HashMap<String, String> {
+    let specs = &program.graph_module.signature.input_specs;
+    let mut buffers: HashMap<&str, &str> = HashMap::new();
+    for spec in specs {
+        if let InputSpec::Buffer(spec) = spec
+            && let Some(storage) = constants.storage(&spec.buffer_name)
+        {
+            buffers.entry(storage).or_insert(&spec.buffer_name);
+        }
+    }
+    let meta = |path: &str| match constants.get(path) {
+        Ok(Weight::Tensor(tensor)) => Some((tensor.dtype, tensor.sizes, tensor.strides, tensor.storage_offset)),
+        _ => None,
+    };
+    let twin = |path: &str| {
+        let buffer = *buffers.get(constants.storage(path)?)?;
+        (meta(buffer).is_some() && meta(path) == meta(buffer)).then(|| (path.to_owned(), buffer.to_owned()))
+    };
+    let constants = specs.iter().filter_map(|spec| match spec {
+        InputSpec::TensorConstant(spec) => twin(&spec.tensor_constant_name),
+        _ => None,
+    });
+    constants.collect()
+}
+
+/// The buffers and constants that a program writes to, by path: those that its signature names, and those that in-place
+/// operators reach through views. Constants that have a buffer as their twin go by its path.
+pub(super) fn written_buffers(program: &ExportedProgram<'_>, twins: &HashMap<String, String>) -> HashSet<String> {
     let module = &program.graph_module;
     let mut buffers: HashMap<&str, &str> = HashMap::new();
     for spec in &module.signature.input_specs {
-        if let InputSpec::Buffer(spec) = spec {
-            buffers.insert(&spec.arg.name, &spec.buffer_name);
+        match spec {
+            InputSpec::Buffer(spec) => drop(buffers.insert(&spec.arg.name, &spec.buffer_name)),
+            InputSpec::TensorConstant(spec) => {
+                let path: &str = &spec.tensor_constant_name;
+                buffers.insert(&spec.arg.name, twins.get(path).map_or(path, String::as_str));
+            }
+            _ => {}
         }
     }
     let mut written: HashSet<String> = HashSet::new();
