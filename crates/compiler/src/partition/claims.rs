@@ -132,9 +132,11 @@ fn is_constant(graph: &Graph, node: NodeId) -> bool {
 pub(super) fn copied_whole(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<NodeId, usize> {
     let users = graph.users();
     let mut whole: FxHashMap<NodeId, usize> = FxHashMap::default();
+    let order = graph.live_blocks().into_iter().flat_map(|block| graph.blocks[block].nodes.iter().copied());
+    let place: FxHashMap<NodeId, usize> = order.enumerate().map(|(index, node)| (node, index)).collect();
     let mut copies: Vec<(NodeId, usize)> = claimed.copies.iter().copied().collect();
-    // Users come after what they use.
-    copies.sort_unstable_by(|one, two| two.cmp(one));
+    // Users come after what they use, and so first here.
+    copies.sort_unstable_by_key(|(node, backend)| std::cmp::Reverse((place.get(node).copied(), *backend)));
     for (node, backend) in copies {
         let is_in_parts = |user: &Option<NodeId>| {
             user.is_some_and(|user| claimed.by(user) == Some(backend) || whole.get(&user) == Some(&backend))
