@@ -39,6 +39,14 @@ impl<'a, T: AsMut<[f32]> + ?Sized> From<&'a mut T> for FloatSliceMut<'a> {
 }
 
 impl FloatSlice<'_> {
+    /// The elements after the first `count`.
+    pub(crate) fn after(self, count: usize) -> Self {
+        match self {
+            Self::F32(floats) => Self::F32(floats.get(count..).unwrap_or_default()),
+            Self::Bf16(bits) => Self::Bf16(bits.get(count..).unwrap_or_default()),
+        }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self {

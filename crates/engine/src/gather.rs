@@ -5,11 +5,12 @@ use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::{Engine, QuantizedWeights};
 
-/// Indices of either width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Indices of either width, or whole numbers that are computed as f32.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Indices<'a> {
     I32(&'a [i32]),
     I64(&'a [i64]),
+    F32(&'a [f32]),
 }
 
 impl<'a> From<&'a [i32]> for Indices<'a> {
@@ -24,11 +25,18 @@ impl<'a> From<&'a [i64]> for Indices<'a> {
     }
 }
 
+impl<'a> From<&'a [f32]> for Indices<'a> {
+    fn from(indices: &'a [f32]) -> Self {
+        Indices::F32(indices)
+    }
+}
+
 impl Indices<'_> {
     pub fn len(&self) -> usize {
         match self {
             Indices::I32(indices) => indices.len(),
             Indices::I64(indices) => indices.len(),
+            Indices::F32(indices) => indices.len(),
         }
     }
 
@@ -40,6 +48,7 @@ impl Indices<'_> {
         match self {
             Indices::I32(indices) => indices[i].into(),
             Indices::I64(indices) => indices[i],
+            Indices::F32(indices) => indices[i] as i64,
         }
     }
 }

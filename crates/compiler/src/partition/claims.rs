@@ -43,6 +43,8 @@ impl<'a> Canonical<'a> {
 pub enum Claim {
     /// The back end computes it.
     Take,
+    /// The back end computes it as a step of what its users are, all of which it takes: the node is in their part.
+    Inner,
     /// Each part of the back end that uses the node gets a copy of it, and it stays for others that use it: weights that are
     /// dequantized, or a node inside of a pattern that others use as well.
     Copy,
@@ -69,12 +71,24 @@ impl Claims {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimedNodes {
     by: FxHashMap<NodeId, usize>,
+    inner: FxHashSet<NodeId>,
     copies: FxHashSet<(NodeId, usize)>,
 }
 
 impl ClaimedNodes {
     pub fn take(&mut self, node: NodeId, backend: usize) {
         self.by.insert(node, backend);
+    }
+
+    /// Takes a node with its users.
+    pub fn take_inner(&mut self, node: NodeId, backend: usize) {
+        self.take(node, backend);
+        self.inner.insert(node);
+    }
+
+    /// True if a node was taken with its users.
+    pub fn is_inner(&self, node: NodeId) -> bool {
+        self.inner.contains(&node)
     }
 
     pub fn copy(&mut self, node: NodeId, backend: usize) {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::claims::ClaimedNodes;
 
@@ -52,11 +52,66 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>
             });
         }
     }
+    sink(graph, nodes, claimed, &mut levels);
     levels
 }
 
+/// Puts what is inside of a pattern on the level of the nodes that use it.
+fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, levels: &mut [u32]) {
+    if !nodes.iter().any(|node| claimed.is_inner(*node)) {
+        return;
+    }
+    let place: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(index, node)| (*node, index)).collect();
+    let users = graph.users();
+    for (index, node) in nodes.iter().enumerate().rev().filter(|(_, node)| claimed.is_inner(**node)) {
+        let of_results = graph.nodes[*node].results.iter().filter_map(|result| users.get(result)).flatten();
+        let users = of_results.map(|user| levels.get(*place.get(&(*user)?)?).copied());
+        // A method's own results are used after everything.
+        if let Some(Some(level)) = users.min() {
+            levels[index] = levels[index].max(level);
+        }
+    }
+}
+
+/// Sorts nodes so that each comes after those that it uses, and as before otherwise.
+pub(super) fn sorted(graph: &Graph, nodes: &[NodeId]) -> Vec<NodeId> {
+    let mut sizes_by: FxHashMap<SymbolId, NodeId> = FxHashMap::default();
+    for node in nodes {
+        for result in &graph.nodes[*node].results {
+            for_each_symbol(graph.ty(*result), &mut |symbol| {
+                sizes_by.entry(symbol).or_insert(*node);
+            });
+        }
+    }
+    let of_block: FxHashSet<NodeId> = nodes.iter().copied().collect();
+    let (mut seen, mut sorted) = (FxHashSet::default(), Vec::with_capacity(nodes.len()));
+    for node in nodes {
+        // A node is left once all that it uses is sorted.
+        let mut open = vec![(*node, false)];
+        while let Some((node, is_left)) = open.pop() {
+            if is_left {
+                sorted.push(node);
+                continue;
+            }
+            if !of_block.contains(&node) || !seen.insert(node) {
+                continue;
+            }
+            open.push((node, true));
+            graph.for_each_use_by(node, &mut |value| {
+                if let Def::Result(maker, _) = graph.values[value].def {
+                    open.push((maker, false));
+                }
+            });
+            graph.for_each_symbol_by(node, &mut |symbol| {
+                open.extend(sizes_by.get(&symbol).map(|maker| (*maker, false)));
+            });
+        }
+    }
+    sorted
+}
+
 /// Visits what a node uses; of what its part copies, what that uses.
-fn for_each_input(
+pub(super) fn for_each_input(
     graph: &Graph,
     node: NodeId,
     claimant: Option<usize>,

@@ -217,6 +217,7 @@ fn claim_method(model: &Model, method: &str, graph: &Graph, backends: &[Box<dyn 
                 |reason: String| refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
             match claims.remove(node) {
                 Some(Claim::Take) => claimed.take(node, index),
+                Some(Claim::Inner) => claimed.take_inner(node, index),
                 Some(Claim::Copy) => {
                     claimed.copy(node, index);
                     refuse("the parts that use it compute it again".to_owned());
@@ -243,7 +244,7 @@ impl Extraction<'_> {
     /// Replaces what was claimed in a block. True if a part that holds a state was given back.
     fn block(&mut self, graph: &mut Graph, block: BlockId, decided: &mut Decided) -> Result<bool, Error> {
         let Self { model, method, backends, owned, report } = self;
-        let mut loses_state = false;
+        let (mut loses_state, mut is_sorted) = (false, true);
         let nodes = graph.blocks[block].nodes.clone();
         let first = report.entries.len();
         let entries: FxHashMap<NodeId, usize> =
@@ -289,13 +290,15 @@ impl Extraction<'_> {
                             loses_state |= cut.holds_state(graph);
                             report.give_back(&entries, &members, backend.name(), problem.message());
                             result.extend(members);
+                            // What it would have copied may come later.
+                            is_sorted = false;
                         }
                         Err(problem) => return Err(problem),
                     }
                 }
             }
         }
-        graph.blocks[block].nodes = result;
+        graph.blocks[block].nodes = if is_sorted { result } else { levels::sorted(graph, &result) };
         Ok(loses_state)
     }
 }

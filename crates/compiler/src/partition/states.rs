@@ -8,8 +8,8 @@ use rushlight_graph::{Def, Graph, Model, NodeId, StateId, Target, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Backend;
-use super::claims::ClaimedNodes;
-use super::levels::levels;
+use super::claims::{ClaimedNodes, copied_whole};
+use super::levels::{for_each_input, levels};
 
 /// Finds the states that belong to back ends. `claims` has those of each method, in their order.
 pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn Backend>]) -> FxHashSet<StateId> {
@@ -41,8 +41,12 @@ fn users(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<StateId, Option<usi
             found.entry(state).or_default().insert(part);
         }
     };
-    for node in nodes {
-        graph.for_each_use_by(*node, &mut |value| meet(value, parts.get(node).copied().flatten()));
+    let copied = copied_whole(graph, claimed);
+    for node in nodes.iter().filter(|node| !copied.contains_key(node)) {
+        let part = parts.get(node).copied().flatten();
+        // Of what the part copies, it uses what that uses.
+        let seen = &mut FxHashSet::default();
+        for_each_input(graph, *node, claimed.by(*node), claimed, seen, &mut |value| meet(value, part));
     }
     graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut |value| meet(value, None)));
     graph.updates.iter().for_each(|update| meet(update.value, None));

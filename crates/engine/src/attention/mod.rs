@@ -3,6 +3,8 @@
 
 mod task;
 
+use core::ops::Range;
+
 use crate::arch::LANES;
 use crate::element::Element;
 use crate::error::{Error, at_least, size};
@@ -104,6 +106,10 @@ pub fn attention<'y>(
     if !attention.check(engine, [q, k, v], mask, &y, scratch)? {
         return Ok(());
     }
+    let seen = attention.seen_keys(mask);
+    let attention = &Attention { keys: seen.len(), ..*attention };
+    let mask = mask.map(|mask| mask.get(seen.start..).unwrap_or_default());
+    let [k, v] = [(k, attention.k), (v, attention.v)].map(|(x, strides)| x.after(seen.start * strides.row));
     let y = match y {
         FloatSliceMut::F32(y) => AttentionOutput::Floats(SharedOutput::new(y)),
         FloatSliceMut::Bf16(y) => AttentionOutput::Bf16(SharedOutput::new(y)),
@@ -160,7 +166,38 @@ fn run<T: Element>(
 /// Minimum rows for which a task packs keys and values again.
 const MIN_TASK_ROWS: usize = 64;
 
+/// A mask below this is one of keys that are not seen: -inf, or the lowest number of a float type.
+const UNSEEN: f32 = -1e30;
+
 impl Attention {
+    /// Returns the keys outside of which the mask hides all from all queries: those of a cache that were not written yet, or
+    /// are out of a window. They would count for exactly nothing.
+    fn seen_keys(&self, mask: Option<&[f32]>) -> Range<usize> {
+        let (Some(mask), Some(strides), None) = (mask, self.mask, self.causal) else { return 0..self.keys };
+        // Where a mask is broadcast, it is looked at once.
+        let distinct = |size: usize, stride: usize| if stride == 0 { size.min(1) } else { size };
+        let mut seen = self.keys..0;
+        for batch in 0..distinct(self.batch, strides.batch) {
+            for head in 0..distinct(self.heads, strides.head) {
+                for row in 0..distinct(self.rows, strides.row) {
+                    let start = batch * strides.batch + head * strides.head + row * strides.row;
+                    let row = mask.get(start..).and_then(|mask| mask.get(..self.keys)).unwrap_or_default();
+                    let is_seen = |mask: &f32| *mask >= UNSEEN || mask.is_nan();
+                    match row.iter().position(is_seen) {
+                        Some(first) => {
+                            let last = row.iter().rposition(is_seen).unwrap_or(first);
+                            seen = seen.start.min(first)..seen.end.max(last + 1);
+                        }
+                        None if row.iter().all(|mask| *mask == f32::NEG_INFINITY) => {}
+                        // All keys are as low: they count alike.
+                        None => return 0..self.keys,
+                    }
+                }
+            }
+        }
+        if seen.is_empty() { 0..0 } else { seen }
+    }
+
     /// Validates the call; returns false if there is nothing to compute.
     fn check(
         &self,

@@ -78,6 +78,13 @@ fn random_tensors(rng: &mut Rng, a: &mut Attention) -> Tensors {
         // Masks some keys; in some rows, all.
         mask.iter_mut().filter(|x| **x > 0.7).for_each(|x| *x = f32::NEG_INFINITY);
         mask.chunks_mut(a.keys.max(1)).step_by(5).for_each(|row| row.fill(f32::NEG_INFINITY));
+        // The first and the last ones in all rows, as those of a cache that are out of a window or not written.
+        let seen = rng.below(a.keys + 1)..a.keys - rng.below(a.keys + 1) / 2;
+        let hidden = rng.one_of(&[f32::NEG_INFINITY, f32::MIN]);
+        if rng.below(2) == 0 {
+            let keys = mask.chunks_mut(a.keys.max(1)).flat_map(|row| row.iter_mut().enumerate());
+            keys.filter(|(key, _)| !seen.contains(key)).for_each(|(_, x)| *x = hidden);
+        }
         mask
     });
     let vector = |rng: &mut Rng, n| rng.vector(n).iter().map(|x| x * 2.0).collect::<Vec<f32>>();

@@ -32,25 +32,30 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     let users_of =
         |node: NodeId| canonical.graph.nodes[node].results.iter().filter_map(|result| users.get(result)).flatten();
     let nodes: Vec<NodeId> = canonical.nodes().collect();
+    // By value, the canonical nodes whose replacements use it.
+    let mut readers: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
+    for (reader, legal) in &legal {
+        legal.uses.iter().for_each(|value| readers.entry(*value).or_default().push(*reader));
+    }
     let shown = Context::new(canonical.graph, canonical.model);
     let mut taken: FxHashMap<NodeId, bool> = FxHashMap::default();
     // Users come after what they use.
     for node in nodes.into_iter().rev().filter(|node| !canonical.is_claimed(*node)) {
         // A pattern that a claimed node ends may lead past a node that others use, such as integers of 16 bits.
-        let is_passed_by = |user: &Option<NodeId>| {
-            user.is_some_and(|user| {
-                let uses = legal.get(&user).map(|legal| &legal.uses);
-                let results = &canonical.graph.nodes[node].results;
-                taken.get(&user) == Some(&true) && !results.iter().any(|it| uses.is_some_and(|uses| uses.contains(it)))
-            })
+        let is_taken = |user: NodeId| taken.get(&user) == Some(&true);
+        let results = || canonical.graph.nodes[node].results.iter();
+        let is_passed_by = || {
+            let mut readers = results().filter_map(|result| readers.get(result)).flatten();
+            users_of(node).any(|user| user.is_some_and(is_taken)) && !readers.any(|reader| is_taken(*reader))
         };
         let claim = match legal.get(&node) {
-            Some(Legal { refusal: Some(_), is_unchanged: true, .. }) if users_of(node).any(is_passed_by) => Claim::Copy,
+            Some(Legal { refusal: Some(_), is_unchanged: true, .. }) if is_passed_by() => Claim::Copy,
             Some(Legal { refusal: Some(reason), .. }) => Claim::Refuse(reason.to_string()),
             Some(Legal { refusal: None, is_copied: true, .. }) => Claim::Copy,
             Some(Legal { refusal: None, .. }) => Claim::Take,
             None if canonical.is_constant(node) => Claim::Copy,
-            None if users_of(node).all(|user| user.is_some_and(|user| taken.get(&user) == Some(&true))) => Claim::Take,
+            // What is inside of a pattern goes with its end, in whichever part that is.
+            None if users_of(node).all(|user| user.is_some_and(is_taken)) => Claim::Inner,
             None => match select::select(&shown, node) {
                 Ok(_) => Claim::Take,
                 Err(reason) => Claim::Refuse(reason.to_string()),

@@ -39,6 +39,9 @@ pub(super) fn as_floats(constant: &Constant) -> Result<Cow<'_, Constant>, Error>
         ScalarType::Half => |bytes| bytes.try_into().map_or(0.0, |bytes| f16::from_le_bytes(bytes).to_f32()),
         ScalarType::BFloat16 => |bytes| bytes.try_into().map_or(0.0, |bytes| bf16::from_le_bytes(bytes).to_f32()),
         ScalarType::Bool => |bytes| f32::from(u8::from(bytes != [0])),
+        // Positions, which are exact.
+        ScalarType::Long => |bytes| bytes.try_into().map_or(0.0, |bytes| i64::from_le_bytes(bytes) as f32),
+        ScalarType::Int => |bytes| bytes.try_into().map_or(0.0, |bytes| i32::from_le_bytes(bytes) as f32),
         dtype => {
             return Err(error(format!("`{}` is of {}, which is not stored as floats", constant.name, dtype.name())));
         }

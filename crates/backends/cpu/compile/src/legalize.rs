@@ -9,6 +9,8 @@ use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 
 use crate::call::Call;
 use crate::embedding;
+use crate::grouped_query::ShareHeads;
+use crate::numbers::ReadNumbersAsTensors;
 use crate::qdq_int16::RoundQdqInt16;
 use crate::raise::RaiseActivations;
 use crate::select::has_bias;
@@ -23,8 +25,17 @@ use crate::storage::is_stored_as_float;
 pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
     let fold = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
-    let passes: [&dyn Pass; 7] =
-        [&RaiseAttention, &RaiseActivations, &RoundQdqInt16, &SinkPermutations, &Legalize, &fold, &EliminateDeadCode];
+    let passes: [&dyn Pass; 9] = [
+        &ReadNumbersAsTensors,
+        &RaiseAttention,
+        &ShareHeads,
+        &RaiseActivations,
+        &RoundQdqInt16,
+        &SinkPermutations,
+        &Legalize,
+        &fold,
+        &EliminateDeadCode,
+    ];
     passes.iter().try_for_each(|pass| pass.run(model))
 }
 

@@ -18,9 +18,11 @@ mod constants;
 mod embedding;
 mod error;
 mod fuse;
+mod grouped_query;
 mod int8;
 mod legalize;
 mod lower;
+mod numbers;
 mod plan;
 mod precision;
 mod qdq_int16;
@@ -109,7 +111,8 @@ impl Backend for Cpu {
 
     fn owns_state(&self, state: &State) -> bool {
         let is_fixed = state.ty.shape.iter().all(|size| size.as_int().is_some());
-        state.ty.dtype == ScalarType::Float && is_fixed && matches!(state.initial, ConstantData::Zeros)
+        let is_stored = matches!(state.ty.dtype, ScalarType::Float | ScalarType::Long);
+        is_stored && is_fixed && matches!(state.initial, ConstantData::Zeros)
     }
 
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {

@@ -378,6 +378,11 @@ impl<'a> Plan<'a> {
         self.program.names.push(name.into());
     }
 
+    /// All of the input that a view shows.
+    pub fn input_of(&self, view: &View) -> Option<View> {
+        self.inputs.iter().find(|(input, _)| input.buffer == view.buffer).map(|(input, _)| input.clone())
+    }
+
     /// All of the buffer of something computed, or of a state, as one dimension.
     pub fn whole(&mut self, view: &View) -> Result<View, Error> {
         let Some(Memory::Computed { shape, .. } | Memory::State(_, shape)) = self.buffers.get(view.buffer) else {

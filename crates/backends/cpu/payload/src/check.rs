@@ -236,6 +236,14 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
             let numbers = step.sizes.iter().chain(&step.x_strides).chain(&step.y_strides);
             numbers.chain([&step.x_offset, &step.y_offset]).try_for_each(|size| check_size(program, *size))?;
         }
+        Step::Scatter(step) => {
+            let rank = step.sizes.len();
+            at_most(Counted::Dimensions, rank, rushlight_format::MAX_RANK)?;
+            same_rank(rank, [step.x_strides.len(), step.y_strides.len()])?;
+            let numbers = step.sizes.iter().chain(&step.x_strides).chain(&step.y_strides);
+            let others = [&step.dim_size, &step.x_offset, &step.x_step, &step.y_offset, &step.y_step];
+            numbers.chain(others).try_for_each(|size| check_size(program, *size))?;
+        }
         Step::Attention(step) => {
             let sizes = [step.batch, step.heads, step.groups, step.rows, step.keys, step.depth, step.value_depth];
             let mut all = sizes.into_iter().chain(step.causal).chain(step.strides.into_iter().flatten());

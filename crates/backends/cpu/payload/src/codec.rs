@@ -13,7 +13,8 @@ use super::{
     Affine, Attention, Buffer, ChooseQparams, Convert, ConvertedType, Convolution, ConvolutionKind, Copy, CpuProgram,
     Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
     Int8Epilogue, Matmul, MatmulKind, Normalisation, PayloadError, PayloadFault, PayloadSite, Pooling, QuantizeRows,
-    QuantizedFormat, Reduce, Residual, Resize, Size, SizeOp, State, Step, TableFormat, Tensor, VERSION, Window,
+    QuantizedFormat, Reduce, Residual, Resize, Scatter, Size, SizeOp, State, Step, TableFormat, Tensor, VERSION,
+    Window,
 };
 
 /// The magic number of payloads, before the version.
@@ -299,6 +300,7 @@ structure! {
     Normalisation { x, y, weight, bias, dims, eps, centred }
     Copy { x, y, sizes, x_offset, x_strides, y_offset, y_strides, fill }
     Gather { table, format, indices, y }
+    Scatter { x, y, indices, dim_size, sizes, x_offset, x_step, x_strides, y_offset, y_step, y_strides }
     Attention {
         q, k, v, mask, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
     }
@@ -331,7 +333,7 @@ union! {
     Step {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduce(step), 5 Softmax { x, y, log },
         6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
-        11 Convert(step), 12 ChooseQparams(step), 13 QuantizeRows(step)
+        11 Convert(step), 12 ChooseQparams(step), 13 QuantizeRows(step), 14 Scatter(step)
     }
     MatmulKind {
         0 Dense { transposed, epilogue }, 1 Packed { format, epilogue }, 2 WeightOnly { format, epilogue },
@@ -350,7 +352,7 @@ union! {
         0 Static { offsets, scales, bias, fake_quantize, residual, activation },
         1 Dynamic { qparams, sums, scales, bias, activation }
     }
-    ConvertedType { 0 Half(half), 1 Bool, 2 Int8, 3 Uint8 }
+    ConvertedType { 0 Half(half), 1 Bool, 2 Int8, 3 Uint8, 4 Int64 }
     Direction { 0 Enter, 1 Leave }
     Half { 0 F16, 1 Bf16 }
     ZeroPointRule { 0 FromMin { eps }, 1 MinError }

@@ -48,7 +48,7 @@ pub use rushlight_engine::{
 };
 pub use step::{
     Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Gather, Normalisation, Pooling,
-    QuantizeRows, Reduce, Register, Resize, Step, TableFormat,
+    QuantizeRows, Reduce, Register, Resize, Scatter, Step, TableFormat,
 };
 pub use work::{Sizes, Work};
 
@@ -56,10 +56,13 @@ pub use work::{Sizes, Work};
 pub const CPU_BACKEND: &str = "RushlightCpu";
 
 /// Version of the format of payloads. A payload of another version is refused.
-pub const VERSION: u8 = 9;
+pub const VERSION: u8 = 10;
 
 /// Number of registers of an elementwise step.
 pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;
+
+/// The largest position or index, either way, that is converted to f32: sums and differences of two are still exact there.
+pub const MAX_POSITION: i64 = 1 << 22;
 
 /// Maximum number of tensors that an elementwise step reads.
 pub const MAX_OPERANDS: usize = 16;

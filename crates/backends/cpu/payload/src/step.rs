@@ -9,7 +9,6 @@ use super::{Convolution, Matmul, QuantizedFormat, Size, TensorId};
 
 /// A step: reads tensors, and writes one.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a list of steps is read once; the delegate keeps each in a box")]
 pub enum Step {
     Matmul(Matmul),
     Convolution(Convolution),
@@ -25,6 +24,7 @@ pub enum Step {
     Normalisation(Normalisation),
     Copy(Copy),
     Gather(Gather),
+    Scatter(Scatter),
     Attention(Attention),
     Resize(Resize),
     Convert(Convert),
@@ -118,7 +118,27 @@ pub struct Copy {
     pub fill: Option<f32>,
 }
 
-/// Rows of a table `[rows, width]`, selected by indices of i32 or i64.
+/// Copies slices to the places that indices say: `y[y_offset + indices[t] * y_step + i * y_strides] = x[x_offset + t * x_step +
+/// i * x_strides]` for every index `i` below `sizes` and every `t`, in this order, as if both buffers had one dimension.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scatter {
+    pub x: TensorId,
+    pub y: TensorId,
+    /// Integers of f32 from `-dim_size` to below `dim_size`; negative ones count from the end.
+    pub indices: TensorId,
+    /// The size of the dimension of `y` that the indices are of.
+    pub dim_size: Size,
+    /// The sizes of a slice.
+    pub sizes: Vec<Size>,
+    pub x_offset: Size,
+    pub x_step: Size,
+    pub x_strides: Vec<Size>,
+    pub y_offset: Size,
+    pub y_step: Size,
+    pub y_strides: Vec<Size>,
+}
+
+/// Rows of a table `[rows, width]`, selected by indices: i32 or i64 of an input, or whole numbers of f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gather {
     pub table: TensorId,
@@ -168,6 +188,7 @@ pub struct Attention {
 
 /// Converts between the element type of an input or output and the one inside: f32, or u8 for integers of 8 bits.
 ///
+/// Integers of 64 bits are positions: an input beyond [`MAX_POSITION`](super::MAX_POSITION) is an error.
 /// Booleans are 1 and 0; what is not zero is true. Floats are rounded to the nearest of 16 bits, ties to even.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Convert {
@@ -185,6 +206,7 @@ pub enum ConvertedType {
     /// Inside 128 above itself.
     Int8,
     Uint8,
+    Int64,
 }
 
 /// Which tensor of a [`Convert`] is the caller's.
@@ -216,6 +238,7 @@ impl ConvertedType {
             ScalarType::Bool => Self::Bool,
             ScalarType::Char => Self::Int8,
             ScalarType::Byte => Self::Uint8,
+            ScalarType::Long => Self::Int64,
             _ => return None,
         })
     }
@@ -228,6 +251,7 @@ impl ConvertedType {
             Self::Bool => ScalarType::Bool,
             Self::Int8 => ScalarType::Char,
             Self::Uint8 => ScalarType::Byte,
+            Self::Int64 => ScalarType::Long,
         }
     }
 
@@ -250,6 +274,7 @@ impl Step {
             Self::Normalisation(step) => step.y,
             Self::Copy(step) => step.y,
             Self::Gather(step) => step.y,
+            Self::Scatter(step) => step.y,
             Self::Attention(step) => step.y,
             Self::Resize(step) => step.y,
             Self::Convert(step) => step.y,
@@ -283,6 +308,10 @@ impl Step {
                 visit(step.table);
                 visit(step.indices);
             }
+            Self::Scatter(step) => {
+                visit(step.x);
+                visit(step.indices);
+            }
             Self::Attention(step) => {
                 [step.q, step.k, step.v].into_iter().chain(step.mask).for_each(visit);
             }
@@ -301,6 +330,7 @@ impl Step {
             Self::Normalisation(_) => "normalisation",
             Self::Copy(_) => "copy",
             Self::Gather(_) => "gather",
+            Self::Scatter(_) => "scatter",
             Self::Attention(_) => "attention",
             Self::Resize(_) => "resize",
             Self::Convert(_) => "convert",

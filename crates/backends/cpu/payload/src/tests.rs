@@ -69,8 +69,8 @@ fn another_version_is_refused_with_both() {
     let mut bytes = program().to_bytes();
     bytes[3] = b'7';
     let error = CpuProgram::parse(&bytes).expect_err("an older version");
-    assert_eq!(error.fault, PayloadFault::Version { expected: 9, got: 7 });
-    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 9");
+    assert_eq!(error.fault, PayloadFault::Version { expected: 10, got: 7 });
+    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 10");
 }
 
 #[test]
@@ -424,7 +424,13 @@ fn converted_types_and_indices_are_those_of_the_tensors() {
     };
     assert_eq!(fault(mixed).fault, PayloadFault::MixedTypes);
     let gather = |format| Step::Gather(Gather { table: 3, format, indices: 0, y: 1 });
-    assert_eq!(fault_of(gather(TableFormat::F32)), dtype(ScalarType::Long));
+    let of_bytes = |program: &mut CpuProgram| {
+        program.tensors[0].dtype = ScalarType::Bool;
+        program.steps[0] = gather(TableFormat::F32);
+    };
+    let expected = PayloadFault::Dtype { expected: ScalarType::Long, got: ScalarType::Bool };
+    assert_eq!(fault(of_bytes).fault, expected);
+    assert_eq!(fault_of(convert(ConvertedType::Int64, Direction::Enter)), dtype(ScalarType::Long));
     let table = |dtype, format| {
         let error = fault(move |program| {
             program.tensors[0].dtype = ScalarType::Int;

@@ -7,7 +7,7 @@ use super::check::{Result, check_affine, nonzero};
 use super::error::Nonzero;
 use super::{
     Convert, Convolution, ConvolutionKind, CpuProgram, Direction, FloatFormat, Gather, Int8Epilogue, Matmul,
-    MatmulKind, PayloadError, PayloadFault, Resize, Size, Step, TableFormat, Tensor, TensorId, Window,
+    MatmulKind, PayloadError, PayloadFault, Resize, Scatter, Size, Step, TableFormat, Tensor, TensorId, Window,
 };
 
 /// Checks a step whose tensors exist.
@@ -24,6 +24,10 @@ pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
         Step::Resize(Resize { x, y, .. }) => types.quantized(*y, types.is_quantized(*x)),
         Step::Convert(step) => types.convert(step),
         Step::Gather(step) => types.gather(step),
+        Step::Scatter(Scatter { x, y, indices, .. }) => {
+            types.quantized(*x, types.is_quantized(*y))?;
+            types.dtype(*indices, ScalarType::Float)
+        }
         Step::ChooseQparams(step) => types.quantized(step.x, false).and_then(|()| types.quantized(step.y, false)),
         Step::QuantizeRows(step) => {
             types.quantized(step.x, false)?;
@@ -212,7 +216,8 @@ impl Types<'_> {
     fn gather(&self, step: &Gather) -> Result {
         let Gather { table, format, indices, y } = *step;
         self.quantized(y, false)?;
-        if self.tensor(indices).is_some_and(|indices| indices.dtype != ScalarType::Int) {
+        let is_index = |tensor: &Tensor| matches!(tensor.dtype, ScalarType::Int | ScalarType::Float);
+        if !self.tensor(indices).is_some_and(is_index) {
             self.dtype(indices, ScalarType::Long)?;
         }
         match format {

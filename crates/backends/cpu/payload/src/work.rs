@@ -6,7 +6,9 @@
 
 use rushlight_engine::ResizeMode;
 
-use super::{Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Matmul, Pooling, Size, Step, TensorId};
+use super::{
+    Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Matmul, Pooling, Scatter, Size, Step, TensorId,
+};
 
 /// The operations of one call of a step, and their limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,7 @@ impl Step {
     /// | pooling | y times the taps inside of the input | y x |
     /// | attention | queries keys (depth + value depth) | queries (k + v + mask): keys do not overlap |
     /// | copy | elements that are moved, and filled | y, twice if it is filled |
+    /// | scatter | elements that are moved | x: slices do not overlap |
     /// | others | x and y, some times each | |
     pub fn work(&self, sizes: &dyn Sizes) -> Work {
         let elements = |tensor: TensorId| sizes.elements(tensor);
@@ -95,6 +98,11 @@ impl Step {
                 let filled = if fill.is_some() { y } else { 0 };
                 let moved = product(list.iter().map(|size| sizes.size(*size)));
                 Work { operations: moved.saturating_add(filled), limit: y.saturating_add(filled) }
+            }
+            // As many slices as there are indices, each of which `y` has room for.
+            Self::Scatter(Scatter { x, indices, sizes: list, .. }) => {
+                let moved = product(list.iter().map(|size| sizes.size(*size))).saturating_mul(elements(*indices));
+                Work { operations: moved, limit: elements(*x) }
             }
             Self::Attention(step) => attention(step, sizes),
             Self::Resize(step) => {
@@ -158,6 +166,7 @@ impl Fixed<'_> {
         step.for_each_input(&mut |tensor| all &= of_tensor(tensor));
         all && match step {
             Step::Copy(step) => step.sizes.iter().all(is_fixed),
+            Step::Scatter(step) => step.sizes.iter().all(is_fixed),
             Step::Attention(step) => {
                 let Attention { batch, heads, rows, keys, depth, value_depth, .. } = step;
                 [batch, heads, rows, keys, depth, value_depth].into_iter().all(is_fixed)

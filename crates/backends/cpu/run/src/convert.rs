@@ -1,9 +1,9 @@
 //! Conversions between the element types of inputs and outputs and those inside.
 
 use half::slice::HalfFloatSliceExt;
-use rushlight_cpu_payload::{Convert, ConvertedType, Direction, Half};
+use rushlight_cpu_payload::{Convert, ConvertedType, Direction, Half, MAX_POSITION};
 use rushlight_engine::Engine;
-use rushlight_runtime::{Bool8, Element, Result};
+use rushlight_runtime::{Bool8, Detail, Element, Result};
 
 use crate::error::Unfit;
 use crate::memory::{StepContext, done};
@@ -16,6 +16,7 @@ pub(crate) fn convert(step: &Convert, engine: &Engine, cx: &mut StepContext<'_, 
         ConvertedType::Bool => truth(step, cx),
         ConvertedType::Int8 => bytes::<i8>(step, cx, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
         ConvertedType::Uint8 => bytes::<u8>(step, cx, |x| x, |x| x),
+        ConvertedType::Int64 => positions(step, cx),
     }
 }
 
@@ -45,6 +46,24 @@ fn truth(step: &Convert, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
         Direction::Leave => {
             let (y, reader, _) = cx.split_output::<Bool8>(step.y)?;
             each(reader.floats(step.x)?, y, |x| Bool8::from(x != 0.0))
+        }
+    }
+}
+
+/// Positions, which are floats inside.
+fn positions(step: &Convert, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    match step.direction {
+        Direction::Enter => {
+            let (y, reader) = cx.split(step.y)?;
+            let x = reader.input::<i64>(step.x)?;
+            if let Some(index) = x.iter().find(|x| x.unsigned_abs() > MAX_POSITION.unsigned_abs()) {
+                return Err(Detail::Index { index: *index, size: MAX_POSITION as usize }.into());
+            }
+            each(x, y, |x| x as f32)
+        }
+        Direction::Leave => {
+            let (y, reader, _) = cx.split_output::<i64>(step.y)?;
+            each(reader.floats(step.x)?, y, |x| x as i64)
         }
     }
 }

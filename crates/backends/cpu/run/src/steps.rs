@@ -6,7 +6,7 @@ use rushlight_engine::{
     Normalization, Pool2d, PoolKind, QuantOut, Reduction, SoftmaxTable, Source, Strides, Table, ZeroPointRule,
 };
 use rushlight_format::ScalarType;
-use rushlight_runtime::{MAX_RANK, Result};
+use rushlight_runtime::{Detail, Error, MAX_RANK, Result};
 
 use crate::convert::convert;
 use crate::convolution::convolution;
@@ -14,7 +14,7 @@ use crate::error::Unfit;
 use crate::matmul::matmul;
 use crate::memory::{NOT_QUANTIZED, Reader, StepContext, done};
 use crate::prepared::PreparedStep;
-use crate::shapes::{check_windows, product};
+use crate::shapes::{Shapes, check_windows, product};
 
 const FLOATS_ONLY: Unfit = Unfit::Part("a tensor is quantized or bf16, which the step does not compute with");
 
@@ -114,6 +114,7 @@ fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Re
         Step::Normalisation(step) => normalise(step, engine, cx),
         Step::Copy(step) => copy(step, engine, cx),
         Step::Gather(step) => gather(step, engine, cx),
+        Step::Scatter(step) => scatter(step, engine, cx),
         Step::Attention(step) => attention(step, engine, cx),
         Step::Resize(step) => resize(step, engine, cx),
         Step::Convert(step) => convert(step, engine, cx),
@@ -283,21 +284,59 @@ fn pooling(step: &payload::Pooling, engine: &Engine, cx: &mut StepContext<'_, '_
     })
 }
 
-fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
-    let shapes = cx.shapes;
-    let list = |sizes: &[Size], to: &mut [usize; MAX_RANK]| -> Result<()> {
-        sizes.iter().zip(to).try_for_each(|(size, slot)| {
-            *slot = shapes.size(*size)?;
-            Ok(())
-        })
+/// Computes the present values of sizes or strides.
+fn present(sizes: &[Size], shapes: &Shapes) -> Result<[usize; MAX_RANK]> {
+    let mut present = [0; MAX_RANK];
+    sizes.iter().zip(&mut present).try_for_each(|(size, slot)| {
+        *slot = shapes.size(*size)?;
+        Ok::<(), Error>(())
+    })?;
+    Ok(present)
+}
+
+fn scatter(step: &payload::Scatter, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (shapes, rank) = (cx.shapes, step.sizes.len());
+    let lists = [present(&step.sizes, shapes)?, present(&step.x_strides, shapes)?, present(&step.y_strides, shapes)?];
+    let [sizes, x_strides, y_strides] = lists.each_ref().map(|list| list.get(..rank).unwrap_or_default());
+    let [x_offset, x_step, y_offset, y_step, dim_size] =
+        [step.x_offset, step.x_step, step.y_offset, step.y_step, step.dim_size].map(|size| shapes.size(size));
+    let (x_offset, x_step, y_offset, y_step, dim_size) = (x_offset?, x_step?, y_offset?, y_step?, dim_size?);
+    let (y, reader) = cx.split_data(step.y)?;
+    let indices = reader.floats(step.indices)?;
+    let place = |index: f32| {
+        let index = index as i64;
+        let from_start = if index < 0 { index.saturating_add(dim_size as i64) } else { index };
+        usize::try_from(from_start).ok().filter(|place| *place < dim_size)
     };
-    let rank = step.sizes.len();
-    let mut numbers = [[0; MAX_RANK]; 3];
-    let [sizes, x_strides, y_strides] = &mut numbers;
-    list(&step.sizes, sizes)?;
-    list(&step.x_strides, x_strides)?;
-    list(&step.y_strides, y_strides)?;
-    let [sizes, x_strides, y_strides] = numbers.each_ref().map(|list| list.get(..rank).unwrap_or_default());
+    // Nothing is written if one of them is nowhere.
+    if let Some(index) = indices.iter().find(|index| place(**index).is_none()) {
+        return Err(Detail::Index { index: *index as i64, size: dim_size }.into());
+    }
+    let slices = indices.iter().filter_map(|index| place(*index)).enumerate().map(|(t, place)| {
+        let at = |offset: usize, index: usize, step: usize| index.checked_mul(step)?.checked_add(offset);
+        let (x_offset, y_offset) = at(x_offset, t, x_step).zip(at(y_offset, place, y_step)).ok_or(Unfit::Overflow)?;
+        Ok(rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides })
+    });
+    match y {
+        DataMut::Floats(y) => copy_slices(engine, slices, reader.floats(step.x)?, y),
+        DataMut::Bytes(y, _) => copy_slices(engine, slices, reader.quantized(step.x)?, y),
+        DataMut::Bf16(_) => Err(FLOATS_ONLY.into()),
+    }
+}
+
+fn copy_slices<'a, T: CopyElement>(
+    engine: &Engine,
+    mut slices: impl Iterator<Item = Result<rushlight_engine::Copy<'a>>>,
+    x: &[T],
+    y: &mut [T],
+) -> Result<()> {
+    slices.try_for_each(|slice| done(rushlight_engine::copy(engine, &slice?, x, y)))
+}
+
+fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (shapes, rank) = (cx.shapes, step.sizes.len());
+    let lists = [present(&step.sizes, shapes)?, present(&step.x_strides, shapes)?, present(&step.y_strides, shapes)?];
+    let [sizes, x_strides, y_strides] = lists.each_ref().map(|list| list.get(..rank).unwrap_or_default());
     let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
     let (y, reader) = cx.split_data(step.y)?;
@@ -343,6 +382,9 @@ fn gather(step: &payload::Gather, engine: &Engine, cx: &mut StepContext<'_, '_, 
     match reader.dtype(step.indices) {
         Some(ScalarType::Int) => {
             done(rushlight_engine::gather(engine, columns, table, reader.input::<i32>(step.indices)?, y))
+        }
+        Some(ScalarType::Float) => {
+            done(rushlight_engine::gather(engine, columns, table, reader.floats(step.indices)?, y))
         }
         _ => done(rushlight_engine::gather(engine, columns, table, reader.input::<i64>(step.indices)?, y)),
     }

@@ -19,10 +19,33 @@ fn byte_of(affine: Affine, number: f32) -> Option<u8> {
     ((level - f32::from(affine.zero)) * affine.scale() == number).then_some(byte)
 }
 
+/// Integers of the caller in another shape; `None` if they would have to move.
+fn integer_view(view: &View, operator: &DataMovement, shape: &[Expr]) -> Option<View> {
+    match operator {
+        DataMovement::View { .. } | DataMovement::Squeeze { .. } => view.reshaped(shape),
+        DataMovement::Alias { .. } => Some(view.clone()),
+        DataMovement::Permute { dims, .. } => Some(view.permuted(dims)),
+        DataMovement::Select { dim, index, .. } => view.selected(*dim, index, shape),
+        DataMovement::Slice { dim, start, step, .. } => {
+            let mut view = view.sliced(*dim, start, &shape[*dim]);
+            view.strides[*dim] = view.strides[*dim].mul(*step);
+            Some(view)
+        }
+        _ => None,
+    }
+}
+
 impl Lowering<'_> {
     pub(super) fn data_movement(&mut self, call: &Call<'_>, operator: &DataMovement) -> Result<(), Error> {
         let result = call.result()?;
         let shape = self.graph.tensor(result)?.shape.clone();
+        if let Some(view) = operator.moved_value().and_then(|input| self.integers.get(&input)) {
+            // Integers of the caller: what reads them says as what.
+            let view = integer_view(view, operator, &shape);
+            let view = view.ok_or_else(|| Error::unsupported("a view of integers that would have to move"))?;
+            self.integers.insert(result, view);
+            return Ok(());
+        }
         let view = match operator {
             DataMovement::Fill(number) => {
                 // One number, seen again and again.
@@ -71,7 +94,7 @@ impl Lowering<'_> {
                     self.copy(&self.label(call), &from, &part(&to), None)?;
                     to
                 } else {
-                    self.scatter(call, *input, *source, part)?
+                    self.copy_and_overwrite(call, *input, *source, part)?
                 }
             }
             DataMovement::IndexSelect { input, dim, runs } => self.index_select(call, *input, *dim, runs, shape)?,
@@ -154,7 +177,7 @@ impl Lowering<'_> {
     }
 
     /// A copy, a part of which is then overwritten.
-    fn scatter(
+    fn copy_and_overwrite(
         &mut self,
         call: &Call<'_>,
         input: ValueId,

@@ -154,7 +154,8 @@ impl Lowering<'_> {
     /// The value of a constant of one element.
     fn number(&self, value: ValueId) -> Option<f32> {
         let constant = self.constant_of(value)?;
-        if !is_stored_as_float(constant.ty.dtype) || constant.ty.rank() != 0 {
+        let is_number = is_stored_as_float(constant.ty.dtype) || constant.ty.dtype == ScalarType::Long;
+        if !is_number || constant.ty.rank() != 0 {
             return None;
         }
         constants::floats(constant).ok()?.first().copied()
@@ -193,7 +194,20 @@ impl Lowering<'_> {
             }
             Elementwise::ClampTensor { x, ref bounds } => self.clamp(x, bounds, group),
             Elementwise::Cast { x, from, to } => self.cast(x, from, to, group),
+            Elementwise::Remainder { x, divisor } => self.remainder(x, divisor, group),
         }
+    }
+
+    /// `x - floor(x / divisor) * divisor`: a quotient of whole numbers to 2^24 is not rounded to the next one.
+    fn remainder(&self, x: ValueId, divisor: f32, group: &mut Group) -> Result<Operand, Error> {
+        let (a, b, to) = (self.read(x, group)?, Operand::Constant(divisor), group.register()?);
+        let quotient = Operand::Register(to);
+        group.instructions.push(Instruction::Binary { to, function: Binary::Div, a, b });
+        group.instructions.push(Instruction::Unary { to, function: Unary::Floor, x: quotient });
+        group.instructions.push(Instruction::Binary { to, function: Binary::Mul, a: quotient, b });
+        group.instructions.push(Instruction::Binary { to, function: Binary::Sub, a, b: quotient });
+        group.done(x);
+        Ok(quotient)
     }
 
     fn cast(&self, x: ValueId, from: ScalarType, to: ScalarType, group: &mut Group) -> Result<Operand, Error> {

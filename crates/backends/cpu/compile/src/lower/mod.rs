@@ -7,6 +7,7 @@ mod gemm;
 mod int8_epilogue;
 mod normalization;
 mod pooling;
+mod positions;
 mod precision;
 mod states;
 
@@ -62,7 +63,7 @@ pub(crate) struct Settings {
 pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
     let graph = part.graph()?;
     let nodes = &graph.blocks[graph.body].nodes;
-    let selections = Selections::of(graph, &part.model);
+    let selections = Selections::of_part(graph, &part.model);
     for node in nodes {
         selections.require(*node).map_err(|error| graph.locate(error, *node))?;
     }
@@ -72,6 +73,8 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         selections: &selections,
         plan: Plan::new(&graph.symbols, settings.precision),
         views: HashMap::new(),
+        integers: HashMap::new(),
+        positions: HashMap::new(),
         arranged: HashMap::new(),
         arranged_bytes: HashMap::new(),
         rows: HashMap::new(),
@@ -84,7 +87,9 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         let Input::Value(value) = input else { return Err(error("an input that is fixed")) };
         let ty = graph.tensor(*value)?;
         let view = lowering.plan.input(ty);
-        lowering.views.insert(*value, view);
+        let is_integer = matches!(ty.dtype, ScalarType::Long | ScalarType::Int);
+        let views = if is_integer { &mut lowering.integers } else { &mut lowering.views };
+        views.insert(*value, view);
     }
     // All sizes are known once all inputs are.
     for input in &graph.inputs {
@@ -122,6 +127,10 @@ struct Lowering<'a> {
     plan: Plan<'a>,
     /// The views of computed values. Quantized tensors and integers are bytes.
     views: HashMap<ValueId, View>,
+    /// Integers of the caller, as they come in, and views of them.
+    integers: HashMap<ValueId, View>,
+    /// Where integers of the caller are stored as floats, by the buffers that they come in.
+    positions: HashMap<usize, usize>,
     /// Constants, and copies of computed values, with their dimensions in some order in memory.
     arranged: HashMap<(ValueId, Vec<usize>), View>,
     /// The same of bytes.
@@ -182,13 +191,16 @@ impl<'a> Lowering<'a> {
             Selection::Quantize { input, affine } => self.quantize(id, *input, *affine),
             Selection::Dequantize { input, affine } => self.dequantize(&call, *input, *affine),
             Selection::Dynamic(dynamic) => self.dynamic(&call, dynamic),
+            Selection::Range(range) => self.range(&call, range),
+            Selection::Scatter(scatter) => self.scatter(id, *scatter),
             Selection::Number { input, symbol } => self.read_number(*input, *symbol),
         }
     }
 
     /// Reads a number from an input.
     fn read_number(&mut self, input: ValueId, symbol: SymbolId) -> Result<(), Error> {
-        let view = self.view(input)?;
+        let view = self.integers.get(&input).cloned();
+        let view = view.ok_or_else(|| Error::unsupported("a number from a tensor that is no input"))?;
         let index = view.offset.as_int().and_then(|index| u32::try_from(index).ok());
         let index = index.ok_or_else(|| Error::unsupported("a number at a computed place of a tensor"))?;
         self.plan.bind_element(&view, index, symbol)
@@ -218,6 +230,11 @@ impl<'a> Lowering<'a> {
         }
         if self.constant_of(value).is_some() {
             return self.dense(value);
+        }
+        if let Some(view) = self.integers.get(&value).cloned() {
+            let view = self.as_positions(value, view)?;
+            self.views.insert(value, view.clone());
+            return Ok(view);
         }
         if let Some(rows) = self.rows.get(&value).cloned() {
             let view = self.dequantized_rows(&rows)?;
@@ -431,14 +448,20 @@ impl<'a> Lowering<'a> {
                 (self.weight_only(&constant.name, weights)?, format)
             }
             None => {
-                let table = self.dense(call.value("weight")?)?;
+                let table = self.store(constant, &[0, 1])?;
                 (self.plan.tensor(&table)?, TableFormat::F32)
             }
         };
         let indices = embedding.indices;
-        let ty = self.graph.tensor(indices)?;
-        let (view, dtype) = (self.solid(indices)?, ty.dtype);
-        let indices = self.plan.window_of(&view, &view.dims(), dtype)?;
+        let dtype = self.graph.tensor(indices)?.dtype;
+        let given = self.integers.get(&indices).filter(|view| view.is_dense()).cloned();
+        let indices = match given {
+            Some(view) => self.plan.window_of(&view, &view.dims(), dtype)?,
+            None => {
+                let computed = self.dense(indices)?;
+                self.plan.tensor(&computed)?
+            }
+        };
         let to = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let y = self.plan.tensor(&to)?;
         self.plan.step(self.label(call), Step::Gather(Gather { table, format, indices, y }));

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rushlight_graph::{Def, Error, Graph, NodeId, StateId, Target, ValueId};
 
 use crate::error::error;
-use crate::select::{DataMovement, Selection, Selections};
+use crate::select::{DataMovement, Scatter, Selection, Selections};
 
 use super::Lowering;
 
@@ -19,8 +19,10 @@ pub(super) fn in_place(graph: &Graph, selections: &Selections) -> HashSet<NodeId
         let mut chain = Vec::new();
         let mut value = update.value;
         while let Def::Result(node, 0) = graph.values[value].def
-            && let Some(Selection::DataMovement(DataMovement::SliceScatter { input, source, .. })) =
-                selections.get(node)
+            && let Some(
+                Selection::DataMovement(DataMovement::SliceScatter { input, source, .. })
+                | Selection::Scatter(Scatter { input, source, .. }),
+            ) = selections.get(node)
             && is_used_once(*input)
             && source != input
         {
@@ -52,7 +54,11 @@ impl Lowering<'_> {
         let mut updates = self.graph.updates.iter().filter(|update| update.target == Target::State(id));
         updates.all(|update| {
             let Def::Result(node, 0) = self.graph.values[update.value].def else { return false };
-            self.in_place.contains(&node)
+            let is_in_order = match self.selections.get(node) {
+                Some(Selection::Scatter(scatter)) => scatter.is_in_order,
+                _ => true,
+            };
+            is_in_order && self.in_place.contains(&node)
         })
     }
 

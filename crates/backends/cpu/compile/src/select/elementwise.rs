@@ -58,6 +58,11 @@ pub(crate) enum Elementwise {
         from: ScalarType,
         to: ScalarType,
     },
+    /// Of whole numbers, with the sign of the divisor.
+    Remainder {
+        x: ValueId,
+        divisor: f32,
+    },
 }
 
 impl Elementwise {
@@ -72,7 +77,11 @@ impl Elementwise {
             // A number may be another than 1 and 0.
             Self::Select { choices, .. } => choices.iter().all(|choice| matches!(choice, Operand::Value(_))),
             Self::Cast { .. } => true,
-            Self::Activation { .. } | Self::Power { .. } | Self::Clamp { .. } | Self::ClampTensor { .. } => false,
+            Self::Activation { .. }
+            | Self::Power { .. }
+            | Self::Clamp { .. }
+            | Self::ClampTensor { .. }
+            | Self::Remainder { .. } => false,
         }
     }
 }

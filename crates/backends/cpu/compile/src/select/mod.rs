@@ -10,6 +10,7 @@ mod elementwise;
 mod gemm;
 mod normalization;
 mod pooling;
+mod positions;
 mod reason;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, Int8, Weights, has_bias};
 pub(crate) use normalization::{Attention, LayerNorm, Softmax};
 pub(crate) use pooling::{Pooling, Reduction, Resize};
+pub(crate) use positions::{Range, Scatter};
 pub(crate) use reason::Reason;
 
 /// How a node is computed: the kind of its step, and what is decided about it.
@@ -60,6 +62,8 @@ pub(crate) enum Selection {
         affine: Affine,
     },
     Dynamic(Dynamic),
+    Range(Range),
+    Scatter(Scatter),
     /// A number that is read from a tensor of i64 which a part is given, and is a size or a position from then on.
     Number {
         input: ValueId,
@@ -119,6 +123,10 @@ pub(crate) struct Context<'a> {
     computed: FxHashSet<ValueId>,
     /// Views of integers that a part is given.
     integers: FxHashSet<ValueId>,
+    /// Inputs of i64 that are positions.
+    position_inputs: FxHashSet<ValueId>,
+    /// Whole numbers that are computed, with the bounds of their absolute values.
+    positions: FxHashMap<ValueId, i64>,
 }
 
 /// The selections of all nodes of a method, or the reasons of their refusals.
@@ -131,7 +139,16 @@ pub(crate) struct Selections {
 impl Selections {
     /// Selects all nodes of a legalized method of a model.
     pub fn of(graph: &Graph, model: &Model) -> Self {
-        let mut cx = Context::new(graph, model);
+        Self::with(Context::new(graph, model))
+    }
+
+    /// Selects all nodes of a legalized part.
+    pub fn of_part(graph: &Graph, model: &Model) -> Self {
+        Self::with(Context::of_part(graph, model))
+    }
+
+    fn with(mut cx: Context<'_>) -> Self {
+        let graph = cx.graph;
         let mut nodes = FxHashMap::default();
         for block in graph.live_blocks() {
             for node in &graph.blocks[block].nodes {
@@ -159,7 +176,8 @@ impl Selections {
             Type::Int(_) => true,
             _ => false,
         };
-        self.get(node).is_some() && graph.nodes[node].results.first().is_some_and(is_of_integers)
+        let is_computed_again = self.get(node).is_some_and(|selection| !matches!(selection, Selection::Scatter(_)));
+        is_computed_again && graph.nodes[node].results.first().is_some_and(is_of_integers)
     }
 
     /// Why a node is refused, if it is.
@@ -205,13 +223,29 @@ impl<'a> Context<'a> {
             given,
             computed: FxHashSet::default(),
             integers: FxHashSet::default(),
+            position_inputs: positions::inputs(graph),
+            positions: FxHashMap::default(),
         }
+    }
+
+    /// The same for a part: all inputs that it is given as integers may be positions, since nodes that use others were not
+    /// claimed.
+    fn of_part(graph: &'a Graph, model: &'a Model) -> Self {
+        let position_inputs = graph.blocks[graph.body].params.iter().copied().collect();
+        Self { position_inputs, ..Self::new(graph, model) }
     }
 
     /// Notes how the first result of a node is stored, and that a part has the sizes of its results.
     fn note(&mut self, node: NodeId, selection: &Selection) {
         self.computed.extend(&self.graph.nodes[node].results);
         let Some(result) = self.graph.nodes[node].results.first().copied() else { return };
+        let is_given = matches!(selection, Selection::DataMovement(movement)
+            if movement.moved_value().is_some_and(|input| self.is_given(input)));
+        if let Some(bound) =
+            positions::computed_bound(self, &Call::new(self.graph, node), selection).filter(|_| !is_given)
+        {
+            self.positions.insert(result, bound);
+        }
         let affine = match selection {
             Selection::Dequantize { affine, .. } => Some(*affine),
             other => other.unchanged_operand().and_then(|source| self.quantized.get(&source).copied()),
@@ -223,7 +257,9 @@ impl<'a> Context<'a> {
             Selection::Number { symbol, .. } => {
                 self.given.insert(*symbol);
             }
-            Selection::DataMovement(_) if self.graph.tensor(result).is_ok_and(|ty| is_integer(ty.dtype)) => {
+            Selection::DataMovement(_)
+                if is_given && self.graph.tensor(result).is_ok_and(|ty| is_integer(ty.dtype)) =>
+            {
                 self.integers.insert(result);
             }
             Selection::Dynamic(Dynamic::Dequantize { parameters, .. }) => {
@@ -241,6 +277,11 @@ impl<'a> Context<'a> {
     /// The affine of a value that is stored as `u8`.
     fn quantized(&self, value: ValueId) -> Option<Affine> {
         self.quantized.get(&value).copied()
+    }
+
+    /// True for integers that a part is given, and views of them.
+    fn is_given(&self, value: ValueId) -> bool {
+        self.integers.contains(&value) || matches!(self.graph.values[value].def, Def::Param(_))
     }
 }
 
@@ -262,7 +303,11 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
         check_sizes(cx, &call, node)?;
         return Ok(selection);
     }
-    check_operands(&call)?;
+    if let Some(selection) = positions::select(cx, &call) {
+        check_sizes(cx, &call, node)?;
+        return Ok(selection);
+    }
+    check_operands(cx, &call)?;
     check_sizes(cx, &call, node)?;
     let used = used_results(cx.graph, node);
     let dtype = |value: &ValueId| cx.graph.tensor(*value).map(|ty| ty.dtype).ok();
@@ -270,6 +315,16 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
         return Err(Reason::Result);
     }
     let selection = selection_of(cx, &call, &used)?;
+    let reads_integers = matches!(
+        selection,
+        Selection::Elementwise(_)
+            | Selection::Scatter(_)
+            | Selection::Embedding(_)
+            | Selection::DataMovement(DataMovement::IndexSelect { .. })
+    );
+    if let Some(dtype) = call.operands().iter().filter_map(dtype).find(|dtype| is_integer(*dtype) && !reads_integers) {
+        return Err(Reason::Input(dtype));
+    }
     if used.iter().any(|value| dtype(value) == Some(ScalarType::Bool)) && !selection.gives_truth() {
         return Err(Reason::Truth { op: name.into() });
     }
@@ -306,8 +361,9 @@ fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reaso
     if !is_number && !is_view {
         return None;
     }
-    if matches!(cx.graph.values[input].def, Def::Constant(_) | Def::State(_)) {
-        return Some(Err(Reason::Input(ty.dtype)));
+    if !cx.is_given(input) {
+        // Positions that are computed: shown in another shape, but not read.
+        return is_number.then(|| Err(Reason::Arguments { op: call.name().into() }));
     }
     let selection = if is_number {
         let symbol = call.node.results.first().and_then(|result| cx.graph.ty(*result).symbol());
@@ -330,6 +386,8 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
     }
     let selected = match call.name() {
         aten::ADDMM | aten::MM => gemm::gemm(cx, call).map(Selection::Gemm),
+        aten::INDEX_TENSOR => positions::rows(cx, call).map(Selection::Embedding),
+        aten::INDEX_PUT => positions::scatter(cx, call).map(Selection::Scatter),
         aten::BMM => gemm::batched(call).map(Selection::BatchedGemm),
         aten::_SOFTMAX | aten::_LOG_SOFTMAX => normalization::softmax(call).map(Selection::Softmax),
         aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::LayerNorm),
@@ -383,8 +441,8 @@ fn given_symbols(graph: &Graph, value: ValueId) -> Vec<SymbolId> {
     shape.iter().filter_map(|size| Some(size.linear()?.0)).collect()
 }
 
-/// Refuses inputs that are neither stored as floats nor the indices of a step that reads indices.
-fn check_operands(call: &Call<'_>) -> Result<(), Reason> {
+/// Refuses inputs that are neither stored as floats, nor positions, nor the indices of a step that reads indices.
+fn check_operands(cx: &Context<'_>, call: &Call<'_>) -> Result<(), Reason> {
     let indices = match call.name() {
         aten::EMBEDDING => call.optional("indices"),
         aten::INDEX_SELECT => call.optional("index"),
@@ -393,7 +451,8 @@ fn check_operands(call: &Call<'_>) -> Result<(), Reason> {
     for value in call.operands() {
         match call.graph.tensor(value) {
             Ok(ty) if is_stored_as_float(ty.dtype) => {}
-            Ok(ty) if Some(value) == indices && matches!(ty.dtype, ScalarType::Long | ScalarType::Int) => {}
+            Ok(ty) if Some(value) == indices && is_integer(ty.dtype) => {}
+            Ok(_) if positions::bound_of(cx, value).is_some() => {}
             Ok(ty) => return Err(Reason::Input(ty.dtype)),
             Err(_) => return Err(Reason::ComputedNumber),
         }

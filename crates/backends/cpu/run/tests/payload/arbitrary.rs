@@ -4,8 +4,8 @@ use rushlight_cpu_payload::{
     Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
     ConvolutionKind, Copy, Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue,
     GroupwiseFormat, Half, Instruction, Int8Epilogue, Matmul, MatmulKind, Normalisation, Operand, PoolKind, Pooling,
-    QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize, ResizeMode, Size, SizeOp, Step, TableFormat,
-    TensorId, Unary, Window, Winograd, ZeroPointRule,
+    QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize, ResizeMode, Scatter, Size, SizeOp, Step,
+    TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
 };
 use rushlight_engine::pack;
 use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides};
@@ -69,6 +69,11 @@ fn compute_sizes(payload: &mut Payload, source: &mut Source<'_>) {
             Step::Copy(Copy { sizes, x_strides, y_strides, x_offset, y_offset, .. }) => {
                 sizes.iter_mut().chain(x_strides).chain(y_strides).chain([x_offset, y_offset]).for_each(&mut compute);
             }
+            Step::Scatter(step) => {
+                let Scatter { sizes, x_strides, y_strides, x_step, y_step, dim_size, .. } = step;
+                let all = sizes.iter_mut().chain(x_strides).chain(y_strides);
+                all.chain([x_step, y_step, dim_size]).for_each(&mut compute);
+            }
             Step::Attention(step) => {
                 let Attention { batch, heads, groups, rows, keys, depth, value_depth, strides, .. } = step;
                 let all = [batch, heads, groups, rows, keys, depth, value_depth].into_iter();
@@ -107,7 +112,7 @@ struct Maker<'s, 'b> {
 
 impl Maker<'_, '_> {
     fn step(&mut self) -> Step {
-        match self.source.byte() % 23 {
+        match self.source.byte() % 24 {
             0 => self.linear(),
             1 => self.batched(),
             2 => self.int8_linear(),
@@ -130,6 +135,7 @@ impl Maker<'_, '_> {
             19 => self.depthwise(true),
             20 => self.transposed(true),
             21 => self.winograd(),
+            22 => self.scatter(),
             _ => self.dynamic_quantization(),
         }
     }
@@ -580,6 +586,28 @@ impl Maker<'_, '_> {
         })
     }
 
+    /// Rows at places that are whole numbers, now and then one beyond the rows that there are.
+    fn scatter(&mut self) -> Step {
+        let (count, rows, width) = (self.source.size(6), self.source.size(9), self.source.size(40));
+        let reach = if self.source.once_in(8) { rows + 2 } else { rows };
+        let place = |byte: u8| (u64::from(byte) % (2 * reach).max(1)) as f32 - reach as f32;
+        let places: Vec<f32> = (0..count).map(|_| place(self.source.byte())).collect();
+        let indices = self.payload.inline(&[count], &places);
+        Step::Scatter(Scatter {
+            x: self.floats(&[count, width]),
+            y: self.output(&[rows, width]),
+            indices,
+            dim_size: Size::Fixed(rows),
+            sizes: fixed(&[width]),
+            x_offset: Size::Fixed(0),
+            x_step: Size::Fixed(width),
+            x_strides: fixed(&[1]),
+            y_offset: Size::Fixed(0),
+            y_step: Size::Fixed(width),
+            y_strides: fixed(&[1]),
+        })
+    }
+
     fn gather(&mut self) -> Step {
         let (rows, width, count) = (self.source.size(20), self.source.size(40), self.source.size(9));
         let dtype = self.source.one_of(&[ScalarType::Long, ScalarType::Int]);
@@ -684,6 +712,7 @@ impl Maker<'_, '_> {
             ConvertedType::Bool,
             ConvertedType::Int8,
             ConvertedType::Uint8,
+            ConvertedType::Int64,
         ];
         let element = self.source.one_of(&all);
         if self.source.once_in(2) {
