@@ -10,7 +10,7 @@ use rushlight_graph::{Arena, Constant, ConstantData, ConstantId, Def, Model, Sta
 
 use rushlight_graph::Pass;
 
-/// Makes states that no method updates constants.
+/// Makes states that no method updates constants, and drops the updates of those that no method reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FreezeStates;
 
@@ -24,6 +24,7 @@ impl Pass for FreezeStates {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
+        drop_unread(model);
         let mut updated = vec![false; model.states.len()];
         for update in model.methods.values().flat_map(|graph| &graph.updates) {
             if let Target::State(state) = update.target
@@ -52,6 +53,26 @@ impl Pass for FreezeStates {
             }
         }
         Ok(())
+    }
+}
+
+/// Drops the updates of states that nothing reads.
+fn drop_unread(model: &mut Model) {
+    let mut read = vec![false; model.states.len()];
+    for graph in model.methods.values() {
+        graph.for_each_use(&mut |value| {
+            if let Def::State(state) = graph.values[value].def
+                && let Some(read) = read.get_mut(state.index())
+            {
+                *read = true;
+            }
+        });
+    }
+    for graph in model.methods.values_mut() {
+        graph.updates.retain(|update| match update.target {
+            Target::State(state) => read.get(state.index()).copied().unwrap_or(true),
+            _ => true,
+        });
     }
 }
 
