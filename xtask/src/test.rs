@@ -285,8 +285,7 @@ fn aarch64_whole() -> Result<()> {
 /// Runs tests for aarch64, in an emulator where this machine is another one. Tests that start a program read the variable of
 /// the emulator too.
 fn on_aarch64(mut test: Command) -> Result<()> {
-    test.args(["--target", "aarch64-unknown-linux-gnu", "--"])
-        .env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS);
+    test.args(["--target", "aarch64-unknown-linux-gnu", "--"]).env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS);
     if cfg!(not(target_arch = "aarch64")) {
         setup::one("cross")?;
         setup::one("qemu")?;

@@ -104,6 +104,17 @@ impl ClaimedNodes {
         self.by.get(&node).copied()
     }
 
+    /// True if parts copy a node that uses a result of a claimed one.
+    pub fn copies_use_claims(&self, graph: &Graph) -> bool {
+        self.copies.iter().any(|(node, _)| {
+            let mut uses = false;
+            graph.for_each_use_by(*node, &mut |value| {
+                uses |= matches!(graph.values[value].def, Def::Result(maker, _) if self.is_claimed(maker));
+            });
+            uses
+        })
+    }
+
     /// True if the parts of a back end copy a node.
     pub fn is_copied(&self, node: NodeId, backend: usize) -> bool {
         self.copies.contains(&(node, backend))
@@ -144,6 +155,21 @@ fn is_constant(graph: &Graph, node: NodeId) -> bool {
 
 /// The nodes of which only copies are used, with the back end that copies them.
 pub(super) fn copied_whole(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<NodeId, usize> {
+    copied_alone(graph, claimed, |_| true)
+}
+
+/// Those of them that nothing misses where they were: they give no numbers, which may be sizes of others.
+pub(super) fn needless(graph: &Graph, claimed: &ClaimedNodes) -> FxHashSet<NodeId> {
+    let gives_tensors = |node| graph.nodes[node].results.iter().all(|result| graph.tensor(*result).is_ok());
+    copied_alone(graph, claimed, gives_tensors).into_keys().collect()
+}
+
+/// The nodes of some kind of which only copies, in parts or in others of that kind, are used.
+fn copied_alone(
+    graph: &Graph,
+    claimed: &ClaimedNodes,
+    is_of_kind: impl Fn(NodeId) -> bool,
+) -> FxHashMap<NodeId, usize> {
     let users = graph.users();
     let mut whole: FxHashMap<NodeId, usize> = FxHashMap::default();
     let order = graph.live_blocks().into_iter().flat_map(|block| graph.blocks[block].nodes.iter().copied());
@@ -156,7 +182,8 @@ pub(super) fn copied_whole(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<N
             user.is_some_and(|user| claimed.by(user) == Some(backend) || whole.get(&user) == Some(&backend))
         };
         let results = &graph.nodes[node].results;
-        if results.iter().filter_map(|result| users.get(result)).flatten().all(is_in_parts) {
+        let is_alone = results.iter().filter_map(|result| users.get(result)).flatten().all(is_in_parts);
+        if is_alone && is_of_kind(node) {
             whole.insert(node, backend);
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Cut<'c> {
     pub members: &'c [NodeId],
     /// Nodes that the part copies where it uses them.
     pub copies: &'c FxHashSet<NodeId>,
+    /// Nodes that nothing outside of parts needs.
+    pub needless: &'c FxHashSet<NodeId>,
     /// The states of the model that belong to the back end whose parts use them.
     pub owned: &'c FxHashSet<StateId>,
 }
@@ -104,7 +106,7 @@ fn outputs(graph: &Graph, cut: &Cut<'_>) -> Vec<ValueId> {
     };
     for block in graph.live_blocks() {
         let block = &graph.blocks[block];
-        for node in block.nodes.iter().filter(|node| !members.contains(node)) {
+        for node in block.nodes.iter().filter(|node| !members.contains(node) && !cut.needless.contains(node)) {
             graph.nodes[*node].args.iter().for_each(|arg| arg.for_each_value(&mut visit));
         }
         block.results.iter().for_each(|arg| arg.for_each_value(&mut visit));

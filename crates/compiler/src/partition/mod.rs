@@ -151,49 +151,67 @@ pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Rep
     }
     let claims: Vec<&ClaimedNodes> = decided.iter().map(|decided| &decided.claimed).collect();
     let owned = states::owned(model, &claims, backends);
-    if owned.is_empty() {
-        return extract_parts(model, backends, decided, &owned).map(|(report, _)| report);
+    let may_spare = model.methods.values().zip(&claims).any(|(graph, claimed)| claimed.copies_use_claims(graph));
+    if owned.is_empty() && !may_spare {
+        let certain = Assumptions { owned, copies_suffice: false };
+        return extract_parts(model, backends, decided, &certain).map(|(report, _)| report);
     }
-    // A back end that cannot compile a part with a state after all leaves the state to the program.
     let (before, kept) = (model.clone(), decided.clone());
-    match extract_parts(model, backends, decided, &owned)? {
-        (report, false) => Ok(report),
-        (_, true) => {
+    let hopeful = Assumptions { owned, copies_suffice: may_spare };
+    match extract_parts(model, backends, decided, &hopeful)? {
+        (report, Outcome { breaks_assumptions: false, .. }) => Ok(report),
+        (_, Outcome { loses_state, .. }) => {
             *model = before;
-            extract_parts(model, backends, kept, &FxHashSet::default()).map(|(report, _)| report)
+            let owned = if loses_state { FxHashSet::default() } else { hopeful.owned };
+            let certain = Assumptions { owned, copies_suffice: false };
+            extract_parts(model, backends, kept, &certain).map(|(report, _)| report)
         }
     }
+}
+
+/// What holds if no back end gives a part back.
+struct Assumptions {
+    /// The states that belong to back ends.
+    owned: FxHashSet<StateId>,
+    /// Nothing needs the nodes that parts copy but these parts.
+    copies_suffice: bool,
+}
+
+/// What became of the assumptions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    breaks_assumptions: bool,
+    /// A part that holds a state was given back: the state is the program's.
+    loses_state: bool,
 }
 
 fn in_method(error: Error, method: &str) -> Error {
     error.at(format!("method `{method}`"))
 }
 
-/// Extracts and compiles the parts of all methods. True if one of them holds a state and was given back.
+/// Extracts and compiles the parts of all methods.
 fn extract_parts(
     model: &mut Model,
     backends: &[Box<dyn Backend>],
     decided: Vec<Decided>,
-    owned: &FxHashSet<StateId>,
-) -> Result<(Report, bool), Error> {
+    assumed: &Assumptions,
+) -> Result<(Report, Outcome), Error> {
     let mut report = Report::default();
-    let mut loses_state = false;
+    let mut outcome = Outcome::default();
     let names: Vec<String> = model.methods.keys().cloned().collect();
     for (name, mut decided) in names.into_iter().zip(decided) {
         let Some(mut graph) = model.methods.get_mut(&name).map(std::mem::take) else { continue };
-        let mut extraction = Extraction { model: &mut *model, method: &name, backends, owned, report: &mut report };
+        let mut extraction = Extraction { model: &mut *model, method: &name, backends, assumed, report: &mut report };
         let blocks = graph.live_blocks();
-        let result = blocks.into_iter().try_for_each(|block| {
-            loses_state |= extraction.block(&mut graph, block, &mut decided)?;
-            Ok(())
-        });
+        let mut extract = |block| extraction.block(&mut graph, block, &mut decided, &mut outcome);
+        let result = blocks.into_iter().try_for_each(&mut extract);
         // The graph goes back whether or not a back end failed.
         if let Some(slot) = model.methods.get_mut(&name) {
             *slot = graph;
         }
         result.map_err(|error| in_method(error, &name))?;
     }
-    Ok((report, loses_state))
+    Ok((report, outcome))
 }
 
 /// The claims and refusals of a method's nodes.
@@ -235,22 +253,29 @@ struct Extraction<'e> {
     model: &'e mut Model,
     method: &'e str,
     backends: &'e [Box<dyn Backend>],
-    /// The states that belong to back ends.
-    owned: &'e FxHashSet<StateId>,
+    assumed: &'e Assumptions,
     report: &'e mut Report,
 }
 
 impl Extraction<'_> {
-    /// Replaces what was claimed in a block. True if a part that holds a state was given back.
-    fn block(&mut self, graph: &mut Graph, block: BlockId, decided: &mut Decided) -> Result<bool, Error> {
-        let Self { model, method, backends, owned, report } = self;
-        let (mut loses_state, mut is_sorted) = (false, true);
+    /// Replaces what was claimed in a block.
+    fn block(
+        &mut self,
+        graph: &mut Graph,
+        block: BlockId,
+        decided: &mut Decided,
+        outcome: &mut Outcome,
+    ) -> Result<(), Error> {
+        let Self { model, method, backends, assumed, report } = self;
+        let mut is_sorted = true;
         let nodes = graph.blocks[block].nodes.clone();
         let first = report.entries.len();
         let entries: FxHashMap<NodeId, usize> =
             nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
         let claimants: Vec<Option<usize>> = nodes.iter().map(|node| decided.claimed.by(*node)).collect();
         let copied = claims::copied_whole(graph, &decided.claimed);
+        let needless =
+            if assumed.copies_suffice { claims::needless(graph, &decided.claimed) } else { FxHashSet::default() };
         for (node, claimant) in nodes.iter().zip(&claimants) {
             let owner = claimant.or_else(|| copied.get(node).copied()).and_then(|index| backends.get(index));
             let fate = match owner {
@@ -272,14 +297,14 @@ impl Extraction<'_> {
             let (group, after) = rest.split_at(count);
             rest = after;
             for index in group.iter().filter(|index| key(index).1.is_none()) {
-                result.extend(nodes.get(*index).copied());
+                result.extend(nodes.get(*index).copied().filter(|node| !needless.contains(node)));
             }
             for (claimant, backend) in backends.iter().enumerate() {
                 let members = group.iter().filter(|index| key(index).1 == Some(claimant));
                 let members: Vec<NodeId> = members.filter_map(|index| nodes.get(*index).copied()).collect();
                 if !members.is_empty() {
                     let copies = decided.claimed.copies_of(claimant);
-                    let cut = Cut { members: &members, copies: &copies, owned };
+                    let cut = Cut { members: &members, copies: &copies, needless: &needless, owned: &assumed.owned };
                     match extract::delegate(model, method, graph, &cut, backend.as_ref()) {
                         Ok((node, precisions)) => {
                             report.name_precisions(&entries, precisions);
@@ -287,7 +312,9 @@ impl Extraction<'_> {
                         }
                         // What it cannot compile after all runs as if it had been refused.
                         Err(problem) if problem.kind() == ErrorKind::Unsupported => {
-                            loses_state |= cut.holds_state(graph);
+                            let holds_state = cut.holds_state(graph);
+                            outcome.loses_state |= holds_state;
+                            outcome.breaks_assumptions |= holds_state || !needless.is_empty();
                             report.give_back(&entries, &members, backend.name(), problem.message());
                             result.extend(members);
                             // What it would have copied may come later.
@@ -299,6 +326,6 @@ impl Extraction<'_> {
             }
         }
         graph.blocks[block].nodes = if is_sorted { result } else { levels::sorted(graph, &result) };
-        Ok(loses_state)
+        Ok(())
     }
 }

@@ -71,7 +71,7 @@ fn drop_unread(model: &mut Model) {
     for graph in model.methods.values_mut() {
         graph.updates.retain(|update| match update.target {
             Target::State(state) => read.get(state.index()).copied().unwrap_or(true),
-            _ => true,
+            Target::Input(_) => true,
         });
     }
 }
