@@ -169,7 +169,7 @@ pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Rep
     }
 }
 
-/// What holds if no back end gives a part back.
+/// Assumptions of an extraction. They hold if no back end rejects a part.
 struct Assumptions {
     /// The states that belong to back ends.
     owned: FxHashSet<StateId>,
@@ -177,7 +177,7 @@ struct Assumptions {
     copies_suffice: bool,
 }
 
-/// What became of the assumptions.
+/// Which assumptions of an extraction did not hold.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     breaks_assumptions: bool,

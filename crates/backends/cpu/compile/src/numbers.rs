@@ -52,7 +52,7 @@ fn sources(graph: &Graph) -> FxHashMap<SymbolId, ValueId> {
     sources
 }
 
-/// What replaces a node that uses a number.
+/// Returns the replacement of a node with a scalar argument that was read from a tensor.
 fn replaced(
     builder: &mut Builder<'_>,
     node: NodeId,
