@@ -1,7 +1,11 @@
 //! Running other programs.
 
+use std::collections::VecDeque;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -17,15 +21,43 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Comm
     command
 }
 
-/// Runs a command, shows what it is, and fails if it does.
+/// Runs a command, shows what it is and prints, and fails if it does: the error ends with the last that was printed.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = describe(command);
     println!("$ {line}");
-    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    let mut process = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    let tail = Mutex::new(VecDeque::new());
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    thread::scope(|scope| {
+        scope.spawn(|| stdout.map(|from| forward(from, std::io::stdout(), &tail)));
+        scope.spawn(|| stderr.map(|from| forward(from, std::io::stderr(), &tail)));
+    });
+    let status = process.wait().with_context(|| format!("cannot wait for `{line}`"))?;
     if !status.success() {
-        bail!("`{line}` failed: {status}");
+        let tail = tail.into_inner().unwrap_or_else(PoisonError::into_inner);
+        bail!("`{line}` failed: {status}\n{}", String::from_utf8_lossy(&Vec::from(tail)));
     }
     Ok(())
+}
+
+/// Bytes of a command's output that its error shows.
+const TAIL: usize = 4096;
+
+/// Copies what a process prints to where it would have gone, until the process closes it. Keeps the last bytes.
+fn forward(mut from: impl Read, mut to: impl Write, tail: &Mutex<VecDeque<u8>>) {
+    let mut buffer = [0; TAIL];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        // Nobody may be listening any more; the process goes on as it would by itself.
+        let _ = to.write_all(&buffer[..count]).and_then(|()| to.flush());
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend(&buffer[..count]);
+        let excess = tail.len().saturating_sub(TAIL);
+        tail.drain(..excess);
+    }
 }
 
 /// Runs a command and returns what it prints.

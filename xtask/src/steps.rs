@@ -12,6 +12,8 @@ pub type Step = (&'static str, fn() -> Result<()>);
 pub struct Steps {
     report: Vec<String>,
     failed: usize,
+    /// The last output of the commands that failed.
+    printed: Vec<String>,
 }
 
 impl Steps {
@@ -49,14 +51,22 @@ impl Steps {
         self.report.push(match result {
             Ok(()) => format!("{name:<10} passed {seconds:>8.1} s"),
             Err(error) => {
+                let error = format!("{error:#}");
+                let (reason, printed) = error.split_once('\n').unwrap_or((&error, ""));
+                if !printed.is_empty() {
+                    self.printed.push(format!("{name} printed at last:\n{printed}"));
+                }
                 self.failed += 1;
-                format!("{name:<10} FAILED {seconds:>8.1} s   {error:#}")
+                format!("{name:<10} FAILED {seconds:>8.1} s   {reason}")
             }
         });
     }
 
     fn finish(self, chore: &str, start: Instant) -> Result<()> {
-        let Self { report, failed } = self;
+        let Self { report, failed, printed } = self;
+        for printed in printed {
+            println!("\n{printed}");
+        }
         println!("\n{}", report.join("\n"));
         let seconds = start.elapsed().as_secs_f64();
         println!("{chore}: {} passed, {failed} failed, {seconds:.1} s", report.len() - failed);

@@ -1,7 +1,8 @@
 //! All tests, in stages. A stage whose tools are missing installs them first.
 
 use std::process::Command;
-use std::thread;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, bail};
 
@@ -36,13 +37,17 @@ pub fn all() -> Result<()> {
     Steps::run("test", &stages)
 }
 
+/// The build of the wheel that runs beside other stages.
+static WHEEL: Mutex<Option<JoinHandle<Result<String>>>> = Mutex::new(None);
+
 /// The first stage after the tests that measure the machine. The wheel is optimised as a whole, by one thread for minutes, so
-/// that it is built beside the stages before `python`, which finds it or tries again and says why that failed.
+/// that it is built beside the stages before `python`, which waits for it, and builds it again and says why if that failed.
 fn embedded_beside_wheel() -> Result<()> {
-    thread::spawn(|| {
+    let build = thread::spawn(|| {
         setup::one("python")?;
         output(&mut command(venv_python(), &["tools/test_wheel.py", "--build"]))
     });
+    *WHEEL.lock().unwrap_or_else(PoisonError::into_inner) = Some(build);
     embedded()
 }
 
@@ -147,6 +152,10 @@ fn embedded() -> Result<()> {
 /// numpy are, and tested beside both.
 fn python() -> Result<()> {
     setup::one("python")?;
+    // Two builds at once would write one file.
+    if let Some(build) = WHEEL.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let _ = build.join();
+    }
     run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
     run(&mut command(venv_python(), &["tools/test_wheel.py"]))
 }
