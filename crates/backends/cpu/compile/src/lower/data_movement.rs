@@ -19,8 +19,8 @@ fn byte_of(affine: Affine, number: f32) -> Option<u8> {
     ((level - f32::from(affine.zero)) * affine.scale() == number).then_some(byte)
 }
 
-/// Integers of the caller in another shape; `None` if they would have to move.
-fn integer_view(view: &View, operator: &DataMovement, shape: &[Expr]) -> Option<View> {
+/// What a view operator shows of its input where the elements stay; `None` if they have to move.
+fn viewed(view: &View, operator: &DataMovement, shape: &[Expr]) -> Option<View> {
     match operator {
         DataMovement::View { .. } | DataMovement::Squeeze { .. } => view.reshaped(shape),
         DataMovement::Alias { .. } => Some(view.clone()),
@@ -41,7 +41,7 @@ impl Lowering<'_> {
         let shape = self.graph.tensor(result)?.shape.clone();
         if let Some(view) = operator.moved_value().and_then(|input| self.integers.get(&input)) {
             // Integers of the caller: what reads them says as what.
-            let view = integer_view(view, operator, &shape);
+            let view = viewed(view, operator, &shape);
             let view = view.ok_or_else(|| Error::unsupported("a view of integers that would have to move"))?;
             self.integers.insert(result, view);
             return Ok(());
@@ -53,25 +53,18 @@ impl Lowering<'_> {
                 let strides = vec![Expr::Int(0); shape.len()];
                 View { strides, order: (0..shape.len()).collect(), shape, ..number }
             }
-            DataMovement::View { input } | DataMovement::Squeeze { input } => match self.view(*input)?.reshaped(&shape)
-            {
+            DataMovement::View { input }
+            | DataMovement::Squeeze { input }
+            | DataMovement::Alias { input }
+            | DataMovement::Permute { input, .. }
+            | DataMovement::Select { input, .. }
+            | DataMovement::Slice { input, .. } => match viewed(&self.view(*input)?, operator, &shape) {
                 Some(view) => view,
                 None => {
-                    let dense = self.held_dense(*input)?;
-                    dense.reshaped(&shape).ok_or_else(|| error("a dense tensor that cannot be reshaped"))?
+                    let view = viewed(&self.held_dense(*input)?, operator, &shape);
+                    view.ok_or_else(|| error("a view of a dense tensor that would have to move"))?
                 }
             },
-            DataMovement::Alias { input } => self.view(*input)?,
-            DataMovement::Permute { input, dims } => self.view(*input)?.permuted(dims),
-            DataMovement::Select { input, dim, index } => {
-                let view = self.view(*input)?.selected(*dim, index, &shape);
-                view.ok_or_else(|| error("a selection that cannot be reshaped"))?
-            }
-            DataMovement::Slice { input, dim, start, step } => {
-                let mut view = self.view(*input)?.sliced(*dim, start, &shape[*dim]);
-                view.strides[*dim] = view.strides[*dim].mul(*step);
-                view
-            }
             DataMovement::Strided { input, strides, offset } => {
                 let mut order: Vec<usize> = (0..strides.len()).collect();
                 order.sort_by_key(|dim| std::cmp::Reverse(strides[*dim]));
