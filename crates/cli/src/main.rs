@@ -9,6 +9,7 @@ mod compile;
 mod completions;
 mod demo;
 mod doctor;
+mod export_llm;
 mod failure;
 mod hwbench;
 mod inputs;
@@ -57,6 +58,8 @@ struct Cli {
 enum Command {
     /// Compile .pt2 files to a .pte file
     Compile(compile::Compile),
+    /// Export a language model with transformers and compile it to a .pte file
+    ExportLlm(export_llm::ExportLlm),
     /// Quantize a .pt2 file and compile it to a .pte file
     Quantize(quantize::Quantize),
     /// Show where the numbers of a .pt2 and a compiled .pte part
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compile(compile) => compile.run(),
+        Command::ExportLlm(export) => export.run(),
         Command::Quantize(quantize) => quantize.run(),
         Command::Compare(compare) => compare.run(),
         Command::Run(run) => run.run(),

@@ -38,6 +38,7 @@ fn odd_values_of_options_are_refused() {
     let run = ["run", &program];
     let bench = ["bench", &program, "-n", "1"];
     let compare = ["compare", &model, &program];
+    let export = ["export-llm", folder, "-o", &output];
     let cases: &[(&[&str], &[&str], i32, &str)] = &[
         // Counts.
         (&run, &["--threads", "0"], 2, "from 1 to"),
@@ -54,6 +55,10 @@ fn odd_values_of_options_are_refused() {
         (&run, &["--slowest", "3"], 2, "--profile"),
         (&bench, &["--runs", "0"], 2, ""),
         (&bench, &["--warmup", huge], 2, "--warmup"),
+        (&export, &["--python", &nowhere], 3, "cannot start"),
+        (&export, &["--python", "false"], 1, "the export failed"),
+        (&export, &["--quantize", "int3"], 2, "int3"),
+        (&export, &["--embeddings", "4"], 2, "--quantize"),
         (&compare, &["--worst", "0"], 2, "from 1 on"),
         (&compare, &["--tolerance", "-1"], 2, "-1"),
         (&compare, &["--tolerance", "nan"], 2, "finite number"),

@@ -1,0 +1,201 @@
+"""Language models of transformers: exported by PyTorch, and compiled to programs that ExecuTorch's runners know.
+
+    program = rushlight.llm.export("SmolLM2-135M/", quantize="8da4w", embeddings=4)
+    program.save("smollm2.pte")
+
+For a decoder that transformers can export. `rushlight compile FOLDER` makes the same program of the families that it knows
+without PyTorch, in a fraction of the time and memory. From a shell: `python -m rushlight.llm SmolLM2-135M/ -o smollm2.pte`.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+
+from ._compile import compile
+from ._errors import Error
+from ._quantization import SCHEMES, Quantization
+
+__all__ = ["export"]
+
+# Positions of the cache by default, where the model has as many.
+_DEFAULT_CONTEXT = 2048
+# Tokens of the example that the export traces.
+_TRACED = 3
+
+
+def export(
+    model,
+    *,
+    max_context_len=None,
+    max_seq_len=None,
+    full_logits=False,
+    quantize=None,
+    embeddings=None,
+    backend="cpu",
+    constant_methods=None,
+    **options,
+):
+    """Exports a decoder of transformers with its KV cache and compiles it. Needs torch and transformers.
+
+    The program is `forward(tokens: i64[1, T], start_pos: i64[1])`. It returns the logits of the last token, f32[1, vocabulary],
+    or with `full_logits` f32[1, T, vocabulary], those of all. The cache is state: `start_pos` is the position of the first
+    token, and what the cache has from there on is overwritten. The metadata methods are those that ExecuTorch's runners ask
+    for: `get_max_seq_len`, `get_max_context_len`, `get_vocab_size`, `get_bos_id`, `get_eos_ids`, `use_kv_cache`,
+    `use_sdpa_with_kv_cache` and `enable_dynamic_shape`.
+
+    `model`: the path of a folder that `save_pretrained` wrote, the name of a model on Hugging Face's hub, or a
+    `transformers.PreTrainedModel`, whose weights are taken as float32.
+    `max_context_len`: positions of the cache, by default those of the model, at most 2048.
+    `max_seq_len`: the most tokens of a call, by default all positions.
+    `quantize`: the name of a scheme that needs no calibration, such as "8da4w" or "int4", or a `rushlight.Quantization`.
+    `embeddings`: 8 or 4 bits for the table of the embeddings, with `quantize`.
+    `backend`, `constant_methods` and `options` are as for `rushlight.compile`; a constant method replaces that of the same name.
+
+    Raises ValueError for lengths that the model does not have, and TypeError for a model that is no decoder.
+    """
+    import torch
+
+    network = _loaded(model)
+    context = _limit("max_context_len", max_context_len, network, _DEFAULT_CONTEXT)
+    seq_len = context if max_seq_len is None else max_seq_len
+    if not 1 <= seq_len <= context:
+        raise ValueError(f"max_seq_len is {seq_len}: expected from 1 to {context}, the positions of the cache")
+    constants = {**_metadata(network, context, seq_len), **(constant_methods or {})}
+    decoder = _decoder(network, context, full_logits)
+    traced = min(_TRACED, seq_len)
+    shapes = None if seq_len == 1 else ({1: torch.export.Dim("tokens", min=1, max=seq_len)}, None)
+    with torch.no_grad(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        tokens, start_pos = torch.zeros(1, traced, dtype=torch.long), torch.zeros(1, dtype=torch.long)
+        exported = torch.export.export(decoder, (tokens, start_pos), dynamic_shapes=shapes, strict=False)
+        # A file is mapped, where bytes would be in memory once more.
+        file = os.path.join(folder, "decoder.pt2")
+        torch.export.save(exported, file)
+        del exported, decoder
+        if not isinstance(model, torch.nn.Module):
+            del network
+        return compile(
+            file,
+            quantize=_quantization(quantize, embeddings),
+            backend=backend,
+            constant_methods=constants,
+            **options,
+        )
+
+
+def _loaded(model):
+    """The model in evaluation mode, its weights in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM, PreTrainedModel
+
+    if isinstance(model, torch.nn.Module):
+        if not isinstance(model, PreTrainedModel) or not model.can_generate():
+            raise TypeError(f"cannot export a {type(model).__name__}: expected a decoder of transformers, or its folder")
+        network = model.float()
+    else:
+        network = AutoModelForCausalLM.from_pretrained(os.fspath(model), dtype=torch.float32)
+    return network.eval().requires_grad_(False)
+
+
+def _quantization(quantize, embeddings):
+    if embeddings is None:
+        return quantize
+    if quantize is None:
+        raise ValueError('embeddings are made integers along with the layers: give quantize, such as "8da4w"')
+    settings = quantize if isinstance(quantize, Quantization) else Quantization(quantize)
+    return settings._replace(embeddings=embeddings)
+
+
+def _limit(name, given, network, default):
+    """A number of positions that the model has."""
+    positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    length = given if given is not None else min(default, positions or default)
+    if length < 1 or (positions is not None and length > positions):
+        raise ValueError(f"{name} is {length}: expected from 1 to {positions}, the positions of the model")
+    return length
+
+
+def _metadata(network, context, seq_len):
+    """What ExecuTorch's runners ask of a program, by the names of its constant methods."""
+    text, generation = network.config.get_text_config(), network.generation_config
+    ends = getattr(generation, "eos_token_id", None)
+    ends = getattr(text, "eos_token_id", None) if ends is None else ends
+    begin = getattr(generation, "bos_token_id", None)
+    begin = getattr(text, "bos_token_id", None) if begin is None else begin
+    constants = {
+        "get_max_seq_len": seq_len,
+        "get_max_context_len": context,
+        "get_vocab_size": text.vocab_size,
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": False,
+        "enable_dynamic_shape": seq_len > 1,
+    }
+    if begin is not None:
+        constants["get_bos_id"] = begin
+    if ends is not None:
+        constants["get_eos_ids"] = list(ends) if isinstance(ends, (list, tuple)) else [ends]
+    return constants
+
+
+def _decoder(network, context, full_logits):
+    """The module that is exported: the model with its cache as buffers."""
+    import torch
+    from transformers import GenerationConfig
+    from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
+
+    class Decoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            known = network.generation_config
+            network.generation_config = GenerationConfig(use_cache=True, cache_implementation="static")
+            try:
+                # Makes the caches of the layers, and buffers of them.
+                self.cached = TorchExportableModuleForDecoderOnlyLM(network, batch_size=1, max_cache_len=context).model
+            finally:
+                network.generation_config = known
+            self.kept = 0 if full_logits else 1
+
+        def forward(self, tokens, start_pos):
+            cache = getattr(self.cached, "static_cache", None) or self.cached.cache
+            for layer in cache.layers:
+                layer.cumulative_length.copy_(start_pos[0])
+            outputs = network(
+                input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=self.kept, return_dict=True
+            )
+            return outputs.logits[:, -1] if self.kept else outputs.logits
+
+    return Decoder()
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m rushlight.llm", description="Exports a decoder of transformers and compiles it to a .pte file."
+    )
+    parser.add_argument("model", help="the folder of the model, or its name on Hugging Face's hub")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.pte", help="the file to write")
+    parser.add_argument("--quantize", choices=[name for name in SCHEMES if name != "int8"], help="what layers compute in")
+    parser.add_argument("--embeddings", type=int, choices=(4, 8), help="bits of the table of the embeddings")
+    parser.add_argument("--max-context-len", type=int, metavar="TOKENS", help="positions of the cache")
+    parser.add_argument("--max-seq-len", type=int, metavar="TOKENS", help="the most tokens of a call")
+    parser.add_argument("--full-logits", action="store_true", help="return the logits of all tokens")
+    parser.add_argument("--backend", action="append", metavar="NAME[:KEY=VALUE,...]", help="by default cpu")
+    options = parser.parse_args(arguments)
+    try:
+        program = export(
+            options.model,
+            quantize=options.quantize,
+            embeddings=options.embeddings,
+            max_context_len=options.max_context_len,
+            max_seq_len=options.max_seq_len,
+            full_logits=options.full_logits,
+            backend=options.backend or "cpu",
+        )
+        written = program.save(options.output)
+    except (Error, ImportError, OSError, TypeError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    taken = ", ".join(f"{name} {count}" for name, count in program.report.backends.items())
+    print(f"{options.output}  {written / 1e6:.1f} MB · nodes: {taken}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`rushlight.llm.export` beside eager transformers, and the command of the module."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import rushlight
+import rushlight.llm
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "bos_token_id": 1,
+    "eos_token_id": [2, 3],
+}
+MODELS = {
+    # A window of 6 in its first layer, and none in the second.
+    "gemma3": lambda: transformers.Gemma3ForCausalLM(
+        transformers.Gemma3TextConfig(
+            **SIZES, sliding_window=6, layer_types=["sliding_attention", "full_attention"], query_pre_attn_scalar=16
+        )
+    ),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, tie_word_embeddings=True)),
+}
+PROMPT, STEPS = 9, 8
+
+
+@pytest.fixture(params=sorted(MODELS))
+def model(request):
+    torch.manual_seed(0)
+    return MODELS[request.param]().eval()
+
+
+def eager(model, tokens):
+    with torch.no_grad():
+        return model(tokens).logits[:, -1]
+
+
+def decoded(program, prompt, expected):
+    """Greedy tokens of the program, each step compared with `expected(tokens)`."""
+    tokens, position, errors = prompt, 0, []
+    for _ in range(STEPS):
+        logits = program(tokens[:, position:], torch.tensor([position]))
+        position = tokens.shape[1]
+        reference = expected(tokens)
+        errors.append(((logits - reference).abs().max() / reference.abs().max()).item())
+        assert logits.argmax() == reference.argmax()
+        tokens = torch.cat([tokens, reference.argmax(-1, keepdim=True)], 1)
+    return max(errors)
+
+
+def test_a_decoder_gives_the_tokens_of_eager(model):
+    program = rushlight.llm.export(model, max_context_len=32, max_seq_len=16)
+    prompt = torch.randint(0, SIZES["vocab_size"], (1, PROMPT))
+    assert decoded(program, prompt, lambda tokens: eager(model, tokens)) < 1e-5
+    # The next conversation overwrites the cache.
+    other = torch.randint(0, SIZES["vocab_size"], (1, PROMPT - 4))
+    assert decoded(program, other, lambda tokens: eager(model, tokens)) < 1e-5
+    assert set(program.report.backends) == {"RushlightCpu"}
+
+
+def test_runners_find_what_they_ask_for():
+    program = rushlight.llm.export(
+        MODELS["llama"](), max_context_len=16, max_seq_len=1, full_logits=True, constant_methods={"get_bos_id": 7}
+    )
+    answers = {
+        "get_max_seq_len": 1,
+        "get_max_context_len": 16,
+        "get_vocab_size": SIZES["vocab_size"],
+        "get_bos_id": 7,
+        "get_eos_ids": (2, 3),
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": False,
+        "enable_dynamic_shape": False,
+    }
+    assert {name: program.run(name) for name in answers} == answers
+    assert program(torch.tensor([[5]]), torch.tensor([0])).shape == (1, 1, SIZES["vocab_size"])
+
+
+def test_a_folder_becomes_a_quantized_file(tmp_path, capsys):
+    torch.manual_seed(0)
+    model = MODELS["llama"]().eval()
+    model.save_pretrained(tmp_path / "model")
+    file = tmp_path / "model.pte"
+    arguments = [str(tmp_path / "model"), "--max-context-len", "32", "-o", str(file)]
+    rushlight.llm.main([*arguments, "--quantize", "int8-weight", "--embeddings", "8"])
+    assert capsys.readouterr().out.startswith(str(file))
+    prompt = torch.randint(0, SIZES["vocab_size"], (1, PROMPT))
+    logits, expected = rushlight.load(file)(prompt, torch.tensor([0])), eager(model, prompt)
+    assert (logits - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path):
+    model = MODELS["llama"]()
+    with pytest.raises(ValueError, match="max_context_len is 65: expected from 1 to 64"):
+        rushlight.llm.export(model, max_context_len=65)
+    with pytest.raises(ValueError, match="max_seq_len is 17: expected from 1 to 16"):
+        rushlight.llm.export(model, max_context_len=16, max_seq_len=17)
+    with pytest.raises(ValueError, match="give quantize"):
+        rushlight.llm.export(model, embeddings=4)
+    with pytest.raises(TypeError, match="cannot export a Linear"):
+        rushlight.llm.export(torch.nn.Linear(2, 2))
+    with pytest.raises(SystemExit, match="error: "):
+        rushlight.llm.main([str(tmp_path / "none"), "-o", str(tmp_path / "none.pte")])
+    assert not list(tmp_path.iterdir())
