@@ -1,7 +1,5 @@
 //! The graph of a method, in SSA form.
 
-use std::collections::HashMap;
-
 use rustc_hash::FxHashMap;
 
 use crate::*;
@@ -30,8 +28,8 @@ pub struct Graph {
     /// Pytree text of the inputs and outputs; may be empty.
     pub input_encoding: String,
     pub output_encoding: String,
-    constants: HashMap<ConstantId, ValueId>,
-    states: HashMap<StateId, ValueId>,
+    constants: FxHashMap<ConstantId, ValueId>,
+    states: FxHashMap<StateId, ValueId>,
 }
 
 /// An input of a method.
@@ -111,8 +109,8 @@ impl Graph {
             updates: Vec::new(),
             input_encoding: String::new(),
             output_encoding: String::new(),
-            constants: HashMap::new(),
-            states: HashMap::new(),
+            constants: FxHashMap::default(),
+            states: FxHashMap::default(),
         }
     }
 

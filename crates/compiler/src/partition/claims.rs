@@ -170,8 +170,11 @@ fn copied_alone(
     claimed: &ClaimedNodes,
     is_of_kind: impl Fn(NodeId) -> bool,
 ) -> FxHashMap<NodeId, usize> {
-    let users = graph.users();
     let mut whole: FxHashMap<NodeId, usize> = FxHashMap::default();
+    if claimed.copies.is_empty() {
+        return whole;
+    }
+    let users = graph.users();
     let order = graph.live_blocks().into_iter().flat_map(|block| graph.blocks[block].nodes.iter().copied());
     let place: FxHashMap<NodeId, usize> = order.enumerate().map(|(index, node)| (node, index)).collect();
     let mut copies: Vec<(NodeId, usize)> = claimed.copies.iter().copied().collect();

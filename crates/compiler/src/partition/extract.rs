@@ -1,7 +1,5 @@
 //! Takes nodes out of a graph into a model of their own.
 
-use std::collections::{HashMap, HashSet};
-
 use rushlight_graph::{
     Arg, Constant, Def, Delegate, Expr, Graph, Model, Node, NodeId, Op, OriginId, PartNode, StateId, SymbolId, Target,
     Type, Update, Value, ValueId,
@@ -99,8 +97,8 @@ pub(super) fn delegate(
 
 /// The results of the part's members that others use.
 fn outputs(graph: &Graph, cut: &Cut<'_>) -> Vec<ValueId> {
-    let members: HashSet<NodeId> = cut.members.iter().copied().collect();
-    let mut used = HashSet::new();
+    let members: FxHashSet<NodeId> = cut.members.iter().copied().collect();
+    let mut used = FxHashSet::default();
     let mut visit = |value| {
         used.insert(value);
     };
@@ -206,7 +204,7 @@ fn part(
     let mut part = Model { schemas: model.schemas.clone(), ..Model::default() };
     let mut inner = Graph::new();
     inner.symbols = graph.symbols.clone();
-    let mut map: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut map: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let mut inputs = Vec::new();
     let mut states: FxHashMap<StateId, StateId> = FxHashMap::default();
     let held = |part: &mut Model, states: &mut FxHashMap<StateId, StateId>, state: StateId| {

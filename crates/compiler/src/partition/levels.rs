@@ -3,8 +3,6 @@
 //! Each node has a level: that of the nodes that it uses, and one more where it uses a node of another claimant. What one
 //! back end claims on one level can run as one part: a path that leaves a claimant comes back on a higher level.
 
-use std::collections::{HashMap, HashSet};
-
 use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,10 +13,10 @@ use super::claims::ClaimedNodes;
 /// come from outside. A node depends on its arguments,
 /// and on the first result whose type defines a symbol in them.
 pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>], claimed: &ClaimedNodes) -> Vec<u32> {
-    let mut made_by: HashMap<ValueId, (u32, Option<usize>)> = HashMap::new();
-    let mut sizes_by: HashMap<SymbolId, (u32, Option<usize>)> = HashMap::new();
-    let mut numbers_by: HashMap<SymbolId, NodeId> = HashMap::new();
-    let mut given = HashSet::new();
+    let mut made_by: FxHashMap<ValueId, (u32, Option<usize>)> = FxHashMap::default();
+    let mut sizes_by: FxHashMap<SymbolId, (u32, Option<usize>)> = FxHashMap::default();
+    let mut numbers_by: FxHashMap<SymbolId, NodeId> = FxHashMap::default();
+    let mut given = FxHashSet::default();
     for param in &graph.blocks[graph.body].params {
         for_each_symbol(graph.ty(*param), &mut |symbol| {
             given.insert(symbol);

@@ -14,6 +14,9 @@ use super::levels::{for_each_input, levels};
 /// Finds the states that belong to back ends. `claims` has those of each method, in their order.
 pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn Backend>]) -> FxHashSet<StateId> {
     let mut owners: FxHashMap<StateId, Option<usize>> = FxHashMap::default();
+    if model.states.is_empty() {
+        return FxHashSet::default();
+    }
     for (graph, claimed) in model.methods.values().zip(claims) {
         for (state, owner) in users(graph, claimed) {
             owners.entry(state).and_modify(|known| *known = (*known).filter(|_| *known == owner)).or_insert(owner);

@@ -33,6 +33,10 @@ pub(crate) fn taps_i8_into(
         for (tap, packed) in packed.chunks_exact_mut(rows * PANEL).enumerate() {
             for (at, four) in packed.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let (first, column) = (at / PANEL * 4, panel * PANEL + at % PANEL);
+                if first + 4 <= depth && column < n {
+                    *four = core::array::from_fn(|k| get(tap, first + k, column));
+                    continue;
+                }
                 for (k, value) in (first..).zip(four) {
                     *value = if k < depth && column < n { get(tap, k, column) } else { 0 };
                 }

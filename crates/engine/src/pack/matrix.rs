@@ -53,6 +53,55 @@ pub fn matrix_f32_into(packed: &mut [f32], k: usize, n: usize, get: impl Fn(usiz
     }
 }
 
+/// Like [`matrix_f32_into`], of a matrix of which `columns` is the transpose, row-major of shape `[n, k]`. Row `k` of the
+/// packed matrix is row `order(k)` of the matrix.
+///
+/// # Panics
+/// If `packed` or `columns` is too short, or `order` gives something else than 0 to `k - 1`.
+pub fn columns_f32_into(packed: &mut [f32], k: usize, n: usize, columns: &[f32], order: impl Fn(usize) -> usize) {
+    if k == 0 {
+        return;
+    }
+    let whole = n / PANEL * PANEL;
+    let (panels, last) = packed.split_at_mut(whole * padded_rows(k));
+    let sources = columns.chunks_exact(k * PANEL);
+    for (panel, source) in panels.chunks_exact_mut(padded_rows(k) * PANEL).zip(sources) {
+        let (rows, padding) = panel.split_at_mut(k * PANEL);
+        padding.fill(0.0);
+        // Slices of one length, so that an index is checked once for all of them.
+        let source: [&[f32]; PANEL] = core::array::from_fn(|lane| &source[lane * k..][..k]);
+        for (row, lanes) in rows.as_chunks_mut::<PANEL>().0.iter_mut().enumerate() {
+            let row = order(row);
+            for (lane, column) in lanes.iter_mut().zip(&source) {
+                *lane = column[row];
+            }
+        }
+    }
+    let rest = &columns[whole * k..n * k];
+    matrix_f32_into(last, k, n - whole, |row, column| rest[column * k + order(row)]);
+}
+
+/// Like [`matrix_f32_into`], of the row-major matrix `rows` of shape `[k, n]`.
+///
+/// # Panics
+/// If `packed` or `rows` is too short.
+pub fn rows_f32_into(packed: &mut [f32], k: usize, n: usize, rows: &[f32]) {
+    if k == 0 {
+        return;
+    }
+    for (panel, packed) in packed.chunks_exact_mut(padded_rows(k) * PANEL).take(n.div_ceil(PANEL)).enumerate() {
+        let (packed, padding) = packed.split_at_mut(k * PANEL);
+        padding.fill(0.0);
+        let first = panel * PANEL;
+        let columns = first..n.min(first + PANEL);
+        for (row, lanes) in rows.chunks_exact(n).zip(packed.chunks_exact_mut(PANEL)) {
+            let (lanes, padding) = lanes.split_at_mut(columns.len());
+            lanes.copy_from_slice(&row[columns.clone()]);
+            padding.fill(0.0);
+        }
+    }
+}
+
 /// Rounds a packed matrix to a 16-bit format.
 ///
 /// [`Half::F16`] keeps the layout. [`Half::Bf16`] interleaves each two rows of 16 into one row of 16 pairs,
@@ -78,6 +127,23 @@ pub fn narrow(half: Half, packed: &[f32], narrowed: &mut [u16]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_and_columns_are_packed_as_elements_are() {
+        for (k, n) in [(0, 3), (1, 1), (3, 16), (4, 33), (5, 47)] {
+            let get = |row: usize, column: usize| (100 * row + column + 1) as f32;
+            let rows: Vec<f32> = (0..k * n).map(|at| get(at / n, at % n)).collect();
+            let columns: Vec<f32> = (0..k * n).map(|at| get(at % k, at / k)).collect();
+            let packed = || vec![f32::NAN; matrix_f32_len(k, n).unwrap()];
+            let [mut of_rows, mut of_columns, mut reversed] = [packed(), packed(), packed()];
+            rows_f32_into(&mut of_rows, k, n, &rows);
+            columns_f32_into(&mut of_columns, k, n, &columns, |row| row);
+            columns_f32_into(&mut reversed, k, n, &columns, |row| k - 1 - row);
+            assert_eq!(of_rows, matrix_f32(k, n, get), "{k} x {n}");
+            assert_eq!(of_columns, matrix_f32(k, n, get), "{k} x {n}");
+            assert_eq!(reversed, matrix_f32(k, n, |row, column| get(k - 1 - row, column)), "{k} x {n}");
+        }
+    }
 
     #[test]
     fn pads_the_last_panel() {

@@ -6,7 +6,7 @@
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
 use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId, ValueId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::legalize;
 use crate::select::{self, Context, Reason, Selections};
@@ -17,7 +17,7 @@ struct Legal {
     /// True if the node is still there as it was.
     is_unchanged: bool,
     /// The values that the nodes that it became use.
-    uses: FxHashSet<ValueId>,
+    uses: Vec<ValueId>,
     /// True if all nodes that it became show or read integers that a part is given.
     is_copied: bool,
     /// Why one of the nodes that it became is refused, if one is.
@@ -32,10 +32,12 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     let users_of =
         |node: NodeId| canonical.graph.nodes[node].results.iter().filter_map(|result| users.get(result)).flatten();
     let nodes: Vec<NodeId> = canonical.nodes().collect();
-    // By value, the canonical nodes whose replacements use it.
+    // By value, the canonical nodes whose replacements use it. Where nothing is refused, nothing can be passed by.
     let mut readers: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
-    for (reader, legal) in &legal {
-        legal.uses.iter().for_each(|value| readers.entry(*value).or_default().push(*reader));
+    if legal.values().any(|legal| legal.refusal.is_some()) {
+        for (reader, legal) in &legal {
+            legal.uses.iter().for_each(|value| readers.entry(*value).or_default().push(*reader));
+        }
     }
     let shown = Context::new(canonical.graph, canonical.model);
     let mut taken: FxHashMap<NodeId, bool> = FxHashMap::default();
@@ -112,9 +114,7 @@ fn legalized(mut model: Model, sources: &FxHashMap<OriginId, NodeId>) -> Result<
             let known = legal.entry(*source).or_insert_with(|| Legal { is_copied: true, ..Legal::default() });
             known.is_copied &= selections.is_copied(graph, *node);
             known.is_unchanged |= node == source;
-            graph.for_each_use_by(*node, &mut |value| {
-                known.uses.insert(value);
-            });
+            graph.for_each_use_by(*node, &mut |value| known.uses.push(value));
             if let Some(reason) = selections.refusal(*node) {
                 known.refusal.get_or_insert_with(|| reason.clone());
             }

@@ -63,14 +63,29 @@ pub(super) fn matrix(constant: &Constant, [k, n]: [usize; 2], to: &mut [f32]) ->
     let constant = &*as_floats(constant)?;
     let transposed = constant.permuted(&[1, 0]).and_then(|other| other.in_place());
     if let Some(bytes) = transposed {
-        let floats = Floats(&bytes);
-        pack::matrix_f32_into(to, k, n, |row, column| floats.get(column * k + row));
+        pack::columns_f32_into(to, k, n, checked(&read(&bytes), k, n, constant)?, |row| row);
         return Ok(());
     }
-    let bytes = constant.read()?;
-    let floats = Floats(&bytes);
-    pack::matrix_f32_into(to, k, n, |row, column| floats.get(row * n + column));
+    pack::rows_f32_into(to, k, n, checked(&read(&constant.read()?), k, n, constant)?);
     Ok(())
+}
+
+/// The floats of a `[K, N]` matrix, as many as it has.
+fn checked<'f>(floats: &'f [f32], k: usize, n: usize, constant: &Constant) -> Result<&'f [f32], Error> {
+    let expected = k.saturating_mul(n);
+    let few = || {
+        let message = format!("`{}` has fewer elements than its packed form", constant.name);
+        error(message).expected(expected).got(floats.len())
+    };
+    floats.get(..expected).ok_or_else(few)
+}
+
+/// Floats of a file, where they are if that is possible.
+fn read(bytes: &[u8]) -> Cow<'_, [f32]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(floats) if cfg!(target_endian = "little") => Cow::Borrowed(floats),
+        _ => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+    }
 }
 
 /// Floats of the packed weights of a convolution; `None` if they are too many.
@@ -88,18 +103,19 @@ pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) ->
     };
     let (inputs, taps, columns) = (*inputs, taps.iter().product::<usize>(), outputs / groups.max(1));
     let bytes = as_floats(constant)?.read()?;
-    let floats = Floats(&bytes);
+    let floats = read(&bytes);
+    let rows = taps * inputs;
+    let floats = checked(&floats, rows, groups * columns, constant)?;
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
     let each = (to.len() / groups.max(1)).max(1);
-    for (group, to) in to.chunks_exact_mut(each).take(groups).enumerate() {
-        let first = group * columns;
+    for (to, floats) in to.chunks_exact_mut(each).zip(floats.chunks_exact(columns * rows)) {
         if taps == 1 {
-            pack::matrix_f32_into(to, inputs, columns, |input, column| floats.get((first + column) * inputs + input));
-            continue;
+            pack::columns_f32_into(to, rows, columns, floats, |row| row);
+        } else {
+            pack::columns_f32_into(to, rows, columns, floats, |row| row % inputs * taps + row / inputs);
         }
-        pack::matrix_f32_into(to, taps * inputs, columns, |row, column| {
-            let (tap, input) = (row / inputs, row % inputs);
-            floats.get(((first + column) * inputs + input) * taps + tap)
-        });
     }
     Ok(())
 }
@@ -107,18 +123,20 @@ pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) ->
 /// Weights `[I, O / groups, H, W]` of a transposed convolution.
 pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
-    let floats = Floats(&bytes);
+    let floats = read(&bytes);
+    let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
     let (outputs, [height, width]) = (conv.out_c / conv.groups.max(1), conv.kernel);
-    let get = |i: usize, o: usize, h: usize, w: usize| floats.get(((i * outputs + o) * height + h) * width + w);
-    to.copy_from_slice(&pack::conv_transpose2d_f32(conv, get));
+    let weight = |i: usize, o: usize, h: usize, w: usize| get(((i * outputs + o) * height + h) * width + w);
+    to.copy_from_slice(&pack::conv_transpose2d_f32(conv, weight));
     Ok(())
 }
 
 /// Weights `[O, I, 3, 3]` of a convolution by Winograd's algorithm.
 pub(super) fn winograd(constant: &Constant, form: Winograd, conv: &Conv2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
-    let floats = Floats(&bytes);
-    pack::winograd_f32_into(to, form, conv, |o, i, h, w| floats.get(((o * conv.in_c + i) * 3 + h) * 3 + w));
+    let floats = read(&bytes);
+    let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
+    pack::winograd_f32_into(to, form, conv, |o, i, h, w| get(((o * conv.in_c + i) * 3 + h) * 3 + w));
     Ok(())
 }
 
@@ -128,18 +146,10 @@ pub(super) fn depthwise(constant: &Constant, to: &mut [f32]) -> Result<(), Error
     let channels = sizes.first().copied().unwrap_or(0);
     let taps = sizes.iter().skip(1).product::<usize>();
     let bytes = as_floats(constant)?.read()?;
-    let floats = Floats(&bytes);
+    let floats = read(&bytes);
+    let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
     for (tap, to) in to.chunks_exact_mut(channels.max(1)).enumerate() {
-        to.iter_mut().enumerate().for_each(|(channel, float)| *float = floats.get(channel * taps + tap));
+        to.iter_mut().enumerate().for_each(|(channel, float)| *float = get(channel * taps + tap));
     }
     Ok(())
-}
-
-struct Floats<'a>(&'a [u8]);
-
-impl Floats<'_> {
-    fn get(&self, index: usize) -> f32 {
-        let at = index * 4;
-        self.0.get(at..at + 4).map_or(0.0, |b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-    }
 }

@@ -1,8 +1,7 @@
 //! Which nodes are computed together.
 
-use std::collections::{HashMap, HashSet};
-
 use rushlight_cpu_payload::{Activation, Affine, Binary, FakeQuantize};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_graph::{Graph, NodeId, ValueId};
 
@@ -13,15 +12,15 @@ use crate::select::{DataMovement, Elementwise, Int8, Operand, Selection, Selecti
 #[derive(Debug, Default)]
 pub(crate) struct Fusion {
     /// By GEMM or convolution: what happens to its result before it is stored.
-    pub epilogues: HashMap<NodeId, EpilogueNodes>,
+    pub epilogues: FxHashMap<NodeId, EpilogueNodes>,
     /// By the last node of an epilogue: its GEMM or convolution.
-    pub ends: HashMap<NodeId, NodeId>,
+    pub ends: FxHashMap<NodeId, NodeId>,
     /// Elementwise nodes that are computed in the step of another one, which alone uses their result.
-    pub inner: HashSet<NodeId>,
+    pub inner: FxHashSet<NodeId>,
     /// Nodes of an epilogue before its end, and their GEMM or convolution.
-    pub absorbed: HashSet<NodeId>,
+    pub absorbed: FxHashSet<NodeId>,
     /// By value that nothing else uses: the node that quantizes it.
-    pub quantized: HashMap<ValueId, NodeId>,
+    pub quantized: FxHashMap<ValueId, NodeId>,
 }
 
 /// The nodes after a GEMM or a convolution that are computed in its epilogue.
@@ -64,7 +63,7 @@ const MAX_NODES: usize = 24;
 
 impl Fusion {
     pub fn of(graph: &Graph, selections: &Selections) -> Self {
-        let mut users: HashMap<ValueId, Vec<NodeId>> = HashMap::new();
+        let mut users: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
         let nodes = &graph.blocks[graph.body].nodes;
         for node in nodes {
             Call::new(graph, *node)
@@ -72,7 +71,8 @@ impl Fusion {
                 .into_iter()
                 .for_each(|value| users.entry(value).or_default().push(*node));
         }
-        let mut returned: HashSet<ValueId> = graph.outputs.iter().filter_map(rushlight_graph::Arg::as_value).collect();
+        let mut returned: FxHashSet<ValueId> =
+            graph.outputs.iter().filter_map(rushlight_graph::Arg::as_value).collect();
         returned.extend(graph.updates.iter().map(|update| update.value));
         let mut fuser = Fuser { graph, selections, users, returned, fusion: Self::default() };
         for node in nodes {
@@ -101,8 +101,8 @@ impl Fusion {
 struct Fuser<'a> {
     graph: &'a Graph,
     selections: &'a Selections,
-    users: HashMap<ValueId, Vec<NodeId>>,
-    returned: HashSet<ValueId>,
+    users: FxHashMap<ValueId, Vec<NodeId>>,
+    returned: FxHashSet<ValueId>,
     fusion: Fusion,
 }
 
@@ -245,15 +245,15 @@ impl<'a> Fuser<'a> {
     /// Finds the elementwise nodes whose results are used by one group alone, from the last to the first.
     fn groups(&mut self, nodes: &[NodeId]) {
         // For each node of a group its last node, and for that one how many nodes there are.
-        let mut root: HashMap<NodeId, NodeId> = HashMap::new();
-        let mut count: HashMap<NodeId, usize> = HashMap::new();
+        let mut root: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+        let mut count: FxHashMap<NodeId, usize> = FxHashMap::default();
         for node in nodes.iter().rev() {
             let is_in_epilogue = self.fusion.absorbed.contains(node) || self.fusion.ends.contains_key(node);
             if is_in_epilogue || !self.selections.get(*node).is_some_and(Selection::is_elementwise) {
                 continue;
             }
             let Some(result) = self.graph.nodes[*node].results.first().copied() else { continue };
-            let roots: Option<HashSet<NodeId>> = if self.returned.contains(&result) {
+            let roots: Option<FxHashSet<NodeId>> = if self.returned.contains(&result) {
                 None
             } else {
                 self.users.get(&result).and_then(|users| users.iter().map(|user| root.get(user).copied()).collect())

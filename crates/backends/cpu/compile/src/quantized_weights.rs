@@ -187,14 +187,19 @@ impl Integers {
 
     /// The sum of each index of the first dimension, whose elements are `each`.
     pub fn sums(&self, sizes: &[usize], each: usize) -> Vec<i64> {
+        /// Bytes of which an `i32` holds the sum.
+        const CHUNK: usize = 1 << 16;
+
         let strides = row_major_strides(sizes);
         let (count, step) = (sizes.first().copied().unwrap_or(0), self.strides.first().copied().unwrap_or(0));
-        let inner = self.strides.get(1..) == strides.get(1..);
+        let mut inner: Vec<(usize, usize)> = self.strides.iter().copied().zip(sizes.iter().copied()).skip(1).collect();
+        let is_dense = fills_memory(&mut inner);
         let bytes: &[u8] = &self.bytes;
         let sum = |first: usize| {
             let start = self.offset + first * step;
-            if let Some(bytes) = bytes.get(start..start + each).filter(|_| inner) {
-                return bytes.iter().map(|byte| i64::from(byte.cast_signed())).sum();
+            if let Some(bytes) = bytes.get(start..start + each).filter(|_| is_dense) {
+                let sum_of = |bytes: &[u8]| bytes.iter().map(|byte| i32::from(byte.cast_signed())).sum::<i32>();
+                return bytes.chunks(CHUNK).map(|bytes| i64::from(sum_of(bytes))).sum();
             }
             let place = |at: usize| -> usize {
                 let dims = sizes.iter().zip(&strides).zip(&self.strides).skip(1);
@@ -221,6 +226,18 @@ impl Integers {
     }
 }
 
+/// True if the elements of dimensions, with these strides and sizes, are adjacent in memory, in whichever order.
+fn fills_memory(dims: &mut [(usize, usize)]) -> bool {
+    dims.sort_unstable();
+    let mut next = 1;
+    // The stride of a dimension of one element is of no consequence.
+    dims.iter().filter(|(_, size)| *size != 1).all(|(stride, size)| {
+        let is_next = *stride == next;
+        next *= size;
+        is_next
+    })
+}
+
 /// The integers of a weight of `D` dimensions.
 #[derive(Clone, Copy)]
 pub(crate) struct Entries<'a, const D: usize> {
@@ -245,5 +262,37 @@ pub(crate) fn scales(constant: &Constant, columns: usize) -> Result<Vec<f32>, Er
             Ok(scales.iter().copied().cycle().take(columns).collect())
         }
         _ => Err(error(format!("`{}` has no scale for each column", constant.name))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_do_not_depend_on_the_order_in_memory() {
+        let (sizes, each) = ([2, 3, 2, 1], 6);
+        let of_strides = |strides: [usize; 4]| {
+            let mut bytes = vec![0u8; 64];
+            for at in 0..12usize {
+                let index = [at / 6, at / 2 % 3, at % 2, 0];
+                let place: usize = index.iter().zip(strides).map(|(index, stride)| index * stride).sum();
+                bytes[1 + place] = (at as i8 - 7).cast_unsigned();
+            }
+            let integers = Integers { bytes: bytes.into(), offset: 1, strides: strides.to_vec() };
+            integers.sums(&sizes, each)
+        };
+        let expected = vec![-27, 9];
+        for strides in [[6, 2, 1, 1], [6, 1, 3, 3], [6, 1, 3, 99], [1, 4, 2, 2], [30, 10, 5, 1]] {
+            assert_eq!(of_strides(strides), expected, "{strides:?}");
+        }
+    }
+
+    #[test]
+    fn strides_with_gaps_or_overlaps_do_not_fill_memory() {
+        assert!(fills_memory(&mut [(3, 2), (1, 3), (7, 1)]));
+        assert!(fills_memory(&mut []));
+        assert!(!fills_memory(&mut [(4, 2), (1, 3)]));
+        assert!(!fills_memory(&mut [(0, 2), (1, 3)]));
     }
 }

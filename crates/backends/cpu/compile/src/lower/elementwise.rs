@@ -1,11 +1,10 @@
 //! Elementwise operators, many in one step.
 
-use std::collections::HashMap;
-
 use rushlight_cpu_payload::{
     Binary, Elementwise as ElementwiseStep, Instruction, MAX_OPERANDS, Operand, REGISTERS, Register, Step, Unary,
 };
 use rushlight_format::ScalarType;
+use rustc_hash::FxHashMap;
 
 use rushlight_graph::Error;
 use rushlight_graph::{Def, Expr, NodeId, ValueId};
@@ -99,7 +98,7 @@ impl Lowering<'_> {
 
     /// The instructions of a node, after those of the nodes that are computed with it. Fails without registers.
     fn emit(&self, id: NodeId, group: &mut Group) -> Result<Operand, Error> {
-        let mut uses: HashMap<ValueId, usize> = HashMap::new();
+        let mut uses: FxHashMap<ValueId, usize> = FxHashMap::default();
         let mut nodes = vec![id];
         self.members(id, &mut nodes);
         for node in &nodes {
@@ -344,8 +343,8 @@ struct Group {
     operands: Vec<ValueId>,
     instructions: Vec<Instruction>,
     /// How often each value is still read.
-    uses: HashMap<ValueId, usize>,
-    held: HashMap<ValueId, Register>,
+    uses: FxHashMap<ValueId, usize>,
+    held: FxHashMap<ValueId, Register>,
     free: Vec<Register>,
 }
 
@@ -354,8 +353,8 @@ impl Group {
         Self {
             operands: Vec::new(),
             instructions: Vec::new(),
-            uses: HashMap::new(),
-            held: HashMap::new(),
+            uses: FxHashMap::default(),
+            held: FxHashMap::default(),
             free: (0..REGISTERS).rev().collect(),
         }
     }

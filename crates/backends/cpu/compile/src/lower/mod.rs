@@ -11,13 +11,12 @@ mod positions;
 mod precision;
 mod states;
 
-use std::collections::{HashMap, HashSet};
-
 use rushlight_cpu_payload::{
     Affine, Convert, ConvertedType, Copy, CpuProgram, Direction, Elementwise, Gather, Instruction, Operand, Size, Step,
     TableFormat, TensorId, Unary,
 };
 use rushlight_format::ScalarType;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_compiler::partition::Part;
 use rushlight_graph::Bytes;
@@ -72,15 +71,15 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         graph,
         selections: &selections,
         plan: Plan::new(&graph.symbols, settings.precision),
-        views: HashMap::new(),
-        integers: HashMap::new(),
-        positions: HashMap::new(),
-        arranged: HashMap::new(),
-        arranged_bytes: HashMap::new(),
-        rows: HashMap::new(),
-        scales: HashMap::new(),
+        views: FxHashMap::default(),
+        integers: FxHashMap::default(),
+        positions: FxHashMap::default(),
+        arranged: FxHashMap::default(),
+        arranged_bytes: FxHashMap::default(),
+        rows: FxHashMap::default(),
+        scales: FxHashMap::default(),
         fusion: Fusion::of(graph, &selections),
-        rounded: HashSet::new(),
+        rounded: FxHashSet::default(),
         in_place: states::in_place(graph, &selections),
     };
     for input in &graph.inputs {
@@ -126,24 +125,24 @@ struct Lowering<'a> {
     selections: &'a Selections,
     plan: Plan<'a>,
     /// The views of computed values. Quantized tensors and integers are bytes.
-    views: HashMap<ValueId, View>,
+    views: FxHashMap<ValueId, View>,
     /// Integers of the caller, as they come in, and views of them.
-    integers: HashMap<ValueId, View>,
+    integers: FxHashMap<ValueId, View>,
     /// Where integers of the caller are stored as floats, by the buffers that they come in.
-    positions: HashMap<usize, usize>,
+    positions: FxHashMap<usize, usize>,
     /// Constants, and copies of computed values, with their dimensions in some order in memory.
-    arranged: HashMap<(ValueId, Vec<usize>), View>,
+    arranged: FxHashMap<(ValueId, Vec<usize>), View>,
     /// The same of bytes.
-    arranged_bytes: HashMap<(ValueId, Vec<usize>), View>,
+    arranged_bytes: FxHashMap<(ValueId, Vec<usize>), View>,
     /// Dynamically quantized values.
-    rows: HashMap<ValueId, DynamicRows>,
+    rows: FxHashMap<ValueId, DynamicRows>,
     /// Scales and zero points that are chosen at run time, by the value of the scales.
-    scales: HashMap<ValueId, View>,
+    scales: FxHashMap<ValueId, View>,
     fusion: Fusion,
     /// GEMMs and convolutions whose weights were rounded to 16 bits.
-    rounded: HashSet<NodeId>,
+    rounded: FxHashSet<NodeId>,
     /// Scatters that write a state where it is.
-    in_place: HashSet<NodeId>,
+    in_place: FxHashSet<NodeId>,
 }
 
 impl<'a> Lowering<'a> {

@@ -1,8 +1,7 @@
 //! States of a part: written where they are, if nothing needs what was there before.
 
-use std::collections::HashSet;
-
 use rushlight_graph::{Def, Error, Graph, NodeId, StateId, Target, ValueId};
+use rustc_hash::FxHashSet;
 
 use crate::error::error;
 use crate::select::{DataMovement, Scatter, Selection, Selections};
@@ -11,10 +10,10 @@ use super::Lowering;
 
 /// The scatters that can write a state where it is: the last one gives its next value, and nothing else uses what they
 /// overwrite.
-pub(super) fn in_place(graph: &Graph, selections: &Selections) -> HashSet<NodeId> {
+pub(super) fn in_place(graph: &Graph, selections: &Selections) -> FxHashSet<NodeId> {
     let users = graph.users();
     let is_used_once = |value: ValueId| users.get(&value).is_some_and(|users| users.len() == 1);
-    let mut all = HashSet::new();
+    let mut all = FxHashSet::default();
     for update in &graph.updates {
         let mut chain = Vec::new();
         let mut value = update.value;
