@@ -75,8 +75,15 @@ fn quick_build() -> Result<()> {
     run(quick_tests(&["--lib", "--bins", "--test", "it"]).arg("--no-run"))
 }
 
-/// Modules of unit tests that compute for a minute where nothing is optimised. `cargo xtask test rust` runs them.
-const SLOW_UNITS: &[&str] = &["tests::weights::"];
+/// Unit tests that compute for long where nothing is optimised. `cargo xtask test rust` runs them.
+const SLOW_UNITS: &[&str] = &[
+    "every_case_can_be_computed",
+    "tests::bf16::convolutions_",
+    "tests::copy::copies_every_element",
+    "tests::quantized::conv_transpose2d_",
+    "tests::weights::",
+    "tests::conv::winograd_stays_precise",
+];
 
 fn quick_unit() -> Result<()> {
     let mut test = quick_tests(&["--lib", "--bins"]);
