@@ -63,10 +63,10 @@ pub(super) fn matrix(constant: &Constant, [k, n]: [usize; 2], to: &mut [f32]) ->
     let constant = &*as_floats(constant)?;
     let transposed = constant.permuted(&[1, 0]).and_then(|other| other.in_place());
     if let Some(bytes) = transposed {
-        pack::columns_f32_into(to, k, n, checked(&read(&bytes), k, n, constant)?, |row| row);
+        pack::columns_f32_into(to, k, n, checked(&floats_in(&bytes), k, n, constant)?, |row| row);
         return Ok(());
     }
-    pack::rows_f32_into(to, k, n, checked(&read(&constant.read()?), k, n, constant)?);
+    pack::rows_f32_into(to, k, n, checked(&floats_in(&constant.read()?), k, n, constant)?);
     Ok(())
 }
 
@@ -81,7 +81,7 @@ fn checked<'f>(floats: &'f [f32], k: usize, n: usize, constant: &Constant) -> Re
 }
 
 /// Floats of a file, where they are if that is possible.
-fn read(bytes: &[u8]) -> Cow<'_, [f32]> {
+fn floats_in(bytes: &[u8]) -> Cow<'_, [f32]> {
     match bytemuck::try_cast_slice(bytes) {
         Ok(floats) if cfg!(target_endian = "little") => Cow::Borrowed(floats),
         _ => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
@@ -103,7 +103,7 @@ pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) ->
     };
     let (inputs, taps, columns) = (*inputs, taps.iter().product::<usize>(), outputs / groups.max(1));
     let bytes = as_floats(constant)?.read()?;
-    let floats = read(&bytes);
+    let floats = floats_in(&bytes);
     let rows = taps * inputs;
     let floats = checked(&floats, rows, groups * columns, constant)?;
     if rows == 0 || columns == 0 {
@@ -123,7 +123,7 @@ pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) ->
 /// Weights `[I, O / groups, H, W]` of a transposed convolution.
 pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
-    let floats = read(&bytes);
+    let floats = floats_in(&bytes);
     let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
     let (outputs, [height, width]) = (conv.out_c / conv.groups.max(1), conv.kernel);
     let weight = |i: usize, o: usize, h: usize, w: usize| get(((i * outputs + o) * height + h) * width + w);
@@ -134,7 +134,7 @@ pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [
 /// Weights `[O, I, 3, 3]` of a convolution by Winograd's algorithm.
 pub(super) fn winograd(constant: &Constant, form: Winograd, conv: &Conv2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
-    let floats = read(&bytes);
+    let floats = floats_in(&bytes);
     let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
     pack::winograd_f32_into(to, form, conv, |o, i, h, w| get(((o * conv.in_c + i) * 3 + h) * 3 + w));
     Ok(())
@@ -146,7 +146,7 @@ pub(super) fn depthwise(constant: &Constant, to: &mut [f32]) -> Result<(), Error
     let channels = sizes.first().copied().unwrap_or(0);
     let taps = sizes.iter().skip(1).product::<usize>();
     let bytes = as_floats(constant)?.read()?;
-    let floats = read(&bytes);
+    let floats = floats_in(&bytes);
     let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
     for (tap, to) in to.chunks_exact_mut(channels.max(1)).enumerate() {
         to.iter_mut().enumerate().for_each(|(channel, float)| *float = get(channel * taps + tap));
