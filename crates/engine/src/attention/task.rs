@@ -23,8 +23,13 @@ pub(super) const MAX_BLOCK_KEYS: usize = 256;
 /// Maximum rows of a register tile.
 const MAX_TILE_ROWS: usize = 14;
 
-/// Minimum rows of a group for which keys are packed; fewer read them in place faster.
-const MIN_PACKED_ROWS: usize = 4;
+/// Minimum rows of a group, of all of its heads, for which keys and values are packed; fewer read them in place faster.
+const MIN_PACKED_ROWS: usize = 9;
+
+const _: () = assert!(MIN_PACKED_ROWS <= MAX_TILE_ROWS, "rows that are read in place are one tile");
+
+/// Number of keys, or values, that are prefetched ahead where they are read in place.
+const PREFETCHED_KEYS: usize = 16;
 
 /// Layout of a task's scratch memory, in floats.
 #[derive(Clone, Copy)]
@@ -114,16 +119,24 @@ impl<T: Element> Kernel for AttentionTask<'_, T> {
             }
             let mut block =
                 KeyBlock { inputs, first, count, keys, values, scores, epilogue: &epilogue, stride: layout.block };
-            if is_packed {
-                block.pack(s);
+            if !is_packed {
+                // Tasks have parts of the rows only where they are many.
+                let lines = 0..heads * attention.rows;
+                let states = (&mut maxima[lines.clone()], &mut sums[lines.clone()]);
+                let line =
+                    |index: usize| Line { head: group * heads + index / attention.rows, row: index % attention.rows };
+                block.lines(s, is_packed, line, lines, states);
+                continue;
             }
+            block.pack(s);
             for head in 0..heads {
                 let mut row = rows.start;
                 while row < rows.end {
-                    let together = if is_packed { (rows.end - row).min(S::MR) } else { 1 };
-                    let state = head * attention.rows + row..head * attention.rows + row + together;
-                    let states = (&mut maxima[state.clone()], &mut sums[state]);
-                    block.rows(s, is_packed, group * heads + head, row, states);
+                    let together = (rows.end - row).min(S::MR);
+                    let lines = head * attention.rows + row..head * attention.rows + row + together;
+                    let states = (&mut maxima[lines.clone()], &mut sums[lines.clone()]);
+                    let line = |index: usize| Line { head: group * heads + head, row: index - head * attention.rows };
+                    block.lines(s, is_packed, line, lines, states);
                     row += together;
                 }
             }
@@ -141,6 +154,13 @@ impl<T: Element> Kernel for AttentionTask<'_, T> {
             }
         }
     }
+}
+
+/// A row of a head.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    head: usize,
+    row: usize,
 }
 
 /// Operands of a task.
@@ -288,33 +308,45 @@ impl<T: Element> KeyBlock<'_, T> {
         }
     }
 
-    /// Processes the rows from `row` on, one for each state: running maximum and running sum.
+    /// Processes lines of the group, each with its state: running maximum and running sum. Where keys and values are packed, the
+    /// lines are consecutive rows of one head.
     #[inline(always)]
-    fn rows<S: Simd>(&mut self, s: S, is_packed: bool, head: usize, row: usize, states: (&mut [f32], &mut [f32])) {
+    fn lines<S: Simd>(
+        &mut self,
+        s: S,
+        is_packed: bool,
+        line: impl Fn(usize) -> Line,
+        indices: Range<usize>,
+        states: (&mut [f32], &mut [f32]),
+    ) {
         let (maxima, sums) = states;
-        let rows = maxima.len();
-        let seen = self.seen(row + rows - 1);
+        let mut lines = [Line::default(); MAX_TILE_ROWS];
+        let count = indices.len();
+        let mut seen = 0;
+        for (at, index) in lines.iter_mut().zip(indices) {
+            *at = line(index);
+            seen = seen.max(self.seen(at.row));
+        }
+        let lines = &lines[..count];
         if self.first == 0 {
             maxima.fill(f32::NEG_INFINITY);
             sums.fill(0.0);
         }
         if seen == 0 {
             if self.first == 0 {
-                (row..row + rows).for_each(|row| self.inputs.zero(head, row));
+                lines.iter().for_each(|line| self.inputs.zero(line.head, line.row));
             }
             return;
         }
+        let Line { head, row } = lines[0];
         if is_packed {
             // Whole panels: keys beyond those that a row sees are masked below.
-            self.score(s, head, row, rows, seen.next_multiple_of(LANES));
+            self.score(s, head, row, count, seen.next_multiple_of(LANES));
         } else {
-            for key in 0..seen {
-                let (query, key_row) = (self.inputs.query(head, row), self.inputs.key(self.first + key));
-                self.scores[key] = dot(s, query, key_row);
-            }
+            self.score_in_place(s, lines, seen);
         }
-        for i in 0..rows {
-            let visible = self.seen(row + i).min(seen);
+        for (i, &Line { head, row }) in lines.iter().enumerate() {
+            let visible = self.seen(row).min(seen);
             let scores = &mut self.scores[i * self.stride..][..self.stride];
             let (vectors, _) = scores[..visible.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
             let mask = self
@@ -322,7 +354,7 @@ impl<T: Element> KeyBlock<'_, T> {
                 .attention
                 .mask
                 .zip(self.inputs.mask)
-                .map(|(strides, mask)| &mask[self.inputs.at(strides, head, row + i) + self.first..][..visible]);
+                .map(|(strides, mask)| &mask[self.inputs.at(strides, head, row) + self.first..][..visible]);
             let max = scale_and_mask(s, vectors, visible, self.inputs.attention.scale, mask);
             let max = max.max(maxima[i]);
             // If all scores are -inf, their exponentials must be 0.
@@ -345,29 +377,160 @@ impl<T: Element> KeyBlock<'_, T> {
                 let less = s.to_array(math::exp(s, s.splat(maxima[i] - max)))[0];
                 sums[i] = sums[i] * less + sum;
                 if let AttentionOutput::Floats(y) = self.inputs.y {
-                    slice_ops::scale(s, self.inputs.result(&y, head, row + i), less);
+                    slice_ops::scale(s, self.inputs.result(&y, head, row), less);
                 }
             }
             maxima[i] = max;
         }
         if is_packed {
             self.apply(s, head, row, sums, seen);
-        } else if let AttentionOutput::Floats(y) = self.inputs.y {
-            let y = self.inputs.result(&y, head, row);
-            if self.first == 0 {
-                y.fill(0.0);
+        } else {
+            self.apply_in_place(s, lines, seen);
+        }
+    }
+
+    /// Computes `scores = q k^T` for the first `seen` keys of the block, reading them where they are.
+    #[inline(always)]
+    fn score_in_place<S: Simd>(&mut self, s: S, lines: &[Line], seen: usize) {
+        let mut first = 0;
+        while first < lines.len() {
+            // Each key is loaded once for several lines, and each query for several keys, as registers allow.
+            first += match (lines.len() - first, const { S::VECTOR_REGISTERS >= 32 }) {
+                (4.., true) => self.score_tile::<S, 4, 4>(s, lines, first, seen),
+                (4.., false) => self.score_tile::<S, 4, 1>(s, lines, first, seen),
+                (2.., true) => self.score_tile::<S, 2, 4>(s, lines, first, seen),
+                (2.., false) => self.score_tile::<S, 2, 2>(s, lines, first, seen),
+                _ => self.score_tile::<S, 1, 4>(s, lines, first, seen),
+            };
+        }
+    }
+
+    /// Prefetches a key or a value of the block, if it is seen. The rows of other heads lie between those of one, where hardware
+    /// does not look for them.
+    #[inline(always)]
+    fn prefetch<'k, S: Simd>(&self, s: S, key: usize, seen: usize, row: impl Fn(usize) -> &'k [T])
+    where
+        T: 'k,
+    {
+        const LINE: usize = 64;
+        if key < seen {
+            let row = row(self.first + key);
+            for at in (0..size_of_val(row)).step_by(LINE) {
+                s.prefetch(row.as_ptr().cast::<u8>().wrapping_add(at).cast());
             }
-            for key in 0..seen {
-                let factor = s.splat(self.scores[key]);
-                let value = self.inputs.value(self.first + key);
-                for (y, value) in y.chunks_mut(LANES).zip(value.chunks(LANES)) {
-                    // SAFETY: the slice has this many elements.
-                    let value = unsafe { T::load(s, value.as_ptr(), value.len()) };
-                    let sum = s.fma(factor, value, s.load_slice(y));
-                    s.store_slice(y, sum);
+        }
+    }
+
+    /// Computes the scores of `R` lines from line `first` on, `K` keys at a time. Returns `R`.
+    #[inline(always)]
+    fn score_tile<S: Simd, const R: usize, const K: usize>(
+        &mut self,
+        s: S,
+        lines: &[Line],
+        first: usize,
+        seen: usize,
+    ) -> usize {
+        let depth = self.inputs.attention.depth;
+        let queries: [&[T]; R] =
+            core::array::from_fn(|r| self.inputs.query(lines[first + r].head, lines[first + r].row));
+        for key in (0..seen).step_by(K) {
+            (key + PREFETCHED_KEYS..key + PREFETCHED_KEYS + K)
+                .for_each(|key| self.prefetch(s, key, seen, |key| self.inputs.key(key)));
+            // Behind the last key it is computed again, and not stored.
+            let keys: [&[T]; K] = core::array::from_fn(|k| self.inputs.key(self.first + (key + k).min(seen - 1)));
+            let mut sums = [[s.splat(0.0); K]; R];
+            for at in (0..depth).step_by(LANES) {
+                let n = (depth - at).min(LANES);
+                let mut elements = [s.splat(0.0); K];
+                for k in 0..K {
+                    // SAFETY: a key has `depth` elements.
+                    elements[k] = unsafe { T::load(s, keys[k].as_ptr().wrapping_add(at), n) };
+                }
+                for r in 0..R {
+                    // SAFETY: a query has `depth` elements.
+                    let query = unsafe { T::load(s, queries[r].as_ptr().wrapping_add(at), n) };
+                    for k in 0..K {
+                        sums[r][k] = s.fma(query, elements[k], sums[r][k]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for k in 0..K.min(seen - key) {
+                    self.scores[(first + r) * self.stride + key + k] = s.reduce_add(sums[r][k]);
                 }
             }
         }
+        R
+    }
+
+    /// Accumulates `y += scores v` for the first `seen` values of the block, reading them where they are.
+    #[inline(always)]
+    fn apply_in_place<S: Simd>(&self, s: S, lines: &[Line], seen: usize) {
+        let AttentionOutput::Floats(y) = self.inputs.y else { return };
+        let mut first = 0;
+        while first < lines.len() {
+            first += match lines.len() - first {
+                4.. => self.apply_tile::<S, 4, 1>(s, &y, lines, first, seen),
+                2.. => self.apply_tile::<S, 2, 2>(s, &y, lines, first, seen),
+                _ => self.apply_tile::<S, 1, 4>(s, &y, lines, first, seen),
+            };
+        }
+    }
+
+    /// Accumulates the outputs of `R` lines from line `first` on, `C` vectors of columns at a time. Returns `R`.
+    #[inline(always)]
+    fn apply_tile<S: Simd, const R: usize, const C: usize>(
+        &self,
+        s: S,
+        y: &SharedOutput<'_>,
+        lines: &[Line],
+        first: usize,
+        seen: usize,
+    ) -> usize {
+        let Attention { y: strides, value_depth, .. } = *self.inputs.attention;
+        let lines = &lines[first..][..R];
+        let scores = &self.scores[first * self.stride..];
+        for start in (0..seen).step_by(PREFETCHED_KEYS) {
+            let keys = start..seen.min(start + PREFETCHED_KEYS);
+            (keys.end..keys.end + PREFETCHED_KEYS)
+                .for_each(|key| self.prefetch(s, key, seen, |key| self.inputs.value(key)));
+            for column in (0..value_depth).step_by(C * LANES) {
+                let lanes = |c: usize| value_depth.saturating_sub(column + c * LANES).min(LANES);
+                let mut sums = [[s.splat(0.0); C]; R];
+                let out = |line: &Line, c: usize| {
+                    y.at(self.inputs.at(strides, line.head, line.row)).wrapping_add(column + c * LANES)
+                };
+                if self.first > 0 || start > 0 {
+                    for r in 0..R {
+                        for c in 0..C {
+                            // SAFETY: the rows of the result are this task's, and have `value_depth` elements.
+                            sums[r][c] = unsafe { s.load_partial(out(&lines[r], c), lanes(c)) };
+                        }
+                    }
+                }
+                for key in keys.clone() {
+                    let value = self.inputs.value(self.first + key).as_ptr().wrapping_add(column);
+                    let mut elements = [s.splat(0.0); C];
+                    for c in 0..C {
+                        // SAFETY: a value has `value_depth` elements.
+                        elements[c] = unsafe { T::load(s, value.wrapping_add(c * LANES), lanes(c)) };
+                    }
+                    for r in 0..R {
+                        let score = s.splat(scores[r * self.stride + key]);
+                        for c in 0..C {
+                            sums[r][c] = s.fma(score, elements[c], sums[r][c]);
+                        }
+                    }
+                }
+                for r in 0..R {
+                    for c in 0..C {
+                        // SAFETY: as above.
+                        unsafe { s.store_partial(out(&lines[r], c), lanes(c), sums[r][c]) };
+                    }
+                }
+            }
+        }
+        R
     }
 
     /// Computes `scores = q k^T` for `columns` keys.
@@ -597,18 +760,4 @@ impl<T: Element> Exponentials<'_, T> {
 #[inline(always)]
 fn exp_shifted<S: Arithmetic>(s: S, x: S::V, shift: f32) -> S::V {
     math::exp2_down(s, s.mul(s.sub(x, s.splat(shift)), s.splat(core::f32::consts::LOG2_E)))
-}
-
-/// Computes a dot product.
-#[inline(always)]
-fn dot<T: Element, S: Simd>(s: S, a: &[T], b: &[T]) -> f32 {
-    let mut sum = s.splat(0.0);
-    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        // SAFETY: the slice has this many elements.
-        let a = unsafe { T::load(s, a.as_ptr(), a.len()) };
-        // SAFETY: likewise.
-        let b = unsafe { T::load(s, b.as_ptr(), b.len()) };
-        sum = s.fma(a, b, sum);
-    }
-    s.reduce_add(sum)
 }
