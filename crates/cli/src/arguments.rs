@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder, StepProfile};
+use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder, Scheme, StepProfile};
 use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
@@ -43,6 +43,34 @@ pub struct Running {
 
     #[command(flatten)]
     pub limits: Limits,
+}
+
+/// Quantization that needs no calibration.
+#[derive(Args)]
+pub struct WeightQuantization {
+    /// Quantize without a calibration: `rushlight quantize` has the schemes, and more settings
+    #[arg(long, value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
+    pub quantize: Option<Scheme>,
+
+    /// Quantize embedding tables to so many bits: 8, per row, or 4, in groups of 32
+    #[arg(long, value_name = "BITS", requires = "quantize")]
+    pub embeddings: Option<u32>,
+}
+
+/// The program of a language model.
+#[derive(Args)]
+pub struct LanguageModel {
+    /// Positions of a language model's cache; by default those of the model, at most 2048
+    #[arg(long, value_name = "TOKENS")]
+    pub max_context_len: Option<usize>,
+
+    /// Maximum number of tokens in a call of a language model; by default all positions
+    #[arg(long, value_name = "TOKENS")]
+    pub max_seq_len: Option<usize>,
+
+    /// Have a language model return the logits of all tokens, rather than of the last one
+    #[arg(long)]
+    pub full_logits: bool,
 }
 
 /// Limits on a program's memory and time.

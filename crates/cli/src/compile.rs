@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::{Compiler, LanguageModelOptions, Quantization, Scheme, is_language_model, open_exported};
+use rushlight::{Compiler, LanguageModelOptions, Quantization, is_language_model, open_exported};
 use rushlight_compiler::emit::ExternalWeights;
 use rushlight_compiler::partition::Report;
 use rushlight_compiler::{Compiled, ConstantResult};
@@ -13,7 +13,7 @@ use rushlight_devtools::describe;
 use rushlight_graph::Literal;
 use serde_json::json;
 
-use crate::arguments::{backend_spec, named, output_file};
+use crate::arguments::{LanguageModel, WeightQuantization, backend_spec, output_file};
 use crate::failure::Failure;
 use crate::inputs::extension;
 use crate::output;
@@ -49,25 +49,11 @@ pub struct Compile {
     #[arg(long)]
     share_state: bool,
 
-    /// Quantize without a calibration: `rushlight quantize` has the schemes, and more settings
-    #[arg(long, value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
-    quantize: Option<Scheme>,
+    #[command(flatten)]
+    quantization: WeightQuantization,
 
-    /// Make the tables of embeddings integers of so many bits: 8, by row, or 4, in groups of 32
-    #[arg(long, value_name = "BITS", requires = "quantize")]
-    embeddings: Option<u32>,
-
-    /// Positions of a language model's cache; by default those of the model, at most 2048
-    #[arg(long, value_name = "TOKENS")]
-    max_context_len: Option<usize>,
-
-    /// Maximum number of tokens in a call of a language model; by default all positions
-    #[arg(long, value_name = "TOKENS")]
-    max_seq_len: Option<usize>,
-
-    /// Have a language model return the logits of all tokens, rather than of the last one
-    #[arg(long)]
-    full_logits: bool,
+    #[command(flatten)]
+    language_model: LanguageModel,
 
     /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
     /// first. What none claims runs on the portable operators. `rushlight backends` lists the backends and their options
@@ -129,9 +115,9 @@ impl Compile {
         let mut compiler = Compiler::new().share_state(self.share_state);
         let mut paths = Vec::with_capacity(self.models.len());
         let language_model = LanguageModelOptions {
-            max_context_len: self.max_context_len,
-            max_seq_len: self.max_seq_len,
-            full_logits: self.full_logits,
+            max_context_len: self.language_model.max_context_len,
+            max_seq_len: self.language_model.max_seq_len,
+            full_logits: self.language_model.full_logits,
         };
         for model in &self.models {
             if is_language_model(model) {
@@ -144,9 +130,9 @@ impl Compile {
             paths.push(path);
             compiler = compiler.method(name, path);
         }
-        if let Some(scheme) = self.quantize {
+        if let Some(scheme) = self.quantization.quantize {
             let quantization = Quantization::new(scheme);
-            compiler = compiler.quantize(match self.embeddings {
+            compiler = compiler.quantize(match self.quantization.embeddings {
                 Some(bits) => quantization.embeddings(bits),
                 None => quantization,
             });

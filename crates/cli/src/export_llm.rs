@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::Scheme;
 
-use crate::arguments::{named, output_file};
+use crate::arguments::{LanguageModel, WeightQuantization, output_file};
 use crate::failure::Failure;
 
 /// Exports a decoder with transformers, and compiles it to a .pte file. Needs Python with rushlight, torch and transformers.
@@ -29,25 +28,11 @@ pub struct ExportLlm {
     #[arg(short, long, value_name = "FILE.pte", value_parser = output_file())]
     output: PathBuf,
 
-    /// What layers compute in: a scheme that needs no calibration
-    #[arg(long, value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
-    quantize: Option<Scheme>,
+    #[command(flatten)]
+    quantization: WeightQuantization,
 
-    /// Make the table of the embeddings integers of so many bits: 8, by row, or 4, in groups of 32
-    #[arg(long, value_name = "BITS", requires = "quantize")]
-    embeddings: Option<u32>,
-
-    /// Positions of the cache; by default those of the model, at most 2048
-    #[arg(long, value_name = "TOKENS")]
-    max_context_len: Option<usize>,
-
-    /// Maximum number of tokens of a call; by default all positions
-    #[arg(long, value_name = "TOKENS")]
-    max_seq_len: Option<usize>,
-
-    /// Return the logits of all tokens, rather than of the last one
-    #[arg(long)]
-    full_logits: bool,
+    #[command(flatten)]
+    language_model: LanguageModel,
 
     /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated; `cpu` by default
     #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]")]
@@ -77,20 +62,20 @@ impl ExportLlm {
         }
         let mut export = Command::new(&self.python);
         export.args(["-m", "rushlight.llm"]).arg(&self.model).arg("--output").arg(&self.output);
-        if let Some(scheme) = self.quantize {
+        if let Some(scheme) = self.quantization.quantize {
             export.args(["--quantize", scheme.name()]);
         }
         let numbers = [
-            ("--embeddings", self.embeddings.map(u64::from)),
-            ("--max-context-len", self.max_context_len.map(|len| len as u64)),
-            ("--max-seq-len", self.max_seq_len.map(|len| len as u64)),
+            ("--embeddings", self.quantization.embeddings.map(u64::from)),
+            ("--max-context-len", self.language_model.max_context_len.map(|len| len as u64)),
+            ("--max-seq-len", self.language_model.max_seq_len.map(|len| len as u64)),
         ];
         for (name, number) in numbers {
             if let Some(number) = number {
                 export.args([name, &number.to_string()]);
             }
         }
-        if self.full_logits {
+        if self.language_model.full_logits {
             export.arg("--full-logits");
         }
         for backend in &self.backends {

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 
+from ._backend import adapted
 from ._compile import compile
 from ._errors import Error
 from ._quantization import SCHEMES, Quantization
@@ -54,10 +55,12 @@ def export(
 
     Raises ValueError for lengths that the model does not have, and TypeError for a model that is no decoder.
     """
+    # Checked before the export, which takes long.
+    quantize, backend = _quantization(quantize, embeddings), adapted(backend)
     import torch
 
     network = _loaded(model)
-    context = _limit("max_context_len", max_context_len, network, _DEFAULT_CONTEXT)
+    context = _context(max_context_len, network)
     seq_len = context if max_seq_len is None else max_seq_len
     if not 1 <= seq_len <= context:
         raise ValueError(f"max_seq_len is {seq_len}: expected from 1 to {context}, the positions of the cache")
@@ -76,7 +79,7 @@ def export(
             del network
         return compile(
             file,
-            quantize=_quantization(quantize, embeddings),
+            quantize=quantize,
             backend=backend,
             constant_methods=constants,
             **options,
@@ -106,22 +109,24 @@ def _quantization(quantize, embeddings):
     return settings._replace(embeddings=embeddings)
 
 
-def _limit(name, given, network, default):
-    """A number of positions that the model has."""
+def _context(given, network):
+    """The positions of the cache, which the model has."""
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    length = given if given is not None else min(default, positions or default)
+    length = given if given is not None else min(_DEFAULT_CONTEXT, positions or _DEFAULT_CONTEXT)
     if length < 1 or (positions is not None and length > positions):
-        raise ValueError(f"{name} is {length}: expected from 1 to {positions}, the positions of the model")
+        raise ValueError(f"max_context_len is {length}: expected from 1 to {positions}, the positions of the model")
     return length
 
 
 def _metadata(network, context, seq_len):
     """What ExecuTorch's runners ask of a program, by the names of its constant methods."""
-    text, generation = network.config.get_text_config(), network.generation_config
-    ends = getattr(generation, "eos_token_id", None)
-    ends = getattr(text, "eos_token_id", None) if ends is None else ends
-    begin = getattr(generation, "bos_token_id", None)
-    begin = getattr(text, "bos_token_id", None) if begin is None else begin
+    text = network.config.get_text_config()
+
+    def token(name):
+        found = getattr(network.generation_config, name, None)
+        return getattr(text, name, None) if found is None else found
+
+    begin, ends = token("bos_token_id"), token("eos_token_id")
     constants = {
         "get_max_seq_len": seq_len,
         "get_max_context_len": context,

@@ -19,7 +19,7 @@ fn byte_of(affine: Affine, number: f32) -> Option<u8> {
     ((level - f32::from(affine.zero)) * affine.scale() == number).then_some(byte)
 }
 
-/// What a view operator shows of its input where the elements stay; `None` if they have to move.
+/// The result of a view operator as a view of its input; `None` if that needs a copy.
 fn viewed(view: &View, operator: &DataMovement, shape: &[Expr]) -> Option<View> {
     match operator {
         DataMovement::View { .. } | DataMovement::Squeeze { .. } => view.reshaped(shape),
