@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
+use super::{Arithmetic, I4Sums, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for AVX2 with FMA and F16C, which every processor with AVX2 supports. With `VNNI`, its code may use AVX-VNNI
 /// as well.
@@ -297,6 +297,34 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         } else {
             both_registers!(dot_u8i8_by_i16(a[0], b[0], sum[0]), dot_u8i8_by_i16(a[1], b[1], sum[1]))
         })
+    }
+
+    #[inline(always)]
+    fn dot_u8i4(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I4Sums<Self>) -> I4Sums<Self> {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn dot(a: __m256, b: __m256, sum: __m256) -> __m256 {
+            let pairs = _mm256_maddubs_epi16(_mm256_castps_si256(a), _mm256_castps_si256(b));
+            _mm256_castsi256_ps(_mm256_add_epi16(_mm256_castps_si256(sum), pairs))
+        }
+        if const { VNNI } {
+            return I4Sums(self.dot_u8i8(a, b, I32(sum.0)).0);
+        }
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I4Sums(both_registers!(dot(a[0], b[0], sum[0]), dot(a[1], b[1], sum[1])))
+    }
+
+    #[inline(always)]
+    fn i4_sums_to_i32(self, sums: I4Sums<Self>) -> I32<Self> {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn of_pairs(pairs: __m256) -> __m256 {
+            _mm256_castsi256_ps(_mm256_madd_epi16(_mm256_castps_si256(pairs), _mm256_set1_epi16(1)))
+        }
+        if const { VNNI } {
+            return I32(sums.0);
+        }
+        I32(both_registers!(of_pairs(sums.0[0]), of_pairs(sums.0[1])))
     }
 
     #[inline(always)]

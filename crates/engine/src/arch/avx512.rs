@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, Bf16Pairs, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads};
+use super::{Arithmetic, Bf16Pairs, I4Sums, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads};
 
 /// Token for AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 supports. `EXTENSION` says which
 /// further instructions its code may use: [`PLAIN`], [`BF16`] or [`VNNI`].
@@ -307,6 +307,33 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         } else {
             I32(intrinsic!(dot_u8i8_by_i16(a.0, b.0, sum.0)))
         }
+    }
+
+    #[inline(always)]
+    fn dot_u8i4(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I4Sums<Self>) -> I4Sums<Self> {
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn dot(a: __m512, b: __m512, sum: __m512) -> __m512 {
+            let pairs = _mm512_maddubs_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_castsi512_ps(_mm512_add_epi16(_mm512_castps_si512(sum), pairs))
+        }
+        if const { EXTENSION == VNNI } {
+            return I4Sums(self.dot_u8i8(a, b, I32(sum.0)).0);
+        }
+        I4Sums(intrinsic!(dot(a.0, b.0, sum.0)))
+    }
+
+    #[inline(always)]
+    fn i4_sums_to_i32(self, sums: I4Sums<Self>) -> I32<Self> {
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn of_pairs(pairs: __m512) -> __m512 {
+            _mm512_castsi512_ps(_mm512_madd_epi16(_mm512_castps_si512(pairs), _mm512_set1_epi16(1)))
+        }
+        if const { EXTENSION == VNNI } {
+            return I32(sums.0);
+        }
+        I32(intrinsic!(of_pairs(sums.0)))
     }
 
     #[inline(always)]

@@ -30,7 +30,7 @@ use crate::float16::{from_bf16, from_f16, to_bf16};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use interleaved::{Interleaved, VectorFn};
 pub use isa::Isa;
-pub(crate) use typed::{Bf16Pairs, I8Quads, I32, U8Quads};
+pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
@@ -414,6 +414,25 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
             sums[lane] = f32::from_bits(all.cast_unsigned());
         }
         I32(self.load_slice(&sums))
+    }
+
+    /// Sums of [`dot_u8i4`](Self::dot_u8i4) before the first product.
+    #[inline(always)]
+    fn zero_i4_sums(self) -> I4Sums<Self> {
+        I4Sums(self.splat(0.0))
+    }
+
+    /// `sum + dot(a, b)` for the four u8 of `a` and the four integers in -8..=7 of `b` in each lane. Exact for up to eight
+    /// dot products: `8 * 2 * 255 * 8` fits in an i16.
+    #[inline(always)]
+    fn dot_u8i4(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I4Sums<Self>) -> I4Sums<Self> {
+        I4Sums(self.dot_u8i8(a, b, I32(sum.0)).0)
+    }
+
+    /// Returns the sums that [`dot_u8i4`](Self::dot_u8i4) accumulated.
+    #[inline(always)]
+    fn i4_sums_to_i32(self, sums: I4Sums<Self>) -> I32<Self> {
+        I32(sums.0)
     }
 
     /// Multiplies i32 lanes by a scalar; wraps on overflow.

@@ -25,6 +25,12 @@ pub(crate) struct I8Quads<S: Simd>(pub(super) S::V);
 #[repr(transparent)]
 pub(crate) struct Bf16Pairs<S: Simd>(pub(super) S::V);
 
+/// Sixteen lanes of sums of products of u8 and 4-bit integers, which [`Simd::dot_u8i4`] accumulates: i32, or pairs of i16
+/// where the instruction set multiplies bytes into those.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct I4Sums<S: Simd>(pub(super) S::V);
+
 impl<S: Simd> I32<S> {
     /// Reinterprets lanes in 0..=255 as quads whose first byte they are and whose other bytes are zero.
     #[inline(always)]

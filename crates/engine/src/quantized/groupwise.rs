@@ -165,8 +165,9 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
         for group in 0..groups {
             let (scales, weights) = matrix.group(group);
             let (scales, weights) = (panel.wrapping_add(scales), panel.wrapping_add(weights));
-            let mut sums = [[s.splat_i32(0); P]; R];
-            let mut bytes = [s.splat_i32(0); R];
+            // One of the two is used.
+            let (mut sums, mut i4_sums) = ([[s.splat_i32(0); P]; R], [[s.zero_i4_sums(); P]; R]);
+            let mut bytes = [s.zero_i4_sums(); R];
             for vector in 0..NIBBLE_ROWS {
                 let (mut low, mut high) = ([s.splat_i8_quads(0); P], [s.splat_i8_quads(0); P]);
                 for p in 0..P {
@@ -190,23 +191,38 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                     let first = s.splat_u8_quads(u32::from_le(first));
                     let second = s.splat_u8_quads(u32::from_le(second));
                     if const { R == 1 } && has_zeros {
-                        bytes[r] = s.dot_u8i8(first, ones, bytes[r]);
-                        bytes[r] = s.dot_u8i8(second, ones, bytes[r]);
+                        bytes[r] = s.dot_u8i4(first, ones, bytes[r]);
+                        bytes[r] = s.dot_u8i4(second, ones, bytes[r]);
                     }
                     for p in 0..P {
-                        sums[r][p] = s.dot_u8i8(first, low[p], sums[r][p]);
-                        sums[r][p] = s.dot_u8i8(second, high[p], sums[r][p]);
+                        if const { KIND == EIGHT } {
+                            sums[r][p] = s.dot_u8i8(first, low[p], sums[r][p]);
+                            sums[r][p] = s.dot_u8i8(second, high[p], sums[r][p]);
+                        } else {
+                            i4_sums[r][p] = s.dot_u8i4(first, low[p], i4_sums[r][p]);
+                            i4_sums[r][p] = s.dot_u8i4(second, high[p], i4_sums[r][p]);
+                        }
+                    }
+                }
+            }
+            if const { KIND != EIGHT } {
+                for r in 0..R {
+                    for p in 0..P {
+                        sums[r][p] = s.i4_sums_to_i32(i4_sums[r][p]);
                     }
                 }
             }
             if has_zeros {
+                let mut byte_sums = [s.splat_i32(0); R];
                 // Sums of bytes times zero points are integers that f32 represents exactly.
                 for r in 0..R {
-                    if const { R > 1 } {
+                    byte_sums[r] = if const { R > 1 } {
                         // SAFETY: each row has 32 bytes for each group.
                         let row = unsafe { left.wrapping_add(r * k).cast::<[u8; GROUP_SIZE]>().read_unaligned() };
-                        bytes[r] = s.splat_i32(row.iter().map(|byte| i32::from(*byte)).sum());
-                    }
+                        s.splat_i32(row.iter().map(|byte| i32::from(*byte)).sum())
+                    } else {
+                        s.i4_sums_to_i32(bytes[r])
+                    };
                 }
                 for p in 0..P {
                     // SAFETY: after all groups each has 16 zeros.
@@ -215,7 +231,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                     // SAFETY: as above.
                     let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
                     for r in 0..R {
-                        let sum = s.sub(s.i32_to_f32(sums[r][p]), s.mul(s.i32_to_f32(bytes[r]), zero));
+                        let sum = s.sub(s.i32_to_f32(sums[r][p]), s.mul(s.i32_to_f32(byte_sums[r]), zero));
                         totals[r][p] = s.add(totals[r][p], s.mul(sum, scale));
                     }
                 }

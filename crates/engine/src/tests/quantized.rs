@@ -688,3 +688,29 @@ fn convolutions_refuse_per_row_scales() {
     let error = conv2d_u8(&Engine::new(1), &conv, 0, &[0; 16], &[0; 64], (&mut out).into(), &epilogue);
     assert_eq!(error, Err(Error::Mismatch { what: "scales of a convolution's input", expected: 1, got: 4 }));
 }
+
+/// The largest bytes times the smallest integers, whose sums are the largest that an i16 of [`Simd::dot_u8i4`] has to hold.
+///
+/// [`Simd::dot_u8i4`]: crate::arch::Simd::dot_u8i4
+#[test]
+fn groups_of_extreme_products_do_not_saturate() {
+    let (m, k, n) = (5, 2 * pack::GROUP_SIZE, 19);
+    let bytes = vec![255; m * k];
+    let epilogue = GroupwiseEpilogue {
+        rows: RowQparams { scales: &[1.0; 5], zero_points: &[0.0; 5] },
+        sums: &[0.0; 19],
+        bias: None,
+        activation: Activation::None,
+    };
+    for integer in [-8, 7] {
+        let matrix = pack::GroupwiseMatrix { k, n, is_four_bits: true, has_zeros: false, has_half_scales: false };
+        let mut packed = vec![0; matrix.len().unwrap()];
+        pack::groupwise_into(&mut packed, &matrix, |_, _| integer, |_, _| (1.0, 0));
+        for engine in engines() {
+            let mut c = vec![f32::NAN; m * n];
+            gemm_u8_groupwise(&engine, m, &bytes, (matrix, &packed), &mut c, &epilogue).unwrap();
+            let expected = 255.0 * f32::from(integer) * k as f32;
+            assert!(c.iter().all(|x| *x == expected), "{engine:?}: expected {expected}, got {c:?}");
+        }
+    }
+}
