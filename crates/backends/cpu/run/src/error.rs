@@ -11,6 +11,10 @@ pub(crate) enum Unfit {
         end: usize,
         len: usize,
     },
+    /// A tensor ends at element `end` of a state, which is shorter.
+    BeyondState {
+        end: usize,
+    },
     /// Sizes whose product does not fit in `usize`.
     Overflow,
     /// A computed size that is negative.
@@ -51,6 +55,11 @@ impl From<Unfit> for Error {
     fn from(unfit: Unfit) -> Self {
         let detail = match unfit {
             Unfit::Beyond { end, len } => Detail::Elements { bound: len, got: end },
+            Unfit::BeyondState { end } => Detail::Value {
+                what: "the last element of a state that the call needs",
+                expected: "one that it has: fewer positions, or a program that was compiled for more",
+                got: i64::try_from(end).unwrap_or(i64::MAX),
+            },
             Unfit::Overflow => Detail::Text("the number of elements of a tensor is beyond this machine's memory"),
             Unfit::ComputedSize(got) => {
                 Detail::Value { what: "a computed size", expected: "a number that is not negative", got }

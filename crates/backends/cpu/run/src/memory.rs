@@ -253,7 +253,7 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
                 let (before, rest) = states.split_at_mut_checked(index as usize).ok_or(NO_STATE)?;
                 let (state, after) = rest.split_first_mut().ok_or(NO_STATE)?;
                 let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
-                let beyond = Unfit::Beyond { end, len: state.len() };
+                let beyond = Unfit::BeyondState { end };
                 let output = state.get_mut(offset..end).ok_or(beyond)?;
                 let states = States { before, after };
                 let (after_start, before) = (floats.len(), &*floats);

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use rushlight_cpu_payload::{CpuProgram, Size, SizeOp, Sizes, TensorId};
+use rushlight_cpu_payload::{Buffer, CpuProgram, Size, SizeOp, Sizes, TensorId};
 use rushlight_format::shapes::Operation;
 use rushlight_runtime::{DelegateContext, Detail, Error, Result};
 
@@ -134,7 +134,8 @@ impl Shapes {
         tensor.len = len;
         let end = tensor.offset.checked_add(len).ok_or(Unfit::Overflow)?;
         if let Some(len) = memory.capacity(index).filter(|capacity| end > *capacity) {
-            return Err(Unfit::Beyond { end, len }.into());
+            let is_state = matches!(memory.buffer(index as u32), Some(Buffer::State(_)));
+            return Err(if is_state { Unfit::BeyondState { end } } else { Unfit::Beyond { end, len } }.into());
         }
         if let Some(slot) = self.tensors.get_mut(index) {
             *slot = tensor;
