@@ -172,7 +172,7 @@ fn payload_of(payload: Bound<'_, PyAny>) -> PyResult<Payload> {
     Ok(Payload {
         data: Bytes::new(data),
         compile_specs: specs.into_iter().map(|(key, value)| (key, value.to_vec())).collect(),
-        named_data: named.into_iter().map(|(key, value)| (key, Bytes::new(value))).collect(),
+        named_data: named.into_iter().map(|(key, value)| (key, Bytes::new(value).into())).collect(),
         precisions: Vec::new(),
     })
 }

@@ -105,7 +105,7 @@ pub use parallel_map::{on_threads_of, parallel_map};
 pub use pool::fork_generation;
 pub use pool::{MAX_THREADS, Pool};
 pub use pooling::{AveragePool, Pool2d, PoolKind, pool2d};
-pub use quantization_error::{QuantizationGrid, quantization_error};
+pub use quantization_error::quantization_errors;
 pub use quantized::{
     Affine, DynamicQuantization, GroupwiseEpilogue, MAX_QUANT_K, QuantEpilogue, QuantOut, QuantResidual, RowQparams,
     SoftmaxTable, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8,

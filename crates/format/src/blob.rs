@@ -23,8 +23,13 @@ pub trait Make: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Bytes of each piece but the last, which may have fewer.
-    fn piece_size(&self) -> u64 {
+    /// Number of pieces, at least one.
+    fn pieces(&self) -> u64 {
+        1
+    }
+
+    /// Bytes of a piece. All pieces together have [`size`](Self::size).
+    fn piece_size(&self, _piece: u64) -> u64 {
         self.size()
     }
 
@@ -49,32 +54,24 @@ impl Blob<'_> {
         }
     }
 
-    /// Bytes of each piece but the last, which may have fewer.
-    fn piece_size(&self) -> u64 {
-        let size = match self {
-            Self::Made(data) if data.in_place().is_none() => data.piece_size(),
-            _ => self.size(),
-        };
-        size.max(1)
-    }
-
-    /// Number of pieces.
+    /// Number of pieces; empty data has none.
     pub fn pieces(&self) -> u64 {
-        self.size().div_ceil(self.piece_size())
+        match self {
+            _ if self.size() == 0 => 0,
+            Self::Made(data) if data.in_place().is_none() => data.pieces(),
+            _ => 1,
+        }
     }
 
     /// The bytes of a piece, where they are already or else made in `buffer`, whose content goes; `None` if they could not
     /// be made, or are not as many as was said.
     pub fn piece<'b>(&'b self, piece: u64, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
-        let bytes = match (self, self.in_place()) {
-            (Self::Made(data), None) => {
-                data.make(piece, buffer)?;
-                buffer
-            }
-            (_, in_place) => in_place?,
-        };
-        let size = self.size().checked_sub(piece.checked_mul(self.piece_size())?)?.min(self.piece_size());
-        (bytes.len() as u64 == size).then_some(bytes)
+        let (Self::Made(data), None) = (self, self.in_place()) else { return self.in_place() };
+        data.make(piece, buffer)?;
+        // With the last piece all are known to be as many as was said.
+        let is_last = piece.checked_add(1)? == data.pieces();
+        let is_whole = || (0..data.pieces()).map(|piece| data.piece_size(piece)).sum::<u64>() == data.size();
+        (buffer.len() as u64 == data.piece_size(piece) && (!is_last || is_whole())).then_some(buffer)
     }
 
     /// All bytes; `None` if they could not be made, or are not as many as was said.

@@ -5,6 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use rushlight_format::{Blob, Make};
+
 /// A range of bytes that somebody keeps alive: part of a mapped file, or a block of memory. Cloning and slicing copy
 /// nothing.
 #[derive(Clone)]
@@ -25,6 +27,14 @@ impl Bytes {
         Self { owner, range: 0..len }
     }
 
+    /// The bytes of a blob, shared where they are there already; `None` if they could not be made.
+    pub fn of_blob(blob: &Blob<'static>) -> Option<Self> {
+        match blob {
+            Blob::Made(data) if data.in_place().is_some() => Some(Self::new(InPlace(data.clone()))),
+            _ => Some(blob.bytes()?.into_owned().into()),
+        }
+    }
+
     /// A part of these bytes, or `None` if they are fewer.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         self.get(range.clone())?;
@@ -42,9 +52,41 @@ impl Deref for Bytes {
     }
 }
 
+/// Data of a blob that are there.
+struct InPlace(Arc<dyn Make>);
+
+impl AsRef<[u8]> for InPlace {
+    fn as_ref(&self) -> &[u8] {
+        self.0.in_place().unwrap_or_default()
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self::new(bytes)
+    }
+}
+
+impl From<Bytes> for Blob<'static> {
+    /// Shares the bytes.
+    fn from(bytes: Bytes) -> Self {
+        Self::Made(Arc::new(bytes))
+    }
+}
+
+impl Make for Bytes {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn in_place(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+
+    fn make(&self, _piece: u64, buffer: &mut Vec<u8>) -> Option<()> {
+        buffer.clear();
+        buffer.extend_from_slice(self);
+        Some(())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use rushlight_format::Blob;
 
 use crate::{Arena, Bytes, Constant, ConstantData, Error, Graph, Id, Origin, Schemas, TensorType};
 
@@ -20,7 +21,7 @@ pub struct Model {
     /// Methods that return constants: names with their values.
     pub constant_methods: IndexMap<String, Vec<Literal>>,
     /// Blobs that delegates find by key.
-    pub named_data: Vec<(String, Bytes)>,
+    pub named_data: Vec<(String, Blob<'static>)>,
     /// Schemas of the operators.
     pub schemas: Arc<Schemas>,
 }

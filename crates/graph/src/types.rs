@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rushlight_format::ScalarType;
 
 use super::expr::{Expr, SymbolId, Symbols};
+use super::parameters::Parameters;
 
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,9 +37,9 @@ pub struct TensorType {
 pub struct Quantization {
     pub granularity: Granularity,
     /// One for each group of elements, in row-major order of the groups.
-    pub scales: Vec<f32>,
+    pub scales: Parameters<f32>,
     /// Zero points, one for each scale.
-    pub zero_points: Vec<i32>,
+    pub zero_points: Parameters<i32>,
     /// Minimum and maximum integer in use.
     pub range: (i32, i32),
 }

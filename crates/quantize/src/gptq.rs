@@ -12,7 +12,7 @@ use rushlight_engine::Engine;
 use rushlight_engine::parallel_map;
 
 use super::scheme::Rounding;
-use super::weights::{Rounded, Width, scales};
+use super::weights::{Integers, Rounded, Width, scales};
 
 /// Fraction of the diagonal's mean that is added to the diagonal, so that inputs that were always zero do not matter.
 const DAMPING: f32 = 0.01;
@@ -134,7 +134,7 @@ pub(super) fn round(
         round_rows(weights, &upper, k, group, width, scales)
     };
     let integers = parallel_map(tiles, threads, tile).concat();
-    Some(Rounded { integers: Arc::new(integers), scales, group })
+    Some(Rounded { integers: Integers::held(integers), scales: Arc::new(scales), group })
 }
 
 /// Rounds up to [`LANES`] rows of weights.
@@ -239,7 +239,7 @@ mod tests {
         let weights = random(1, 64);
         let zeros = round(&engine, &weights, &Gram::new(32), 32, Width::Eight, 1).unwrap();
         let nearest = super::super::weights::round(&engine, &weights, 32, Width::Eight, Rounding::SquaredError, None);
-        assert_eq!(zeros.integers.len(), nearest.integers.len());
+        assert_eq!(zeros.integers.read().unwrap().len(), nearest.integers.read().unwrap().len());
         let mut wild = Gram::new(32);
         wild.sums[0] = f32::NAN;
         assert!(round(&engine, &weights, &wild, 32, Width::Eight, 1).is_none());

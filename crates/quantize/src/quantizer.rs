@@ -17,13 +17,13 @@ use rushlight_graph::{Error, ErrorKind};
 use super::gptq::{self, Gram};
 use super::noise::{Deviation, Noise};
 use super::observe::{Histogram, affine};
-use super::read::Reader;
+use super::read::{Part, Reader};
 use super::report::{Inputs, LayerReport, OutputReport, Report, decibels};
 use super::rewrite::{self, Decisions};
 use super::scheme::{Observer, Rounding, Scheme};
 use super::sites::{Layer, Sites};
 use super::taps::{self, LhsSource};
-use super::weights::{self, Rounded, Width};
+use super::weights::{self, Integers, Nearest, Rounded, Width};
 
 /// Settings of a quantization.
 #[derive(Clone, Debug)]
@@ -502,22 +502,25 @@ impl<'a> Work<'a> {
                 None => plain.push((layer, width, vec![layer.node])),
             }
         }
-        let round = |(layer, width, nodes): (&Layer, Width, Vec<NodeId>)| -> Result<_, Error> {
-            let (mut integers, mut scales, mut group) = (Vec::new(), Vec::new(), 0);
-            let (mut signal, mut noise) = (0.0, 0.0);
-            reader.for_rows(layer, |weights, k| {
-                group = width.group(k);
-                let rounded = weights::round(engine, weights, group, width, rounding, None);
-                let (more_signal, more_noise) = rounded.noise(weights);
-                (signal, noise) = (signal + more_signal, noise + more_noise);
-                integers.extend_from_slice(&rounded.integers);
-                scales.extend(rounded.scales);
-            })?;
-            let rounded = Rounded { integers: Arc::new(integers), scales, group };
-            Ok((nodes, rounded, decibels(signal, noise)))
+        // Parts of layers, so that all threads have as much to do.
+        let mut parts = Vec::new();
+        for (index, (layer, width, _)) in plain.iter().enumerate() {
+            parts.extend(reader.parts(layer).into_iter().map(|part| (index, *layer, *width, part)));
+        }
+        let scan = |(index, layer, width, part): (usize, &Layer, Width, Part)| -> Result<_, Error> {
+            let mut scanned = Scanned { is_read_again: matches!(part, Part::Rows(_)), ..Scanned::default() };
+            reader
+                .for_floats(layer, &part, |weights, k| scanned.add(engine, weights, width.group(k), width, rounding))?;
+            Ok((index, scanned))
         };
-        for found in parallel_map(plain, self.threads(), round) {
-            let (nodes, rounded, ratio) = found?;
+        let mut found: Vec<Vec<Scanned>> = plain.iter().map(|_| Vec::new()).collect();
+        for scanned in parallel_map(parts, self.threads(), scan) {
+            let (index, scanned) = scanned?;
+            found[index].push(scanned);
+        }
+        let all = plain.into_iter().zip(found);
+        let rounded = all.map(|((layer, width, nodes), parts)| (nodes, joined(reader, layer, width, parts)));
+        for (nodes, (rounded, ratio)) in rounded.collect::<Vec<_>>() {
             for node in nodes {
                 self.weights.insert(node, rounded.clone());
                 self.weight_snr.insert(node, ratio);
@@ -564,8 +567,8 @@ impl<'a> Work<'a> {
                 else {
                     continue;
                 };
-                rounded.integers = Arc::new(matrix.as_weights(&rounded.integers));
-                self.weight_snr.insert(layer.node, rounded.ratio(&matrix.numbers));
+                rounded.integers = Integers::held(matrix.as_weights(&rounded.integers.read()?));
+                self.weight_snr.insert(layer.node, rounded.ratio(&matrix.numbers)?);
                 self.weights.insert(layer.node, rounded);
             }
         }
@@ -737,6 +740,57 @@ impl<'a> Work<'a> {
         };
         self.weighted(self.layers.iter().chain(others)).map(|(layer, width)| report(layer, width)).collect()
     }
+}
+
+/// The scales of a part of a layer's weights.
+#[derive(Default)]
+struct Scanned {
+    scales: Vec<f32>,
+    integers: Vec<u8>,
+    /// True if the integers are not kept, since they can be rounded again.
+    is_read_again: bool,
+    signal: f64,
+    noise: f64,
+}
+
+impl Scanned {
+    /// Chooses the scales of more weights.
+    fn add(&mut self, engine: &Engine, weights: &[f32], group: usize, width: Width, rounding: Rounding) {
+        let scales = weights::scales(engine, weights, group, width, rounding, None);
+        if self.is_read_again {
+            self.integers.clear();
+        }
+        let start = self.integers.len();
+        weights::round_into(weights, &scales, group, width, &mut self.integers);
+        let (signal, noise) = weights::noise(weights, &self.integers[start..], &scales, group);
+        (self.signal, self.noise) = (self.signal + signal, self.noise + noise);
+        self.scales.extend(scales);
+    }
+}
+
+/// The integers of a layer, of whose parts the scales are known, and their signal-to-noise ratio.
+fn joined(reader: Reader<'_>, layer: &Layer, width: Width, parts: Vec<Scanned>) -> (Rounded, Option<f64>) {
+    let (mut integers, mut scales) = (Vec::new(), Vec::new());
+    let (mut signal, mut noise, mut is_read_again) = (0.0, 0.0, false);
+    for scanned in parts {
+        (signal, noise) = (signal + scanned.signal, noise + scanned.noise);
+        scales.extend(scanned.scales);
+        is_read_again |= scanned.is_read_again;
+        if !is_read_again {
+            integers.extend(scanned.integers);
+        }
+    }
+    let sizes = reader.sizes(layer);
+    let k = sizes.iter().enumerate().filter(|(dim, _)| *dim != layer.axis).map(|(_, size)| size).product();
+    let (group, scales) = (width.group(k), Arc::new(scales));
+    let integers = match reader.constant(layer).filter(|_| is_read_again) {
+        Some(weights) => {
+            let (weights, groups) = (weights.clone(), 0..scales.len());
+            Integers::Nearest(Arc::new(Nearest { weights, scales: scales.clone(), groups, group, width }))
+        }
+        None => Integers::held(bytemuck::cast_vec(integers)),
+    };
+    (Rounded { integers, scales, group }, decibels(signal, noise))
 }
 
 /// Why a layer stays in floats that outputs would be too far off with.

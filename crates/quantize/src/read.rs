@@ -10,6 +10,14 @@ use rushlight_graph::{Arg, Constant, Graph, Model, Op};
 
 use super::sites::Layer;
 
+/// A part of a layer's weights.
+#[derive(Debug)]
+pub(super) enum Part {
+    Whole,
+    /// Some rows, which can be read again.
+    Rows(Constant),
+}
+
 /// Reads what the layers of a method compute with.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
@@ -82,6 +90,9 @@ impl<'a> Reader<'a> {
 
     /// Refuses weights that are no finite numbers.
     fn check(&self, layer: &Layer, numbers: &[f32]) -> Result<(), Error> {
+        if numbers.iter().fold(true, |all, weight| all & weight.is_finite()) {
+            return Ok(());
+        }
         match numbers.iter().find(|weight| !weight.is_finite()) {
             None => Ok(()),
             Some(wild) => {
@@ -92,32 +103,44 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Shows the weights of a layer, some rows at a time where that needs less memory. Each call has the number of weights of a row, too.
+    /// The parts of a layer's weights, each of which one thread reads at a time.
+    pub fn parts(&self, layer: &Layer) -> Vec<Part> {
+        /// Weights of a part.
+        const PART: usize = 1 << 22;
+        /// Weights from which on parts of them are read, and read again when they are needed.
+        const LARGE: usize = 1 << 20;
+        let sizes = self.sizes(layer);
+        let (rows, k) = (sizes.first().copied().unwrap_or(0), sizes.iter().skip(1).product::<usize>());
+        let constant = self.constant(layer).filter(|_| layer.axis == 0 && rows * k > LARGE && k > 0);
+        let step = PART.checked_div(k).unwrap_or(1).max(1).next_multiple_of(ROWS_OF_HEAD);
+        let parts = constant.and_then(|constant| {
+            let part = |start: usize| constant.rows(start..rows.min(start + step)).map(Part::Rows);
+            (0..rows).step_by(step).map(part).collect()
+        });
+        parts.unwrap_or_else(|| vec![Part::Whole])
+    }
+
+    /// Shows the weights of a part of a layer. Each call has the number of weights of a row, too.
     ///
     /// # Errors
     /// Weights that are no finite numbers.
-    pub fn for_rows(&self, layer: &Layer, mut see: impl FnMut(&[f32], usize)) -> Result<(), Error> {
-        /// Weights that are seen at a time: a multiple of the rows of a head.
-        const SEEN: usize = 1 << 20;
-        let sizes = self.sizes(layer);
-        let (rows, k) = (sizes.first().copied().unwrap_or(0), sizes.iter().skip(1).product::<usize>());
-        let constant = self.constant(layer).filter(|_| layer.axis == 0 && rows * k > SEEN && k > 0);
-        let step = SEEN.checked_div(k).unwrap_or(1).next_multiple_of(ROWS_OF_HEAD);
-        let parts = constant.and_then(|constant| {
-            let part = |start: usize| constant.rows(start..rows.min(start + step));
-            (0..rows).step_by(step).map(part).collect::<Option<Vec<_>>>()
-        });
-        let Some(parts) = parts else {
+    pub fn for_floats(&self, layer: &Layer, part: &Part, mut see: impl FnMut(&[f32], usize)) -> Result<(), Error> {
+        let Part::Rows(rows) = part else {
             let matrix = self.weights(layer)?;
             see(&matrix.numbers, matrix.k);
             return Ok(());
         };
-        for part in parts {
-            let numbers = part.floats()?;
-            self.check(layer, &numbers)?;
-            see(&numbers, k);
-        }
-        Ok(())
+        let k = rows.sizes()?.iter().skip(1).product();
+        let mut found = Ok(());
+        rows.for_floats(&mut |numbers| {
+            if found.is_ok() {
+                found = self.check(layer, numbers);
+            }
+            if found.is_ok() {
+                see(numbers, k);
+            }
+        })?;
+        found
     }
 
     /// The bias of a layer, zeros if it has none; `None` if it is no constant of floats.

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use rushlight_graph::operators::{aten, quantized_decomposed};
 use rushlight_graph::{
-    Arg, Builder, Bytes, Constant, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute,
+    Arg, Builder, Bytes, Constant, ConstantData, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute,
     substitute_outputs,
 };
 use rushlight_graph::{Error, ErrorKind};
@@ -15,7 +15,7 @@ use rushlight_graph::{Error, ErrorKind};
 use super::read::turned;
 use super::scheme::Scheme;
 use super::sites::{Layer, Sites, operands};
-use super::weights::{Rounded, Width};
+use super::weights::{Integers, Rounded, Width};
 
 /// Scales and weights that were chosen for the layers.
 pub(super) struct Decisions<'a> {
@@ -194,14 +194,17 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     };
     let constant = &builder.constants[id];
     let (name, shape, sizes) = (constant.name.clone(), constant.ty.shape.clone(), constant.sizes()?);
-    let bytes = match (sizes.as_slice(), layer.axis) {
+    let data = match (sizes.as_slice(), layer.axis) {
         ([inputs, outputs, taps @ ..], 1) => {
-            let integers = turned(&rounded.integers, [*outputs, *inputs, taps.iter().product()]);
-            Bytes::new(Integers(Arc::new(integers)))
+            let integers = turned(&rounded.integers.read()?, [*outputs, *inputs, taps.iter().product()]);
+            ConstantData::Dense(Bytes::new(Shared(Arc::new(integers))))
         }
-        _ => Bytes::new(Integers(rounded.integers.clone())),
+        _ => match &rounded.integers {
+            Integers::Held(integers) => ConstantData::Dense(Bytes::new(Shared(integers.clone()))),
+            Integers::Nearest(nearest) => ConstantData::Computed(nearest.clone()),
+        },
     };
-    let weight = Constant::dense(name.clone(), TensorType::new(ScalarType::Char, shape.clone()), bytes)?;
+    let weight = Constant { name: name.clone(), ty: TensorType::new(ScalarType::Char, shape.clone()), data };
     let weight = builder.constant(weight);
     let rows = shape.get(layer.axis).and_then(Expr::as_int).unwrap_or(1);
     let groups = rounded.scales.len() as i64 / rows.max(1);
@@ -210,25 +213,34 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     let range = [Arg::from(i64::from(least)), Arg::from(i64::from(greatest)), Arg::DType(ScalarType::Char)];
     let scale_name = format!("{name}_scale");
     if groups == 1 {
-        let scales = floats(builder, &scale_name, &[rows], &rounded.scales)?;
+        let scales = shared(builder, &scale_name, &[rows], &rounded.scales)?;
         args.extend([Arg::Value(scales), Arg::None, Arg::from(layer.axis as i64)]);
         args.extend(range);
         return builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args);
     }
-    let scales = floats(builder, &scale_name, &[rows, groups], &rounded.scales)?;
+    let scales = shared(builder, &scale_name, &[rows, groups], &rounded.scales)?;
     args.extend([Arg::Value(scales), Arg::None]);
     args.extend(range);
     args.extend([Arg::from(rounded.group as i64), Arg::DType(ScalarType::Float)]);
     builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, args)
 }
 
-/// Integers as bytes, which share their memory.
-struct Integers(Arc<Vec<i8>>);
+/// Numbers as bytes, which share their memory.
+struct Shared<T>(Arc<Vec<T>>);
 
-impl AsRef<[u8]> for Integers {
+impl<T: bytemuck::Pod> AsRef<[u8]> for Shared<T> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
+}
+
+/// A constant of floats that others hold too.
+fn shared(builder: &mut Builder<'_>, name: &str, sizes: &[i64], numbers: &Arc<Vec<f32>>) -> Result<ValueId, Error> {
+    if cfg!(target_endian = "big") {
+        return floats(builder, name, sizes, numbers);
+    }
+    let bytes = Bytes::new(Shared(numbers.clone()));
+    Ok(builder.constant(Constant::dense(name, TensorType::of(ScalarType::Float, sizes), bytes)?))
 }
 
 /// A constant of floats.

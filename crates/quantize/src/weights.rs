@@ -1,8 +1,12 @@
 //! Quantization of the weights of convolutions and linear layers.
 
+use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use rushlight_engine::{Engine, FiniteRange, QuantizationGrid, finite_range, quantization_error};
+use rushlight_engine::{Engine, FiniteRange, finite_range, quantization_errors};
+
+use rushlight_graph::{Computed, Constant, Error};
 
 use super::report::decibels;
 use super::scheme::Rounding;
@@ -10,11 +14,80 @@ use super::scheme::Rounding;
 /// Weights as integers.
 #[derive(Clone, Debug)]
 pub(super) struct Rounded {
-    pub integers: Arc<Vec<i8>>,
+    pub integers: Integers,
     /// One for each group of elements.
-    pub scales: Vec<f32>,
+    pub scales: Arc<Vec<f32>>,
     /// Elements in a row that share a scale.
     pub group: usize,
+}
+
+/// The integers of weights.
+#[derive(Clone)]
+pub(super) enum Integers {
+    Held(Arc<Vec<i8>>),
+    /// Rounded each time that they are read: those of a large model would need much memory.
+    Nearest(Arc<Nearest>),
+}
+
+impl Integers {
+    pub fn held(integers: Vec<i8>) -> Self {
+        Self::Held(Arc::new(integers))
+    }
+
+    /// All of them.
+    pub fn read(&self) -> Result<Arc<Vec<i8>>, Error> {
+        match self {
+            Self::Held(integers) => Ok(integers.clone()),
+            Self::Nearest(nearest) => {
+                let mut bytes = Vec::new();
+                nearest.compute(&mut bytes)?;
+                Ok(Arc::new(bytemuck::cast_vec(bytes)))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Integers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(integers) => write!(f, "Held({})", integers.len()),
+            Self::Nearest(_) => f.write_str("Nearest"),
+        }
+    }
+}
+
+/// The nearest integers of weights `[N, …]` of known scales.
+pub(super) struct Nearest {
+    pub weights: Constant,
+    pub scales: Arc<Vec<f32>>,
+    /// Those of the scales that are of these weights.
+    pub groups: Range<usize>,
+    /// Weights in a row that share a scale; rows have a multiple of them.
+    pub group: usize,
+    pub width: Width,
+}
+
+impl Computed for Nearest {
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
+        to.clear();
+        to.reserve(self.groups.len() * self.group);
+        let mut scales = self.scales.get(self.groups.clone()).unwrap_or_default();
+        self.weights.for_floats(&mut |weights| {
+            let count = weights.len() / self.group.max(1);
+            let (these, rest) = scales.split_at_checked(count).unwrap_or_default();
+            scales = rest;
+            round_into(weights, these, self.group, self.width, to);
+        })
+    }
+
+    fn rows(&self, rows: Range<usize>) -> Option<Arc<dyn Computed>> {
+        let count = *self.weights.sizes().ok()?.first()?;
+        let groups = self.groups.len().checked_div(count)?;
+        let start = self.groups.start + rows.start * groups;
+        let groups = start..start + rows.len() * groups;
+        let Self { group, width, .. } = *self;
+        Some(Arc::new(Self { weights: self.weights.rows(rows)?, scales: self.scales.clone(), groups, group, width }))
+    }
 }
 
 /// The integers that weights become.
@@ -25,6 +98,9 @@ pub(super) enum Width {
     /// From -127 to 127.
     Eight,
 }
+
+/// Floats from here on are whole: adding it rounds, in a way that loops become vectors of.
+const WHOLE: f32 = 12_582_912.0;
 
 impl Width {
     /// Minimum and maximum integer.
@@ -49,10 +125,18 @@ impl Width {
 
     /// The nearest integer within the range, of two the even one.
     pub fn nearest(self, weight: f32, inverse: f32) -> f32 {
-        /// Floats from here on are whole: adding it rounds, in a way that loops become vectors of.
-        const WHOLE: f32 = 12_582_912.0;
+        self.rounded(weight, inverse) - WHOLE
+    }
+
+    /// The nearest integer as a byte: the last of the sum's bits are its own.
+    fn nearest_byte(self, weight: f32, inverse: f32) -> u8 {
+        self.rounded(weight, inverse).to_bits() as u8
+    }
+
+    /// The nearest integer plus [`WHOLE`].
+    fn rounded(self, weight: f32, inverse: f32) -> f32 {
         let (low, high) = self.bounds();
-        (weight * inverse).clamp(low, high) + WHOLE - WHOLE
+        (weight * inverse).clamp(low, high) + WHOLE
     }
 }
 
@@ -60,28 +144,29 @@ impl Rounded {
     /// Dequantizes an integer.
     #[cfg(test)]
     pub fn number(&self, at: usize) -> f32 {
-        f32::from(self.integers[at]) * self.scales[at / self.group]
+        f32::from(self.integers.read().unwrap()[at]) * self.scales[at / self.group]
     }
 
     /// The signal-to-noise ratio of the quantized weights, in dB.
-    pub fn ratio(&self, weights: &[f32]) -> Option<f64> {
-        let (signal, noise) = self.noise(weights);
-        decibels(signal, noise)
+    pub fn ratio(&self, weights: &[f32]) -> Result<Option<f64>, Error> {
+        let integers = self.integers.read()?;
+        let (signal, noise) = noise(weights, bytemuck::cast_slice(&integers), &self.scales, self.group);
+        Ok(decibels(signal, noise))
     }
+}
 
-    /// The squares of the weights, and of what they are off, as sums.
-    pub fn noise(&self, weights: &[f32]) -> (f64, f64) {
-        let (mut signal, mut noise) = (0.0, 0.0);
-        let group = self.group.max(1);
-        for ((weights, integers), scale) in weights.chunks(group).zip(self.integers.chunks(group)).zip(&self.scales) {
-            signal += f64::from(sum(weights, weights, |weight, _| weight * weight));
-            noise += f64::from(sum(weights, integers, |weight, integer| {
-                let away = weight - f32::from(integer) * scale;
-                away * away
-            }));
-        }
-        (signal, noise)
+/// The squares of weights, and of what their integers are off, as sums.
+pub(super) fn noise(weights: &[f32], integers: &[u8], scales: &[f32], group: usize) -> (f64, f64) {
+    let (mut signal, mut noise) = (0.0, 0.0);
+    let group = group.max(1);
+    for ((weights, integers), scale) in weights.chunks(group).zip(integers.chunks(group)).zip(scales) {
+        signal += f64::from(sum(weights, weights, |weight, _| weight * weight));
+        noise += f64::from(sum(weights, integers, |weight, integer| {
+            let away = weight - f32::from(integer.cast_signed()) * scale;
+            away * away
+        }));
     }
+    (signal, noise)
 }
 
 /// Sums a function of each pair of elements, in an order that compilers vectorize.
@@ -105,6 +190,7 @@ const TRIED: [f32; 13] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0
 
 /// Rounds weights, of which each `group` in a row have a scale, to the nearest integers. `importance` says, for the weights of
 /// a row, how much of a squared error counts; a row of weights has as many elements.
+#[cfg(test)]
 pub(super) fn round(
     engine: &Engine,
     weights: &[f32],
@@ -115,11 +201,16 @@ pub(super) fn round(
 ) -> Rounded {
     let scales = scales(engine, weights, group, width, rounding, importance);
     let mut integers = Vec::with_capacity(weights.len());
-    for (weights, scale) in weights.chunks(group.max(1)).zip(&scales) {
+    round_into(weights, &scales, group, width, &mut integers);
+    Rounded { integers: Integers::held(bytemuck::cast_vec(integers)), scales: Arc::new(scales), group }
+}
+
+/// Appends the nearest integers of groups of weights.
+pub(super) fn round_into(weights: &[f32], scales: &[f32], group: usize, width: Width, to: &mut Vec<u8>) {
+    for (weights, scale) in weights.chunks(group.max(1)).zip(scales) {
         let inverse = 1.0 / scale;
-        integers.extend(weights.iter().map(|weight| width.nearest(*weight, inverse) as i8));
+        to.extend(weights.iter().map(|weight| width.nearest_byte(*weight, inverse)));
     }
-    Rounded { integers: Arc::new(integers), scales, group }
 }
 
 /// The scales of groups of weights.
@@ -151,17 +242,13 @@ fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, 
     if rounding == Rounding::Nearest {
         return whole;
     }
-    let error =
-        |scale: f32| quantization_error(engine, QuantizationGrid { scale, range: [low, high] }, weights, importance);
-    let mut best = (error(whole), whole);
+    // The first is the whole one.
     let asymmetric = if low < -high { fits(low, high) } else { whole };
-    for scale in TRIED.iter().map(|share| whole * share).chain([asymmetric]) {
-        let found = error(scale);
-        if found < best.0 {
-            best = (found, scale);
-        }
-    }
-    best.1
+    let mut scales = [asymmetric; TRIED.len() + 1];
+    scales.iter_mut().zip(TRIED).for_each(|(scale, share)| *scale = whole * share);
+    let errors = quantization_errors(engine, scales, [low, high], weights, importance);
+    let tried = errors.into_iter().zip(scales);
+    tried.reduce(|best, tried| if tried.0 < best.0 { tried } else { best }).map_or(whole, |(_, scale)| scale)
 }
 
 #[cfg(test)]
@@ -173,10 +260,10 @@ mod tests {
         let engine = Engine::new(1);
         let weights = [1.0, -0.5, 0.25, 0.0, 100.0, -100.0, 50.0, 3.0];
         let Rounded { integers, scales, .. } = round(&engine, &weights, 4, Width::Eight, Rounding::Nearest, None);
-        assert_eq!(scales, [1.0 / 127.0, 100.0 / 127.0]);
-        assert_eq!(*integers, [127, -64, 32, 0, 127, -127, 64, 4]);
+        assert_eq!(*scales, [1.0 / 127.0, 100.0 / 127.0]);
+        assert_eq!(*integers.read().unwrap(), [127, -64, 32, 0, 127, -127, 64, 4]);
         let zeros = round(&engine, &[0.0; 4], 2, Width::Four, Rounding::SquaredError, None);
-        assert!(*zeros.integers == [0; 4] && zeros.scales.iter().all(|scale| *scale > 0.0));
+        assert!(*zeros.integers.read().unwrap() == [0; 4] && zeros.scales.iter().all(|scale| *scale > 0.0));
     }
 
     #[test]

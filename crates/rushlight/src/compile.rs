@@ -192,7 +192,7 @@ impl Compiler {
         for chosen in chosen {
             self.options.backends.extend(match chosen {
                 BackendChoice::Own(backend) => Some(backend),
-                BackendChoice::Known(spec) => spec.make(&Destination::default())?,
+                BackendChoice::Known(spec) => spec.make(&Destination { is_file: true, ..Destination::default() })?,
             });
         }
         let mut programs = Vec::with_capacity(self.methods.len());

@@ -32,7 +32,7 @@ pub fn exported_inputs(bytes: impl Into<Bytes>) -> Result<Vec<ValueInfo>, Error>
     let mut infos: Vec<_> =
         graph.map_or_else(Vec::new, |graph| graph.inputs.iter().map(|input| info(graph, input)).collect());
     let blob = model.named_data.iter().find(|(key, _)| key == SHAPES_KEY);
-    if let Some(Ok(Some(shapes))) = blob.map(|(_, blob)| Shapes::of(blob, "forward")) {
+    if let Some(Ok(Some(shapes))) = blob.and_then(|(_, blob)| blob.in_place()).map(|blob| Shapes::of(blob, "forward")) {
         shapes.rules().for_each(|rule| add_range(&mut infos, &rule));
     }
     Ok(infos)

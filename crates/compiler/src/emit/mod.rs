@@ -99,8 +99,7 @@ pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
     emitted.external = external.map(External::into_data).unwrap_or_default();
     emitted.program.constants = constants.into_data();
     emitted.program.mutable_data = initial_values.into_data();
-    emitted.program.named_data =
-        model.named_data.iter().map(|(key, data)| (key.clone(), data.to_vec().into())).collect();
+    emitted.program.named_data.clone_from(&model.named_data);
     if options.debug_map {
         let map = debug_map::to_bytes(&emitted.debug);
         emitted.program.named_data.push((debug_map::DEBUG_MAP_KEY.into(), map.into()));

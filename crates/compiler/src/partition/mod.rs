@@ -17,6 +17,7 @@ mod tests;
 
 use std::fmt;
 
+use rushlight_format::Blob;
 use rushlight_graph::{BlockId, Bytes, Error, ErrorKind, Graph, Model, NodeId, State, StateId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -134,8 +135,9 @@ pub struct Payload {
     pub data: Bytes,
     /// Settings that go with it.
     pub compile_specs: Vec<(String, Vec<u8>)>,
-    /// Blobs that parts and methods may share; each is found by its key. Equal keys must have equal data.
-    pub named_data: Vec<(String, Bytes)>,
+    /// Blobs that parts and methods may share; each is found by its key. Equal keys must have equal data. What is large can be
+    /// [made](rushlight_format::Make) when the file is written.
+    pub named_data: Vec<(String, Blob<'static>)>,
     /// For the report: in which precision nodes of the part are computed, and why, where the types of their results do not say.
     pub precisions: Vec<(NodeId, String)>,
 }

@@ -105,6 +105,11 @@ impl OwnedEpilogue {
     }
 }
 
+/// The transpose of a row-major matrix.
+fn transposed<T: Copy>(matrix: &[T], rows: usize, columns: usize) -> Vec<T> {
+    (0..rows * columns).map(|at| matrix[at % rows * columns + at / rows]).collect()
+}
+
 fn activation(activation: Activation, x: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let hard = |x: f64| (x + 3.0).clamp(0.0, 6.0) / 6.0;

@@ -1,5 +1,5 @@
 use super::{Rng, engines};
-use crate::{QuantizationGrid, quantization_error};
+use crate::quantization_errors;
 
 #[test]
 fn errors_are_the_same_on_all_instruction_sets() {
@@ -8,15 +8,17 @@ fn errors_are_the_same_on_all_instruction_sets() {
         for (range, scale) in [([-8.0, 7.0], 0.11), ([-127.0, 127.0], 0.007), ([-127.0, 127.0], 1.0 / 256.0)] {
             let (x, weights) = (rng.vector(n), rng.vector(n));
             for weights in [None, Some(&*weights)] {
-                let mut sums = [0.0f32; 16];
-                for (at, x) in x.iter().enumerate() {
-                    let integer = (x * (1.0f32 / scale)).clamp(range[0], range[1]).round_ties_even();
-                    let away = integer * scale - x;
-                    sums[at % 16] += away * away * weights.map_or(1.0, |weights| weights[at]);
-                }
-                let expected: f32 = sums.iter().sum();
+                let expected = [scale, 0.7 * scale].map(|scale| {
+                    let mut sums = [0.0f32; 16];
+                    for (at, x) in x.iter().enumerate() {
+                        let integer = (x * (1.0f32 / scale)).clamp(range[0], range[1]).round_ties_even();
+                        let away = integer * scale - x;
+                        sums[at % 16] += away * away * weights.map_or(1.0, |weights| weights[at]);
+                    }
+                    sums.iter().sum::<f32>()
+                });
                 for engine in engines() {
-                    let got = quantization_error(&engine, QuantizationGrid { scale, range }, &x, weights);
+                    let got = quantization_errors(&engine, [scale, 0.7 * scale], range, &x, weights);
                     assert_eq!(got, expected, "{engine:?} {n} {range:?} {}", weights.is_some());
                 }
             }

@@ -1,7 +1,7 @@
 //! Int8 kernels against integer sums, bit-identical on every instruction set.
 
 use super::pool_resize::{random_resize, sources};
-use super::{Rng, engines};
+use super::{Rng, engines, transposed};
 use crate::{
     Activation, Affine, AveragePool, Binary, Conv2d, ConvTranspose2d, Copy, Data, DynamicQuantization, Engine, Error,
     Gemm, GroupwiseEpilogue, Instruction, MAX_DIMS, Operand, Pool2d, PoolKind, QuantEpilogue, QuantOut, QuantResidual,
@@ -168,7 +168,7 @@ fn gemm_u8_matches_reference() {
         let (a, b) = (bytes(&mut rng, m * stride), weights(&mut rng, k * n));
         let epilogue = OwnedQuantEpilogue::random(&mut rng, m, n);
         let mut packed = vec![9; pack::matrix_i8_len(k, n).unwrap()];
-        pack::matrix_i8_into(&mut packed, k, n, |row, column| b[row * n + column]);
+        pack::matrix_i8_into(&mut packed, k, n, &transposed(&b, k, n));
         let gemm = Gemm { a_stride: stride, ..Gemm::new(m, n, k) };
         let expected = |i: usize| {
             let (row, column) = (i / n, i % n);
@@ -524,13 +524,17 @@ fn gemm_u8_with_per_row_scales_matches_reference() {
         let has_half_scales = n % 2 == 0 && k > pack::GROUP_SIZE;
         let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros: m != 3, has_half_scales };
         let mut groups = vec![9; matrix.len().unwrap()];
-        let parameters = |group: usize, column: usize| (group_scale(group, column), group_zero(group, column));
-        pack::groupwise_into(&mut groups, &matrix, |row, column| integers[row * n + column], parameters);
+        let of_columns = transposed(&integers, k, n);
+        let each = || (0..n).flat_map(|column| (0..k / pack::GROUP_SIZE).map(move |group| (group, column)));
+        let packed_scales: Vec<f32> = each().map(|(group, column)| group_scale(group, column)).collect();
+        let zeros: Vec<i8> =
+            each().filter(|_| matrix.has_zeros).map(|(group, column)| group_zero(group, column)).collect();
+        pack::groupwise_into(&mut groups, &matrix, &of_columns, &packed_scales, &zeros);
         let less_zero = |row: usize, column: usize| {
             f64::from(integers[row * n + column]) - f64::from(group_zero(row / pack::GROUP_SIZE, column))
         };
         let mut columns = vec![9; pack::matrix_i8_len(k, n).unwrap()];
-        pack::matrix_i8_into(&mut columns, k, n, |row, column| integers[row * n + column]);
+        pack::matrix_i8_into(&mut columns, k, n, &of_columns);
         let column_sum = |column: usize| (0..k).map(|row| i32::from(integers[row * n + column])).sum::<i32>();
         let offsets: Vec<i32> = (0..n).map(column_sum).collect();
         let column_scales: Vec<f32> = (0..n).map(column_scale).collect();
@@ -705,7 +709,7 @@ fn groups_of_extreme_products_do_not_saturate() {
     for integer in [-8, 7] {
         let matrix = pack::GroupwiseMatrix { k, n, is_four_bits: true, has_zeros: false, has_half_scales: false };
         let mut packed = vec![0; matrix.len().unwrap()];
-        pack::groupwise_into(&mut packed, &matrix, |_, _| integer, |_, _| (1.0, 0));
+        pack::groupwise_into(&mut packed, &matrix, &vec![integer; k * n], &vec![1.0; k / pack::GROUP_SIZE * n], &[]);
         for engine in engines() {
             let mut c = vec![f32::NAN; m * n];
             gemm_u8_groupwise(&engine, m, &bytes, (matrix, &packed), &mut c, &epilogue).unwrap();

@@ -128,8 +128,11 @@ impl Quantized {
     /// Packs the matrix, in memory aligned to floats.
     fn packed(&self) -> Vec<f32> {
         let mut packed = vec![f32::NAN; pack::quantized_len(&self.matrix).unwrap() / 4];
-        let get = |k: usize, n: usize| self.integers[k * self.matrix.n + n];
-        pack::quantized(bytes_of_mut(&mut packed), &self.matrix, get, |group, column| self.of(group, column));
+        let QuantizedMatrix { k, n, has_zeros, .. } = self.matrix;
+        let groups = self.scales.len() / n.max(1);
+        let zeros = if has_zeros { transposed(&self.zeros, groups, n) } else { Vec::new() };
+        let (integers, scales) = (transposed(&self.integers, k, n), transposed(&self.scales, groups, n));
+        pack::quantized(bytes_of_mut(&mut packed), &self.matrix, &integers, &scales, &zeros);
         packed
     }
 

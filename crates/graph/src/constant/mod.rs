@@ -2,6 +2,7 @@
 
 mod quantized;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -49,9 +50,52 @@ pub trait Computed: Send + Sync {
         None
     }
 
+    /// Shows content of `f32`, some whole indices of the first dimension at a time, so that it need not all be in memory.
+    ///
+    /// # Errors
+    /// Those of [`compute`](Self::compute).
+    fn for_floats(&self, see: &mut dyn FnMut(&[f32])) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        self.compute(&mut bytes)?;
+        see(&floats_of(&bytes));
+        Ok(())
+    }
+
     /// The integers, if this is a quantized constant.
     fn quantized(&self) -> Option<&QuantizedConstant> {
         None
+    }
+
+    /// The constant whose dimensions this is in another order, and that order.
+    fn permuted(&self) -> Option<(&Constant, &[usize])> {
+        None
+    }
+}
+
+/// The elements of bytes of `f32`.
+fn floats_of(bytes: &[u8]) -> Cow<'_, [f32]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(floats) if cfg!(target_endian = "little") => Cow::Borrowed(floats),
+        _ => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+    }
+}
+
+/// Computed content with its dimensions in another order.
+struct Permuted {
+    constant: Constant,
+    dims: Vec<usize>,
+}
+
+impl Computed for Permuted {
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
+        let Constant { name, ty, .. } = &self.constant;
+        let dense = Constant { name: name.clone(), ty: ty.clone(), data: ConstantData::Dense(self.constant.read()?) };
+        let permuted = dense.permuted(&self.dims);
+        permuted.ok_or_else(|| Error::invalid(format!("`{name}` has other dimensions")))?.read_into(to)
+    }
+
+    fn permuted(&self) -> Option<(&Constant, &[usize])> {
+        Some((&self.constant, &self.dims))
     }
 }
 
@@ -141,7 +185,33 @@ impl Constant {
 
     /// The elements of an `f32` constant in row-major order.
     pub fn floats(&self) -> Result<Vec<f32>, Error> {
-        Ok(self.read()?.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect())
+        Ok(floats_of(&self.read()?).into_owned())
+    }
+
+    /// Shows the elements of an `f32` constant in row-major order, some whole indices of the first dimension at a time.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn for_floats(&self, see: &mut dyn FnMut(&[f32])) -> Result<(), Error> {
+        /// Elements that are shown at a time, where each index has fewer.
+        const SHOWN: usize = 1 << 14;
+        if let ConstantData::Computed(computed) = &self.data {
+            return computed.for_floats(see);
+        }
+        let count = self.sizes()?.first().copied().unwrap_or(1);
+        let row = (self.len()? / size_of::<f32>()).checked_div(count).unwrap_or(0);
+        let step = SHOWN.checked_div(row).unwrap_or(count).max(1);
+        for start in (0..count).step_by(step) {
+            match self.rows(start..count.min(start + step)) {
+                Some(rows) => see(&floats_of(&rows.read()?)),
+                None => {
+                    // It has no first dimension.
+                    see(&floats_of(&self.read()?));
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The constant of some indices of the first dimension, which copies nothing; `None` if they are not there, or only all can be
@@ -194,15 +264,14 @@ impl Constant {
         Some((PIECE.div_ceil(row).next_multiple_of(gather::TILE), row))
     }
 
-    /// The constant with its dimensions in another order, which copies nothing; `None` if that is only known by
-    /// computing.
+    /// The constant with its dimensions in another order, which copies nothing; `None` if it does not have these dimensions.
     pub fn permuted(&self, dims: &[usize]) -> Option<Self> {
         let sizes = self.sizes().ok()?;
         let (storage, offset, strides) = match &self.data {
             ConstantData::Zeros => (None, 0, row_major_strides(&sizes)),
             ConstantData::Dense(bytes) => (Some(bytes.clone()), 0, row_major_strides(&sizes)),
             ConstantData::Strided { storage, offset, strides } => (Some(storage.clone()), *offset, strides.clone()),
-            ConstantData::Computed(_) => return None,
+            ConstantData::Computed(computed) => return self.permuted_later(computed.permuted(), dims),
         };
         let shape = dims.iter().map(|dim| self.ty.shape.get(*dim).cloned()).collect::<Option<Vec<_>>>()?;
         let strides = dims.iter().map(|dim| strides.get(*dim).copied()).collect::<Option<Vec<_>>>()?;
@@ -211,6 +280,23 @@ impl Constant {
             None => ConstantData::Zeros,
         };
         Some(Self { name: self.name.clone(), ty: TensorType::new(self.ty.dtype, shape), data })
+    }
+
+    /// Computed content with its dimensions in another order. `inner` is what it is itself a permutation of.
+    fn permuted_later(&self, inner: Option<(&Self, &[usize])>, dims: &[usize]) -> Option<Self> {
+        let (constant, dims) = match inner {
+            None => (self, dims.to_vec()),
+            Some((constant, before)) => {
+                (constant, dims.iter().map(|dim| before.get(*dim).copied()).collect::<Option<_>>()?)
+            }
+        };
+        if dims.iter().copied().eq(0..constant.ty.rank()) {
+            return Some(Self { name: self.name.clone(), ..constant.clone() });
+        }
+        let shape = dims.iter().map(|dim| constant.ty.shape.get(*dim).cloned()).collect::<Option<Vec<_>>>()?;
+        let ty = TensorType::new(self.ty.dtype, shape);
+        let data = ConstantData::Computed(Arc::new(Permuted { constant: constant.clone(), dims }));
+        Some(Self { name: self.name.clone(), ty, data })
     }
 }
 
@@ -227,8 +313,15 @@ impl Make for Constant {
         }
     }
 
-    fn piece_size(&self) -> u64 {
-        self.rows_of_pieces().map_or_else(|| Make::size(self), |(rows, row)| rows.saturating_mul(row) as u64)
+    fn pieces(&self) -> u64 {
+        let rows = self.rows_of_pieces().map_or(0, |(rows, row)| rows.saturating_mul(row) as u64);
+        Make::size(self).checked_div(rows).map_or(1, |_| Make::size(self).div_ceil(rows).max(1))
+    }
+
+    fn piece_size(&self, piece: u64) -> u64 {
+        let Some((rows, row)) = self.rows_of_pieces() else { return Make::size(self) };
+        let each = rows.saturating_mul(row) as u64;
+        Make::size(self).saturating_sub(piece.saturating_mul(each)).min(each)
     }
 
     fn make(&self, piece: u64, buffer: &mut Vec<u8>) -> Option<()> {
@@ -299,6 +392,54 @@ mod tests {
         assert_eq!(transposed.ty.static_sizes(), Some(vec![4, 3]));
         assert_eq!(transposed.read().unwrap()[..6], [0, 1, 8, 9, 16, 17]);
         assert_eq!(transposed.permuted(&[1, 0]).unwrap().read().unwrap(), storage());
+    }
+
+    /// Counts up when it is computed.
+    struct Counted;
+
+    impl Computed for Counted {
+        fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
+            to.clear();
+            to.extend(0u8..24);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn permuting_computed_content_is_as_permuting_it_when_it_is_there() {
+        let ty = TensorType::of(ScalarType::Short, &[2, 3, 2]);
+        let dense = Constant::dense("c", ty.clone(), storage()).unwrap();
+        let computed = Constant { name: "c".into(), ty, data: ConstantData::Computed(Arc::new(Counted)) };
+        let both = |dims: &[usize]| [&dense, &computed].map(|constant| constant.permuted(dims).unwrap());
+        let [expected, found] = both(&[2, 0, 1]);
+        assert_eq!((&found.ty, found.read().unwrap()), (&expected.ty, expected.read().unwrap()));
+        let again = found.permuted(&[0, 2, 1]).unwrap();
+        assert_eq!(again.read().unwrap(), expected.permuted(&[0, 2, 1]).unwrap().read().unwrap());
+        // Back where it was, it is what it was.
+        let back = found.permuted(&[1, 2, 0]).unwrap();
+        assert!(matches!(&back.data, ConstantData::Computed(data) if data.permuted().is_none()));
+        assert_eq!(back.read().unwrap(), storage());
+        assert!(computed.permuted(&[0, 1, 3]).is_none());
+    }
+
+    #[test]
+    fn floats_are_shown_by_whole_rows() {
+        let floats: Vec<f32> = (0..30_000).map(|at| at as f32).collect();
+        let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
+        let dense = Constant::dense("c", TensorType::of(ScalarType::Float, &[30, 1000]), bytes).unwrap();
+        for constant in [&dense, &dense.permuted(&[1, 0]).unwrap()] {
+            let (mut shown, mut calls) = (Vec::new(), 0);
+            let row = constant.sizes().unwrap()[1];
+            constant
+                .for_floats(&mut |floats| {
+                    assert!(floats.len().is_multiple_of(row));
+                    shown.extend_from_slice(floats);
+                    calls += 1;
+                })
+                .unwrap();
+            assert_eq!(shown, constant.floats().unwrap());
+            assert!(calls > 1);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 
-use crate::{Error, Granularity, Quantization};
+use crate::{Error, Granularity, Parameters, Quantization};
 
 use super::{Computed, Constant, ConstantData, row_major_strides};
 
@@ -55,7 +55,7 @@ impl Computed for QuantizedConstant {
             let at = group.of(index);
             let parameters = quantization.scales.get(at).zip(quantization.zero_points.get(at));
             let (scale, zero) = parameters.ok_or_else(without)?;
-            let number = (i64::from(integer) - i64::from(*zero)) as f32 * scale;
+            let number = (i64::from(integer) - i64::from(zero)) as f32 * scale;
             to.extend_from_slice(&number.to_le_bytes());
         }
         Ok(())
@@ -119,26 +119,43 @@ pub fn permuted(constant: &Constant, result: &Constant, dims: &[usize]) -> Optio
         Granularity::Block { shape } => {
             let sizes = quantized.integers.sizes().ok()?;
             let counts: Vec<usize> = sizes.iter().zip(&*shape).map(|(size, block)| size / *block as usize).collect();
-            let strides = row_major_strides(&counts);
-            let pick = |list: &[usize]| dims.iter().map(|dim| list.get(*dim).copied()).collect::<Option<Vec<_>>>();
-            let (counts, strides) = (pick(&counts)?, pick(&strides)?);
             *shape = dims.iter().map(|dim| shape.get(*dim).copied()).collect::<Option<Vec<_>>>()?;
-            // Each group of the new order is one of the old one.
-            let old = |index: usize| {
-                let (mut rest, mut at) = (index, 0);
-                for (count, stride) in counts.iter().zip(&strides).rev() {
-                    at += rest % count * stride;
-                    rest /= count;
-                }
-                at
+            let (scales, zeros) = (&quantization.scales, &quantization.zero_points);
+            let turned = match (dims, counts.as_slice()) {
+                ([1, 0], &[rows, columns]) => scales.transposed([rows, columns]).zip(zeros.transposed([rows, columns])),
+                _ => None,
             };
-            let order: Vec<usize> = (0..counts.iter().product()).map(old).collect();
-            let picked = |at: &usize| Some((*quantization.scales.get(*at)?, *quantization.zero_points.get(*at)?));
-            let parameters: Vec<(f32, i32)> = order.iter().map(picked).collect::<Option<_>>()?;
-            (quantization.scales, quantization.zero_points) = parameters.into_iter().unzip();
+            (quantization.scales, quantization.zero_points) = match turned {
+                Some(turned) => turned,
+                None => picked(scales, zeros, &counts, dims)?,
+            };
         }
     }
     integers.ty.quantization = Some(Arc::new(quantization));
     let data = ConstantData::Computed(Arc::new(QuantizedConstant { integers }));
     Some(Constant { data, name: constant.name.clone(), ..result.clone() })
+}
+
+/// Scales and zero points with the dimensions of their groups, of which there are `counts`, in another order.
+fn picked(
+    scales: &Parameters<f32>,
+    zero_points: &Parameters<i32>,
+    counts: &[usize],
+    dims: &[usize],
+) -> Option<(Parameters<f32>, Parameters<i32>)> {
+    let strides = row_major_strides(counts);
+    let pick = |list: &[usize]| dims.iter().map(|dim| list.get(*dim).copied()).collect::<Option<Vec<_>>>();
+    let (counts, strides) = (pick(counts)?, pick(&strides)?);
+    // Each group of the new order is one of the old one.
+    let old = |index: usize| {
+        let (mut rest, mut at) = (index, 0);
+        for (count, stride) in counts.iter().zip(&strides).rev() {
+            at += rest % count * stride;
+            rest /= count;
+        }
+        at
+    };
+    let parameters = (0..counts.iter().product()).map(old).map(|at| Some((scales.get(at)?, zero_points.get(at)?)));
+    let (scales, zero_points): (Vec<f32>, Vec<i32>) = parameters.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+    Some((scales.into(), zero_points.into()))
 }

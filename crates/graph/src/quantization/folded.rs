@@ -6,7 +6,9 @@ use rushlight_format::ScalarType;
 
 use crate::constant::integers;
 use crate::operators::{quantized_decomposed, torchao};
-use crate::{Arg, Constant, ConstantData, Granularity, Node, Quantization, QuantizedConstant, TensorType, ValueId};
+use crate::{
+    Arg, Constant, ConstantData, Granularity, Node, Parameters, Quantization, QuantizedConstant, TensorType, ValueId,
+};
 
 use super::parameters::{PerTensor, blocks, integer, is_dequantize};
 
@@ -23,24 +25,25 @@ pub fn folded<'c>(
         let PerTensor { scale, zero_point, range, .. } = PerTensor::of(node)?;
         Quantization {
             granularity: Granularity::Tensor,
-            scales: vec![scale],
-            zero_points: vec![i32::try_from(zero_point).ok()?],
+            scales: Parameters::same(scale, 1),
+            zero_points: Parameters::same(i32::try_from(zero_point).ok()?, 1),
             range: (i32::try_from(range.0).ok()?, i32::try_from(range.1).ok()?),
         }
     } else {
         let (granularity, groups) = granularity(node, input)?;
         let scales = of("scales").or_else(|| of("scale"))?;
         let zero_points = node.arg("zero_points").or_else(|| node.arg("zero_point"));
-        let scales = numbers(scales)?;
+        let scales = floats(scales)?;
         let zero_points = match zero_points {
-            Some(Arg::Value(value)) => numbers(constant(*value)?)?,
-            _ => vec![0.0; scales.len()],
+            Some(Arg::Value(value)) => {
+                let zeros = numbers(constant(*value)?)?;
+                let is_far = zeros.iter().any(|zero| zero.abs() > 65536.0);
+                (!is_far).then(|| zeros.into_iter().map(|zero| zero as i32).collect::<Vec<i32>>())?.into()
+            }
+            _ => Parameters::same(0, groups),
         };
-        if scales.len() != groups || zero_points.len() != groups {
-            return None;
-        }
-        let is_scale = |scale: &f64| (*scale as f32).is_finite() && *scale as f32 > 0.0;
-        if !scales.iter().all(is_scale) || zero_points.iter().any(|zero| zero.abs() > 65536.0) {
+        let is_scale = |scale: f32| scale.is_finite() && scale > 0.0;
+        if scales.len() != groups || zero_points.len() != groups || !scales.all(is_scale) {
             return None;
         }
         let bound = |name: &str| i32::try_from(integer(node, name)?).ok();
@@ -50,8 +53,8 @@ pub fn folded<'c>(
         };
         Quantization {
             granularity,
-            scales: scales.into_iter().map(|scale| scale as f32).collect(),
-            zero_points: zero_points.into_iter().map(|zero| zero as i32).collect(),
+            scales,
+            zero_points,
             range: (bound("quant_min").unwrap_or(natural.0), bound("quant_max").unwrap_or(natural.1)),
         }
     };
@@ -89,6 +92,17 @@ fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)>
         }
     };
     Some((granularity, groups))
+}
+
+/// The elements of a constant of numbers as `f32`, shared if they are that.
+fn floats(constant: &Constant) -> Option<Parameters<f32>> {
+    if constant.ty.dtype == ScalarType::Float && cfg!(target_endian = "little") {
+        let shared = constant.in_place().map(Parameters::shared);
+        if let Some(Ok(shared)) = shared {
+            return Some(shared);
+        }
+    }
+    Some(numbers(constant)?.into_iter().map(|number| number as f32).collect::<Vec<f32>>().into())
 }
 
 /// The elements of a small constant of numbers.

@@ -77,7 +77,7 @@ impl<'t> Parser<'t> {
         } else if self.cursor.eat_word("data") {
             let key = self.cursor.quoted()?;
             let bytes = self.bytes()?;
-            self.model.named_data.push((key, bytes));
+            self.model.named_data.push((key, bytes.into()));
         } else if self.cursor.eat_word("constant_method") {
             let name = self.cursor.quoted()?;
             self.cursor.expect("=")?;
@@ -284,7 +284,7 @@ impl<'t> Parser<'t> {
         self.cursor.expect("..=")?;
         let range = (low, self.cursor.int()?);
         self.cursor.expect(")")?;
-        Ok(Quantization { granularity, scales, zero_points, range })
+        Ok(Quantization { granularity, scales: scales.into(), zero_points: zero_points.into(), range })
     }
 
     /// An integer, a symbol, or a function of them.

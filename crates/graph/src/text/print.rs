@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::Error;
 use crate::{
     Arg, Block, BlockId, Constant, ConstantData, ConstantId, Def, Expr, Graph, Input, Layout, Literal, Model, Node, Op,
     Origin, Schema, Schemas, State, StateId, Symbols, Target, ValueId, types,
 };
+use crate::{Bytes, Error};
 
 use super::names::{Names, is_operator, plain_symbols, quoted, word};
 use super::{Contents, Detail, content, schema};
@@ -69,8 +69,9 @@ impl Printer<'_> {
             let backend = quoted(&delegate.backend);
             self.line(0, format!("delegate {} {backend}{data} specs [{}]", id.index(), specs.join(", ")));
         }
-        for (key, bytes) in named_data {
-            let data = self.bytes(bytes);
+        for (key, blob) in named_data {
+            let unmade = || Error::invalid(format!("the data `{key}` could not be made"));
+            let data = self.bytes(&Bytes::of_blob(blob).ok_or_else(unmade)?);
             self.line(0, format!("data {}{data}", quoted(key)));
         }
         for (name, values) in constant_methods {
@@ -134,7 +135,7 @@ impl Printer<'_> {
         Ok(format!(" = content {hash:016x}"))
     }
 
-    fn bytes(&mut self, bytes: &crate::Bytes) -> String {
+    fn bytes(&mut self, bytes: &Bytes) -> String {
         if let Some(short) = content::short_bytes(bytes) {
             return format!(" = {short}");
         }

@@ -180,8 +180,8 @@ impl Draw {
                         1 => Granularity::Channel { axis: 1 },
                         _ => Granularity::Block { shape: vec![1, 32] },
                     };
-                    let scales = vec![0.1, f32::MIN_POSITIVE, 1e30];
-                    let zero_points = vec![i32::MIN, 0, 5];
+                    let scales = vec![0.1, f32::MIN_POSITIVE, 1e30].into();
+                    let zero_points = vec![i32::MIN, 0, 5].into();
                     ty.quantization = Some(Arc::new(Quantization { granularity, scales, zero_points, range: (-8, 7) }));
                 }
                 Type::Tensor(ty)

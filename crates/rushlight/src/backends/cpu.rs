@@ -14,11 +14,15 @@ use rushlight_cpu_run::CpuBackend;
 #[cfg(all(feature = "pt2", feature = "cpu"))]
 use rushlight_engine::{Engine, Isa};
 #[cfg(all(feature = "compile", feature = "cpu"))]
+use rushlight_format::Blob;
+#[cfg(all(feature = "compile", feature = "cpu"))]
 use rushlight_graph::Bytes;
 #[cfg(all(feature = "pt2", feature = "cpu"))]
 use rushlight_graph::quantization::LayerShape;
 #[cfg(all(feature = "pt2", feature = "cpu"))]
 use rushlight_quantize::PackedBytes;
+#[cfg(all(feature = "compile", feature = "cpu"))]
+use rushlight_runtime::Code;
 
 #[cfg(feature = "compile")]
 use super::Destination;
@@ -58,7 +62,7 @@ pub(super) const CPU: BackendInfo = BackendInfo {
 #[cfg(feature = "compile")]
 fn compile(destination: &Destination) -> Box<dyn partition::Backend> {
     let keys = if destination.in_memory { Keys::Place } else { Keys::Content };
-    Box::new(Cpu { threads: destination.threads, keys, ..Cpu::default() })
+    Box::new(Cpu { threads: destination.threads, keys, packs_late: destination.is_file, ..Cpu::default() })
 }
 
 /// Its threads are started when it is first asked for.
@@ -90,9 +94,16 @@ fn rough(engine: &Engine) -> &'static [(&'static str, &'static str)] {
 }
 
 /// Named data that the compiler made, for run-time halves to use where it is.
+///
+/// # Errors
+/// `InvalidProgram` for data that could not be made.
 #[cfg(all(feature = "compile", feature = "cpu"))]
-pub(crate) fn blobs(named: Vec<(String, Bytes)>) -> Arc<Blobs> {
-    Arc::new(named.into_iter().map(|(key, bytes)| (key, Arc::new(View(bytes)) as _)).collect())
+pub(crate) fn blobs(named: Vec<(String, Blob<'static>)>) -> Result<Arc<Blobs>, Error> {
+    let shared = |(key, blob): (String, Blob<'static>)| match Bytes::of_blob(&blob) {
+        Some(bytes) => Ok((key, Arc::new(View(bytes)) as _)),
+        None => Err(Error::new(Code::InvalidProgram, format!("the data `{key}` could not be made"))),
+    };
+    named.into_iter().map(shared).collect::<Result<_, Error>>().map(Arc::new)
 }
 
 /// Bytes as run-time halves take them.

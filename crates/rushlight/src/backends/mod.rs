@@ -76,6 +76,8 @@ pub(crate) struct Destination {
     pub threads: Option<NonZeroUsize>,
     /// True if this process runs the result at once and never writes it.
     pub in_memory: bool,
+    /// True if the result is only written, so that what is large can be made then.
+    pub is_file: bool,
 }
 
 /// The functions by which quantization plans for a back end with integer kernels.

@@ -203,7 +203,8 @@ impl Lowered {
         // Methods may share weights, which then are told apart by content.
         let is_kept = matches!(entry, Some(Ok(_)));
         let in_memory = program.num_methods() == 1 && !is_kept;
-        let destination = Destination { threads: setting.threads.and_then(NonZeroUsize::new), in_memory };
+        let destination =
+            Destination { threads: setting.threads.and_then(NonZeroUsize::new), in_memory, ..Destination::default() };
         let specs = specs(setting.lower);
         let made = specs.iter().map(|spec| spec.make(&destination)).collect::<Result<Vec<_>, _>>()?;
         let options = CompileOptions {
@@ -227,7 +228,7 @@ impl Lowered {
         }
         // What the back end added stays where it is; writing it to a file to map it again would only copy it.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));
-        let packed = weights.iter().fold(0usize, |total, (_, bytes)| total.saturating_add(bytes.len()));
+        let packed = weights.iter().fold(0, |total: usize, (_, blob)| total.saturating_add(blob.size() as usize));
         check_memory(setting, packed)?;
         let Emitted { program: emitted, debug: maps, .. } = emit(&model, &options.emit)?;
         let image = emitted.write(&WriteOptions::default()).map_err(unwritable)?;
@@ -252,7 +253,7 @@ impl Lowered {
         });
         Ok(Self {
             program: lowered,
-            blobs: backends::blobs(weights),
+            blobs: backends::blobs(weights)?,
             maps,
             report,
             cache,

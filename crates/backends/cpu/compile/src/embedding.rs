@@ -83,11 +83,15 @@ pub(crate) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option
 /// Unpacks integers of 4 bits, the first in the high ones, or of 2, the first in the lowest ones. They are stored with 8, or 2,
 /// added.
 fn unpacked(bytes: &[u8], each: usize) -> Vec<u8> {
-    let four = |byte: u8| [byte >> 4, byte & 15].map(|bits| bits.wrapping_sub(8));
-    let two = |byte: u8| [0, 2, 4, 6].map(|shift| (byte >> shift & 3).wrapping_sub(2));
+    let mut integers = vec![0; bytes.len() * each];
     if each == 2 {
-        bytes.iter().flat_map(|byte| four(*byte)).collect()
+        for (to, byte) in integers.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+            *to = [byte >> 4, byte & 15].map(|bits| bits.wrapping_sub(8));
+        }
     } else {
-        bytes.iter().flat_map(|byte| two(*byte)).collect()
+        for (to, byte) in integers.as_chunks_mut::<4>().0.iter_mut().zip(bytes) {
+            *to = [0, 2, 4, 6].map(|shift| (byte >> shift & 3).wrapping_sub(2));
+        }
     }
+    integers
 }

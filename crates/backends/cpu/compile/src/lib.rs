@@ -23,12 +23,14 @@ mod int8;
 mod legalize;
 mod lower;
 mod numbers;
+mod packed_matrix;
 mod plan;
 mod precision;
 mod qdq_int16;
 mod quantized_weights;
 mod raise;
 mod select;
+mod settings;
 mod sink;
 mod storage;
 mod view;
@@ -48,7 +50,8 @@ pub use int8::{has_kernel, packed_bytes};
 pub use precision::Precision;
 pub use weights::Keys;
 
-use lower::{Lowered, Rank, Settings};
+use lower::{Lowered, Rank};
+use settings::Settings;
 
 /// The ahead-of-time half of the CPU back end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +62,9 @@ pub struct Cpu {
     pub keys: Keys,
     /// The type of packed weights.
     pub precision: Precision,
+    /// True if integers of large matrices are packed again when the program is written, rather than kept until then: a model of
+    /// any size needs little memory. They are named by their content.
+    pub packs_late: bool,
 }
 
 const PRECISION: &str = "precision";
@@ -123,7 +129,12 @@ impl Backend for Cpu {
         let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
         let mut legal = Part { model: part.model.clone(), method: part.method.clone() };
         legalize::legalize(&mut legal.model)?;
-        let settings = Settings { threads, keys: self.keys, precision: self.precision };
+        let settings = Settings {
+            threads,
+            keys: self.keys,
+            packs_late: self.packs_late && self.keys == Keys::Content,
+            precision: self.precision,
+        };
         let Lowered { program, named_data, precisions } = lower::lower(&legal, settings)?;
         let data = program.to_bytes();
         // A payload that is run at once is checked when it is loaded.

@@ -1,11 +1,12 @@
 //! The program being made: its memory, its sizes and its steps.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rushlight_cpu_payload::{
     self as payload, Affine, ConvertedType, CpuProgram, Direction, FloatFormat, Half, Size, SizeOp, Step, TensorId,
 };
-use rushlight_format::ScalarType;
+use rushlight_format::{Blob, ScalarType};
 
 use rushlight_compiler::memory;
 use rushlight_graph::Bytes;
@@ -15,9 +16,11 @@ use rushlight_graph::{Expr, SymbolId, Symbols, TensorType};
 
 use crate::constants;
 use crate::error::error;
+use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
+use crate::settings::Settings;
 use crate::view::View;
-use crate::weights::{self, Content, Keys, Weights};
+use crate::weights::{self, Content, Made, Weights};
 
 /// Constants of up to this many floats are stored in the payload itself.
 const SMALL: usize = 1024;
@@ -301,34 +304,38 @@ impl<'a> Plan<'a> {
         self.window_of(&View::dense(buffer, dims.to_vec()), &dims, format.dtype())
     }
 
-    /// The packed weights of an int8 GEMM, `len` of them, a multiple of four.
+    /// The packed weights of an int8 convolution, `len` of them, a multiple of four.
     pub fn integers(
         &mut self,
         name: &str,
         len: usize,
         pack: impl FnOnce(&mut [i8]) -> Result<(), Error> + Send + 'a,
     ) -> Result<TensorId, Error> {
-        self.constant_bytes(name, len, ScalarType::Char, move |to| pack(bytemuck::cast_slice_mut(to)))
-    }
-
-    /// Packed weights with their scales among them, in so many bytes, a multiple of four.
-    pub fn grouped(
-        &mut self,
-        name: &str,
-        len: usize,
-        pack: impl FnOnce(&mut [u8]) -> Result<(), Error> + Send + 'a,
-    ) -> Result<TensorId, Error> {
-        self.constant_bytes(name, len, ScalarType::Byte, pack)
-    }
-
-    fn constant_bytes(
-        &mut self,
-        name: &str,
-        len: usize,
-        dtype: ScalarType,
-        pack: impl FnOnce(&mut [u8]) -> Result<(), Error> + Send + 'a,
-    ) -> Result<TensorId, Error> {
         let view = self.packed(name, len / 4, move |to| pack(bytemuck::cast_slice_mut(to)))?;
+        self.bytes_of(view, len, ScalarType::Char)
+    }
+
+    /// A packed matrix of integers, with its scales if it has some among them.
+    pub fn matrix(&mut self, name: &str, matrix: Arc<PackedMatrix>) -> Result<TensorId, Error> {
+        let dtype = if matrix.has_scales() { ScalarType::Byte } else { ScalarType::Char };
+        let len = matrix.len().ok_or_else(|| error("weights beyond all memory"))?;
+        if len / 4 <= SMALL {
+            let view = self.packed(name, len / 4, move |to| matrix.pack(bytemuck::cast_slice_mut(to)))?;
+            return self.bytes_of(view, len, dtype);
+        }
+        // What is tied is packed once.
+        let is_same = |weights: &Weights<'_>| {
+            weights.name == name && matches!(&weights.content, Content::Matrix(other) if other.is(&matrix))
+        };
+        let content = match self.weights.iter().position(is_same) {
+            Some(index) => Content::Same(index),
+            None => Content::Matrix(matrix),
+        };
+        let view = View::dense(self.blob(name, content), vec![Expr::Int(len as i64 / 4)]);
+        self.bytes_of(view, len, dtype)
+    }
+
+    fn bytes_of(&mut self, view: View, len: usize, dtype: ScalarType) -> Result<TensorId, Error> {
         let dims = [Expr::Int(len as i64)];
         self.window_of(&View { shape: dims.to_vec(), ..view }, &dims, dtype)
     }
@@ -463,11 +470,18 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Finds a place for everything, and packs weights by so many threads.
-    pub fn finish(mut self, threads: usize, keys: Keys) -> Result<(CpuProgram, Vec<(String, Bytes)>), Error> {
-        let mut named_data: Vec<(String, Bytes)> = Vec::new();
+    /// Finds a place for everything, and packs weights.
+    pub fn finish(mut self, settings: &Settings) -> Result<(CpuProgram, Vec<(String, Blob<'static>)>), Error> {
+        let mut named_data: Vec<(String, Blob<'static>)> = Vec::new();
         let mut blobs = Vec::with_capacity(self.weights.len());
-        for (mut key, data) in weights::make(std::mem::take(&mut self.weights), threads, keys)? {
+        for made in weights::make(std::mem::take(&mut self.weights), settings)? {
+            let (mut key, data) = match made {
+                Made::Same(index) => {
+                    blobs.push(blobs.get(index).copied().unwrap_or_default());
+                    continue;
+                }
+                Made::Data(key, data) => (key, data),
+            };
             // What is the same is stored once; other content of the same key, however unlikely, gets a key of its own.
             let index = loop {
                 match named_data.iter().position(|(known, _)| *known == key) {

@@ -1,15 +1,18 @@
 //! Quantized weights: their integers, wherever they are stored, and their scales, as kernels read them.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
+use half::f16;
 use rushlight_cpu_payload::QuantizedFormat;
-use rushlight_engine::pack::{self, QuantizedMatrix};
+use rushlight_engine::pack::{self, GroupwiseMatrix, QuantizedMatrix};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::quantization::QuantizedConstant;
-use rushlight_graph::{Bytes, Constant, ConstantData, Error, Granularity, row_major_strides};
+use rushlight_graph::{Bytes, Constant, ConstantData, Error, Granularity, Parameters, row_major_strides};
 
 use crate::error::error;
+use crate::packed_matrix::{ColumnGroups, Columns, PackedMatrix, sum};
 
 /// The groups of weights of a matrix that share a scale and a zero point.
 #[derive(Clone, Copy)]
@@ -32,7 +35,7 @@ fn groups_of(constant: &Constant) -> Option<Groups> {
     let quantization = quantized.quantization()?;
     let (sizes, (least, greatest)) = (constant.sizes().ok()?, quantization.range);
     let &[k, n] = sizes.as_slice() else { return None };
-    let has_zeros_within = |range: RangeInclusive<i32>| quantization.zero_points.iter().all(|it| range.contains(it));
+    let has_zeros_within = |range: RangeInclusive<i32>| quantization.zero_points.all(|it| range.contains(&it));
     let is_four_bits = least >= -8 && greatest <= 7 && has_zeros_within(-8..=7);
     let fits = is_four_bits || has_zeros_within(-128..=127);
     if !fits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP_SIZE) {
@@ -51,16 +54,43 @@ fn groups_of(constant: &Constant) -> Option<Groups> {
     is_whole.then_some(Groups { is_four_bits, rows })
 }
 
-/// The scale and the zero of each group of 32 of K of a matrix `[K, N]`, as `[K / 32, N]`; `None` of one without groups.
-pub(crate) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
-    let (Groups { rows, .. }, sizes) = (groups_of(constant)?, constant.sizes().ok()?);
-    let (quantization, &[k, n]) = (constant.quantized()?.quantization()?, sizes.as_slice()) else { return None };
-    // Longer groups are several with the same scale.
-    let parameters = |at: usize| {
-        let at = at / n * pack::GROUP_SIZE / rows * n + at % n;
-        Some((*quantization.scales.get(at)?, i8::try_from(*quantization.zero_points.get(at)?).ok()?))
+/// A matrix `[K, N]` with groups, as a GEMM of dynamically quantized rows reads it; `None` of one without groups.
+pub(crate) fn groupwise(constant: &Constant) -> Result<Option<(GroupwiseMatrix, Arc<PackedMatrix>)>, Error> {
+    let Some(Groups { is_four_bits, rows }) = groups_of(constant) else { return Ok(None) };
+    let sizes = constant.sizes()?;
+    let (Some(quantization), &[k, n]) = (constant.quantized().and_then(|it| it.quantization()), sizes.as_slice())
+    else {
+        return Ok(None);
     };
-    (0..k / pack::GROUP_SIZE * n).map(parameters).collect()
+    let shape = [k.checked_div(rows).unwrap_or(0), n];
+    let (scales, zeros) = (&quantization.scales, &quantization.zero_points);
+    let (scales, zeros) = match scales.transposed(shape).zip(zeros.transposed(shape)) {
+        Some(turned) => turned,
+        // A matrix without rows has scales of no group.
+        None if k == 0 => (Parameters::same(0.0, 0), Parameters::same(0, 0)),
+        None => return Ok(None),
+    };
+    let has_zeros = !zeros.all(|zero| zero == 0);
+    // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half. Beside weights of
+    // eight bits that is little.
+    let has_half_scales = is_four_bits && k > pack::GROUP_SIZE && scales.all(fits_half);
+    // Longer groups are several with the same scale.
+    let (groups, repeated) = (shape[0], rows / pack::GROUP_SIZE);
+    let groups = ColumnGroups { scales, zeros, is_one: false, groups, repeated, shift: 0, has_zeros };
+    let matrix = GroupwiseMatrix { k, n, is_four_bits, has_zeros, has_half_scales };
+    Ok(Some((matrix, Arc::new(PackedMatrix::groupwise(columns(constant)?, matrix, groups)))))
+}
+
+/// True if a scale is in the range of normal numbers of 16 bits.
+fn fits_half(scale: f32) -> bool {
+    (f16::MIN_POSITIVE.to_f32()..=f16::MAX.to_f32()).contains(&scale)
+}
+
+/// The integers of a matrix `[K, N]`.
+pub(crate) fn columns(constant: &Constant) -> Result<Columns, Error> {
+    let quantized = constant.quantized().ok_or_else(|| error(format!("`{}` is not quantized", constant.name)))?;
+    let turned = quantized.integers.permuted(&[1, 0]);
+    Columns::new(turned.ok_or_else(|| error(format!("`{}` is no matrix", constant.name)))?, 0)
 }
 
 /// Weight-only quantization: a matrix of 4 or 8 bits, whose columns, or groups of their rows, have scales, and which becomes
@@ -68,11 +98,7 @@ pub(crate) fn group_parameters(constant: &Constant) -> Option<Vec<(f32, i8)>> {
 #[derive(Debug)]
 pub(crate) struct WeightOnly {
     pub matrix: QuantizedMatrix,
-    integers: Integers,
-    /// Subtracted from an unsigned byte to make it signed.
-    shift: i16,
-    /// `[groups, n]`
-    parameters: Vec<(f32, i8)>,
+    pub packed: Arc<PackedMatrix>,
 }
 
 impl WeightOnly {
@@ -97,7 +123,7 @@ impl WeightOnly {
         };
         let (is_four_bits, shift) = match quantized.integers.ty.dtype {
             ScalarType::Char => (least >= -8 && greatest <= 7, 0),
-            ScalarType::Byte if least >= 0 && greatest <= 15 => (true, 8),
+            ScalarType::Byte if least >= 0 && greatest <= 15 => (true, 8u8),
             ScalarType::Byte => (false, 128),
             _ => return None,
         };
@@ -112,26 +138,28 @@ impl WeightOnly {
             },
         };
         let bounds = if is_four_bits { -8..=7 } else { -128..=127 };
-        let zero =
-            |zero: i32| Some(zero - i32::from(shift)).filter(|zero| bounds.contains(zero)).map(|zero| zero as i8);
+        let (scales, zeros) = (&quantization.scales, &quantization.zero_points);
+        let signed = |zero: i32| zero - i32::from(shift);
+        if !zeros.all(|zero| bounds.contains(&signed(zero))) {
+            return None;
+        }
         let groups = k.div_ceil(group.max(1));
-        let parameter = |at: usize| {
-            let at = match (quantization.scales.len(), is_turned) {
-                (1, _) => 0,
-                (_, false) => at,
-                (_, true) => at % n * groups + at / n,
-            };
-            Some((*quantization.scales.get(at)?, zero(*quantization.zero_points.get(at)?)?))
+        let is_one = scales.len() == 1 || groups == 0;
+        let (scales, zeros) = if is_turned || is_one {
+            (scales.clone(), zeros.clone())
+        } else {
+            scales.transposed([groups, n]).zip(zeros.transposed([groups, n]))?
         };
-        let parameters: Vec<(f32, i8)> = (0..groups * n).map(parameter).collect::<Option<_>>()?;
-        let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
+        if !is_one && [scales.len(), zeros.len()] != [groups * n; 2] {
+            return None;
+        }
+        let has_zeros = !zeros.all(|zero| signed(zero) == 0);
         let matrix = QuantizedMatrix { k, n, is_four_bits, has_zeros, group };
         pack::quantized_len(&matrix)?;
-        let mut integers = Integers::of(constant).ok()?;
-        if is_turned {
-            integers.strides.reverse();
-        }
-        Some(Self { matrix, integers, shift, parameters })
+        let order = if is_turned { [0, 1] } else { [1, 0] };
+        let columns = Columns::new(quantized.integers.permuted(&order)?, shift).ok()?;
+        let groups = ColumnGroups { scales, zeros, is_one, groups, repeated: 1, shift: i32::from(shift), has_zeros };
+        Some(Self { matrix, packed: Arc::new(PackedMatrix::weight_only(columns, matrix, groups)) })
     }
 
     /// The format that steps name.
@@ -139,17 +167,6 @@ impl WeightOnly {
         let QuantizedMatrix { is_four_bits, has_zeros, group, .. } = self.matrix;
         // A group of more rows than there are is one of all rows.
         QuantizedFormat { is_four_bits, has_zeros, group: u32::try_from(group).unwrap_or(u32::MAX) }
-    }
-
-    /// Writes them as the engine reads them, in memory of [`pack::quantized_len`].
-    pub fn pack(&self, to: &mut [u8]) {
-        let entries = self.integers.entries();
-        let integer = |k: usize, n: usize| {
-            let byte = entries.get([k, n]);
-            if self.shift == 0 { byte } else { (i16::from(byte.cast_unsigned()) - self.shift) as i8 }
-        };
-        let of = |group: usize, n: usize| self.parameters.get(group * self.matrix.n + n).copied().unwrap_or_default();
-        pack::quantized(to, &self.matrix, integer, of);
     }
 }
 
@@ -161,7 +178,7 @@ pub(crate) fn has_scale_of_columns(quantized: &QuantizedConstant, axis: u8) -> b
         Granularity::Channel { axis: own } => *own == axis,
         Granularity::Block { .. } => false,
     };
-    columns && quantized.integers.ty.dtype == ScalarType::Char && quantization.zero_points.iter().all(|zero| *zero == 0)
+    columns && quantized.integers.ty.dtype == ScalarType::Char && quantization.zero_points.all(|zero| zero == 0)
 }
 
 /// The integers of a weight, wherever they lie.
@@ -187,19 +204,15 @@ impl Integers {
 
     /// The sum of each index of the first dimension, whose elements are `each`.
     pub fn sums(&self, sizes: &[usize], each: usize) -> Vec<i64> {
-        /// Bytes of which an `i32` holds the sum.
-        const CHUNK: usize = 1 << 16;
-
         let strides = row_major_strides(sizes);
         let (count, step) = (sizes.first().copied().unwrap_or(0), self.strides.first().copied().unwrap_or(0));
         let mut inner: Vec<(usize, usize)> = self.strides.iter().copied().zip(sizes.iter().copied()).skip(1).collect();
         let is_dense = fills_memory(&mut inner);
         let bytes: &[u8] = &self.bytes;
-        let sum = |first: usize| {
+        let sum_of = |first: usize| {
             let start = self.offset + first * step;
             if let Some(bytes) = bytes.get(start..start + each).filter(|_| is_dense) {
-                let sum_of = |bytes: &[u8]| bytes.iter().map(|byte| i32::from(byte.cast_signed())).sum::<i32>();
-                return bytes.chunks(CHUNK).map(|bytes| i64::from(sum_of(bytes))).sum();
+                return sum(bytemuck::cast_slice(bytes));
             }
             let place = |at: usize| -> usize {
                 let dims = sizes.iter().zip(&strides).zip(&self.strides).skip(1);
@@ -207,7 +220,7 @@ impl Integers {
             };
             (0..each).map(|at| bytes.get(start + place(at)).map_or(0, |byte| i64::from(byte.cast_signed()))).sum()
         };
-        (0..count).map(sum).collect()
+        (0..count).map(sum_of).collect()
     }
 
     /// Those of a convolution's weights by four indices, of which the third is ignored where there is one spatial dimension.
@@ -256,10 +269,10 @@ impl<const D: usize> Entries<'_, D> {
 
 /// The scale of each of `columns` columns, in whose order scales repeat.
 pub(crate) fn scales(constant: &Constant, columns: usize) -> Result<Vec<f32>, Error> {
-    let scales = constant.quantized().and_then(|quantized| quantized.quantization()).map(|it| it.scales.as_slice());
+    let scales = constant.quantized().and_then(|quantized| quantized.quantization()).map(|it| &it.scales);
     match scales {
         Some(scales) if !scales.is_empty() && columns.is_multiple_of(scales.len()) => {
-            Ok(scales.iter().copied().cycle().take(columns).collect())
+            Ok(scales.iter().collect::<Vec<f32>>().repeat(columns / scales.len()))
         }
         _ => Err(error(format!("`{}` has no scale for each column", constant.name))),
     }

@@ -1,10 +1,13 @@
 //! Blobs of weights: packed by several threads when all of a program is known, or left where the file has them.
 
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::f16;
 use rushlight_engine::{Half, pack};
-use rustc_hash::FxBuildHasher;
+use rushlight_format::Blob;
+use rustc_hash::{FxBuildHasher, FxHasher};
 
 use rushlight_engine::parallel_map;
 use rushlight_graph::Bytes;
@@ -12,7 +15,9 @@ use rushlight_graph::Error;
 
 use crate::block::Block;
 use crate::error::error;
+use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
+use crate::settings::Settings;
 
 /// The source of the names of packed weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,13 +41,40 @@ pub(super) enum Content<'a> {
     Ready(Bytes),
     /// The number of elements, their type, and a function that writes them as floats.
     Packed(usize, Precision, Pack<'a>),
+    /// Integers.
+    Matrix(Arc<PackedMatrix>),
+    /// Those of another blob, by its number.
+    Same(usize),
 }
 
+/// A blob with its key.
+#[derive(Debug, PartialEq)]
+pub(super) enum Made {
+    Data(String, Blob<'static>),
+    /// Another blob, by its number.
+    Same(usize),
+}
+
+/// Bytes of packed matrices that are kept until they are written, although they could be packed again.
+const KEPT: usize = 128 << 20;
+
 impl Content<'_> {
+    /// About the number of bytes.
+    fn size(&self) -> usize {
+        match self {
+            Self::Ready(bytes) => bytes.len(),
+            Self::Packed(len, ..) => len.saturating_mul(size_of::<f32>()),
+            Self::Matrix(matrix) => matrix.len().unwrap_or(usize::MAX),
+            Self::Same(_) => 0,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Ready(bytes) => bytes.is_empty(),
             Self::Packed(len, ..) => *len == 0,
+            Self::Matrix(matrix) => matrix.len() == Some(0),
+            Self::Same(_) => false,
         }
     }
 }
@@ -56,27 +88,55 @@ impl std::fmt::Debug for Weights<'_> {
     }
 }
 
-/// Makes blobs, each with a key.
-pub(super) fn make(weights: Vec<Weights<'_>>, threads: usize, keys: Keys) -> Result<Vec<(String, Bytes)>, Error> {
-    parallel_map(weights, threads, |one| one.make(keys)).into_iter().collect()
+/// Makes blobs, in their order.
+pub(super) fn make(weights: Vec<Weights<'_>>, settings: &Settings) -> Result<Vec<Made>, Error> {
+    let kept = AtomicUsize::new(0);
+    // The largest come first, so that threads end together.
+    let mut order: Vec<(usize, Weights<'_>)> = weights.into_iter().enumerate().collect();
+    order.sort_by_key(|(_, weights)| std::cmp::Reverse(weights.content.size()));
+    let make = |(index, weights): (usize, Weights<'_>)| weights.make(settings, &kept).map(|made| (index, made));
+    let mut made = parallel_map(order, settings.threads, make).into_iter().collect::<Result<Vec<_>, Error>>()?;
+    made.sort_unstable_by_key(|(index, _)| *index);
+    Ok(made.into_iter().map(|(_, made)| made).collect())
 }
 
 impl Weights<'_> {
-    fn make(self, keys: Keys) -> Result<(String, Bytes), Error> {
+    /// Makes a blob. `kept` counts the bytes of packed matrices that are kept.
+    fn make(self, settings: &Settings, kept: &AtomicUsize) -> Result<Made, Error> {
+        let name = &self.name;
         let data = match self.content {
+            Content::Same(index) => return Ok(Made::Same(index)),
             Content::Ready(bytes) => bytes,
-            Content::Packed(len, precision, pack) => packed(&self.name, len, precision, pack)?,
+            Content::Packed(len, precision, pack) => packed(name, len, precision, pack)?,
+            Content::Matrix(matrix) => {
+                let len = matrix.len().ok_or_else(|| error("weights beyond all memory"))?;
+                let is_late = settings.packs_late && kept.fetch_add(len, Ordering::Relaxed) + len > KEPT;
+                if is_late {
+                    kept.fetch_sub(len, Ordering::Relaxed);
+                    let mut hash = ContentHash::default();
+                    matrix.for_parts(|part| hash.update(part))?;
+                    let key = format!("rushlight.cpu/{name}/{:016x}", hash.finish());
+                    return Ok(Made::Data(key, Blob::Made(matrix)));
+                }
+                let mut block = Block::new(len.div_ceil(size_of::<f32>()));
+                matrix.pack(bytemuck::cast_slice_mut(block.floats_mut()))?;
+                Bytes::new(block).slice(0..len).ok_or_else(|| error("packed weights lost their end"))?
+            }
         };
         if !data.len().is_multiple_of(size_of::<f32>()) {
-            return Err(error(format!("the weights `{}` are no whole floats", self.name))
+            return Err(error(format!("the weights `{name}` are no whole floats"))
                 .expected("a multiple of 4 bytes")
                 .got(format!("{} bytes", data.len())));
         }
-        let identity = match keys {
-            Keys::Content => format!("{:016x}", content_hash(&data)),
+        let identity = match settings.keys {
+            Keys::Content => {
+                let mut hash = ContentHash::default();
+                hash.update(&data);
+                format!("{:016x}", hash.finish())
+            }
             Keys::Place => format!("{:x}+{:x}", data.as_ptr().addr(), data.len()),
         };
-        Ok((format!("rushlight.cpu/{}/{identity}", self.name), data))
+        Ok(Made::Data(format!("rushlight.cpu/{name}/{identity}"), data.into()))
     }
 }
 
@@ -119,20 +179,47 @@ fn whole(mut block: Block, len: usize) -> Result<Bytes, Error> {
     Bytes::new(block).slice(0..size).ok_or_else(|| error("packed weights lost their end"))
 }
 
-/// A hash of all bytes. Blobs with the same key are compared by the caller, so that a collision is no danger.
-fn content_hash(bytes: &[u8]) -> u64 {
-    let mut lanes = [const { FxBuildHasher }; 4].map(|build| build.build_hasher());
-    let mut chunks = bytes.chunks_exact(32);
-    for chunk in &mut chunks {
-        for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
-            lane.write_u64(u64::from_le_bytes(word.try_into().unwrap_or_default()));
+/// A hash of bytes that come in parts. Blobs with the same key are compared by the caller, so that a collision is no danger.
+#[derive(Default)]
+struct ContentHash {
+    lanes: [FxHasher; 4],
+    /// The first bytes of a chunk, which the next part continues.
+    rest: Vec<u8>,
+    len: usize,
+}
+
+impl ContentHash {
+    const CHUNK: usize = 32;
+
+    fn update(&mut self, part: &[u8]) {
+        self.len += part.len();
+        let missing = if self.rest.is_empty() { 0 } else { (Self::CHUNK - self.rest.len()).min(part.len()) };
+        let (first, part) = part.split_at(missing);
+        self.rest.extend_from_slice(first);
+        if self.rest.len() == Self::CHUNK {
+            let rest = std::mem::take(&mut self.rest);
+            self.chunks(&rest);
+        }
+        let (chunks, rest) = part.split_at(part.len() - part.len() % Self::CHUNK);
+        self.chunks(chunks);
+        self.rest.extend_from_slice(rest);
+    }
+
+    fn chunks(&mut self, chunks: &[u8]) {
+        for chunk in chunks.as_chunks::<{ Self::CHUNK }>().0 {
+            for (lane, word) in self.lanes.iter_mut().zip(chunk.as_chunks().0) {
+                lane.write_u64(u64::from_le_bytes(*word));
+            }
         }
     }
-    let mut last = FxBuildHasher.build_hasher();
-    last.write(chunks.remainder());
-    lanes.iter().for_each(|lane| last.write_u64(lane.finish()));
-    last.write_usize(bytes.len());
-    last.finish()
+
+    fn finish(self) -> u64 {
+        let mut last = FxBuildHasher.build_hasher();
+        last.write(&self.rest);
+        self.lanes.iter().for_each(|lane| last.write_u64(lane.finish()));
+        last.write_usize(self.len);
+        last.finish()
+    }
 }
 
 #[cfg(test)]
@@ -154,15 +241,44 @@ mod tests {
         (0..count).map(one).collect()
     }
 
+    fn settings(threads: usize, keys: Keys) -> Settings {
+        Settings { threads, keys, packs_late: false, precision: Precision::F32 }
+    }
+
+    fn made(weights: Vec<Weights<'_>>, settings: &Settings) -> Vec<(String, Bytes)> {
+        let data = |made| match made {
+            Made::Data(key, blob) => (key, Bytes::of_blob(&blob).unwrap()),
+            Made::Same(_) => unreachable!("no blob is another one"),
+        };
+        make(weights, settings).unwrap().into_iter().map(data).collect()
+    }
+
     #[test]
     fn blobs_are_the_same_by_one_thread_and_by_several() {
-        let one = make(weights(9), 1, Keys::Content).unwrap();
-        assert_eq!(one, make(weights(9), 3, Keys::Content).unwrap());
+        let one = made(weights(9), &settings(1, Keys::Content));
+        assert_eq!(one, made(weights(9), &settings(3, Keys::Content)));
         assert!(one.iter().all(|(_, data)| data.as_ptr().addr().is_multiple_of(64) && data.len() == 400));
         assert_eq!(one[2].1[4..8], 2f32.to_le_bytes());
         assert!(one[2].0.starts_with("rushlight.cpu/w2/"), "{}", one[2].0);
-        let placed = make(weights(9), 2, Keys::Place).unwrap();
+        let placed = made(weights(9), &settings(2, Keys::Place));
         assert!(placed.iter().zip(&one).all(|((key, data), (other, same))| key != other && data == same));
+    }
+
+    #[test]
+    fn parts_have_the_hash_of_the_whole() {
+        let bytes: Vec<u8> = (0..1000).map(|at| (at * 7 % 256) as u8).collect();
+        let hash = |cuts: &[usize]| {
+            let (mut hash, mut start) = (ContentHash::default(), 0);
+            for end in cuts.iter().chain([&bytes.len()]) {
+                hash.update(&bytes[start..*end]);
+                start = *end;
+            }
+            hash.finish()
+        };
+        let whole = hash(&[]);
+        for cuts in [&[1, 2, 40][..], &[16, 48, 64, 64, 999], &[31, 33], &[500]] {
+            assert_eq!(hash(cuts), whole, "{cuts:?}");
+        }
     }
 
     #[test]
@@ -171,6 +287,6 @@ mod tests {
             Weights { name: "w".into(), content: Content::Packed(1, Precision::F32, Box::new(|_| Err(error("no")))) };
         let mut all = weights(3);
         all.push(fail);
-        assert!(make(all, 2, Keys::Content).is_err());
+        assert!(make(all, &settings(2, Keys::Content)).is_err());
     }
 }

@@ -245,7 +245,7 @@ fn integers_without_rows_give_zeros() {
     let format = QuantizedFormat { is_four_bits: true, has_zeros: true, group: 32 };
     let matrix = format.matrix(0, 5);
     let mut bytes = vec![0; pack::quantized_len(&matrix).unwrap()];
-    pack::quantized(&mut bytes, &matrix, |_, _| 1, |_, _| (1.0, 1));
+    pack::quantized(&mut bytes, &matrix, &[], &[], &[]);
     for (rows, engine) in engines().into_iter().flat_map(|engine| [1, 9].map(|rows| (rows, engine.clone()))) {
         let mut payload = Payload::default();
         let a = payload.input(ScalarType::Float, &[rows, 0]);
@@ -263,7 +263,7 @@ fn integers_of_another_layout_are_refused() {
     let format = QuantizedFormat { is_four_bits: false, has_zeros: false, group: 4 };
     let matrix = format.matrix(8, 5);
     let mut bytes = vec![0; pack::quantized_len(&matrix).unwrap()];
-    pack::quantized(&mut bytes, &matrix, |_, _| 1, |_, _| (1.0, 0));
+    pack::quantized(&mut bytes, &matrix, &[1; 8 * 5], &[1.0; 2 * 5], &[]);
     let of = |bytes: &[u8]| {
         let mut payload = Payload::default();
         let a = payload.input(ScalarType::Float, &[2, 8]);

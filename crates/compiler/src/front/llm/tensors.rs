@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use indexmap::IndexMap;
 use rushlight_format::ScalarType;
 
@@ -41,11 +40,26 @@ impl Encoding {
     fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
         match self {
             Self::F32 => to.extend(bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x))),
-            Self::F16 => to.extend(bytes.as_chunks().0.iter().map(|x| f16::from_le_bytes(*x).to_f32())),
-            Self::Bf16 => to.extend(bytes.as_chunks().0.iter().map(|x| bf16::from_le_bytes(*x).to_f32())),
+            Self::F16 => to.extend(bytes.as_chunks().0.iter().map(|x| widened(u16::from_le_bytes(*x)))),
+            Self::Bf16 => to.extend(bytes.as_chunks().0.iter().map(|x| {
+                // It is the upper half of an `f32`.
+                f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16)
+            })),
             Self::Block(block) => block.decode(bytes, to),
         }
     }
+}
+
+/// Widens the bits of an `f16`, without a branch, so that loops become vectors.
+fn widened(half: u16) -> f32 {
+    /// The difference of the exponents' biases, as a factor.
+    const SCALE: f32 = f32::from_bits((127 + 112) << 23);
+    let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7FFF) << 13);
+    // Exact, also for subnormal numbers.
+    let finite = (f32::from_bits(rest) * SCALE).to_bits();
+    let quiet = if rest > 0x1F << 23 { 1 << 22 } else { 0 };
+    let bits = if rest >= 0x1F << 23 { rest | 0xFF << 23 | quiet } else { finite };
+    f32::from_bits(sign | bits)
 }
 
 /// A tensor of a checkpoint.
@@ -86,16 +100,19 @@ impl Tensor {
         floats
     }
 
-    /// The bytes in the order of the elements, some at a time.
+    /// The bytes in the order of the elements, some rows at a time.
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         /// Elements that are decoded at a time.
         const PIECE: usize = 1 << 14;
-        let (each, bytes) = self.encoding.block();
         let rows = self.sizes.first().copied().unwrap_or(1).max(1);
+        let row = self.bytes.len() / rows;
         let width = self.paired_heads.map(|heads| rows / heads.max(1)).filter(|width| width.is_multiple_of(2));
         let (size, width) = match width {
-            Some(width) => (self.bytes.len() / rows, width.max(2)),
-            None => (PIECE / each * bytes, 0),
+            Some(width) => (row, width.max(2)),
+            None => {
+                let elements = self.sizes.iter().skip(1).product::<usize>();
+                (PIECE.checked_div(elements).unwrap_or(rows).max(1) * row, 0)
+            }
         };
         let count = self.bytes.len().checked_div(size).map_or(0, |_| self.bytes.len().div_ceil(size));
         (0..count).map(move |index| {
@@ -129,7 +146,20 @@ impl Computed for Tensor {
         for piece in self.pieces() {
             floats.clear();
             self.encoding.decode(piece, &mut floats);
-            to.extend(floats.iter().flat_map(|float| float.to_le_bytes()));
+            match bytemuck::try_cast_slice(&floats) {
+                Ok(bytes) if cfg!(target_endian = "little") => to.extend_from_slice(bytes),
+                _ => floats.iter().for_each(|float| to.extend_from_slice(&float.to_le_bytes())),
+            }
+        }
+        Ok(())
+    }
+
+    fn for_floats(&self, see: &mut dyn FnMut(&[f32])) -> Result<(), Error> {
+        let mut floats = Vec::new();
+        for piece in self.pieces() {
+            floats.clear();
+            self.encoding.decode(piece, &mut floats);
+            see(&floats);
         }
         Ok(())
     }
@@ -234,4 +264,18 @@ impl Tensor {
 /// An error of a checkpoint that contradicts itself.
 pub(super) fn damaged(message: impl Into<String>) -> Error {
     Error::new(rushlight_graph::ErrorKind::Input, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    #[test]
+    fn all_halves_are_widened() {
+        for bits in 0..=u16::MAX {
+            assert_eq!(widened(bits).to_bits(), f16::from_bits(bits).to_f32().to_bits(), "{bits:x}");
+        }
+    }
 }

@@ -90,7 +90,7 @@ pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Resu
     // What the instructions come from becomes the origin of nodes, from which a new map is made.
     for (key, data) in program.named_data().filter(|(key, _)| *key != DEBUG_MAP_KEY) {
         let data = part(&file, data).unwrap_or_else(|| data.to_vec().into());
-        model.named_data.push((key.to_owned(), data));
+        model.named_data.push((key.to_owned(), data.into()));
     }
     for plan in &content.methods {
         let site = |error: Error| error.at(format!("method `{}`", plan.name));

@@ -239,11 +239,16 @@ impl<'a> Values<'a> {
         let stored = [rows, (columns + 1) / 2];
         let packed = self.constant(index, TensorType::of(ScalarType::Byte, &stored), site)?.read()?;
         let (columns, each) = (columns as usize, stored[1] as usize);
-        let row = |bytes: &[u8]| {
-            let pair = |byte: &u8| [(byte & 15).wrapping_sub(8), (byte >> 4).wrapping_sub(8)];
-            bytes.iter().flat_map(pair).take(columns).collect::<Vec<u8>>()
-        };
-        let integers: Vec<u8> = packed.chunks(each.max(1)).flat_map(row).collect();
+        let mut integers = vec![0; packed.len() / each.max(1) * columns];
+        for (to, from) in integers.chunks_exact_mut(columns.max(1)).zip(packed.chunks_exact(each.max(1))) {
+            let (pairs, last) = to.as_chunks_mut::<2>();
+            for (pair, byte) in pairs.iter_mut().zip(from) {
+                *pair = [(byte & 15).wrapping_sub(8), (byte >> 4).wrapping_sub(8)];
+            }
+            if let (Some(last), Some(byte)) = (last.first_mut(), from.last()) {
+                *last = (byte & 15).wrapping_sub(8);
+            }
+        }
         Constant::dense(format!("xnnpack_{index}"), TensorType::of(ScalarType::Char, sizes), integers)
     }
 

@@ -18,8 +18,8 @@ use blake3::Hash;
 use rushlight_compiler::debug_map::{self, DEBUG_MAP_KEY};
 use rushlight_compiler::emit::MethodMap;
 use rushlight_compiler::partition::Report;
+use rushlight_format::Blob;
 use rushlight_format::pte::{ProgramModel, WriteOptions};
-use rushlight_graph::Bytes;
 use rushlight_runtime::{Code, Program, StableBytes};
 
 use crate::atomic::{Files, unwritable, write_image};
@@ -197,11 +197,11 @@ impl<'a> Entry<'a> {
     pub fn save<'b>(
         self,
         mut program: ProgramModel<'b>,
-        blobs: &'b [(String, Bytes)],
+        blobs: &'b [(String, Blob<'static>)],
         maps: &[MethodMap],
         report: &Report,
     ) -> Result<PathBuf, Error> {
-        program.named_data.extend(blobs.iter().map(|(key, data)| (key.clone(), (&**data).into())));
+        program.named_data.extend(blobs.iter().cloned());
         let records = [
             (KEY, self.key.as_bytes().to_vec()),
             (REPORT, report.to_bytes()),

@@ -1,18 +1,20 @@
 //! Dynamic quantization, and int8 GEMM of what it gives.
 
-use half::f16;
+use std::sync::Arc;
+
 use rushlight_cpu_payload::{
     Affine, Binary, ChooseQparams, Elementwise, GroupwiseEpilogue, GroupwiseFormat, Instruction, Int8Epilogue, Matmul,
     MatmulKind, Operand, QuantizeRows, Step, TensorId,
 };
-use rushlight_engine::pack;
+use rushlight_engine::pack::GroupwiseMatrix;
 
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, Expr, NodeId, ValueId};
 
 use crate::call::Call;
 use crate::error::error;
-use crate::quantized_weights::{Integers, group_parameters, scales};
+use crate::packed_matrix::PackedMatrix;
+use crate::quantized_weights::{self, columns, scales};
 use crate::select::{Dynamic, Gemm, Parameters};
 use crate::view::View;
 
@@ -131,47 +133,21 @@ impl Lowering<'_> {
         let DynamicRows { bytes, scales: row_scales } = self.dynamic_rows(gemm.a)?;
         let bytes = self.in_rows(&bytes)?;
         let sizes = constant.sizes()?;
-        let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
-        let too_large = || error("weights beyond all memory");
-        let integers = Integers::of(constant)?;
+        let [_, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let (b, kind) = if let Some(is_four_bits) = groupwise {
-            let mut parameters = group_parameters(constant).ok_or_else(|| error("weights without scales of groups"))?;
-            let has_zeros = parameters.iter().any(|(_, zero)| *zero != 0);
-            // Scales are read for every group: those of 16 bits, whose error is far below that of four bits, take half. Beside
-            // weights of eight bits that is little.
-            let has_half_scales =
-                is_four_bits && k > pack::GROUP_SIZE && parameters.iter().all(|(scale, _)| fits_half(*scale));
-            if has_half_scales {
-                parameters.iter_mut().for_each(|(scale, _)| *scale = f16::from_f32(*scale).to_f32());
-            }
-            let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros, has_half_scales };
-            let entries = integers.entries();
-            let term = |k: usize, n_: usize| {
-                let (scale, zero) = parameters.get(k / pack::GROUP_SIZE * n + n_).copied().unwrap_or_default();
-                f64::from(scale) * (f64::from(entries.get([k, n_])) - f64::from(zero))
-            };
-            let sums: Vec<f32> = (0..n).map(|n| (0..k).map(|k| term(k, n)).sum::<f64>() as f32).collect();
-            let len = matrix.len().ok_or_else(too_large)?;
-            let b = self.plan.grouped(&constant.name, len, move |to| {
-                let of = |group: usize, column: usize| parameters.get(group * n + column).copied().unwrap_or_default();
-                let entries = integers.entries();
-                pack::groupwise_into(to, &matrix, |k, n| entries.get([k, n]), of);
-                Ok(())
-            })?;
+            let packed = quantized_weights::groupwise(constant)?;
+            let (matrix, packed) = packed.ok_or_else(|| error("weights without scales of groups"))?;
+            let GroupwiseMatrix { has_zeros, has_half_scales, .. } = matrix;
+            let sums = packed.group_sums(self.threads)?;
+            let b = self.plan.matrix(&constant.name, packed)?;
             let format = GroupwiseFormat { is_four_bits, has_zeros, has_half_scales };
             let epilogue = self.groupwise_epilogue(id, gemm.bias, &row_scales, &sums)?;
             (b, MatmulKind::Groupwise { format, epilogue })
         } else {
-            let entries = integers.entries();
-            let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
-            let sums = bits_of(&sums);
-            let len = pack::matrix_i8_len(k, n).ok_or_else(too_large)?;
+            let columns = columns(constant)?;
+            let sums = bits_of(&columns.sums(self.threads)?);
             let scales = self.plan.vector("scales", &scales(constant, n)?)?;
-            let b = self.plan.integers(&constant.name, len, move |to| {
-                let entries = integers.entries();
-                pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
-                Ok(())
-            })?;
+            let b = self.plan.matrix(&constant.name, Arc::new(PackedMatrix::int8(columns)))?;
             (b, MatmulKind::Int8 { epilogue: self.dynamic_epilogue(id, gemm.bias, &row_scales, &sums, scales)? })
         };
         let result = self.result_of_epilogue(id)?;
@@ -219,9 +195,4 @@ impl Lowering<'_> {
         };
         Ok(GroupwiseEpilogue { qparams, sums, bias, activation })
     }
-}
-
-/// True if a scale is in the range of normal numbers of 16 bits.
-fn fits_half(scale: f32) -> bool {
-    (f16::MIN_POSITIVE.to_f32()..=f16::MAX.to_f32()).contains(&scale)
 }

@@ -1,5 +1,7 @@
 //! GEMM and convolutions.
 
+use std::sync::Arc;
+
 use rushlight_cpu_payload::{
     Convolution as ConvolutionStep, ConvolutionKind, Epilogue, FloatFormat, Int8Epilogue, Matmul, MatmulKind,
     QuantizedFormat, Residual, Step, TensorId, Window,
@@ -12,8 +14,9 @@ use rushlight_graph::{Constant, Expr, NodeId, ValueId};
 use crate::call::Call;
 use crate::constants;
 use crate::error::error;
+use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
-use crate::quantized_weights::{Integers, WeightOnly, scales};
+use crate::quantized_weights::{Integers, WeightOnly, columns, scales};
 use crate::select::{BatchedGemm, Convolution, Gemm, Int8, Weights};
 use crate::view::View;
 
@@ -290,18 +293,12 @@ impl<'a> Lowering<'a> {
         let call = Call::new(self.graph, id);
         let a = self.held_dense(gemm.a)?;
         let sizes = constant.sizes()?;
-        let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
-        let integers = Integers::of(constant)?;
-        let entries = integers.entries();
-        let sums: Vec<i64> = (0..n).map(|n| (0..k).map(|k| i64::from(entries.get([k, n]))).sum()).collect();
+        let [_, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
+        let matrix = columns(constant)?;
+        let sums = matrix.sums(self.threads)?;
         let columns = Int8Columns { weight: constant, count: n, sums: &sums };
         let (epilogue, to) = self.int8_epilogue(id, gemm.bias, None, &a, columns)?;
-        let len = pack::matrix_i8_len(k, n).ok_or_else(|| error("weights beyond all memory"))?;
-        let b = self.plan.integers(&constant.name, len, move |to| {
-            let entries = integers.entries();
-            pack::matrix_i8_into(to, k, n, |k, n| entries.get([k, n]));
-            Ok(())
-        })?;
+        let b = self.plan.matrix(&constant.name, Arc::new(PackedMatrix::int8(matrix)))?;
         let result = self.result_of_epilogue(id)?;
         let shape = self.graph.tensor(result)?.shape.clone();
         let order = (0..shape.len()).collect();
@@ -315,12 +312,8 @@ impl<'a> Lowering<'a> {
     }
 
     /// Packs a matrix of integers that become floats where they are read.
-    pub(super) fn weight_only(&mut self, name: &str, weights: &'a WeightOnly) -> Result<TensorId, Error> {
-        let len = pack::quantized_len(&weights.matrix).ok_or_else(|| error("weights beyond all memory"))?;
-        self.plan.grouped(name, len, move |to| {
-            weights.pack(to);
-            Ok(())
-        })
+    pub(super) fn weight_only(&mut self, name: &str, weights: &WeightOnly) -> Result<TensorId, Error> {
+        self.plan.matrix(name, weights.packed.clone())
     }
 
     /// Packs the weights of an int8 convolution.

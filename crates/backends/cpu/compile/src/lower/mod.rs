@@ -15,24 +15,22 @@ use rushlight_cpu_payload::{
     Affine, Convert, ConvertedType, Copy, CpuProgram, Direction, Elementwise, Gather, Instruction, Operand, Size, Step,
     TableFormat, TensorId, Unary,
 };
-use rushlight_format::ScalarType;
+use rushlight_format::{Blob, ScalarType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_compiler::partition::Part;
-use rushlight_graph::Bytes;
 use rushlight_graph::Error;
-use rushlight_graph::{Constant, Def, Expr, Graph, Input, Model, NodeId, SymbolId, ValueId};
+use rushlight_graph::{Constant, ConstantData, Def, Expr, Graph, Input, Model, NodeId, SymbolId, ValueId};
 
 use crate::call::Call;
 use crate::constants;
 use crate::error::error;
 use crate::fuse::Fusion;
 use crate::plan::Plan;
-use crate::precision::Precision;
 use crate::select::{Embedding, Selection, Selections};
+use crate::settings::Settings;
 use crate::storage::{integral, is_stored_as_byte, is_stored_as_float};
 use crate::view::View;
-use crate::weights::Keys;
 
 use dynamic::DynamicRows;
 pub(crate) use precision::Rank;
@@ -41,18 +39,9 @@ pub(crate) use precision::Rank;
 pub(crate) struct Lowered {
     pub program: CpuProgram,
     /// The blobs that the program names.
-    pub named_data: Vec<(String, Bytes)>,
+    pub named_data: Vec<(String, Blob<'static>)>,
     /// The precision of nodes, where that is not what the types of their results say.
     pub precisions: Vec<(NodeId, (Rank, String))>,
-}
-
-/// Settings of a lowering.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// The number of threads that pack weights.
-    pub threads: usize,
-    pub keys: Keys,
-    pub precision: Precision,
 }
 
 /// Lowers a legalized part.
@@ -81,6 +70,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         fusion: Fusion::of(graph, &selections),
         rounded: FxHashSet::default(),
         in_place: states::in_place(graph, &selections),
+        threads: settings.threads,
     };
     for input in &graph.inputs {
         let Input::Value(value) = input else { return Err(error("an input that is fixed")) };
@@ -114,7 +104,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
     }
     lowering.update_states()?;
     let precisions = nodes.iter().filter_map(|node| Some((*node, lowering.precision(*node)?))).collect();
-    let (program, named_data) = lowering.plan.finish(settings.threads, settings.keys)?;
+    let (program, named_data) = lowering.plan.finish(&settings)?;
     Ok(Lowered { program, named_data, precisions })
 }
 
@@ -143,6 +133,8 @@ struct Lowering<'a> {
     rounded: FxHashSet<NodeId>,
     /// Scatters that write a state where it is.
     in_place: FxHashSet<NodeId>,
+    /// The number of threads that read weights.
+    threads: usize,
 }
 
 impl<'a> Lowering<'a> {
@@ -245,13 +237,14 @@ impl<'a> Lowering<'a> {
 
     /// Stores a constant with its dimensions in some order in memory.
     fn store(&mut self, constant: &Constant, order: &[usize]) -> Result<View, Error> {
-        let permuted = match constant.permuted(order) {
-            Some(permuted) => permuted,
-            // How its elements lie is only known when they are there.
-            None => Constant::dense(&constant.name, constant.ty.clone(), constant.read()?)?
-                .permuted(order)
-                .ok_or_else(|| error(format!("`{}` has other dimensions", constant.name)))?,
+        let permuted = match &constant.data {
+            // It is computed once, and shared.
+            ConstantData::Computed(_) => {
+                Constant::dense(&constant.name, constant.ty.clone(), constant.read()?)?.permuted(order)
+            }
+            _ => constant.permuted(order),
         };
+        let permuted = permuted.ok_or_else(|| error(format!("`{}` has other dimensions", constant.name)))?;
         let buffer = match permuted.in_place() {
             Some(bytes) if constant.ty.dtype == ScalarType::Float && constants::stays(&bytes) => {
                 self.plan.constant_in_place(&constant.name, bytes)

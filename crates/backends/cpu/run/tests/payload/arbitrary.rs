@@ -282,12 +282,12 @@ impl Maker<'_, '_> {
         let mut bytes = vec![0; pack::quantized_len(matrix).unwrap_or(0).min(1 << 16)];
         if Some(bytes.len()) == pack::quantized_len(matrix) {
             let weight = self.source.byte().cast_signed();
-            pack::quantized(
-                &mut bytes,
-                matrix,
-                |k, n| weight.wrapping_add((k * 7 + n) as i8),
-                |k, n| ((k + n) as f32, 1),
-            );
+            let (k, n) = (k as usize, n as usize);
+            let groups = k.div_ceil((format.group as usize).clamp(2, k.next_multiple_of(2).max(2)));
+            let columns: Vec<i8> = (0..n * k).map(|at| weight.wrapping_add((at % k * 7 + at / k) as i8)).collect();
+            let scales: Vec<f32> = (0..n * groups).map(|at| (at % groups + at / groups) as f32).collect();
+            let zeros = vec![1; if has_zeros { n * groups } else { 0 }];
+            pack::quantized(&mut bytes, matrix, &columns, &scales, &zeros);
         }
         let len = bytes.len() as u64;
         bytes.resize(bytes.len().next_multiple_of(4), 0);

@@ -1,0 +1,170 @@
+//! Scales and zero points of quantized tensors.
+
+use std::fmt;
+
+use bytemuck::{Pod, PodCastError};
+
+use crate::Bytes;
+
+/// A number for each group of a quantized tensor, in row-major order of the groups. Cloning and transposing copy nothing.
+#[derive(Clone)]
+pub struct Parameters<T> {
+    numbers: Numbers<T>,
+    /// Rows and columns of the groups as the numbers have them, if their order is the transposed one.
+    turned: Option<[usize; 2]>,
+}
+
+#[derive(Clone)]
+enum Numbers<T> {
+    /// So many times the same number.
+    Same(T, usize),
+    /// Aligned elements of this machine's byte order.
+    Each(Bytes),
+}
+
+impl<T: Pod + Send + Sync> Parameters<T> {
+    /// So many times the same number.
+    pub const fn same(number: T, count: usize) -> Self {
+        Self { numbers: Numbers::Same(number, count), turned: None }
+    }
+
+    /// Shares bytes that hold elements of this machine's byte order.
+    ///
+    /// # Errors
+    /// The bytes are no whole elements, or are not aligned as those are.
+    pub fn shared(bytes: Bytes) -> Result<Self, PodCastError> {
+        bytemuck::try_cast_slice::<u8, T>(&bytes)?;
+        Ok(Self { numbers: Numbers::Each(bytes), turned: None })
+    }
+
+    /// Number of groups.
+    pub fn len(&self) -> usize {
+        match &self.numbers {
+            Numbers::Same(_, count) => *count,
+            Numbers::Each(bytes) => bytes.len() / size_of::<T>().max(1),
+        }
+    }
+
+    /// True if there are no groups.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of a group.
+    pub fn get(&self, group: usize) -> Option<T> {
+        match (&self.numbers, self.turned) {
+            (Numbers::Same(number, count), _) => (group < *count).then_some(*number),
+            (Numbers::Each(bytes), None) => elements(bytes).get(group).copied(),
+            (Numbers::Each(bytes), Some([rows, columns])) => {
+                let column = group.checked_div(rows).filter(|column| *column < columns)?;
+                elements(bytes).get(group % rows * columns + column).copied()
+            }
+        }
+    }
+
+    /// All numbers.
+    pub fn iter(&self) -> impl Iterator<Item = T> {
+        (0..self.len()).filter_map(|group| self.get(group))
+    }
+
+    /// True if a condition holds for all numbers, in whichever order they are asked.
+    pub fn all(&self, mut holds: impl FnMut(T) -> bool) -> bool {
+        match &self.numbers {
+            Numbers::Same(number, count) => *count == 0 || holds(*number),
+            Numbers::Each(bytes) => elements(bytes).iter().all(|number| holds(*number)),
+        }
+    }
+
+    /// The numbers in their order, if they are stored in it.
+    pub fn as_slice(&self) -> Option<&[T]> {
+        match &self.numbers {
+            Numbers::Each(bytes) if self.turned.is_none() => Some(elements(bytes)),
+            _ => None,
+        }
+    }
+
+    /// The groups of a matrix of so many rows and columns of groups in the order of its transpose; `None` if there are others.
+    #[must_use]
+    pub fn transposed(&self, [rows, columns]: [usize; 2]) -> Option<Self> {
+        if rows.checked_mul(columns) != Some(self.len()) {
+            return None;
+        }
+        let turned = match self.turned {
+            None => Some([rows, columns]),
+            Some(before) => (before == [columns, rows]).then_some(None)?,
+        };
+        Some(Self { numbers: self.numbers.clone(), turned })
+    }
+}
+
+/// The elements of bytes that were checked when they were taken.
+fn elements<T: Pod>(bytes: &Bytes) -> &[T] {
+    bytemuck::try_cast_slice(bytes).unwrap_or_default()
+}
+
+/// Numbers that others may share.
+struct Held<T>(Vec<T>);
+
+impl<T: Pod> AsRef<[u8]> for Held<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+impl<T: Pod + Send + Sync> From<Vec<T>> for Parameters<T> {
+    fn from(numbers: Vec<T>) -> Self {
+        Self { numbers: Numbers::Each(Bytes::new(Held(numbers))), turned: None }
+    }
+}
+
+impl<T: Pod + Send + Sync + PartialEq> PartialEq for Parameters<T> {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.numbers, &other.numbers) {
+            (Numbers::Same(number, count), Numbers::Same(..)) => {
+                *count == other.len() && (*count == 0 || other.get(0) == Some(*number))
+            }
+            _ => self.len() == other.len() && self.iter().eq(other.iter()),
+        }
+    }
+}
+
+impl<T: Pod + Send + Sync + fmt::Debug> fmt::Debug for Parameters<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transposing_changes_the_order_and_back() {
+        let numbers = Parameters::from(vec![0, 1, 2, 3, 4, 5]);
+        let turned = numbers.transposed([2, 3]).unwrap();
+        assert_eq!(turned.iter().collect::<Vec<i32>>(), [0, 3, 1, 4, 2, 5]);
+        assert_eq!((turned.len(), turned.get(6), turned.as_slice()), (6, None, None));
+        assert_eq!(turned, Parameters::from(vec![0, 3, 1, 4, 2, 5]));
+        assert!(turned.transposed([2, 3]).is_none() && numbers.transposed([2, 2]).is_none());
+        assert_eq!(turned.transposed([3, 2]).unwrap().as_slice(), Some(&[0, 1, 2, 3, 4, 5][..]));
+    }
+
+    #[test]
+    fn numbers_that_are_all_the_same_equal_a_list_of_them() {
+        let same = Parameters::same(7, 3);
+        assert_eq!(same, Parameters::from(vec![7, 7, 7]));
+        assert_ne!(same, Parameters::from(vec![7, 7]));
+        assert_ne!(same, Parameters::same(8, 3));
+        assert_eq!((same.get(2), same.get(3)), (Some(7), None));
+        assert_eq!(format!("{same:?}"), "[7, 7, 7]");
+    }
+
+    #[test]
+    fn shared_bytes_are_whole_aligned_elements() {
+        let bytes = Bytes::new(Held(vec![1.0f32, 2.0, 3.0]));
+        let shared = Parameters::<f32>::shared(bytes.slice(4..12).unwrap()).unwrap();
+        assert_eq!(shared.as_slice(), Some(&[2.0, 3.0][..]));
+        assert!(Parameters::<f32>::shared(bytes.slice(1..9).unwrap()).is_err());
+        assert!(Parameters::<f32>::shared(bytes.slice(0..6).unwrap()).is_err());
+    }
+}
