@@ -80,8 +80,8 @@ mod weights;
 
 pub use arch::Isa;
 pub use attention::{
-    Attention, AttentionInputs, MaskStrides, Strides, attention, attention_scratch, attention_supports_bf16_input,
-    attention_supports_bf16_output,
+    Attention, AttentionInputs, KeyValueSlice, MaskStrides, QuantizedRows, Strides, attention, attention_scratch,
+    attention_supports_bf16_input, attention_supports_bf16_output,
 };
 pub use conv::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, WinogradWeights, conv_transpose2d, conv2d, conv2d_winograd,

@@ -1,6 +1,7 @@
 //! Scaled dot-product attention without materializing the score matrix.
 #![allow(unsafe_code)]
 
+mod rows;
 mod task;
 
 use core::ops::Range;
@@ -11,7 +12,10 @@ use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::{Engine, FloatSlice, FloatSliceMut};
 
+use rows::{Plain, Rows};
 use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, ScratchLayout};
+
+pub use rows::{KeyValueSlice, QuantizedRows};
 
 /// Shape of `y = softmax(q k^T * scale + mask) v` for each batch and head.
 ///
@@ -77,15 +81,15 @@ pub fn attention_supports_bf16_output(keys: usize) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionInputs<'a> {
     pub q: FloatSlice<'a>,
-    pub k: FloatSlice<'a>,
-    pub v: FloatSlice<'a>,
+    pub k: KeyValueSlice<'a>,
+    pub v: KeyValueSlice<'a>,
     /// Added to the scaled scores; present if [`Attention::mask`] has strides for it.
     pub mask: Option<&'a [f32]>,
 }
 
 impl<'a> AttentionInputs<'a> {
     /// Operands without a mask.
-    pub fn new(q: impl Into<FloatSlice<'a>>, k: impl Into<FloatSlice<'a>>, v: impl Into<FloatSlice<'a>>) -> Self {
+    pub fn new(q: impl Into<FloatSlice<'a>>, k: impl Into<KeyValueSlice<'a>>, v: impl Into<KeyValueSlice<'a>>) -> Self {
         Self { q: q.into(), k: k.into(), v: v.into(), mask: None }
     }
 }
@@ -93,8 +97,9 @@ impl<'a> AttentionInputs<'a> {
 /// Computes attention. A query whose scores are all -inf, or that sees no key, gives zeros.
 ///
 /// # Errors
-/// If a slice is too short, `heads` is not a multiple of `kv_heads`, rows of the output overlap, or an operand is bf16
-/// where [`attention_supports_bf16_input`] and [`attention_supports_bf16_output`] do not allow it.
+/// If a slice is too short, `heads` is not a multiple of `kv_heads`, rows of the output overlap, only one of `k` and `v` is
+/// quantized, or an operand is bf16 where [`attention_supports_bf16_input`] and [`attention_supports_bf16_output`] do not
+/// allow it.
 pub fn attention<'y>(
     engine: &Engine,
     attention: &Attention,
@@ -103,34 +108,41 @@ pub fn attention<'y>(
     scratch: &mut [f32],
 ) -> Result<(), Error> {
     let (AttentionInputs { q, k, v, mask }, y) = (inputs, y.into());
-    if !attention.check(engine, [q, k, v], mask, &y, scratch)? {
+    if !attention.check(engine, q, [k, v], mask, &y, scratch)? {
         return Ok(());
     }
     let seen = attention.seen_keys(mask);
     let attention = &Attention { keys: seen.len(), ..*attention };
     let mask = mask.map(|mask| mask.get(seen.start..).unwrap_or_default());
-    let [k, v] = [(k, attention.k), (v, attention.v)].map(|(x, strides)| x.after(seen.start * strides.row));
+    let widths = [attention.depth, attention.value_depth];
+    let k = k.after(seen.start * attention.k.row, widths[0]);
+    let v = v.after(seen.start * attention.v.row, widths[1]);
     let y = match y {
         FloatSliceMut::F32(y) => AttentionOutput::Floats(SharedOutput::new(y)),
         FloatSliceMut::Bf16(y) => AttentionOutput::Bf16(SharedOutput::new(y)),
     };
+    use {FloatSlice as Float, KeyValueSlice as KeyValue};
     match (q, k, v) {
-        (FloatSlice::F32(q), FloatSlice::F32(k), FloatSlice::F32(v)) => {
-            run(engine, attention, [q, k, v], mask, y, scratch);
+        (Float::F32(q), KeyValue::Floats(Float::F32(k)), KeyValue::Floats(Float::F32(v))) => {
+            run(engine, attention, q, [Plain(k), Plain(v)], mask, y, scratch);
         }
-        (FloatSlice::Bf16(q), FloatSlice::Bf16(k), FloatSlice::Bf16(v)) => {
-            run(engine, attention, [q, k, v], mask, y, scratch);
+        (Float::Bf16(q), KeyValue::Floats(Float::Bf16(k)), KeyValue::Floats(Float::Bf16(v))) => {
+            run(engine, attention, q, [Plain(k), Plain(v)], mask, y, scratch);
+        }
+        (Float::F32(q), KeyValue::Quantized(k), KeyValue::Quantized(v)) => {
+            run(engine, attention, q, [k, v], mask, y, scratch);
         }
         _ => return Err(Error::Type { what: "q, k and v" }),
     }
     Ok(())
 }
 
-/// Runs all tasks for one element type. Everything was checked.
-fn run<T: Element>(
+/// Runs all tasks for one type of queries, and one of keys and values. Everything was checked.
+fn run<T: Element, R: Rows<T>>(
     engine: &Engine,
     a: &Attention,
-    [q, k, v]: [&[T]; 3],
+    q: &[T],
+    [k, v]: [R; 2],
     mask: Option<&[f32]>,
     y: AttentionOutput<'_>,
     scratch: &mut [f32],
@@ -202,15 +214,16 @@ impl Attention {
     fn check(
         &self,
         engine: &Engine,
-        [q, k, v]: [FloatSlice<'_>; 3],
+        q: FloatSlice<'_>,
+        [k, v]: [KeyValueSlice<'_>; 2],
         mask: Option<&[f32]>,
         y: &FloatSliceMut<'_>,
         scratch: &[f32],
     ) -> Result<bool, Error> {
-        let inputs = [q, k, v];
-        let are_bf16 = inputs.iter().all(FloatSlice::is_bf16);
-        engine.check_bf16_support(y.is_bf16() || inputs.iter().any(FloatSlice::is_bf16))?;
-        if inputs.iter().any(FloatSlice::is_bf16) && !(are_bf16 && attention_supports_bf16_input(self.depth)) {
+        let inputs = [q.is_bf16(), k.is_bf16(), v.is_bf16()];
+        let (are_bf16, any_bf16) = (inputs == [true; 3], inputs.contains(&true));
+        engine.check_bf16_support(y.is_bf16() || any_bf16)?;
+        if any_bf16 && !(are_bf16 && attention_supports_bf16_input(self.depth)) {
             return Err(Error::Type { what: "q, k and v" });
         }
         if y.is_bf16() && !(are_bf16 && attention_supports_bf16_output(self.keys)) {
@@ -231,8 +244,17 @@ impl Attention {
             last.checked_add(width - 1).ok_or(Error::Size { what })
         };
         at_least("q", q.len(), min_len("q strides", self.q, self.heads, self.rows, self.depth)?)?;
-        at_least("k", k.len(), min_len("k strides", self.k, self.kv_heads, self.keys, self.depth)?)?;
-        at_least("v", v.len(), min_len("v strides", self.v, self.kv_heads, self.keys, self.value_depth)?)?;
+        for (names, rows, strides, width) in [
+            (["k", "k strides", "k scales", "k zero points"], k, self.k, self.depth),
+            (["v", "v strides", "v scales", "v zero points"], v, self.v, self.value_depth),
+        ] {
+            let [name, name_of_strides, scales, zeros] = names;
+            let len = min_len(name_of_strides, strides, self.kv_heads, self.keys, width)?;
+            at_least(name, rows.len(), len)?;
+            if let KeyValueSlice::Quantized(rows) = rows {
+                rows.check([name_of_strides, scales, zeros], strides, width, len)?;
+            }
+        }
         at_least("y", y.len(), min_len("y strides", self.y, self.heads, self.rows, self.value_depth)?)?;
         match (self.mask, mask) {
             (None, None) => {}

@@ -8,6 +8,7 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
+use super::rows::Rows;
 use super::{Attention, Strides};
 use crate::Epilogue;
 use crate::arch::{Arithmetic, Interleaved, Kernel, LANES, Simd, math};
@@ -82,11 +83,11 @@ pub(super) enum AttentionOutput<'a> {
 }
 
 /// One task: the heads of a group, or some of their rows.
-pub(super) struct AttentionTask<'a, T> {
+pub(super) struct AttentionTask<'a, T, Kv> {
     pub(super) attention: &'a Attention,
     pub(super) q: &'a [T],
-    pub(super) k: &'a [T],
-    pub(super) v: &'a [T],
+    pub(super) k: Kv,
+    pub(super) v: Kv,
     pub(super) mask: Option<&'a [f32]>,
     pub(super) y: AttentionOutput<'a>,
     pub(super) layout: ScratchLayout,
@@ -97,7 +98,7 @@ pub(super) struct AttentionTask<'a, T> {
     pub(super) rows: Range<usize>,
 }
 
-impl<T: Element> Kernel for AttentionTask<'_, T> {
+impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
     type Out = ();
 
     #[inline(always)]
@@ -165,18 +166,18 @@ struct Line {
 
 /// Operands of a task.
 #[derive(Clone, Copy)]
-struct AttentionOperands<'a, T> {
+struct AttentionOperands<'a, T, Kv> {
     attention: &'a Attention,
     q: &'a [T],
-    k: &'a [T],
-    v: &'a [T],
+    k: Kv,
+    v: Kv,
     mask: Option<&'a [f32]>,
     y: AttentionOutput<'a>,
     batch: usize,
     group: usize,
 }
 
-impl<'a, T: Element> AttentionOperands<'a, T> {
+impl<'a, T: Element, Kv: Rows<T>> AttentionOperands<'a, T, Kv> {
     /// Returns the offset of a row.
     #[inline(always)]
     fn at(&self, strides: Strides, head: usize, row: usize) -> usize {
@@ -189,13 +190,40 @@ impl<'a, T: Element> AttentionOperands<'a, T> {
     }
 
     #[inline(always)]
-    fn key(&self, key: usize) -> &'a [T] {
-        &self.k[self.at(self.attention.k, self.group, key)..][..self.attention.depth]
+    fn key(&self, key: usize) -> Kv::Row {
+        self.k.row(self.at(self.attention.k, self.group, key), self.attention.depth)
     }
 
     #[inline(always)]
-    fn value(&self, key: usize) -> &'a [T] {
-        &self.v[self.at(self.attention.v, self.group, key)..][..self.attention.value_depth]
+    fn value(&self, key: usize) -> Kv::Row {
+        self.v.row(self.at(self.attention.v, self.group, key), self.attention.value_depth)
+    }
+
+    /// Dequantizes at most 8 keys from `first` on into columns of a panel.
+    #[inline(always)]
+    fn dequantize_keys<S: Simd>(&self, s: S, first: usize, keys: usize, panel: &mut [f32]) {
+        let depth = self.attention.depth;
+        for start in (0..depth).step_by(LANES) {
+            let n = (depth - start).min(LANES);
+            let mut tile = [[0.0f32; LANES]; 8];
+            for (lane, tile) in tile.iter_mut().enumerate().take(keys) {
+                let key = self.key(first + lane);
+                // SAFETY: a key has `depth` elements.
+                let elements = unsafe { Kv::load(s, key, start, n) };
+                s.store_slice(tile, s.mul(elements, s.splat(Kv::scale(key))));
+            }
+            let whole = if keys == 8 { n / 8 * 8 } else { 0 };
+            for at in (0..whole).step_by(8) {
+                let to = panel[(start + at) * LANES..].as_mut_ptr();
+                // SAFETY: there are 8 rows of 16 elements, of which 8 are left, and 8 rows of 16 in the panel.
+                unsafe { s.transpose8(tile.as_ptr().cast::<f32>().wrapping_add(at), LANES, to, LANES) };
+            }
+            for at in whole..n {
+                for (lane, tile) in tile.iter().enumerate().take(keys) {
+                    panel[(start + at) * LANES + lane] = tile[at];
+                }
+            }
+        }
     }
 
     /// Returns an output row.
@@ -217,8 +245,8 @@ impl<'a, T: Element> AttentionOperands<'a, T> {
 }
 
 /// A block of keys and values.
-struct KeyBlock<'a, T> {
-    inputs: AttentionOperands<'a, T>,
+struct KeyBlock<'a, T, Kv> {
+    inputs: AttentionOperands<'a, T, Kv>,
     first: usize,
     count: usize,
     /// Panels of 16 keys, `[ceil(count / 16)][depth][16]`; bf16 in pairs along depth.
@@ -236,7 +264,7 @@ const fn rows_of<T: Element>(elements: usize) -> usize {
     if T::IS_BF16 { elements.div_ceil(2) } else { elements }
 }
 
-impl<T: Element> KeyBlock<'_, T> {
+impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
     /// Packs the keys and values into panels.
     #[inline(always)]
     fn pack<S: Simd>(&mut self, s: S) {
@@ -254,15 +282,24 @@ impl<T: Element> KeyBlock<'_, T> {
                 for half in [0, 8] {
                     let first = panel * LANES + half;
                     let keys = self.count.saturating_sub(first).min(8);
+                    if keys == 0 {
+                        continue;
+                    }
+                    let first_key = self.inputs.key(self.first + first);
+                    let Some(first_key) = Kv::plain(&first_key) else {
+                        self.inputs.dequantize_keys(s, self.first + first, keys, &mut to[half..]);
+                        continue;
+                    };
                     let whole = if keys == 8 && is_whole { rows_of_keys / 8 * 8 } else { 0 };
                     for panel_row in (0..whole).step_by(8) {
-                        let from = self.inputs.key(self.first + first)[panel_row * per_row..].as_ptr().cast::<f32>();
+                        let from = first_key[panel_row * per_row..].as_ptr().cast::<f32>();
                         let to = to[panel_row * LANES + half..].as_mut_ptr();
                         // SAFETY: there are 8 more keys of 8 more such elements, and 8 rows of 16 in the panel.
                         unsafe { s.transpose8(from, k.row / per_row, to, LANES) };
                     }
                     for lane in 0..keys {
                         let key = self.inputs.key(self.first + first + lane);
+                        let key = Kv::plain(&key).unwrap_or_default();
                         for panel_row in whole..rows_of_keys {
                             to[panel_row * LANES + half + lane] = T::bits(&key[panel_row * per_row..][..per_row]);
                         }
@@ -282,11 +319,12 @@ impl<T: Element> KeyBlock<'_, T> {
                 let n = (value_depth - column).min(LANES);
                 let to = &mut self.values[(column / LANES * rows_of_values + panel_row) * LANES..][..LANES];
                 // SAFETY: a value has enough elements from there on.
-                let v = unsafe { T::load(s, first[column..].as_ptr(), n) };
+                let v = unsafe { Kv::load(s, first, column, n) };
+                let v = s.mul(v, s.splat(Kv::scale(first)));
                 if T::IS_BF16 {
                     let second = match second {
                         // SAFETY: likewise.
-                        Some(second) => unsafe { T::load(s, second[column..].as_ptr(), n) },
+                        Some(second) => unsafe { Kv::load(s, second, column, n) },
                         None => s.splat(0.0),
                     };
                     let pairs = s.pack_bf16_pairs(v, second);
@@ -408,15 +446,12 @@ impl<T: Element> KeyBlock<'_, T> {
     /// Prefetches a key or a value of the block, if it is seen. The rows of other heads lie between those of one, where hardware
     /// does not look for them.
     #[inline(always)]
-    fn prefetch<'k, S: Simd>(&self, s: S, key: usize, seen: usize, row: impl Fn(usize) -> &'k [T])
-    where
-        T: 'k,
-    {
+    fn prefetch<S: Simd>(&self, s: S, key: usize, seen: usize, row: impl Fn(usize) -> Kv::Row) {
         const LINE: usize = 64;
         if key < seen {
-            let row = row(self.first + key);
-            for at in (0..size_of_val(row)).step_by(LINE) {
-                s.prefetch(row.as_ptr().cast::<u8>().wrapping_add(at).cast());
+            let (start, bytes) = Kv::bytes(row(self.first + key));
+            for at in (0..bytes).step_by(LINE) {
+                s.prefetch(start.wrapping_add(at).cast());
             }
         }
     }
@@ -437,14 +472,14 @@ impl<T: Element> KeyBlock<'_, T> {
             (key + PREFETCHED_KEYS..key + PREFETCHED_KEYS + K)
                 .for_each(|key| self.prefetch(s, key, seen, |key| self.inputs.key(key)));
             // Behind the last key it is computed again, and not stored.
-            let keys: [&[T]; K] = core::array::from_fn(|k| self.inputs.key(self.first + (key + k).min(seen - 1)));
+            let keys: [Kv::Row; K] = core::array::from_fn(|k| self.inputs.key(self.first + (key + k).min(seen - 1)));
             let mut sums = [[s.splat(0.0); K]; R];
             for at in (0..depth).step_by(LANES) {
                 let n = (depth - at).min(LANES);
                 let mut elements = [s.splat(0.0); K];
                 for k in 0..K {
                     // SAFETY: a key has `depth` elements.
-                    elements[k] = unsafe { T::load(s, keys[k].as_ptr().wrapping_add(at), n) };
+                    elements[k] = unsafe { Kv::load(s, keys[k], at, n) };
                 }
                 for r in 0..R {
                     // SAFETY: a query has `depth` elements.
@@ -456,7 +491,8 @@ impl<T: Element> KeyBlock<'_, T> {
             }
             for r in 0..R {
                 for k in 0..K.min(seen - key) {
-                    self.scores[(first + r) * self.stride + key + k] = s.reduce_add(sums[r][k]);
+                    let score = s.reduce_add(sums[r][k]) * Kv::scale(keys[k]);
+                    self.scores[(first + r) * self.stride + key + k] = score;
                 }
             }
         }
@@ -509,14 +545,14 @@ impl<T: Element> KeyBlock<'_, T> {
                     }
                 }
                 for key in keys.clone() {
-                    let value = self.inputs.value(self.first + key).as_ptr().wrapping_add(column);
+                    let value = self.inputs.value(self.first + key);
                     let mut elements = [s.splat(0.0); C];
                     for c in 0..C {
                         // SAFETY: a value has `value_depth` elements.
-                        elements[c] = unsafe { T::load(s, value.wrapping_add(c * LANES), lanes(c)) };
+                        elements[c] = unsafe { Kv::load(s, value, column + c * LANES, lanes(c)) };
                     }
                     for r in 0..R {
-                        let score = s.splat(scores[r * self.stride + key]);
+                        let score = s.splat(scores[r * self.stride + key] * Kv::scale(value));
                         for c in 0..C {
                             sums[r][c] = s.fma(score, elements[c], sums[r][c]);
                         }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::float16::{from_bf16, to_bf16};
 use crate::{
-    Attention, AttentionInputs, Error, FloatSlice, FloatSliceMut, Strides, attention, attention_scratch,
-    attention_supports_bf16_output,
+    Attention, AttentionInputs, Error, FloatSlice, FloatSliceMut, KeyValueSlice, QuantizedRows, Strides, attention,
+    attention_scratch, attention_supports_bf16_output,
 };
 
 /// Inputs of a case.
@@ -179,7 +179,7 @@ fn bf16_agrees_with_f64() {
                 let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
                 let y = if is_output_bf16 { FloatSliceMut::Bf16(&mut out) } else { FloatSliceMut::F32(&mut floats) };
                 let [q, k, v] = inputs;
-                let inputs = AttentionInputs { q, k, v, mask: tensors.mask.as_deref() };
+                let inputs = AttentionInputs { q, k: k.into(), v: v.into(), mask: tensors.mask.as_deref() };
                 let result = attention(engine, &a, inputs, y, &mut scratch);
                 if is_output_bf16 && !attention_supports_bf16_output(a.keys) {
                     assert_eq!(result, Err(Error::Type { what: "y" }));
@@ -201,6 +201,89 @@ fn bf16_agrees_with_f64() {
             }
         }
     }
+}
+
+/// Rows of bytes with a scale and a zero point each, as those of a cache.
+struct QuantizedTensor {
+    bytes: Vec<u8>,
+    scales: Vec<f32>,
+    zeros: Vec<u8>,
+}
+
+impl QuantizedTensor {
+    /// Random rows `[batch, heads, rows, width]`, with heads or rows outermost and other rows between them, their strides, and
+    /// what they stand for.
+    fn random(rng: &mut Rng, [batch, heads, rows, width]: [usize; 4]) -> (Self, Strides, Vec<f32>) {
+        let gap = 1 + rng.below(2);
+        let (head, row) = if rng.below(2) == 0 { (rows * gap, gap) } else { (gap, heads * gap) };
+        let count = batch * heads * rows * gap;
+        let byte = |rng: &mut Rng| rng.below(256) as u8;
+        let bytes: Vec<u8> = (0..count * width).map(|_| byte(rng)).collect();
+        let zeros: Vec<u8> = (0..count).map(|_| byte(rng)).collect();
+        let scales: Vec<f32> = rng.vector(count).iter().map(|scale| (scale + 1.0) / 128.0).collect();
+        let of_row = |row: usize, byte: &u8| (f32::from(*byte) - f32::from(zeros[row])) * scales[row];
+        let floats = bytes.iter().enumerate().map(|(at, byte)| of_row(at / width.max(1), byte)).collect();
+        let strides = Strides { batch: heads * rows * gap * width, head: head * width, row: row * width };
+        (Self { bytes, scales, zeros }, strides, floats)
+    }
+
+    fn rows(&self) -> KeyValueSlice<'_> {
+        let Self { bytes, scales, zeros } = self;
+        KeyValueSlice::Quantized(QuantizedRows { bytes, scales, zeros })
+    }
+}
+
+#[test]
+fn quantized_keys_and_values_agree_with_what_they_stand_for() {
+    let mut rng = Rng(14);
+    for mut a in cases(&mut rng, 80, &[1, 7, 8, 15, 16, 17, 32, 64, 80]) {
+        let mut tensors = random_tensors(&mut rng, &mut a);
+        let (keys, values);
+        (keys, a.k, tensors.k) = QuantizedTensor::random(&mut rng, [a.batch, a.kv_heads, a.keys, a.depth]);
+        (values, a.v, tensors.v) = QuantizedTensor::random(&mut rng, [a.batch, a.kv_heads, a.keys, a.value_depth]);
+        assert_agrees(
+            &a,
+            &reference(&a, &tensors),
+            |_| 1e-5,
+            |engine| {
+                let mut y = vec![f32::NAN; tensors.y_len];
+                let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
+                let mask = tensors.mask.as_deref();
+                let inputs = AttentionInputs { q: (&tensors.q).into(), k: keys.rows(), v: values.rows(), mask };
+                attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
+                y
+            },
+        );
+    }
+}
+
+#[test]
+fn refuses_quantized_rows_without_scales_and_beside_floats() {
+    let mut rng = Rng(15);
+    let engine = Engine::new(1);
+    let mut a = plain(1, 1, 2, 3, 4);
+    (a.q.row, a.y.row) = (4, 4);
+    let (keys, strides, floats) = QuantizedTensor::random(&mut rng, [1, 1, 3, 4]);
+    (a.k, a.v) = (strides, strides);
+    let mut scratch = vec![0.0; attention_scratch(&engine, &a)];
+    let mut run = |a: &Attention, k: KeyValueSlice<'_>, v: KeyValueSlice<'_>| {
+        attention(&engine, a, AttentionInputs::new(&[0.0; 8], k, v), &mut [0.0; 8], &mut scratch)
+    };
+    let QuantizedTensor { bytes, scales, zeros } = &keys;
+    let floats = KeyValueSlice::from(&floats);
+    assert_eq!(run(&a, keys.rows(), keys.rows()), Ok(()));
+    assert_eq!(run(&a, keys.rows(), floats), Err(Error::Type { what: "q, k and v" }));
+    assert_eq!(run(&a, floats, keys.rows()), Err(Error::Type { what: "q, k and v" }));
+    let rows = (2 * strides.row + 4) / 4;
+    let short = KeyValueSlice::Quantized(QuantizedRows { bytes, scales: &scales[..rows - 1], zeros });
+    assert_eq!(run(&a, keys.rows(), short), Err(Error::Mismatch { what: "v scales", expected: rows, got: rows - 1 }));
+    let short = KeyValueSlice::Quantized(QuantizedRows { bytes, scales, zeros: &zeros[..rows - 1] });
+    assert_eq!(
+        run(&a, short, keys.rows()),
+        Err(Error::Mismatch { what: "k zero points", expected: rows, got: rows - 1 })
+    );
+    let between = Attention { k: Strides { row: 3, ..strides }, ..a };
+    assert_eq!(run(&between, keys.rows(), keys.rows()), Err(Error::Size { what: "k strides" }));
 }
 
 #[test]

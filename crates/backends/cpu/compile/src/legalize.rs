@@ -1,10 +1,10 @@
-//! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, and embeddings
-//! of packed integers.
+//! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, embeddings of
+//! packed integers, and attention over quantized operands.
 
 use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
-use rushlight_graph::operators::{aten, torchao};
+use rushlight_graph::operators::{aten, llama, quantized_decomposed, torchao};
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 
 use crate::call::Call;
@@ -12,6 +12,7 @@ use crate::embedding;
 use crate::grouped_query::ShareHeads;
 use crate::numbers::ReadNumbersAsTensors;
 use crate::qdq_int16::RoundQdqInt16;
+use crate::quantized_cache;
 use crate::raise::RaiseActivations;
 use crate::select::has_bias;
 use crate::sink::SinkPermutations;
@@ -40,8 +41,8 @@ pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
 }
 
 /// Lowers group norms to layer norms of reshaped values, batch norms to a scale and a shift for each channel, `addmm` without
-/// a constant bias to a GEMM and an addition, and embeddings of packed integers to plain ones. A later pass folds the
-/// constants.
+/// a constant bias to a GEMM and an addition, embeddings of packed integers to plain ones, and quantized attention to one
+/// of dequantized operands. A later pass folds the constants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Legalize;
 
@@ -56,6 +57,9 @@ impl Pass for Legalize {
                 aten::NATIVE_GROUP_NORM => group_norm(builder, node)?,
                 aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING => batch_norm(builder, node)?,
                 aten::ADDMM => matrix_sum(builder, node)?,
+                llama::CUSTOM_QUANTIZED_SDPA | quantized_decomposed::DEQUANTIZE_PER_TOKEN => {
+                    quantized_cache::legalize(builder, node)?
+                }
                 _ => embedding::legalize(builder, node)?,
             };
             let Some(value) = legal else { return Ok(Action::Keep) };

@@ -27,6 +27,7 @@ mod packed_matrix;
 mod plan;
 mod precision;
 mod qdq_int16;
+mod quantized_cache;
 mod quantized_weights;
 mod raise;
 mod select;
@@ -40,8 +41,7 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 
 use rushlight_compiler::partition::{Backend, Canonical, Claims, OptionSpec, OptionValue, Part, Payload};
-use rushlight_format::ScalarType;
-use rushlight_graph::{ConstantData, Error, ErrorKind, NodeId, OriginId, State};
+use rushlight_graph::{Error, ErrorKind, NodeId, OriginId, State};
 use rustc_hash::FxHashMap;
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
@@ -117,8 +117,7 @@ impl Backend for Cpu {
 
     fn owns_state(&self, state: &State) -> bool {
         let is_fixed = state.ty.shape.iter().all(|size| size.as_int().is_some());
-        let is_stored = matches!(state.ty.dtype, ScalarType::Float | ScalarType::Long);
-        is_stored && is_fixed && matches!(state.initial, ConstantData::Zeros)
+        is_fixed && storage::initial_bits(state).is_some()
     }
 
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {

@@ -19,6 +19,7 @@ use crate::error::error;
 use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
 use crate::settings::Settings;
+use crate::storage::{integral, is_stored_as_byte};
 use crate::view::View;
 use crate::weights::{self, Content, Made, Weights};
 
@@ -181,18 +182,20 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// The memory of a state; `is_cache` as in [`payload::State::is_cache`].
-    pub fn state(&mut self, key: &str, ty: &TensorType, is_cache: bool) -> Result<View, Error> {
+    /// The memory of a state; `initial` and `is_cache` are those of [`payload::State`].
+    pub fn state(&mut self, key: &str, ty: &TensorType, initial: u32, is_cache: bool) -> Result<View, Error> {
+        let affine = is_stored_as_byte(ty.dtype).then(|| integral(ty.dtype));
         let index = self.program.states.iter().position(|state| state.key == key).unwrap_or(self.program.states.len());
         let is_it = |memory: &Memory| matches!(memory, Memory::State(at, _) if *at as usize == index);
         if let Some(buffer) = self.buffers.iter().position(is_it) {
-            return Ok(View::dense(buffer, ty.shape.clone()));
+            return Ok(View::dense(buffer, ty.shape.clone()).of_bytes(affine));
         }
         let len = Expr::product(&ty.shape).as_int().and_then(|len| u64::try_from(len).ok());
         let len = len.ok_or_else(|| Error::unsupported("a state whose size is not fixed"))?;
-        self.program.states.push(payload::State { key: key.to_owned(), len, is_cache });
+        let len = if affine.is_some() { len.div_ceil(4) } else { len };
+        self.program.states.push(payload::State { key: key.to_owned(), len, initial, is_cache });
         self.buffers.push(Memory::State(index as u32, ty.shape.clone()));
-        Ok(View::dense(self.buffers.len() - 1, ty.shape.clone()))
+        Ok(View::dense(self.buffers.len() - 1, ty.shape.clone()).of_bytes(affine))
     }
 
     /// True if a view shows a state.

@@ -4,6 +4,7 @@ use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::quantization::PerTensor;
+use rushlight_graph::{ConstantData, State};
 
 use crate::call::Call;
 
@@ -21,6 +22,35 @@ pub(crate) const fn is_stored_as_byte(dtype: ScalarType) -> bool {
 /// The affine of the integers of a type themselves.
 pub(crate) const fn integral(dtype: ScalarType) -> Affine {
     Affine::new(1.0, if matches!(dtype, ScalarType::Char) { 128 } else { 0 }, [0, 255])
+}
+
+/// The 32 bits that the memory of a state repeats before the first call; `None` of states that are not stored, or have other
+/// contents.
+pub(crate) fn initial_bits(state: &State) -> Option<u32> {
+    let bits = match &state.initial {
+        ConstantData::Zeros => 0,
+        ConstantData::Dense(bytes) => repeated(bytes, state.ty.dtype.size())?,
+        _ => return None,
+    };
+    match state.ty.dtype {
+        ScalarType::Float => Some(bits),
+        // Stored as floats.
+        ScalarType::Long => (bits == 0).then_some(0),
+        ScalarType::Char => Some(bits ^ 0x8080_8080),
+        _ => None,
+    }
+}
+
+/// The 32 bits that elements of `size` bytes repeat, if all are the same.
+fn repeated(bytes: &[u8], size: usize) -> Option<u32> {
+    let first = bytes.get(..size)?;
+    let is_same = bytes.chunks_exact(size).all(|element| element == first);
+    let bits = match *first {
+        [byte] => u32::from_ne_bytes([byte; 4]),
+        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+        _ => (first.iter().all(|byte| *byte == 0)).then_some(0)?,
+    };
+    is_same.then_some(bits)
 }
 
 /// The affine of the integers that a node quantizes to or dequantizes; `None` if its parameters are not those of `u8`.

@@ -130,12 +130,13 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
         check_affine(affine)?;
     }
     let buffer = program.buffers.get(tensor.buffer as usize);
-    let is_bytes = matches!(tensor.dtype, ScalarType::Byte) && matches!(buffer, Some(Buffer::Arena { .. }));
+    let is_bytes =
+        matches!(tensor.dtype, ScalarType::Byte) && matches!(buffer, Some(Buffer::Arena { .. } | Buffer::State(_)));
     if is_bytes != tensor.affine.is_some() {
         return Err(PayloadError::new(PayloadFault::Quantized { dtype: tensor.dtype }));
     }
     if let (Some(Buffer::State(_)), got) = (buffer, tensor.dtype)
-        && got != ScalarType::Float
+        && !matches!(got, ScalarType::Float | ScalarType::Byte)
     {
         return Err(PayloadError::new(PayloadFault::Dtype { expected: ScalarType::Float, got }));
     }
@@ -146,7 +147,10 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
             len.saturating_mul(4)
         }
         Some(Buffer::Arena { len, .. } | Buffer::Inline { len, .. }) => *len,
-        Some(Buffer::State(state)) => program.states.get(*state as usize).map_or(0, |state| state.len),
+        Some(Buffer::State(state)) => {
+            let floats = program.states.get(*state as usize).map_or(0, |state| state.len);
+            if is_bytes { floats.saturating_mul(4) } else { floats }
+        }
         _ => return Ok(()),
     };
     let dims: Option<Vec<u64>> = tensor.dims.iter().map(fixed).collect();

@@ -13,8 +13,8 @@ use super::{
     Affine, Attention, Buffer, ChooseQparams, Convert, ConvertedType, Convolution, ConvolutionKind, Copy, CpuProgram,
     Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
     Int8Epilogue, Matmul, MatmulKind, Normalisation, PayloadError, PayloadFault, PayloadSite, Pooling, QuantizeRows,
-    QuantizedFormat, Reduce, Residual, Resize, Scatter, Size, SizeOp, State, Step, TableFormat, Tensor, VERSION,
-    Window,
+    QuantizedFormat, Reduce, Residual, Resize, RowQparams, Scatter, Size, SizeOp, State, Step, TableFormat, Tensor,
+    VERSION, Window,
 };
 
 /// The magic number of payloads, before the version.
@@ -281,7 +281,7 @@ macro_rules! union {
 
 structure! {
     CpuProgram { sizes, buffers, tensors, inputs, outputs, output_sizes, blobs, states, inline_floats, arena, scratch, steps, names }
-    State { key, len, is_cache }
+    State { key, len, initial, is_cache }
     Tensor { dtype, buffer, offset, dims, affine }
     Affine { scale, zero, min, max }
     Matmul { a, b, y, kind }
@@ -302,8 +302,9 @@ structure! {
     Gather { table, format, indices, y }
     Scatter { x, y, indices, dim_size, sizes, x_offset, x_step, x_strides, y_offset, y_step, y_strides }
     Attention {
-        q, k, v, mask, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
+        q, k, v, mask, qparams, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
     }
+    RowQparams { scales, zeros }
     Resize { x, y, mode, align_corners, scales }
     Convert { x, y, element, direction }
 }

@@ -48,7 +48,7 @@ pub use rushlight_engine::{
 };
 pub use step::{
     Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Gather, Normalisation, Pooling,
-    QuantizeRows, Reduce, Register, Resize, Scatter, Step, TableFormat,
+    QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat,
 };
 pub use work::{Sizes, Work};
 
@@ -56,7 +56,7 @@ pub use work::{Sizes, Work};
 pub const CPU_BACKEND: &str = "RushlightCpu";
 
 /// Version of the format of payloads. A payload of another version is refused.
-pub const VERSION: u8 = 10;
+pub const VERSION: u8 = 11;
 
 /// Number of registers of an elementwise step.
 pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;
@@ -95,13 +95,15 @@ pub struct CpuProgram {
     pub names: Vec<String>,
 }
 
-/// A tensor that keeps its elements from call to call, such as a KV cache: zeros before the first one.
+/// A tensor that keeps its elements from call to call, such as a KV cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Payloads of a program that name the same key share the state.
     pub key: String,
     /// Number of `f32`.
     pub len: u64,
+    /// The bits of each `f32` before the first call.
+    pub initial: u32,
     /// True if elements are written at positions that the caller gives, and read up to them: forgetting the last ones needs
     /// nothing.
     pub is_cache: bool,

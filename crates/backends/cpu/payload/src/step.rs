@@ -167,6 +167,8 @@ pub struct Attention {
     pub v: TensorId,
     /// Added to the scores; of `[batch or 1, heads or 1, M or 1, N]`.
     pub mask: Option<TensorId>,
+    /// Of keys and of values, where both are quantized by rows.
+    pub qparams: Option<[RowQparams; 2]>,
     pub y: TensorId,
     pub batch: Size,
     pub heads: Size,
@@ -184,6 +186,14 @@ pub struct Attention {
     pub causal: Option<Size>,
     /// Of `q`, `k`, `v` and `y`: the distances of batches, heads and rows.
     pub strides: [[Size; 3]; 4],
+}
+
+/// Scales, of f32, and zero points, of u8, for each row of a tensor of u8: a byte stands for `(byte - zero) * scale`. The row
+/// that begins at element `n` of the tensor has element `n / D` of both, where `D` is the size of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowQparams {
+    pub scales: TensorId,
+    pub zeros: TensorId,
 }
 
 /// Converts between the element type of an input or output and the one inside: f32, or u8 for integers of 8 bits.
@@ -313,7 +323,11 @@ impl Step {
                 visit(step.indices);
             }
             Self::Attention(step) => {
-                [step.q, step.k, step.v].into_iter().chain(step.mask).for_each(visit);
+                [step.q, step.k, step.v].into_iter().chain(step.mask).for_each(&mut *visit);
+                for RowQparams { scales, zeros } in step.qparams.into_iter().flatten() {
+                    visit(scales);
+                    visit(zeros);
+                }
             }
         }
     }

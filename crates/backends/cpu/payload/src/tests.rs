@@ -40,7 +40,7 @@ fn program() -> CpuProgram {
         outputs: vec![1],
         output_sizes: vec![vec![rows, Size::Fixed(4)]],
         blobs: vec!["weights".into()],
-        states: vec![State { key: "cache".into(), len: 8, is_cache: true }],
+        states: vec![State { key: "cache".into(), len: 8, initial: 0, is_cache: true }],
         inline_floats: vec![0.0, 1.0, -2.0, f32::INFINITY, 0.5],
         arena: 32,
         scratch: 7,
@@ -69,8 +69,8 @@ fn another_version_is_refused_with_both() {
     let mut bytes = program().to_bytes();
     bytes[3] = b'7';
     let error = CpuProgram::parse(&bytes).expect_err("an older version");
-    assert_eq!(error.fault, PayloadFault::Version { expected: 10, got: 7 });
-    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 10");
+    assert_eq!(error.fault, PayloadFault::Version { expected: 11, got: 7 });
+    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 11");
 }
 
 #[test]
@@ -79,6 +79,55 @@ fn every_truncation_is_refused() {
     for len in 0..bytes.len() {
         assert!(CpuProgram::parse(&bytes[..len]).is_err(), "{len}");
     }
+}
+
+/// A program whose only step is attention over int8 rows in a state.
+fn attention(qparams: Option<[RowQparams; 2]>) -> CpuProgram {
+    let mut program = program();
+    let affine = Some(Affine::new(1.0, 128, [0, 255]));
+    program.tensors[5] = Tensor { dtype: ScalarType::Byte, affine, ..program.tensors[5].clone() };
+    let ([one, zero], (mask, causal, scale)) = ([1, 0].map(Size::Fixed), (None, None, 1.0));
+    let (q, k, v, y, strides) = (0, 5, 5, 1, [[zero; 3]; 4]);
+    let (batch, heads, groups, rows, keys, depth, value_depth) = (one, one, one, one, one, one, one);
+    program.steps = vec![Step::Attention(Attention {
+        q,
+        k,
+        v,
+        mask,
+        qparams,
+        y,
+        batch,
+        heads,
+        groups,
+        rows,
+        keys,
+        depth,
+        value_depth,
+        scale,
+        causal,
+        strides,
+    })];
+    program.names.clear();
+    program
+}
+
+#[test]
+fn quantized_rows_have_scales_and_zero_points() {
+    let rows = |scales, zeros| RowQparams { scales, zeros };
+    let parse = |program: CpuProgram| CpuProgram::parse(&program.to_bytes());
+    let right = attention(Some([rows(4, 5); 2]));
+    assert_eq!(parse(right.clone()), Ok(right.clone()));
+    for wrong in [None, Some([rows(5, 5), rows(4, 5)]), Some([rows(4, 5), rows(4, 4)])] {
+        let error = parse(attention(wrong)).expect_err("types that do not belong together");
+        assert_eq!(error, PayloadError { fault: PayloadFault::MixedTypes, site: PayloadSite::Step(0) });
+    }
+    // A state has room for four bytes in each float.
+    let mut beyond = right;
+    beyond.tensors[5].dims = vec![Size::Fixed(32)];
+    assert!(parse(beyond.clone()).is_ok());
+    beyond.tensors[5].dims = vec![Size::Fixed(33)];
+    let error = parse(beyond).expect_err("33 bytes in 8 floats");
+    assert_eq!(error.fault, PayloadFault::Beyond { end: 33, len: 32 });
 }
 
 #[test]

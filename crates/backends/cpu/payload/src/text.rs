@@ -25,8 +25,11 @@ impl fmt::Display for CpuProgram {
         for (index, size) in self.sizes.iter().enumerate() {
             writeln!(f, "  s{index} = {size:?}")?;
         }
-        for State { key, len, .. } in &self.states {
-            writeln!(f, "  state {key} : {len} f32")?;
+        for State { key, len, initial, .. } in &self.states {
+            match initial {
+                0 => writeln!(f, "  state {key} : {len} f32")?,
+                initial => writeln!(f, "  state {key} : {len} f32 of {initial:#010x}")?,
+            }
         }
         for (index, tensor) in self.tensors.iter().enumerate() {
             writeln!(f, "  t{index} : {}", self.tensor(tensor))?;

@@ -6,7 +6,7 @@ use rushlight_format::ScalarType;
 use super::check::{Result, check_affine, nonzero};
 use super::error::Nonzero;
 use super::{
-    Convert, Convolution, ConvolutionKind, CpuProgram, Direction, FloatFormat, Gather, Int8Epilogue, Matmul,
+    Attention, Convert, Convolution, ConvolutionKind, CpuProgram, Direction, FloatFormat, Gather, Int8Epilogue, Matmul,
     MatmulKind, PayloadError, PayloadFault, Resize, Scatter, Size, Step, TableFormat, Tensor, TensorId, Window,
 };
 
@@ -34,12 +34,8 @@ pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
             types.quantized(step.qparams, false)?;
             types.quantized(step.y, true)
         }
-        Step::Elementwise(_)
-        | Step::Pooling(_)
-        | Step::Reduce(_)
-        | Step::Normalisation(_)
-        | Step::Copy(_)
-        | Step::Attention(_) => Ok(()),
+        Step::Attention(step) => types.attention(step),
+        Step::Elementwise(_) | Step::Pooling(_) | Step::Reduce(_) | Step::Normalisation(_) | Step::Copy(_) => Ok(()),
     }
 }
 
@@ -202,6 +198,18 @@ impl Types<'_> {
             }
             Int8Epilogue::Dynamic { .. } => self.floats(inputs, &[x], None),
         }
+    }
+
+    /// Checks that keys and values are quantized if they have scales, and that nothing else is.
+    fn attention(&self, step: &Attention) -> Result {
+        let Attention { q, k, v, mask, qparams, y, .. } = *step;
+        let is_quantized = qparams.is_some();
+        let qparams = qparams.into_iter().flatten();
+        let floats = [Some(q), Some(y), mask].into_iter().flatten().chain(qparams.clone().map(|rows| rows.scales));
+        let bytes = qparams.map(|rows| rows.zeros);
+        floats.into_iter().try_for_each(|tensor| self.quantized(tensor, false))?;
+        bytes.into_iter().try_for_each(|tensor| self.quantized(tensor, true))?;
+        [k, v].into_iter().try_for_each(|tensor| self.quantized(tensor, is_quantized))
     }
 
     fn convert(&self, step: &Convert) -> Result {

@@ -260,6 +260,7 @@ mod tests {
             k,
             v,
             mask,
+            qparams: None,
             y,
             batch,
             heads,

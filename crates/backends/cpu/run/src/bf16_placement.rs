@@ -110,7 +110,7 @@ impl<'p> Choice<'p> {
             Step::Matmul(Matmul { a, y, kind: MatmulKind::Packed { format: BF16, epilogue }, .. }) => {
                 self.gemm(*a, *y, epilogue, 1, self.last(*a))
             }
-            Step::Attention(step) => self.attention(step),
+            Step::Attention(step) if step.qparams.is_none() => self.attention(step),
             Step::Elementwise(step) => {
                 let read = step.operands.iter().fold(false, |changed, operand| self.read(*operand) | changed);
                 read | self.only_for_gemms(step.y)
@@ -311,6 +311,7 @@ mod tests {
             k: 1,
             v: 1,
             mask: None,
+            qparams: None,
             y,
             batch: one,
             heads: one,

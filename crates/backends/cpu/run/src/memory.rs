@@ -15,8 +15,8 @@ use crate::weights::Blob;
 
 const NOT_WRITABLE: Unfit = Unfit::Place("the result is neither in the arena nor in an output");
 const NOT_READABLE: Unfit = Unfit::Place("an operand is in no memory");
-const NOT_IN_ARENA: Unfit = Unfit::Place("a quantized or bf16 tensor is not in the arena");
-const NO_STATE: Unfit = Unfit::Place("a result is in a state that the session does not have");
+const NOT_IN_ARENA: Unfit = Unfit::Place("a quantized or bf16 tensor is neither in the arena nor in a state");
+const NO_STATE: Unfit = Unfit::Place("a tensor is in a state that the session does not have");
 const NO_OUTPUT: Unfit = Unfit::Place("a converted result is not in an output, or written by another step meanwhile");
 pub(crate) const NOT_QUANTIZED: Unfit = Unfit::Part("a tensor is not quantized, as the step needs it");
 const NOT_CONSTANT: Unfit = Unfit::Place("weights of fewer than 32 bits are not among the constants");
@@ -230,8 +230,10 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
         written: TensorId,
     ) -> Result<(&mut [f32], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
         let (offset, len) = self.shapes.span(written);
-        if let Some(Buffer::Output(_)) = self.memory.buffer(written) {
-            return self.split_output(written);
+        match self.memory.buffer(written) {
+            Some(Buffer::Output(_)) => return self.split_output(written),
+            Some(Buffer::State(index)) => return self.split_state(written, index),
+            _ => {}
         }
         let StepContext { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
         let Isolated { reads: copies, written: copy } = isolated;
@@ -249,20 +251,32 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
                 let reader = Reader { context, memory, shapes, before, after, after_start, outputs, states, copies };
                 Ok((output, reader, scratch))
             }
-            Some(Buffer::State(index)) => {
-                let (before, rest) = states.split_at_mut_checked(index as usize).ok_or(NO_STATE)?;
-                let (state, after) = rest.split_first_mut().ok_or(NO_STATE)?;
-                let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
-                let beyond = Unfit::BeyondState { end };
-                let output = state.get_mut(offset..end).ok_or(beyond)?;
-                let states = States { before, after };
-                let (after_start, before) = (floats.len(), &*floats);
-                let after = &[];
-                let reader = Reader { context, memory, shapes, before, after, after_start, outputs, states, copies };
-                Ok((output, reader, scratch))
-            }
             _ => Err(NOT_WRITABLE.into()),
         }
+    }
+
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in a state.
+    fn split_state<T: bytemuck::Pod>(
+        &mut self,
+        written: TensorId,
+        index: u32,
+    ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        let (offset, len) = self.shapes.span(written);
+        let StepContext { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
+        let (context, memory, shapes, copies) = (*context, *memory, *shapes, &isolated.reads);
+        let outputs = Outputs { before: outputs, after: &[] };
+        let floats = arena.floats.get(arena.start..).ok_or(ARENA)?;
+        let (before, rest) = states.split_at_mut_checked(index as usize).ok_or(NO_STATE)?;
+        let (state, after) = rest.split_first_mut().ok_or(NO_STATE)?;
+        let state: &mut [T] = bytemuck::cast_slice_mut(state);
+        let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
+        let beyond = Unfit::BeyondState { end };
+        let output = state.get_mut(offset..end).ok_or(beyond)?;
+        let states = States { before, after };
+        let after_start = floats.len();
+        let reader =
+            Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs, states, copies };
+        Ok((output, reader, scratch))
     }
 
     /// As [`split_with_scratch`](Self::split_with_scratch), of an f32 or quantized tensor.
@@ -298,11 +312,15 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
         }
     }
 
-    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in the arena whose elements have fewer than 32 bits.
+    /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in the arena or a state whose elements have fewer than 32
+    /// bits.
     fn split_narrow<T: bytemuck::Pod>(
         &mut self,
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
+        if let Some(Buffer::State(index)) = self.memory.buffer(written) {
+            return self.split_state(written, index);
+        }
         let each = size_of::<f32>() / size_of::<T>();
         let (offset, len) = self.shapes.span(written);
         let StepContext { context, memory, shapes, arena, states, scratch, outputs, isolated } = self;
@@ -418,19 +436,19 @@ impl<'s> Reader<'s, '_, '_, '_> {
         }
     }
 
-    /// Returns a tensor in the arena whose elements have fewer than 32 bits.
+    /// Returns a tensor in the arena or a state whose elements have fewer than 32 bits.
     fn narrow<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
         if let Some(copy) = self.copies.get(tensor) {
             return Ok(copy);
         }
         let (offset, len) = self.shapes.span(tensor);
-        let Some(Buffer::Arena { offset: start, .. }) = self.memory.buffer(tensor) else {
-            return Err(NOT_IN_ARENA.into());
-        };
-        let start = start as usize;
-        let (floats, start) = match start.checked_sub(self.after_start) {
-            Some(start) => (self.after, start),
-            None => (self.before, start),
+        let (floats, start) = match self.memory.buffer(tensor) {
+            Some(Buffer::Arena { offset: start, .. }) => match (start as usize).checked_sub(self.after_start) {
+                Some(start) => (self.after, start),
+                None => (self.before, start as usize),
+            },
+            Some(Buffer::State(index)) => (self.states.floats(index as usize).ok_or(NO_STATE)?, 0),
+            _ => return Err(NOT_IN_ARENA.into()),
         };
         let elements: &[T] = bytemuck::cast_slice(floats.get(start..).ok_or_else(|| self.beyond(tensor))?);
         elements.get(offset..offset.checked_add(len).ok_or(Unfit::Overflow)?).ok_or_else(|| self.beyond(tensor).into())

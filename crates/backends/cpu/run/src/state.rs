@@ -1,6 +1,6 @@
 //! States: what programs keep from call to call, such as KV caches.
 //!
-//! A state is zeros at first. Memory that was never written takes no room: the system gives it page by page.
+//! Most states are zeros at first. Memory that was never written takes no room then: the system gives it page by page.
 
 use std::task::Poll;
 
@@ -12,13 +12,15 @@ use crate::memory::zeros;
 /// A state of one session.
 struct Floats {
     floats: Vec<f32>,
+    /// The bits of each float at first.
+    initial: u32,
     /// True if elements are read only where the present positions say that they were written: what is behind may stay.
     is_cache: bool,
 }
 
 impl State for Floats {
     fn clear(&mut self) -> Result<()> {
-        self.floats = zeros(self.floats.len() as u64)?;
+        self.floats = filled(self.floats.len() as u64, self.initial)?;
         Ok(())
     }
 
@@ -33,14 +35,14 @@ impl State for Floats {
     }
 
     fn fork(&self) -> Result<Box<dyn State>> {
-        let mut floats = zeros(self.floats.len() as u64)?;
+        let mut floats = filled(self.floats.len() as u64, self.initial)?;
         // Pages that were never written are not written in the copy either.
         for (to, from) in floats.chunks_mut(PAGE).zip(self.floats.chunks(PAGE)) {
-            if from.iter().any(|float| float.to_bits() != 0) {
+            if from.iter().any(|float| float.to_bits() != self.initial) {
                 to.copy_from_slice(from);
             }
         }
-        Ok(Box::new(Self { floats, is_cache: self.is_cache }))
+        Ok(Box::new(Self { floats, ..*self }))
     }
 
     fn save(&mut self, to: &mut Vec<u8>) -> Result<Poll<()>> {
@@ -60,6 +62,15 @@ impl State for Floats {
         to.copy_from_slice(from);
         Ok(())
     }
+}
+
+/// Allocates `len` floats of these bits.
+fn filled(len: u64, bits: u32) -> Result<Vec<f32>> {
+    let mut floats = zeros(len)?;
+    if bits != 0 {
+        floats.fill(f32::from_bits(bits));
+    }
+    Ok(floats)
 }
 
 /// Floats that are copied together: a page of memory.
@@ -91,7 +102,8 @@ impl States {
     /// Makes a state for a session.
     pub fn make(&self, index: usize) -> Result<Box<dyn State>> {
         let state = self.declared.get(index).ok_or_else(|| Error::invalid("a state that the program does not have"))?;
-        Ok(Box::new(Floats { floats: zeros(state.len)?, is_cache: state.is_cache }))
+        let rushlight_cpu_payload::State { len, initial, is_cache, .. } = *state;
+        Ok(Box::new(Floats { floats: filled(len, initial)?, initial, is_cache }))
     }
 
     /// Takes the memory of all states of a session, or gives it back.
@@ -105,7 +117,11 @@ impl States {
     /// Takes the memory of all states of a session. They have the sizes that the program declares, or none is taken.
     pub fn borrow(&mut self, states: &mut CallStates<'_>) -> Result<()> {
         for (index, declared) in self.declared.iter().enumerate() {
-            let (expected, got) = (declared.len, states.get::<Floats>(index)?.floats.len());
+            let state = states.get::<Floats>(index)?;
+            if state.initial != declared.initial {
+                return Err(Error::invalid("methods share a state, and disagree on what it holds at first"));
+            }
+            let (expected, got) = (declared.len, state.floats.len());
             if got as u64 != expected {
                 let expected = usize::try_from(expected).unwrap_or(usize::MAX);
                 return Err(Detail::Count { what: "elements of a state that methods share", expected, got }.into());

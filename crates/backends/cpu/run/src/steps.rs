@@ -1,9 +1,10 @@
 //! Steps as calls of the engine. GEMMs and convolutions are in files of their own.
 
-use rushlight_cpu_payload::{self as payload, MAX_OPERANDS, Size, Step, TableFormat, TensorId};
+use rushlight_cpu_payload::{self as payload, MAX_OPERANDS, RowQparams, Size, Step, TableFormat, TensorId};
 use rushlight_engine::{
     AttentionInputs, CopyElement, Data, DataMut, DynamicQuantization, Engine, FloatSlice, FloatSliceMut, Instruction,
-    Normalization, Pool2d, PoolKind, QuantOut, Reduction, SoftmaxTable, Source, Strides, Table, ZeroPointRule,
+    KeyValueSlice, Normalization, Pool2d, PoolKind, QuantOut, QuantizedRows, Reduction, SoftmaxTable, Source, Strides,
+    Table, ZeroPointRule,
 };
 use rushlight_format::ScalarType;
 use rushlight_runtime::{Detail, Error, MAX_RANK, Result};
@@ -229,8 +230,19 @@ fn attention(step: &payload::Attention, engine: &Engine, cx: &mut StepContext<'_
         y: strides(y_strides)?,
         mask,
     };
-    let (q, k, v) = (reader.float_slice(step.q)?, reader.float_slice(step.k)?, reader.float_slice(step.v)?);
-    let inputs = AttentionInputs { q, k, v, mask: reader.optional(step.mask)? };
+    let [k_qparams, v_qparams] = step.qparams.map_or([None; 2], |pair| pair.map(Some));
+    let key_value = |tensor, qparams: Option<RowQparams>| -> Result<KeyValueSlice<'_>> {
+        Ok(match qparams {
+            None => KeyValueSlice::Floats(reader.float_slice(tensor)?),
+            Some(RowQparams { scales, zeros }) => KeyValueSlice::Quantized(QuantizedRows {
+                bytes: reader.quantized(tensor)?,
+                scales: reader.floats(scales)?,
+                zeros: reader.quantized(zeros)?,
+            }),
+        })
+    };
+    let (k, v) = (key_value(step.k, k_qparams)?, key_value(step.v, v_qparams)?);
+    let inputs = AttentionInputs { q: reader.float_slice(step.q)?, k, v, mask: reader.optional(step.mask)? };
     done(rushlight_engine::attention(engine, &attention, inputs, y, scratch))
 }
 

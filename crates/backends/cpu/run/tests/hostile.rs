@@ -85,6 +85,7 @@ fn attention_over_more_keys_than_there_are_is_refused() {
                 k: inputs[1],
                 v: inputs[2],
                 mask: None,
+                qparams: None,
                 y,
                 batch: one,
                 heads: one,

@@ -46,6 +46,13 @@ impl Lowering<'_> {
             self.integers.insert(result, view);
             return Ok(());
         }
+        if let DataMovement::Permute { input, dims } = operator
+            && let Some(rows) = self.cached_rows(*input)
+            && dims.last() == Some(&(shape.len().saturating_sub(1)))
+        {
+            self.cached.insert(result, rows.permuted(dims));
+            return Ok(());
+        }
         let view = match operator {
             DataMovement::Fill(number) => {
                 // One number, seen again and again.
@@ -83,7 +90,8 @@ impl Lowering<'_> {
                     part
                 };
                 if call.node.results.first().is_some_and(|result| self.is_in_place(*result)) {
-                    let (to, from) = (self.view(*input)?, self.floats(*source)?);
+                    let to = self.view(*input)?;
+                    let from = self.held_as(*source, to.affine)?;
                     self.copy(&self.label(call), &from, &part(&to), None)?;
                     to
                 } else {
@@ -247,7 +255,7 @@ impl Lowering<'_> {
     }
 
     /// A value as floats, or as bytes with an affine.
-    fn held_as(&mut self, value: ValueId, affine: Option<Affine>) -> Result<View, Error> {
+    pub(super) fn held_as(&mut self, value: ValueId, affine: Option<Affine>) -> Result<View, Error> {
         if affine.is_none() {
             return self.floats(value);
         }

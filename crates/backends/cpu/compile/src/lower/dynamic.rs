@@ -7,6 +7,7 @@ use rushlight_cpu_payload::{
     MatmulKind, Operand, QuantizeRows, Step, TensorId,
 };
 use rushlight_engine::pack::GroupwiseMatrix;
+use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, Expr, NodeId, ValueId};
@@ -16,6 +17,7 @@ use crate::error::error;
 use crate::packed_matrix::PackedMatrix;
 use crate::quantized_weights::{self, columns, scales};
 use crate::select::{Dynamic, Gemm, Parameters};
+use crate::storage::integral;
 use crate::view::View;
 
 use super::Lowering;
@@ -56,7 +58,7 @@ impl Lowering<'_> {
                 self.scales.insert(result, y);
             }
             Dynamic::Quantize { scales, parameters } => {
-                let scales = self.scales.get(scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))?;
+                let scales = self.chosen(*scales)?;
                 let x = self.dynamic_input(parameters)?;
                 let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
                 let step = QuantizeRows {
@@ -79,8 +81,29 @@ impl Lowering<'_> {
                 let bytes = bytes.reshaped(&shape).ok_or_else(|| error("dense rows that cannot be reshaped"))?;
                 self.rows.insert(result, DynamicRows { bytes, scales });
             }
+            Dynamic::Scales { scales } => {
+                let scales = self.chosen(*scales)?;
+                let view = View { offset: scales.offset, ..self.row_parameters(result, scales.buffer)? };
+                self.views.insert(result, view);
+            }
+            Dynamic::ZeroPoints { scales } => {
+                let zeros = self.chosen(*scales)?.sliced(0, &Expr::Int(1), &Expr::Int(1));
+                let from = View { offset: zeros.offset, ..self.row_parameters(result, zeros.buffer)? };
+                let bytes = self.converted("zero points", &from, Some(BYTES))?;
+                self.views.insert(result, bytes.of_bytes(Some(integral(ScalarType::Char))));
+            }
         }
         Ok(())
+    }
+
+    /// Scales and zero points that were chosen, `[2, rows]`.
+    fn chosen(&self, scales: ValueId) -> Result<View, Error> {
+        self.scales.get(&scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))
+    }
+
+    /// A buffer in the shape of a value, which has one element for each row.
+    fn row_parameters(&self, value: ValueId, buffer: usize) -> Result<View, Error> {
+        Ok(View::dense(buffer, self.graph.tensor(value)?.shape.clone()))
     }
 
     /// The tensor that is quantized: where all of it has the same scale, in any order in memory.
@@ -89,7 +112,7 @@ impl Lowering<'_> {
     }
 
     /// Bytes in row-major order.
-    fn in_rows(&mut self, bytes: &View) -> Result<View, Error> {
+    pub(super) fn in_rows(&mut self, bytes: &View) -> Result<View, Error> {
         self.reordered(bytes, &(0..bytes.shape.len()).collect::<Vec<_>>())
     }
 

@@ -9,6 +9,7 @@ mod normalization;
 mod pooling;
 mod positions;
 mod precision;
+mod quantized_cache;
 mod states;
 
 use rushlight_cpu_payload::{
@@ -34,6 +35,7 @@ use crate::view::View;
 
 use dynamic::DynamicRows;
 pub(crate) use precision::Rank;
+use quantized_cache::CachedRows;
 
 /// A part as a program of the CPU back end.
 pub(crate) struct Lowered {
@@ -66,6 +68,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         arranged: FxHashMap::default(),
         arranged_bytes: FxHashMap::default(),
         rows: FxHashMap::default(),
+        cached: FxHashMap::default(),
         scales: FxHashMap::default(),
         fusion: Fusion::of(graph, &selections),
         rounded: FxHashSet::default(),
@@ -126,6 +129,8 @@ struct Lowering<'a> {
     arranged_bytes: FxHashMap<(ValueId, Vec<usize>), View>,
     /// Dynamically quantized values.
     rows: FxHashMap<ValueId, DynamicRows>,
+    /// Rows of quantized caches, by the value of the floats that they stand for.
+    cached: FxHashMap<ValueId, CachedRows>,
     /// Scales and zero points that are chosen at run time, by the value of the scales.
     scales: FxHashMap<ValueId, View>,
     fusion: Fusion,
@@ -182,6 +187,7 @@ impl<'a> Lowering<'a> {
             Selection::Quantize { input, affine } => self.quantize(id, *input, *affine),
             Selection::Dequantize { input, affine } => self.dequantize(&call, *input, *affine),
             Selection::Dynamic(dynamic) => self.dynamic(&call, dynamic),
+            Selection::RowDequantize(rows) => self.dequantize_rows(call.result()?, rows),
             Selection::Range(range) => self.range(&call, range),
             Selection::Scatter(scatter) => self.scatter(id, *scatter),
             Selection::Number { input, symbol } => self.read_number(*input, *symbol),
@@ -227,8 +233,17 @@ impl<'a> Lowering<'a> {
             self.views.insert(value, view.clone());
             return Ok(view);
         }
-        if let Some(rows) = self.rows.get(&value).cloned() {
-            let view = self.dequantized_rows(&rows)?;
+        let view = if let Some(rows) = self.rows.get(&value).cloned() {
+            match self.graph.tensor(value)?.dtype {
+                ScalarType::Char => Some(self.in_rows(&rows.bytes)?.of_bytes(Some(integral(ScalarType::Char)))),
+                _ => Some(self.dequantized_rows(&rows)?),
+            }
+        } else if let Some(rows) = self.cached.get(&value).cloned() {
+            Some(self.dequantized_cache(&rows)?)
+        } else {
+            None
+        };
+        if let Some(view) = view {
             self.views.insert(value, view.clone());
             return Ok(view);
         }

@@ -12,6 +12,7 @@ use crate::select::{Attention, LayerNorm, Softmax};
 use crate::view::View;
 
 use super::Lowering;
+use super::quantized_cache::CachedRows;
 
 impl Lowering<'_> {
     /// Softmax over a dimension, which is made the innermost one; of bytes, if the result is quantized.
@@ -65,8 +66,17 @@ impl Lowering<'_> {
         // As [batch, head, position, depth], wherever these are in memory.
         let by_head = |view: View| if attention.has_positions_first { view.permuted(&[0, 2, 1, 3]) } else { view };
         let q = by_head(self.heads(attention.query)?);
-        let k = by_head(self.heads(attention.key)?);
-        let v = by_head(self.heads(attention.value)?);
+        let cached = self.cached_rows(attention.key).zip(self.cached_rows(attention.value));
+        let cached = cached.map(|(k, v)| {
+            let by_head = |rows: CachedRows| {
+                if attention.has_positions_first { rows.permuted(&[0, 2, 1, 3]) } else { rows }
+            };
+            [by_head(k), by_head(v)]
+        });
+        let (k, v) = match &cached {
+            Some([k, v]) => (k.bytes.clone(), v.bytes.clone()),
+            None => (by_head(self.heads(attention.key)?), by_head(self.heads(attention.value)?)),
+        };
         let mut shape = self.graph.tensor(result)?.shape.clone();
         if attention.has_positions_first {
             shape.swap(1, 2);
@@ -106,6 +116,10 @@ impl Lowering<'_> {
             mask: None,
         };
         self.plan.scratch(largest.scratch_per_thread());
+        let qparams = match &cached {
+            Some([k, v]) => Some([self.row_qparams(k)?, self.row_qparams(v)?]),
+            None => None,
+        };
         let plan = &mut self.plan;
         let mut strides = [[Size::Fixed(0); 3]; 4];
         for (list, view) in strides.iter_mut().zip([&q, &k, &v, &y]) {
@@ -118,6 +132,7 @@ impl Lowering<'_> {
             k: plan.window(&k, &[k.span()])?,
             v: plan.window(&v, &[v.span()])?,
             mask,
+            qparams,
             y: plan.tensor(&y)?,
             batch: plan.size(&shape[0])?,
             heads: plan.size(&shape[1])?,

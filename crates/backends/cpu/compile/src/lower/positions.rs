@@ -48,12 +48,12 @@ impl Lowering<'_> {
         let to = if self.in_place.contains(&id) {
             self.view(input)?
         } else {
-            let from = self.floats(input)?;
-            let to = self.plan.ordered(from.shape.clone(), from.order.clone())?;
+            let from = self.view(input)?;
+            let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), from.affine)?;
             self.copy(&label, &from, &to, None)?;
             to
         };
-        let (from, indices) = (self.floats(source)?, self.dense(indices)?);
+        let (from, indices) = (self.held_as(source, to.affine)?, self.dense(indices)?);
         let rest: Vec<usize> = to.order.iter().copied().filter(|other| *other != dim).collect();
         let whole = self.plan.whole(&to)?;
         let plan = &mut self.plan;

@@ -40,7 +40,13 @@ impl Lowering<'_> {
     pub(super) fn precision(&self, id: NodeId) -> Option<(Rank, String)> {
         let selection = self.selections.get(id)?;
         let of_gemm = match selection {
-            Selection::Quantize { .. } | Selection::Dequantize { .. } | Selection::Dynamic(_) => None,
+            Selection::Quantize { .. }
+            | Selection::Dequantize { .. }
+            | Selection::Dynamic(_)
+            | Selection::RowDequantize(_) => None,
+            Selection::Attention(attention) if self.cached_rows(attention.key).is_some() => {
+                return Some((Rank::Float, "f32, keys and values of int8".to_owned()));
+            }
             Selection::Convolution(Convolution { int8: Some(int8), .. }) => Some(int8_convolution(*int8).to_owned()),
             Selection::Convolution(convolution) => {
                 self.float_gemm(id, convolution.input, Some(convolution.weight), None)

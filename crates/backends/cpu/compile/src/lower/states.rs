@@ -1,10 +1,13 @@
 //! States of a part: written where they are, if nothing needs what was there before.
 
-use rushlight_graph::{Def, Error, Graph, NodeId, StateId, Target, ValueId};
+use rushlight_format::ScalarType;
+use rushlight_graph::{Arg, ConstantData, Def, Error, Graph, NodeId, StateId, Target, ValueId};
 use rustc_hash::FxHashSet;
 
 use crate::error::error;
 use crate::select::{DataMovement, Scatter, Selection, Selections};
+use crate::storage::initial_bits;
+use crate::view::View;
 
 use super::Lowering;
 
@@ -18,21 +21,37 @@ pub(super) fn in_place(graph: &Graph, selections: &Selections) -> FxHashSet<Node
         let mut chain = Vec::new();
         let mut value = update.value;
         while let Def::Result(node, 0) = graph.values[value].def
-            && let Some(
-                Selection::DataMovement(DataMovement::SliceScatter { input, source, .. })
-                | Selection::Scatter(Scatter { input, source, .. }),
-            ) = selections.get(node)
-            && is_used_once(*input)
+            && let Some((input, source)) = written(selections, node)
+            && is_used_once(input)
             && source != input
         {
             chain.push(node);
-            value = *input;
+            value = input;
         }
         if matches!((graph.values[value].def, update.target), (Def::State(own), Target::State(state)) if own == state) {
             all.extend(chain);
         }
     }
+    // What a cache stands for is made for the one that overwrites parts of it.
+    for node in &graph.blocks[graph.body].nodes {
+        if let Some((input, source)) = written(selections, *node)
+            && let Some(Selection::RowDequantize(_)) = selections.of_value(graph, input)
+            && is_used_once(input)
+            && source != input
+        {
+            all.insert(*node);
+        }
+    }
     all
+}
+
+/// The tensor that a node overwrites parts of, and what it writes.
+fn written(selections: &Selections, node: NodeId) -> Option<(ValueId, ValueId)> {
+    match selections.get(node)? {
+        Selection::DataMovement(DataMovement::SliceScatter { input, source, .. })
+        | Selection::Scatter(Scatter { input, source, .. }) => Some((*input, *source)),
+        _ => None,
+    }
 }
 
 impl Lowering<'_> {
@@ -40,12 +59,57 @@ impl Lowering<'_> {
     pub(super) fn states(&mut self) -> Result<(), Error> {
         for (value, known) in self.graph.values.iter() {
             if let Def::State(id) = known.def {
-                let state = &self.model.states[id];
-                let view = self.plan.state(&state.name, &state.ty, self.is_cache(id))?;
+                let view = self.state(id)?;
                 self.views.insert(value, view);
             }
         }
         Ok(())
+    }
+
+    /// The memory of a state.
+    fn state(&mut self, id: StateId) -> Result<View, Error> {
+        let state = &self.model.states[id];
+        let initial = if self.is_scaled_by_zeros(id) { Some(0) } else { initial_bits(state) };
+        let initial = initial.ok_or_else(|| error(format!("the state `{}` has elements that differ", state.name)))?;
+        self.plan.state(&state.name, &state.ty, initial, self.is_cache(id))
+    }
+
+    /// True if a state of int8 is only read as rows whose scales are zeros until they are written: what it holds before is of no
+    /// consequence, so that it can be memory that nobody has written, which takes no room.
+    fn is_scaled_by_zeros(&self, id: StateId) -> bool {
+        let is_read = |value: ValueId| self.state_of(value) == Some(id);
+        let starts_as_zeros = |scales: ValueId| {
+            let state = self.state_of(scales).map(|state| &self.model.states[state]);
+            state.is_some_and(|state| matches!(state.initial, ConstantData::Zeros))
+        };
+        let is_unread = |node: &NodeId| {
+            let mut uses = Vec::new();
+            self.graph.for_each_use_by(*node, &mut |value| uses.push(value));
+            if !uses.iter().any(|value| is_read(*value)) {
+                return true;
+            }
+            match self.selections.get(*node) {
+                Some(Selection::RowDequantize(rows)) => !is_read(rows.scales) && starts_as_zeros(rows.scales),
+                _ => self.in_place.contains(node),
+            }
+        };
+        self.model.states[id].ty.dtype == ScalarType::Char
+            && self.graph.blocks[self.graph.body].nodes.iter().all(is_unread)
+            && !self.graph.outputs.iter().filter_map(Arg::as_value).any(is_read)
+    }
+
+    /// The state that a value is, as it was or with parts that are overwritten in place.
+    fn state_of(&self, value: ValueId) -> Option<StateId> {
+        let mut value = value;
+        loop {
+            match self.graph.values[value].def {
+                Def::State(id) => return Some(id),
+                Def::Result(node, 0) if self.in_place.contains(&node) => {
+                    (value, _) = written(self.selections, node)?;
+                }
+                _ => return None,
+            }
+        }
     }
 
     /// True if each write of a state is one of positions that are given.
@@ -66,15 +130,14 @@ impl Lowering<'_> {
         let mut stores = Vec::new();
         for update in &self.graph.updates {
             let Target::State(id) = update.target else { return Err(error("a part that stores to an input")) };
-            let state = &self.model.states[id];
-            let to = self.plan.state(&state.name, &state.ty, self.is_cache(id))?;
-            let mut from = self.dense(update.value)?;
+            let to = self.state(id)?;
+            let mut from = if to.affine.is_some() { self.held_dense(update.value)? } else { self.dense(update.value)? };
             if from.buffer == to.buffer {
                 continue;
             }
             if self.plan.is_state(&from) {
                 // Another store may come first.
-                let copy = self.plan.dense(from.shape.clone())?;
+                let copy = self.plan.ordered_as(from.shape.clone(), from.order.clone(), from.affine)?;
                 self.copy("state", &from, &copy, None)?;
                 from = copy;
             }

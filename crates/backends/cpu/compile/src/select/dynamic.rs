@@ -9,6 +9,8 @@ use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
 
 use crate::call::Call;
 
+use super::Context;
+
 /// How a node chooses scales and zero points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parameters {
@@ -38,6 +40,23 @@ pub(crate) enum Dynamic {
     Reshape {
         input: ValueId,
     },
+    /// Scales that were chosen, as f32; `scales` is what the node gives that chose them.
+    Scales {
+        scales: ValueId,
+    },
+    /// Zero points that were chosen, as int8; `scales` is what the node gives besides them.
+    ZeroPoints {
+        scales: ValueId,
+    },
+}
+
+/// Rows of int8 that become the floats which they stand for, by scales of f32 and zero points of int8 that are stored with
+/// them: those of a quantized cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RowDequantize {
+    pub input: ValueId,
+    pub scales: ValueId,
+    pub zero_points: ValueId,
 }
 
 /// The selection of a node that has a role; `None` if its quantization has another form, or other users.
@@ -49,6 +68,52 @@ pub(super) fn select(graph: &Graph, node: NodeId, role: Role) -> Option<Dynamic>
         Role::Quantize => Dynamic::Quantize { scales: *graph.nodes[choose].results.first()?, parameters },
         Role::Dequantize => Dynamic::Dequantize { input: Call::new(graph, node).optional("input")?, parameters },
     })
+}
+
+/// The selection of a node that converts scales or zero points to the types that a quantized cache stores.
+pub(super) fn parameter(graph: &Graph, node: NodeId) -> Option<Dynamic> {
+    let (choose, dynamic) = parameter_of(graph, node)?;
+    is_alone(graph, choose).then_some(dynamic)
+}
+
+/// The node that chose the scales or zero points which a node converts, and its selection.
+fn parameter_of(graph: &Graph, node: NodeId) -> Option<(NodeId, Dynamic)> {
+    let call = Call::new(graph, node);
+    let source = call.optional("self").filter(|_| call.name() == aten::_TO_COPY)?;
+    let Def::Result(choose, index) = graph.values[source].def else { return None };
+    if role(graph.nodes[choose].op.name()) != Some(Role::Choose) {
+        return None;
+    }
+    let parameters = chosen(graph, choose).filter(|parameters| !parameters.is_shared)?;
+    let scales = *graph.nodes[choose].results.first()?;
+    let is_signed = [dtype(&graph.nodes[choose], "dtype"), dtype(&graph.nodes[choose], "target_dtype")]
+        .contains(&Some(ScalarType::Char));
+    let has_rows = graph.tensor(source).ok()?.rank() == graph.tensor(parameters.x).ok()?.rank();
+    match (index, graph.tensor(call.result().ok()?).ok()?.dtype) {
+        (0, ScalarType::Float) if has_rows => Some((choose, Dynamic::Scales { scales })),
+        (1, ScalarType::Char) if has_rows && is_signed => Some((choose, Dynamic::ZeroPoints { scales })),
+        _ => None,
+    }
+}
+
+/// The selection of a node that dequantizes rows with scales and zero points that are stored with them.
+pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<RowDequantize> {
+    if call.name() != quantized_decomposed::DEQUANTIZE_PER_TOKEN {
+        return None;
+    }
+    let (input, scales) = (call.optional("input")?, call.optional("scales")?);
+    let zero_points = call.optional("zero_points")?;
+    let tensor = |value: ValueId| call.graph.tensor(value).ok();
+    let (_, rows) = tensor(input)?.shape.split_last()?;
+    let is_of_rows = |value: ValueId| {
+        let shape = tensor(value).and_then(|ty| ty.shape.split_last());
+        shape.is_some_and(|(last, outer)| last.is(1) && outer == rows)
+    };
+    let are_floats = [scales, call.result().ok()?]
+        .into_iter()
+        .all(|value| tensor(value).is_some_and(|ty| ty.dtype == ScalarType::Float));
+    let is_stored = are_floats && cx.is_int8(input) && cx.is_int8(zero_points);
+    (is_stored && is_of_rows(scales) && is_of_rows(zero_points)).then_some(RowDequantize { input, scales, zero_points })
 }
 
 /// The role of a node in a dynamic quantization.
@@ -153,7 +218,8 @@ fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
     }
 }
 
-/// True if nothing but quantizing and dequantizing uses the scales that a node chooses, and nothing but dequantizing the integers.
+/// True if nothing but quantizing, dequantizing and converting them uses the scales that a node chooses, and nothing but
+/// dequantizing the integers and writing them to a cache.
 fn is_alone(graph: &Graph, choose: NodeId) -> bool {
     let results = graph.nodes[choose].results.clone();
     let mut quantized: Vec<ValueId> = Vec::new();
@@ -166,7 +232,7 @@ fn is_alone(graph: &Graph, choose: NodeId) -> bool {
         if !uses {
             continue;
         }
-        if choice_of(graph, *node) != Some(choose) {
+        if choice_of(graph, *node) != Some(choose) && parameter_of(graph, *node).is_none_or(|(own, _)| own != choose) {
             return false;
         }
         if role(graph.nodes[*node].op.name()) == Some(Role::Quantize) {
@@ -179,7 +245,8 @@ fn is_alone(graph: &Graph, choose: NodeId) -> bool {
             .args
             .iter()
             .for_each(|arg| arg.for_each_value(&mut |value| uses |= quantized.contains(&value)));
-        if uses && choice_of(graph, *node) != Some(choose) {
+        let is_written = || matches!(graph.nodes[*node].op.name(), aten::SLICE_SCATTER | aten::INDEX_PUT);
+        if uses && choice_of(graph, *node) != Some(choose) && !is_written() {
             return false;
         }
     }

@@ -27,7 +27,7 @@ use crate::call::Call;
 use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
 
 pub(crate) use data_movement::DataMovement;
-pub(crate) use dynamic::{Dynamic, Parameters};
+pub(crate) use dynamic::{Dynamic, Parameters, RowDequantize};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, Int8, Weights, has_bias};
 pub(crate) use normalization::{Attention, LayerNorm, Softmax};
@@ -62,6 +62,7 @@ pub(crate) enum Selection {
         affine: Affine,
     },
     Dynamic(Dynamic),
+    RowDequantize(RowDequantize),
     Range(Range),
     Scatter(Scatter),
     /// A number that is read from a tensor of i64 which a part is given, and is a size or a position from then on.
@@ -117,6 +118,8 @@ pub(crate) struct Context<'a> {
     quantized: FxHashMap<ValueId, Affine>,
     /// Values that are stored as `u8` with scales that are chosen at run time.
     dynamic: FxHashMap<ValueId, Parameters>,
+    /// Values of int8 that are stored as such, besides those that a part is given and states.
+    int8: FxHashSet<ValueId>,
     /// The symbols that the inputs of the method give.
     given: FxHashSet<SymbolId>,
     /// Results of selected nodes, whose sizes are computed from those that a part is given.
@@ -220,6 +223,7 @@ impl<'a> Context<'a> {
             model,
             quantized: FxHashMap::default(),
             dynamic: FxHashMap::default(),
+            int8: FxHashSet::default(),
             given,
             computed: FxHashSet::default(),
             integers: FxHashSet::default(),
@@ -253,6 +257,16 @@ impl<'a> Context<'a> {
         if let Some(affine) = affine {
             self.quantized.insert(result, affine);
         }
+        if self.graph.tensor(result).is_ok_and(|ty| ty.dtype == ScalarType::Char)
+            && matches!(
+                selection,
+                Selection::Dynamic(Dynamic::Quantize { .. } | Dynamic::ZeroPoints { .. })
+                    | Selection::Scatter(_)
+                    | Selection::DataMovement(DataMovement::SliceScatter { .. })
+            )
+        {
+            self.int8.insert(result);
+        }
         match selection {
             Selection::Number { symbol, .. } => {
                 self.given.insert(*symbol);
@@ -279,6 +293,13 @@ impl<'a> Context<'a> {
         self.quantized.get(&value).copied()
     }
 
+    /// True for values of int8 that are stored as such: those of a quantized cache, and what is written to it.
+    fn is_int8(&self, value: ValueId) -> bool {
+        let is_given = matches!(self.graph.values[value].def, Def::Param(_) | Def::State(_));
+        let is_int8 = self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Char);
+        is_int8 && (is_given || self.int8.contains(&value))
+    }
+
     /// True for integers that a part is given, and views of them.
     fn is_given(&self, value: ValueId) -> bool {
         self.integers.contains(&value) || matches!(self.graph.values[value].def, Def::Param(_))
@@ -296,7 +317,16 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
         return quantization_of(&call);
     }
     if let Some(role) = dynamic::role(name) {
-        return dynamic::select(cx.graph, node, role).map(Selection::Dynamic).ok_or(Reason::DynamicScales);
+        let selected = dynamic::select(cx.graph, node, role).map(Selection::Dynamic);
+        let selected = selected.or_else(|| dynamic::rows(cx, &call).map(Selection::RowDequantize));
+        return selected.ok_or(Reason::DynamicScales);
+    }
+    if let Some(parameter) = dynamic::parameter(cx.graph, node) {
+        return Ok(Selection::Dynamic(parameter));
+    }
+    if let Some(selection) = written_int8(cx, &call) {
+        check_sizes(cx, &call, node)?;
+        return Ok(selection);
     }
     if let Some(selected) = integers(cx, &call) {
         let selection = selected?;
@@ -373,6 +403,22 @@ fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reaso
         data_movement::select(cx, call).map(Selection::DataMovement)
     };
     Some(selection.ok_or_else(|| Reason::Arguments { op: call.name().into() }))
+}
+
+/// The selection of a node that writes int8 to a cache; `None` if it is none.
+fn written_int8(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
+    let source = match call.name() {
+        aten::SLICE_SCATTER => call.optional("src")?,
+        aten::INDEX_PUT => call.optional("values")?,
+        _ => return None,
+    };
+    if !cx.is_int8(call.optional("self")?) || !cx.is_int8(source) {
+        return None;
+    }
+    if call.name() == aten::INDEX_PUT {
+        return positions::scatter(cx, call).map(Selection::Scatter);
+    }
+    data_movement::select(cx, call).map(Selection::DataMovement)
 }
 
 /// The selection of a node whose inputs and results are stored as floats.

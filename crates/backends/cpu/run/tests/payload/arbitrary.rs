@@ -4,8 +4,8 @@ use rushlight_cpu_payload::{
     Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
     ConvolutionKind, Copy, Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue,
     GroupwiseFormat, Half, Instruction, Int8Epilogue, Matmul, MatmulKind, Normalisation, Operand, PoolKind, Pooling,
-    QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize, ResizeMode, Scatter, Size, SizeOp, Step,
-    TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
+    QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize, ResizeMode, RowQparams, Scatter, Size, SizeOp,
+    Step, TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
 };
 use rushlight_engine::pack;
 use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides};
@@ -642,8 +642,15 @@ impl Maker<'_, '_> {
             laid_out(heads, rows, value_depth),
         ];
         let q = self.floats(&[batch * heads * rows * depth]);
-        let k = self.floats(&[batch * groups * keys * depth]);
-        let v = self.floats(&[batch * groups * keys * value_depth]);
+        let (key_sizes, value_sizes) = ([batch * groups * keys, depth], [batch * groups * keys, value_depth]);
+        let [(k, k_qparams), (v, v_qparams)] = if self.source.once_in(3) {
+            [key_sizes, value_sizes].map(|[rows, width]| {
+                let bytes = self.bytes(&[rows * width]);
+                (bytes, Some(RowQparams { scales: self.floats(&[rows]), zeros: self.bytes(&[rows]) }))
+            })
+        } else {
+            [key_sizes, value_sizes].map(|sizes| (self.floats(&[len(&sizes)]), None))
+        };
         let mask = if self.source.once_in(3) {
             let own = [batch, heads, rows].map(|size| if self.source.once_in(2) { 1 } else { size });
             Some(self.floats(&[own[0], own[1], own[2], keys]))
@@ -676,6 +683,7 @@ impl Maker<'_, '_> {
             k,
             v,
             mask,
+            qparams: k_qparams.zip(v_qparams).map(|(k, v)| [k, v]),
             y: self.output(&y),
             batch,
             heads,
