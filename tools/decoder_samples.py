@@ -2,7 +2,13 @@
 transformers computes.
 
 For each family: the folder that `save_pretrained` writes, with weights in bf16, and `expected.json` in it with a prompt, the
-logits after it and after the greedy tokens, and these, in f32.
+logits after it and after the greedy tokens, and these, in f32. `int8_cache.json` has the same logits where attention sees keys
+and values as an int8 cache keeps them, and how much those in f32 may be off then:
+
+- `error`: six standard deviations of the logit that is off most, if each element of keys and values is rounded by a quantization
+  step at most, uniformly and independently: `6 sqrt(sum((dlogit/dx * step)^2 / 12))`, from PyTorch's derivatives.
+- `element`: the most that one element makes of a difference of one step, which it has where two computations of the same
+  number lie on different sides of a half.
 """
 
 import argparse
@@ -96,6 +102,69 @@ def expected(model):
     return {"prompt": prompt, "logits": rounded(logits[0]), "greedy": greedy, "last": rounded(logits[1])}
 
 
+# What the attention below notes of each call: differences to add to keys and values, and their steps.
+TRACE = []
+
+
+def int8_rows(x):
+    """Rows as an int8 cache of ExecuTorch keeps them, and their steps."""
+    ops = torch.ops.quantized_decomposed
+    scales, zeros = ops.choose_qparams_per_token_asymmetric(x.detach(), torch.int8)
+    quantized = ops.quantize_per_token(x.detach(), scales, zeros, -128, 127, torch.int8)
+    return ops.dequantize_per_token(quantized, scales, zeros, -128, 127, torch.int8, torch.float32), scales.float()
+
+
+def traced_attention(module, query, key, value, mask, scaling=None, softcap=None, **_):
+    """Attention as in eager mode. Keys and values are those of an int8 cache, or floats with differences to derive by."""
+    rows = []
+    for x in (key, value):
+        kept, steps = int8_rows(x)
+        difference = torch.zeros_like(x, requires_grad=True)
+        TRACE.append((difference, steps))
+        rows.append(kept if module.config.int8_cache else x + difference)
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in rows)
+    scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if mask is not None:
+        scores = scores + mask[..., : key.shape[2]]
+    return (torch.softmax(scores, -1) @ value).transpose(1, 2).contiguous(), None
+
+
+def int8_cache(model, sample):
+    """What an int8 cache makes of a sample's logits."""
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  the operators
+    from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+    transformers.AttentionInterface.register("traced", traced_attention)
+    AttentionMaskInterface.register("traced", eager_mask)
+    model.set_attn_implementation("traced")
+    model.requires_grad_(False)
+    found = {}
+    for name, tokens in (("logits", sample["prompt"]), ("last", sample["prompt"] + sample["greedy"])):
+        tokens = torch.tensor([tokens])
+        model.config.int8_cache = True
+        TRACE.clear()
+        quantized = model(tokens, use_cache=False).logits[0, -1]
+        model.config.int8_cache = False
+        TRACE.clear()
+        logits = model(tokens, use_cache=False).logits[0, -1]
+        off = (logits - torch.tensor(sample[name])).abs().max() / logits.abs().max()
+        if off > 1e-5:
+            raise RuntimeError(f"traced attention is another one: {off}")
+        differences, steps = [trace[0] for trace in TRACE], [trace[1] for trace in TRACE]
+        errors, elements = [], []
+        for logit in logits:
+            slopes = torch.autograd.grad(logit, differences, retain_graph=True)
+            moved = torch.cat([(slope * step).flatten() for slope, step in zip(slopes, steps)])
+            errors.append(6 * (moved.square().sum() / 12).sqrt().item())
+            elements.append(moved.abs().max().item())
+        found[name] = {
+            "values": rounded(quantized.tolist()), "error": rounded([max(errors)])[0], "element": rounded([max(elements)])[0],
+        }  # fmt: skip
+    return found
+
+
 def rounded(numbers):
     return [round(number, 6) for number in numbers]
 
@@ -103,17 +172,25 @@ def rounded(numbers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "tests/decoders")
+    parser.add_argument("--caches", action="store_true", help="write int8_cache.json alone, of the models that are there")
     parser.add_argument("--only", nargs="*", help="names of models")
     arguments = parser.parse_args()
     for seed, (name, kind, settings) in enumerate(MODELS):
         if arguments.only and name not in arguments.only:
             continue
+        folder = arguments.folder / name
+        if arguments.caches:
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+            sample = json.loads((folder / "expected.json").read_text())
+            (folder / "int8_cache.json").write_text(json.dumps(int8_cache(model, sample)) + "\n")
+            continue
         torch.manual_seed(seed)
         model = model_of(kind, settings)
-        folder = arguments.folder / name
         # Buffers, such as RoPE's frequencies, stay floats.
         model.save_pretrained(folder, state_dict={key: value.bfloat16() for key, value in model.state_dict().items()})
-        (folder / "expected.json").write_text(json.dumps(expected(model)) + "\n")
+        sample = expected(model)
+        (folder / "expected.json").write_text(json.dumps(sample) + "\n")
+        (folder / "int8_cache.json").write_text(json.dumps(int8_cache(model, sample)) + "\n")
 
 
 if __name__ == "__main__":

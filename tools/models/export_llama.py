@@ -89,9 +89,11 @@ VARIANTS = {
     "fp32_xnnpack": Variant(CACHED, EXTENDED),
     "bf16": Variant({**CACHED, "dtype_override": "bf16"}, tolerance=2e-2),
     "8da4w": Variant(CACHED, XNNPACK, {**GROUPS, "embedding_quantize": "4,32"}, tolerance=1e-3),
+    "8da4w_portable": Variant(CACHED, {}, {**GROUPS, "embedding_quantize": "4,32"}, tolerance=1e-3),
     "8da4w_extended": Variant(CACHED, EXTENDED, {**GROUPS, "embedding_quantize": "8,0"}, tolerance=1e-3),
     "8da4w_fixed": Variant({**CACHED, "enable_dynamic_shape": False}, EXTENDED, GROUPS, chunks=(1, 1, 1, 1), tolerance=1e-3),
     "quantized_cache": Variant({**CACHED, "quantize_kv_cache": True}, XNNPACK, GROUPS, tolerance=1e-3),
+    "quantized_cache_xnnpack": Variant({**CACHED, "quantize_kv_cache": True}, EXTENDED),
     "quantized_cache_portable": Variant({**CACHED, "quantize_kv_cache": True}),
     "quantized_cache_float_attention": Variant({"use_kv_cache": True, "quantize_kv_cache": True}),
     "ring": Variant(
@@ -100,6 +102,10 @@ VARIANTS = {
     "ring_and_global": Variant({**CACHED, "local_global_attention": [0, 16]}, export=SHORT, chunks=ROUNDS),
     "ring_quantized_cache": Variant(
         {**CACHED, "local_global_attention": [16], "quantize_kv_cache": True}, export=SHORT, chunks=ROUNDS
+    ),
+    "ring_quantized_cache_8da4w": Variant(
+        {**CACHED, "local_global_attention": [16], "quantize_kv_cache": True}, EXTENDED, GROUPS, SHORT, chunks=ROUNDS,
+        tolerance=1e-3,
     ),
     # ExecuTorch's example cannot be exported with chunks of any length.
     "attention_sink": Variant(
@@ -111,6 +117,11 @@ VARIANTS = {
     "lora_methods": Variant(CACHED, EXTENDED, methods={"forward": False, "lora_forward": True}),
     "external_weights": Variant(
         CACHED, EXTENDED, export={"foundation_weights_file": "weights", "lora_weights_file": "weights"}, lora=True
+    ),
+    "lora_quantized_cache": Variant({**CACHED, "quantize_kv_cache": True}, EXTENDED, lora=True),
+    "prefill_and_decode": Variant(CACHED, EXTENDED, methods={"prefill": False, "decode": False}),
+    "prefill_and_decode_quantized_cache": Variant(
+        {**CACHED, "quantize_kv_cache": True}, EXTENDED, GROUPS, methods={"prefill": False, "decode": False}, tolerance=1e-3
     ),
     "qk_norm": Variant(CACHED, EXTENDED, {**GROUPS, "embedding_quantize": "8,32"}, params={
         "use_qk_norm": True, "qk_norm_before_rope": True, "use_hf_rope": True, "attention_qkv_bias": True, "use_scaled_rope": False,

@@ -62,6 +62,7 @@ pub struct Request<'py> {
     /// `BackendSpec`s, and adapters of backends in Python.
     backends: Vec<Bound<'py, PyAny>>,
     share_state: bool,
+    kv_cache: String,
     plan_inputs: bool,
     plan_outputs: bool,
     stack_traces: bool,
@@ -132,7 +133,8 @@ type ExternalRules = (Vec<(String, Option<String>)>, Option<u64>);
 /// Compiles exported programs, each to a method.
 #[pyfunction]
 pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
-    let mut compiler = Compiler::new().share_state(request.share_state);
+    let kv_cache = error::map(py, request.kv_cache.parse())?;
+    let mut compiler = Compiler::new().share_state(request.share_state).kv_cache(kv_cache);
     for (name, source) in &request.methods {
         compiler = Exported::of(source)?.method(compiler, name);
     }

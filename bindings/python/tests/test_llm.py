@@ -67,6 +67,36 @@ def test_a_decoder_gives_the_tokens_of_eager(model):
     assert set(program.report.backends) == {"RushlightCpu"}
 
 
+def kept(x):
+    """Rows as an int8 cache keeps them."""
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  the operators
+
+    ops = torch.ops.quantized_decomposed
+    scales, zeros = ops.choose_qparams_per_token_asymmetric(x, torch.int8)
+    rows = ops.quantize_per_token(x, scales, zeros, -128, 127, torch.int8)
+    return ops.dequantize_per_token(rows, scales, zeros, -128, 127, torch.int8, torch.float32)
+
+
+def test_an_int8_cache_gives_the_tokens_of_eager_with_rounded_keys_and_values(model):
+    class Rounded(transformers.DynamicCache):
+        def update(self, key_states, value_states, *args, **kwargs):
+            return super().update(kept(key_states), kept(value_states), *args, **kwargs)
+
+    def rounded(tokens):
+        with torch.no_grad():
+            return model(tokens, past_key_values=Rounded(), use_cache=True).logits[:, -1]
+
+    program = rushlight.llm.export(model, max_context_len=32, max_seq_len=16, kv_cache="int8")
+    prompt = torch.randint(0, SIZES["vocab_size"], (1, PROMPT))
+    assert decoded(program, prompt, rounded) < 1e-5
+    assert set(program.report.backends) == {"RushlightCpu"}
+
+
+def test_a_cache_of_another_type_is_refused():
+    with pytest.raises(ValueError, match="int8"):
+        rushlight.llm.export(MODELS["llama"](), max_context_len=16, kv_cache="int4")
+
+
 def test_runners_find_what_they_ask_for():
     program = rushlight.llm.export(
         MODELS["llama"](), max_context_len=16, max_seq_len=1, full_logits=True, constant_methods={"get_bos_id": 7}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder, Scheme, StepProfile};
+use rushlight::{BackendSpec, KvCache, LoadMode, Lower, Module, ModuleBuilder, Scheme, StepProfile};
 use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
@@ -71,6 +71,11 @@ pub struct LanguageModel {
     /// Have a language model return the logits of all tokens, rather than of the last one
     #[arg(long)]
     pub full_logits: bool,
+
+    /// What KV caches are stored as; int8 has a scale and a zero point for each row
+    #[arg(long, value_name = "TYPE", default_value = KvCache::default().name(),
+        value_parser = named::<KvCache>(KvCache::ALL.map(KvCache::name)))]
+    pub kv_cache: KvCache,
 }
 
 /// Limits on a program's memory and time.

@@ -30,7 +30,7 @@ Examples:
   rushlight compile model.pt2 --backend cpu:precision=bf16 -o model.pte
   rushlight compile model.pt2 --backend portable --report report.json
   rushlight compile Llama-3.2-1B/ --quantize 8da4w --embeddings 4 --backend cpu -o llama.pte
-  rushlight compile Qwen3-0.6B/ --max-context-len 4096 --max-seq-len 512 -o qwen.pte
+  rushlight compile Qwen3-0.6B/ --max-context-len 4096 --max-seq-len 512 --kv-cache int8 -o qwen.pte
   rushlight compile qwen3-0.6b-q8_0.gguf --quantize int4 --backend cpu -o qwen.pte
 
 A language model is a folder of Hugging Face, with config.json and .safetensors files, or a GGUF file. `forward` of its program takes tokens
@@ -112,7 +112,7 @@ pub struct Compile {
 impl Compile {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
-        let mut compiler = Compiler::new().share_state(self.share_state);
+        let mut compiler = Compiler::new().share_state(self.share_state).kv_cache(self.language_model.kv_cache);
         let mut paths = Vec::with_capacity(self.models.len());
         let language_model = LanguageModelOptions {
             max_context_len: self.language_model.max_context_len,

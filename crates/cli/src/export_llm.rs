@@ -75,6 +75,7 @@ impl ExportLlm {
                 export.args([name, &number.to_string()]);
             }
         }
+        export.args(["--kv-cache", self.language_model.kv_cache.name()]);
         if self.language_model.full_logits {
             export.arg("--full-logits");
         }

@@ -70,9 +70,51 @@ pub enum Literal {
     Tensor(ConstantId),
 }
 
+impl State {
+    /// The bytes of an element before the first call, if all elements are the same, and stored as such.
+    pub fn repeated(&self) -> Option<Vec<u8>> {
+        let Self { name, ty, initial } = self;
+        let size = ty.dtype.size();
+        if let ConstantData::Zeros = initial {
+            return Some(vec![0; size]);
+        }
+        let bytes = Constant { name: name.clone(), ty: ty.clone(), data: initial.clone() }.in_place()?;
+        let first = bytes.get(..size)?;
+        bytes.chunks_exact(size).all(|element| element == first).then(|| first.to_vec())
+    }
+
+    /// True if all elements are zeros before the first call.
+    pub fn is_zeros(&self) -> bool {
+        self.repeated().is_some_and(|element| element.iter().all(|byte| *byte == 0))
+    }
+}
+
 impl Model {
     /// Adds state, or finds the one of that name.
     pub fn state(&mut self, name: &str) -> Option<StateId> {
         self.states.iter().find(|(_, state)| state.name == name).map(|(id, _)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_format::ScalarType;
+
+    use super::*;
+
+    #[test]
+    fn elements_of_states_are_compared() {
+        let state = |initial| State { name: "s".into(), ty: TensorType::of(ScalarType::Float, &[2, 2]), initial };
+        let floats = |numbers: [f32; 4]| -> Bytes { numbers.map(f32::to_le_bytes).concat().into() };
+        let strided = |numbers, strides: [usize; 2]| {
+            let strides = strides.to_vec();
+            state(ConstantData::Strided { storage: floats(numbers), offset: 0, strides })
+        };
+        assert!(state(ConstantData::Zeros).is_zeros());
+        assert!(strided([0.0; 4], [2, 1]).is_zeros());
+        let ones = state(ConstantData::Dense(floats([1.0; 4])));
+        assert_eq!((ones.repeated(), ones.is_zeros()), (Some(1.0f32.to_le_bytes().to_vec()), false));
+        assert_eq!(strided([0.0, 0.0, 0.0, 1.0], [2, 1]).repeated(), None);
+        assert_eq!(strided([0.0; 4], [1, 2]).repeated(), None);
     }
 }

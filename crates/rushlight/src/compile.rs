@@ -8,6 +8,7 @@ use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 #[cfg(feature = "llm")]
 use rushlight_compiler::front::llm::Options as LanguageModelOptions;
 use rushlight_compiler::front::pt2::ImportOptions;
+use rushlight_compiler::passes::QuantizeCaches;
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
@@ -18,6 +19,7 @@ use crate::atomic::{Files, InputFiles, unwritable};
 use crate::backends::{self, BackendChoice, Destination};
 use crate::error::Error;
 use crate::kinds::{Wanted, mistaken};
+use crate::kv_cache::KvCache;
 #[cfg(feature = "llm")]
 use crate::language_model;
 use crate::module::Module;
@@ -35,6 +37,7 @@ pub struct Compiler {
     backends: Vec<Result<BackendChoice, Error>>,
     #[cfg(feature = "cpu")]
     quantization: Option<Quantization>,
+    kv_cache: KvCache,
     options: CompileOptions,
 }
 
@@ -155,6 +158,14 @@ impl Compiler {
         self
     }
 
+    /// How KV caches are stored: states of f32 whose rows the program writes at positions. The CPU back end reads them where they
+    /// are. It is an error of [`compile`](Self::compile) if no state is a cache, and they are to be stored otherwise.
+    #[must_use]
+    pub fn kv_cache(mut self, kv_cache: KvCache) -> Self {
+        self.kv_cache = kv_cache;
+        self
+    }
+
     /// All options of the compiler.
     pub fn options(&mut self) -> &mut CompileOptions {
         &mut self.options
@@ -194,6 +205,10 @@ impl Compiler {
                 BackendChoice::Own(backend) => Some(backend),
                 BackendChoice::Known(spec) => spec.make(&Destination { is_file: true, ..Destination::default() })?,
             });
+        }
+        match self.kv_cache {
+            KvCache::F32 => {}
+            KvCache::Int8 => self.options.passes.push(Box::new(QuantizeCaches)),
         }
         let mut programs = Vec::with_capacity(self.methods.len());
         let mut inputs = InputFiles::new();

@@ -44,6 +44,8 @@ mod exported;
 mod instance;
 #[cfg(feature = "std")]
 mod kinds;
+#[cfg(feature = "pt2")]
+mod kv_cache;
 #[cfg(feature = "llm")]
 mod language_model;
 #[cfg(feature = "lower")]
@@ -80,6 +82,8 @@ pub use exported::exported_inputs;
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::{MethodInstance, Submission};
+#[cfg(feature = "pt2")]
+pub use kv_cache::KvCache;
 #[cfg(feature = "llm")]
 pub use language_model::is_language_model;
 #[cfg(feature = "lower")]

@@ -289,6 +289,8 @@ _Backend = Union[_Known, Backend, tuple[Backend, _Options]]
 _Backends = Union[_Backend, Sequence[_Backend], None]
 _Lower = Union[_Known, Sequence[_Known]]
 
+_KvCache = Literal["f32", "int8"]
+
 def backends() -> list[BackendInfo]: ...
 def register_backend(backend: _RuntimeBackend) -> None: ...
 def compile(
@@ -298,6 +300,7 @@ def compile(
     calibration: Any = None,
     backend: _Backends = None,
     share_state: bool = False,
+    kv_cache: _KvCache = "f32",
     constant_methods: Optional[_ConstantMethods] = None,
     plan_inputs: bool = True,
     plan_outputs: bool = True,
@@ -316,6 +319,7 @@ def export(
     calibration: Any = None,
     backend: _Backends = None,
     share_state: bool = False,
+    kv_cache: _KvCache = "f32",
     constant_methods: Optional[_ConstantMethods] = None,
     plan_inputs: bool = True,
     plan_outputs: bool = True,

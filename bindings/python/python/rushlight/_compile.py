@@ -188,6 +188,7 @@ def compile(
     calibration=None,
     backend=None,
     share_state=False,
+    kv_cache="f32",
     constant_methods=None,
     plan_inputs=True,
     plan_outputs=True,
@@ -212,6 +213,8 @@ def compile(
     list of these, the first asked first; with `quantize` "cpu" if none is given. `rushlight.backends()` has the names and
     their options. `program.report` says who took each node, or why not.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
+    `kv_cache`: what KV caches are stored as, states whose rows the program writes at positions: "f32", or "int8" with a scale
+    and a zero point for each row.
     `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
     without inputs that return these.
     `plan_inputs`, `plan_outputs`: whether inputs and outputs have a place in planned memory, or in the caller's.
@@ -239,6 +242,7 @@ def compile(
                 "quantization": quantization.request(quantize, calibration, list(sources)),
                 "backends": backends,
                 "share_state": share_state,
+                "kv_cache": kv_cache,
                 "plan_inputs": plan_inputs,
                 "plan_outputs": plan_outputs,
                 "stack_traces": stack_traces,
@@ -264,6 +268,7 @@ def export(
     calibration=None,
     backend=None,
     share_state=False,
+    kv_cache="f32",
     constant_methods=None,
     plan_inputs=True,
     plan_outputs=True,
@@ -314,6 +319,7 @@ def export(
         calibration=calibration if is_ours else None,
         backend=backends,
         share_state=share_state,
+        kv_cache=kv_cache,
         constant_methods=constant_methods,
         plan_inputs=plan_inputs,
         plan_outputs=plan_outputs,

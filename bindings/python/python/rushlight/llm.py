@@ -21,6 +21,8 @@ __all__ = ["export"]
 
 # Positions of the cache by default, where the model has as many.
 _DEFAULT_CONTEXT = 2048
+# What caches may be stored as.
+_KV_CACHES = ("f32", "int8")
 # Tokens of the example that the export traces.
 _TRACED = 3
 
@@ -33,6 +35,7 @@ def export(
     full_logits=False,
     quantize=None,
     embeddings=None,
+    kv_cache="f32",
     backend="cpu",
     constant_methods=None,
     **options,
@@ -51,12 +54,15 @@ def export(
     `max_seq_len`: the most tokens of a call, by default all positions.
     `quantize`: the name of a scheme that needs no calibration, such as "8da4w" or "int4", or a `rushlight.Quantization`.
     `embeddings`: 8 or 4 bits for the table of the embeddings, with `quantize`.
+    `kv_cache`: what the cache is stored as: "f32", or "int8" with a scale and a zero point for each row.
     `backend`, `constant_methods` and `options` are as for `rushlight.compile`; a constant method replaces that of the same name.
 
-    Raises ValueError for lengths that the model does not have, and TypeError for a model that is no decoder.
+    Raises ValueError for lengths that the model does not have and for a cache of another type, and TypeError for a model that is no decoder.
     """
     # Checked before the export, which takes long.
     quantize, backend = _quantization(quantize, embeddings), adapted(backend)
+    if kv_cache not in _KV_CACHES:
+        raise ValueError(f"kv_cache is {kv_cache!r}: expected one of {_KV_CACHES}")
     import torch
 
     network = _loaded(model)
@@ -80,6 +86,7 @@ def export(
         return compile(
             file,
             quantize=quantize,
+            kv_cache=kv_cache,
             backend=backend,
             constant_methods=constants,
             **options,
@@ -183,6 +190,7 @@ def main(arguments=None):
     parser.add_argument("--max-context-len", type=int, metavar="TOKENS", help="positions of the cache")
     parser.add_argument("--max-seq-len", type=int, metavar="TOKENS", help="the most tokens of a call")
     parser.add_argument("--full-logits", action="store_true", help="return the logits of all tokens")
+    parser.add_argument("--kv-cache", choices=_KV_CACHES, default="f32", help="what the cache is stored as")
     parser.add_argument("--backend", action="append", metavar="NAME[:KEY=VALUE,...]", help="by default cpu")
     options = parser.parse_args(arguments)
     try:
@@ -193,6 +201,7 @@ def main(arguments=None):
             max_context_len=options.max_context_len,
             max_seq_len=options.max_seq_len,
             full_logits=options.full_logits,
+            kv_cache=options.kv_cache,
             backend=options.backend or "cpu",
         )
         written = program.save(options.output)

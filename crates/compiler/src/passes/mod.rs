@@ -10,6 +10,7 @@ mod fold;
 mod fold_batch_norm;
 mod functionalise;
 mod lower;
+mod quantize_caches;
 mod raise_attention;
 mod raise_linear;
 mod reorder;
@@ -24,6 +25,7 @@ pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
+pub use quantize_caches::QuantizeCaches;
 pub use raise_attention::RaiseAttention;
 pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
@@ -45,6 +47,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(LowerSymbolicSizes),
         Box::new(MergeCommonSubexpressions),
         Box::new(MergeConstants),
+        Box::new(QuantizeCaches),
         Box::new(RaiseAttention),
         Box::new(RaiseLinear),
         Box::new(ReorderNodes),

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rushlight::{Compiler, Input, LanguageModelOptions, Module, Quantization, Scheme, TensorView};
+use rushlight::{Compiler, Input, KvCache, LanguageModelOptions, Module, Quantization, Scheme, TensorView};
 use rushlight_compiler::front::llm::FAMILIES;
+use rushlight_compiler::partition::{Entry, Fate};
 use serde_json::Value as Json;
 
 /// Largest deviation of logits, relative to the largest logit.
@@ -50,10 +51,17 @@ fn greedy(logits: &[f32]) -> i64 {
 }
 
 fn compiled(path: &Path, backend: &str) -> Module {
+    compiled_with(path, backend, KvCache::F32)
+}
+
+fn compiled_with(path: &Path, backend: &str, kv_cache: KvCache) -> Module {
     let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(8), full_logits: false };
-    let program = Compiler::new().language_model(path, options).backend(backend).compile();
-    let bytes =
-        program.and_then(|program| program.to_bytes()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let compiler = Compiler::new().language_model(path, options).kv_cache(kv_cache).backend(backend);
+    let program = compiler.compile().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let is_left = |entry: &&Entry| !matches!(entry.fate, Fate::Claimed { .. });
+    let left = program.compiled().report.entries.iter().find(is_left);
+    assert!(backend != "cpu" || left.is_none(), "{}: {left:?}", path.display());
+    let bytes = program.to_bytes().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     Module::builder()
         .lower("off")
         .threads(1)
@@ -113,6 +121,58 @@ fn decoders_agree_with_transformers_on_the_cpu_back_end() {
 #[test]
 fn decoders_in_gguf_files_agree_with_transformers() {
     agree("portable", Some("model.gguf"));
+}
+
+/// The largest difference of two lists.
+fn difference(got: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(got.len(), expected.len());
+    got.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
+}
+
+/// Logits are those of transformers with keys and values as an int8 cache keeps them; some element may lie on the other side of a
+/// half. They are off from those of floats by what rounding may make of them, which PyTorch's derivatives say.
+fn int8_caches_agree(backend: &str) {
+    let mut wrong = Vec::new();
+    for name in names() {
+        let folder = folder().join(&name);
+        let read = |file: &str| -> Json { serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap() };
+        let (sample, cache) = (read("expected.json"), read("int8_cache.json"));
+        let mut module = compiled_with(&folder, backend, KvCache::Int8);
+        let (prompt, continuation) = (tokens(&sample["prompt"]), tokens(&sample["greedy"]));
+        let first = logits(&mut module, &prompt, 0);
+        let mut last = Vec::new();
+        for (position, token) in (prompt.len()..).zip(&continuation) {
+            last = logits(&mut module, &[*token], position as i64);
+        }
+        for (got, key) in [(first, "logits"), (last, "last")] {
+            let (quantized, floats) = (numbers(&cache[key]["values"]), numbers(&sample[key]));
+            let of = |bound: &str| cache[key][bound].as_f64().unwrap() as f32;
+            let (error, element) = (of("error"), of("element"));
+            let scale = floats.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            let (off, rounded) = (difference(&got, &floats), difference(&got, &quantized));
+            println!(
+                "{name} {key}: {:.1e} of {:.1e} from f32, {:.1e} of {:.1e}",
+                off / scale,
+                error / scale,
+                rounded / scale,
+                element / scale
+            );
+            if off > error || rounded > element + TOLERANCE * scale {
+                wrong.push(format!("{name} {key}: {off} of {error}, {rounded} of {element}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn int8_caches_agree_with_transformers() {
+    int8_caches_agree("portable");
+}
+
+#[test]
+fn int8_caches_agree_with_transformers_on_the_cpu_back_end() {
+    int8_caches_agree("cpu");
 }
 
 #[test]

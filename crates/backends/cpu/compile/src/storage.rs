@@ -27,30 +27,13 @@ pub(crate) const fn integral(dtype: ScalarType) -> Affine {
 /// The 32 bits that the memory of a state repeats before the first call; `None` of states that are not stored, or have other
 /// contents.
 pub(crate) fn initial_bits(state: &State) -> Option<u32> {
-    let bits = match &state.initial {
-        ConstantData::Zeros => 0,
-        ConstantData::Dense(bytes) => repeated(bytes, state.ty.dtype.size())?,
-        _ => return None,
-    };
     match state.ty.dtype {
-        ScalarType::Float => Some(bits),
+        ScalarType::Float => Some(f32::from_le_bytes(state.repeated()?.try_into().ok()?).to_bits()),
         // Stored as floats.
-        ScalarType::Long => (bits == 0).then_some(0),
-        ScalarType::Char => Some(bits ^ 0x8080_8080),
+        ScalarType::Long => matches!(state.initial, ConstantData::Zeros).then_some(0),
+        ScalarType::Char => Some(u32::from_le_bytes([*state.repeated()?.first()?; 4]) ^ 0x8080_8080),
         _ => None,
     }
-}
-
-/// The 32 bits that elements of `size` bytes repeat, if all are the same.
-fn repeated(bytes: &[u8], size: usize) -> Option<u32> {
-    let first = bytes.get(..size)?;
-    let is_same = bytes.chunks_exact(size).all(|element| element == first);
-    let bits = match *first {
-        [byte] => u32::from_ne_bytes([byte; 4]),
-        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
-        _ => (first.iter().all(|byte| *byte == 0)).then_some(0)?,
-    };
-    is_same.then_some(bits)
 }
 
 /// The affine of the integers that a node quantizes to or dequantizes; `None` if its parameters are not those of `u8`.

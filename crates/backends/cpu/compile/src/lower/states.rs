@@ -1,7 +1,7 @@
 //! States of a part: written where they are, if nothing needs what was there before.
 
 use rushlight_format::ScalarType;
-use rushlight_graph::{Arg, ConstantData, Def, Error, Graph, NodeId, StateId, Target, ValueId};
+use rushlight_graph::{Arg, Def, Error, Graph, NodeId, State, StateId, Target, ValueId};
 use rustc_hash::FxHashSet;
 
 use crate::error::error;
@@ -80,7 +80,7 @@ impl Lowering<'_> {
         let is_read = |value: ValueId| self.state_of(value) == Some(id);
         let starts_as_zeros = |scales: ValueId| {
             let state = self.state_of(scales).map(|state| &self.model.states[state]);
-            state.is_some_and(|state| matches!(state.initial, ConstantData::Zeros))
+            state.is_some_and(State::is_zeros)
         };
         let is_unread = |node: &NodeId| {
             let mut uses = Vec::new();
