@@ -253,6 +253,9 @@ fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, 
 
 #[cfg(test)]
 mod tests {
+    use rushlight_format::ScalarType;
+    use rushlight_graph::TensorType;
+
     use super::*;
 
     #[test]
@@ -298,5 +301,25 @@ mod tests {
             (0..32).filter(|at| *at != 5).map(|at| (rounded.number(at) - weights[at]).powi(2)).sum()
         };
         assert!(error(Some(&importance)) < error(None) * 0.8);
+    }
+
+    #[test]
+    fn integers_that_are_rounded_again_are_the_same() {
+        let engine = Engine::new(1);
+        let (rows, k) = (40, 1024);
+        let weights: Vec<f32> = (0..rows * k).map(|at| (at as f32 * 0.37).sin()).collect();
+        let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        let constant =
+            Constant::dense("w", TensorType::of(ScalarType::Float, &[rows as i64, k as i64]), bytes).unwrap();
+        for (width, group) in [(Width::Four, 32), (Width::Eight, k)] {
+            let held = round(&engine, &weights, group, width, Rounding::SquaredError, None);
+            let integers = held.integers.read().unwrap();
+            let (scales, groups) = (held.scales, 0..rows * k / group);
+            let nearest = Nearest { weights: constant.clone(), scales, groups, group, width };
+            let mut part = Vec::new();
+            nearest.rows(7..31).unwrap().compute(&mut part).unwrap();
+            assert_eq!(bytemuck::cast_slice::<u8, i8>(&part), &integers[7 * k..31 * k]);
+            assert_eq!(Integers::Nearest(Arc::new(nearest)).read().unwrap(), integers);
+        }
     }
 }

@@ -306,3 +306,70 @@ impl Make for PackedMatrix {
         self.pack_part(index, columns, buffer).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rushlight_format::{Blob, ScalarType};
+    use rushlight_graph::TensorType;
+
+    use super::*;
+
+    /// Integers `[N, K]`, and columns of them that are read in several parts.
+    fn columns(n: usize, k: usize) -> (Vec<i8>, Columns) {
+        let integers: Vec<i8> = (0..n * k).map(|at| (at * 37 % 251 % 16) as i8 - 8).collect();
+        let ty = TensorType::of(ScalarType::Char, &[n as i64, k as i64]);
+        let constant = Constant::dense("w", ty, bytemuck::cast_slice(&integers).to_vec()).unwrap();
+        let columns = Columns::new(constant, 0).unwrap();
+        assert!(columns.parts().count() > 1);
+        (integers, columns)
+    }
+
+    #[test]
+    fn parts_together_are_the_packed_matrix() {
+        let (n, k) = (1610, 2048);
+        let (integers, columns) = columns(n, k);
+        let groups = k / GROUP_SIZE;
+        let scales: Vec<f32> = (0..n * groups).map(|at| (1 + at % 90) as f32 / 64.0).collect();
+        let of = |has_zeros: bool| ColumnGroups {
+            scales: scales.clone().into(),
+            zeros: Parameters::same(i32::from(has_zeros), n * groups),
+            is_one: false,
+            groups,
+            repeated: 1,
+            shift: 0,
+            has_zeros,
+        };
+        for has_zeros in [false, true] {
+            let zeros = vec![1; if has_zeros { n * groups } else { 0 }];
+            let groupwise = GroupwiseMatrix { k, n, is_four_bits: true, has_zeros, has_half_scales: true };
+            let mut of_groupwise = vec![9; groupwise.len().unwrap()];
+            pack::groupwise_into(&mut of_groupwise, &groupwise, &integers, &scales, &zeros);
+            let weight_only = QuantizedMatrix { k, n, is_four_bits: true, has_zeros, group: GROUP_SIZE };
+            let mut of_weight_only = vec![9; pack::quantized_len(&weight_only).unwrap()];
+            pack::quantized(&mut of_weight_only, &weight_only, &integers, &scales, &zeros);
+            let mut of_int8 = vec![9; pack::matrix_i8_len(k, n).unwrap()];
+            pack::matrix_i8_into(bytemuck::cast_slice_mut(&mut of_int8), k, n, &integers);
+            for (matrix, expected) in [
+                (PackedMatrix::groupwise(columns.clone(), groupwise, of(has_zeros)), of_groupwise),
+                (PackedMatrix::weight_only(columns.clone(), weight_only, of(has_zeros)), of_weight_only),
+                (PackedMatrix::int8(columns.clone()), of_int8),
+            ] {
+                let (mut packed, mut shown) = (vec![7; matrix.len().unwrap()], Vec::new());
+                matrix.pack(&mut packed).unwrap();
+                matrix.for_parts(|part| shown.extend_from_slice(part)).unwrap();
+                assert!(packed == expected && shown == expected, "{:?}", matrix.form != Form::Int8);
+                assert!(Blob::Made(Arc::new(matrix)).bytes().unwrap() == expected);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_are_those_of_columns() {
+        let (n, k) = (1610, 2048);
+        let (integers, columns) = columns(n, k);
+        let expected: Vec<i64> =
+            integers.chunks(k).map(|column| column.iter().map(|integer| i64::from(*integer)).sum()).collect();
+        assert_eq!(columns.sums(1).unwrap(), expected);
+        assert_eq!(columns.sums(3).unwrap(), expected);
+    }
+}
