@@ -13,7 +13,8 @@ import venv
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINDINGS = ROOT / "bindings" / "python"
 TARGET = ROOT / "target" / "wheel"
-SIZE_LIMIT = 5_000_000
+# Of 8 MB that language models may take it to.
+SIZE_LIMIT = 5_500_000
 
 
 def run(*command):
