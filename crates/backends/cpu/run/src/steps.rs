@@ -351,6 +351,14 @@ fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, 
     let [sizes, x_strides, y_strides] = lists.each_ref().map(|list| list.get(..rank).unwrap_or_default());
     let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
+    if let Some(payload::Buffer::State(_)) = cx.memory.buffer(step.y) {
+        // Where it ends depends on positions that the caller gives.
+        let steps = sizes.iter().zip(y_strides).map(|(size, stride)| size.saturating_sub(1).saturating_mul(*stride));
+        let end = steps.fold(y_offset.saturating_add(1), usize::saturating_add);
+        if !sizes.contains(&0) && end > shapes.span(step.y).1 {
+            return Err(Unfit::BeyondState { end }.into());
+        }
+    }
     let (y, reader) = cx.split_data(step.y)?;
     match y {
         DataMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
