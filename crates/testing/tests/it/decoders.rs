@@ -200,7 +200,7 @@ fn decoders_are_quantized() {
 fn what_a_program_does_not_have_is_refused() {
     let options = LanguageModelOptions { max_context_len: Some(8), max_seq_len: Some(4), full_logits: false };
     for backend in ["portable", "cpu"] {
-        let compiler = Compiler::new().language_model(folder().join("llama"), options.clone()).backend(backend);
+        let compiler = Compiler::new().language_model(folder().join("llama"), options).backend(backend);
         let program = compiler.compile().unwrap().to_bytes().unwrap();
         let mut module = Module::builder().lower("off").load_bytes(&program).unwrap();
         let mut call = |tokens: &[i64], start: i64| {
