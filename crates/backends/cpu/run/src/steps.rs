@@ -11,7 +11,7 @@ use rushlight_runtime::{Detail, Error, MAX_RANK, Result};
 
 use crate::convert::convert;
 use crate::convolution::convolution;
-use crate::error::Unfit;
+use crate::error::{Unfit, of_engine};
 use crate::matmul::matmul;
 use crate::memory::{NOT_QUANTIZED, Reader, StepContext, done};
 use crate::prepared::PreparedStep;
@@ -351,16 +351,9 @@ fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, 
     let [sizes, x_strides, y_strides] = lists.each_ref().map(|list| list.get(..rank).unwrap_or_default());
     let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
-    if let Some(payload::Buffer::State(_)) = cx.memory.buffer(step.y) {
-        // Where it ends depends on positions that the caller gives.
-        let steps = sizes.iter().zip(y_strides).map(|(size, stride)| size.saturating_sub(1).saturating_mul(*stride));
-        let end = steps.fold(y_offset.saturating_add(1), usize::saturating_add);
-        if !sizes.contains(&0) && end > shapes.span(step.y).1 {
-            return Err(Unfit::BeyondState { end }.into());
-        }
-    }
+    let memory = cx.memory;
     let (y, reader) = cx.split_data(step.y)?;
-    match y {
+    let copied = match y {
         DataMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
         DataMut::Bf16(y) => {
             let fill = step.fill.map(|value| half::bf16::from_f32(value).to_bits());
@@ -373,7 +366,14 @@ fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, 
             let fill = step.fill.map(|value| value as u8);
             fill_and_copy(engine, &copy, fill, reader.quantized(step.x)?, y)
         }
-    }
+    };
+    copied.map_err(|error| match (error, memory.buffer(step.y)) {
+        // Where it ends depends on positions that the caller gives.
+        (rushlight_engine::Error::Mismatch { what: "y", expected: end, .. }, Some(payload::Buffer::State(_))) => {
+            Unfit::BeyondState { end }.into()
+        }
+        (error, _) => of_engine(error),
+    })
 }
 
 /// Copies elements into a tensor, after filling it if it is to be filled.
@@ -383,11 +383,11 @@ fn fill_and_copy<T: CopyElement>(
     fill: Option<T>,
     x: &[T],
     y: &mut [T],
-) -> Result<()> {
+) -> core::result::Result<(), rushlight_engine::Error> {
     if let Some(value) = fill {
-        done(rushlight_engine::fill(engine, y, value))?;
+        rushlight_engine::fill(engine, y, value)?;
     }
-    done(rushlight_engine::copy(engine, copy, x, y))
+    rushlight_engine::copy(engine, copy, x, y)
 }
 
 fn gather(step: &payload::Gather, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
