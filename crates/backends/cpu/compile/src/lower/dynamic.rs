@@ -119,15 +119,24 @@ impl Lowering<'_> {
     /// Dequantizes rows, for steps that do not read bytes.
     pub(super) fn dequantized_rows(&mut self, rows: &DynamicRows) -> Result<View, Error> {
         let bytes = self.in_rows(&rows.bytes)?;
-        let (last, outer) = bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
-        let matrix = [Expr::product(outer), last.clone()];
-        let y = self.plan.dense(bytes.shape.clone())?;
         let zeros = rows.scales.sliced(0, &Expr::Int(1), &Expr::Int(1));
-        let column = [rows.scales.shape[1].clone(), Expr::Int(1)];
+        self.dequantize_with(&bytes, [&rows.scales, &zeros], rows.scales.shape[1].clone())
+    }
+
+    /// Dequantizes dense rows of bytes by `count` scales and zero points: one for each row, or one for all.
+    pub(super) fn dequantize_with(
+        &mut self,
+        bytes: &View,
+        [scales, zeros]: [&View; 2],
+        count: Expr,
+    ) -> Result<View, Error> {
+        let (width, outer) = bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
+        let (matrix, column) = ([Expr::product(outer), width.clone()], [count, Expr::Int(1)]);
+        let y = self.plan.dense(bytes.shape.clone())?;
         let operands = vec![
-            self.plan.window(&bytes, &matrix)?,
-            self.plan.window(&rows.scales, &column)?,
-            self.plan.window(&zeros, &column)?,
+            self.plan.window(bytes, &matrix)?,
+            self.plan.window(scales, &column)?,
+            self.plan.window(zeros, &column)?,
         ];
         let [a, scale, zero] = [Operand::Tensor(0), Operand::Tensor(1), Operand::Tensor(2)];
         let instructions = vec![

@@ -1,6 +1,6 @@
 //! Rows of a quantized cache: attention reads them where they are, other steps what they stand for.
 
-use rushlight_cpu_payload::{Binary, Elementwise, Instruction, Operand, RowQparams, Step};
+use rushlight_cpu_payload::RowQparams;
 
 use rushlight_graph::{Error, Expr, ValueId};
 
@@ -63,28 +63,12 @@ impl Lowering<'_> {
         })
     }
 
-    /// What the rows of a cache stand for.
+    /// Dequantizes the rows of a cache.
     pub(super) fn dequantized_cache(&mut self, rows: &CachedRows) -> Result<View, Error> {
-        let dense = |view: &View| (0..view.shape.len()).collect::<Vec<_>>();
-        let CachedRows { bytes, scales, zeros } = rows;
-        let bytes = self.reordered(bytes, &dense(bytes))?;
-        let (scales, zeros) = (self.reordered(scales, &dense(scales))?, self.reordered(zeros, &dense(zeros))?);
-        let (width, outer) = bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
+        let bytes = self.in_rows(&rows.bytes)?;
+        let (scales, zeros) = (self.in_rows(&rows.scales)?, self.in_rows(&rows.zeros)?);
+        let (_, outer) = bytes.shape.split_last().ok_or_else(|| error("rows without elements"))?;
         let count = Expr::product(outer);
-        let (matrix, column) = ([count.clone(), width.clone()], [count, Expr::Int(1)]);
-        let y = self.plan.dense(bytes.shape.clone())?;
-        let operands = vec![
-            self.plan.window(&bytes, &matrix)?,
-            self.plan.window(&scales, &column)?,
-            self.plan.window(&zeros, &column)?,
-        ];
-        let [a, scale, zero] = [Operand::Tensor(0), Operand::Tensor(1), Operand::Tensor(2)];
-        let instructions = vec![
-            Instruction::Binary { to: 0, function: Binary::Sub, a, b: zero },
-            Instruction::Binary { to: 0, function: Binary::Mul, a: Operand::Register(0), b: scale },
-        ];
-        let step = Elementwise { operands, y: self.plan.window(&y, &matrix)?, instructions };
-        self.plan.step("dequantize", Step::Elementwise(step));
-        Ok(y)
+        self.dequantize_with(&bytes, [&scales, &zeros], count)
     }
 }
