@@ -16,14 +16,14 @@ pub struct Parameters<T> {
 
 #[derive(Clone)]
 enum Numbers<T> {
-    /// So many times the same number.
+    /// One number, repeated.
     Same(T, usize),
     /// Aligned elements of this machine's byte order.
     Each(Bytes),
 }
 
 impl<T: Pod + Send + Sync> Parameters<T> {
-    /// So many times the same number.
+    /// `count` times the same number.
     pub const fn same(number: T, count: usize) -> Self {
         Self { numbers: Numbers::Same(number, count), turned: None }
     }
@@ -83,7 +83,7 @@ impl<T: Pod + Send + Sync> Parameters<T> {
         }
     }
 
-    /// The groups of a matrix of so many rows and columns of groups in the order of its transpose; `None` if there are others.
+    /// The parameters of the transpose of a matrix with `rows` x `columns` groups; `None` if `len` is not their product.
     #[must_use]
     pub fn transposed(&self, [rows, columns]: [usize; 2]) -> Option<Self> {
         if rows.checked_mul(columns) != Some(self.len()) {

@@ -97,7 +97,7 @@ pub(super) trait Rows<T: Element>: Copy + Send + Sync {
     /// The address of a row, and its number of bytes.
     fn bytes(row: Self::Row) -> (*const u8, usize);
 
-    /// What the loaded elements of a row are to be multiplied by.
+    /// The scale of a row, which its loaded elements are still to be multiplied by.
     fn scale(row: Self::Row) -> f32;
 
     /// Loads `n` elements (at most 16) from element `at` on, before they are multiplied by the scale. The other lanes are

@@ -235,7 +235,7 @@ impl PackedMatrix {
         Ok(())
     }
 
-    /// Bytes of a part of so many columns.
+    /// Size in bytes of a part with `columns` columns.
     fn part_size(&self, index: usize, columns: usize) -> usize {
         let size = match &self.form {
             Form::Int8 => pack::matrix_i8_len(self.columns.k, columns),
