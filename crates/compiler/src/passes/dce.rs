@@ -6,7 +6,7 @@ use rushlight_graph::{Arg, BlockId, Def, Graph, Model, NodeId, Op, SymbolId, Typ
 use rushlight_graph::Pass;
 
 /// Removes nodes whose results nothing uses. What makes sizes that depend on data stays where these sizes are used, and
-/// so do operators without results that are not PyTorch's: what they do is not known.
+/// so do delegates, which may hold states, and operators without results that are not PyTorch's: what they do is not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EliminateDeadCode;
 
@@ -28,8 +28,12 @@ fn eliminate(graph: &mut Graph) {
     for block in graph.live_blocks() {
         for id in &graph.blocks[block].nodes {
             let node = &graph.nodes[*id];
-            let foreign = matches!(&node.op, Op::Call(schema) if !schema.name.starts_with("aten::"));
-            if node.results.is_empty() && foreign {
+            let may_have_effects = match &node.op {
+                Op::Delegate(_) => true,
+                Op::Call(schema) => node.results.is_empty() && !schema.name.starts_with("aten::"),
+                _ => false,
+            };
+            if may_have_effects {
                 live.node(*id);
             }
         }
