@@ -217,13 +217,16 @@ fn show(
     inputs: &[Input<'_>],
     see: &mut See<'_>,
 ) -> Result<Result<(), graph::Error>, Error> {
-    let instance = module.loaded(method)?;
+    let (instance, states) = module.loaded_with_states(method)?;
     if instance.method().num_inputs() != inputs.len() || !instance.accepts(inputs) {
         let outputs = module.run(method, inputs)?;
         let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
         return show_all(&views, see);
     }
-    let outputs = instance.method().execute(inputs)?;
+    let outputs = match states {
+        None => instance.method().execute(inputs)?,
+        Some(states) => instance.method().start_in(states, inputs, &mut [])?.finish()?,
+    };
     let mut views = Vec::with_capacity(outputs.len());
     for at in 0..outputs.len() {
         if let Output::Tensor(tensor) = outputs.get(at)? {
