@@ -3,6 +3,7 @@
     python tools/models/generate.py [OUT]                 everything that is missing or out of date
     python tools/models/generate.py --only lstm,resnet18  some of it
     python tools/models/generate.py --list                what there is
+    python tools/models/generate.py --programs-of 4       ExecuTorch's programs for a quarter of the models alone
     python tools/models/generate.py --bench               the programs for timing as well
     python tools/models/generate.py --zoo                 the zoo instead: architectures by the hundred (OUT is `target/zoo`)
 
@@ -11,7 +12,7 @@ portable form (no partitioner), and is run by eager PyTorch. `OUT/<name>/` (OUT 
 
     METHOD.pt2         each method straight from torch.export.export
     METHOD.core.pt2    the same after run_decompositions()
-    model.pte          the program, unless the wheel cannot make one that runs
+    model.pte          the program, if it was asked for and the wheel can make one that runs
     *.ptd              external constants, for a model that has them
     wheel.json         what the wheel's compiler planned, took and needed (tools/models/wheel.py), or its "error"
     cases.json         the calls, in the form that tools/cases.py documents
@@ -77,9 +78,16 @@ def fingerprint(entry):
     return digest.hexdigest()[:16]
 
 
-def is_current(entry, folder, stages=()):
+def has_program(name, programs_of):
+    """True for the models that the wheel compiles where it compiles one of so many: always the same ones."""
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % programs_of == 0
+
+
+def is_current(entry, folder, stages=(), with_program=False):
     recorded = folder / "cases.json"
     if not recorded.exists() or json.loads(recorded.read_text()).get("source") != fingerprint(entry):
+        return False
+    if with_program and not (folder / "wheel.json").exists():
         return False
     return not entry.family or all((folder / STAGES[stage]).exists() for stage in stages)
 
@@ -105,8 +113,8 @@ def export(model):
     return exported, untouched
 
 
-def generate(name, out):
-    """Writes the folder of a model; its size in bytes."""
+def generate(name, out, with_program=True):
+    """Writes the folder of a model, and ExecuTorch's program of one that is not of the zoo; its size in bytes."""
     import cases
     import torch
 
@@ -133,7 +141,7 @@ def generate(name, out):
         description["unsupported"] = model.unsupported
     if entry.family:
         description["family"] = entry.family
-    else:
+    elif with_program:
         compile_with_wheel(model, exported, description, folder)
 
     calls, says_something = [], bool(model.constants)
@@ -227,14 +235,14 @@ def attempt(job):
     import torch
     from flows import first_line
 
-    name, out, stages = job
+    name, out, stages, with_program = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     gc.disable()
     start = time.monotonic()
     entry = registered()[name]
     try:
-        size = 0 if entry.family and is_current(entry, out / name) else generate(name, out)
+        size = 0 if entry.family and is_current(entry, out / name) else generate(name, out, with_program)
         if entry.family:
             follow(name, out, stages)
         return name, size, time.monotonic() - start, None
@@ -268,6 +276,7 @@ def main():
     parser.add_argument(
         "--stages", type=lambda names: names.split(",") if names else [], default=list(STAGES), help="of the zoo, besides exports: lower,quantize"
     )
+    parser.add_argument("--programs-of", type=int, default=1, metavar="N", help="compile one of N models with the wheel too (1: all)")
     parser.add_argument("--force", action="store_true", help="make again what is up to date")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     args = parser.parse_args()
@@ -282,7 +291,12 @@ def main():
         print(*wanted, sep="\n")
         return
     args.out.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in wanted if args.force or not is_current(entries[name], args.out / name, args.stages)]
+    compiled = {name for name in wanted if not args.zoo and has_program(name, args.programs_of)}
+    missing = [
+        name
+        for name in wanted
+        if args.force or not is_current(entries[name], args.out / name, args.stages, name in compiled)
+    ]
     if args.zoo and not args.force:
         missing = [name for name in missing if not is_refused(entries[name], args.out)]
     failed = {}
@@ -290,7 +304,8 @@ def main():
         prepare()
     # Workers start from this process, which has the imports behind it.
     with multiprocessing.get_context("fork").Pool(args.jobs, maxtasksperchild=8) as pool:
-        for name, size, seconds, error in pool.imap_unordered(attempt, [(name, args.out, args.stages) for name in missing]):
+        jobs = [(name, args.out, args.stages, name in compiled) for name in missing]
+        for name, size, seconds, error in pool.imap_unordered(attempt, jobs):
             print(f"{name}: {error or f'{size / 1e6:.2f} MB'} in {seconds:.1f} s", flush=True)
             if error:
                 failed[name] = error

@@ -24,7 +24,7 @@ const STAGES: &[Step] = &[
 ];
 
 /// Stages that take hours, which only run when they are named.
-const LONG_STAGES: &[Step] = &[("zoo", zoo), ("aarch64-whole", aarch64_whole)];
+const LONG_STAGES: &[Step] = &[("models-whole", models_whole), ("zoo", zoo), ("aarch64-whole", aarch64_whole)];
 
 pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
@@ -255,12 +255,25 @@ fn zoo() -> Result<()> {
     Ok(())
 }
 
-/// Whole models against eager PyTorch: compiled by ExecuTorch's own compiler, by ours, and lifted and compiled again. What
-/// ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch lowered for XNNPACK, against its results, and
-/// decoders that it or transformers exported.
+/// Whole models against eager PyTorch: compiled by ours, and, of some, by ExecuTorch's own compiler, which takes most of the
+/// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
+/// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 fn models() -> Result<()> {
+    models_with_programs_of(4)?;
+    few_architectures()
+}
+
+/// ExecuTorch's programs of all models.
+fn models_whole() -> Result<()> {
+    models_with_programs_of(1)
+}
+
+/// `programs_of`: of so many models, ExecuTorch's compiler makes a program of one.
+fn models_with_programs_of(programs_of: usize) -> Result<()> {
     setup::one("python")?;
-    run(&mut command(venv_python(), &["tools/models/generate.py", "target/models"]))?;
+    let programs_of = programs_of.to_string();
+    let generate = ["tools/models/generate.py", "target/models", "--programs-of", &programs_of];
+    run(&mut command(venv_python(), &generate))?;
     let compiled = root().join("target/compiled-models");
     if compiled.exists() {
         std::fs::remove_dir_all(&compiled)?;
@@ -274,8 +287,7 @@ fn models() -> Result<()> {
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
-    ))?;
-    few_architectures()
+    ))
 }
 
 /// Tests that measure the machine, that need other programs of it, or that take too long.
