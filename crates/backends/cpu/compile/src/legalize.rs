@@ -6,6 +6,7 @@ use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::{aten, llama, quantized_decomposed, torchao};
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
+use rustc_hash::FxHashSet;
 
 use crate::call::Call;
 use crate::embedding;
@@ -13,7 +14,8 @@ use crate::grouped_query::ShareHeads;
 use crate::numbers::ReadNumbersAsTensors;
 use crate::qdq_int16::RoundQdqInt16;
 use crate::quantized_cache;
-use crate::raise::RaiseActivations;
+use crate::raise_activations::RaiseActivations;
+use crate::raise_rms_norm::RaiseRmsNorms;
 use crate::select::has_bias;
 use crate::sink::SinkPermutations;
 use crate::storage::is_stored_as_float;
@@ -26,11 +28,12 @@ use crate::storage::is_stored_as_float;
 pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
     let fold = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
-    let passes: [&dyn Pass; 9] = [
+    let passes: [&dyn Pass; 10] = [
         &ReadNumbersAsTensors,
         &RaiseAttention,
         &ShareHeads,
         &RaiseActivations,
+        &RaiseRmsNorms,
         &RoundQdqInt16,
         &SinkPermutations,
         &Legalize,
@@ -52,10 +55,19 @@ impl Pass for Legalize {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
+        // Found before, as a graph that is being rewritten lacks the nodes behind the present one.
+        let mut used = FxHashSet::default();
+        for graph in model.methods.values() {
+            graph.for_each_use(&mut |value| {
+                used.insert(value);
+            });
+        }
         let changed = model.rewrite(|builder, node| {
+            let statistics = builder.graph.nodes[node].results.get(1..).unwrap_or_default();
+            let needs_statistics = statistics.iter().any(|result| used.contains(result));
             let legal = match builder.graph.nodes[node].op.name() {
-                aten::NATIVE_GROUP_NORM => group_norm(builder, node)?,
-                aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING => batch_norm(builder, node)?,
+                aten::NATIVE_GROUP_NORM if !needs_statistics => group_norm(builder, node)?,
+                aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING if !needs_statistics => batch_norm(builder, node)?,
                 aten::ADDMM => matrix_sum(builder, node)?,
                 llama::CUSTOM_QUANTIZED_SDPA | quantized_decomposed::DEQUANTIZE_PER_TOKEN => {
                     quantized_cache::legalize(builder, node)?
@@ -71,20 +83,12 @@ impl Pass for Legalize {
     }
 }
 
-/// True if nothing uses more than the first result of a node.
-fn only_first_is_used(builder: &Builder<'_>, node: NodeId) -> bool {
-    let rest = builder.graph.nodes[node].results.get(1..).unwrap_or_default();
-    let mut used = false;
-    builder.graph.for_each_use(&mut |value| used |= rest.contains(&value));
-    !used
-}
-
 fn group_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
     let (input, weight, bias) = (call.value("input")?, call.optional("weight"), call.optional("bias"));
     let (Some(groups), Some(eps)) = (call.expr("group"), call.number("eps")) else { return Ok(None) };
     let shape = builder.tensor(input)?.shape;
-    let ([batch, ..], true) = (shape.as_slice(), only_first_is_used(builder, node)) else { return Ok(None) };
+    let [batch, ..] = shape.as_slice() else { return Ok(None) };
     let Some(rest) = Expr::product(&shape[1..]).exact_div(&groups) else { return Ok(None) };
     let grouped = vec![batch.clone(), groups, rest.clone()];
     let rows = builder.one(aten::VIEW_COPY, vec![input.into(), grouped.into()])?;
@@ -115,7 +119,7 @@ fn batch_norm(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
     for value in same {
         alike &= builder.tensor(value)?.dtype == dtype;
     }
-    if rank < 2 || !alike || !only_first_is_used(builder, node) {
+    if rank < 2 || !alike {
         return Ok(None);
     }
     let above = builder.one(aten::ADD_SCALAR, vec![variance.into(), eps.into()])?;

@@ -180,7 +180,7 @@ impl<'a> Lowering<'a> {
             Selection::Reduction(reduction) => self.reduce(&call, reduction),
             Selection::Resize(resize) => self.resize(&call, *resize),
             Selection::Softmax(softmax) => self.softmax(&call, *softmax),
-            Selection::LayerNorm(norm) => self.layer_norm(&call, *norm),
+            Selection::Norm(norm) => self.norm(&call, *norm),
             Selection::Embedding(embedding) => self.embedding(&call, embedding),
             Selection::Elementwise(_) => self.elementwise(id),
             Selection::DataMovement(operator) => self.data_movement(&call, operator),

@@ -1,4 +1,4 @@
-//! Softmax, layer norms and attention.
+//! Softmax, layer norms, RMS norms and attention.
 
 use rushlight_cpu_payload::{Attention as AttentionStep, Elementwise, Instruction, Normalisation, Operand, Size, Step};
 use rushlight_engine::Strides;
@@ -8,7 +8,7 @@ use rushlight_graph::Error;
 use rushlight_graph::{Expr, ValueId};
 
 use crate::call::Call;
-use crate::select::{Attention, LayerNorm, Softmax};
+use crate::select::{Attention, Norm, Softmax};
 use crate::view::View;
 
 use super::Lowering;
@@ -33,8 +33,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    pub(super) fn layer_norm(&mut self, call: &Call<'_>, norm: LayerNorm) -> Result<(), Error> {
-        let (LayerNorm { input, dims, eps, .. }, result) = (norm, call.result()?);
+    pub(super) fn norm(&mut self, call: &Call<'_>, norm: Norm) -> Result<(), Error> {
+        let (Norm { input, dims, eps, .. }, result) = (norm, call.result()?);
         let x = self.rows(input, dims)?;
         let y = self.plan.ordered(x.shape.clone(), x.order.clone())?;
         let mut scale = |value: Option<ValueId>| -> Result<Option<u32>, Error> {
@@ -54,7 +54,7 @@ impl Lowering<'_> {
             bias,
             dims: dims as u32,
             eps,
-            centred: true,
+            centred: norm.is_centred,
         };
         self.plan.step(self.label(call), Step::Normalisation(step));
         self.views.insert(result, y);

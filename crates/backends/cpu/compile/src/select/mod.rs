@@ -30,7 +30,7 @@ pub(crate) use data_movement::DataMovement;
 pub(crate) use dynamic::{Dynamic, Parameters, RowDequantize};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, Int8, Weights, has_bias};
-pub(crate) use normalization::{Attention, LayerNorm, Softmax};
+pub(crate) use normalization::{Attention, Norm, Softmax};
 pub(crate) use pooling::{Pooling, Reduction, Resize};
 pub(crate) use positions::{Range, Scatter};
 pub(crate) use reason::Reason;
@@ -47,7 +47,7 @@ pub(crate) enum Selection {
     Reduction(Reduction),
     Resize(Resize),
     Softmax(Softmax),
-    LayerNorm(LayerNorm),
+    Norm(Norm),
     Embedding(Embedding),
     Elementwise(Elementwise),
     DataMovement(DataMovement),
@@ -436,7 +436,8 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::INDEX_PUT => positions::scatter(cx, call).map(Selection::Scatter),
         aten::BMM => gemm::batched(call).map(Selection::BatchedGemm),
         aten::_SOFTMAX | aten::_LOG_SOFTMAX => normalization::softmax(call).map(Selection::Softmax),
-        aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::LayerNorm),
+        aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::Norm),
+        aten::RMS_NORM => normalization::rms_norm(call).map(Selection::Norm),
         aten::SCALED_DOT_PRODUCT_ATTENTION => normalization::attention(call).map(Selection::Attention),
         llama::CUSTOM_SDPA => normalization::cached_attention(call).map(Selection::Attention),
         aten::MAX_POOL2D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::Pooling),

@@ -1,4 +1,4 @@
-//! Softmax, layer norms and attention.
+//! Softmax, layer norms, RMS norms and attention.
 
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
@@ -14,15 +14,17 @@ pub(crate) struct Softmax {
     pub log: bool,
 }
 
-/// A layer norm over the last dimensions.
+/// A layer norm over the last dimensions, or an RMS norm.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LayerNorm {
+pub(crate) struct Norm {
     pub input: ValueId,
     pub weight: Option<ValueId>,
     pub bias: Option<ValueId>,
     /// The number of dimensions that are normalized.
     pub dims: usize,
     pub eps: f32,
+    /// False for an RMS norm, which does not subtract the mean.
+    pub is_centred: bool,
 }
 
 /// Scaled dot-product attention of tensors of four dimensions.
@@ -49,13 +51,25 @@ pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
     Some(Softmax { input, dim, log: call.name() == aten::_LOG_SOFTMAX })
 }
 
-pub(super) fn layer_norm(call: &Call<'_>) -> Option<LayerNorm> {
-    Some(LayerNorm {
+pub(super) fn layer_norm(call: &Call<'_>) -> Option<Norm> {
+    Some(Norm {
         input: call.optional("input")?,
         weight: call.optional("weight"),
         bias: call.optional("bias"),
         dims: call.exprs("normalized_shape").map_or(1, |shape| shape.len()),
         eps: call.number("eps").unwrap_or(1e-5) as f32,
+        is_centred: true,
+    })
+}
+
+pub(super) fn rms_norm(call: &Call<'_>) -> Option<Norm> {
+    Some(Norm {
+        input: call.optional("input")?,
+        weight: call.optional("weight"),
+        bias: None,
+        dims: call.exprs("normalized_shape")?.len(),
+        eps: call.number("eps").map_or(f32::EPSILON, |eps| eps as f32),
+        is_centred: false,
     })
 }
 

@@ -7,12 +7,11 @@ use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Model, NodeId, ValueId};
 
 use crate::call::Call;
-use crate::constants;
+use crate::operands::{call_of, number, operands};
 use crate::select::activation;
-use crate::storage::is_stored_as_float;
 
 /// Finds hard-sigmoids, hard-swishes and SiLUs of floats in additions, clamps and multiplications, as exporters write them, and
 /// puts the one operator in their place, which a GEMM computes in its epilogue. Results differ by roundings.
@@ -37,10 +36,10 @@ impl Pass for RaiseActivations {
 fn raised(builder: &Builder<'_>, node: NodeId) -> Option<(&'static str, ValueId)> {
     let call = Call::new(builder.graph, node);
     let found = match call.name() {
-        aten::DIV_TENSOR | aten::DIV_SCALAR if is_number(builder, &call, "other", 6.0) => {
+        aten::DIV_TENSOR | aten::DIV_SCALAR if number(builder, &call, "other") == Some(6.0) => {
             sixth(builder, call.optional("self")?)
         }
-        aten::MUL_TENSOR | aten::MUL_SCALAR if is_number(builder, &call, "other", 1.0 / 6.0) => {
+        aten::MUL_TENSOR | aten::MUL_SCALAR if number(builder, &call, "other") == Some(1.0 / 6.0) => {
             sixth(builder, call.optional("self")?)
         }
         aten::MUL_TENSOR => {
@@ -87,36 +86,10 @@ fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
     let call = call_of(builder, at)?;
     let adds = matches!(call.name(), aten::ADD_TENSOR | aten::ADD_SCALAR);
     let is_whole = call.number("alpha").is_none_or(|alpha| alpha == 1.0);
-    if bounds != (0.0, 6.0) || !adds || !is_whole || !is_number(builder, &call, "other", 3.0) {
+    if bounds != (0.0, 6.0) || !adds || !is_whole || number(builder, &call, "other") != Some(3.0) {
         return None;
     }
     call.optional("self")
-}
-
-/// The call whose first result a value is.
-fn call_of<'b>(builder: &'b Builder<'_>, value: ValueId) -> Option<Call<'b>> {
-    match builder.graph.values[value].def {
-        Def::Result(node, 0) => Some(Call::new(builder.graph, node)),
-        _ => None,
-    }
-}
-
-/// The operands of the operator that gives a value, if it is that one.
-fn operands(builder: &Builder<'_>, value: ValueId, name: &str) -> Option<(ValueId, ValueId)> {
-    let call = call_of(builder, value).filter(|call| call.name() == name)?;
-    Some((call.optional("self")?, call.optional("other")?))
-}
-
-/// True if an argument is a number, or a constant of one element, whose nearest float is that of `number`.
-fn is_number(builder: &Builder<'_>, call: &Call<'_>, name: &str, number: f64) -> bool {
-    let own = call.number(name).map(|own| own as f32).or_else(|| {
-        let constant = &builder.constants[builder.graph.constant_of(call.optional(name)?)?];
-        if constant.ty.rank() != 0 || !is_stored_as_float(constant.ty.dtype) {
-            return None;
-        }
-        constants::floats(constant).ok()?.first().copied()
-    });
-    own == Some(number as f32)
 }
 
 #[cfg(test)]
