@@ -9,6 +9,9 @@ and values as an int8 cache keeps them, and how much those in f32 may be off the
   step at most, uniformly and independently: `6 sqrt(sum((dlogit/dx * step)^2 / 12))`, from PyTorch's derivatives.
 - `element`: the most that one element makes of a difference of one step, which it has where two computations of the same
   number lie on different sides of a half.
+
+`long.json`, of two models with windows, has the logits after every 500th of 10,000 tokens, or of 2,000 where some layers have
+no window. Token `i` is `3 + (i * i + i // 3) % 61`.
 """
 
 import argparse
@@ -42,6 +45,9 @@ GEMMA3_ROPE = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     }
 }
+
+# Those with a session of so many tokens, in a context of so many positions.
+LONG_SESSIONS, LONG_CONTEXT = {"gemma3": 2_000, "mistral-window": 10_000}, 16_384
 
 # A name, the configuration's class, and settings.
 MODELS = [
@@ -165,6 +171,21 @@ def int8_cache(model, sample):
     return found
 
 
+def long_session(folder, count):
+    """Logits in a session of so many tokens."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config.max_position_embeddings = LONG_CONTEXT
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, config=config, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    tokens = torch.tensor([[3 + (i * i + i // 3) % 61 for i in range(count)]])
+    after = list(range(500, count + 1, 500))
+    with torch.no_grad():
+        logits = model(tokens, use_cache=False).logits[0]
+    logits = [rounded(logits[number - 1].tolist()) for number in after]
+    return {"tokens": count, "context": LONG_CONTEXT, "after": after, "logits": logits}
+
+
 def rounded(numbers):
     return [round(number, 6) for number in numbers]
 
@@ -173,12 +194,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "tests/decoders")
     parser.add_argument("--caches", action="store_true", help="write int8_cache.json alone, of the models that are there")
+    parser.add_argument("--long", action="store_true", help="write long.json alone, of the models that are there")
     parser.add_argument("--only", nargs="*", help="names of models")
     arguments = parser.parse_args()
     for seed, (name, kind, settings) in enumerate(MODELS):
         if arguments.only and name not in arguments.only:
             continue
         folder = arguments.folder / name
+        if arguments.long:
+            if name in LONG_SESSIONS:
+                (folder / "long.json").write_text(json.dumps(long_session(folder, LONG_SESSIONS[name])) + "\n")
+            continue
         if arguments.caches:
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
             sample = json.loads((folder / "expected.json").read_text())
@@ -191,6 +217,8 @@ def main():
         sample = expected(model)
         (folder / "expected.json").write_text(json.dumps(sample) + "\n")
         (folder / "int8_cache.json").write_text(json.dumps(int8_cache(model, sample)) + "\n")
+        if name in LONG_SESSIONS:
+            (folder / "long.json").write_text(json.dumps(long_session(folder, LONG_SESSIONS[name])) + "\n")
 
 
 if __name__ == "__main__":

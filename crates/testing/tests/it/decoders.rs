@@ -55,7 +55,13 @@ fn compiled(path: &Path, backend: &str) -> Module {
 }
 
 fn compiled_with(path: &Path, backend: &str, kv_cache: KvCache) -> Module {
-    let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(8), full_logits: false };
+    compiled_for(path, backend, kv_cache, [40, 8])
+}
+
+/// `limits`: positions of the context, and tokens in a call.
+fn compiled_for(path: &Path, backend: &str, kv_cache: KvCache, limits: [usize; 2]) -> Module {
+    let [max_context_len, max_seq_len] = limits.map(Some);
+    let options = LanguageModelOptions { max_context_len, max_seq_len, full_logits: false };
     let compiler = Compiler::new().language_model(path, options).kv_cache(kv_cache).backend(backend);
     let program = compiler.compile().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let is_left = |entry: &&Entry| !matches!(entry.fate, Fate::Claimed { .. });

@@ -108,6 +108,15 @@ struct Rotation {
     columns: usize,
 }
 
+/// The cache of a layer.
+#[derive(Clone, Copy, Debug)]
+struct Cache {
+    /// Number of positions that it keeps.
+    rows: usize,
+    /// True if a position is at its remainder by `rows`, and overwrites an earlier one.
+    is_ring: bool,
+}
+
 impl Build<'_> {
     fn forward(&mut self, all_rows: bool) -> Result<(), Error> {
         let Decoder { vocab, hidden, .. } = *self.decoder;
@@ -232,8 +241,9 @@ impl Build<'_> {
             q = self.rotated(q, rotation)?;
             k = self.rotated(k, rotation)?;
         }
-        let keys = self.cached(k, index, "k_cache")?;
-        let values = self.cached(v, index, "v_cache")?;
+        let cache = self.cache_of(window);
+        let keys = self.cached(k, cache, index, "k_cache")?;
+        let values = self.cached(v, cache, index, "v_cache")?;
         let scale = self.decoder.attention_scale;
         let attended = match (self.decoder.attention_cap, window) {
             (None, None) => {
@@ -243,16 +253,30 @@ impl Build<'_> {
                 self.builder("").one_with(llama::CUSTOM_SDPA, args, &named)?
             }
             (cap, window) => {
-                let mask = self.mask(window)?;
-                self.masked_attention([q, keys, values], mask, cap)?
+                let mask = self.mask(cache, window)?;
+                self.masked_attention([q, keys, values], cache, mask, cap)?
             }
         };
         let flat = self.view(attended, vec![1.into(), Expr::Symbol(self.length), (wide as i64).into()])?;
         self.linear(flat, &format!("{prefix}{}", names.o), wide, Some(hidden))
     }
 
+    /// The cache of a layer. That of a window is a ring if it takes at most half of the room: it has the positions that the
+    /// first query of the longest call sees, and those of the call.
+    fn cache_of(&self, window: Option<usize>) -> Cache {
+        let Limits { seq_len, context } = self.limits;
+        let ring = window.map(|window| window + seq_len - 1).filter(|rows| *rows <= context / 2);
+        ring.map_or(Cache { rows: context, is_ring: false }, |rows| Cache { rows, is_ring: true })
+    }
+
     /// Attention with a mask that says which keys each query sees. Operands are `[1, T or S, heads, columns]`.
-    fn masked_attention(&mut self, operands: [ValueId; 3], mask: ValueId, cap: Option<f64>) -> Result<ValueId, Error> {
+    fn masked_attention(
+        &mut self,
+        operands: [ValueId; 3],
+        cache: Cache,
+        mask: ValueId,
+        cap: Option<f64>,
+    ) -> Result<ValueId, Error> {
         let Decoder { heads, kv_heads, head_dim, attention_scale, .. } = *self.decoder;
         let mut turned = operands;
         for operand in &mut turned {
@@ -265,44 +289,64 @@ impl Build<'_> {
             self.builder("").one_with(aten::SCALED_DOT_PRODUCT_ATTENTION, args, &named)?
         } else {
             // The queries of heads that share keys are rows of one matrix.
-            let (length, context) = (Expr::Symbol(self.length), Expr::Int(self.limits.context as i64));
+            let (length, keys) = (Expr::Symbol(self.length), Expr::Int(cache.rows as i64));
             let [shared, each, columns] = [kv_heads, heads / kv_heads, head_dim].map(|size| Expr::Int(size as i64));
             let rows = length.mul(each.clone());
             let q = self.view(q, vec![shared.clone(), rows.clone(), columns.clone()])?;
-            let k = self.view(k, vec![shared.clone(), context.clone(), columns.clone()])?;
-            let v = self.view(v, vec![shared.clone(), context.clone(), columns.clone()])?;
+            let k = self.view(k, vec![shared.clone(), keys.clone(), columns.clone()])?;
+            let v = self.view(v, vec![shared.clone(), keys.clone(), columns.clone()])?;
             let q = self.scaled(q, attention_scale)?;
             let k = self.permute(k, [0, 2, 1])?;
             let mut scores = self.call("", aten::BMM, vec![q.into(), k.into()])?;
             scores = self.capped(scores, cap)?;
-            scores = self.view(scores, vec![shared.clone(), each, length.clone(), context.clone()])?;
+            scores = self.view(scores, vec![shared.clone(), each, length.clone(), keys.clone()])?;
             let hidden = self.call("", aten::LOGICAL_NOT, vec![mask.into()])?;
             let args = vec![scores.into(), hidden.into(), f64::NEG_INFINITY.into()];
             scores = self.call("", aten::MASKED_FILL_SCALAR, args)?;
             scores = self.call("", aten::_SOFTMAX, vec![scores.into(), (-1).into(), false.into()])?;
-            scores = self.view(scores, vec![shared, rows, context])?;
+            scores = self.view(scores, vec![shared, rows, keys])?;
             let output = self.call("", aten::BMM, vec![scores.into(), v.into()])?;
             self.view(output, vec![1.into(), (heads as i64).into(), length, columns])?
         };
         self.permute(output, [0, 2, 1, 3])
     }
 
-    /// True where a query, the row, sees a key, the column: `[T, S]`.
-    fn mask(&mut self, window: Option<usize>) -> Result<ValueId, Error> {
+    /// True where a query, the row, sees a key of the cache, the column: `[T, S]`.
+    fn mask(&mut self, cache: Cache, window: Option<usize>) -> Result<ValueId, Error> {
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
-        let context = self.limits.context as i64;
-        let keys = self.positions(0.into(), context.into())?;
-        let queries = self.positions(start.clone(), start.add(length))?;
+        let end = start.add(length);
+        let keys = self.key_positions(cache, end.clone())?;
+        let queries = self.positions(start, end)?;
         let queries = self.call("", aten::UNSQUEEZE_COPY, vec![queries.into(), 1.into()])?;
-        let seen = self.call("", aten::LE_TENSOR, vec![keys.into(), queries.into()])?;
-        let Some(window) = window else { return Ok(seen) };
-        let first = self.builder("").one_with(
-            aten::SUB_SCALAR,
-            vec![queries.into(), (window as i64).into()],
-            &[("alpha", 1.into())],
-        )?;
-        let near = self.call("", aten::GT_TENSOR, vec![keys.into(), first.into()])?;
-        self.call("", aten::LOGICAL_AND, vec![seen.into(), near.into()])
+        let mut seen = self.call("", aten::LE_TENSOR, vec![keys.into(), queries.into()])?;
+        if let Some(window) = window {
+            let first = self.difference(queries, (window as i64).into(), aten::SUB_SCALAR)?;
+            let near = self.call("", aten::GT_TENSOR, vec![keys.into(), first.into()])?;
+            seen = self.call("", aten::LOGICAL_AND, vec![seen.into(), near.into()])?;
+        }
+        if cache.is_ring {
+            let written = self.call("", aten::GE_SCALAR, vec![keys.into(), 0.into()])?;
+            seen = self.call("", aten::LOGICAL_AND, vec![seen.into(), written.into()])?;
+        }
+        Ok(seen)
+    }
+
+    /// The positions of the keys in a cache after a call whose positions end before `end`. In a ring it is the last position whose
+    /// remainder is that place, which is negative where none was written.
+    fn key_positions(&mut self, cache: Cache, end: Expr) -> Result<ValueId, Error> {
+        let rows = cache.rows as i64;
+        let places = self.positions(0.into(), rows.into())?;
+        if !cache.is_ring {
+            return Ok(places);
+        }
+        let last = self.positions(end.add(-1), end)?;
+        let ahead = self.difference(last, places.into(), aten::SUB_TENSOR)?;
+        let before_last = self.call("", aten::REMAINDER_SCALAR, vec![ahead.into(), rows.into()])?;
+        self.difference(last, before_last.into(), aten::SUB_TENSOR)
+    }
+
+    fn difference(&mut self, a: ValueId, b: Arg, name: &str) -> Result<ValueId, Error> {
+        self.builder("").one_with(name, vec![a.into(), b], &[("alpha", 1.into())])
     }
 
     /// The integers from `start` to before `end`.
@@ -312,14 +356,21 @@ impl Build<'_> {
     }
 
     /// Writes rows `[1, T, heads, columns]` at the position of the call into a cache, and returns the cache.
-    fn cached(&mut self, rows: ValueId, index: usize, what: &str) -> Result<ValueId, Error> {
+    fn cached(&mut self, rows: ValueId, cache: Cache, index: usize, what: &str) -> Result<ValueId, Error> {
         let Decoder { kv_heads, head_dim, .. } = *self.decoder;
-        let sizes = [1, self.limits.context as i64, kv_heads as i64, head_dim as i64];
+        let sizes = [1, cache.rows as i64, kv_heads as i64, head_dim as i64];
         let (state, before) = self.state(&format!("layers.{index}.{what}"), &sizes);
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
         let end = start.add(length);
-        let args = vec![before.into(), rows.into(), 1.into(), start.into(), end.into(), 1.into()];
-        let after = self.call("", aten::SLICE_SCATTER, args)?;
+        let after = if cache.is_ring {
+            let positions = self.positions(start, end)?;
+            let places = self.call("", aten::REMAINDER_SCALAR, vec![positions.into(), (cache.rows as i64).into()])?;
+            let indices = Arg::List(vec![Arg::None, places.into()]);
+            self.call("", aten::INDEX_PUT, vec![before.into(), indices, rows.into()])?
+        } else {
+            let args = vec![before.into(), rows.into(), 1.into(), start.into(), end.into(), 1.into()];
+            self.call("", aten::SLICE_SCATTER, args)?
+        };
         self.graph.updates.push(Update { target: Target::State(state), value: after });
         Ok(after)
     }
