@@ -49,7 +49,7 @@ def test_beside_torch(wheel):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     run(*pip, "--force-reinstall", wheel)
     tests = sorted(path for path in (BINDINGS / "tests").glob("test_*.py") if path.name != "test_plain.py")
-    run(sys.executable, "-m", "pytest", "--quiet", *tests)
+    run(sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "2", *tests)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
@@ -21,10 +22,12 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Comm
     command
 }
 
-/// Runs a command, shows what it is and prints, and fails if it does: the error ends with the last that was printed.
+/// Runs a command, shows what it is, what it prints and how long it took, and fails if it does: the error ends with the last that
+/// was printed.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = describe(command);
     println!("$ {line}");
+    let start = Instant::now();
     let mut process = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -37,6 +40,7 @@ pub fn run(command: &mut Command) -> Result<()> {
         scope.spawn(|| stderr.map(|from| forward(from, std::io::stderr(), &tail)));
     });
     let status = process.wait().with_context(|| format!("cannot wait for `{line}`"))?;
+    println!("{:.1} s: {line}", start.elapsed().as_secs_f64());
     if !status.success() {
         let tail = tail.into_inner().unwrap_or_else(PoisonError::into_inner);
         bail!("`{line}` failed: {status}\n{}", String::from_utf8_lossy(&Vec::from(tail)));

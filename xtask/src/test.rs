@@ -183,9 +183,12 @@ fn python() -> Result<()> {
     run(&mut command(venv_python(), &["tools/test_wheel.py"]))
 }
 
-/// Models for XNNPACK that take seconds to export and little memory; without `--only` the script makes all.
+/// Models for XNNPACK that take little memory to export; without `--only` the script makes all.
 const SMALL_XNNPACK_MODELS: &[&str] =
     &["edsr", "feed_forward", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "wav2letter"];
+
+/// Those of them that differ most in their operators.
+const FEW_XNNPACK_MODELS: &[&str] = &["edsr", "feed_forward", "mobilenet_v3_small"];
 
 /// Decoders that differ in their caches and in their methods; without `--only` the script makes all.
 const FEW_LLAMA_MODELS: &[&str] =
@@ -259,17 +262,17 @@ fn zoo() -> Result<()> {
 /// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 fn models() -> Result<()> {
-    models_with_programs_of(4)?;
+    models_with(8, FEW_XNNPACK_MODELS)?;
     few_architectures()
 }
 
-/// ExecuTorch's programs of all models.
+/// ExecuTorch's programs of all models, and more that it lowered for XNNPACK.
 fn models_whole() -> Result<()> {
-    models_with_programs_of(1)
+    models_with(1, SMALL_XNNPACK_MODELS)
 }
 
-/// `programs_of`: of so many models, ExecuTorch's compiler makes a program of one.
-fn models_with_programs_of(programs_of: usize) -> Result<()> {
+/// `programs_of`: of so many models, ExecuTorch's compiler makes a program of one. `xnnpack`: those that it lowers for XNNPACK.
+fn models_with(programs_of: usize, xnnpack: &[&str]) -> Result<()> {
     setup::one("python")?;
     let programs_of = programs_of.to_string();
     let generate = ["tools/models/generate.py", "target/models", "--programs-of", &programs_of];
@@ -278,10 +281,16 @@ fn models_with_programs_of(programs_of: usize) -> Result<()> {
     if compiled.exists() {
         std::fs::remove_dir_all(&compiled)?;
     }
-    let mut lowered = command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]);
-    run(lowered.args(SMALL_XNNPACK_MODELS.iter().flat_map(|name| ["--only", name])))?;
-    let mut decoders = command(venv_python(), &["tools/models/export_llama.py", "target/llama-models"]);
-    run(decoders.args(FEW_LLAMA_MODELS.iter().flat_map(|name| ["--only", name])))?;
+    // Exporters have one thread.
+    thread::scope(|scope| {
+        let lowered = scope.spawn(|| {
+            let mut lower = command(venv_python(), &["tools/models/xnnpack.py", "target/xnnpack-models"]);
+            run(lower.args(xnnpack.iter().flat_map(|name| ["--only", name])))
+        });
+        let mut decoders = command(venv_python(), &["tools/models/export_llama.py", "target/llama-models"]);
+        run(decoders.args(FEW_LLAMA_MODELS.iter().flat_map(|name| ["--only", name])))?;
+        lowered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
     run(ignored(&["compile", "lift", "llama", "memory_plans", "models", "precision", "xnnpack"])
         .env("RUSHLIGHT_SAVE", &compiled))?;
     run(&mut command(
@@ -302,15 +311,10 @@ const NOT_EMULATED: &[&str] = &[
     "writers_are_killed_at_any_time",
 ];
 
-/// Crates that compute, in which processors differ: by their vectors, their floats and their alignment.
-const COMPUTING: &[&str] = &[
-    "rushlight-engine",
-    "rushlight-kernels",
-    "rushlight-format",
-    "rushlight-runtime",
-    "rushlight-cpu-payload",
-    "rushlight-cpu-run",
-];
+/// Crates in which processors differ: by their vectors and by the alignment of what they read. The reference kernels, which
+/// take most of the time to compile, have code for no processor: `aarch64-whole` tests them too.
+const COMPUTING: &[&str] =
+    &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-cpu-payload", "rushlight-cpu-run"];
 
 /// Their tests again, for aarch64.
 fn aarch64() -> Result<()> {
