@@ -8,7 +8,8 @@ use rushlight::{Error, ScalarType, Tensor, TensorInfo, Value, ValueInfo};
 pub enum Fill {
     Zeros,
     Ones,
-    /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed.
+    /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed. A tensor of one integer alone is
+    /// 0: it may be a position, and a cache may have no other that the call fits behind.
     Random(u64),
 }
 
@@ -33,6 +34,10 @@ pub fn tensor(info: &TensorInfo, shape: &[usize], fill: Fill) -> Result<Tensor, 
         Fill::Random(seed) => Some(SplitMix(seed)),
     };
     let dtype = info.dtype;
+    let is_position = matches!(dtype, ScalarType::Long | ScalarType::Int) && shape.iter().all(|size| *size == 1);
+    if is_position && random.is_some() {
+        return Ok(tensor);
+    }
     for element in tensor.bytes_mut().chunks_exact_mut(dtype.size()) {
         // 24 bits, so that the value is exact in f32.
         let unit = random.as_mut().map_or(1.0, |random| (random.next() >> 40) as f64 / f64::from(1u32 << 24));

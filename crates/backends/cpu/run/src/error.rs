@@ -73,7 +73,12 @@ impl From<Unfit> for Error {
             Unfit::Count { what, expected, got } => Detail::Count { what, expected, got },
             Unfit::Place(text) | Unfit::Part(text) => Detail::Text(text),
         };
-        Self::new(Code::DelegateInvalidCompatibility, detail)
+        // Positions come from the caller.
+        let code = match unfit {
+            Unfit::BeyondState { .. } => Code::InvalidArgument,
+            _ => Code::DelegateInvalidCompatibility,
+        };
+        Self::new(code, detail)
     }
 }
 
