@@ -70,7 +70,7 @@ pub(super) fn matrix(constant: &Constant, [k, n]: [usize; 2], to: &mut [f32]) ->
     Ok(())
 }
 
-/// The floats of a `[K, N]` matrix, as many as it has.
+/// The floats of a matrix of `k` times `n` elements.
 fn checked<'f>(floats: &'f [f32], k: usize, n: usize, constant: &Constant) -> Result<&'f [f32], Error> {
     let expected = k.saturating_mul(n);
     let few = || {
@@ -78,6 +78,11 @@ fn checked<'f>(floats: &'f [f32], k: usize, n: usize, constant: &Constant) -> Re
         error(message).expected(expected).got(floats.len())
     };
     floats.get(..expected).ok_or_else(few)
+}
+
+/// An element of a matrix that was [checked] to have all of them.
+fn element(floats: &[f32], index: usize) -> f32 {
+    floats.get(index).copied().unwrap_or(0.0)
 }
 
 /// Floats of a file, where they are if that is possible.
@@ -124,9 +129,9 @@ pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) ->
 pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
     let floats = floats_in(&bytes);
-    let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
     let (outputs, [height, width]) = (conv.out_c / conv.groups.max(1), conv.kernel);
-    let weight = |i: usize, o: usize, h: usize, w: usize| get(((i * outputs + o) * height + h) * width + w);
+    let floats = checked(&floats, conv.in_c, outputs * height * width, constant)?;
+    let weight = |i: usize, o: usize, h: usize, w: usize| element(floats, ((i * outputs + o) * height + h) * width + w);
     to.copy_from_slice(&pack::conv_transpose2d_f32(conv, weight));
     Ok(())
 }
@@ -135,8 +140,8 @@ pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [
 pub(super) fn winograd(constant: &Constant, form: Winograd, conv: &Conv2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
     let floats = floats_in(&bytes);
-    let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
-    pack::winograd_f32_into(to, form, conv, |o, i, h, w| get(((o * conv.in_c + i) * 3 + h) * 3 + w));
+    let floats = checked(&floats, conv.in_c * 9, conv.out_c, constant)?;
+    pack::winograd_f32_into(to, form, conv, |o, i, h, w| element(floats, ((o * conv.in_c + i) * 3 + h) * 3 + w));
     Ok(())
 }
 
@@ -147,9 +152,9 @@ pub(super) fn depthwise(constant: &Constant, to: &mut [f32]) -> Result<(), Error
     let taps = sizes.iter().skip(1).product::<usize>();
     let bytes = as_floats(constant)?.read()?;
     let floats = floats_in(&bytes);
-    let get = |index: usize| floats.get(index).copied().unwrap_or(0.0);
+    let floats = checked(&floats, channels, taps, constant)?;
     for (tap, to) in to.chunks_exact_mut(channels.max(1)).enumerate() {
-        to.iter_mut().enumerate().for_each(|(channel, float)| *float = get(channel * taps + tap));
+        to.iter_mut().enumerate().for_each(|(channel, float)| *float = element(floats, channel * taps + tap));
     }
     Ok(())
 }

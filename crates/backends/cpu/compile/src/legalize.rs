@@ -55,7 +55,7 @@ impl Pass for Legalize {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        // Found before, as a graph that is being rewritten lacks the nodes behind the present one.
+        // Collected first: while a block is rewritten, it lacks the nodes that follow.
         let mut used = FxHashSet::default();
         for graph in model.methods.values() {
             graph.for_each_use(&mut |value| {

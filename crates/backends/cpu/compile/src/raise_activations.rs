@@ -10,7 +10,7 @@ use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Model, NodeId, ValueId};
 
 use crate::call::Call;
-use crate::operands::{call_of, number, operands};
+use crate::operands::{binary_operands, producer, scalar_operand, unscaled_add};
 use crate::select::activation;
 
 /// Finds hard-sigmoids, hard-swishes and SiLUs of floats in additions, clamps and multiplications, as exporters write them, and
@@ -36,10 +36,10 @@ impl Pass for RaiseActivations {
 fn raised(builder: &Builder<'_>, node: NodeId) -> Option<(&'static str, ValueId)> {
     let call = Call::new(builder.graph, node);
     let found = match call.name() {
-        aten::DIV_TENSOR | aten::DIV_SCALAR if number(builder, &call, "other") == Some(6.0) => {
+        aten::DIV_TENSOR | aten::DIV_SCALAR if scalar_operand(builder, &call, "other") == Some(6.0) => {
             sixth(builder, call.optional("self")?)
         }
-        aten::MUL_TENSOR | aten::MUL_SCALAR if number(builder, &call, "other") == Some(1.0 / 6.0) => {
+        aten::MUL_TENSOR | aten::MUL_SCALAR if scalar_operand(builder, &call, "other") == Some(1.0 / 6.0) => {
             sixth(builder, call.optional("self")?)
         }
         aten::MUL_TENSOR => {
@@ -58,7 +58,7 @@ fn sixth(builder: &Builder<'_>, value: ValueId) -> Option<(&'static str, ValueId
     if let Some(x) = gate(builder, value) {
         return Some((aten::HARDSIGMOID, x));
     }
-    let (a, b) = operands(builder, value, aten::MUL_TENSOR)?;
+    let (a, b) = binary_operands(builder, value, aten::MUL_TENSOR)?;
     let is_gate = |value: ValueId, of: ValueId| gate(builder, value) == Some(of);
     let x = if is_gate(b, a) { a } else { b };
     (is_gate(b, a) || is_gate(a, b)).then_some((aten::HARDSWISH, x))
@@ -66,7 +66,7 @@ fn sixth(builder: &Builder<'_>, value: ValueId) -> Option<(&'static str, ValueId
 
 /// The product of `x` with its own sigmoid, or hard-sigmoid.
 fn gated(builder: &Builder<'_>, x: ValueId, gate: ValueId) -> Option<(&'static str, ValueId)> {
-    let call = call_of(builder, gate)?;
+    let call = producer(builder, gate)?;
     let name = match call.name() {
         aten::SIGMOID => aten::SILU,
         aten::HARDSIGMOID => aten::HARDSWISH,
@@ -78,15 +78,13 @@ fn gated(builder: &Builder<'_>, x: ValueId, gate: ValueId) -> Option<(&'static s
 /// `x`, if a value is `clamp(x + 3, 0, 6)`, bounded at once or by one bound after the other.
 fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
     let (mut at, mut bounds) = (value, (f32::NEG_INFINITY, f32::INFINITY));
-    while let Some(call) = call_of(builder, at) {
+    while let Some(call) = producer(builder, at) {
         let Some(Activation::Clamp { min, max }) = activation(&call) else { break };
         bounds = (bounds.0.max(min), bounds.1.min(max));
         at = call.optional("self")?;
     }
-    let call = call_of(builder, at)?;
-    let adds = matches!(call.name(), aten::ADD_TENSOR | aten::ADD_SCALAR);
-    let is_whole = call.number("alpha").is_none_or(|alpha| alpha == 1.0);
-    if bounds != (0.0, 6.0) || !adds || !is_whole || number(builder, &call, "other") != Some(3.0) {
+    let call = unscaled_add(builder, at)?;
+    if bounds != (0.0, 6.0) || scalar_operand(builder, &call, "other") != Some(3.0) {
         return None;
     }
     call.optional("self")

@@ -7,7 +7,7 @@ use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Error, Expr, Model, NodeId, Pass, ValueId};
 
 use crate::call::Call;
-use crate::operands::{call_of, number, operands};
+use crate::operands::{binary_operands, producer, scalar_operand, unscaled_add};
 
 /// Finds `x * rsqrt(mean(x²) + eps)` over the last dimension of floats, and its product with a weight, and puts `aten::rms_norm`
 /// in their place, which is one step. A norm that is also used without its weight is computed twice. Results differ by roundings.
@@ -38,7 +38,7 @@ struct RmsNorm {
     eps: f32,
 }
 
-/// The RMS norm that a node ends.
+/// Matches an RMS norm whose last node is `node`.
 fn raised(builder: &Builder<'_>, node: NodeId) -> Option<RmsNorm> {
     let call = Call::new(builder.graph, node);
     let norm = match call.name() {
@@ -60,18 +60,18 @@ fn raised(builder: &Builder<'_>, node: NodeId) -> Option<RmsNorm> {
     (x.dtype == ScalarType::Float && result.dtype == x.dtype && result.shape == x.shape).then_some(norm)
 }
 
-/// The norm of `x` that divides by the square root of `mean_square`, if this is the mean of its squares and an epsilon.
+/// Matches `x / sqrt(mean_square)`, where `mean_square` is the mean of the squares of `x` and an epsilon.
 fn normalized(builder: &Builder<'_>, x: ValueId, mean_square: Option<ValueId>) -> Option<RmsNorm> {
-    let call = call_of(builder, mean_square?)?;
-    let is_whole = call.number("alpha").is_none_or(|alpha| alpha == 1.0);
-    if !matches!(call.name(), aten::ADD_TENSOR | aten::ADD_SCALAR) || !is_whole {
+    let call = unscaled_add(builder, mean_square?)?;
+    let (mean, eps) = match scalar_operand(builder, &call, "other") {
+        Some(eps) => (call.optional("self")?, eps),
+        None => (call.optional("other")?, scalar_operand(builder, &call, "self")?),
+    };
+    // A mean in another type overflows and rounds elsewhere.
+    if builder.graph.tensor(mean).ok()?.dtype != ScalarType::Float {
         return None;
     }
-    let (mean, eps) = match number(builder, &call, "other") {
-        Some(eps) => (call.optional("self")?, eps),
-        None => (call.optional("other")?, number(builder, &call, "self")?),
-    };
-    let mean = call_of(builder, mean).filter(|call| call.name() == aten::MEAN_DIM)?;
+    let mean = producer(builder, mean).filter(|call| call.name() == aten::MEAN_DIM)?;
     let shape = &builder.graph.tensor(x).ok()?.shape;
     let last = shape.len().checked_sub(1)?;
     let is_over_last = matches!(mean.ints("dim")?[..], [dim] if dim == -1 || usize::try_from(dim) == Ok(last));
@@ -81,19 +81,19 @@ fn normalized(builder: &Builder<'_>, x: ValueId, mean_square: Option<ValueId>) -
     Some(RmsNorm { x, width: shape.last()?.clone(), weight: None, eps })
 }
 
-/// The product of a norm without a weight and a vector of its width.
+/// Matches the product of a norm without a weight and a vector of its width.
 fn weighted(builder: &Builder<'_>, norm: ValueId, weight: ValueId) -> Option<RmsNorm> {
-    let call = call_of(builder, norm).filter(|call| call.name() == aten::RMS_NORM && call.arg("weight").is_none())?;
-    let width = call.exprs("normalized_shape")?.pop()?;
+    let call = producer(builder, norm).filter(|call| call.name() == aten::RMS_NORM && call.arg("weight").is_none())?;
+    let [width] = <[Expr; 1]>::try_from(call.exprs("normalized_shape")?).ok()?;
     let ty = builder.graph.tensor(weight).ok()?;
     let is_vector = ty.dtype == ScalarType::Float && ty.shape == [width.clone()];
     let eps = call.number("eps")? as f32;
     is_vector.then_some(RmsNorm { x: call.optional("input")?, width, weight: Some(weight), eps })
 }
 
-/// What a value is the inverse square root of.
+/// Returns `x` if a value is `rsqrt(x)`.
 fn inverse_root(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
-    let call = call_of(builder, value)?;
+    let call = producer(builder, value)?;
     match call.name() {
         aten::RSQRT => call.optional("self"),
         aten::POW_TENSOR_SCALAR if call.number("exponent") == Some(-0.5) => call.optional("self"),
@@ -102,16 +102,16 @@ fn inverse_root(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
     }
 }
 
-/// What a value is the square of.
+/// Returns `x` if a value is `x²`.
 fn square_of(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
-    if let Some((a, b)) = operands(builder, value, aten::MUL_TENSOR) {
+    if let Some((a, b)) = binary_operands(builder, value, aten::MUL_TENSOR) {
         return (a == b).then_some(a);
     }
-    let call = call_of(builder, value).filter(|call| call.name() == aten::POW_TENSOR_SCALAR)?;
+    let call = producer(builder, value).filter(|call| call.name() == aten::POW_TENSOR_SCALAR)?;
     (call.number("exponent") == Some(2.0)).then(|| call.optional("self"))?
 }
 
-/// The input of the operator that gives a value, if it is that one.
+/// Returns the input of the operator that gives a value, if it is `name`.
 fn input_of(builder: &Builder<'_>, value: ValueId, name: &str) -> Option<ValueId> {
-    call_of(builder, value).filter(|call| call.name() == name)?.optional("self")
+    producer(builder, value).filter(|call| call.name() == name)?.optional("self")
 }
