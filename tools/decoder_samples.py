@@ -46,7 +46,7 @@ GEMMA3_ROPE = {
     }
 }
 
-# Those with a session of so many tokens, in a context of so many positions.
+# Models with long.json, by number of tokens, and the positions of their context.
 LONG_SESSIONS, LONG_CONTEXT = {"gemma3": 2_000, "mistral-window": 10_000}, 16_384
 
 # A name, the configuration's class, and settings.

@@ -62,26 +62,14 @@ fn executing_what_was_lowered_allocates_nothing() {
     }
 }
 
-/// A folder that goes when the value does.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A copy of a sample decoder that has more positions: its rotations do not depend on their number.
-fn with_context(name: &str, context: u64) -> Scratch {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/decoders").join(name);
-    let to = Scratch(std::env::temp_dir().join(format!("rushlight-{}-{name}", std::process::id())));
-    fs::create_dir_all(&to.0).unwrap();
+fn with_context(from: &Path, context: usize) -> PathBuf {
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("long-session").join(from.file_name().unwrap());
+    fs::create_dir_all(&to).unwrap();
     let mut config: Json = serde_json::from_slice(&fs::read(from.join("config.json")).unwrap()).unwrap();
     config["max_position_embeddings"] = context.into();
-    fs::write(to.0.join("config.json"), config.to_string()).unwrap();
-    for file in ["model.safetensors", "long.json"] {
-        fs::copy(from.join(file), to.0.join(file)).unwrap();
-    }
+    fs::write(to.join("config.json"), config.to_string()).unwrap();
+    fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();
     to
 }
 
@@ -91,32 +79,24 @@ fn with_context(name: &str, context: u64) -> Scratch {
 fn tokens_of_long_sessions_allocate_nothing() {
     let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     for name in ["mistral-window", "gemma3"] {
-        let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/decoders").join(name).join("long.json");
-        let expected: Json = serde_json::from_slice(&fs::read(expected).unwrap()).unwrap();
+        let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/decoders").join(name);
+        let expected: Json = serde_json::from_slice(&fs::read(sample.join("long.json")).unwrap()).unwrap();
         let number = |key: &str| expected[key].as_u64().unwrap() as usize;
         let (count, context) = (number("tokens"), number("context"));
-        let folder = with_context(name, context as u64);
+        let folder = with_context(&sample, context);
         let options = LanguageModelOptions { max_context_len: Some(context), max_seq_len: Some(8), full_logits: false };
-        let program = Compiler::new().language_model(&folder.0, options).backend("cpu").compile().unwrap();
+        let program = Compiler::new().language_model(folder, options).backend("cpu").compile().unwrap();
         let mut module = Module::builder().lower("off").threads(1).load_bytes(&program.to_bytes().unwrap()).unwrap();
         let method = module.method("forward").unwrap();
         let mut states = States::new();
         method.add_states(&mut states).unwrap();
-        // Keys and values of 2 heads of 8 elements, in a ring of the window and the longest call, or of all positions.
+        // Keys and values of 2 heads of 8 elements, in a ring of the window and the longest call, or of all positions; and the end
+        // of the positions.
         let rows = if name == "gemma3" { 3 * (6 + 7) + context } else { 4 * (5 + 7) };
-        assert_eq!(states.size(), rows * 2 * 2 * 8 * 4, "{name}");
-        let points: Vec<_> =
-            expected["after"].as_array().unwrap().iter().zip(expected["logits"].as_array().unwrap()).collect();
-        let points: Vec<(usize, Vec<f32>)> = points
-            .into_iter()
-            .map(|(after, logits)| {
-                let logits = logits.as_array().unwrap().iter().map(|logit| logit.as_f64().unwrap() as f32);
-                (after.as_u64().unwrap() as usize, logits.collect())
-            })
-            .collect();
-        let mut points = points.iter().peekable();
-        let mut most = 0.0f32;
-        let mut allocated = None;
+        assert_eq!(states.size(), (rows * 2 * 2 * 8 + 1) * 4, "{name}");
+        let mut checks = expected["after"].as_array().unwrap().iter().zip(expected["logits"].as_array().unwrap());
+        let mut next = checks.next();
+        let mut after_first = None;
         for position in 0..count {
             let token = [3 + (position * position + position / 3) as i64 % 61];
             let start = [position as i64];
@@ -126,20 +106,22 @@ fn tokens_of_long_sessions_allocate_nothing() {
             ];
             let outputs = method.start_in(&mut states, &inputs, &mut []).unwrap().finish().unwrap();
             let Output::Tensor(logits) = outputs.get(0).unwrap() else { panic!("logits are a tensor") };
-            if let Some((_, expected)) = points.next_if(|(after, _)| *after == position + 1) {
-                let got = logits.as_slice::<f32>().unwrap();
-                assert_eq!(got.len(), expected.len());
-                let scale = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                let off = got.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs())) / scale;
-                assert!(off < 2e-5, "{name} after {} tokens: {off}", position + 1);
-                most = most.max(off);
+            if let Some((after, expected)) = next
+                && after.as_u64() == Some(position as u64 + 1)
+            {
+                let (got, expected) = (logits.as_slice::<f32>().unwrap(), expected.as_array().unwrap());
+                let expected = || expected.iter().map(|logit| logit.as_f64().unwrap() as f32);
+                let tolerance = 2e-5 * expected().fold(0.0f32, |most, logit| most.max(logit.abs()));
+                assert_eq!(got.len(), expected().count());
+                let agree = got.iter().zip(expected()).all(|(got, expected)| (got - expected).abs() <= tolerance);
+                assert!(agree, "{name} after {after} tokens: {got:?}");
+                next = checks.next();
             }
             if position == 0 {
-                allocated = Some(settled());
+                after_first = Some(settled());
             }
         }
-        assert_eq!(Some(ALLOCATOR.total_allocated()), allocated, "{name}");
-        assert!(points.next().is_none());
-        println!("{name}: {most:.1e}");
+        assert_eq!(Some(ALLOCATOR.total_allocated()), after_first, "{name}");
+        assert!(next.is_none(), "{name}: tokens after the last");
     }
 }

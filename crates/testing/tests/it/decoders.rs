@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rushlight::{Compiler, Input, KvCache, LanguageModelOptions, Module, Quantization, Scheme, TensorView};
+use rushlight::{Code, Compiler, Input, KvCache, LanguageModelOptions, Module, Quantization, Scheme, TensorView};
 use rushlight_compiler::front::llm::FAMILIES;
 use rushlight_compiler::partition::{Entry, Fate};
 use serde_json::Value as Json;
@@ -39,10 +39,16 @@ fn logits(module: &mut Module, tokens: &[i64], start: i64) -> Vec<f32> {
     outputs[0].as_tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
 }
 
-fn deviation(got: &[f32], expected: &[f32]) -> f32 {
+/// The largest difference of two lists of finite numbers.
+fn difference(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len());
-    let scale = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-    got.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs())) / scale
+    assert!(got.iter().all(|x| x.is_finite()), "{got:?}");
+    got.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
+}
+
+/// The largest difference, relative to the largest logit.
+fn deviation(got: &[f32], expected: &[f32]) -> f32 {
+    difference(got, expected) / expected.iter().fold(0.0f32, |most, x| most.max(x.abs()))
 }
 
 fn greedy(logits: &[f32]) -> i64 {
@@ -55,13 +61,7 @@ fn compiled(path: &Path, backend: &str) -> Module {
 }
 
 fn compiled_with(path: &Path, backend: &str, kv_cache: KvCache) -> Module {
-    compiled_for(path, backend, kv_cache, [40, 8])
-}
-
-/// `limits`: positions of the context, and tokens in a call.
-fn compiled_for(path: &Path, backend: &str, kv_cache: KvCache, limits: [usize; 2]) -> Module {
-    let [max_context_len, max_seq_len] = limits.map(Some);
-    let options = LanguageModelOptions { max_context_len, max_seq_len, full_logits: false };
+    let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(8), full_logits: false };
     let compiler = Compiler::new().language_model(path, options).kv_cache(kv_cache).backend(backend);
     let program = compiler.compile().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let is_left = |entry: &&Entry| !matches!(entry.fate, Fate::Claimed { .. });
@@ -127,12 +127,6 @@ fn decoders_agree_with_transformers_on_the_cpu_back_end() {
 #[test]
 fn decoders_in_gguf_files_agree_with_transformers() {
     agree("portable", Some("model.gguf"));
-}
-
-/// The largest difference of two lists.
-fn difference(got: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(got.len(), expected.len());
-    got.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
 }
 
 /// Logits are those of transformers with keys and values as an int8 cache keeps them; some element may lie on the other side of a
@@ -213,11 +207,13 @@ fn what_a_program_does_not_have_is_refused() {
             let (sizes, start) = ([1, tokens.len()], [start]);
             let tokens = TensorView::of(&sizes, tokens).unwrap();
             let outputs = module.forward(&[tokens.into(), TensorView::of(&[1], &start).unwrap().into()]);
-            outputs.map(|_| ()).map_err(|error| error.to_string())
+            outputs.map(|_| ())
         };
         call(&[1, 2, 3, 4], 4).unwrap();
         for (tokens, start) in [(&[1i64; 5][..], 0), (&[1, 2], 7), (&[1], 8), (&[1], -1)] {
             let error = call(tokens, start).expect_err("it is beyond the program");
+            assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+            let error = error.to_string();
             if backend == "cpu" && tokens.len() + start.unsigned_abs() as usize > 8 {
                 assert!(error.contains("position") || error.contains("index"), "{error}");
             }
@@ -225,6 +221,42 @@ fn what_a_program_does_not_have_is_refused() {
         }
         // The session is as it was.
         call(&[1, 2, 3, 4], 4).unwrap();
+    }
+}
+
+/// A ring of 12 slots, for a window of 5 and calls of 8 tokens, has what a call needs that goes back by 8 positions at most, or
+/// starts again. Others are refused, and change nothing.
+#[test]
+fn a_ring_is_not_read_where_it_is_overwritten() {
+    for backend in ["portable", "cpu"] {
+        let mut module = compiled(&folder().join("mistral-window"), backend);
+        let tokens: Vec<i64> = (0..30).map(|position| 3 + position * 7 % 61).collect();
+        let mut after = Vec::new();
+        for (position, token) in (0..).zip(&tokens) {
+            after.push(logits(&mut module, &[*token], position));
+        }
+        for start in [1i64, 6, 21] {
+            let (token, position) = ([tokens[start as usize]], [start]);
+            let inputs: [Input<'_>; 2] =
+                [TensorView::of(&[1, 1], &token).unwrap().into(), TensorView::of(&[1], &position).unwrap().into()];
+            let error = module.forward(&inputs).map(|_| ()).expect_err("the window is overwritten").to_string();
+            println!("{backend} back to {start}: {error}");
+            assert!(error.contains("outside of a dimension of size 12"), "{error}");
+        }
+        for start in [22usize, 29, 0] {
+            let got = logits(&mut module, &tokens[start..=start], start as i64);
+            assert!(deviation(&got, &after[start]) < TOLERANCE, "{backend} at {start}");
+            // On to where the session was.
+            for (position, token) in tokens.iter().enumerate().skip(start + 1) {
+                let got = logits(&mut module, &[*token], position as i64);
+                assert!(deviation(&got, &after[position]) < TOLERANCE, "{backend} at {position} after {start}");
+            }
+        }
+        if backend == "cpu" {
+            let mut session = module.session().unwrap();
+            let error = session.rewind(3).expect_err("a ring has no positions to go back to");
+            assert_eq!(error.code(), Code::NotSupported);
+        }
     }
 }
 

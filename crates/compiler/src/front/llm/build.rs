@@ -44,7 +44,7 @@ pub(super) fn build(
     let symbol = |name: &str, min: i64, max: usize| Symbol { name: name.into(), min, max: Some(max as i64) };
     let length = graph.symbols.push(symbol("s0", 1, limits.seq_len));
     let start = graph.symbols.push(symbol("u0", 0, limits.context - 1));
-    let mut build = Build { decoder, tensors, limits, model: &mut model, graph, length, start };
+    let mut build = Build { decoder, tensors, limits, model: &mut model, graph, length, start, written: None };
     build.forward(options.full_logits)?;
     let graph = build.graph;
     model.add_method(METHOD, graph);
@@ -98,6 +98,8 @@ struct Build<'a> {
     /// Number of tokens, and the position of the first.
     length: SymbolId,
     start: SymbolId,
+    /// The end of the positions of the calls so far, `[1]`, if a layer has a ring.
+    written: Option<ValueId>,
 }
 
 /// A rotation by the positions of a call: cosines and sines, `[T, 1, columns]`.
@@ -111,9 +113,9 @@ struct Rotation {
 /// The cache of a layer.
 #[derive(Clone, Copy, Debug)]
 struct Cache {
-    /// Number of positions that it keeps.
-    rows: usize,
-    /// True if a position is at its remainder by `rows`, and overwrites an earlier one.
+    /// Number of positions that it holds.
+    capacity: usize,
+    /// True for a ring buffer: position `p` is in slot `p % capacity`.
     is_ring: bool,
 }
 
@@ -134,8 +136,12 @@ impl Build<'_> {
         let mut x = self.call(names.embedding, aten::EMBEDDING, vec![table.into(), tokens.into()])?;
         x = self.scaled(x, self.decoder.embedding_scale)?;
         let rotations = self.rotations()?;
+        let written = self.add_written_positions();
         for (index, layer) in self.decoder.layers.iter().enumerate() {
             x = self.layer(x, index, *layer, &rotations).map_err(|error| error.at(format!("layer {index}")))?;
+        }
+        if let Some(state) = written {
+            self.update_written_positions(state)?;
         }
         if !all_rows {
             x = self.call("", aten::SELECT_COPY_INT, vec![x.into(), 1.into(), (-1).into()])?;
@@ -261,12 +267,13 @@ impl Build<'_> {
         self.linear(flat, &format!("{prefix}{}", names.o), wide, Some(hidden))
     }
 
-    /// The cache of a layer. That of a window is a ring if it takes at most half of the room: it has the positions that the
-    /// first query of the longest call sees, and those of the call.
+    /// Chooses the cache of a layer. With a window it is a ring of `window + seq_len - 1` slots, what the first query of the
+    /// longest call sees and the call, if that is at most half of the context: less would not be worth that a session cannot go
+    /// back.
     fn cache_of(&self, window: Option<usize>) -> Cache {
         let Limits { seq_len, context } = self.limits;
-        let ring = window.map(|window| window + seq_len - 1).filter(|rows| *rows <= context / 2);
-        ring.map_or(Cache { rows: context, is_ring: false }, |rows| Cache { rows, is_ring: true })
+        let ring = window.map(|window| window + seq_len - 1).filter(|capacity| *capacity <= context / 2);
+        ring.map_or(Cache { capacity: context, is_ring: false }, |capacity| Cache { capacity, is_ring: true })
     }
 
     /// Attention with a mask that says which keys each query sees. Operands are `[1, T or S, heads, columns]`.
@@ -289,7 +296,7 @@ impl Build<'_> {
             self.builder("").one_with(aten::SCALED_DOT_PRODUCT_ATTENTION, args, &named)?
         } else {
             // The queries of heads that share keys are rows of one matrix.
-            let (length, keys) = (Expr::Symbol(self.length), Expr::Int(cache.rows as i64));
+            let (length, keys) = (Expr::Symbol(self.length), Expr::Int(cache.capacity as i64));
             let [shared, each, columns] = [kv_heads, heads / kv_heads, head_dim].map(|size| Expr::Int(size as i64));
             let rows = length.mul(each.clone());
             let q = self.view(q, vec![shared.clone(), rows.clone(), columns.clone()])?;
@@ -320,7 +327,7 @@ impl Build<'_> {
         let queries = self.call("", aten::UNSQUEEZE_COPY, vec![queries.into(), 1.into()])?;
         let mut seen = self.call("", aten::LE_TENSOR, vec![keys.into(), queries.into()])?;
         if let Some(window) = window {
-            let first = self.difference(queries, (window as i64).into(), aten::SUB_SCALAR)?;
+            let first = self.sub(aten::SUB_SCALAR, queries, (window as i64).into())?;
             let near = self.call("", aten::GT_TENSOR, vec![keys.into(), first.into()])?;
             seen = self.call("", aten::LOGICAL_AND, vec![seen.into(), near.into()])?;
         }
@@ -331,22 +338,69 @@ impl Build<'_> {
         Ok(seen)
     }
 
-    /// The positions of the keys in a cache after a call whose positions end before `end`. In a ring it is the last position whose
-    /// remainder is that place, which is negative where none was written.
+    /// Positions held by the slots of a cache after a call that ends before `end`; negative where none was written.
     fn key_positions(&mut self, cache: Cache, end: Expr) -> Result<ValueId, Error> {
-        let rows = cache.rows as i64;
-        let places = self.positions(0.into(), rows.into())?;
+        let capacity = cache.capacity as i64;
+        let slots = self.positions(0.into(), capacity.into())?;
         if !cache.is_ring {
-            return Ok(places);
+            return Ok(slots);
         }
         let last = self.positions(end.add(-1), end)?;
-        let ahead = self.difference(last, places.into(), aten::SUB_TENSOR)?;
-        let before_last = self.call("", aten::REMAINDER_SCALAR, vec![ahead.into(), rows.into()])?;
-        self.difference(last, before_last.into(), aten::SUB_TENSOR)
+        let ahead = self.sub(aten::SUB_TENSOR, last, slots.into())?;
+        let age = self.call("", aten::REMAINDER_SCALAR, vec![ahead.into(), capacity.into()])?;
+        self.sub(aten::SUB_TENSOR, last, age.into())
     }
 
-    fn difference(&mut self, a: ValueId, b: Arg, name: &str) -> Result<ValueId, Error> {
-        self.builder("").one_with(name, vec![a.into(), b], &[("alpha", 1.into())])
+    /// The slots of a ring that a call writes. They are beyond the ring, which is an error, if its first query sees positions that
+    /// are overwritten: more than the longest call before the end of the calls so far.
+    fn ring_slots(&mut self, cache: Cache) -> Result<ValueId, Error> {
+        let capacity = cache.capacity as i64;
+        let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
+        let positions = self.positions(start.clone(), start.add(length))?;
+        let slots = self.call("", aten::REMAINDER_SCALAR, vec![positions.into(), capacity.into()])?;
+        let Some(written) = self.written else { return Err(Error::invalid("a ring without the end of its positions")) };
+        let first = self.positions(start.clone(), start.add(1))?;
+        let back = self.sub(aten::SUB_TENSOR, written, first.into())?;
+        let mut is_lost = self.call("", aten::GT_SCALAR, vec![back.into(), (self.limits.seq_len as i64).into()])?;
+        for (value, least) in [(written, capacity), (first, 0)] {
+            let exceeds = self.call("", aten::GT_SCALAR, vec![value.into(), least.into()])?;
+            is_lost = self.call("", aten::LOGICAL_AND, vec![is_lost.into(), exceeds.into()])?;
+        }
+        let dtype = [("dtype", ScalarType::Long.into())];
+        let is_lost = self.builder("").one_with(aten::_TO_COPY, vec![is_lost.into()], &dtype)?;
+        let beyond = self.call("", aten::MUL_SCALAR, vec![is_lost.into(), capacity.into()])?;
+        self.builder("").one_with(aten::ADD_TENSOR, vec![slots.into(), beyond.into()], &[("alpha", 1.into())])
+    }
+
+    /// A state of the end of the positions of the calls so far, if a layer has a ring.
+    fn add_written_positions(&mut self) -> Option<StateId> {
+        let has_ring = self.decoder.layers.iter().any(|layer| match layer {
+            Layer::Attention { window, .. } => self.cache_of(*window).is_ring,
+            Layer::Conv { .. } => false,
+        });
+        if !has_ring {
+            return None;
+        }
+        let ty = TensorType::of(ScalarType::Long, &[1]);
+        let state = State { name: "written_positions".to_owned(), ty, initial: ConstantData::Zeros };
+        let state = self.model.states.push(state);
+        self.written = Some(self.graph.state(state, &self.model.states));
+        Some(state)
+    }
+
+    /// Stores the end of the positions of this call.
+    fn update_written_positions(&mut self, state: StateId) -> Result<(), Error> {
+        let Some(before) = self.written else { return Ok(()) };
+        let end = Expr::Symbol(self.start).add(Expr::Symbol(self.length));
+        let end = self.positions(end.clone(), end.add(1))?;
+        let index = Arg::List(vec![self.positions(0.into(), 1.into())?.into()]);
+        let value = self.call("", aten::INDEX_PUT, vec![before.into(), index, end.into()])?;
+        self.graph.updates.push(Update { target: Target::State(state), value });
+        Ok(())
+    }
+
+    fn sub(&mut self, op: &str, a: ValueId, b: Arg) -> Result<ValueId, Error> {
+        self.builder("").one_with(op, vec![a.into(), b], &[("alpha", 1.into())])
     }
 
     /// The integers from `start` to before `end`.
@@ -358,16 +412,15 @@ impl Build<'_> {
     /// Writes rows `[1, T, heads, columns]` at the position of the call into a cache, and returns the cache.
     fn cached(&mut self, rows: ValueId, cache: Cache, index: usize, what: &str) -> Result<ValueId, Error> {
         let Decoder { kv_heads, head_dim, .. } = *self.decoder;
-        let sizes = [1, cache.rows as i64, kv_heads as i64, head_dim as i64];
+        let sizes = [1, cache.capacity as i64, kv_heads as i64, head_dim as i64];
         let (state, before) = self.state(&format!("layers.{index}.{what}"), &sizes);
-        let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
-        let end = start.add(length);
         let after = if cache.is_ring {
-            let positions = self.positions(start, end)?;
-            let places = self.call("", aten::REMAINDER_SCALAR, vec![positions.into(), (cache.rows as i64).into()])?;
-            let indices = Arg::List(vec![Arg::None, places.into()]);
+            let slots = self.ring_slots(cache)?;
+            let indices = Arg::List(vec![Arg::None, slots.into()]);
             self.call("", aten::INDEX_PUT, vec![before.into(), indices, rows.into()])?
         } else {
+            let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
+            let end = start.add(length);
             let args = vec![before.into(), rows.into(), 1.into(), start.into(), end.into(), 1.into()];
             self.call("", aten::SLICE_SCATTER, args)?
         };
