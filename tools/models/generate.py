@@ -79,7 +79,7 @@ def fingerprint(entry):
 
 
 def has_program(name, programs_of):
-    """True for the models that the wheel compiles where it compiles one of so many: always the same ones."""
+    """True for the fixed subset, one of so many by a hash of the name, that the wheel compiles."""
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % programs_of == 0
 
 

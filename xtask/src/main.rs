@@ -23,7 +23,7 @@ usage: cargo xtask <chore>
   api            writes docs/api
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm;
-                 zoo, which takes hours, and aarch64-whole only by their names
+                 models-whole, zoo (hours) and aarch64-whole only by their names
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
                  the extension's tests under it, beside torch (all by default)

@@ -252,17 +252,18 @@ fn zoo() -> Result<()> {
 /// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 fn models() -> Result<()> {
-    models_with(8, FEW_XNNPACK_MODELS)?;
+    models_with(8, 20, FEW_XNNPACK_MODELS)?;
     few_architectures()
 }
 
 /// ExecuTorch's programs of all models, and more that it lowered for XNNPACK.
 fn models_whole() -> Result<()> {
-    models_with(1, SMALL_XNNPACK_MODELS)
+    models_with(1, 190, SMALL_XNNPACK_MODELS)
 }
 
-/// `programs_of`: of so many models, ExecuTorch's compiler makes a program of one. `xnnpack`: those that it lowers for XNNPACK.
-fn models_with(programs_of: usize, xnnpack: &[&str]) -> Result<()> {
+/// `programs_of`: of so many models, ExecuTorch's compiler makes a program of one, `least` at least. `xnnpack`: those that it
+/// lowers for XNNPACK.
+fn models_with(programs_of: usize, least: usize, xnnpack: &[&str]) -> Result<()> {
     setup::one("python")?;
     let programs_of = programs_of.to_string();
     let generate = ["tools/models/generate.py", "target/models", "--programs-of", &programs_of];
@@ -282,7 +283,8 @@ fn models_with(programs_of: usize, xnnpack: &[&str]) -> Result<()> {
         lowered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     run(ignored(&["compile", "lift", "llama", "memory_plans", "models", "precision", "xnnpack"])
-        .env("RUSHLIGHT_SAVE", &compiled))?;
+        .env("RUSHLIGHT_SAVE", &compiled)
+        .env("RUSHLIGHT_MIN_PROGRAMS", least.to_string()))?;
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
@@ -303,13 +305,13 @@ const NOT_EMULATED: &[&str] = &[
 
 /// Crates in which processors differ: by their vectors and by the alignment of what they read. The reference kernels, which
 /// take most of the time to compile, have code for no processor: `aarch64-whole` tests them too.
-const COMPUTING: &[&str] =
+const ARCH_DEPENDENT: &[&str] =
     &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-cpu-payload", "rushlight-cpu-run"];
 
 /// Their tests again, for aarch64.
 fn aarch64() -> Result<()> {
     let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
-    test.args(COMPUTING.iter().flat_map(|name| ["-p", name]));
+    test.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name]));
     on_aarch64(test)
 }
 

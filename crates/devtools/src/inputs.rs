@@ -8,8 +8,8 @@ use rushlight::{Error, ScalarType, Tensor, TensorInfo, Value, ValueInfo};
 pub enum Fill {
     Zeros,
     Ones,
-    /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed. A tensor of one integer alone is
-    /// 0: it may be a position, and a cache may have no other that the call fits behind.
+    /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed. A tensor of one i32
+    /// or i64 is 0: it may be a position, and only 0 is always in range.
     Random(u64),
 }
 
@@ -34,8 +34,8 @@ pub fn tensor(info: &TensorInfo, shape: &[usize], fill: Fill) -> Result<Tensor, 
         Fill::Random(seed) => Some(SplitMix(seed)),
     };
     let dtype = info.dtype;
-    let is_position = matches!(dtype, ScalarType::Long | ScalarType::Int) && shape.iter().all(|size| *size == 1);
-    if is_position && random.is_some() {
+    let may_be_position = matches!(dtype, ScalarType::Long | ScalarType::Int) && shape.iter().all(|size| *size == 1);
+    if may_be_position && random.is_some() {
         return Ok(tensor);
     }
     for element in tensor.bytes_mut().chunks_exact_mut(dtype.size()) {
@@ -72,5 +72,29 @@ impl SplitMix {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_integer_alone_is_0() {
+        let filled = |sizes: &[usize]| {
+            let info = TensorInfo {
+                dtype: ScalarType::Long,
+                sizes: sizes.to_vec(),
+                dim_order: Vec::new(),
+                is_dynamic: false,
+                ranges: Vec::new(),
+                is_memory_planned: false,
+                nbytes: 0,
+                name: None,
+            };
+            tensor(&info, sizes, Fill::Random(0)).unwrap().as_slice::<i64>().unwrap().to_vec()
+        };
+        assert_eq!(filled(&[1]), [0]);
+        assert!(filled(&[8]).iter().any(|number| *number != 0));
     }
 }
