@@ -7,31 +7,31 @@ use crate::pack::{QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix};
 /// the parameters of its group of rows and column.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantizedWeights<'a> {
-    shape: QuantizedLayout,
+    layout: QuantizedLayout,
     columns: usize,
     /// Number of weights, including padding columns.
     len: usize,
     panel_bytes: usize,
-    groups: &'a [u8],
+    bytes: &'a [u8],
 }
 
 impl<'a> QuantizedWeights<'a> {
     /// Borrows the packed matrix in `packed`; `None` if it has another shape or layout than `matrix`, or is not aligned
     /// to 4 bytes.
     pub fn new(packed: &'a [u8], matrix: &QuantizedMatrix) -> Option<Self> {
-        let (head, groups) = packed.split_first_chunk::<QUANTIZED_HEADER>()?;
-        let (shape, columns) = (QuantizedLayout::of(matrix)?, matrix.n);
-        if *head != shape.head(u32::try_from(columns).ok()?) {
+        let (head, bytes) = packed.split_first_chunk::<QUANTIZED_HEADER>()?;
+        let (layout, columns) = (QuantizedLayout::of(matrix)?, matrix.n);
+        if *head != layout.head(u32::try_from(columns).ok()?) {
             return None;
         }
         let panels = columns.div_ceil(LANES);
-        let is_aligned = groups.as_ptr().addr().is_multiple_of(align_of::<f32>());
-        let panel_bytes = shape.panel_bytes()?;
-        if !is_aligned || groups.len() != panels.checked_mul(panel_bytes)? {
+        let is_aligned = bytes.as_ptr().addr().is_multiple_of(align_of::<f32>());
+        let panel_bytes = layout.panel_bytes()?;
+        if !is_aligned || bytes.len() != panels.checked_mul(panel_bytes)? {
             return None;
         }
-        let len = panels.checked_mul(shape.rows)?.checked_mul(LANES)?;
-        Some(Self { shape, columns, len, panel_bytes, groups })
+        let len = panels.checked_mul(layout.rows)?.checked_mul(LANES)?;
+        Some(Self { layout, columns, len, panel_bytes, bytes })
     }
 
     /// Number of columns.
@@ -42,7 +42,7 @@ impl<'a> QuantizedWeights<'a> {
     /// Dequantizes a column, from the first row on.
     pub(crate) fn column(&self, column: usize, to: &mut [f32]) {
         let (panel, lane) = (column / LANES, column % LANES);
-        for (start, to) in (0..).step_by(self.shape.group).zip(to.chunks_mut(self.shape.group)) {
+        for (start, to) in (0..).step_by(self.layout.group).zip(to.chunks_mut(self.layout.group)) {
             let Some(group) = self.group(panel, start, start + to.len()) else { return };
             group.column(lane, to);
         }
@@ -55,28 +55,28 @@ impl<'a> QuantizedWeights<'a> {
 
     /// Rows of a panel.
     pub(crate) fn rows(&self) -> usize {
-        self.shape.rows
+        self.layout.rows
     }
 
     /// Returns the group that contains row `row` of a panel, restricted to the rows before `end`; `None` if there is
     /// no such row.
     #[inline(always)]
     pub(crate) fn group(&self, panel: usize, row: usize, end: usize) -> Option<QuantizedGroup<'a>> {
-        let shape = self.shape;
-        let group = row / shape.group;
-        let start = group * shape.group;
-        let rows = shape.rows.checked_sub(start)?.min(shape.group);
-        let at = panel * self.panel_bytes + group * shape.group_bytes(shape.group);
-        let bytes = self.groups.get(at..at + shape.group_bytes(rows))?;
+        let layout = self.layout;
+        let group = row / layout.group;
+        let start = group * layout.group;
+        let rows = layout.rows.checked_sub(start)?.min(layout.group);
+        let at = panel * self.panel_bytes + group * layout.group_bytes(layout.group);
+        let bytes = self.bytes.get(at..at + layout.group_bytes(rows))?;
         let to = end.min(start + rows);
-        (row < to).then_some(QuantizedGroup { shape, start, from: row, to, bytes })
+        (row < to).then_some(QuantizedGroup { layout, start, from: row, to, bytes })
     }
 }
 
 /// A group of rows with common scales.
 #[derive(Clone, Copy)]
 pub(crate) struct QuantizedGroup<'a> {
-    shape: QuantizedLayout,
+    layout: QuantizedLayout,
     /// First row of the group in its panel.
     start: usize,
     /// The requested range of rows.
@@ -91,8 +91,8 @@ impl QuantizedGroup<'_> {
         let (scales, bytes) = self.bytes.split_at(LANES * size_of::<f32>());
         let scale = scales.as_chunks::<{ size_of::<f32>() }>().0[lane];
         let scale = f32::from_le_bytes(scale);
-        let is_four_bits = self.shape.is_four_bits;
-        let (zero, bytes) = if self.shape.has_zeros {
+        let is_four_bits = self.layout.is_four_bits;
+        let (zero, bytes) = if self.layout.has_zeros {
             (bytes[lane], &bytes[LANES..])
         } else {
             (if is_four_bits { 8 } else { 128 }, bytes)
@@ -117,17 +117,17 @@ impl QuantizedGroup<'_> {
     /// Returns the rows as integers minus their zero points.
     #[inline(always)]
     pub(crate) fn integer_rows<S: Simd>(&self, s: S) -> IntegerRows<S> {
-        let shape = &self.shape;
+        let layout = &self.layout;
         let scales = LANES * size_of::<f32>();
-        let zeros = if shape.has_zeros {
+        let zeros = if layout.has_zeros {
             // SAFETY: the zeros follow the scales.
             s.i32_to_f32(unsafe { s.load_u8(self.bytes.as_ptr().wrapping_add(scales), LANES) })
         } else {
-            s.splat(if shape.is_four_bits { 8.0 } else { 128.0 })
+            s.splat(if layout.is_four_bits { 8.0 } else { 128.0 })
         };
-        let head = scales + if shape.has_zeros { LANES } else { 0 };
+        let head = scales + if layout.has_zeros { LANES } else { 0 };
         IntegerRows {
-            is_four_bits: shape.is_four_bits,
+            is_four_bits: layout.is_four_bits,
             start: self.start,
             zeros,
             bytes: self.bytes.as_ptr().wrapping_add(head),
@@ -154,9 +154,9 @@ impl<S: Simd> IntegerRows<S> {
         let row = row - self.start;
         if self.is_four_bits {
             // SAFETY: the caller guarantees the pair, which has 16 bytes.
-            let both = s.i32_to_f32(unsafe { s.load_u8(self.bytes.wrapping_add(row / 2 * LANES), LANES) });
-            let high = s.floor(s.mul(both, s.splat(1.0 / 16.0)));
-            let low = s.fma(high, s.splat(-16.0), both);
+            let packed = s.i32_to_f32(unsafe { s.load_u8(self.bytes.wrapping_add(row / 2 * LANES), LANES) });
+            let high = s.floor(s.mul(packed, s.splat(1.0 / 16.0)));
+            let low = s.fma(high, s.splat(-16.0), packed);
             return [s.sub(low, self.zeros), s.sub(high, self.zeros)];
         }
         let first = self.bytes.wrapping_add(row * LANES);
@@ -181,13 +181,13 @@ pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first
     let (mut row, end) = (from, from + rows);
     while row < end {
         let Some(group) = integers.group(panel, row, end) else { return };
-        let (scales, integers_of) = (group.scales(s), group.integer_rows(s));
+        let (scales, rows_as_integers) = (group.scales(s), group.integer_rows(s));
         // Pairs begin at even rows of the group, which itself begins at an even row.
         let first = row + (row - group.start) % 2;
         let last = first.max(group.to - (group.to - group.start) % 2);
         for row in (first..last).step_by(2) {
             // SAFETY: the group has both rows.
-            let two = unsafe { integers_of.load_pair(s, row) };
+            let two = unsafe { rows_as_integers.load_pair(s, row) };
             for (next, v) in two.into_iter().enumerate() {
                 // SAFETY: the caller guarantees the destination.
                 unsafe { s.store(to.wrapping_add((row + next - from) * LANES), s.mul(v, scales)) };
@@ -196,7 +196,7 @@ pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first
         for row in (row..first).chain(last..group.to) {
             let second = (row - group.start) % 2;
             // SAFETY: groups have an even number of rows.
-            let two = unsafe { integers_of.load_pair(s, row - second) };
+            let two = unsafe { rows_as_integers.load_pair(s, row - second) };
             // SAFETY: the caller guarantees the destination.
             unsafe { s.store(to.wrapping_add((row - from) * LANES), s.mul(two[second], scales)) };
         }

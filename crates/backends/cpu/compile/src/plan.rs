@@ -188,14 +188,14 @@ impl<'a> Plan<'a> {
         let index = self.program.states.iter().position(|state| state.key == key).unwrap_or(self.program.states.len());
         let is_it = |memory: &Memory| matches!(memory, Memory::State(at, _) if *at as usize == index);
         if let Some(buffer) = self.buffers.iter().position(is_it) {
-            return Ok(View::dense(buffer, ty.shape.clone()).of_bytes(affine));
+            return Ok(View::dense(buffer, ty.shape.clone()).with_affine(affine));
         }
         let len = Expr::product(&ty.shape).as_int().and_then(|len| u64::try_from(len).ok());
         let len = len.ok_or_else(|| Error::unsupported("a state whose size is not fixed"))?;
         let len = if affine.is_some() { len.div_ceil(4) } else { len };
         self.program.states.push(payload::State { key: key.to_owned(), len, initial, is_cache });
         self.buffers.push(Memory::State(index as u32, ty.shape.clone()));
-        Ok(View::dense(self.buffers.len() - 1, ty.shape.clone()).of_bytes(affine))
+        Ok(View::dense(self.buffers.len() - 1, ty.shape.clone()).with_affine(affine))
     }
 
     /// True if a view shows a state.
@@ -224,7 +224,7 @@ impl<'a> Plan<'a> {
 
     /// The same of floats, or of bytes with an affine.
     pub fn ordered_as(&mut self, shape: Vec<Expr>, order: Vec<usize>, affine: Option<Affine>) -> Result<View, Error> {
-        Ok(View::ordered(self.buffer(&shape, affine.is_some())?, shape, order).of_bytes(affine))
+        Ok(View::ordered(self.buffer(&shape, affine.is_some())?, shape, order).with_affine(affine))
     }
 
     /// A constant.
@@ -398,7 +398,7 @@ impl<'a> Plan<'a> {
         let Some(Memory::Computed { shape, .. } | Memory::State(_, shape)) = self.buffers.get(view.buffer) else {
             return Err(error("a write to what is not computed"));
         };
-        Ok(View::dense(view.buffer, vec![Expr::product(shape)]).of_bytes(view.affine))
+        Ok(View::dense(view.buffer, vec![Expr::product(shape)]).with_affine(view.affine))
     }
 
     /// Asks for memory that a step needs for itself, for each thread.

@@ -4,8 +4,7 @@ use rushlight_cpu_payload::Affine;
 
 use rushlight_graph::Expr;
 
-/// A window of a buffer, seen as a tensor. Neighbours along each dimension have a fixed distance; the dimensions may lie in
-/// memory in another order, and apart.
+/// A strided tensor in a buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct View {
     pub buffer: usize,
@@ -13,11 +12,11 @@ pub(crate) struct View {
     pub offset: Expr,
     /// The sizes, in the order of the PyTorch tensor's dimensions.
     pub shape: Vec<Expr>,
-    /// The distance of neighbours along each dimension.
+    /// The stride of each dimension, in elements.
     pub strides: Vec<Expr>,
-    /// The dimensions from the outermost in memory to the innermost.
+    /// The dim order: dimensions from the outermost in memory to the innermost.
     pub order: Vec<usize>,
-    /// The scale and zero point of elements that are bytes; `None` of floats.
+    /// The scale and zero point of a quantized tensor, whose elements are bytes; `None` for floats.
     pub affine: Option<Affine>,
 }
 
@@ -36,7 +35,7 @@ impl View {
 
     /// The same elements as bytes with an affine, or as floats.
     #[must_use]
-    pub fn of_bytes(self, affine: Option<Affine>) -> Self {
+    pub fn with_affine(self, affine: Option<Affine>) -> Self {
         Self { affine, ..self }
     }
 
@@ -56,7 +55,7 @@ impl View {
         self.is_in(&(0..self.shape.len()).collect::<Vec<_>>())
     }
 
-    /// The number of elements of the buffer from the first one to the last, those of others between them included.
+    /// The extent in the buffer from the first element to the last, gaps included.
     pub fn span(&self) -> Expr {
         let reach = |(size, stride): (&Expr, &Expr)| size.sub(1).mul(stride.clone());
         let span = self.shape.iter().zip(&self.strides).map(reach).fold(Expr::Int(1), |sum, reach| sum.add(reach));
@@ -81,8 +80,9 @@ impl View {
             return Some(Self { offset: self.offset.clone(), affine: self.affine, ..view });
         }
         // Dimensions of one element are left out at first, and are put back as the outermost ones.
-        let long = |shape: &[Expr]| -> Vec<usize> { (0..shape.len()).filter(|dim| !shape[*dim].is(1)).collect() };
-        let (from, to) = (long(&self.shape), long(shape));
+        let non_unit_dims =
+            |shape: &[Expr]| -> Vec<usize> { (0..shape.len()).filter(|dim| !shape[*dim].is(1)).collect() };
+        let (from, to) = (non_unit_dims(&self.shape), non_unit_dims(shape));
         let mut strides = vec![Expr::Int(0); shape.len()];
         // For the last old dimension of each group its new ones: groups of both have the same number of elements.
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();

@@ -27,7 +27,7 @@ pub(super) fn check(program: &CpuProgram) -> Result {
     for (index, tensor) in program.tensors.iter().enumerate() {
         check_tensor(program, tensor).map_err(|error| error.at(PayloadSite::Tensor(index)))?;
     }
-    tensors_of_the_caller(program)?;
+    io_tensors(program)?;
     let mut written = vec![false; program.buffers.len()];
     for (flag, buffer) in written.iter_mut().zip(&program.buffers) {
         *flag = !matches!(buffer, Buffer::Output(_) | Buffer::Arena { .. });
@@ -97,6 +97,7 @@ fn check_size(program: &CpuProgram, size: Size) -> Result {
 
 fn buffers(program: &CpuProgram) -> Result {
     for floats in [program.arena, program.scratch].into_iter().chain(program.states.iter().map(|state| state.len)) {
+        // Sizes in bytes are computed with room to spare, twice those of f32.
         fits(floats, 8)?;
     }
     for (index, buffer) in program.buffers.iter().enumerate() {
@@ -141,7 +142,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
         return Err(PayloadError::new(PayloadFault::Dtype { expected: ScalarType::Float, got }));
     }
     let len = match buffer {
-        // So many floats have room for four times as many bytes.
+        // `len` counts elements of f32: four bytes each.
         Some(Buffer::Arena { len, .. }) if is_bytes => len.saturating_mul(4),
         Some(Buffer::Inline { len, .. }) if matches!(tensor.dtype, ScalarType::Char | ScalarType::Byte) => {
             len.saturating_mul(4)
@@ -164,7 +165,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     Ok(())
 }
 
-/// A scale is a number above zero, and so is its reciprocal.
+/// Checks that a scale and its reciprocal are finite and positive, and that `min <= max`.
 pub(super) fn check_affine(affine: Affine) -> Result {
     let scale = affine.scale();
     let is_scale = |scale: f32| scale.is_finite() && scale > 0.0;
@@ -174,8 +175,8 @@ pub(super) fn check_affine(affine: Affine) -> Result {
     Ok(())
 }
 
-/// Inputs and outputs lie in the caller's memory, each in its own, from the start.
-fn tensors_of_the_caller(program: &CpuProgram) -> Result {
+/// Checks that each input and output tensor is in the caller's buffer of the same index.
+fn io_tensors(program: &CpuProgram) -> Result {
     let sides = [(&program.inputs, true), (&program.outputs, false)];
     for (ids, is_input) in sides {
         for (position, id) in ids.iter().enumerate() {

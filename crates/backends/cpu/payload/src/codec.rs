@@ -12,7 +12,7 @@ use rushlight_format::ScalarType;
 use super::{
     Affine, Attention, Buffer, ChooseQparams, Convert, ConvertedType, Convolution, ConvolutionKind, Copy, CpuProgram,
     Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
-    Int8Epilogue, Matmul, MatmulKind, Normalisation, PayloadError, PayloadFault, PayloadSite, Pooling, QuantizeRows,
+    Int8Epilogue, Matmul, MatmulKind, Normalization, PayloadError, PayloadFault, PayloadSite, Pooling, QuantizeRows,
     QuantizedFormat, Reduce, Residual, Resize, RowQparams, Scatter, Size, SizeOp, State, Step, TableFormat, Tensor,
     VERSION, Window,
 };
@@ -297,7 +297,7 @@ structure! {
     Pooling { kind, x, y, kernel, stride, padding, dilation }
     AveragePool { count_include_pad, divisor_override }
     Reduce { op, x, y, first, count }
-    Normalisation { x, y, weight, bias, dims, eps, centred }
+    Normalization { x, y, weight, bias, dims, eps, centered }
     Copy { x, y, sizes, x_offset, x_strides, y_offset, y_strides, fill }
     Gather { table, format, indices, y }
     Scatter { x, y, indices, dim_size, sizes, x_offset, x_step, x_strides, y_offset, y_step, y_strides }
@@ -333,7 +333,7 @@ union! {
     Buffer { 0 Input(index), 1 Output(index), 2 Arena { offset, len }, 3 Blob(index), 4 Inline { offset, len }, 5 State(index) }
     Step {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduce(step), 5 Softmax { x, y, log },
-        6 Normalisation(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
+        6 Normalization(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
         11 Convert(step), 12 ChooseQparams(step), 13 QuantizeRows(step), 14 Scatter(step)
     }
     MatmulKind {

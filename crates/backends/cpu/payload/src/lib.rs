@@ -47,7 +47,7 @@ pub use rushlight_engine::{
     ZeroPointRule,
 };
 pub use step::{
-    Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Gather, Normalisation, Pooling,
+    Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Gather, Normalization, Pooling,
     QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat,
 };
 pub use work::{Sizes, Work};

@@ -21,7 +21,7 @@ pub enum Step {
         y: TensorId,
         log: bool,
     },
-    Normalisation(Normalisation),
+    Normalization(Normalization),
     Copy(Copy),
     Gather(Gather),
     Scatter(Scatter),
@@ -91,16 +91,16 @@ pub struct Reduce {
     pub count: u32,
 }
 
-/// Layer normalisation of the last `dims` dimensions, or RMS normalisation if not `centred`; times `weight`, plus `bias`.
+/// Layer normalisation of the last `dims` dimensions, or RMS normalisation if not `centered`; times `weight`, plus `bias`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Normalisation {
+pub struct Normalization {
     pub x: TensorId,
     pub y: TensorId,
     pub weight: Option<TensorId>,
     pub bias: Option<TensorId>,
     pub dims: u32,
     pub eps: f32,
-    pub centred: bool,
+    pub centered: bool,
 }
 
 /// Copies elements: `y[y_offset + i * y_strides] = x[x_offset + i * x_strides]` for every index `i` below `sizes`, as if
@@ -281,7 +281,7 @@ impl Step {
             Self::Pooling(step) => step.y,
             Self::Reduce(step) => step.y,
             Self::Softmax { y, .. } => *y,
-            Self::Normalisation(step) => step.y,
+            Self::Normalization(step) => step.y,
             Self::Copy(step) => step.y,
             Self::Gather(step) => step.y,
             Self::Scatter(step) => step.y,
@@ -310,7 +310,7 @@ impl Step {
                 visit(step.x);
                 visit(step.qparams);
             }
-            Self::Normalisation(step) => {
+            Self::Normalization(step) => {
                 visit(step.x);
                 step.weight.into_iter().chain(step.bias).for_each(visit);
             }
@@ -341,7 +341,7 @@ impl Step {
             Self::Pooling(_) => "pooling",
             Self::Reduce(_) => "reduction",
             Self::Softmax { .. } => "softmax",
-            Self::Normalisation(_) => "normalisation",
+            Self::Normalization(_) => "normalization",
             Self::Copy(_) => "copy",
             Self::Gather(_) => "gather",
             Self::Scatter(_) => "scatter",

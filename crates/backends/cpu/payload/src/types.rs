@@ -35,7 +35,7 @@ pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
             types.quantized(step.y, true)
         }
         Step::Attention(step) => types.attention(step),
-        Step::Elementwise(_) | Step::Pooling(_) | Step::Reduce(_) | Step::Normalisation(_) | Step::Copy(_) => Ok(()),
+        Step::Elementwise(_) | Step::Pooling(_) | Step::Reduce(_) | Step::Normalization(_) | Step::Copy(_) => Ok(()),
     }
 }
 

@@ -111,7 +111,7 @@ impl Step {
             }
             Self::Reduce(_)
             | Self::Softmax { .. }
-            | Self::Normalisation(_)
+            | Self::Normalization(_)
             | Self::Gather(_)
             | Self::Convert(_)
             | Self::ChooseQparams(_)
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::{
         Activation, ChooseQparams, ConvertedType, Direction, Elementwise, Epilogue, FloatFormat, Gather, Half,
-        Instruction, Int8Epilogue, MatmulKind, Normalisation, Operand, PoolKind, QuantizeRows, Reduce, Reduction,
+        Instruction, Int8Epilogue, MatmulKind, Normalization, Operand, PoolKind, QuantizeRows, Reduce, Reduction,
         Resize, TableFormat, Unary, Window, ZeroPointRule,
     };
 
@@ -347,7 +347,7 @@ mod tests {
             Step::Elementwise(Elementwise { operands: vec![0], y: 1, instructions: vec![instruction; 3] }),
             Step::Reduce(Reduce { op, x: 0, y: 1, first: 0, count: 1 }),
             Step::Softmax { x: 0, y: 1, log: false },
-            Step::Normalisation(Normalisation { x: 0, y: 1, weight, bias, dims: 1, eps: 0.0, centred: true }),
+            Step::Normalization(Normalization { x: 0, y: 1, weight, bias, dims: 1, eps: 0.0, centered: true }),
             Step::Gather(Gather { table: 0, format, indices: 0, y: 1 }),
             Step::Resize(Resize { x: 0, y: 1, mode, align_corners: false, scales: [None; 2] }),
             Step::Convert(crate::Convert { x: 0, y: 1, element, direction }),

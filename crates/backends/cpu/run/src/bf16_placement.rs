@@ -115,7 +115,7 @@ impl<'p> Choice<'p> {
                 let read = step.operands.iter().fold(false, |changed, operand| self.read(*operand) | changed);
                 read | self.only_for_gemms(step.y)
             }
-            Step::Normalisation(step) => self.refuse(step.x) | self.only_for_gemms(step.y),
+            Step::Normalization(step) => self.refuse(step.x) | self.only_for_gemms(step.y),
             Step::Reduce(step) if self.is_by_columns(step) => self.read(step.x) | self.refuse(step.y),
             Step::Pooling(step) => self.read(step.x) | self.both(step.x, step.y),
             Step::Copy(step) => {
@@ -258,7 +258,7 @@ fn fixed(size: Size) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rushlight_cpu_payload::{Elementwise, Instruction, Normalisation, Operand, Tensor, Unary};
+    use rushlight_cpu_payload::{Elementwise, Instruction, Normalization, Operand, Tensor, Unary};
 
     /// The steps of a program whose tensors are all rows of 64 numbers, each in memory of its own, but for the first, which
     /// has weights.
@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn normalised(x: TensorId, y: TensorId) -> Step {
-        Step::Normalisation(Normalisation { x, y, weight: None, bias: None, dims: 1, eps: 1e-5, centred: true })
+        Step::Normalization(Normalization { x, y, weight: None, bias: None, dims: 1, eps: 1e-5, centered: true })
     }
 
     #[test]

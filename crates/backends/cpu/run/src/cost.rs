@@ -46,7 +46,7 @@ pub(crate) fn of<'s>(
         // The maximum, a difference, an exponential, a sum, a quotient.
         Step::Softmax { .. } => 5.0 * y,
         // Mean, difference, square and its mean, quotient, factor and offset.
-        Step::Normalisation(_) => 7.0 * y,
+        Step::Normalization(_) => 7.0 * y,
         Step::Attention(Attention { batch, heads, rows, keys, depth, value_depth, .. }) => {
             let product = |sizes: &[Size]| sizes.iter().map(|of| size(*of) as f64).product::<f64>();
             2.0 * product(&[*batch, *heads, *rows, *keys]) * (size(*depth) + size(*value_depth)) as f64

@@ -112,7 +112,7 @@ fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Re
         Step::Pooling(step) => pooling(step, engine, cx),
         Step::Reduce(step) => reduce(step, engine, cx),
         Step::Softmax { x, y, log } => softmax(*x, *y, *log, engine, cx),
-        Step::Normalisation(step) => normalise(step, engine, cx),
+        Step::Normalization(step) => normalise(step, engine, cx),
         Step::Copy(step) => copy(step, engine, cx),
         Step::Gather(step) => gather(step, engine, cx),
         Step::Scatter(step) => scatter(step, engine, cx),
@@ -153,14 +153,14 @@ fn softmax(x: TensorId, y: TensorId, log: bool, engine: &Engine, cx: &mut StepCo
     done(rushlight_engine::softmax(engine, rows, columns, log, reader.floats(x)?, y))
 }
 
-fn normalise(step: &payload::Normalisation, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+fn normalise(step: &payload::Normalization, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader, _) = cx.split_float_slice(step.y)?;
     let dims = reader.dims(step.x);
     let normalised = Unfit::Count { what: "normalised dimensions", expected: dims.len(), got: step.dims as usize };
     let first = dims.len().checked_sub(step.dims as usize).ok_or(normalised)?;
     let columns = product(dims.get(first..))?;
     let rows = product(dims.get(..first))?;
-    let normalise = Normalization { rows, columns, eps: step.eps, centered: step.centred };
+    let normalise = Normalization { rows, columns, eps: step.eps, centered: step.centered };
     let (weight, bias) = (reader.optional(step.weight)?, reader.optional(step.bias)?);
     done(rushlight_engine::normalize(engine, &normalise, reader.floats(step.x)?, weight, bias, y))
 }

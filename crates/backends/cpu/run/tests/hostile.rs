@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rushlight_cpu_payload::{
     Attention, Convolution, ConvolutionKind, Copy, Elementwise, Epilogue, FloatFormat, Instruction, Matmul, MatmulKind,
-    Normalisation, Operand, QuantizedFormat, Reduce, Reduction, Size, Step, TensorId, Unary, Window,
+    Normalization, Operand, QuantizedFormat, Reduce, Reduction, Size, Step, TensorId, Unary, Window,
 };
 use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::{Engine, Isa, pack};
@@ -158,9 +158,9 @@ fn sizes_whose_product_overflows_beside_a_zero_are_no_panic() {
     let steps: [(&str, &[u64], Of); 6] = [
         ("reduction", &[0], |x, y| Step::Reduce(Reduce { op: Reduction::Sum, x, y, first: 1, count: 2 })),
         ("softmax", &[0, 1 << 62, 4], |x, y| Step::Softmax { x, y, log: false }),
-        ("normalisation", &[0, 1 << 62, 4], |x, y| {
+        ("normalization", &[0, 1 << 62, 4], |x, y| {
             let (weight, bias) = (None, None);
-            Step::Normalisation(Normalisation { x, y, weight, bias, dims: 2, eps: 0.0, centred: true })
+            Step::Normalization(Normalization { x, y, weight, bias, dims: 2, eps: 0.0, centered: true })
         }),
         ("elementwise", &[0, 1 << 62, 4], |x, y| Step::Elementwise(negated(x, y))),
         ("matmul", &[0, 1 << 62, 4], |x, y| Step::Matmul(matmul(x, y, true))),

@@ -26,14 +26,14 @@ impl Method<'_, '_> {
             executorch_prim::ET_COPY_INDEX_TENSOR => Err(Error::unsupported("a row of a stack outside of a loop")),
             _ if is_prim(name) => self.prim(name, args),
             _ => match self.model.schemas.get(name) {
-                Some(schema) => self.known(&schema, args),
+                Some(schema) => self.call_known(&schema, args),
                 None => self.opaque(name, args),
             },
         }
     }
 
     /// A call of an operator that writes its results to some of its arguments.
-    fn known(&mut self, written: &Schema, args: &[u32]) -> Result<(), Error> {
+    fn call_known(&mut self, written: &Schema, args: &[u32]) -> Result<(), Error> {
         let name = &written.name;
         if args.len() < written.params.len() {
             return Err(Error::invalid(format!("`{name}` has too few arguments"))
@@ -43,9 +43,9 @@ impl Method<'_, '_> {
         if !ops::written_caches(written).is_empty() {
             return self.update_caches(written, args);
         }
-        let twin = if written.flags.in_place { written.twin.as_deref() } else { functional_form(name) };
-        let twin = twin.ok_or_else(|| Error::unsupported(format!("`{name}` has no functional form")))?;
-        let schema = self.model.schemas.expect(twin)?;
+        let functional = if written.flags.in_place { written.twin.as_deref() } else { functional_form(name) };
+        let functional = functional.ok_or_else(|| Error::unsupported(format!("`{name}` has no functional form")))?;
+        let schema = self.model.schemas.expect(functional)?;
         let mut outs = Vec::new();
         for index in written_params(written) {
             let arg = args.get(index).copied().unwrap_or_default();
@@ -60,7 +60,7 @@ impl Method<'_, '_> {
             let given = written.position(&param.name).and_then(|at| args.get(at));
             bound.push(match (given, &param.kind) {
                 (Some(given), kind) => self.argument(kind, *given)?,
-                // What is written to says which dtype it has.
+                // The dtype is the output's.
                 (None, Kind::DType) => dtype.map_or(Arg::None, Arg::DType),
                 (None, Kind::Optional(inner)) if **inner == Kind::DType => dtype.map_or(Arg::None, Arg::DType),
                 (None, Kind::Bool) => Arg::Bool(false),
@@ -102,7 +102,7 @@ impl Method<'_, '_> {
 
     /// Adds the call, and stores its results.
     fn results_of(&mut self, schema: Arc<Schema>, mut args: Vec<Arg>, outs: &[u32]) -> Result<(), Error> {
-        self.settle(&schema, &args)?;
+        self.unify_sizes(&schema, &args)?;
         self.refresh(&mut args);
         let inferred = ops::infer(&Operands::new(&schema, &args), &self.graph);
         let planned = outs.iter().map(|out| self.tensor_model(*out)).collect::<Result<Vec<_>, _>>()?;
@@ -156,15 +156,15 @@ impl Method<'_, '_> {
         rank: Option<usize>,
     ) -> TensorType {
         let mut ty = self.tensor_type(tensor, "u");
-        // A row of coordinates for each element that is not zero.
+        // `nonzero` gives `[count, rank]`.
         if let (aten::NONZERO, [_, columns], Some(rank)) = (name, ty.shape.as_mut_slice(), rank) {
             *columns = Expr::Int(rank as i64);
         }
         ty
     }
 
-    /// Sizes that an operator's arguments must share: one that is a symbol becomes the other.
-    pub(super) fn settle(&mut self, schema: &Schema, args: &[Arg]) -> Result<(), Error> {
+    /// Unifies sizes that an operator requires to be equal: one that is a symbol becomes the other.
+    pub(super) fn unify_sizes(&mut self, schema: &Schema, args: &[Arg]) -> Result<(), Error> {
         let shape = |method: &Self, index: usize| -> Vec<Expr> {
             let value = args.get(index).and_then(Arg::as_value);
             value.and_then(|value| method.graph.tensor(value).ok()).map_or_else(Vec::new, |ty| ty.shape.clone())
@@ -212,8 +212,8 @@ impl Method<'_, '_> {
                 if let Some((first, rest)) = shapes.split_first() {
                     let dim = if *dim < 0 { *dim + first.len() as i64 } else { *dim };
                     for shape in rest {
-                        for (at, (a, b)) in first.iter().zip(shape).enumerate().filter(|(at, _)| *at as i64 != dim) {
-                            let _ = at;
+                        let others = first.iter().zip(shape).enumerate().filter(|(at, _)| *at as i64 != dim);
+                        for (_, (a, b)) in others {
                             pairs.push((Some(a.clone()), Some(b.clone())));
                         }
                     }
@@ -229,7 +229,7 @@ impl Method<'_, '_> {
         Ok(())
     }
 
-    /// Takes up what became of symbols in arguments that are not in the graph yet.
+    /// Substitutes resolved symbols in arguments that are not in the graph yet.
     pub(super) fn refresh(&self, args: &mut [Arg]) {
         for arg in args {
             self.resolve(arg);
@@ -397,15 +397,15 @@ impl Method<'_, '_> {
                 let mut read = |item: &Option<u32>| item.map_or(Ok(Arg::None), |item| self.read(item).map(Arg::Value));
                 items.iter().map(&mut read).collect::<Result<_, _>>()?
             }
-            // One stands for all.
+            // A scalar is a list of one element.
             _ => vec![self.argument(item, index)?],
         };
         Ok(Arg::List(items))
     }
 }
 
-/// Takes a slice from a position on, with as many elements as a size of an input, for what `narrow` was exported as, which
-/// fails where a slice would be cut off: its length is that size. Slices of fixed length may be cut off.
+/// Gives the slice that `narrow` is exported as, `start..start + length` with a size of an input as its length, that length:
+/// `narrow` fails where a slice would be clamped. Slices of fixed length may be clamped.
 fn narrow(schema: &Schema, args: &[Arg], types: &mut [Type]) {
     let (
         aten::SLICE_COPY_TENSOR,

@@ -156,7 +156,7 @@ impl Site for Inlining<'_, '_, '_> {
         self.method.spend(1)?;
         let schema = self.method.model.schemas.expect(name)?;
         let mut args = bind(&schema, args, named)?;
-        self.method.settle(&schema, &args)?;
+        self.method.unify_sizes(&schema, &args)?;
         self.method.refresh(&mut args);
         let types = ops::infer(&Operands::new(&schema, &args), &self.method.graph)?;
         Ok(self.method.push_results(Op::Call(schema), args, types))

@@ -39,11 +39,11 @@ impl Lowering<'_> {
     pub(super) fn data_movement(&mut self, call: &Call<'_>, operator: &DataMovement) -> Result<(), Error> {
         let result = call.result()?;
         let shape = self.graph.tensor(result)?.shape.clone();
-        if let Some(view) = operator.moved_value().and_then(|input| self.integers.get(&input)) {
+        if let Some(view) = operator.moved_value().and_then(|input| self.integer_inputs.get(&input)) {
             // Integers of the caller: what reads them says as what.
             let view = viewed(view, operator, &shape);
             let view = view.ok_or_else(|| Error::unsupported("a view of integers that would have to move"))?;
-            self.integers.insert(result, view);
+            self.integer_inputs.insert(result, view);
             return Ok(());
         }
         if let DataMovement::Permute { input, dims } = operator
@@ -68,7 +68,7 @@ impl Lowering<'_> {
             | DataMovement::Slice { input, .. } => match viewed(&self.view(*input)?, operator, &shape) {
                 Some(view) => view,
                 None => {
-                    let view = viewed(&self.held_dense(*input)?, operator, &shape);
+                    let view = viewed(&self.stored_dense(*input)?, operator, &shape);
                     view.ok_or_else(|| error("a view of a dense tensor that would have to move"))?
                 }
             },
@@ -263,7 +263,7 @@ impl Lowering<'_> {
         if view.affine == affine {
             return Ok(view);
         }
-        let from = self.held_in_order(value, &view.order)?;
+        let from = self.stored_in_order(value, &view.order)?;
         self.converted("requantize", &from, affine)
     }
 

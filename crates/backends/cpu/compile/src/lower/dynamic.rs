@@ -90,7 +90,7 @@ impl Lowering<'_> {
                 let zeros = self.chosen(*scales)?.sliced(0, &Expr::Int(1), &Expr::Int(1));
                 let from = View { offset: zeros.offset, ..self.row_parameters(result, zeros.buffer)? };
                 let bytes = self.converted("zero points", &from, Some(BYTES))?;
-                self.views.insert(result, bytes.of_bytes(Some(integral(ScalarType::Char))));
+                self.views.insert(result, bytes.with_affine(Some(integral(ScalarType::Char))));
             }
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Lowering<'_> {
 
     /// The tensor that is quantized: where all of it has the same scale, in any order in memory.
     fn dynamic_input(&mut self, parameters: &Parameters) -> Result<View, Error> {
-        if parameters.is_shared { self.solid(parameters.x) } else { self.dense(parameters.x) }
+        if parameters.is_shared { self.non_overlapping_dense(parameters.x) } else { self.dense(parameters.x) }
     }
 
     /// Bytes in row-major order.

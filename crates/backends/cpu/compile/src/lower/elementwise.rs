@@ -88,7 +88,7 @@ impl Lowering<'_> {
         let missing =
             shape.len().checked_sub(rank).ok_or_else(|| error("an operand with more dimensions than the result"))?;
         let own: Vec<usize> = order.iter().filter(|dim| **dim >= missing).map(|dim| dim - missing).collect();
-        let view = self.held_in_order(value, &own)?;
+        let view = self.stored_in_order(value, &own)?;
         let dims: Vec<Expr> = order
             .iter()
             .map(|dim| dim.checked_sub(missing).map_or(Expr::Int(1), |dim| view.shape[dim].clone()))

@@ -46,7 +46,7 @@ impl<'a> Lowering<'a> {
         let is_integer = selected.int8.is_some();
         let (x, row_scales) = match selected.int8 {
             None => (self.in_order(input, &order)?, None),
-            Some(Int8::Static) => (self.held_in_order(input, &order)?, None),
+            Some(Int8::Static) => (self.stored_in_order(input, &order)?, None),
             Some(Int8::Dynamic | Int8::DynamicGroupwise { .. }) => {
                 let DynamicRows { bytes, scales } = self.dynamic_rows(input)?;
                 (self.reordered(&bytes, &order)?, Some(scales))
@@ -73,7 +73,7 @@ impl<'a> Lowering<'a> {
         }
         let depthwise = depthwise && output_padding.is_none() && kernel.len() == 2;
         let winograd = winograd(
-            self.typical(&x),
+            self.representative_size(&x),
             [channels, sizes.first().map_or(0, |size| *size as i64)],
             groups,
             &kernel,
@@ -81,17 +81,19 @@ impl<'a> Lowering<'a> {
             &padding,
             &dilation,
         );
-        // It computes in f32, and so does what goes from one GEMM to the next.
+        // Winograd kernels read and write f32: not with bf16 activations.
         let is_bf16 = self.plan.precision() == Precision::Bf16;
         let winograd = winograd.filter(|_| output_padding.is_none() && !is_integer && !is_bf16);
         let too_large = || error("weights beyond all memory");
         let name = &constant.name;
-        let transposed = || {
+        let transposed_geometry = || {
             transposed(channels, &sizes, groups, &kernel, &stride, &padding, &dilation)
                 .ok_or_else(|| error("a transposed convolution without two dimensions"))
         };
         let w = match winograd {
-            _ if is_integer && output_padding.is_some() => self.int8_transposed_weights(constant, &transposed()?)?,
+            _ if is_integer && output_padding.is_some() => {
+                self.int8_transposed_weights(constant, &transposed_geometry()?)?
+            }
             _ if is_integer => {
                 let pair = |list: &[u32]| [list[0] as usize, list[1] as usize];
                 let outputs = sizes.first().copied().unwrap_or(0);
@@ -109,7 +111,7 @@ impl<'a> Lowering<'a> {
                 self.plan.tensor(&w)?
             }
             None if output_padding.is_some() => {
-                let conv = transposed()?;
+                let conv = transposed_geometry()?;
                 let len = pack::conv_transpose2d_f32_len(&conv).ok_or_else(too_large)?;
                 self.plan.weights(name, len, move |to| constants::transposed(constant, &conv, to))?
             }
@@ -129,7 +131,7 @@ impl<'a> Lowering<'a> {
         let (epilogue, to) = if is_integer {
             let integers = Integers::of(constant)?;
             let (columns, sums) = if output_padding.is_some() {
-                let conv = transposed()?;
+                let conv = transposed_geometry()?;
                 (conv.out_c, pack::conv_transpose2d_i8_sums(&conv, integers.of_images()))
             } else {
                 (sizes.first().copied().unwrap_or(0), integers.sums(&sizes, sizes.iter().skip(1).product::<usize>()))
@@ -201,13 +203,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// Number, height and width of images for choosing an algorithm: where they are not known, one image of the maximum size.
-    fn typical(&self, images: &View) -> Option<[usize; 3]> {
+    fn representative_size(&self, images: &View) -> Option<[usize; 3]> {
         let [images, _, height, width] = images.shape.as_slice() else { return None };
         let images = images.as_int().map_or(Some(1), |images| usize::try_from(images).ok())?;
         Some([images, self.plan.most(height).ok()?, self.plan.most(width).ok()?])
     }
 
-    /// A matrix product, with a bias or without.
+    /// Lowers a GEMM with an optional bias.
     pub(super) fn gemm(&mut self, id: NodeId, gemm: &'a Gemm) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
         match gemm.weights {
@@ -226,7 +228,7 @@ impl<'a> Lowering<'a> {
         let (b, right) = match &gemm.weights {
             Weights::Computed(b) => {
                 let b = self.dense(*b)?;
-                self.packing(&b.shape)?;
+                self.reserve_packing(&b.shape)?;
                 (self.plan.tensor(&b)?, Right::Dense)
             }
             Weights::WeightOnly(constant, weights) => {
@@ -264,10 +266,10 @@ impl<'a> Lowering<'a> {
     pub(super) fn batched(&mut self, call: &Call<'_>, gemm: BatchedGemm) -> Result<(), Error> {
         let (BatchedGemm { a, b }, result) = (gemm, call.result()?);
         let a = self.dense(a)?;
-        // The columns of keys are contiguous: the GEMM reads them so.
+        // A transposed `b`, such as the keys of attention, is read in place.
         let transposed = self.constant_of(b).is_none() && self.view(b)?.is_in(&[0, 2, 1]);
         let b = if transposed { self.in_order(b, &[0, 2, 1])? } else { self.dense(b)? };
-        self.packing(&b.shape)?;
+        self.reserve_packing(&b.shape)?;
         let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let step = Matmul {
             a: self.plan.tensor(&a)?,
@@ -281,7 +283,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Reserves memory to pack a matrix that is computed.
-    fn packing(&mut self, shape: &[Expr]) -> Result<(), Error> {
+    fn reserve_packing(&mut self, shape: &[Expr]) -> Result<(), Error> {
         let [.., k, n] = shape else { return Err(error("a matrix without two dimensions")) };
         let len = pack::matrix_f32_len(self.plan.most(k)?, self.plan.most(n)?);
         self.plan.scratch(len.ok_or_else(|| error("a matrix beyond all memory"))?);
@@ -291,7 +293,7 @@ impl<'a> Lowering<'a> {
     /// An int8 GEMM whose scales are known.
     fn int8_gemm(&mut self, id: NodeId, gemm: &Gemm, constant: &Constant) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
-        let a = self.held_dense(gemm.a)?;
+        let a = self.stored_dense(gemm.a)?;
         let sizes = constant.sizes()?;
         let [_, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };
         let matrix = columns(constant)?;
@@ -440,6 +442,6 @@ fn transposed(
 fn as_image(row: &View) -> View {
     let mut shape = row.shape.clone();
     shape.insert(2, Expr::Int(1));
-    let view = View::ordered(row.buffer, shape, vec![0, 2, 3, 1]).of_bytes(row.affine);
+    let view = View::ordered(row.buffer, shape, vec![0, 2, 3, 1]).with_affine(row.affine);
     View { offset: row.offset.clone(), ..view }
 }

@@ -69,8 +69,8 @@ impl Lowering<'_> {
         let residual = match residual {
             Some(residual) => {
                 let residual = match order {
-                    Some(order) => self.held_in_order(residual, order)?,
-                    None => self.held_dense(residual)?,
+                    Some(order) => self.stored_in_order(residual, order)?,
+                    None => self.stored_dense(residual)?,
                 };
                 Some(self.plan.tensor(&residual)?)
             }

@@ -63,10 +63,10 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         selections: &selections,
         plan: Plan::new(&graph.symbols, settings.precision),
         views: FxHashMap::default(),
-        integers: FxHashMap::default(),
+        integer_inputs: FxHashMap::default(),
         positions: FxHashMap::default(),
-        arranged: FxHashMap::default(),
-        arranged_bytes: FxHashMap::default(),
+        by_dim_order: FxHashMap::default(),
+        bytes_by_dim_order: FxHashMap::default(),
         rows: FxHashMap::default(),
         cached: FxHashMap::default(),
         scales: FxHashMap::default(),
@@ -80,7 +80,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         let ty = graph.tensor(*value)?;
         let view = lowering.plan.input(ty);
         let is_integer = matches!(ty.dtype, ScalarType::Long | ScalarType::Int);
-        let views = if is_integer { &mut lowering.integers } else { &mut lowering.views };
+        let views = if is_integer { &mut lowering.integer_inputs } else { &mut lowering.views };
         views.insert(*value, view);
     }
     // All sizes are known once all inputs are.
@@ -97,11 +97,11 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
     for output in &graph.outputs {
         let value = output.as_value().ok_or_else(|| error("an output that is no tensor"))?;
         let dtype = graph.tensor(value)?.dtype;
-        let view = if is_stored_as_byte(dtype) { lowering.held_dense(value)? } else { lowering.dense(value)? };
+        let view = if is_stored_as_byte(dtype) { lowering.stored_dense(value)? } else { lowering.dense(value)? };
         outputs.push((view, dtype));
     }
     for (view, dtype) in &outputs {
-        // What several outputs show is copied to each.
+        // Outputs that share a buffer are copied.
         let alone = outputs.iter().filter(|(other, _)| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, *dtype, alone)?;
     }
@@ -120,13 +120,13 @@ struct Lowering<'a> {
     /// The views of computed values. Quantized tensors and integers are bytes.
     views: FxHashMap<ValueId, View>,
     /// Integers of the caller, as they come in, and views of them.
-    integers: FxHashMap<ValueId, View>,
+    integer_inputs: FxHashMap<ValueId, View>,
     /// Where integers of the caller are stored as floats, by the buffers that they come in.
     positions: FxHashMap<usize, usize>,
-    /// Constants, and copies of computed values, with their dimensions in some order in memory.
-    arranged: FxHashMap<(ValueId, Vec<usize>), View>,
-    /// The same of bytes.
-    arranged_bytes: FxHashMap<(ValueId, Vec<usize>), View>,
+    /// Constants, and copies of computed values, by their dim order.
+    by_dim_order: FxHashMap<(ValueId, Vec<usize>), View>,
+    /// As above, for elements of 8 bits.
+    bytes_by_dim_order: FxHashMap<(ValueId, Vec<usize>), View>,
     /// Dynamically quantized values.
     rows: FxHashMap<ValueId, DynamicRows>,
     /// Rows of quantized caches, by the value of the floats that they stand for.
@@ -196,7 +196,7 @@ impl<'a> Lowering<'a> {
 
     /// Reads a number from an input.
     fn read_number(&mut self, input: ValueId, symbol: SymbolId) -> Result<(), Error> {
-        let view = self.integers.get(&input).cloned();
+        let view = self.integer_inputs.get(&input).cloned();
         let view = view.ok_or_else(|| Error::unsupported("a number from a tensor that is no input"))?;
         let index = view.offset.as_int().and_then(|index| u32::try_from(index).ok());
         let index = index.ok_or_else(|| Error::unsupported("a number at a computed place of a tensor"))?;
@@ -228,14 +228,14 @@ impl<'a> Lowering<'a> {
         if self.constant_of(value).is_some() {
             return self.dense(value);
         }
-        if let Some(view) = self.integers.get(&value).cloned() {
+        if let Some(view) = self.integer_inputs.get(&value).cloned() {
             let view = self.as_positions(value, view)?;
             self.views.insert(value, view.clone());
             return Ok(view);
         }
         let view = if let Some(rows) = self.rows.get(&value).cloned() {
             match self.graph.tensor(value)?.dtype {
-                ScalarType::Char => Some(self.in_rows(&rows.bytes)?.of_bytes(Some(integral(ScalarType::Char)))),
+                ScalarType::Char => Some(self.in_rows(&rows.bytes)?.with_affine(Some(integral(ScalarType::Char)))),
                 _ => Some(self.dequantized_rows(&rows)?),
             }
         } else if let Some(rows) = self.cached.get(&value).cloned() {
@@ -253,7 +253,7 @@ impl<'a> Lowering<'a> {
     /// Stores a constant with its dimensions in some order in memory.
     fn store(&mut self, constant: &Constant, order: &[usize]) -> Result<View, Error> {
         let permuted = match &constant.data {
-            // It is computed once, and shared.
+            // Computed once, then shared.
             ConstantData::Computed(_) => {
                 Constant::dense(&constant.name, constant.ty.clone(), constant.read()?)?.permuted(order)
             }
@@ -276,37 +276,37 @@ impl<'a> Lowering<'a> {
     }
 
     /// The same, as it is stored: as floats or bytes.
-    fn held_dense(&mut self, value: ValueId) -> Result<View, Error> {
+    fn stored_dense(&mut self, value: ValueId) -> Result<View, Error> {
         let rank = self.graph.tensor(value)?.rank();
-        self.held_in_order(value, &(0..rank).collect::<Vec<_>>())
+        self.stored_in_order(value, &(0..rank).collect::<Vec<_>>())
     }
 
     /// A value with its dimensions in some order in memory, as it is stored: as floats or bytes.
-    fn held_in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
+    fn stored_in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
         let is_constant = self.constant_of(value).is_some();
         if is_constant || self.view(value)?.affine.is_none() {
             return self.in_order(value, order);
         }
         let key = (value, order.to_vec());
-        if let Some(view) = self.arranged_bytes.get(&key) {
+        if let Some(view) = self.bytes_by_dim_order.get(&key) {
             return Ok(view.clone());
         }
         let view = self.view(value)?;
         let view = self.reordered(&view, order)?;
-        self.arranged_bytes.insert(key, view.clone());
+        self.bytes_by_dim_order.insert(key, view.clone());
         Ok(view)
     }
 
     /// A value with its dimensions in some order in memory, as floats.
     fn in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
         let key = (value, order.to_vec());
-        if let Some(view) = self.arranged.get(&key) {
+        if let Some(view) = self.by_dim_order.get(&key) {
             return Ok(view.clone());
         }
         let view = match self.constant_of(value) {
             Some(constant) => self.store(constant, order)?,
             None if self.view(value)?.affine.is_some() => {
-                let bytes = self.held_in_order(value, order)?;
+                let bytes = self.stored_in_order(value, order)?;
                 self.converted("dequantize", &bytes, None)?
             }
             None => {
@@ -314,7 +314,7 @@ impl<'a> Lowering<'a> {
                 self.reordered(&view, order)?
             }
         };
-        self.arranged.insert(key, view.clone());
+        self.by_dim_order.insert(key, view.clone());
         Ok(view)
     }
 
@@ -356,7 +356,7 @@ impl<'a> Lowering<'a> {
             Some(constant) => self.integers(constant)?,
             None => self.view(input)?,
         };
-        self.views.insert(call.result()?, view.of_bytes(Some(affine)));
+        self.views.insert(call.result()?, view.with_affine(Some(affine)));
         Ok(())
     }
 
@@ -399,8 +399,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The input of a step that reads bytes if it writes bytes: as bytes if it is stored so and the node's result is quantized,
-    /// and as floats otherwise. With it the affine of the result, and the value that the step gives.
+    /// Returns the input of a step as it is stored if it and the node's result are quantized, and as floats otherwise; then the
+    /// affine of the result, and the value that the step gives.
     fn quantized_with(
         &mut self,
         input: ValueId,
@@ -409,14 +409,14 @@ impl<'a> Lowering<'a> {
     ) -> Result<(View, Option<Affine>, ValueId), Error> {
         match self.quantized_result(result) {
             Some((affine, quantized)) if self.view(input)?.affine.is_some() => {
-                Ok((self.held_in_order(input, order)?, Some(affine), quantized))
+                Ok((self.stored_in_order(input, order)?, Some(affine), quantized))
             }
             _ => Ok((self.in_order(input, order)?, None, result)),
         }
     }
 
-    /// A value that fills memory, in whichever order it is.
-    fn solid(&mut self, value: ValueId) -> Result<View, Error> {
+    /// A value without gaps, in its own dim order.
+    fn non_overlapping_dense(&mut self, value: ValueId) -> Result<View, Error> {
         let order = self.view(value)?.order;
         self.in_order(value, &order)
     }
@@ -461,7 +461,7 @@ impl<'a> Lowering<'a> {
         };
         let indices = embedding.indices;
         let dtype = self.graph.tensor(indices)?.dtype;
-        let given = self.integers.get(&indices).filter(|view| view.is_dense()).cloned();
+        let given = self.integer_inputs.get(&indices).filter(|view| view.is_dense()).cloned();
         let indices = match given {
             Some(view) => self.plan.window_of(&view, &view.dims(), dtype)?,
             None => {

@@ -1,6 +1,6 @@
 //! Softmax, layer norms, RMS norms and attention.
 
-use rushlight_cpu_payload::{Attention as AttentionStep, Elementwise, Instruction, Normalisation, Operand, Size, Step};
+use rushlight_cpu_payload::{Attention as AttentionStep, Elementwise, Instruction, Normalization, Operand, Size, Step};
 use rushlight_engine::Strides;
 use rushlight_format::ScalarType;
 
@@ -47,16 +47,16 @@ impl Lowering<'_> {
             }
         };
         let (weight, bias) = (scale(norm.weight)?, scale(norm.bias)?);
-        let step = Normalisation {
+        let step = Normalization {
             x: self.plan.tensor(&x)?,
             y: self.plan.tensor(&y)?,
             weight,
             bias,
             dims: dims as u32,
             eps,
-            centred: norm.is_centred,
+            centered: norm.is_centered,
         };
-        self.plan.step(self.label(call), Step::Normalisation(step));
+        self.plan.step(self.label(call), Step::Normalization(step));
         self.views.insert(result, y);
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Lowering<'_> {
     /// A value whose last dimensions are the innermost ones in memory; the others may be in any order.
     fn rows(&mut self, value: ValueId, dims: usize) -> Result<View, Error> {
         let rank = self.graph.tensor(value)?.rank();
-        let view = self.solid(value)?;
+        let view = self.non_overlapping_dense(value)?;
         let first = rank.saturating_sub(dims);
         let tail: Vec<usize> = (first..rank).collect();
         if view.order.ends_with(&tail) {

@@ -20,7 +20,7 @@ impl Lowering<'_> {
     pub(super) fn resize(&mut self, call: &Call<'_>, resize: Resize) -> Result<(), Error> {
         let order = channels_last(4);
         let (x, affine, result) = if resize.is_nearest() {
-            let x = self.held_in_order(resize.input, &order)?;
+            let x = self.stored_in_order(resize.input, &order)?;
             let affine = x.affine;
             (x, affine, call.result()?)
         } else {
@@ -102,7 +102,7 @@ impl Lowering<'_> {
     pub(super) fn pool(&mut self, call: &Call<'_>, pooling: Pooling<2>) -> Result<(), Error> {
         let result = call.result()?;
         let order = channels_last(4);
-        let x = self.held_in_order(pooling.input, &order)?;
+        let x = self.stored_in_order(pooling.input, &order)?;
         // The maximum of bytes is that of the numbers.
         let (affine, result) = match pooling.kind {
             PoolKind::Max => (x.affine, result),
@@ -130,7 +130,7 @@ impl Lowering<'_> {
         let rank = shape.len();
         let is_mean = function == ReductionOp::Mean;
         let order = self.view(input)?.order;
-        let mut x = if is_mean { self.held_in_order(input, &order)? } else { self.solid(input)? };
+        let mut x = if is_mean { self.stored_in_order(input, &order)? } else { self.non_overlapping_dense(input)? };
         // The reduced dimensions must be neighbours in memory.
         let neighbours = |order: &[usize]| {
             let first = order.iter().position(|dim| dims.contains(dim)).unwrap_or(0);
@@ -142,7 +142,7 @@ impl Lowering<'_> {
                 let mut order: Vec<usize> = (0..rank).filter(|dim| !dims.contains(dim)).collect();
                 let first = order.len();
                 order.extend(dims);
-                x = if is_mean { self.held_in_order(input, &order)? } else { self.in_order(input, &order)? };
+                x = if is_mean { self.stored_in_order(input, &order)? } else { self.in_order(input, &order)? };
                 first
             }
         };

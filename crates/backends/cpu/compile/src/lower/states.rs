@@ -131,7 +131,8 @@ impl Lowering<'_> {
         for update in &self.graph.updates {
             let Target::State(id) = update.target else { return Err(error("a part that stores to an input")) };
             let to = self.state(id)?;
-            let mut from = if to.affine.is_some() { self.held_dense(update.value)? } else { self.dense(update.value)? };
+            let mut from =
+                if to.affine.is_some() { self.stored_dense(update.value)? } else { self.dense(update.value)? };
             if from.buffer == to.buffer {
                 continue;
             }

@@ -24,7 +24,7 @@ pub(crate) struct Norm {
     pub dims: usize,
     pub eps: f32,
     /// False for an RMS norm, which does not subtract the mean.
-    pub is_centred: bool,
+    pub is_centered: bool,
 }
 
 /// Scaled dot-product attention of tensors of four dimensions.
@@ -37,7 +37,7 @@ pub(crate) struct Attention {
     pub scale: f32,
     /// The number of keys before the first query, if a query sees only the keys up to its own position.
     pub causal: Option<Expr>,
-    /// The number of the first keys that count, as in a cache that is not full; all of them if `None`.
+    /// The number of valid keys in a cache that is not full; all if `None`.
     pub keys: Option<Expr>,
     /// True for tensors `[batch, position, head, depth]`, false for `[batch, head, position, depth]`.
     pub has_positions_first: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Attention {
 pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
     let input = call.optional("self")?;
     let rank = call.shape(input).ok()?.len();
-    // A number has a dimension 0 too, for PyTorch.
+    // PyTorch accepts dimension 0 of a tensor without dimensions, the step does not.
     let dim = wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank)?;
     Some(Softmax { input, dim, log: call.name() == aten::_LOG_SOFTMAX })
 }
@@ -58,7 +58,7 @@ pub(super) fn layer_norm(call: &Call<'_>) -> Option<Norm> {
         bias: call.optional("bias"),
         dims: call.exprs("normalized_shape").map_or(1, |shape| shape.len()),
         eps: call.number("eps").unwrap_or(1e-5) as f32,
-        is_centred: true,
+        is_centered: true,
     })
 }
 
@@ -69,7 +69,7 @@ pub(super) fn rms_norm(call: &Call<'_>) -> Option<Norm> {
         bias: None,
         dims: call.exprs("normalized_shape")?.len(),
         eps: call.number("eps").map_or(f32::EPSILON, |eps| eps as f32),
-        is_centred: false,
+        is_centered: false,
     })
 }
 
@@ -77,9 +77,9 @@ pub(super) fn attention(call: &Call<'_>) -> Option<Attention> {
     let shape = |name: &str| call.value(name).and_then(|value| call.shape(value)).ok();
     let has_heads = |name: &&str| shape(name).is_some_and(|shape| shape.len() == 4);
     let mask = call.optional("attn_mask");
-    let is_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() <= 4);
+    let has_supported_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() <= 4);
     let has_dropout = call.number("dropout_p").is_some_and(|rate| rate != 0.0);
-    if !["query", "key", "value"].iter().all(has_heads) || !is_mask || has_dropout {
+    if !["query", "key", "value"].iter().all(has_heads) || !has_supported_mask || has_dropout {
         return None;
     }
     let scale = if call.arg("scale").is_some() {
@@ -105,10 +105,15 @@ pub(super) fn cached_attention(call: &Call<'_>) -> Option<Attention> {
     let shape = |name: &str| call.value(name).and_then(|value| call.shape(value)).ok();
     let has_heads = |name: &&str| shape(name).is_some_and(|shape| shape.len() == 4);
     let mask = call.optional("attn_mask");
-    let is_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() == 2);
+    let has_supported_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() == 2);
+    // The schema spells it so.
     let has_dropout = call.number("drpout_p").is_some_and(|rate| rate != 0.0);
     let is_causal = call.flag("is_causal");
-    if !["query", "key", "value"].iter().all(has_heads) || !is_mask || has_dropout || (is_causal && mask.is_some()) {
+    if !["query", "key", "value"].iter().all(has_heads)
+        || !has_supported_mask
+        || has_dropout
+        || (is_causal && mask.is_some())
+    {
         return None;
     }
     let scale = if call.arg("scale").is_some() {

@@ -76,7 +76,7 @@ fn claims(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<String, Er
 
 fn payloads(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<String, Error> {
     partition(model, backends)?;
-    // What was copied into the parts.
+    // Removes the originals of nodes that were copied into parts.
     EliminateDeadCode.run(model)?;
     let mut text = String::new();
     for (name, graph) in &model.methods {

@@ -3,7 +3,7 @@
 use rushlight_cpu_payload::{
     Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
     ConvolutionKind, Copy, Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue,
-    GroupwiseFormat, Half, Instruction, Int8Epilogue, Matmul, MatmulKind, Normalisation, Operand, PoolKind, Pooling,
+    GroupwiseFormat, Half, Instruction, Int8Epilogue, Matmul, MatmulKind, Normalization, Operand, PoolKind, Pooling,
     QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize, ResizeMode, RowQparams, Scatter, Size, SizeOp,
     Step, TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
 };
@@ -544,8 +544,8 @@ impl Maker<'_, '_> {
         let weight = if self.source.once_in(2) { Some(self.floats(&columns)) } else { None };
         let bias = if self.source.once_in(2) { Some(self.floats(&columns)) } else { None };
         let (x, y) = (self.floats(&dims), self.output(&dims));
-        let (eps, centred) = (self.source.float(), self.source.once_in(2));
-        Step::Normalisation(Normalisation { x, y, weight, bias, dims: count as u32, eps, centred })
+        let (eps, centered) = (self.source.float(), self.source.once_in(2));
+        Step::Normalization(Normalization { x, y, weight, bias, dims: count as u32, eps, centered })
     }
 
     fn copy(&mut self) -> Step {
