@@ -1,10 +1,10 @@
 //! Grouped-query attention: heads of queries that share heads of keys and values.
 
-use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Def, Error, Expr, Model, NodeId, Pass, ValueId};
 
 use crate::call::Call;
+use crate::rewrite::rewrite;
 
 /// Drops the repetition of the heads of keys and values before an attention, which reads each of them as often as it needs.
 /// Exporters write it as an expansion between reshapes.
@@ -17,7 +17,7 @@ impl Pass for ShareHeads {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        let changed = model.rewrite(|builder, node| {
+        rewrite(model, |builder, node| {
             let Some((key, value)) = shared(builder, node) else { return Ok(Action::Keep) };
             let call = Call::new(builder.graph, node);
             let (query, scale) = (call.value("query")?, call.arg("scale").cloned());
@@ -27,8 +27,7 @@ impl Pass for ShareHeads {
             let named = [("scale", scale.unwrap_or(Arg::None)), ("enable_gqa", true.into())];
             let attention = builder.one_with(aten::SCALED_DOT_PRODUCT_ATTENTION, args, &named)?;
             Ok(Action::Replace(vec![attention]))
-        })?;
-        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+        })
     }
 }
 

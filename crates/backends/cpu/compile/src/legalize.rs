@@ -16,6 +16,7 @@ use crate::qdq_int16::RoundQdqInt16;
 use crate::quantized_cache;
 use crate::raise_activations::RaiseActivations;
 use crate::raise_rms_norm::RaiseRmsNorms;
+use crate::rewrite::rewrite;
 use crate::select::has_bias;
 use crate::sink::SinkPermutations;
 use crate::storage::is_stored_as_float;
@@ -62,7 +63,7 @@ impl Pass for Legalize {
                 used.insert(value);
             });
         }
-        let changed = model.rewrite(|builder, node| {
+        rewrite(model, |builder, node| {
             let statistics = builder.graph.nodes[node].results.get(1..).unwrap_or_default();
             let needs_statistics = statistics.iter().any(|result| used.contains(result));
             let legal = match builder.graph.nodes[node].op.name() {
@@ -78,8 +79,7 @@ impl Pass for Legalize {
             // Nothing uses the statistics.
             let rest = builder.graph.nodes[node].results.iter().skip(1).copied();
             Ok(Action::Replace(std::iter::once(value).chain(rest).collect()))
-        })?;
-        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+        })
     }
 }
 

@@ -32,6 +32,7 @@ mod quantized_cache;
 mod quantized_weights;
 mod raise_activations;
 mod raise_rms_norm;
+mod rewrite;
 mod select;
 mod settings;
 mod sink;

@@ -1,12 +1,12 @@
 //! Numbers that are read from tensors, and become tensors again.
 
-use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Error, Expr, Graph, Model, NodeId, Pass, SymbolId, Type, ValueId};
 use rustc_hash::FxHashMap;
 
 use crate::call::Call;
+use crate::rewrite::rewrite;
 
 /// Puts the tensor that a number was read from in its place where whole numbers are added or compared, or where the number
 /// becomes a tensor again: positions need no bound there, as sizes do.
@@ -28,10 +28,9 @@ impl Pass for ReadNumbersAsTensors {
             Ok([sources]) => sources,
             Err(_) => return Ok(()),
         };
-        let changed = model.rewrite(|builder, node| {
+        rewrite(model, |builder, node| {
             Ok(replaced(builder, node, &sources)?.map_or(Action::Keep, |value| Action::Replace(vec![value])))
-        })?;
-        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+        })
     }
 }
 

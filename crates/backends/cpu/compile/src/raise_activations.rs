@@ -3,7 +3,6 @@
 use rushlight_cpu_payload::Activation;
 use rushlight_format::ScalarType;
 
-use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
@@ -11,6 +10,7 @@ use rushlight_graph::{Action, Arg, Builder, Model, NodeId, ValueId};
 
 use crate::call::Call;
 use crate::operands::{binary_operands, producer, scalar_operand, unscaled_add};
+use crate::rewrite::rewrite;
 use crate::select::activation;
 
 /// Finds hard-sigmoids, hard-swishes and SiLUs of floats in additions, clamps and multiplications, as exporters write them, and
@@ -24,11 +24,10 @@ impl Pass for RaiseActivations {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        let changed = model.rewrite(|builder, node| {
+        rewrite(model, |builder, node| {
             let Some((name, x)) = raised(builder, node) else { return Ok(Action::Keep) };
             Ok(Action::Replace(vec![builder.one(name, vec![Arg::Value(x)])?]))
-        })?;
-        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+        })
     }
 }
 

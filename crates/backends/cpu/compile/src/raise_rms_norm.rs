@@ -2,12 +2,12 @@
 
 use rushlight_format::ScalarType;
 
-use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Error, Expr, Model, NodeId, Pass, ValueId};
 
 use crate::call::Call;
 use crate::operands::{binary_operands, producer, scalar_operand, unscaled_add};
+use crate::rewrite::rewrite;
 
 /// Finds `x * rsqrt(mean(x²) + eps)` over the last dimension of floats, and its product with a weight, and puts `aten::rms_norm`
 /// in their place, which is one step. A norm that is also used without its weight is computed twice. Results differ by roundings.
@@ -20,13 +20,12 @@ impl Pass for RaiseRmsNorms {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        let changed = model.rewrite(|builder, node| {
+        rewrite(model, |builder, node| {
             let Some(RmsNorm { x, width, weight, eps }) = raised(builder, node) else { return Ok(Action::Keep) };
             let weight = weight.map_or(Arg::None, Arg::Value);
             let args = vec![x.into(), vec![width].into(), weight, f64::from(eps).into()];
             Ok(Action::Replace(vec![builder.one(aten::RMS_NORM, args)?]))
-        })?;
-        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! Moves permutations behind elementwise operators.
 
-use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
@@ -8,6 +7,7 @@ use rushlight_graph::quantization;
 use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, Type, ValueId};
 
 use crate::call::Call;
+use crate::rewrite::rewrite;
 use crate::select::activation;
 
 /// Moves permutations behind activations, additions, multiplications and quantization of values that are all permuted in the same
@@ -22,13 +22,12 @@ impl Pass for SinkPermutations {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        let changed = model.rewrite(|builder, node| {
+        rewrite(model, |builder, node| {
             if let Some(source) = undone(builder, node) {
                 return Ok(Action::Replace(vec![source]));
             }
             Ok(sunk(builder, node)?.map_or(Action::Keep, |value| Action::Replace(vec![value])))
-        })?;
-        if changed { EliminateDeadCode.run(model) } else { Ok(()) }
+        })
     }
 }
 
