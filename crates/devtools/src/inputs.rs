@@ -28,16 +28,14 @@ pub fn generate(info: &ValueInfo, fill: Fill) -> Result<Value, Error> {
 /// A tensor of the declared element type and these sizes.
 pub fn tensor(info: &TensorInfo, shape: &[usize], fill: Fill) -> Result<Tensor, Error> {
     let mut tensor = Tensor::zeros(info.dtype, shape)?;
+    let dtype = info.dtype;
+    let may_be_position = matches!(dtype, ScalarType::Long | ScalarType::Int) && shape.iter().all(|size| *size == 1);
     let mut random = match fill {
         Fill::Zeros => return Ok(tensor),
+        Fill::Random(_) if may_be_position => return Ok(tensor),
         Fill::Ones => None,
         Fill::Random(seed) => Some(SplitMix(seed)),
     };
-    let dtype = info.dtype;
-    let may_be_position = matches!(dtype, ScalarType::Long | ScalarType::Int) && shape.iter().all(|size| *size == 1);
-    if may_be_position && random.is_some() {
-        return Ok(tensor);
-    }
     for element in tensor.bytes_mut().chunks_exact_mut(dtype.size()) {
         // 24 bits, so that the value is exact in f32.
         let unit = random.as_mut().map_or(1.0, |random| (random.next() >> 40) as f64 / f64::from(1u32 << 24));

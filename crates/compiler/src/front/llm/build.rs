@@ -98,8 +98,8 @@ struct Build<'a> {
     /// Number of tokens, and the position of the first.
     length: SymbolId,
     start: SymbolId,
-    /// The end of the positions of the calls so far, `[1]`, if a layer has a ring.
-    written: Option<ValueId>,
+    /// The end of the positions of the calls so far, i64 of `[1]`, if a layer has a ring.
+    written: Option<(StateId, ValueId)>,
 }
 
 /// A rotation by the positions of a call: cosines and sines, `[T, 1, columns]`.
@@ -136,13 +136,11 @@ impl Build<'_> {
         let mut x = self.call(names.embedding, aten::EMBEDDING, vec![table.into(), tokens.into()])?;
         x = self.scaled(x, self.decoder.embedding_scale)?;
         let rotations = self.rotations()?;
-        let written = self.add_written_positions();
+        self.written = self.written_positions();
         for (index, layer) in self.decoder.layers.iter().enumerate() {
             x = self.layer(x, index, *layer, &rotations).map_err(|error| error.at(format!("layer {index}")))?;
         }
-        if let Some(state) = written {
-            self.update_written_positions(state)?;
-        }
+        self.update_written_positions()?;
         if !all_rows {
             x = self.call("", aten::SELECT_COPY_INT, vec![x.into(), 1.into(), (-1).into()])?;
         }
@@ -351,14 +349,16 @@ impl Build<'_> {
         self.sub(aten::SUB_TENSOR, last, age.into())
     }
 
-    /// The slots of a ring that a call writes. They are beyond the ring, which is an error, if its first query sees positions that
-    /// are overwritten: more than the longest call before the end of the calls so far.
+    /// The slots of a ring that a call writes. They are out of bounds, which is an error when they are written, if positions that its
+    /// first query sees are overwritten: if it begins more than `seq_len` before the end of the calls so far.
     fn ring_slots(&mut self, cache: Cache) -> Result<ValueId, Error> {
         let capacity = cache.capacity as i64;
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
         let positions = self.positions(start.clone(), start.add(length))?;
         let slots = self.call("", aten::REMAINDER_SCALAR, vec![positions.into(), capacity.into()])?;
-        let Some(written) = self.written else { return Err(Error::invalid("a ring without the end of its positions")) };
+        let Some((_, written)) = self.written else {
+            return Err(Error::invalid("a ring without the end of its positions"));
+        };
         let first = self.positions(start.clone(), start.add(1))?;
         let back = self.sub(aten::SUB_TENSOR, written, first.into())?;
         let mut is_lost = self.call("", aten::GT_SCALAR, vec![back.into(), (self.limits.seq_len as i64).into()])?;
@@ -373,24 +373,17 @@ impl Build<'_> {
     }
 
     /// A state of the end of the positions of the calls so far, if a layer has a ring.
-    fn add_written_positions(&mut self) -> Option<StateId> {
+    fn written_positions(&mut self) -> Option<(StateId, ValueId)> {
         let has_ring = self.decoder.layers.iter().any(|layer| match layer {
             Layer::Attention { window, .. } => self.cache_of(*window).is_ring,
             Layer::Conv { .. } => false,
         });
-        if !has_ring {
-            return None;
-        }
-        let ty = TensorType::of(ScalarType::Long, &[1]);
-        let state = State { name: "written_positions".to_owned(), ty, initial: ConstantData::Zeros };
-        let state = self.model.states.push(state);
-        self.written = Some(self.graph.state(state, &self.model.states));
-        Some(state)
+        has_ring.then(|| self.state("written_positions", TensorType::of(ScalarType::Long, &[1])))
     }
 
     /// Stores the end of the positions of this call.
-    fn update_written_positions(&mut self, state: StateId) -> Result<(), Error> {
-        let Some(before) = self.written else { return Ok(()) };
+    fn update_written_positions(&mut self) -> Result<(), Error> {
+        let Some((state, before)) = self.written else { return Ok(()) };
         let end = Expr::Symbol(self.start).add(Expr::Symbol(self.length));
         let end = self.positions(end.clone(), end.add(1))?;
         let index = Arg::List(vec![self.positions(0.into(), 1.into())?.into()]);
@@ -413,7 +406,8 @@ impl Build<'_> {
     fn cached(&mut self, rows: ValueId, cache: Cache, index: usize, what: &str) -> Result<ValueId, Error> {
         let Decoder { kv_heads, head_dim, .. } = *self.decoder;
         let sizes = [1, cache.capacity as i64, kv_heads as i64, head_dim as i64];
-        let (state, before) = self.state(&format!("layers.{index}.{what}"), &sizes);
+        let ty = TensorType::of(ScalarType::Float, &sizes);
+        let (state, before) = self.state(&format!("layers.{index}.{what}"), ty);
         let after = if cache.is_ring {
             let slots = self.ring_slots(cache)?;
             let indices = Arg::List(vec![Arg::None, slots.into()]);
@@ -429,8 +423,7 @@ impl Build<'_> {
     }
 
     /// A state of zeros, and its value when a call begins.
-    fn state(&mut self, name: &str, sizes: &[i64]) -> (StateId, ValueId) {
-        let ty = TensorType::of(ScalarType::Float, sizes);
+    fn state(&mut self, name: &str, ty: TensorType) -> (StateId, ValueId) {
         let state = self.model.states.push(State { name: name.to_owned(), ty, initial: ConstantData::Zeros });
         (state, self.graph.state(state, &self.model.states))
     }
@@ -451,7 +444,8 @@ impl Build<'_> {
         let bias = self.optional_bias(&filter, hidden)?;
         let mut seen = gated;
         if kept > 0 {
-            let (state, before) = self.state(&format!("layers.{index}.conv_state"), &[1, width, kept]);
+            let (state, before) =
+                self.state(&format!("layers.{index}.conv_state"), TensorType::of(ScalarType::Float, &[1, width, kept]));
             seen = self.call("", aten::CAT, vec![vec![before, gated].into(), 2.into()])?;
             let length = Expr::Symbol(self.length);
             let (from, to) = (length.clone(), length.add(kept));
