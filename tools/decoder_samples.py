@@ -172,7 +172,7 @@ def int8_cache(model, sample):
 
 
 def long_session(folder, count):
-    """Logits in a session of so many tokens."""
+    """Logits after every 500th of `count` tokens."""
     config = transformers.AutoConfig.from_pretrained(folder)
     config.max_position_embeddings = LONG_CONTEXT
     model = transformers.AutoModelForCausalLM.from_pretrained(

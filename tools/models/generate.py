@@ -79,7 +79,7 @@ def fingerprint(entry):
 
 
 def has_program(name, programs_of):
-    """True for the fixed subset, one of so many by a hash of the name, that the wheel compiles."""
+    """Whether the wheel compiles a model: one in `programs_of`, chosen by a hash of its name."""
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % programs_of == 0
 
 

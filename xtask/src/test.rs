@@ -252,7 +252,7 @@ fn zoo() -> Result<()> {
 /// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 fn models() -> Result<()> {
-    models_with(8, 20, FEW_XNNPACK_MODELS)?;
+    models_with(8, 28, FEW_XNNPACK_MODELS)?;
     few_architectures()
 }
 
@@ -261,9 +261,9 @@ fn models_whole() -> Result<()> {
     models_with(1, 190, SMALL_XNNPACK_MODELS)
 }
 
-/// `programs_of`: of so many models, ExecuTorch's compiler makes a program of one, `least` at least. `xnnpack`: those that it
-/// lowers for XNNPACK.
-fn models_with(programs_of: usize, least: usize, xnnpack: &[&str]) -> Result<()> {
+/// ExecuTorch's compiler makes a program of one model in `programs_of`, `min_programs` in all at least, and lowers the models
+/// `xnnpack` for XNNPACK.
+fn models_with(programs_of: usize, min_programs: usize, xnnpack: &[&str]) -> Result<()> {
     setup::one("python")?;
     let programs_of = programs_of.to_string();
     let generate = ["tools/models/generate.py", "target/models", "--programs-of", &programs_of];
@@ -284,7 +284,7 @@ fn models_with(programs_of: usize, least: usize, xnnpack: &[&str]) -> Result<()>
     })?;
     run(ignored(&["compile", "lift", "llama", "memory_plans", "models", "precision", "xnnpack"])
         .env("RUSHLIGHT_SAVE", &compiled)
-        .env("RUSHLIGHT_MIN_PROGRAMS", least.to_string()))?;
+        .env("RUSHLIGHT_MIN_PROGRAMS", min_programs.to_string()))?;
     run(&mut command(
         venv_python(),
         &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],

@@ -43,6 +43,6 @@ fn models_give_the_recorded_results() {
     println!("{models} of {} models, {calls} calls", paths.len());
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
     assert!(paths.len() >= 230, "only {} models were generated", paths.len());
-    let least = std::env::var("RUSHLIGHT_MIN_PROGRAMS").map_or(20, |least| least.parse().expect("a number"));
+    let least = std::env::var("RUSHLIGHT_MIN_PROGRAMS").map_or(28, |least| least.parse().expect("a number"));
     assert!(models >= least, "only {models} models have a program");
 }
