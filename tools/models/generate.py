@@ -3,6 +3,7 @@
     python tools/models/generate.py [OUT]                 everything that is missing or out of date
     python tools/models/generate.py --only lstm,resnet18  some of it
     python tools/models/generate.py --list                what there is
+    python tools/models/generate.py --part 0/3            a third of it: the part 0, 1 or 2
     python tools/models/generate.py --programs-of 4       ExecuTorch's programs for a quarter of the models alone
     python tools/models/generate.py --bench               the programs for timing as well
     python tools/models/generate.py --zoo                 the zoo instead: architectures by the hundred (OUT is `target/zoo`)
@@ -81,6 +82,14 @@ def fingerprint(entry):
 def has_program(name, programs_of):
     """Whether the wheel compiles a model: one in `programs_of`, chosen by a hash of its name."""
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % programs_of == 0
+
+
+def part(text):
+    """`K/N` as a slice of all models."""
+    index, parts = map(int, text.split("/"))
+    if not 0 <= index < parts:
+        raise ValueError
+    return slice(index, None, parts)
 
 
 def is_current(entry, folder, stages=(), with_program=False):
@@ -276,6 +285,7 @@ def main():
     parser.add_argument(
         "--stages", type=lambda names: names.split(",") if names else [], default=list(STAGES), help="of the zoo, besides exports: lower,quantize"
     )
+    parser.add_argument("--part", type=part, default="0/1", metavar="K/N", help="part K of N: 0/3, 1/3 and 2/3 are all")
     parser.add_argument("--programs-of", type=int, default=1, metavar="N", help="compile one of N models with the wheel too (1: all)")
     parser.add_argument("--force", action="store_true", help="make again what is up to date")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
@@ -286,7 +296,7 @@ def main():
     entries = {name: entry for name, entry in entries.items() if args.only or args.bench or not entry.bench}
     if unknown := set(args.only or ()) - set(entries):
         parser.error(f"no such model: {', '.join(sorted(unknown))}")
-    wanted = args.only or list(entries)
+    wanted = (args.only or list(entries))[args.part]
     if args.list:
         print(*wanted, sep="\n")
         return

@@ -251,27 +251,52 @@ fn zoo() -> Result<()> {
 /// Whole models against eager PyTorch: compiled by ours, and, of some, by ExecuTorch's own compiler, which takes most of the
 /// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
+///
+/// A third of the models, another with each commit: `models-whole` takes all.
 fn models() -> Result<()> {
-    models_with(8, 28, FEW_XNNPACK_MODELS)?;
+    const PARTS: usize = 3;
+    setup::one("python")?;
+    // Without git's history it is the first.
+    let commits = output(&mut command("git", &["rev-list", "--count", "HEAD"])).unwrap_or_default();
+    let part = commits.trim().parse().unwrap_or(0) % PARTS;
+    println!("part {part} of {PARTS} of the models: `cargo xtask test models-whole` takes all");
+    generated_models(Some(format!("{part}/{PARTS}")), 4, 12)?;
+    exported_models(FEW_XNNPACK_MODELS)?;
     few_architectures()
 }
 
-/// ExecuTorch's programs of all models, and more that it lowered for XNNPACK.
+/// All models, ExecuTorch's programs of all, and more that it lowered for XNNPACK.
 fn models_whole() -> Result<()> {
-    models_with(1, 190, SMALL_XNNPACK_MODELS)
+    setup::one("python")?;
+    generated_models(None, 1, 190)?;
+    exported_models(SMALL_XNNPACK_MODELS)
 }
 
-/// ExecuTorch's compiler makes a program of one model in `programs_of`, `min_programs` in all at least, and lowers the models
-/// `xnnpack` for XNNPACK.
-fn models_with(programs_of: usize, min_programs: usize, xnnpack: &[&str]) -> Result<()> {
-    setup::one("python")?;
-    let programs_of = programs_of.to_string();
-    let generate = ["tools/models/generate.py", "target/models", "--programs-of", &programs_of];
-    run(&mut command(venv_python(), &generate))?;
+/// A part of the models, or all; ExecuTorch's compiler makes a program of one in `programs_of`, `min_programs` in all at
+/// least.
+fn generated_models(part: Option<String>, programs_of: usize, min_programs: usize) -> Result<()> {
+    let script = |arguments: &[&str]| command(venv_python(), &[&["tools/models/generate.py"], arguments].concat());
+    let mut generate = script(&["target/models", "--programs-of", &programs_of.to_string()]);
+    let mut test = ignored(&["compile", "lift", "memory_plans", "models", "precision"]);
+    if let Some(part) = part {
+        let names = output(&mut script(&["--list", "--part", &part]))?;
+        test.env("RUSHLIGHT_ONLY", names.lines().collect::<Vec<_>>().join(","));
+        generate.args(["--part", &part]);
+    }
+    run(&mut generate)?;
     let compiled = root().join("target/compiled-models");
     if compiled.exists() {
         std::fs::remove_dir_all(&compiled)?;
     }
+    run(test.env("RUSHLIGHT_SAVE", &compiled).env("RUSHLIGHT_MIN_PROGRAMS", min_programs.to_string()))?;
+    run(&mut command(
+        venv_python(),
+        &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
+    ))
+}
+
+/// Models that ExecuTorch lowered for XNNPACK, and decoders that it or transformers exported.
+fn exported_models(xnnpack: &[&str]) -> Result<()> {
     // Exporters have one thread.
     thread::scope(|scope| {
         let lowered = scope.spawn(|| {
@@ -282,13 +307,7 @@ fn models_with(programs_of: usize, min_programs: usize, xnnpack: &[&str]) -> Res
         run(decoders.args(FEW_LLAMA_MODELS.iter().flat_map(|name| ["--only", name])))?;
         lowered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
-    run(ignored(&["compile", "lift", "llama", "memory_plans", "models", "precision", "xnnpack"])
-        .env("RUSHLIGHT_SAVE", &compiled)
-        .env("RUSHLIGHT_MIN_PROGRAMS", min_programs.to_string()))?;
-    run(&mut command(
-        venv_python(),
-        &["tools/check_cases.py", "--allow", "tools/models/differences.json", "target/compiled-models"],
-    ))
+    run(&mut ignored(&["llama", "xnnpack"]))
 }
 
 /// Tests that measure the machine, that need other programs of it, or that take too long.

@@ -56,15 +56,31 @@ pub fn generated(variable: &str, folder: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Those of [`generated`] that RUSHLIGHT_ONLY names, separated by commas; all of them without it.
+/// The names in RUSHLIGHT_ONLY, which are separated by commas; `None` without it.
+pub fn only() -> Option<Vec<String>> {
+    let names = std::env::var("RUSHLIGHT_ONLY").ok().filter(|names| !names.is_empty())?;
+    Some(names.split(',').map(str::to_owned).collect())
+}
+
+/// Those of [`generated`] that RUSHLIGHT_ONLY names, by their folders; all of them without it.
+///
+/// # Panics
+/// As [`generated`].
+pub fn wanted_paths(variable: &str, folder: &str) -> Vec<PathBuf> {
+    let mut paths = generated(variable, folder);
+    if let Some(names) = only() {
+        paths.retain(|path| names.iter().any(|name| path.parent().is_some_and(|folder| folder.ends_with(name))));
+    }
+    paths
+}
+
+/// The recordings at [`wanted_paths`].
 ///
 /// # Panics
 /// As [`generated`], and if one cannot be read.
 pub fn wanted(variable: &str, folder: &str) -> Vec<Recording> {
-    let only = std::env::var("RUSHLIGHT_ONLY").unwrap_or_default();
-    let is_wanted = |name: &str| only.is_empty() || only.split(',').any(|wanted| wanted == name);
-    let open = |path: PathBuf| Recording::open(&path).unwrap_or_else(|failure| panic!("{failure}"));
-    generated(variable, folder).into_iter().map(open).filter(|recording| is_wanted(&recording.name)).collect()
+    let open = |path: &PathBuf| Recording::open(path).unwrap_or_else(|failure| panic!("{failure}"));
+    wanted_paths(variable, folder).iter().map(open).collect()
 }
 
 /// Why a recording did not pass: the call, and what differed.

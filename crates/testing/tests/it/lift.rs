@@ -24,11 +24,6 @@ fn json_files(root: &Path) -> Vec<PathBuf> {
         );
     }
     paths.sort();
-    let only = std::env::var("RUSHLIGHT_ONLY").unwrap_or_default();
-    let wanted = |path: &PathBuf| {
-        only.is_empty() || only.split(',').any(|wanted| path.iter().any(|part| part.to_str() == Some(wanted)))
-    };
-    paths.retain(wanted);
     paths
 }
 
@@ -109,7 +104,7 @@ fn check(paths: &[PathBuf], trip: impl Fn(&Recording) -> Result<usize, String>) 
 fn lifted_programs_of_the_corpus_give_the_recorded_results() {
     let paths = json_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus"));
     let (programs, _) = check(&paths, round_trip);
-    assert!(programs >= 30 || std::env::var_os("RUSHLIGHT_ONLY").is_some(), "{programs} programs");
+    assert!(programs >= 30, "{programs} programs");
 }
 
 #[test]
@@ -124,7 +119,7 @@ fn delegates_stay_where_that_is_asked_for() {
 }
 
 fn models() -> Vec<PathBuf> {
-    recorded::generated("RUSHLIGHT_MODELS", "models")
+    recorded::wanted_paths("RUSHLIGHT_MODELS", "models")
 }
 
 #[test]
