@@ -45,6 +45,13 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
     }
     resize_reduced(&mut out, input, dims, keepdim, index)?;
     let from = Reader::<Bool8>::new(*input).map_err(|e| e.arg(0))?;
+    if dims == DimSet::all(input.rank())
+        && let (Some(elements), Ok([found])) = (from.in_place(), out.as_mut_slice::<Bool8>())
+    {
+        let (tiles, rest) = elements.as_chunks::<{ 4 * RUN_TILE }>();
+        *found = (tiles.iter().any(|tile| is_any_set(tile)) || is_any_set(rest)).into();
+        return Ok(());
+    }
     let strides = dims.reduced_strides(input.rank(), out.strides(), keepdim)?;
     let nest = Nest::new(input.sizes(), [input.strides(), &strides], dims)?;
     let mut to = Writer::<Bool8>::new(out)?;
@@ -64,7 +71,7 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
                     break;
                 }
                 let tile = from.tile(row.offsets[0] + start, RUN_TILE.min(row.len - start), &mut buffer);
-                found[0].0 = tile.iter().fold(0, |found, x| found | x.0);
+                found[0] = is_any_set(tile).into();
             }
             Ok(())
         })?;
@@ -73,4 +80,10 @@ fn any(input: &Tensor<'_>, dims: DimSet, keepdim: bool, mut out: TensorMut<'_>, 
         }
         to.scatter(group.offsets[1], group.strides()[1], &found[..group.columns])
     })
+}
+
+/// Inlined where the length is known, which makes vector code of it.
+#[inline(always)]
+fn is_any_set(tile: &[Bool8]) -> bool {
+    tile.iter().fold(0, |found, x| found | x.0) != 0
 }

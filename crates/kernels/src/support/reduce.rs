@@ -15,7 +15,7 @@ use super::tile::Compute;
 pub(crate) const COLUMNS: usize = TILE;
 
 /// A set of dimensions, bit `i` for dimension `i`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DimSet(u32);
 
 impl DimSet {
