@@ -61,7 +61,7 @@ fn compiled(path: &Path, backend: &str) -> Module {
 }
 
 fn compiled_with(path: &Path, backend: &str, kv_cache: KvCache) -> Module {
-    let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(8), full_logits: false };
+    let options = LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), full_logits: false };
     let compiler = Compiler::new().language_model(path, options).kv_cache(kv_cache).backend(backend);
     let program = compiler.compile().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let is_left = |entry: &&Entry| !matches!(entry.fate, Fate::Claimed { .. });
@@ -139,26 +139,28 @@ fn int8_caches_agree(backend: &str) {
         let (sample, cache) = (read("expected.json"), read("int8_cache.json"));
         let mut module = compiled_with(&folder, backend, KvCache::Int8);
         let (prompt, continuation) = (tokens(&sample["prompt"]), tokens(&sample["greedy"]));
-        let first = logits(&mut module, &prompt, 0);
-        let mut last = Vec::new();
+        let mut after = vec![logits(&mut module, &prompt, 0)];
         for (position, token) in (prompt.len()..).zip(&continuation) {
-            last = logits(&mut module, &[*token], position as i64);
+            after.push(logits(&mut module, &[*token], position as i64));
         }
-        for (got, key) in [(first, "logits"), (last, "last")] {
-            let (quantized, floats) = (numbers(&cache[key]["values"]), numbers(&sample[key]));
-            let of = |bound: &str| cache[key][bound].as_f64().unwrap() as f32;
+        let caches = cache.as_array().unwrap();
+        assert_eq!(caches.len(), 2, "{name}");
+        for cache in caches {
+            let count = cache["greedy"].as_u64().unwrap() as usize;
+            let (got, quantized, floats) = (&after[count], numbers(&cache["values"]), numbers(&cache["floats"]));
+            let of = |bound: &str| cache[bound].as_f64().unwrap() as f32;
             let (error, element) = (of("error"), of("element"));
             let scale = floats.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-            let (off, rounded) = (difference(&got, &floats), difference(&got, &quantized));
+            let (off, rounded) = (difference(got, &floats), difference(got, &quantized));
             println!(
-                "{name} {key}: {:.1e} of {:.1e} from f32, {:.1e} of {:.1e}",
+                "{name} after {count}: {:.1e} of {:.1e} from f32, {:.1e} of {:.1e}",
                 off / scale,
                 error / scale,
                 rounded / scale,
                 element / scale
             );
             if off > error || rounded > element + TOLERANCE * scale {
-                wrong.push(format!("{name} {key}: {off} of {error}, {rounded} of {element}"));
+                wrong.push(format!("{name} after {count}: {off} of {error}, {rounded} of {element}"));
             }
         }
     }
@@ -182,7 +184,7 @@ fn decoders_are_quantized() {
         for name in ["llama-3.2", "gemma3", "phi3", "lfm2"] {
             let path = folder().join(name);
             let expected: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
-            let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(8), full_logits: false };
+            let options = LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), full_logits: false };
             let quantization = Quantization::new(scheme).embeddings(8);
             let compiler = Compiler::new().language_model(&path, options).backend("cpu").quantize(quantization);
             let program = compiler.compile().unwrap_or_else(|error| panic!("{name}: {error}"));
