@@ -298,7 +298,8 @@ fn reports_name_the_precision_of_models() {
     }
     let rows = ["int8 rows, weights of 8 bits", "int8 rows, weights of 4 bits"];
     let of_all = [&rows[..], &["int8", "int8, weights of 8 bits", "f32"]].concat();
-    finish(tally, if rushlight_testing::recorded::only().is_some() { &["f32"] } else { &of_all });
+    // A part of the models may have no quantized one.
+    finish(tally, if rushlight_testing::recorded::only().is_some() { &[""] } else { &of_all });
 }
 
 /// Quantizes and dequantizes the inputs of a node that are floats, and its results where `with_results`.
