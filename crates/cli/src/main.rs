@@ -14,6 +14,7 @@ mod failure;
 mod hwbench;
 mod inputs;
 mod inspect;
+mod llm;
 mod machine;
 mod op_paths;
 mod ops;
@@ -38,6 +39,7 @@ Examples:
   rushlight demo                                    classify ten digits with the built-in model
   rushlight compile model.pt2 -o model.pte          compile what torch.export.save wrote
   rushlight quantize model.pt2 --calibrate in.npz   make integers of it without PyTorch
+  rushlight llm chat llama.pte                      talk to a language model
   rushlight run model.pte --input x.npy             run a model and print its outputs
   rushlight run model.pte --input cat.jpg --top 3   run an image classifier
   rushlight bench model.pte                         time loading and running
@@ -60,6 +62,8 @@ enum Command {
     Compile(compile::Compile),
     /// Export a language model with transformers and compile it to a .pte file
     ExportLlm(export_llm::ExportLlm),
+    /// Run language models: continue a text, chat, bench, tokenize
+    Llm(llm::Llm),
     /// Quantize a .pt2 file and compile it to a .pte file
     Quantize(quantize::Quantize),
     /// Show where the numbers of a .pt2 and a compiled .pte part
@@ -111,6 +115,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compile(compile) => compile.run(),
         Command::ExportLlm(export) => export.run(),
+        Command::Llm(llm) => llm.run(),
         Command::Quantize(quantize) => quantize.run(),
         Command::Compare(compare) => compare.run(),
         Command::Run(run) => run.run(),

@@ -22,11 +22,16 @@ static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Writes text to standard output. The first error is remembered and becomes the command's failure: see [`printed`].
 pub fn print(text: &str) {
+    print_piece(&format!("{text}\n"));
+}
+
+/// Writes a part of a line to standard output, where a reader sees it at once. Errors are as with [`print`].
+pub fn print_piece(text: &str) {
     if FAILED.get().is_some() {
         return;
     }
     let mut out = anstream::stdout();
-    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+    if let Err(error) = write!(out, "{text}").and_then(|()| out.flush()) {
         // Only the first failure counts.
         drop(FAILED.set(error));
     }

@@ -57,6 +57,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-quantize", 4),
     ("rushlight", 5),
     ("rushlight-devtools", 6),
+    ("rushlight-llm", 6),
     ("rushlight-cli", 7),
     ("rushlight-python", 7),
     ("rushlight-testing", 8),

@@ -5,6 +5,7 @@ mod command;
 mod errors;
 mod hwbench;
 mod limits;
+mod llm;
 mod op_paths;
 mod outputs;
 mod quantize;

@@ -1,0 +1,131 @@
+//! `rushlight llm bench`.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rushlight_llm::{Model, Session};
+use serde_json::json;
+
+use crate::arguments;
+use crate::failure::Failure;
+use crate::output;
+
+/// Times prefill and decode.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight llm bench llama.pte
+  rushlight llm bench llama.pte --prompt 128,512 --at 0,2048 --threads 4 --json
+
+`prefill N` is a prompt of N tokens; `decode at P` are tokens one by one after P others. The rates are medians. Tokens are made up.")]
+pub struct Bench {
+    #[command(flatten)]
+    model: arguments::Model,
+    #[command(flatten)]
+    running: arguments::Running,
+
+    /// Lengths of prompts
+    #[arg(long, value_name = "TOKENS,...", value_delimiter = ',', default_value = "128,512")]
+    prompt: Vec<usize>,
+
+    /// Positions at which to decode
+    #[arg(long, value_name = "POSITION,...", value_delimiter = ',', default_value = "128,512")]
+    at: Vec<usize>,
+
+    /// Tokens to decode at each position
+    #[arg(long, short = 'n', value_name = "TOKENS", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    tokens: u32,
+
+    /// How often each is timed
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something that was timed.
+struct Measured {
+    what: &'static str,
+    /// Length of the prompt, or the position.
+    at: usize,
+    tokens: usize,
+    median: Duration,
+}
+
+impl Bench {
+    pub fn run(self) -> Result<(), Failure> {
+        let mut model = Model::new(self.model.load_to_run(&self.running, None)?)?;
+        let mut session = model.session()?;
+        let mut measured = Vec::new();
+        let count = self.tokens as usize;
+        // The first call touches memory for the first time.
+        prefill(&mut model, &mut session, 1)?;
+        for &len in &self.prompt {
+            let time = || prefill(&mut model, &mut session, len);
+            measured.push(Measured { what: "prefill", at: len, tokens: len, median: self.median(time)? });
+        }
+        for &at in &self.at {
+            let time = || {
+                prefill(&mut model, &mut session, at)?;
+                let start = Instant::now();
+                for token in tokens_of(&model, count) {
+                    session.prefill(&mut model, &[token])?;
+                }
+                Ok(start.elapsed())
+            };
+            measured.push(Measured { what: "decode", at, tokens: count, median: self.median(time)? });
+        }
+        self.print(&measured);
+        Ok(())
+    }
+
+    fn median(&self, mut time: impl FnMut() -> Result<Duration, Failure>) -> Result<Duration, Failure> {
+        let mut times = (0..self.repeat).map(|_| time()).collect::<Result<Vec<_>, _>>()?;
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
+    }
+
+    fn print(&self, measured: &[Measured]) {
+        let rate = |row: &Measured| row.tokens as f64 / row.median.as_secs_f64();
+        if self.json {
+            let row = |row: &Measured| {
+                json!({
+                    "test": row.what,
+                    "at": row.at,
+                    "tokens": row.tokens,
+                    "seconds": row.median.as_secs_f64(),
+                    "tokens_per_second": rate(row),
+                })
+            };
+            output::print_json(&measured.iter().map(row).collect());
+            return;
+        }
+        let rows = measured.iter().map(|row| {
+            let name =
+                if row.what == "prefill" { format!("prefill {}", row.at) } else { format!("decode at {}", row.at) };
+            let each = row.median.as_secs_f64() * 1e3 / row.tokens as f64;
+            vec![name, format!("{:.1}", rate(row)), format!("{each:.3}")]
+        });
+        output::print(&output::table(&["", "tokens/s ", "ms/token "], rows));
+    }
+}
+
+/// Begins anew with a prompt of this length; how long that takes.
+fn prefill(model: &mut Model, session: &mut Session, len: usize) -> Result<Duration, Failure> {
+    session.reset(model)?;
+    let tokens = tokens_of(model, len);
+    let start = Instant::now();
+    if len > 0 {
+        session.prefill(model, &tokens)?;
+    }
+    Ok(start.elapsed())
+}
+
+/// Tokens from all of the vocabulary.
+fn tokens_of(model: &Model, count: usize) -> Vec<u32> {
+    const STEP: usize = 7919;
+    let vocab_size = model.limits().vocab_size;
+    (1..=count).map(|index| (index * STEP % vocab_size) as u32).collect()
+}

@@ -1,0 +1,114 @@
+//! What commands that generate text have in common: the model, its tokenizer, and how tokens are chosen.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rushlight_llm::{Generation, Sampling, Tokenizer};
+
+use crate::arguments;
+use crate::failure::Failure;
+
+/// A language model and its tokenizer.
+#[derive(Args)]
+pub struct TextModel {
+    #[command(flatten)]
+    pub model: arguments::Model,
+    #[command(flatten)]
+    pub running: arguments::Running,
+
+    /// The tokenizer, a `tokenizer.json` or the folder of one; by default MODEL.tokenizer.json or tokenizer.json beside the model
+    #[arg(long, short, value_name = "FILE|FOLDER")]
+    tokenizer: Option<PathBuf>,
+}
+
+impl TextModel {
+    pub fn load(&self) -> Result<rushlight_llm::Model, Failure> {
+        Ok(rushlight_llm::Model::new(self.model.load_to_run(&self.running, None)?)?)
+    }
+
+    pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
+        let beside = || Tokenizer::beside(&self.model.model);
+        match self.tokenizer.clone().or_else(beside) {
+            Some(path) => Ok(Tokenizer::open(path)?),
+            None => Err(Failure::Arguments(format!(
+                "`{}` has no tokenizer beside it\n  help      name it with `--tokenizer`: a `tokenizer.json` of Hugging Face",
+                self.model.model.display()
+            ))),
+        }
+    }
+}
+
+/// How tokens are chosen, and when to stop.
+#[derive(Args)]
+pub struct Options {
+    /// Maximum number of tokens to generate; by default as many as the context has room for
+    #[arg(long, short = 'n', value_name = "TOKENS")]
+    max_new_tokens: Option<usize>,
+
+    /// What logits are divided by; 0 chooses the most likely token
+    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    temperature: f32,
+
+    /// Choose among the K most likely tokens; 0 for all
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    top_k: usize,
+
+    /// Choose among the most likely tokens that together have this probability
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    top_p: f32,
+
+    /// Choose among tokens with at least this share of the probability of the most likely one
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    min_p: f32,
+
+    /// Choose among tokens whose information is closest to the entropy, as many as together have this probability
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    typical_p: f32,
+
+    /// Divide logits of tokens that were seen by this, and multiply negative ones
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    repetition_penalty: f32,
+
+    /// Subtract this from logits of tokens that were generated
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    presence_penalty: f32,
+
+    /// Subtract this from logits of tokens for each time that they were generated
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    frequency_penalty: f32,
+
+    /// The random numbers' seed; the same one gives the same text
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// A text that ends the answer; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+
+    /// Go on after tokens that end an answer
+    #[arg(long)]
+    ignore_eos: bool,
+}
+
+impl Options {
+    pub fn generation(&self) -> Generation {
+        let sampling = Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            typical_p: self.typical_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            logit_bias: Vec::new(),
+            seed: self.seed,
+        };
+        Generation {
+            max_new_tokens: self.max_new_tokens,
+            sampling,
+            stop: self.stop.clone(),
+            ignore_eos: self.ignore_eos,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `rushlight llm run`.
+
+use std::ops::ControlFlow;
+
+use clap::Args;
+use rushlight_llm::{FinishReason, Usage, generate};
+use serde_json::json;
+
+use super::generation::{Options, TextModel};
+use crate::failure::Failure;
+use crate::output;
+
+/// Continues a text.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight llm run llama.pte \"Once upon a time\"
+  rushlight llm run llama.pte --temperature 0 -n 64 \"The capital of France is\"
+  rushlight llm run llama.pte --json \"Once\" > answer.json      with tokens and times
+  cat question.txt | rushlight llm run llama.pte -             the prompt from standard input
+
+`rushlight llm chat` puts the prompt into the model's chat template.")]
+pub struct Run {
+    #[command(flatten)]
+    model: TextModel,
+
+    /// The text to continue; `-` reads standard input
+    prompt: String,
+
+    #[command(flatten)]
+    options: Options,
+
+    /// Print the text, tokens and times as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    pub fn run(self) -> Result<(), Failure> {
+        let tokenizer = self.model.tokenizer()?;
+        let mut model = self.model.load()?;
+        let prompt = tokenizer.encode(&read(&self.prompt)?, true)?;
+        let mut session = model.session()?;
+        let mut text = String::new();
+        let options = self.options.generation();
+        let usage = generate(&mut model, &mut session, &tokenizer, &prompt, &options, |piece| {
+            if self.json {
+                text.push_str(piece);
+            } else {
+                output::print_piece(piece);
+            }
+            ControlFlow::Continue(())
+        })?;
+        if self.json {
+            output::print_json(&json!({
+                "text": text,
+                "finish_reason": finish_reason(&usage),
+                "usage": usage_json(&usage),
+            }));
+        } else {
+            output::print("");
+            output::to_stderr(&usage.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// A text of the arguments, or standard input for `-`.
+pub fn read(text: &str) -> Result<String, Failure> {
+    if text != "-" {
+        return Ok(text.to_owned());
+    }
+    std::io::read_to_string(std::io::stdin())
+        .map_err(|error| Failure::File { what: "cannot read standard input".to_owned(), error })
+}
+
+/// As OpenAI's API calls it.
+fn finish_reason(usage: &Usage) -> &'static str {
+    match usage.finish_reason {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+        FinishReason::Cancelled => "cancelled",
+    }
+}
+
+fn usage_json(usage: &Usage) -> serde_json::Value {
+    json!({
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.generated_tokens,
+        "prefill_seconds": usage.prefill.as_secs_f64(),
+        "decode_seconds": usage.decode.as_secs_f64(),
+    })
+}

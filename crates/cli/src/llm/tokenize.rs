@@ -1,0 +1,52 @@
+//! `rushlight llm tokenize`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rushlight_llm::Tokenizer;
+use serde_json::json;
+
+use super::run::read;
+use crate::failure::Failure;
+use crate::output;
+
+/// Shows the tokens of a text.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight llm tokenize tokenizer.json \"Hello, world\"
+  rushlight llm tokenize Llama-3.2-1B/ - < book.txt --json > tokens.json")]
+pub struct Tokenize {
+    /// A `tokenizer.json`, or the folder of one
+    tokenizer: PathBuf,
+
+    /// The text; `-` reads standard input
+    text: String,
+
+    /// Leave out the tokens that the tokenizer puts around a text
+    #[arg(long)]
+    no_special: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Tokenize {
+    pub fn run(self) -> Result<(), Failure> {
+        let tokenizer = Tokenizer::open(&self.tokenizer)?;
+        let tokens = tokenizer.encode(&read(&self.text)?, !self.no_special)?;
+        let pieces = tokens.iter().map(|token| (*token, tokenizer.piece(*token).unwrap_or_default().to_owned()));
+        if self.json {
+            let (tokens, pieces): (Vec<_>, Vec<_>) = pieces.unzip();
+            output::print_json(&json!({ "tokens": tokens, "pieces": pieces }));
+            return Ok(());
+        }
+        output::print(&output::table(
+            &["token ", "piece"],
+            pieces.map(|(token, piece)| vec![token.to_string(), piece]),
+        ));
+        output::print(&format!("{} tokens", tokens.len()));
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! `rushlight llm`, with a tiny Llama that transformers knows.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use crate::command;
+
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/decoders/llama");
+
+fn llm(arguments: &[&str], input: &str) -> Output {
+    let mut process = command::rushlight()
+        .arg("llm")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command");
+    // A command that does not read it ends before.
+    let _ = process.stdin.take().expect("its input").write_all(input.as_bytes());
+    process.wait_with_output().expect("the command")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A compiled model with its tokenizer beside it.
+fn model(name: &str) -> PathBuf {
+    let folder = command::folder(name);
+    let model = folder.join("model.pte");
+    let mut compile = command::rushlight();
+    compile.args(["compile", SAMPLE, "--backend", "cpu", "--max-context-len", "80", "-o"]).arg(&model);
+    assert!(compile.output().expect("the command").status.success());
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(Path::new(SAMPLE).join(file), folder.join(file)).expect("a copy");
+    }
+    model
+}
+
+#[test]
+fn texts_are_continued_as_transformers_does() {
+    let model = model("llm-run");
+    let model = model.to_str().expect("a name");
+    let expected: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(Path::new(SAMPLE).join("text.json")).expect("the sample")).expect("JSON");
+    let (prompt, greedy) = (expected["prompt"].as_str().expect("a text"), expected["greedy"].as_str().expect("a text"));
+    let greedily = ["run", model, prompt, "--temperature", "0", "-n", "64", "--ignore-eos"];
+    let output = llm(&greedily, "");
+    assert_eq!(text(&output), format!("{greedy}\n"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("answer 64 tokens"));
+    // The prompt from standard input, and the answer as JSON.
+    let output = llm(&["run", model, "-", "--temperature", "0", "-n", "9", "--json"], prompt);
+    let json: serde_json::Value = serde_json::from_str(&text(&output)).expect("JSON");
+    assert_eq!(json["text"].as_str().expect("a text"), greedy.get(..9).expect("nine letters"));
+    assert_eq!(
+        (json["finish_reason"].as_str(), json["usage"]["completion_tokens"].as_u64()),
+        (Some("length"), Some(9))
+    );
+    // The end of a text is no part of it.
+    let output = llm(&["run", model, prompt, "--temperature", "0"], "");
+    assert!(greedy.starts_with(text(&output).trim_end()));
+    // A seed gives the same text.
+    let sampled = |seed| text(&llm(&["run", model, "abc", "--seed", seed, "-n", "20", "--ignore-eos"], ""));
+    assert_eq!(sampled("3"), sampled("3"));
+    assert_ne!(sampled("3"), sampled("4"));
+}
+
+#[test]
+fn a_chat_goes_on_until_its_input_ends() {
+    let model = model("llm-chat");
+    let model = model.to_str().expect("a name");
+    let chat = ["chat", model, "--temperature", "0", "-n", "3", "--ignore-eos"];
+    let answers = text(&llm(&chat, "Hi\n\n/what\n/reset\nHi\nAnd\n/exit\nnever\n"));
+    let lines: Vec<&str> = answers.lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert_eq!(lines.first(), lines.get(1), "a conversation that was reset begins as the first did");
+}
+
+#[test]
+fn tokens_and_times_are_shown() {
+    let model = model("llm-bench");
+    let tokens = text(&llm(&["tokenize", SAMPLE, "Hi you", "--json"], ""));
+    let json: serde_json::Value = serde_json::from_str(&tokens).expect("JSON");
+    assert_eq!(json["pieces"].as_array().expect("pieces").len(), 6);
+    let times =
+        llm(&["bench", model.to_str().expect("a name"), "--prompt", "4", "--at", "0,9", "-n", "2", "--json"], "");
+    let json: serde_json::Value = serde_json::from_str(&text(&times)).expect("JSON");
+    let tests: Vec<_> = json.as_array().expect("rows").iter().map(|row| row["test"].as_str()).collect();
+    assert_eq!(tests, [Some("prefill"), Some("decode"), Some("decode")]);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let path = model("llm-errors");
+    let model = path.to_str().expect("a name");
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1");
+    let other = format!("{corpus}/add.pte");
+    let lonely = format!("{corpus}/mlp.pte");
+    let long = "a".repeat(100);
+    for (arguments, code, expected) in [
+        (&["run", model, ""][..], 6, "the prompt is empty"),
+        (&["run", model, "a", "--top-p", "3"], 2, "`top_p`"),
+        (&["run", model, "a", "--tokenizer", "/missing"], 3, "cannot read `/missing`"),
+        (&["run", model, "a", "--tokenizer", model], 1, "of an unknown kind"),
+        (&["run", &lonely, "a"], 2, "no tokenizer beside it"),
+        (&["run", &other, "a", "--tokenizer", SAMPLE], 1, "no language model"),
+        (&["run", model, &long], 6, "the context is full"),
+        (&["chat", model, "--tokenizer", &format!("{corpus}/../../llm/tokenizers/unigram")], 2, "no chat template"),
+        (&["bench", model, "--prompt", "100"], 6, "the context is full"),
+        (&["tokenize", "/missing", "a"], 3, "cannot read `/missing`"),
+    ] {
+        let output = llm(arguments, "");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+        assert!(!error.contains("panicked"), "{error}");
+    }
+}

@@ -1,0 +1,309 @@
+//! Chat templates: messages to the text that a model was trained on, in Jinja as transformers renders it.
+
+use std::fmt;
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use serde_json::Value as Json;
+use serde_json::ser::Formatter;
+
+use crate::error::{Error, Result};
+
+/// A chat template.
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    bos_token: String,
+    eos_token: String,
+}
+
+/// What somebody said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// `system`, `user`, `assistant`, or what else the template knows.
+    pub role: String,
+    pub content: String,
+}
+
+impl Message {
+    pub fn new(role: &str, content: &str) -> Self {
+        Self { role: role.to_owned(), content: content.to_owned() }
+    }
+
+    fn json(&self) -> Json {
+        serde_json::json!({ "role": self.role, "content": self.content })
+    }
+}
+
+/// The name of the only template.
+const NAME: &str = "chat template";
+
+/// Steps after which a template is taken to be endless.
+const FUEL: u64 = 10_000_000;
+
+impl ChatTemplate {
+    /// Parses a template.
+    ///
+    /// # Errors
+    /// `Template` with the line.
+    pub fn new(source: &str) -> Result<Self> {
+        let mut environment = Environment::new();
+        // As transformers sets up Jinja.
+        let syntax =
+            SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(|error| template(&error))?;
+        environment.set_syntax(syntax);
+        environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_fuel(Some(FUEL));
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", |format: String| strftime(&format, seconds_now()));
+        environment.add_filter("tojson", to_json);
+        environment.add_filter("escape", escape);
+        environment.add_filter("e", escape);
+        environment.add_test("iterable", |value: &Value| {
+            value.as_str().is_some() || value.try_iter().is_ok() && !value.is_none()
+        });
+        environment.add_template_owned(NAME, without_generation_marks(source)).map_err(|error| template(&error))?;
+        Ok(Self { environment, bos_token: String::new(), eos_token: String::new() })
+    }
+
+    /// Sets what the template knows as `bos_token` and `eos_token`.
+    #[must_use]
+    pub fn with_special_tokens(mut self, bos_token: &str, eos_token: &str) -> Self {
+        (self.bos_token, self.eos_token) = (bos_token.to_owned(), eos_token.to_owned());
+        self
+    }
+
+    /// The text of messages, with the beginning of an answer if `add_generation_prompt`.
+    ///
+    /// # Errors
+    /// `Template`, with what the template says where it refuses the messages.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let messages = messages.iter().map(Message::json).collect();
+        self.render_json(&Json::Array(messages), &Json::Null, add_generation_prompt)
+    }
+
+    /// As [`render`](Self::render), for messages with other fields, and with tools, as in OpenAI's requests.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn render_json(&self, messages: &Json, tools: &Json, add_generation_prompt: bool) -> Result<String> {
+        let chat = self.environment.get_template(NAME).map_err(|error| template(&error))?;
+        let context = minijinja::context! {
+            messages => Value::from(Serde(messages)),
+            tools => Value::from(Serde(tools)),
+            documents => (),
+            add_generation_prompt,
+            bos_token => &self.bos_token,
+            eos_token => &self.eos_token,
+        };
+        chat.render(context).map_err(|error| template(&error))
+    }
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate").finish_non_exhaustive()
+    }
+}
+
+fn template(error: &minijinja::Error) -> Error {
+    let line = error.line().map_or_else(String::new, |line| format!("line {line}: "));
+    let problem = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    Error::Template(format!("{line}{problem}"))
+}
+
+fn raise_exception(message: String) -> std::result::Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// Leaves out the marks around an assistant's answer, which are for training.
+fn without_generation_marks(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, after)) = rest.split_once("{%") {
+        text.push_str(before);
+        let Some((tag, after)) = after.split_once("%}") else {
+            text.push_str("{%");
+            text.push_str(after);
+            return text;
+        };
+        match tag.trim_matches(['-', '+']).trim() {
+            // A comment trims the text around it as the mark does.
+            "generation" | "endgeneration" => {
+                let begin = if tag.starts_with('-') { "{#-" } else { "{#" };
+                let end = if tag.ends_with('-') { "-#}" } else { "#}" };
+                text.extend([begin, end]);
+            }
+            _ => text.extend(["{%", tag, "%}"]),
+        }
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+/// JSON as Python's `json.dumps` writes it, with `ensure_ascii=False` unless the template says otherwise.
+#[allow(clippy::needless_pass_by_value, reason = "filters take their options by value")]
+fn to_json(value: &Value, options: Kwargs) -> std::result::Result<Value, minijinja::Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    let is_ascii: Option<bool> = options.get("ensure_ascii")?;
+    options.assert_all_used()?;
+    let failed = |error: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string());
+    let mut bytes = Vec::new();
+    match indent {
+        Some(width) => {
+            let indent = " ".repeat(width.min(16));
+            let formatter = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
+            let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
+            serde::Serialize::serialize(value, &mut serializer).map_err(failed)?;
+        }
+        None => {
+            let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
+            serde::Serialize::serialize(value, &mut serializer).map_err(failed)?;
+        }
+    }
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    if is_ascii == Some(true) {
+        text = text.chars().fold(String::new(), |mut text, char| {
+            if char.is_ascii() {
+                text.push(char);
+            } else {
+                char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
+            }
+            text
+        });
+    }
+    Ok(text.into())
+}
+
+/// HTML's special characters, as Jinja escapes them.
+fn escape(text: &str) -> String {
+    let rules = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("'", "&#39;"), ("\"", "&#34;")];
+    rules.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// A space after each comma and colon.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b": ")
+    }
+}
+
+fn seconds_now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+
+/// A time in seconds after 1970 in UTC, as C's `strftime` writes it, for the fields that templates use.
+fn strftime(format: &str, seconds: i64) -> String {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = date(days);
+    let name = |names: &[&'static str], index: i64| names.get(index as usize).copied().unwrap_or_default();
+    let (month_name, day_name) = (name(&MONTHS, month - 1), name(&DAYS, days.rem_euclid(7)));
+    let mut text = String::new();
+    let mut chars = format.chars();
+    while let Some(char) = chars.next() {
+        if char != '%' {
+            text.push(char);
+            continue;
+        }
+        match chars.next() {
+            Some('Y') => text.push_str(&year.to_string()),
+            Some('y') => text.push_str(&format!("{:02}", year.rem_euclid(100))),
+            Some('m') => text.push_str(&format!("{month:02}")),
+            Some('d') => text.push_str(&format!("{day:02}")),
+            Some('B') => text.push_str(month_name),
+            Some('b') => text.extend(month_name.chars().take(3)),
+            Some('A') => text.push_str(day_name),
+            Some('a') => text.extend(day_name.chars().take(3)),
+            Some('H') => text.push_str(&format!("{:02}", second / 3600)),
+            Some('M') => text.push_str(&format!("{:02}", second / 60 % 60)),
+            Some('S') => text.push_str(&format!("{:02}", second % 60)),
+            Some('%') => text.push('%'),
+            Some(other) => text.extend(['%', other]),
+            None => text.push('%'),
+        }
+    }
+    text
+}
+
+/// Year, month and day of a day after 1970 in the Gregorian calendar, by counting from the first of March of a year that 400
+/// divides.
+fn date(days: i64) -> (i64, i64, i64) {
+    const DAYS_OF_400_YEARS: i64 = 146_097;
+    // Days from March of year 0 to 1970.
+    let days = days + 719_468;
+    let era = days.div_euclid(DAYS_OF_400_YEARS);
+    let of_era = days.rem_euclid(DAYS_OF_400_YEARS);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = 400 * era + year_of_era + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_c_does() {
+        // 2024-02-29 was a Thursday, and 2000-12-31 a Sunday.
+        assert_eq!(strftime("%d %b %Y %H:%M:%S %A", 1_709_210_096), "29 Feb 2024 12:34:56 Thursday");
+        assert_eq!(strftime("%a %d %B %y %m %%", 978_220_800), "Sun 31 December 00 12 %");
+        assert_eq!(strftime("%Y-%m-%d", -1), "1969-12-31");
+    }
+
+    #[test]
+    fn marks_for_training_are_left_out() {
+        let template =
+            ChatTemplate::new("a {%- generation -%} b {% endgeneration %}{% if true %}c{% endif %}").unwrap();
+        assert_eq!(template.render(&[], false).unwrap(), "ab c");
+    }
+
+    #[test]
+    fn templates_refuse_with_their_own_words() {
+        let template = ChatTemplate::new("{{ raise_exception('no system') }}").unwrap();
+        let error = template.render(&[], false).unwrap_err();
+        assert_eq!(error.to_string(), "chat template: line 1: no system");
+        let error = ChatTemplate::new("{% if %}").unwrap_err();
+        assert!(error.to_string().starts_with("chat template: line 1: "), "{error}");
+    }
+
+    #[test]
+    fn endless_templates_end() {
+        let source = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}{% endfor %}{% endfor %}";
+        assert!(ChatTemplate::new(source).unwrap().render(&[], false).is_err());
+    }
+}

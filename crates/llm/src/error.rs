@@ -1,0 +1,110 @@
+//! What can go wrong.
+
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program cannot be loaded, or a call of it failed.
+    Module(rushlight::Error),
+    /// A file cannot be read.
+    File { path: PathBuf, error: io::Error },
+    /// A tokenizer's file is damaged or of an unknown kind, or it cannot encode a text.
+    Tokenizer(String),
+    /// A chat template is damaged, or refuses the messages.
+    Template(String),
+    /// The program is no language model.
+    NotLanguageModel { problem: String },
+    /// There is no token to begin with.
+    NoTokens,
+    /// A token that the model does not have.
+    UnknownToken { token: u32, vocabulary: usize },
+    /// More tokens than positions that are left.
+    ContextFull { position: usize, tokens: usize, capacity: usize },
+    /// A session cannot go to a position that it has not reached.
+    NotReached { position: usize, reached: usize },
+    /// An earlier call of the session failed, so that its cache may be incomplete: `Session::reset` makes it usable again.
+    Poisoned,
+    /// No logit is a number above negative infinity.
+    NoLogits,
+    /// What this program cannot do.
+    NotSupported(&'static str),
+    /// The bytes are no saved session.
+    NoSession,
+    /// Options of sampling that mean nothing.
+    Sampling { option: &'static str, expected: &'static str, got: f64 },
+}
+
+impl Error {
+    pub(crate) fn file(path: &Path, error: io::Error) -> Self {
+        Self::File { path: path.to_owned(), error }
+    }
+
+    pub(crate) fn not_a_model(problem: impl Into<String>) -> Self {
+        Self::NotLanguageModel { problem: problem.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Module(error) => write!(f, "{error}"),
+            Self::File { path, error } => write!(f, "cannot read `{}`: {error}", path.display()),
+            Self::Tokenizer(problem) => write!(f, "tokenizer: {problem}"),
+            Self::Template(problem) => write!(f, "chat template: {problem}"),
+            Self::NotLanguageModel { problem } => write!(
+                f,
+                "the program is no language model: {problem}\n  expected  forward(tokens: i64[1, T], start_pos: i64[1]) -> logits"
+            ),
+            Self::NoTokens => write!(f, "there is no token to begin with: the prompt is empty"),
+            Self::UnknownToken { token, vocabulary } => write!(
+                f,
+                "the model has no token {token}\n  expected  0 to {}\n  help      use the tokenizer that belongs to the model",
+                vocabulary.saturating_sub(1)
+            ),
+            Self::ContextFull { position, tokens, capacity } => write!(
+                f,
+                "the context is full\n  expected  at most {} more tokens, {position} of {capacity} positions are taken\n  got       \
+                 {tokens}\n  help      begin anew, or compile with a larger --max-context-len",
+                capacity.saturating_sub(*position)
+            ),
+            Self::NotReached { position, reached } => {
+                write!(f, "the session cannot go to position {position}: it has {reached} tokens")
+            }
+            Self::Poisoned => write!(f, "an earlier call of this session failed: reset it to go on"),
+            Self::NoLogits => {
+                write!(f, "no logit is a number: the model computed NaN or negative infinity for all tokens")
+            }
+            Self::NotSupported(what) => write!(
+                f,
+                "{what}: the KV cache is in the memory of the program\n  help      compile for a backend that keeps it, as \
+                 `--backend cpu`"
+            ),
+            Self::NoSession => write!(f, "the bytes are no saved session"),
+            Self::Sampling { option, expected, got } => {
+                write!(f, "the sampling option `{option}` has no such value\n  expected  {expected}\n  got       {got}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Module(error) => Some(error),
+            Self::File { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<rushlight::Error> for Error {
+    fn from(error: rushlight::Error) -> Self {
+        Self::Module(error)
+    }
+}

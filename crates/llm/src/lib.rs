@@ -1,0 +1,47 @@
+//! Language models on Rushlight: text to tokens and back, chat templates, sampling, and sessions over a KV cache.
+//!
+//! Level 6. A [`Model`] is a program that takes tokens and returns logits, as `rushlight compile` builds it or ExecuTorch exports
+//! it; a [`Session`] is what one conversation has of it for itself. A [`Tokenizer`] turns text into tokens, a [`ChatTemplate`]
+//! messages into text, a [`Sampler`] logits into a token, and [`generate`] puts them together. This crate has no threads, no
+//! network and no unsafe code.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//!
+//! use rushlight_llm::{Generation, Model, Sampling, Tokenizer, generate};
+//!
+//! # fn main() -> rushlight_llm::Result<()> {
+//! let mut model = Model::load("llama.pte")?;
+//! let tokenizer = Tokenizer::open("tokenizer.json")?;
+//! let mut session = model.session()?;
+//! let prompt = tokenizer.encode("Once upon a time", true)?;
+//! let options = Generation { max_new_tokens: Some(100), sampling: Sampling::default(), ..Generation::default() };
+//! let usage = generate(&mut model, &mut session, &tokenizer, &prompt, &options, |text| {
+//!     print!("{text}");
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("\n{usage}");
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod base64;
+mod chat;
+mod error;
+mod generate;
+mod model;
+mod sampling;
+mod session;
+mod text_stream;
+mod tokenizer;
+
+pub use chat::{ChatTemplate, Message};
+pub use error::{Error, Result};
+pub use generate::{FinishReason, Generation, Usage, generate};
+pub use model::{Limits, Model};
+pub use sampling::{Choice, Sampler, Sampling};
+pub use session::Session;
+pub use text_stream::TextStream;
+pub use tokenizer::{SpecialTokens, Tokenizer};

@@ -1,0 +1,221 @@
+//! Programs that are language models.
+
+use std::path::Path;
+
+use half::{bf16, f16};
+use rushlight::{Code, Input, Module, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
+
+use crate::error::{Error, Result};
+use crate::session::{Session, State};
+
+/// A program that takes tokens and returns logits: `forward(tokens: i64[1, T], …) -> f32[1, vocabulary]` or
+/// `f32[1, T, vocabulary]`, or the methods `prefill` and `decode` in its place.
+///
+/// The second input says where the tokens are: one number is the position of the first, several are those of all. Without it, the
+/// program has no KV cache and computes the whole context at each call.
+#[derive(Debug)]
+pub struct Model {
+    module: Module,
+    /// The method for several tokens, and that for one.
+    methods: [String; 2],
+    positions: Positions,
+    limits: Limits,
+    has_session_in_module: bool,
+}
+
+/// What the program says of itself through its metadata methods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of tokens in a call; longer prompts are cut into several.
+    pub max_seq_len: usize,
+    /// Number of positions of the KV cache.
+    pub max_context_len: usize,
+    /// Number of logits.
+    pub vocab_size: usize,
+    /// The token that a text begins with.
+    pub bos: Option<u32>,
+    /// Tokens that end an answer.
+    pub eos: Vec<u32>,
+}
+
+/// The second input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Positions {
+    /// There is none, and no cache.
+    None,
+    /// The position of the first token.
+    Start,
+    /// The positions of all tokens.
+    Each,
+}
+
+impl Model {
+    /// Loads a program, lowered for this machine.
+    ///
+    /// # Errors
+    /// Those of [`Module::load`], and `NotLanguageModel`.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::new(Module::load(path)?)
+    }
+
+    /// A module that was loaded otherwise.
+    ///
+    /// # Errors
+    /// `NotLanguageModel`, with what the program lacks.
+    pub fn new(mut module: Module) -> Result<Self> {
+        let has = |module: &Module, name: &str| module.method_names().any(|known| known == name);
+        let methods = if has(&module, "forward") {
+            ["forward", "forward"]
+        } else if has(&module, "prefill") && has(&module, "decode") {
+            ["prefill", "decode"]
+        } else {
+            return Err(Error::not_a_model("it has no method `forward`, nor `prefill` and `decode`"));
+        };
+        let methods = methods.map(str::to_owned);
+        let meta = module.meta(&methods[0])?;
+        let (tokens, positions) = match &meta.inputs[..] {
+            [ValueInfo::Tensor(tokens)] => (tokens, Positions::None),
+            [ValueInfo::Tensor(tokens), ValueInfo::Tensor(second)] => {
+                is_integers(second, "the second input")?;
+                let is_one = second.sizes.iter().product::<usize>() == 1;
+                (tokens, if is_one && tokens.sizes != [1, 1] { Positions::Start } else { Positions::Each })
+            }
+            inputs => return Err(Error::not_a_model(format!("`{}` has {} inputs", meta.name, inputs.len()))),
+        };
+        is_integers(tokens, "the first input")?;
+        let [1, longest] = tokens.sizes[..] else {
+            return Err(Error::not_a_model(format!("its tokens are of the shape {:?}", tokens.sizes)));
+        };
+        if !tokens.is_dynamic && longest != 1 {
+            return Err(Error::not_a_model(format!(
+                "a call has exactly {longest} tokens: export with a dynamic length"
+            )));
+        }
+        let Some(ValueInfo::Tensor(logits)) = meta.outputs.first() else {
+            return Err(Error::not_a_model(format!("`{}` returns no tensor", meta.name)));
+        };
+        let Some(vocab_size) = logits.sizes.last().copied().filter(|size| *size > 0) else {
+            return Err(Error::not_a_model("its logits are one number"));
+        };
+        let mut number = |name: &str| numbers(&mut module, name).map(|numbers| numbers.first().copied());
+        let max_seq_len = number("get_max_seq_len")?.map_or(longest, |len| longest.min(len as usize)).max(1);
+        // Some programs of ExecuTorch call the context the longest sequence.
+        let context = match number("get_max_context_len")? {
+            Some(len) => Some(len),
+            None => number("get_max_seq_len")?,
+        };
+        let max_context_len = context.map_or(longest, |len| len as usize).max(max_seq_len);
+        let bos = number("get_bos_id")?.and_then(|id| u32::try_from(id).ok());
+        let mut eos = numbers(&mut module, "get_eos_ids")?;
+        if eos.is_empty() {
+            eos = numbers(&mut module, "get_eos_id")?;
+        }
+        let eos = eos.into_iter().filter_map(|id| u32::try_from(id).ok()).collect();
+        let limits = Limits { max_seq_len, max_context_len, vocab_size, bos, eos };
+        Ok(Self { module, methods, positions, limits, has_session_in_module: false })
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The module, for its report and options.
+    pub fn module(&mut self) -> &mut Module {
+        &mut self.module
+    }
+
+    /// Makes a session. Any number of them shares the weights, where a back end keeps the KV cache.
+    ///
+    /// # Errors
+    /// Where the reference operators keep the cache, in the memory of the program, there is one session alone: the second is
+    /// `NotSupported`.
+    pub fn session(&mut self) -> Result<Session> {
+        match self.module.session() {
+            Ok(session) => Ok(Session::new(State::Own(session))),
+            Err(error) if error.code() == Code::NotSupported && !self.has_session_in_module => {
+                self.has_session_in_module = true;
+                Ok(Session::new(State::InModule))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// True if each call computes all tokens from the first on.
+    pub(crate) fn has_no_cache(&self) -> bool {
+        self.positions == Positions::None
+    }
+
+    /// Forgets the states that are in the memory of the program.
+    pub(crate) fn clear_states(&mut self) {
+        for method in &self.methods {
+            self.module.unload_method(method);
+        }
+    }
+
+    /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`. Writes the logits after the last one.
+    pub(crate) fn call(
+        &mut self,
+        state: &mut State,
+        tokens: &[u32],
+        position: usize,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        let ids: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        let positions: Vec<i64> = match self.positions {
+            Positions::None => Vec::new(),
+            Positions::Start => vec![position as i64],
+            Positions::Each => (position..position + tokens.len()).map(|position| position as i64).collect(),
+        };
+        let (sizes, count) = ([1, ids.len()], [positions.len()]);
+        let mut inputs: Vec<Input<'_>> = vec![TensorView::of(&sizes, &ids).map_err(rushlight::Error::from)?.into()];
+        if self.positions != Positions::None {
+            inputs.push(TensorView::of(&count, &positions).map_err(rushlight::Error::from)?.into());
+        }
+        let method = &self.methods[usize::from(tokens.len() == 1)];
+        let outputs = match state {
+            State::Own(session) => self.module.run_in(session, method, &inputs)?,
+            State::InModule => self.module.run(method, &inputs)?,
+        };
+        last_row(&outputs, self.limits.vocab_size, logits)
+    }
+}
+
+fn is_integers(info: &TensorInfo, what: &str) -> Result<()> {
+    match info.dtype {
+        ScalarType::Long => Ok(()),
+        dtype => Err(Error::not_a_model(format!("{what} is of {}", dtype.name()))),
+    }
+}
+
+/// What a metadata method returns, if there is one.
+fn numbers(module: &mut Module, name: &str) -> Result<Vec<i64>> {
+    if !module.method_names().any(|known| known == name) {
+        return Ok(Vec::new());
+    }
+    let number = |value: Value| match value {
+        Value::Int(number) if number >= 0 => Some(number),
+        _ => None,
+    };
+    Ok(module.run(name, &[])?.into_iter().filter_map(number).collect())
+}
+
+/// The last row of logits as f32.
+fn last_row(outputs: &[Value], vocab_size: usize, logits: &mut Vec<f32>) -> Result<()> {
+    let wrong = |problem: String| Error::NotLanguageModel { problem };
+    let Some(Value::Tensor(tensor)) = outputs.first() else { return Err(wrong("it returned no logits".to_owned())) };
+    let (dtype, width) = (tensor.dtype(), tensor.dtype().size());
+    let bytes = tensor.bytes();
+    let start = bytes.len().checked_sub(vocab_size * width);
+    let row = start.and_then(|start| bytes.get(start..));
+    let row = row.ok_or_else(|| wrong(format!("it returned logits of the shape {:?}", tensor.shape())))?;
+    logits.clear();
+    match dtype {
+        ScalarType::Float => logits.extend(row.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))),
+        ScalarType::Half => logits.extend(row.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32())),
+        ScalarType::BFloat16 => {
+            logits.extend(row.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()));
+        }
+        dtype => return Err(wrong(format!("its logits are of {}", dtype.name()))),
+    }
+    Ok(())
+}

@@ -1,0 +1,285 @@
+//! Logits to a token.
+//!
+//! The order is that of transformers: bias and penalties change logits, the temperature scales them, then top-k, top-p, min-p and
+//! locally typical sampling leave some out, each of what the one before left. All arithmetic is portable, so that a seed gives the
+//! same tokens on every machine for the same logits.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+
+/// How a token is chosen. The default is the most likely one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Logits are divided by it; 0 chooses the most likely token.
+    pub temperature: f32,
+    /// Leaves the `top_k` most likely tokens; 0 leaves all.
+    pub top_k: usize,
+    /// Leaves the most likely tokens that together have this probability (nucleus sampling, Holtzman et al. 2019); 1 leaves all.
+    pub top_p: f32,
+    /// Leaves tokens that have at least this share of the probability of the most likely one; 0 leaves all.
+    pub min_p: f32,
+    /// Leaves tokens whose information is closest to the entropy, as many as together have this probability (Meister et al. 2022);
+    /// 1 leaves all.
+    pub typical_p: f32,
+    /// Divides positive logits of tokens that were seen, in the prompt too, and multiplies negative ones (Keskar et al. 2019); 1
+    /// changes nothing.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logits of tokens that were generated.
+    pub presence_penalty: f32,
+    /// Subtracted from the logits of tokens as often as they were generated.
+    pub frequency_penalty: f32,
+    /// Added to logits of tokens.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// The random numbers' seed.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    fn check(&self) -> Result<()> {
+        let finite = |x: f32| x.is_finite();
+        for (option, expected, got, is_valid) in [
+            ("temperature", "0 or more", self.temperature, self.temperature >= 0.0),
+            ("top_p", "more than 0, at most 1", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0),
+            ("min_p", "from 0 to 1", self.min_p, (0.0..=1.0).contains(&self.min_p)),
+            ("typical_p", "more than 0, at most 1", self.typical_p, self.typical_p > 0.0 && self.typical_p <= 1.0),
+            ("repetition_penalty", "more than 0", self.repetition_penalty, self.repetition_penalty > 0.0),
+            ("presence_penalty", "a number", self.presence_penalty, true),
+            ("frequency_penalty", "a number", self.frequency_penalty, true),
+        ] {
+            if !is_valid || !finite(got) {
+                return Err(Error::Sampling { option, expected, got: f64::from(got) });
+            }
+        }
+        match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
+            Some((_, bias)) => {
+                Err(Error::Sampling { option: "logit_bias", expected: "a number", got: f64::from(*bias) })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A token that was chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    pub token: u32,
+    /// The natural logarithm of its probability, of those that were left.
+    pub log_probability: f32,
+}
+
+/// Chooses tokens, and remembers which there were.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    options: Sampling,
+    random: Random,
+    /// How often each token was seen: in the prompt, and in what was generated.
+    seen: HashMap<u32, [u32; 2]>,
+    candidates: Vec<Candidate>,
+}
+
+/// A token that may be chosen.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    token: u32,
+    logit: f32,
+    probability: f64,
+}
+
+/// Tokens this far below the most likely one, in units of the temperature, have no weight in double precision sums of
+/// probabilities, however many they are.
+const NEGLIGIBLE: f32 = 60.0;
+
+impl Sampler {
+    /// # Errors
+    /// `Sampling` for an option that is out of its range.
+    pub fn new(options: Sampling) -> Result<Self> {
+        options.check()?;
+        let random = Random(options.seed);
+        Ok(Self { options, random, seen: HashMap::new(), candidates: Vec::new() })
+    }
+
+    /// Notes tokens of the prompt, for the repetition penalty.
+    pub fn see_prompt(&mut self, tokens: &[u32]) {
+        tokens.iter().for_each(|token| self.seen.entry(*token).or_default()[0] += 1);
+    }
+
+    /// Chooses a token and notes it.
+    ///
+    /// # Errors
+    /// `NoLogits` if no logit is a number above negative infinity.
+    pub fn sample(&mut self, logits: &[f32]) -> Result<Choice> {
+        self.fill(logits)?;
+        let choice = self.choose();
+        self.seen.entry(choice.token).or_default()[1] += 1;
+        Ok(choice)
+    }
+
+    /// The tokens that may be chosen for logits, with their probabilities; the most likely first, of equals the lower token.
+    ///
+    /// # Errors
+    /// As [`sample`](Self::sample).
+    pub fn distribution(&mut self, logits: &[f32]) -> Result<Vec<(u32, f64)>> {
+        self.fill(logits)?;
+        self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
+        Ok(self.candidates.iter().map(|candidate| (candidate.token, candidate.probability)).collect())
+    }
+
+    /// Sets the candidates and their probabilities.
+    fn fill(&mut self, logits: &[f32]) -> Result<()> {
+        let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = self.options;
+        let changed = self.penalized(logits);
+        let logits = changed.as_deref().unwrap_or(logits);
+        let best =
+            logits.iter().enumerate().filter(|(_, logit)| !logit.is_nan()).fold(
+                None,
+                |best, (token, logit)| match best {
+                    Some((_, most)) if *logit <= most => best,
+                    _ => Some((token, *logit)),
+                },
+            );
+        let Some((best, most)) = best.filter(|(_, most)| *most > f32::NEG_INFINITY) else {
+            return Err(Error::NoLogits);
+        };
+        self.candidates.clear();
+        if temperature == 0.0 || most == f32::INFINITY {
+            self.candidates.push(Candidate { token: best as u32, logit: most, probability: 1.0 });
+            return Ok(());
+        }
+        let scaled = logits.iter().enumerate().map(|(token, logit)| (token as u32, (logit - most) / temperature));
+        let likely = scaled.filter(|(_, logit)| *logit > -NEGLIGIBLE);
+        self.candidates.extend(likely.map(|(token, logit)| Candidate { token, logit, probability: 0.0 }));
+        if (1..self.candidates.len()).contains(&top_k) {
+            let (_, last, _) = self.candidates.select_nth_unstable_by(top_k - 1, |a, b| b.logit.total_cmp(&a.logit));
+            let least = last.logit;
+            self.candidates.retain(|candidate| candidate.logit >= least);
+            self.candidates.sort_unstable_by_key(|candidate| candidate.token);
+        }
+        self.normalize();
+        if top_p < 1.0 {
+            self.keep_nucleus(f64::from(top_p));
+        }
+        if min_p > 0.0 {
+            let most = self.candidates.iter().fold(0.0f64, |most, candidate| most.max(candidate.probability));
+            self.candidates.retain(|candidate| candidate.probability >= f64::from(min_p) * most);
+            self.normalize();
+        }
+        if typical_p < 1.0 {
+            self.keep_typical(f64::from(typical_p));
+        }
+        Ok(())
+    }
+
+    /// Logits with bias and penalties, if there are some.
+    fn penalized(&self, logits: &[f32]) -> Option<Vec<f32>> {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, ref logit_bias, .. } = self.options;
+        let penalizes = repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
+        if !penalizes && logit_bias.is_empty() {
+            return None;
+        }
+        let mut logits = logits.to_vec();
+        for (token, bias) in logit_bias {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+        for (token, [_, generated]) in self.seen.iter().filter(|_| penalizes) {
+            let Some(logit) = logits.get_mut(*token as usize) else { continue };
+            *logit = if *logit < 0.0 { *logit * repetition_penalty } else { *logit / repetition_penalty };
+            if *generated > 0 {
+                *logit -= presence_penalty + frequency_penalty * *generated as f32;
+            }
+        }
+        Some(logits)
+    }
+
+    /// Computes the probabilities of the candidates.
+    fn normalize(&mut self) {
+        let most = self.candidates.iter().fold(f32::NEG_INFINITY, |most, candidate| most.max(candidate.logit));
+        let mut sum = 0.0;
+        for candidate in &mut self.candidates {
+            candidate.probability = libm::exp(f64::from(candidate.logit - most));
+            sum += candidate.probability;
+        }
+        self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
+    }
+
+    /// Leaves the most likely candidates whose probabilities add up to `mass`.
+    fn keep_nucleus(&mut self, mass: f64) {
+        self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
+        self.keep_first(mass);
+    }
+
+    /// Leaves the first candidates whose probabilities add up to `mass`, at least one.
+    fn keep_first(&mut self, mass: f64) {
+        let mut sum = 0.0;
+        let mut before = |candidate: &Candidate| {
+            let is_needed = sum < mass;
+            sum += candidate.probability;
+            is_needed
+        };
+        let count = self.candidates.iter().take_while(|candidate| before(candidate)).count();
+        self.candidates.truncate(count.max(1));
+        self.normalize();
+    }
+
+    /// Leaves the candidates whose information is closest to the entropy and whose probabilities add up to `mass`.
+    fn keep_typical(&mut self, mass: f64) {
+        let information = |candidate: &Candidate| -libm::log(candidate.probability);
+        let possible = self.candidates.iter().filter(|candidate| candidate.probability > 0.0);
+        let entropy: f64 = possible.map(|candidate| candidate.probability * information(candidate)).sum();
+        let distance = |candidate: &Candidate| (information(candidate) - entropy).abs();
+        self.candidates.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.token.cmp(&b.token)));
+        self.keep_first(mass);
+    }
+
+    fn choose(&mut self) -> Choice {
+        let mut left = self.random.next_f64();
+        let mut chosen = None;
+        for candidate in &self.candidates {
+            chosen = Some(candidate);
+            left -= candidate.probability;
+            if left < 0.0 {
+                break;
+            }
+        }
+        let (token, probability) = chosen.map_or((0, 1.0), |chosen| (chosen.token, chosen.probability));
+        Choice { token, log_probability: libm::log(probability) as f32 }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 to below 1.
+    fn next_f64(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}

@@ -1,0 +1,197 @@
+//! A conversation: the tokens so far, and what the model keeps of them.
+
+use std::task::Poll;
+
+use crate::error::{Error, Result};
+use crate::model::Model;
+
+/// The tokens that one user of a [`Model`] gave it, and the KV cache of these.
+///
+/// An error in the middle of a call poisons the session, not the model: [`reset`](Self::reset) makes it usable again.
+#[derive(Debug)]
+pub struct Session {
+    state: State,
+    tokens: Vec<u32>,
+    logits: Vec<f32>,
+    is_poisoned: bool,
+}
+
+/// Where the KV cache is.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Of the session's own.
+    Own(rushlight::Session),
+    /// In the memory of the program.
+    InModule,
+}
+
+/// What a saved session begins with.
+const MAGIC: &[u8; 8] = b"RLLMses1";
+
+impl Session {
+    pub(crate) fn new(state: State) -> Self {
+        Self { state, tokens: Vec::new(), logits: Vec::new(), is_poisoned: false }
+    }
+
+    /// The tokens so far.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The position of the next token.
+    pub fn position(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Adds tokens, in as many calls as it takes. Returns the logits after the last one, `[vocabulary]`.
+    ///
+    /// # Errors
+    /// `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
+    pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<&[f32]> {
+        if self.is_poisoned {
+            return Err(Error::Poisoned);
+        }
+        if tokens.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        let limits = model.limits();
+        let (vocabulary, capacity) = (limits.vocab_size, limits.max_context_len);
+        if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(Error::UnknownToken { token: *token, vocabulary });
+        }
+        if tokens.len() > capacity.saturating_sub(self.position()) {
+            return Err(Error::ContextFull { position: self.position(), tokens: tokens.len(), capacity });
+        }
+        let chunk = if model.has_no_cache() { tokens.len() } else { limits.max_seq_len };
+        for chunk in tokens.chunks(chunk) {
+            let position = self.position();
+            self.tokens.extend_from_slice(chunk);
+            let (given, position) = if model.has_no_cache() { (&self.tokens[..], 0) } else { (chunk, position) };
+            if let Err(error) = model.call(&mut self.state, given, position, &mut self.logits) {
+                self.is_poisoned = true;
+                return Err(error);
+            }
+        }
+        Ok(&self.logits)
+    }
+
+    /// The logits after the last token; empty before the first.
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self, model: &mut Model) -> Result<()> {
+        match &mut self.state {
+            State::Own(session) => session.clear()?,
+            State::InModule => model.clear_states(),
+        }
+        self.tokens.clear();
+        self.logits.clear();
+        self.is_poisoned = false;
+        Ok(())
+    }
+
+    /// Forgets the tokens from `position` on, so that the next one goes there.
+    ///
+    /// # Errors
+    /// `NotReached`; `NotSupported` where the cache is in the memory of the program; and an error of the module where the state
+    /// of an earlier position is lost, as with a ring cache or a recurrent state. The session is then as it was.
+    pub fn rewind(&mut self, model: &mut Model, position: usize) -> Result<()> {
+        if position > self.position() {
+            return Err(Error::NotReached { position, reached: self.position() });
+        }
+        if position == 0 {
+            return self.reset(model);
+        }
+        if self.is_poisoned {
+            return Err(Error::Poisoned);
+        }
+        if position < self.position() {
+            match &mut self.state {
+                State::Own(session) => session.rewind(position)?,
+                State::InModule if model.has_no_cache() => {}
+                State::InModule => return Err(Error::NotSupported("the session cannot go back")),
+            }
+            self.tokens.truncate(position);
+            // They are of a token that is gone.
+            self.logits.clear();
+        }
+        Ok(())
+    }
+
+    /// Keeps what `tokens` begin with, so that only the rest has to be computed. Returns how many were kept, at most all but the
+    /// last, whose logits are wanted.
+    pub fn keep_common_prefix(&mut self, model: &mut Model, tokens: &[u32]) -> Result<usize> {
+        let alike = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let kept = alike.min(tokens.len().saturating_sub(1));
+        // What cannot go back begins anew.
+        if self.is_poisoned || self.rewind(model, kept).is_err() {
+            self.reset(model)?;
+        }
+        Ok(self.position())
+    }
+
+    /// Makes a session that goes on from here on its own.
+    ///
+    /// # Errors
+    /// `NotSupported` where the cache is in the memory of the program.
+    pub fn fork(&self) -> Result<Self> {
+        let state = match &self.state {
+            State::Own(session) => State::Own(session.fork()?),
+            State::InModule => return Err(Error::NotSupported("the session cannot be copied")),
+        };
+        Ok(Self { state, tokens: self.tokens.clone(), logits: self.logits.clone(), is_poisoned: self.is_poisoned })
+    }
+
+    /// The session as bytes, which [`restore`](Self::restore) takes with the same program.
+    ///
+    /// # Errors
+    /// As [`fork`](Self::fork), and `Poisoned`.
+    pub fn save(&mut self) -> Result<Vec<u8>> {
+        if self.is_poisoned {
+            return Err(Error::Poisoned);
+        }
+        let State::Own(session) = &mut self.state else {
+            return Err(Error::NotSupported("the session cannot be saved"));
+        };
+        let state = loop {
+            match session.save()? {
+                Poll::Ready(state) => break state,
+                Poll::Pending => std::thread::yield_now(),
+            }
+        };
+        let mut bytes = MAGIC.to_vec();
+        for numbers in [&self.tokens, &self.logits.iter().map(|logit| logit.to_bits()).collect()] {
+            bytes.extend_from_slice(&(numbers.len() as u64).to_le_bytes());
+            numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        }
+        bytes.extend_from_slice(&state);
+        Ok(bytes)
+    }
+
+    /// Goes on from a saved session.
+    ///
+    /// # Errors
+    /// `NoSession`; an error of the module if they are of another program.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
+        let damaged = || Error::NoSession;
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
+        let mut numbers = || -> Result<Vec<u32>> {
+            let (count, after) = rest.split_first_chunk().ok_or_else(damaged)?;
+            let len = usize::try_from(u64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4));
+            let (numbers, after) = len.and_then(|len| after.split_at_checked(len)).ok_or_else(damaged)?;
+            rest = after;
+            Ok(numbers.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
+        };
+        let (tokens, logits) = (numbers()?, numbers()?);
+        let State::Own(session) = &mut self.state else {
+            return Err(Error::NotSupported("the session cannot be saved"));
+        };
+        session.restore(rest)?;
+        self.tokens = tokens;
+        self.logits = logits.into_iter().map(f32::from_bits).collect();
+        self.is_poisoned = false;
+        Ok(())
+    }
+}

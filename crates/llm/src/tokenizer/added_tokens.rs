@@ -1,0 +1,135 @@
+//! Tokens beside the model's: a text is split at them before anything else.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+use serde_json::Value as Json;
+
+use super::normalizer::Normalizer;
+use super::settings::{flag, id, text};
+use crate::error::Result;
+
+/// The tokens that a file adds.
+#[derive(Debug, Default)]
+pub(super) struct AddedTokens {
+    tokens: Vec<AddedToken>,
+    by_id: FxHashMap<u32, usize>,
+    /// Those that are found in the text as it is, and those that are found in the normalized one, by their first character.
+    plain: Index,
+    normalized: Index,
+}
+
+type Index = FxHashMap<char, Vec<usize>>;
+
+#[derive(Debug)]
+struct AddedToken {
+    id: u32,
+    content: String,
+    /// The content as it is looked for.
+    pattern: String,
+    is_special: bool,
+    /// True if letters beside it make it something else.
+    single_word: bool,
+    /// True if it takes the spaces beside it.
+    lstrip: bool,
+    rstrip: bool,
+}
+
+/// A part of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Text(Range<usize>),
+    Token(u32),
+}
+
+impl AddedTokens {
+    pub(super) fn of(json: &[Json], normalizer: Option<&Normalizer>) -> Result<Self> {
+        let mut this = Self::default();
+        for json in json {
+            let content = text(json, "content")?.to_owned();
+            let is_special = flag(json, "special", false);
+            let is_normalized = flag(json, "normalized", !is_special);
+            let pattern = match normalizer {
+                Some(normalizer) if is_normalized => normalizer.normalize(&content)?,
+                _ => content.clone(),
+            };
+            let at = this.tokens.len();
+            let id = id(&json["id"])?;
+            if let Some(first) = pattern.chars().next() {
+                let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
+                index.entry(first).or_default().push(at);
+            }
+            this.by_id.insert(id, at);
+            let flag = |name| flag(json, name, false);
+            let (single_word, lstrip, rstrip) = (flag("single_word"), flag("lstrip"), flag("rstrip"));
+            this.tokens.push(AddedToken { id, content, pattern, is_special, single_word, lstrip, rstrip });
+        }
+        for index in [&mut this.plain, &mut this.normalized] {
+            // The longest of those that begin at a place is found.
+            index.values_mut().for_each(|all| all.sort_by_key(|at| std::cmp::Reverse(this.tokens[*at].pattern.len())));
+        }
+        Ok(this)
+    }
+
+    pub(super) fn content(&self, id: u32) -> Option<&str> {
+        self.by_id.get(&id).map(|at| self.tokens[*at].content.as_str())
+    }
+
+    pub(super) fn id(&self, content: &str) -> Option<u32> {
+        self.tokens.iter().find(|token| token.content == content).map(|token| token.id)
+    }
+
+    pub(super) fn is_special(&self, id: u32) -> bool {
+        self.by_id.get(&id).is_some_and(|at| self.tokens[*at].is_special)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.tokens.iter().map(|token| token.id)
+    }
+
+    /// Splits a text before it is normalized.
+    pub(super) fn split(&self, text: &str) -> Vec<Part> {
+        self.split_at(&self.plain, text)
+    }
+
+    /// Splits a normalized text.
+    pub(super) fn split_normalized(&self, text: &str) -> Vec<Part> {
+        self.split_at(&self.normalized, text)
+    }
+
+    fn split_at(&self, index: &Index, text: &str) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut start = 0;
+        if !index.is_empty() {
+            let mut next = 0;
+            for (at, char) in text.char_indices() {
+                if at < next {
+                    continue;
+                }
+                let Some(all) = index.get(&char) else { continue };
+                let found =
+                    all.iter().map(|token| &self.tokens[*token]).find(|token| text[at..].starts_with(&token.pattern));
+                let Some(token) = found else { continue };
+                let end = at + token.pattern.len();
+                next = end;
+                let is_letter = |char: char| char.is_alphanumeric() || char == '_';
+                if token.single_word && (text[..at].ends_with(is_letter) || text[end..].starts_with(is_letter)) {
+                    continue;
+                }
+                let before = &text[start..at];
+                let before = if token.lstrip { before.trim_end() } else { before };
+                if !before.is_empty() {
+                    parts.push(Part::Text(start..start + before.len()));
+                }
+                parts.push(Part::Token(token.id));
+                let after = &text[end..];
+                start = if token.rstrip { text.len() - after.trim_start().len() } else { end };
+                next = next.max(start);
+            }
+        }
+        if start < text.len() {
+            parts.push(Part::Text(start..text.len()));
+        }
+        parts
+    }
+}

@@ -1,0 +1,114 @@
+//! `tokenizer.json`: how a text becomes tokens, in components.
+
+use serde_json::Value as Json;
+
+use super::added_tokens::{AddedTokens, Part};
+use super::decoder::Decoder;
+use super::model::Model;
+use super::normalizer::Normalizer;
+use super::post_processor::Around;
+use super::pre_tokenizer::{PreTokenizer, Word};
+use super::settings::damaged;
+use crate::error::Result;
+
+/// The components of a tokenizer. Padding and truncation, which files may have too, are for batches of training.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    added: AddedTokens,
+    normalizer: Option<Normalizer>,
+    pre_tokenizer: Option<PreTokenizer>,
+    model: Model,
+    around: Around,
+    decoder: Option<Decoder>,
+}
+
+impl Pipeline {
+    pub(super) fn of(bytes: &[u8]) -> Result<Self> {
+        let json: Json = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+        if !json["model"].is_object() {
+            return Err(damaged("the file has no `model`"));
+        }
+        let part = |name: &str| Some(&json[name]).filter(|json| !json.is_null());
+        let normalizer = part("normalizer").map(Normalizer::of).transpose()?;
+        let added = json["added_tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Self {
+            added: AddedTokens::of(added, normalizer.as_ref())?,
+            normalizer,
+            pre_tokenizer: part("pre_tokenizer").map(PreTokenizer::of).transpose()?,
+            model: Model::of(&json["model"])?,
+            around: part("post_processor").map(Around::of).transpose()?.unwrap_or_default(),
+            decoder: part("decoder").map(Decoder::of).transpose()?,
+        })
+    }
+
+    pub(super) fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let mut tokens = Vec::with_capacity(text.len() / 3);
+        for part in self.added.split(text) {
+            match part {
+                Part::Token(id) => tokens.push(id),
+                Part::Text(range) => self.encode_text(&text[range.clone()], range.start == 0, &mut tokens)?,
+            }
+        }
+        if add_special {
+            self.around.add(&mut tokens);
+        }
+        Ok(tokens)
+    }
+
+    /// Adds the tokens of a text between two that are added. `is_first` if it is the beginning of all.
+    fn encode_text(&self, text: &str, is_first: bool, to: &mut Vec<u32>) -> Result<()> {
+        let normalized = match &self.normalizer {
+            Some(normalizer) => normalizer.normalize(text)?,
+            None => text.to_owned(),
+        };
+        for part in self.added.split_normalized(&normalized) {
+            match part {
+                Part::Token(id) => to.push(id),
+                Part::Text(range) => {
+                    let is_first = is_first && range.start == 0;
+                    let mut words = vec![Word { text: normalized[range].to_owned(), is_first }];
+                    if let Some(pre_tokenizer) = &self.pre_tokenizer {
+                        words = pre_tokenizer.split(words)?;
+                    }
+                    words.iter().try_for_each(|word| self.model.encode(&word.text, to))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String> {
+        let wanted = tokens.iter().filter(|token| !(skip_special && self.added.is_special(**token)));
+        let texts: Vec<String> = wanted.filter_map(|token| self.piece(*token).map(str::to_owned)).collect();
+        match &self.decoder {
+            Some(decoder) => Ok(decoder.decode(texts)?.concat()),
+            None => Ok(texts.join(" ")),
+        }
+    }
+
+    pub(super) fn piece(&self, token: u32) -> Option<&str> {
+        self.added.content(token).or_else(|| self.model.vocabulary().text(token))
+    }
+
+    pub(super) fn token(&self, piece: &str) -> Option<u32> {
+        self.added.id(piece).or_else(|| self.model.vocabulary().id(piece))
+    }
+
+    /// Number of tokens, added ones among them.
+    pub(super) fn vocab_size(&self) -> usize {
+        let vocabulary = self.model.vocabulary();
+        vocabulary.len() + self.added.ids().filter(|id| vocabulary.text(*id).is_none()).count()
+    }
+}
+
+/// The template of a `tokenizer_config.json`: one, or several by name, of which `default` is that of a chat.
+pub(super) fn chat_template(setting: &Json) -> Option<&str> {
+    match setting {
+        Json::String(template) => Some(template),
+        Json::Array(named) => {
+            let default = named.iter().find(|template| template["name"] == "default").or_else(|| named.first())?;
+            default["template"].as_str()
+        }
+        _ => None,
+    }
+}

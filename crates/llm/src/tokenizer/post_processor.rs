@@ -1,0 +1,59 @@
+//! Post-processors: the special tokens around a text.
+
+use rustc_hash::FxHashMap;
+use serde_json::Value as Json;
+
+use super::settings::{damaged, id, kind, list, text};
+use crate::error::Result;
+
+/// Tokens before and after those of a text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Around {
+    before: Vec<u32>,
+    after: Vec<u32>,
+}
+
+impl Around {
+    pub(super) fn of(json: &Json) -> Result<Self> {
+        match kind(json)? {
+            // It only moves the positions of tokens in the text.
+            "ByteLevel" => Ok(Self::default()),
+            "BertProcessing" | "RobertaProcessing" => {
+                Ok(Self { before: vec![id(&json["cls"][1])?], after: vec![id(&json["sep"][1])?] })
+            }
+            "TemplateProcessing" => Self::of_template(json),
+            "Sequence" => list(json, "processors")?.iter().try_fold(Self::default(), |mut inner, json| {
+                let outer = Self::of(json)?;
+                inner.before.splice(0..0, outer.before);
+                inner.after.extend(outer.after);
+                Ok(inner)
+            }),
+            other => Err(damaged(format!("the post-processor `{other}` is not known"))),
+        }
+    }
+
+    fn of_template(json: &Json) -> Result<Self> {
+        let special =
+            json["special_tokens"].as_object().ok_or_else(|| damaged("a template has no `special_tokens`"))?;
+        let mut ids: FxHashMap<&str, Vec<u32>> = FxHashMap::default();
+        for (name, token) in special {
+            ids.insert(name, list(token, "ids")?.iter().map(id).collect::<Result<_>>()?);
+        }
+        let (mut this, mut is_behind) = (Self::default(), false);
+        for part in list(json, "single")? {
+            if !part["Sequence"].is_null() {
+                is_behind = true;
+                continue;
+            }
+            let name = text(&part["SpecialToken"], "id")?;
+            let ids = ids.get(name).ok_or_else(|| damaged(format!("the template's token `{name}` is not defined")))?;
+            if is_behind { &mut this.after } else { &mut this.before }.extend(ids);
+        }
+        Ok(this)
+    }
+
+    pub(super) fn add(&self, tokens: &mut Vec<u32>) {
+        tokens.splice(0..0, self.before.iter().copied());
+        tokens.extend(&self.after);
+    }
+}

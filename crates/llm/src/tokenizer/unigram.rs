@@ -1,0 +1,129 @@
+//! The unigram model (Kudo 2018): the most likely way to split a text, by Viterbi's algorithm.
+
+use rustc_hash::FxHashMap;
+use serde_json::Value as Json;
+
+use super::settings::{damaged, flag, list};
+use super::vocabulary::Vocabulary;
+use crate::error::Result;
+
+#[derive(Debug)]
+pub(super) struct Unigram {
+    pub(super) vocabulary: Vocabulary,
+    /// The logarithm of each token's probability.
+    scores: Vec<f64>,
+    /// The children of a node by their byte.
+    children: FxHashMap<(u32, u8), u32>,
+    /// The token that a node ends.
+    ends: Vec<Option<u32>>,
+    unknown: Option<u32>,
+    unknown_score: f64,
+    byte_fallback: bool,
+}
+
+/// What a character that is no token costs beyond the least likely one.
+const UNKNOWN_PENALTY: f64 = 10.0;
+
+/// The best way to a position.
+#[derive(Clone, Copy)]
+struct Best {
+    token: Option<u32>,
+    score: f64,
+    start: usize,
+}
+
+impl Unigram {
+    pub(super) fn of(json: &Json) -> Result<Self> {
+        let mut this = Self {
+            vocabulary: Vocabulary::default(),
+            scores: Vec::new(),
+            children: FxHashMap::default(),
+            ends: vec![None],
+            unknown: json["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok()),
+            unknown_score: 0.0,
+            byte_fallback: flag(json, "byte_fallback", false),
+        };
+        for (token, entry) in list(json, "vocab")?.iter().enumerate() {
+            let (Some(text), Some(score)) = (entry[0].as_str(), entry[1].as_f64()) else {
+                return Err(damaged(format!("the token {token} has no text and score")));
+            };
+            this.vocabulary.insert(text, token as u32)?;
+            this.scores.push(score);
+            this.add_path(text, token as u32);
+        }
+        if this.unknown.is_some_and(|token| token as usize >= this.scores.len()) {
+            return Err(damaged("the unknown token is not in the vocabulary"));
+        }
+        this.unknown_score = this.scores.iter().fold(f64::INFINITY, |least, score| least.min(*score)) - UNKNOWN_PENALTY;
+        Ok(this)
+    }
+
+    fn add_path(&mut self, text: &str, token: u32) {
+        let mut node = 0;
+        for byte in text.bytes() {
+            let next = self.ends.len() as u32;
+            node = *self.children.entry((node, byte)).or_insert(next);
+            if node == next {
+                self.ends.push(None);
+            }
+        }
+        self.ends[node as usize] = Some(token);
+    }
+
+    /// Adds the tokens of a word.
+    ///
+    /// # Errors
+    /// For a character that is no token, if there is none for unknown ones.
+    pub(super) fn encode(&self, word: &str, to: &mut Vec<u32>) -> Result<()> {
+        let mut best: Vec<Option<Best>> = vec![None; word.len() + 1];
+        best[0] = Some(Best { token: None, score: 0.0, start: 0 });
+        let improve = |slot: &mut Option<Best>, new: Best| {
+            if slot.is_none_or(|old| new.score > old.score) {
+                *slot = Some(new);
+            }
+        };
+        for (start, char) in word.char_indices() {
+            let Some(Best { score, .. }) = best[start] else { continue };
+            let width = char.len_utf8();
+            let (mut node, mut is_token) = (0, false);
+            for (at, byte) in word.bytes().enumerate().skip(start) {
+                let Some(next) = self.children.get(&(node, byte)) else { break };
+                node = *next;
+                let Some(token) = self.ends[node as usize] else { continue };
+                let end = at + 1;
+                is_token |= end - start == width;
+                let score = score + self.scores[token as usize];
+                improve(&mut best[end], Best { token: Some(token), score, start });
+            }
+            if !is_token {
+                let score = score + self.unknown_score;
+                improve(&mut best[start + width], Best { token: self.unknown, score, start });
+            }
+        }
+        // From the end: parts of the text, neighbours that are unknown as one.
+        let mut parts: Vec<(usize, usize, bool)> = Vec::new();
+        let mut end = word.len();
+        while end > 0 {
+            let Some(Best { token, start, .. }) = best[end] else { break };
+            let is_unknown = token == self.unknown;
+            match parts.last_mut() {
+                Some((first, _, true)) if is_unknown && self.unknown.is_some() => *first = start,
+                _ => parts.push((start, end, is_unknown)),
+            }
+            end = start;
+        }
+        for (start, end, _) in parts.into_iter().rev() {
+            let text = &word[start..end];
+            if let Some(token) = self.vocabulary.id(text) {
+                to.push(token);
+            } else if let Some(bytes) = self.vocabulary.bytes(text).filter(|_| self.byte_fallback) {
+                to.extend(bytes);
+            } else {
+                to.push(
+                    self.unknown.ok_or_else(|| damaged(format!("{text:?} has no token, nor has what is unknown")))?,
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! Language models against Hugging Face's packages: the samples that `tools/llm_samples.py` wrote.
+
+mod sampling;
+mod sessions;
+mod templates;
+mod tokenizers;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
+}
+
+fn json(path: &Path) -> Json {
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn rows(path: &Path) -> Vec<Json> {
+    match json(path) {
+        Json::Array(rows) => rows,
+        other => panic!("{}: {other}", path.display()),
+    }
+}

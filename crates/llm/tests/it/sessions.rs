@@ -1,0 +1,166 @@
+//! Sessions of a tiny Llama give the tokens that transformers generates.
+
+use std::ops::ControlFlow;
+
+use rushlight::{Compiler, LanguageModelOptions, Module};
+use rushlight_llm::{Error, FinishReason, Generation, Model, Session, Tokenizer, generate};
+use serde_json::Value as Json;
+
+use crate::{folder, json};
+
+const CONTEXT: usize = 80;
+
+fn model(max_seq_len: usize, backend: &str) -> Model {
+    let options =
+        LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), full_logits: false };
+    let compiler = Compiler::new().language_model(folder("decoders/llama"), options).backend(backend);
+    let bytes = compiler.compile().unwrap().to_bytes().unwrap();
+    Model::new(Module::builder().lower("off").threads(1).load_bytes(&bytes).unwrap()).unwrap()
+}
+
+fn sample() -> (Vec<u32>, Vec<u32>) {
+    let expected = json(&folder("decoders/llama/expected.json"));
+    let tokens = |list: &Json| serde_json::from_value(list.clone()).unwrap();
+    (tokens(&expected["prompt"]), tokens(&expected["greedy"]))
+}
+
+fn best(logits: &[f32]) -> u32 {
+    (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32
+}
+
+fn continued(model: &mut Model, session: &mut Session, count: usize) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    for _ in 0..count {
+        tokens.push(best(session.logits()));
+        session.prefill(model, &tokens[tokens.len() - 1..]).unwrap();
+    }
+    tokens
+}
+
+#[test]
+fn greedy_text_is_that_of_transformers() {
+    let (prompt, greedy) = sample();
+    let text = json(&folder("decoders/llama/text.json"));
+    let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+    assert_eq!(tokenizer.encode(text["prompt"].as_str().unwrap(), false).unwrap(), prompt);
+    for backend in ["portable", "cpu"] {
+        for max_seq_len in [CONTEXT, 3] {
+            let mut model = model(max_seq_len, backend);
+            let mut session = model.session().unwrap();
+            // Its last tokens come after one that ends a text.
+            let options = Generation { max_new_tokens: Some(greedy.len()), ignore_eos: true, ..Generation::default() };
+            let mut written = String::new();
+            let usage = generate(&mut model, &mut session, &tokenizer, &prompt, &options, |piece| {
+                written.push_str(piece);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert_eq!(written, text["greedy"], "{backend}, {max_seq_len} tokens a call");
+            assert_eq!((usage.generated_tokens, usage.finish_reason), (greedy.len(), FinishReason::Length));
+            assert_eq!(session.position(), prompt.len() + greedy.len() - 1);
+        }
+    }
+}
+
+#[test]
+fn answers_end_where_they_are_told_to() {
+    let (prompt, greedy) = sample();
+    let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+    let mut model = model(CONTEXT, "cpu");
+    let mut session = model.session().unwrap();
+    let mut answer = |options: &Generation, cancel: bool| {
+        session.reset(&mut model).unwrap();
+        let mut text = String::new();
+        let usage = generate(&mut model, &mut session, &tokenizer, &prompt, options, |piece| {
+            text.push_str(piece);
+            if cancel { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        (text, usage.unwrap())
+    };
+    let whole = tokenizer.decode(&greedy, true).unwrap();
+    // Text that may be the beginning of the end is held back, and is no part of the answer.
+    let options = Generation { stop: vec!["Sn:SY".to_owned()], ..Generation::default() };
+    let (text, usage) = answer(&options, false);
+    assert_eq!((&*text, usage.finish_reason), (whole.split("Sn:SY").next().unwrap(), FinishReason::Stop));
+    let (text, usage) = answer(&Generation::default(), true);
+    assert_eq!((text.chars().count(), usage.finish_reason), (1, FinishReason::Cancelled));
+    // Until the context is full.
+    let (_, usage) = answer(&Generation { ignore_eos: true, ..Generation::default() }, false);
+    assert_eq!((usage.generated_tokens, usage.finish_reason), (CONTEXT - prompt.len() + 1, FinishReason::Length));
+    let (text, usage) = answer(&Generation { max_new_tokens: Some(0), ..Generation::default() }, false);
+    assert_eq!((&*text, usage.generated_tokens), ("", 0));
+}
+
+#[test]
+fn sessions_go_back_fork_and_are_saved() {
+    let (prompt, greedy) = sample();
+    let mut model = model(4, "cpu");
+    let mut session = model.session().unwrap();
+    session.prefill(&mut model, &prompt).unwrap();
+    assert_eq!(continued(&mut model, &mut session, 10), greedy[..10]);
+    // Another goes its own way meanwhile.
+    let mut other = model.session().unwrap();
+    other.prefill(&mut model, &[5, 6, 7]).unwrap();
+
+    let mut fork = session.fork().unwrap();
+    let saved = session.save().unwrap();
+    assert_eq!(continued(&mut model, &mut session, 5), greedy[10..15]);
+    assert_eq!(continued(&mut model, &mut fork, 5), greedy[10..15]);
+    other.restore(&saved).unwrap();
+    assert_eq!(continued(&mut model, &mut other, 5), greedy[10..15]);
+
+    session.rewind(&mut model, prompt.len() + 3).unwrap();
+    assert!(session.logits().is_empty());
+    session.prefill(&mut model, &greedy[3..4]).unwrap();
+    assert_eq!(continued(&mut model, &mut session, 6), greedy[4..10]);
+    assert!(matches!(session.rewind(&mut model, 70), Err(Error::NotReached { position: 70, .. })));
+
+    // The common prefix stays; the last token is computed again, as its logits are wanted.
+    assert_eq!(session.keep_common_prefix(&mut model, &prompt).unwrap(), prompt.len() - 1);
+    session.prefill(&mut model, &prompt[prompt.len() - 1..]).unwrap();
+    assert_eq!(continued(&mut model, &mut session, 10), greedy[..10]);
+    assert_eq!(session.keep_common_prefix(&mut model, &[60, 61]).unwrap(), 0);
+
+    for damaged in
+        [&b""[..], &saved[..7], &saved[..20], &saved[..saved.len() - 1], b"RLLMses1\xff\xff\xff\xff\xff\xff\xff\xff"]
+    {
+        assert!(other.restore(damaged).is_err());
+    }
+}
+
+#[test]
+fn what_a_session_cannot_do_changes_nothing() {
+    let (prompt, greedy) = sample();
+    let mut model = model(CONTEXT, "cpu");
+    let mut session = model.session().unwrap();
+    session.prefill(&mut model, &prompt).unwrap();
+    assert!(matches!(session.prefill(&mut model, &[]), Err(Error::NoTokens)));
+    assert!(matches!(session.prefill(&mut model, &[64]), Err(Error::UnknownToken { token: 64, vocabulary: 64 })));
+    let error = session.prefill(&mut model, &[3; CONTEXT]).unwrap_err();
+    assert!(matches!(error, Error::ContextFull { position: 7, tokens: CONTEXT, capacity: CONTEXT }), "{error}");
+    assert_eq!(continued(&mut model, &mut session, 10), greedy[..10]);
+}
+
+#[test]
+fn a_cache_in_the_program_has_one_session() {
+    let (prompt, greedy) = sample();
+    let mut model = model(CONTEXT, "portable");
+    let mut session = model.session().unwrap();
+    assert!(model.session().is_err());
+    session.prefill(&mut model, &prompt).unwrap();
+    assert!(matches!(session.rewind(&mut model, 2), Err(Error::NotSupported(_))));
+    assert!(matches!(session.fork(), Err(Error::NotSupported(_))));
+    assert!(matches!(session.save(), Err(Error::NotSupported(_))));
+    session.reset(&mut model).unwrap();
+    session.prefill(&mut model, &prompt).unwrap();
+    assert_eq!(continued(&mut model, &mut session, 3), greedy[..3]);
+}
+
+#[test]
+fn other_programs_are_no_language_models() {
+    for name in ["add", "mlp", "conv", "softmax"] {
+        let module = Module::load(folder("corpus/1.5.1").join(name).with_extension("pte")).unwrap();
+        let error = Model::new(module).unwrap_err();
+        assert!(matches!(error, Error::NotLanguageModel { .. }), "{name}: {error}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Tokens are those of Hugging Face's `tokenizers`.
+
+use rushlight_llm::{Error, TextStream, Tokenizer};
+
+use crate::{folder, rows};
+
+fn all() -> Vec<(String, Tokenizer, Vec<serde_json::Value>)> {
+    let folders = std::fs::read_dir(folder("llm/tokenizers")).unwrap().map(|entry| entry.unwrap().path());
+    let all: Vec<_> = folders
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, Tokenizer::open(&path).unwrap(), rows(&path.join("expected.json")))
+        })
+        .collect();
+    assert_eq!(all.len(), 5);
+    all
+}
+
+#[test]
+fn texts_become_the_same_tokens_and_back() {
+    for (name, tokenizer, rows) in all() {
+        assert!(rows.len() >= 30, "{name}");
+        for row in rows {
+            let text = row["text"].as_str().unwrap();
+            let tokens = |key: &str| -> Vec<u32> { serde_json::from_value(row[key].clone()).unwrap() };
+            assert_eq!(tokenizer.encode(text, true).unwrap(), tokens("tokens"), "{name}: {text:?}");
+            assert_eq!(tokenizer.encode(text, false).unwrap(), tokens("plain"), "{name}: {text:?}");
+            assert_eq!(tokenizer.decode(&tokens("tokens"), true).unwrap(), row["decoded"], "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn streams_give_the_whole_text_and_no_half_characters() {
+    for (name, tokenizer, rows) in all() {
+        for row in rows {
+            let tokens: Vec<u32> = serde_json::from_value(row["tokens"].clone()).unwrap();
+            let mut stream = TextStream::new();
+            let mut text = String::new();
+            for token in &tokens {
+                text.push_str(&stream.push(&tokenizer, *token).unwrap());
+                assert!(!text.contains('\u{fffd}'), "{name}: {text:?}");
+            }
+            text.push_str(&stream.finish(&tokenizer).unwrap());
+            assert_eq!(text, row["decoded"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_never_become_a_character_come_out() {
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/sentencepiece_bpe")).unwrap();
+    let byte = tokenizer.token("<0xFF>").unwrap();
+    let mut stream = TextStream::new();
+    let mut text = String::new();
+    for _ in 0..100 {
+        text.push_str(&stream.push(&tokenizer, byte).unwrap());
+    }
+    assert!(text.chars().count() > 90, "{text:?}");
+    text.push_str(&stream.finish(&tokenizer).unwrap());
+    assert_eq!(text.chars().filter(|char| *char == '\u{fffd}').count(), 100);
+}
+
+#[test]
+fn files_that_are_no_tokenizer_are_refused() {
+    for bytes in [
+        &b""[..],
+        b"\n",
+        b"GGUF\x03",
+        b"{}",
+        b"{\"model\": 3}",
+        b"[1]",
+        b"{\"version\": \"1.0\", \"model\": {\"type\": \"BPE\"}",
+    ] {
+        let error = Tokenizer::from_bytes(bytes).unwrap_err();
+        assert!(matches!(error, Error::Tokenizer(_)), "{error}");
+    }
+    let error = Tokenizer::open("/missing/tokenizer.json").unwrap_err();
+    assert!(matches!(error, Error::File { .. }), "{error}");
+}
+
+#[test]
+fn a_megabyte_without_a_space_is_encoded() {
+    for (name, tokenizer, _) in all() {
+        let text = "ab".repeat(1 << 19);
+        let tokens = tokenizer.encode(&text, false).unwrap();
+        // A word of this length is unknown to WordPiece.
+        assert!(name == "word_piece" || tokenizer.decode(&tokens, true).unwrap().trim_start() == text, "{name}");
+    }
+}

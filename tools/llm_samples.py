@@ -1,0 +1,258 @@
+"""Writes tests/llm: tokenizers, chat templates and samplings, with what Hugging Face's packages make of them.
+
+- `tokenizers/NAME/tokenizer.json`, trained on the repository's own documents, and `expected.json` in it: texts with their tokens, and
+  the text that the tokens become again.
+- `templates.json`: chat templates with messages, tools, and the text that `apply_chat_template` renders, or its error.
+- `sampling.json`: logits with settings, and the probabilities that the logits processors of transformers leave.
+- `tests/decoders/llama/tokenizer.json` and `tokenizer_config.json`, for its 64 tokens.
+"""
+
+import json
+import pathlib
+
+import tokenizers
+import torch
+import transformers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers.generation import logits_process
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "tests/llm"
+VOCABULARY = 512
+
+TEXTS = [
+    "", " ", "\n\n", "hello", " hello", "Hello, world!", "The quick brown fox  jumps over 13 lazy dogs.", "a\tb\r\nc\u00a0d",
+    "don't you'll WE'RE I'm", "3.14159 1000000 ½ ²", "naïve café Ångström", "Grüße aus Köln", "Привет, мир", "שלום עולם",
+    "مرحبا بالعالم", "नमस्ते दुनिया", "สวัสดีชาวโลก", "你好，世界", "こんにちは世界", "안녕하세요", "👍🏽 👩‍👩‍👧 🇩🇪", "\u0000\u0001\u007f", "e\u0301 é",
+    "ﬁ ﬂ Ⅷ ①", "x" * 300, "fn main() { println!(\"{}\", 1 << 4); }", "<s> </s> <|im_start|>user", "zero\u200bwidth\u200djoiner", "\ufeffmark",
+    "tail   ", "   head", "line one\n  line two\n\n\nline five",
+]  # fmt: skip
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<|im_start|>", "<|im_end|>"]
+# The pre-tokenizers of GPT-4 and Llama 3.
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def byte_level(split):
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    if split:
+        parts = [pre_tokenizers.Split(tokenizers.Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return tokenizer, trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, initial_alphabet=alphabet)
+
+
+def sentencepiece_bpe():
+    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    special = SPECIAL + [f"<0x{byte:02X}>" for byte in range(256)]
+    return tokenizer, trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special)
+
+
+def unigram():
+    tokenizer = tokenizers.Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer, trainers.UnigramTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, unk_token="<unk>")
+
+
+def word_piece():
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer, trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL)
+
+
+TOKENIZERS = {
+    "byte_level": lambda: byte_level(False),
+    "byte_level_split": lambda: byte_level(True),
+    "sentencepiece_bpe": sentencepiece_bpe,
+    "unigram": unigram,
+    "word_piece": word_piece,
+}
+
+
+def write_tokenizers():
+    corpus = [(ROOT / name).read_text() for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + TEXTS[9:12]
+    for name, make in TOKENIZERS.items():
+        tokenizer, trainer = make()
+        tokenizer.train_from_iterator(corpus, trainer)
+        bos = tokenizer.token_to_id("<s>")
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
+        folder = OUT / "tokenizers" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        file = json.loads(tokenizer.to_str())
+        # Bytes are given to the trainer as special tokens, and are none.
+        file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x")]
+        (folder / "tokenizer.json").write_text(json.dumps(file, ensure_ascii=False) + "\n")
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        rows = []
+        for text in TEXTS:
+            tokens = tokenizer.encode(text).ids
+            plain = tokenizer.encode(text, add_special_tokens=False).ids
+            rows.append({"text": text, "tokens": tokens, "plain": plain, "decoded": tokenizer.decode(tokens)})
+        (folder / "expected.json").write_text(json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+CHATML = """{%- for message in messages %}
+    {%- if loop.first and message.role != 'system' %}
+        {{- '<|im_start|>system\\nYou help.<|im_end|>\\n' }}
+    {%- endif %}
+    {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+ALTERNATING = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] %}{% set messages = messages[1:] %}
+{% endif %}
+{% for message in messages %}
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+{{ raise_exception('Roles must alternate user/assistant/user/assistant/...') }}
+{% endif %}
+{% if message['role'] == 'user' %}
+{{ '[INST] ' + (system + '\\n\\n' if system is defined and loop.first else '') + message['content'] + ' [/INST]' }}
+{% else %}{{ message['content'] + eos_token }}{% endif %}
+{% endfor %}
+"""
+TOOLS = """{%- set ns = namespace(last=-1) %}
+{%- if tools %}
+    {{- 'Tools:\\n' }}
+    {%- for tool in tools %}{{ tool | tojson }}{{ '\\n' }}{%- endfor %}
+    {{- tools | tojson(indent=2) }}
+{%- endif %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages | length - 1) - loop.index0 %}
+    {%- if ns.last < 0 and message.role == 'user' %}{%- set ns.last = index %}{%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.tool_calls is defined and message.tool_calls %}
+        {%- for call in message.tool_calls %}
+            {{- '<tool_call>' + call.function.name + ' ' + (call.function.arguments | tojson) + '</tool_call>' }}
+        {%- endfor %}
+    {%- elif message.role == 'tool' %}{{ '<tool>' ~ message.content ~ '</tool>' }}
+    {%- else %}
+        {%- if loop.index0 == ns.last %}{{ '*' }}{% endif %}
+        {{- message.role.upper() ~ ': ' ~ message.content.strip().replace('\\n', ' ') ~ '\\n' }}
+        {%- if message.content.startswith('stop') %}{%- break %}{%- endif %}
+    {%- endif %}
+{%- endfor %}
+"""
+METHODS = """{%- macro part(text, upper=false) -%}{{ text.upper() if upper else text.title() }}{%- endmacro -%}
+{%- set words = messages[0].content.split(' ') -%}
+{{ words | join('|') }} {{ words[-1] }} {{ words[:2] }} {{ part(words[0]) }} {{ part(text=words[0], upper=true) }}
+{%- for key, value in messages[0].items() %} {{ key }}={{ value | length }}{% endfor %}
+{{ messages | selectattr('role', 'equalto', 'user') | list | length }} {{ messages | map(attribute='role') | unique | join(',') }}
+{% generation %}{{ 'x' if messages[0].content is string and 'a' in messages[0].content else none }}{% endgeneration %}
+{%- if not missing is defined %} {{ messages[0].get('name', 'nobody') }}{% endif %} {{ 7 // 2 }} {{ -7 % 3 }} {{ 1.0 }} {{ true }} {{ none }}
+{{ 'a' ~ 1 }} {{ "%s-%d" | format('b', 2) }} {{ messages[0].content | capitalize }} {{ '  c '.lstrip() }}| {{ [3, 1] | sort | first }}
+"""
+GREETING = [{"role": "user", "content": "  Hello there\nand again  "}]
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "What is 1 < 2 & 'three'?"},
+    {"role": "assistant", "content": "True — naïve, 你好."},
+    {"role": "user", "content": "Why?"},
+]
+CALLS = TALK[:2] + [
+    {"role": "assistant", "content": "", "tool_calls": [
+        {"type": "function", "function": {"name": "add", "arguments": {"b": 1.5, "a": [1, None, True], "c": "ä \"<&>\""}}}
+    ]},
+    {"role": "tool", "content": "2.5"},
+    {"role": "user", "content": "stop here"},
+    {"role": "user", "content": "never"},
+]  # fmt: skip
+TOOL_LIST = [{"type": "function", "function": {
+    "name": "add", "description": "Adds <numbers> & more.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": "number"}}, "required": ["a"]},
+}}]  # fmt: skip
+
+
+def write_templates():
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(OUT / "tokenizers/byte_level/tokenizer.json"), bos_token="<s>", eos_token="</s>"
+    )
+    rows = []
+    for template in (CHATML, ALTERNATING, TOOLS, METHODS):
+        for messages in (GREETING, TALK, CALLS):
+            for tools, prompt in ((None, True), (TOOL_LIST, False)):
+                row = {"template": template, "messages": messages, "tools": tools, "add_generation_prompt": prompt}
+                try:
+                    row["text"] = tokenizer.apply_chat_template(
+                        messages, tools=tools, chat_template=template, add_generation_prompt=prompt, tokenize=False
+                    )
+                except Exception as error:
+                    row["error"] = str(error)
+                rows.append(row)
+    (OUT / "templates.json").write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
+
+
+SAMPLINGS = [
+    {"temperature": 0.7}, {"temperature": 1.3, "top_k": 5}, {"temperature": 1.0, "top_p": 0.8}, {"temperature": 1.0, "min_p": 0.1},
+    {"temperature": 1.0, "typical_p": 0.6}, {"temperature": 0.5, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "typical_p": 0.95},
+    {"temperature": 1.0, "repetition_penalty": 1.5, "prompt": [0, 3, 3, 17]},
+    {"temperature": 0.9, "repetition_penalty": 0.8, "top_p": 0.5, "prompt": [1, 2]}, {"temperature": 1e-3}, {"temperature": 1.0, "top_k": 1},
+]  # fmt: skip
+
+
+def write_samplings():
+    generator = torch.Generator().manual_seed(20)
+    rows = []
+    for index, settings in enumerate(SAMPLINGS):
+        logits = torch.randn(40, generator=generator) * 3
+        if index % 3 == 0:
+            # Equals, and tokens that cannot be.
+            logits[5] = logits[9] = logits[11]
+            logits[7] = -torch.inf
+        scores, prompt = logits[None].clone(), torch.tensor([settings.get("prompt", [])], dtype=torch.long)
+        steps = []
+        if "repetition_penalty" in settings:
+            steps.append(logits_process.RepetitionPenaltyLogitsProcessor(settings["repetition_penalty"]))
+        steps.append(logits_process.TemperatureLogitsWarper(settings["temperature"]))
+        for name, kind in (
+            ("top_k", logits_process.TopKLogitsWarper), ("top_p", logits_process.TopPLogitsWarper),
+            ("min_p", logits_process.MinPLogitsWarper), ("typical_p", logits_process.TypicalLogitsWarper),
+        ):  # fmt: skip
+            if name in settings:
+                steps.append(kind(settings[name]))
+        for step in steps:
+            scores = step(prompt, scores)
+        probabilities = torch.softmax(scores[0].double(), -1).tolist()
+        logits = ["-inf" if logit == -torch.inf else logit for logit in logits.tolist()]
+        rows.append({"settings": settings, "logits": logits, "probabilities": probabilities})
+    (OUT / "sampling.json").write_text(json.dumps(rows) + "\n")
+
+
+def write_decoder_tokenizer():
+    """Tokens 3 to 63 are characters of their own, and a space begins each word."""
+    characters = "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,!?:;-'"
+    vocabulary = {"<pad>": 0, "<s>": 1, "</s>": 2} | {char: 3 + index for index, char in enumerate(characters[:61])}
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+    tokenizer.add_special_tokens(["<pad>", "<s>", "</s>"])
+    folder = ROOT / "tests/decoders/llama"
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    template = "{% for message in messages %}{{ message.role }}: {{ message.content }}. {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
+    expected = json.loads((folder / "expected.json").read_text())
+    text = {key: tokenizer.decode(expected[key]) for key in ("prompt", "greedy")}
+    (folder / "text.json").write_text(json.dumps(text, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    OUT.mkdir(exist_ok=True)
+    write_tokenizers()
+    write_templates()
+    write_samplings()
+    write_decoder_tokenizer()
