@@ -29,6 +29,9 @@ pub(super) enum Behavior {
 /// Steps back in one search. Usual expressions take one for each character, in texts of any length; others end in seconds.
 const MAX_BACKTRACKING: usize = 1 << 28;
 
+/// Bytes of a text in which something was replaced: settings can have it grow in each step.
+const MAX_LEN: usize = 1 << 27;
+
 impl Pattern {
     /// A setting: `{"String": …}` or `{"Regex": …}`.
     pub(super) fn of(json: &Json) -> Result<Self> {
@@ -72,6 +75,9 @@ impl Pattern {
         for found in self.find(text)? {
             replaced.push_str(&text[end..found.start]);
             replaced.push_str(by);
+            if replaced.len() > MAX_LEN {
+                return Err(damaged(format!("a normalized text is longer than {MAX_LEN} bytes")));
+            }
             end = found.end;
         }
         replaced.push_str(&text[end..]);

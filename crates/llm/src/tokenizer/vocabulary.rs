@@ -13,7 +13,7 @@ pub(super) struct Vocabulary {
 }
 
 /// Tokens of a file are not more: memory that they ask for is bounded.
-const MAX_ID: u32 = 1 << 24;
+const MAX_ID: u32 = 1 << 22;
 
 impl Vocabulary {
     /// A setting: an object of texts and their numbers.
