@@ -37,6 +37,11 @@ pub fn print_piece(text: &str) {
     }
 }
 
+/// Whether standard output takes no more.
+pub fn is_closed() -> bool {
+    FAILED.get().is_some()
+}
+
 /// Fails if standard output could not be written. A closed pipe is no error: a reader such as `head` has seen all that it
 /// wanted.
 pub fn printed() -> Result<(), Failure> {

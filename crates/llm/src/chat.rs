@@ -18,6 +18,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     bos_token: String,
     eos_token: String,
+    /// Others that the template reads.
+    variables: serde_json::Map<String, Json>,
 }
 
 /// What somebody said.
@@ -42,7 +44,14 @@ impl Message {
 const NAME: &str = "chat template";
 
 /// Steps after which a template is taken to be endless.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 1_000_000;
+
+/// Bytes of a template, and those of one tag beside its strings: what is nested in it is evaluated on the stack.
+const MAX_SOURCE: usize = 1 << 18;
+const MAX_TAG: usize = 1536;
+
+/// Maximum depth of a value that is written.
+const MAX_DEPTH: usize = 64;
 
 impl ChatTemplate {
     /// Parses a template.
@@ -50,6 +59,7 @@ impl ChatTemplate {
     /// # Errors
     /// `Template` with the line.
     pub fn new(source: &str) -> Result<Self> {
+        check_size(source)?;
         let mut environment = Environment::new();
         // As transformers sets up Jinja.
         let syntax =
@@ -58,6 +68,10 @@ impl ChatTemplate {
         environment.set_undefined_behavior(UndefinedBehavior::Lenient);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_fuel(Some(FUEL));
+        environment.set_formatter(|out, state, value| {
+            check_depth(value, MAX_DEPTH)?;
+            minijinja::escape_formatter(out, state, value)
+        });
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: String| strftime(&format, seconds_now()));
         environment.add_filter("tojson", to_json);
@@ -67,13 +81,20 @@ impl ChatTemplate {
             value.as_str().is_some() || value.try_iter().is_ok() && !value.is_none()
         });
         environment.add_template_owned(NAME, without_generation_marks(source)).map_err(|error| template(&error))?;
-        Ok(Self { environment, bos_token: String::new(), eos_token: String::new() })
+        Ok(Self { environment, bos_token: String::new(), eos_token: String::new(), variables: serde_json::Map::new() })
     }
 
     /// Sets what the template knows as `bos_token` and `eos_token`.
     #[must_use]
     pub fn with_special_tokens(mut self, bos_token: &str, eos_token: &str) -> Self {
         (self.bos_token, self.eos_token) = (bos_token.to_owned(), eos_token.to_owned());
+        self
+    }
+
+    /// Sets another variable that the template reads, such as `enable_thinking`.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: Json) -> Self {
+        self.variables.insert(name.to_owned(), value);
         self
     }
 
@@ -99,6 +120,7 @@ impl ChatTemplate {
             add_generation_prompt,
             bos_token => &self.bos_token,
             eos_token => &self.eos_token,
+            ..Value::from(Serde(&self.variables))
         };
         chat.render(context).map_err(|error| template(&error))
     }
@@ -114,6 +136,74 @@ fn template(error: &minijinja::Error) -> Error {
     let line = error.line().map_or_else(String::new, |line| format!("line {line}: "));
     let problem = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     Error::Template(format!("{line}{problem}"))
+}
+
+/// Fails if a template is larger than any of a model, or has a tag that is.
+fn check_size(source: &str) -> Result<()> {
+    if source.len() > MAX_SOURCE {
+        return Err(Error::Template(format!("it has {} bytes, more than {MAX_SOURCE}", source.len())));
+    }
+    let mut rest = source;
+    while let Some(start) = ["{{", "{%", "{#"].iter().filter_map(|tag| rest.find(tag)).min() {
+        let (tag, after) = rest[start..].split_at(2);
+        rest = match tag {
+            "{#" => after.split_once("#}").map_or("", |(_, rest)| rest),
+            tag => {
+                let len = tag_len(after, if tag == "{{" { "}}" } else { "%}" })?;
+                &after[len..]
+            }
+        };
+    }
+    // minijinja 3.1.0 divides by the number of values.
+    let is_empty_cycle = |text: &str| text.trim_start().starts_with(')');
+    if source.split("cycle").skip(1).any(|after| after.trim_start().strip_prefix('(').is_some_and(is_empty_cycle)) {
+        return Err(Error::Template("`loop.cycle` has no values".to_owned()));
+    }
+    Ok(())
+}
+
+/// The bytes of a tag up to its end, those of strings among them.
+fn tag_len(text: &str, end: &str) -> Result<usize> {
+    let (mut quote, mut is_escaped, mut count) = (None, false, 0);
+    for (at, char) in text.char_indices() {
+        match quote {
+            Some(_) if is_escaped => is_escaped = false,
+            Some(_) if char == '\\' => is_escaped = true,
+            Some(begin) if char == begin => quote = None,
+            Some(_) => {}
+            None if text[at..].starts_with(end) => return Ok(at),
+            None => {
+                count += char.len_utf8();
+                quote = matches!(char, '\'' | '"').then_some(char);
+            }
+        }
+        if count > MAX_TAG {
+            return Err(Error::Template(format!("a tag has more than {MAX_TAG} bytes beside its strings")));
+        }
+    }
+    Ok(text.len())
+}
+
+/// Fails if a value is nested too deeply, as one that contains itself.
+fn check_depth(value: &Value, left: usize) -> std::result::Result<(), minijinja::Error> {
+    use minijinja::value::ValueKind;
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::Plain) {
+        return Ok(());
+    }
+    let Some(left) = left.checked_sub(1) else {
+        return Err(minijinja::Error::new(ErrorKind::InvalidOperation, "a value is nested too deeply"));
+    };
+    if value.kind() == ValueKind::Iterable {
+        // Reading it would take what is to be written.
+        return Ok(());
+    }
+    for key in value.try_iter().into_iter().flatten() {
+        match value.kind() {
+            ValueKind::Seq => check_depth(&key, left)?,
+            _ => value.get_item(&key).map_or(Ok(()), |item| check_depth(&item, left))?,
+        }
+    }
+    Ok(())
 }
 
 fn raise_exception(message: String) -> std::result::Result<Value, minijinja::Error> {
@@ -152,6 +242,7 @@ fn to_json(value: &Value, options: Kwargs) -> std::result::Result<Value, minijin
     let indent: Option<usize> = options.get("indent")?;
     let is_ascii: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
+    check_depth(value, MAX_DEPTH)?;
     let failed = |error: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string());
     let mut bytes = Vec::new();
     match indent {

@@ -17,9 +17,9 @@ pub struct Generation {
     /// Maximum number of tokens; by default as many as the context has room for.
     pub max_new_tokens: Option<usize>,
     pub sampling: Sampling,
-    /// Texts that end the answer, and are not part of it.
+    /// Stop strings, which are not part of the answer.
     pub stop: Vec<String>,
-    /// True if tokens that end an answer are as any other.
+    /// True if the answer goes on after EOS tokens.
     pub ignore_eos: bool,
 }
 
@@ -39,17 +39,22 @@ pub enum FinishReason {
 pub struct Usage {
     /// Tokens of the prompt, without those that the session had already.
     pub prompt_tokens: usize,
+    /// Tokens of the answer.
     pub generated_tokens: usize,
+    /// Time in which the model read the prompt.
     pub prefill: Duration,
+    /// Tokens of the answer that the model read, one by one: the last one of an answer is not read unless the model ended it.
+    pub decoded_tokens: usize,
+    /// Time in which it read them.
     pub decode: Duration,
     pub finish_reason: FinishReason,
 }
 
-/// Adds a prompt to a session and generates text, which `on_text` gets as it comes. The session has the prompt and the answer
-/// afterwards, but for the last token, which nothing has read.
+/// Adds a prompt to a session and generates text, which `on_text` gets as it comes. The session has the prompt and the tokens of the
+/// answer that the model read afterwards.
 ///
 /// # Errors
-/// Those of [`Session::prefill`] and [`Sampler::sample`].
+/// `Sampling`, and those of [`Session::prefill`], [`Sampler::sample`] and [`Tokenizer::decode`].
 pub fn generate(
     model: &mut Model,
     session: &mut Session,
@@ -59,18 +64,17 @@ pub fn generate(
     mut on_text: impl FnMut(&str) -> ControlFlow<()>,
 ) -> Result<Usage> {
     let mut sampler = Sampler::new(options.sampling.clone())?;
-    sampler.see_prompt(session.tokens());
-    sampler.see_prompt(prompt);
     let start = Instant::now();
     session.prefill(model, prompt)?;
     let prefill = start.elapsed();
-    let start = Instant::now();
+    sampler.see_prompt(session.tokens());
     let mut ends: Vec<u32> = model.limits().eos.clone();
     ends.extend(&tokenizer.special_tokens().eos);
     let capacity = model.limits().max_context_len;
-    let mut text = Answer { stop: &options.stop, stream: TextStream::new(), held: String::new() };
-    let mut generated_tokens = 0;
-    let finish_reason = loop {
+    let mut text =
+        Answer { stop: &options.stop, stream: TextStream::after(tokenizer, session.tokens())?, held: String::new() };
+    let (mut generated_tokens, mut decoded_tokens, mut decode) = (0, 0, Duration::ZERO);
+    let mut finish_reason = loop {
         if options.max_new_tokens.is_some_and(|most| generated_tokens >= most) {
             break FinishReason::Length;
         }
@@ -89,16 +93,22 @@ pub fn generate(
         if options.max_new_tokens.is_some_and(|most| generated_tokens >= most) || session.position() >= capacity {
             break FinishReason::Length;
         }
+        let start = Instant::now();
         session.prefill(model, &[token])?;
+        decode += start.elapsed();
+        decoded_tokens += 1;
     };
     if finish_reason != FinishReason::Cancelled {
-        let rest = text.finish(tokenizer)?;
+        let (rest, is_stopped) = text.finish(tokenizer)?;
+        if is_stopped {
+            finish_reason = FinishReason::Stop;
+        }
         if !rest.is_empty() {
             // It is over, whatever the caller says.
             let _ = on_text(&rest);
         }
     }
-    Ok(Usage { prompt_tokens: prompt.len(), generated_tokens, prefill, decode: start.elapsed(), finish_reason })
+    Ok(Usage { prompt_tokens: prompt.len(), generated_tokens, prefill, decoded_tokens, decode, finish_reason })
 }
 
 /// The text of an answer, which ends before one of some texts.
@@ -130,28 +140,32 @@ impl Answer<'_> {
         (std::mem::replace(&mut self.held, held), false)
     }
 
-    /// The rest, which is no end.
-    fn finish(&mut self, tokenizer: &Tokenizer) -> Result<String> {
+    /// Takes the text that was held back, and whether the answer ends with it.
+    fn finish(&mut self, tokenizer: &Tokenizer) -> Result<(String, bool)> {
         let rest = self.stream.finish(tokenizer)?;
         self.held.push_str(&rest);
         let (mut text, is_stopped) = self.release();
         if !is_stopped {
             text.push_str(&std::mem::take(&mut self.held));
         }
-        Ok(text)
+        Ok((text, is_stopped))
     }
 }
 
 impl Usage {
-    /// Tokens of the prompt a second.
+    /// Tokens of the prompt that the model read a second; 0 without a prompt.
     pub fn prefill_rate(&self) -> f64 {
-        self.prompt_tokens as f64 / self.prefill.as_secs_f64()
+        rate(self.prompt_tokens, self.prefill)
     }
 
-    /// Generated tokens a second.
+    /// Tokens of the answer that the model read a second; 0 if it read none.
     pub fn decode_rate(&self) -> f64 {
-        self.generated_tokens as f64 / self.decode.as_secs_f64()
+        rate(self.decoded_tokens, self.decode)
     }
+}
+
+fn rate(count: usize, time: Duration) -> f64 {
+    if count == 0 { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
 impl fmt::Display for Usage {

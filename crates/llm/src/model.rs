@@ -1,6 +1,7 @@
 //! Programs that are language models.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use rushlight::{Code, Input, Module, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
@@ -20,7 +21,8 @@ pub struct Model {
     methods: [String; 2],
     positions: Positions,
     limits: Limits,
-    has_session_in_module: bool,
+    /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
+    planned: Arc<()>,
 }
 
 /// What the program says of itself through its metadata methods.
@@ -104,7 +106,11 @@ impl Model {
             Some(len) => Some(len),
             None => number("get_max_seq_len")?,
         };
-        let max_context_len = context.map_or(longest, |len| len as usize).max(max_seq_len);
+        let mut max_context_len = context.map_or(longest, |len| len as usize).max(max_seq_len);
+        if positions == Positions::None {
+            // A call has the whole context.
+            max_context_len = max_seq_len;
+        }
         let bos = number("get_bos_id")?.and_then(|id| u32::try_from(id).ok());
         let mut eos = numbers(&mut module, "get_eos_ids")?;
         if eos.is_empty() {
@@ -112,7 +118,7 @@ impl Model {
         }
         let eos = eos.into_iter().filter_map(|id| u32::try_from(id).ok()).collect();
         let limits = Limits { max_seq_len, max_context_len, vocab_size, bos, eos };
-        Ok(Self { module, methods, positions, limits, has_session_in_module: false })
+        Ok(Self { module, methods, positions, limits, planned: Arc::new(()) })
     }
 
     pub fn limits(&self) -> &Limits {
@@ -127,14 +133,20 @@ impl Model {
     /// Makes a session. Any number of them shares the weights, where a back end keeps the KV cache.
     ///
     /// # Errors
-    /// Where the reference operators keep the cache, in the memory of the program, there is one session alone: the second is
-    /// `NotSupported`.
+    /// `NotSupported` where the reference operators keep the cache, in planned memory of the program, for a second session while
+    /// the first lives, and for programs with `prefill` and `decode`.
     pub fn session(&mut self) -> Result<Session> {
         match self.module.session() {
             Ok(session) => Ok(Session::new(State::Own(session))),
-            Err(error) if error.code() == Code::NotSupported && !self.has_session_in_module => {
-                self.has_session_in_module = true;
-                Ok(Session::new(State::InModule))
+            Err(error) if error.code() == Code::NotSupported => {
+                if self.methods[0] != self.methods[1] {
+                    return Err(Error::NotSupported("`prefill` and `decode` do not share it"));
+                }
+                if Arc::strong_count(&self.planned) > 1 {
+                    return Err(Error::NotSupported("there is one session at a time"));
+                }
+                self.clear_states();
+                Ok(Session::new(State::InModule(self.planned.clone())))
             }
             Err(error) => Err(error.into()),
         }
@@ -147,9 +159,8 @@ impl Model {
 
     /// Forgets the states that are in the memory of the program.
     pub(crate) fn clear_states(&mut self) {
-        for method in &self.methods {
-            self.module.unload_method(method);
-        }
+        let names: Vec<String> = self.module.method_names().map(str::to_owned).collect();
+        names.iter().for_each(|name| self.module.unload_method(name));
     }
 
     /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`. Writes the logits after the last one.
@@ -174,7 +185,7 @@ impl Model {
         let method = &self.methods[usize::from(tokens.len() == 1)];
         let outputs = match state {
             State::Own(session) => self.module.run_in(session, method, &inputs)?,
-            State::InModule => self.module.run(method, &inputs)?,
+            State::InModule(_) => self.module.run(method, &inputs)?,
         };
         last_row(&outputs, self.limits.vocab_size, logits)
     }

@@ -1,11 +1,12 @@
 //! A conversation: the tokens so far, and what the model keeps of them.
 
+use std::sync::Arc;
 use std::task::Poll;
 
 use crate::error::{Error, Result};
 use crate::model::Model;
 
-/// The tokens that one user of a [`Model`] gave it, and the KV cache of these.
+/// The tokens that one user of a [`Model`] gave it, and the KV cache of these. Methods take the model that made the session.
 ///
 /// An error in the middle of a call poisons the session, not the model: [`reset`](Self::reset) makes it usable again.
 #[derive(Debug)]
@@ -21,8 +22,8 @@ pub struct Session {
 pub(crate) enum State {
     /// Of the session's own.
     Own(rushlight::Session),
-    /// In the memory of the program.
-    InModule,
+    /// In planned memory of the program; the model holds the other reference.
+    InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
 }
 
 /// What a saved session begins with.
@@ -46,7 +47,7 @@ impl Session {
     /// Adds tokens, in as many calls as it takes. Returns the logits after the last one, `[vocabulary]`.
     ///
     /// # Errors
-    /// `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
+    /// `Poisoned`, `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
     pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<&[f32]> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
@@ -81,10 +82,13 @@ impl Session {
     }
 
     /// Forgets everything.
+    ///
+    /// # Errors
+    /// An error of the module that cannot clear its states.
     pub fn reset(&mut self, model: &mut Model) -> Result<()> {
         match &mut self.state {
             State::Own(session) => session.clear()?,
-            State::InModule => model.clear_states(),
+            State::InModule(_) => model.clear_states(),
         }
         self.tokens.clear();
         self.logits.clear();
@@ -110,8 +114,8 @@ impl Session {
         if position < self.position() {
             match &mut self.state {
                 State::Own(session) => session.rewind(position)?,
-                State::InModule if model.has_no_cache() => {}
-                State::InModule => return Err(Error::NotSupported("the session cannot go back")),
+                State::InModule(_) if model.has_no_cache() => {}
+                State::InModule(_) => return Err(Error::NotSupported("the session cannot go back")),
             }
             self.tokens.truncate(position);
             // They are of a token that is gone.
@@ -120,8 +124,11 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps what `tokens` begin with, so that only the rest has to be computed. Returns how many were kept, at most all but the
-    /// last, whose logits are wanted.
+    /// Keeps the tokens that the session and `tokens` begin with, and forgets the others. Returns their number, at most all but the
+    /// last, whose logits are wanted: the caller goes on with `prefill(&tokens[kept..])`. Where the model cannot go back, it is 0.
+    ///
+    /// # Errors
+    /// Those of [`reset`](Self::reset).
     pub fn keep_common_prefix(&mut self, model: &mut Model, tokens: &[u32]) -> Result<usize> {
         let alike = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let kept = alike.min(tokens.len().saturating_sub(1));
@@ -139,7 +146,7 @@ impl Session {
     pub fn fork(&self) -> Result<Self> {
         let state = match &self.state {
             State::Own(session) => State::Own(session.fork()?),
-            State::InModule => return Err(Error::NotSupported("the session cannot be copied")),
+            State::InModule(_) => return Err(Error::NotSupported("the session cannot be copied")),
         };
         Ok(Self { state, tokens: self.tokens.clone(), logits: self.logits.clone(), is_poisoned: self.is_poisoned })
     }
@@ -173,8 +180,8 @@ impl Session {
     /// Goes on from a saved session.
     ///
     /// # Errors
-    /// `NoSession`; an error of the module if they are of another program.
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
+    /// `NoSession`; `NotSupported` as in [`fork`](Self::fork); an error of the module if they are of another program.
+    pub fn restore(&mut self, model: &Model, bytes: &[u8]) -> Result<()> {
         let damaged = || Error::NoSession;
         let mut rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
         let mut numbers = || -> Result<Vec<u32>> {
@@ -186,9 +193,20 @@ impl Session {
         };
         let (tokens, logits) = (numbers()?, numbers()?);
         let State::Own(session) = &mut self.state else {
-            return Err(Error::NotSupported("the session cannot be saved"));
+            return Err(Error::NotSupported("the session cannot be restored"));
         };
-        session.restore(rest)?;
+        let limits = model.limits();
+        let is_known = |token: &u32| (*token as usize) < limits.vocab_size;
+        if tokens.len() > limits.max_context_len
+            || !tokens.iter().all(is_known)
+            || ![0, limits.vocab_size].contains(&logits.len())
+        {
+            return Err(Error::NoSession);
+        }
+        if let Err(error) = session.restore(rest) {
+            self.is_poisoned = true;
+            return Err(error.into());
+        }
         self.tokens = tokens;
         self.logits = logits.into_iter().map(f32::from_bits).collect();
         self.is_poisoned = false;

@@ -6,7 +6,7 @@ use clap::Args;
 use rushlight_llm::{Model, Session};
 use serde_json::json;
 
-use crate::arguments;
+use crate::arguments::{self, count};
 use crate::failure::Failure;
 use crate::output;
 
@@ -24,8 +24,8 @@ pub struct Bench {
     #[command(flatten)]
     running: arguments::Running,
 
-    /// Lengths of prompts
-    #[arg(long, value_name = "TOKENS,...", value_delimiter = ',', default_value = "128,512")]
+    /// Lengths of prompts, which the context has to have room for
+    #[arg(long, value_name = "TOKENS,...", value_delimiter = ',', default_value = "128,512", value_parser = count)]
     prompt: Vec<usize>,
 
     /// Positions at which to decode
@@ -59,23 +59,35 @@ impl Bench {
         let mut model = Model::new(self.model.load_to_run(&self.running, None)?)?;
         let mut session = model.session()?;
         let mut measured = Vec::new();
-        let count = self.tokens as usize;
+        let new = self.tokens as usize;
         // The first call touches memory for the first time.
         prefill(&mut model, &mut session, 1)?;
-        for &len in &self.prompt {
+        let capacity = model.limits().max_context_len;
+        let fits = |what: &str, at: usize, tokens: usize| {
+            if tokens > capacity {
+                output::warn(&format!("{what} {at} is left out: it takes {tokens} of {capacity} positions"));
+            }
+            tokens <= capacity
+        };
+        for &len in self.prompt.iter().filter(|len| fits("prefill", **len, **len)) {
             let time = || prefill(&mut model, &mut session, len);
             measured.push(Measured { what: "prefill", at: len, tokens: len, median: self.median(time)? });
         }
-        for &at in &self.at {
+        for &at in self.at.iter().filter(|at| fits("decode at", **at, at.saturating_add(new))) {
             let time = || {
                 prefill(&mut model, &mut session, at)?;
                 let start = Instant::now();
-                for token in tokens_of(&model, count) {
+                for token in tokens_of(&model, new) {
                     session.prefill(&mut model, &[token])?;
                 }
                 Ok(start.elapsed())
             };
-            measured.push(Measured { what: "decode", at, tokens: count, median: self.median(time)? });
+            measured.push(Measured { what: "decode", at, tokens: new, median: self.median(time)? });
+        }
+        if measured.is_empty() {
+            return Err(Failure::Arguments(
+                "nothing fits into the context\n  help      shorter `--prompt` and `--at`".to_owned(),
+            ));
         }
         self.print(&measured);
         Ok(())

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use clap::Args;
 use rushlight_llm::{Message, generate};
+use serde_json::Value as Json;
 
 use super::generation::{Options, TextModel};
 use crate::failure::Failure;
@@ -27,20 +28,33 @@ pub struct Chat {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
+    /// A variable of the chat template, such as `enable_thinking=false`; may be repeated. What is no JSON is a text
+    #[arg(long = "template-arg", value_name = "NAME=VALUE", value_parser = template_arg)]
+    template_args: Vec<(String, Json)>,
+
     #[command(flatten)]
     options: Options,
+}
+
+fn template_arg(text: &str) -> Result<(String, Json), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok((name.to_owned(), value))
 }
 
 impl Chat {
     pub fn run(self) -> Result<(), Failure> {
         let tokenizer = self.model.tokenizer()?;
-        let Some(template) = tokenizer.chat_template()? else {
+        let Some(mut template) = tokenizer.chat_template()? else {
             return Err(Failure::Arguments(
                 "the tokenizer has no chat template\n  help      a `tokenizer_config.json` or `chat_template.jinja` beside the \
                  tokenizer has it; `rushlight llm run` does without"
                     .to_owned(),
             ));
         };
+        for (name, value) in &self.template_args {
+            template = template.with_variable(name, value.clone());
+        }
         let mut model = self.model.load()?;
         let mut session = model.session()?;
         let system = || self.system.iter().map(|text| Message::new("system", text)).collect::<Vec<_>>();
@@ -72,11 +86,23 @@ impl Chat {
             let tokens = tokenizer.encode(&template.render(&messages, true)?, false)?;
             let known = session.keep_common_prefix(&mut model, &tokens)?;
             let mut answer = String::new();
-            let usage = generate(&mut model, &mut session, &tokenizer, &tokens[known..], &options, |piece| {
+            let generated = generate(&mut model, &mut session, &tokenizer, &tokens[known..], &options, |piece| {
+                // Tokenizers put a space before a word.
+                let piece = if answer.is_empty() { piece.trim_start() } else { piece };
                 answer.push_str(piece);
                 output::print_piece(piece);
-                ControlFlow::Continue(())
-            })?;
+                if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let usage = match generated {
+                Ok(usage) => usage,
+                // A person can begin anew.
+                Err(error @ rushlight_llm::Error::ContextFull { .. }) if is_watched => {
+                    output::warn(&format!("{error}, or /reset"));
+                    messages.pop();
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             output::print("");
             if is_watched {
                 output::to_stderr(&usage.to_string());

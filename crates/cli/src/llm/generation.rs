@@ -46,7 +46,7 @@ pub struct Options {
     max_new_tokens: Option<usize>,
 
     /// What logits are divided by; 0 chooses the most likely token
-    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f32,
 
     /// Choose among the K most likely tokens; 0 for all
@@ -54,19 +54,19 @@ pub struct Options {
     top_k: usize,
 
     /// Choose among the most likely tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     top_p: f32,
 
     /// Choose among tokens with at least this share of the probability of the most likely one
-    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
     min_p: f32,
 
     /// Choose among tokens whose information is closest to the entropy, as many as together have this probability
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     typical_p: f32,
 
     /// Divide logits of tokens that were seen by this, and multiply negative ones
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f32,
 
     /// Subtract this from logits of tokens that were generated

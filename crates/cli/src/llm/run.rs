@@ -16,7 +16,7 @@ use crate::output;
 Examples:
   rushlight llm run llama.pte \"Once upon a time\"
   rushlight llm run llama.pte --temperature 0 -n 64 \"The capital of France is\"
-  rushlight llm run llama.pte --json \"Once\" > answer.json      with tokens and times
+  rushlight llm run llama.pte --json \"Once\" > answer.json      with token counts and times
   cat question.txt | rushlight llm run llama.pte -             the prompt from standard input
 
 `rushlight llm chat` puts the prompt into the model's chat template.")]
@@ -30,7 +30,7 @@ pub struct Run {
     #[command(flatten)]
     options: Options,
 
-    /// Print the text, tokens and times as JSON
+    /// Print the text, token counts and times as JSON
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +49,7 @@ impl Run {
             } else {
                 output::print_piece(piece);
             }
-            ControlFlow::Continue(())
+            if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         if self.json {
             output::print_json(&json!({

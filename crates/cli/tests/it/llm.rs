@@ -109,7 +109,8 @@ fn errors_say_what_to_do() {
         (&["run", &other, "a", "--tokenizer", SAMPLE], 1, "no language model"),
         (&["run", model, &long], 6, "the context is full"),
         (&["chat", model, "--tokenizer", &format!("{corpus}/../../llm/tokenizers/unigram")], 2, "no chat template"),
-        (&["bench", model, "--prompt", "100"], 6, "the context is full"),
+        (&["bench", model, "--prompt", "100", "--at", "80"], 2, "nothing fits"),
+        (&["bench", model, "--prompt", "0"], 2, "--prompt"),
         (&["tokenize", "/missing", "a"], 3, "cannot read `/missing`"),
     ] {
         let output = llm(arguments, "");

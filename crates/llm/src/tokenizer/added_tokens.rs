@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value as Json;
 
 use super::normalizer::Normalizer;
-use super::settings::{flag, id, text};
+use super::settings::{flag, id, max_len, text};
 use crate::error::Result;
 
 /// The tokens that a file adds.
@@ -14,19 +14,22 @@ use crate::error::Result;
 pub(super) struct AddedTokens {
     tokens: Vec<AddedToken>,
     by_id: FxHashMap<u32, usize>,
-    /// Those that are found in the text as it is, and those that are found in the normalized one, by their first character.
+    /// Those that are found in the text as it is, and those that are found in the normalized one.
     plain: Index,
     normalized: Index,
 }
 
-type Index = FxHashMap<char, Vec<usize>>;
+/// Tokens by what is looked for, and the lengths of these by their first character, the longest first.
+#[derive(Debug, Default)]
+struct Index {
+    tokens: FxHashMap<Box<str>, usize>,
+    lengths: FxHashMap<char, Vec<usize>>,
+}
 
 #[derive(Debug)]
 struct AddedToken {
     id: u32,
     content: String,
-    /// The content as it is looked for.
-    pattern: String,
     is_special: bool,
     /// True if letters beside it make it something else.
     single_word: bool,
@@ -50,23 +53,17 @@ impl AddedTokens {
             let is_special = flag(json, "special", false);
             let is_normalized = flag(json, "normalized", !is_special);
             let pattern = match normalizer {
-                Some(normalizer) if is_normalized => normalizer.normalize(&content)?,
+                Some(normalizer) if is_normalized => normalizer.normalize(&content, max_len(content.len()))?,
                 _ => content.clone(),
             };
             let at = this.tokens.len();
             let id = id(&json["id"])?;
-            if let Some(first) = pattern.chars().next() {
-                let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
-                index.entry(first).or_default().push(at);
-            }
+            let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
+            index.insert(pattern, at);
             this.by_id.insert(id, at);
             let flag = |name| flag(json, name, false);
             let (single_word, lstrip, rstrip) = (flag("single_word"), flag("lstrip"), flag("rstrip"));
-            this.tokens.push(AddedToken { id, content, pattern, is_special, single_word, lstrip, rstrip });
-        }
-        for index in [&mut this.plain, &mut this.normalized] {
-            // The longest of those that begin at a place is found.
-            index.values_mut().for_each(|all| all.sort_by_key(|at| std::cmp::Reverse(this.tokens[*at].pattern.len())));
+            this.tokens.push(AddedToken { id, content, is_special, single_word, lstrip, rstrip });
         }
         Ok(this)
     }
@@ -100,17 +97,14 @@ impl AddedTokens {
     fn split_at(&self, index: &Index, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut start = 0;
-        if !index.is_empty() {
+        if !index.tokens.is_empty() {
             let mut next = 0;
             for (at, char) in text.char_indices() {
                 if at < next {
                     continue;
                 }
-                let Some(all) = index.get(&char) else { continue };
-                let found =
-                    all.iter().map(|token| &self.tokens[*token]).find(|token| text[at..].starts_with(&token.pattern));
-                let Some(token) = found else { continue };
-                let end = at + token.pattern.len();
+                let Some((token, end)) = index.find(text, at, char) else { continue };
+                let token = &self.tokens[token];
                 next = end;
                 let is_letter = |char: char| char.is_alphanumeric() || char == '_';
                 if token.single_word && (text[..at].ends_with(is_letter) || text[end..].starts_with(is_letter)) {
@@ -131,5 +125,24 @@ impl AddedTokens {
             parts.push(Part::Text(start..text.len()));
         }
         parts
+    }
+}
+
+impl Index {
+    fn insert(&mut self, pattern: String, token: usize) {
+        let Some(first) = pattern.chars().next() else { return };
+        let lengths = self.lengths.entry(first).or_default();
+        if let Err(place) = lengths.binary_search_by(|length| pattern.len().cmp(length)) {
+            lengths.insert(place, pattern.len());
+        }
+        self.tokens.entry(pattern.into()).or_insert(token);
+    }
+
+    /// The longest token at a place of a text, which begins with a character there, and its end.
+    fn find(&self, text: &str, at: usize, first: char) -> Option<(usize, usize)> {
+        self.lengths.get(&first)?.iter().find_map(|length| {
+            let end = at + length;
+            Some((*self.tokens.get(text.get(at..end)?)?, end))
+        })
     }
 }

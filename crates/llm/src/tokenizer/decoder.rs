@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::byte_level;
 use super::pattern::Pattern;
 use super::pre_tokenizer::{Metaspace, Prepend};
-use super::settings::{count, damaged, flag, kind, list, text};
+use super::settings::{check_len, count, damaged, flag, kind, list, text};
 use crate::error::Result;
 
 #[derive(Debug)]
@@ -52,9 +52,15 @@ impl Decoder {
         })
     }
 
-    pub(super) fn decode(&self, mut tokens: Vec<String>) -> Result<Vec<String>> {
+    /// Decodes tokens to at most `max` bytes.
+    pub(super) fn decode(&self, tokens: Vec<String>, max: usize) -> Result<Vec<String>> {
+        let tokens = self.apply(tokens, max)?;
+        check_len(tokens.iter().map(String::len).sum(), max).map(|()| tokens)
+    }
+
+    fn apply(&self, mut tokens: Vec<String>, max: usize) -> Result<Vec<String>> {
         match self {
-            Self::Sequence(all) => all.iter().try_fold(tokens, |tokens, decoder| decoder.decode(tokens)),
+            Self::Sequence(all) => all.iter().try_fold(tokens, |tokens, decoder| decoder.decode(tokens, max)),
             Self::ByteLevel => {
                 let mut bytes = Vec::new();
                 tokens.iter().for_each(|token| byte_level::decode(token, &mut bytes));
@@ -86,7 +92,7 @@ impl Decoder {
             }
             Self::Bpe { suffix } => {
                 let last = tokens.len().saturating_sub(1);
-                for (at, token) in tokens.iter_mut().enumerate() {
+                for (at, token) in tokens.iter_mut().enumerate().filter(|_| !suffix.is_empty()) {
                     *token = token.replace(suffix, if at == last { "" } else { " " });
                 }
                 Ok(tokens)
@@ -94,17 +100,21 @@ impl Decoder {
             Self::Strip { content, start, stop } => {
                 for token in &mut tokens {
                     let mut text = token.as_str();
-                    for _ in 0..*start {
-                        text = text.strip_prefix(*content).unwrap_or(text);
+                    let mut left = *start;
+                    while let (1.., Some(rest)) = (left, text.strip_prefix(*content)) {
+                        (text, left) = (rest, left - 1);
                     }
-                    for _ in 0..*stop {
-                        text = text.strip_suffix(*content).unwrap_or(text);
+                    let mut left = *stop;
+                    while let (1.., Some(rest)) = (left, text.strip_suffix(*content)) {
+                        (text, left) = (rest, left - 1);
                     }
                     *token = text.to_owned();
                 }
                 Ok(tokens)
             }
-            Self::Replace(pattern, content) => tokens.iter().map(|token| pattern.replace(token, content)).collect(),
+            Self::Replace(pattern, content) => {
+                tokens.iter().map(|token| pattern.replace(token, content, max)).collect()
+            }
             Self::Ctc { pad, delimiter, cleanup } => {
                 tokens.dedup();
                 let text = |token: &String| {
@@ -148,7 +158,7 @@ fn bytes_to_text(tokens: Vec<String>) -> Vec<String> {
     texts
 }
 
-/// English as it is written: no space before punctuation and contractions.
+/// English as it is written: no space before punctuation and contractions (`clean_up_tokenization_spaces` of transformers).
 fn cleaned_up(text: &str) -> String {
     let rules = [
         (" .", "."),

@@ -4,6 +4,7 @@ mod added_tokens;
 mod bpe;
 mod byte_level;
 mod decoder;
+mod gguf;
 mod model;
 mod normalizer;
 mod pattern;
@@ -15,6 +16,8 @@ mod settings;
 mod unigram;
 mod vocabulary;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
@@ -45,22 +48,32 @@ pub struct SpecialTokens {
 /// The name of a tokenizer's file in a folder of Hugging Face.
 const FILE: &str = "tokenizer.json";
 
+/// What a `.gguf` begins with.
+const GGUF: &[u8] = b"GGUF";
+
+/// Bytes that are read of a file: a `.gguf` has its vocabulary at the beginning, and weights then.
+const MAX_FILE: u64 = 1 << 26;
+
 impl Tokenizer {
-    /// Opens a tokenizer: a `tokenizer.json` of Hugging Face, or the folder of one. Settings and the chat template are read from
-    /// the files beside it, where there are some.
+    /// Opens a tokenizer: a `tokenizer.json` of Hugging Face, the folder of one, or a `.gguf`, which has the vocabulary and the chat
+    /// template inside. Those of Hugging Face are in files beside, which are read too.
     ///
     /// # Errors
     /// `File` if a file cannot be read, `Tokenizer` if it is damaged or of an unknown kind.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-        let bytes = std::fs::read(&file).map_err(|error| Error::file(&file, error))?;
+        let mut bytes = Vec::new();
+        let opened = File::open(&file).and_then(|opened| opened.take(MAX_FILE).read_to_end(&mut bytes));
+        opened.map_err(|error| Error::file(&file, error))?;
         let mut tokenizer = Self::from_bytes(&bytes).map_err(|error| match error {
             Error::Tokenizer(problem) => Error::Tokenizer(format!("`{}`: {problem}", file.display())),
             other => other,
         })?;
-        if let Some(folder) = file.parent() {
-            tokenizer.read_settings(folder)?;
+        if let Some(folder) = file.parent().filter(|_| !bytes.starts_with(GGUF)) {
+            // Of `llama.tokenizer.json` they are `llama.tokenizer_config.json` and so on.
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            tokenizer.read_settings(folder, name.strip_suffix(FILE).unwrap_or_default())?;
         }
         Ok(tokenizer)
     }
@@ -71,15 +84,19 @@ impl Tokenizer {
     /// As [`open`](Self::open).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         const SHOWN: usize = 16;
+        if bytes.starts_with(GGUF) {
+            let gguf::Vocabulary { settings, special, chat_template } = gguf::read(bytes)?;
+            return Ok(Self { pipeline: Pipeline::of(&settings)?, special, chat_template });
+        }
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
             let begins = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
             return Err(Error::Tokenizer(format!(
-                "the file is of an unknown kind\n  expected  a `tokenizer.json` of Hugging Face\n  got       bytes that begin with \
+                "the file is of an unknown kind\n  expected  a `tokenizer.json` of Hugging Face, or a `.gguf`\n  got       bytes that begin with \
                  {begins:?}"
             )));
         }
-        let pipeline = Pipeline::of(bytes)?;
-        Ok(Self { pipeline, special: SpecialTokens::default(), chat_template: None })
+        let settings: Json = serde_json::from_slice(bytes).map_err(|error| Error::Tokenizer(error.to_string()))?;
+        Ok(Self { pipeline: Pipeline::of(&settings)?, special: SpecialTokens::default(), chat_template: None })
     }
 
     /// The file of a model's tokenizer: `NAME.tokenizer.json` or `tokenizer.json` in the folder of `NAME.pte`.
@@ -136,15 +153,16 @@ impl Tokenizer {
     }
 
     /// Reads special tokens and the chat template from the files of a folder of Hugging Face.
-    fn read_settings(&mut self, folder: &Path) -> Result<()> {
-        if let Some(config) = json(&folder.join("tokenizer_config.json"))? {
+    fn read_settings(&mut self, folder: &Path, prefix: &str) -> Result<()> {
+        let file = |name: &str| folder.join(format!("{prefix}{name}"));
+        if let Some(config) = json(&file("tokenizer_config.json"))? {
             // A name, or a token with its properties.
             let name = |key: &str| config[key].as_str().or_else(|| config[key]["content"].as_str());
             self.special.bos = name("bos_token").and_then(|name| self.token(name));
             self.special.eos.extend(name("eos_token").and_then(|name| self.pipeline.token(name)));
             self.chat_template = pipeline::chat_template(&config["chat_template"]).map(str::to_owned);
         }
-        if let Some(config) = json(&folder.join("generation_config.json"))? {
+        if let Some(config) = json(&file("generation_config.json"))? {
             let ids = match &config["eos_token_id"] {
                 Json::Array(ids) => ids.iter().filter_map(Json::as_u64).collect(),
                 id => id.as_u64().into_iter().collect::<Vec<_>>(),
@@ -155,7 +173,7 @@ impl Tokenizer {
                 }
             }
         }
-        let file = folder.join("chat_template.jinja");
+        let file = file("chat_template.jinja");
         if file.exists() {
             let template = std::fs::read_to_string(&file).map_err(|error| Error::file(&file, error))?;
             self.chat_template = Some(template);

@@ -84,7 +84,11 @@ fn word_pieces(vocabulary: &Vocabulary, prefix: &str, word: &str, to: &mut Vec<u
     let mut start = 0;
     let mut piece = String::new();
     while start < word.len() {
-        let ends = word[start..].char_indices().rev().map(|(at, char)| start + at + char.len_utf8());
+        let mut longest = (start + vocabulary.longest()).min(word.len());
+        while !word.is_char_boundary(longest) {
+            longest -= 1;
+        }
+        let ends = word[start..longest].char_indices().rev().map(|(at, char)| start + at + char.len_utf8());
         let found = ends.into_iter().find_map(|end| {
             piece.clear();
             if start > 0 {

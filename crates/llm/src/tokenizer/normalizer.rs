@@ -6,7 +6,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::byte_level;
 use super::pattern::Pattern;
 use super::precompiled::CharsMap;
-use super::settings::{damaged, flag, kind, list, text};
+use super::settings::{check_len, damaged, flag, kind, list, text};
 use crate::error::Result;
 
 #[derive(Debug)]
@@ -37,11 +37,12 @@ pub(super) struct Bert {
 }
 
 /// Marks that combine with the letter before.
-const MARKS: &str = r"\p{M}";
+/// Of Unicode 9.
+const MARKS: &str = r"(?=\p{age:9.0})\p{M}";
 /// Control characters and those of formats, but for those that are spaces.
 /// As everywhere in BERT's components, of Unicode 8.
 const CONTROLS: &str = r"(?![\t\n\r])[\x{0}\x{FFFD}]|(?=\p{age:8.0})(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]";
-const NONSPACING_MARKS: &str = r"(?=\p{age:8.0})\p{Mn}";
+const NONSPACING_MARKS: &str = r"(?=\p{age:8.0})[\p{Mn}\x{1734}\x{A9BD}\x{1171E}](?<![\x{1885}\x{1886}])";
 
 impl Normalizer {
     pub(super) fn of(json: &Json) -> Result<Self> {
@@ -72,27 +73,33 @@ impl Normalizer {
         })
     }
 
-    pub(super) fn normalize(&self, text: &str) -> Result<String> {
+    /// Normalizes a text, to at most `max` bytes.
+    pub(super) fn normalize(&self, text: &str, max: usize) -> Result<String> {
+        let text = self.apply(text, max)?;
+        check_len(text.len(), max).map(|()| text)
+    }
+
+    fn apply(&self, text: &str, max: usize) -> Result<String> {
         Ok(match self {
             Self::Sequence(all) => {
-                all.iter().try_fold(text.to_owned(), |text, normalizer| normalizer.normalize(&text))?
+                all.iter().try_fold(text.to_owned(), |text, normalizer| normalizer.normalize(&text, max))?
             }
             Self::Nfc => text.nfc().collect(),
             Self::Nfd => text.nfd().collect(),
             Self::Nfkc => text.nfkc().collect(),
             Self::Nfkd => text.nfkd().collect(),
             Self::Lowercase => lowercase(text),
-            Self::StripAccents(marks) => marks.replace(text, "")?,
+            Self::StripAccents(marks) => marks.replace(text, "", max)?,
             Self::Strip { left, right } => {
                 let text = if *left { text.trim_start() } else { text };
                 (if *right { text.trim_end() } else { text }).to_owned()
             }
             Self::Prepend(prefix) if text.is_empty() => prefix[..0].to_owned(),
             Self::Prepend(prefix) => format!("{prefix}{text}"),
-            Self::Replace(pattern, content) => pattern.replace(text, content)?,
+            Self::Replace(pattern, content) => pattern.replace(text, content, max)?,
             Self::Precompiled(map) => map.normalize(text),
             Self::ByteLevel => byte_level::encode(text),
-            Self::Bert(bert) => bert.normalize(text)?,
+            Self::Bert(bert) => bert.normalize(text, max)?,
         })
     }
 }
@@ -103,10 +110,10 @@ fn lowercase(text: &str) -> String {
 }
 
 impl Bert {
-    fn normalize(&self, text: &str) -> Result<String> {
+    fn normalize(&self, text: &str, max: usize) -> Result<String> {
         let mut text = text.to_owned();
         if let Some(controls) = &self.clean_text {
-            let cleaned = controls.replace(&text, "")?;
+            let cleaned = controls.replace(&text, "", max)?;
             text = cleaned.chars().map(|char| if char.is_whitespace() { ' ' } else { char }).collect();
         }
         if self.handle_chinese_chars {
@@ -121,7 +128,7 @@ impl Bert {
             text = spaced;
         }
         if let Some(marks) = &self.strip_accents {
-            text = marks.replace(&text.nfd().collect::<String>(), "")?;
+            text = marks.replace(&text.nfd().collect::<String>(), "", max)?;
         }
         Ok(if self.lowercase { lowercase(&text) } else { text })
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use fancy_regex::{Regex, RegexBuilder};
 use serde_json::Value as Json;
 
-use super::settings::damaged;
+use super::settings::{check_len, damaged};
 use crate::error::Result;
 
 /// What is looked for.
@@ -27,10 +27,7 @@ pub(super) enum Behavior {
 }
 
 /// Steps back in one search. Usual expressions take one for each character, in texts of any length; others end in seconds.
-const MAX_BACKTRACKING: usize = 1 << 28;
-
-/// Bytes of a text in which something was replaced: settings can have it grow in each step.
-const MAX_LEN: usize = 1 << 27;
+const MAX_BACKTRACKING: usize = 1 << 26;
 
 impl Pattern {
     /// A setting: `{"String": …}` or `{"Regex": …}`.
@@ -43,43 +40,35 @@ impl Pattern {
     }
 
     pub(super) fn regex(regex: &str) -> Result<Self> {
-        let built = RegexBuilder::new(regex).backtrack_limit(MAX_BACKTRACKING).build();
+        let built = RegexBuilder::new(&with_unicode_classes(regex)).backtrack_limit(MAX_BACKTRACKING).build();
         let built = built.map_err(|error| damaged(format!("the regular expression `{regex}`: {error}")))?;
         Ok(Self::Regex(Box::new(built)))
     }
 
-    /// Where it is found, without overlaps. Empty matches are none.
-    pub(super) fn find(&self, text: &str) -> Result<Vec<Range<usize>>> {
+    /// Calls `found` with each match that is not empty, in order.
+    fn find(&self, text: &str, mut found: impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
         match self {
-            Self::Text(pattern) if pattern.is_empty() => Ok(Vec::new()),
+            Self::Text(pattern) if pattern.is_empty() => Ok(()),
             Self::Text(pattern) => {
-                Ok(text.match_indices(pattern.as_str()).map(|(at, found)| at..at + found.len()).collect())
+                text.match_indices(pattern.as_str()).try_for_each(|(at, part)| found(at..at + part.len()))
             }
-            Self::Regex(regex) => {
-                let mut found = Vec::new();
-                for part in regex.find_iter(text) {
-                    let range =
-                        part.map_err(|error| damaged(format!("a regular expression gave up: {error}")))?.range();
-                    if !range.is_empty() {
-                        found.push(range);
-                    }
-                }
-                Ok(found)
-            }
+            Self::Regex(regex) => regex.find_iter(text).try_for_each(|part| {
+                let range = part.map_err(|error| damaged(format!("a regular expression gave up: {error}")))?.range();
+                if range.is_empty() { Ok(()) } else { found(range) }
+            }),
         }
     }
 
-    pub(super) fn replace(&self, text: &str, by: &str) -> Result<String> {
+    /// Replaces what is found, in at most `max` bytes.
+    pub(super) fn replace(&self, text: &str, by: &str, max: usize) -> Result<String> {
         let mut replaced = String::with_capacity(text.len());
         let mut end = 0;
-        for found in self.find(text)? {
+        self.find(text, |found| {
             replaced.push_str(&text[end..found.start]);
             replaced.push_str(by);
-            if replaced.len() > MAX_LEN {
-                return Err(damaged(format!("a normalized text is longer than {MAX_LEN} bytes")));
-            }
             end = found.end;
-        }
+            check_len(replaced.len(), max)
+        })?;
         replaced.push_str(&text[end..]);
         Ok(replaced)
     }
@@ -89,13 +78,14 @@ impl Pattern {
         // All parts in order, and whether they were found.
         let mut parts: Vec<(Range<usize>, bool)> = Vec::new();
         let mut end = 0;
-        for found in self.find(text)? {
+        self.find(text, |found| {
             if found.start > end {
                 parts.push((end..found.start, invert));
             }
             end = found.end;
             parts.push((found, !invert));
-        }
+            Ok(())
+        })?;
         if end < text.len() {
             parts.push((end..text.len(), invert));
         }
@@ -117,6 +107,17 @@ impl Pattern {
         }
         Ok(split)
     }
+}
+
+/// Oniguruma's POSIX classes, which are those of Unicode.
+fn with_unicode_classes(regex: &str) -> String {
+    let classes = [
+        ("[:alpha:]", r"\p{Alphabetic}"),
+        ("[:alnum:]", r"\p{Alphabetic}\p{Nd}"),
+        ("[:space:]", r"\s"),
+        ("[:punct:]", r"\p{P}$+<=>\^`|~"),
+    ];
+    classes.into_iter().fold(regex.to_owned(), |regex, (class, unicode)| regex.replace(class, unicode))
 }
 
 impl Behavior {

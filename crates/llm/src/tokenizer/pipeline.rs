@@ -8,7 +8,7 @@ use super::model::Model;
 use super::normalizer::Normalizer;
 use super::post_processor::Around;
 use super::pre_tokenizer::{PreTokenizer, Word};
-use super::settings::damaged;
+use super::settings::{damaged, max_len};
 use crate::error::Result;
 
 /// The components of a tokenizer. Padding and truncation, which files may have too, are for batches of training.
@@ -23,8 +23,7 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn of(bytes: &[u8]) -> Result<Self> {
-        let json: Json = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+    pub(super) fn of(json: &Json) -> Result<Self> {
         if !json["model"].is_object() {
             return Err(damaged("the file has no `model`"));
         }
@@ -58,7 +57,7 @@ impl Pipeline {
     /// Adds the tokens of a text between two that are added. `is_first` if it is the beginning of all.
     fn encode_text(&self, text: &str, is_first: bool, to: &mut Vec<u32>) -> Result<()> {
         let normalized = match &self.normalizer {
-            Some(normalizer) => normalizer.normalize(text)?,
+            Some(normalizer) => normalizer.normalize(text, max_len(text.len()))?,
             None => text.to_owned(),
         };
         for part in self.added.split_normalized(&normalized) {
@@ -68,7 +67,7 @@ impl Pipeline {
                     let is_first = is_first && range.start == 0;
                     let mut words = vec![Word { text: normalized[range].to_owned(), is_first }];
                     if let Some(pre_tokenizer) = &self.pre_tokenizer {
-                        words = pre_tokenizer.split(words)?;
+                        words = pre_tokenizer.split(words, max_len(normalized.len()))?;
                     }
                     words.iter().try_for_each(|word| self.model.encode(&word.text, to))?;
                 }
@@ -81,7 +80,10 @@ impl Pipeline {
         let wanted = tokens.iter().filter(|token| !(skip_special && self.added.is_special(**token)));
         let texts: Vec<String> = wanted.filter_map(|token| self.piece(*token).map(str::to_owned)).collect();
         match &self.decoder {
-            Some(decoder) => Ok(decoder.decode(texts)?.concat()),
+            Some(decoder) => {
+                let max = max_len(texts.iter().map(String::len).sum());
+                Ok(decoder.decode(texts, max)?.concat())
+            }
             None => Ok(texts.join(" ")),
         }
     }

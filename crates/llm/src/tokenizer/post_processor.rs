@@ -13,6 +13,9 @@ pub(super) struct Around {
     after: Vec<u32>,
 }
 
+/// Maximum number of tokens around a text.
+const MAX_AROUND: usize = 1024;
+
 impl Around {
     pub(super) fn of(json: &Json) -> Result<Self> {
         match kind(json)? {
@@ -26,6 +29,7 @@ impl Around {
                 let outer = Self::of(json)?;
                 inner.before.splice(0..0, outer.before);
                 inner.after.extend(outer.after);
+                inner.check()?;
                 Ok(inner)
             }),
             other => Err(damaged(format!("the post-processor `{other}` is not known"))),
@@ -42,14 +46,25 @@ impl Around {
         let (mut this, mut is_behind) = (Self::default(), false);
         for part in list(json, "single")? {
             if !part["Sequence"].is_null() {
+                if is_behind {
+                    return Err(damaged("a template has the text twice"));
+                }
                 is_behind = true;
                 continue;
             }
             let name = text(&part["SpecialToken"], "id")?;
             let ids = ids.get(name).ok_or_else(|| damaged(format!("the template's token `{name}` is not defined")))?;
             if is_behind { &mut this.after } else { &mut this.before }.extend(ids);
+            this.check()?;
         }
         Ok(this)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.before.len() + self.after.len() > MAX_AROUND {
+            return Err(damaged(format!("a template has more than {MAX_AROUND} special tokens")));
+        }
+        Ok(())
     }
 
     pub(super) fn add(&self, tokens: &mut Vec<u32>) {

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::byte_level;
 use super::pattern::{Behavior, Pattern};
-use super::settings::{count, damaged, flag, kind, list, text};
+use super::settings::{check_len, count, damaged, flag, kind, list, text};
 use crate::error::Result;
 
 /// A part of the text.
@@ -51,7 +51,7 @@ pub(super) enum Prepend {
 /// The words of GPT-2.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// Of Unicode 8.
-const PUNCTUATION: &str = r"[!-/:-@\[-`{-~]|(?=\p{age:8.0})\p{P}";
+const PUNCTUATION: &str = r"[!-/:-@\[-`{-~]|(?=\p{age:8.0})\p{P}|[\x{166D}\x{111C9}]";
 
 impl PreTokenizer {
     pub(super) fn of(json: &Json) -> Result<Self> {
@@ -95,9 +95,15 @@ impl PreTokenizer {
         })
     }
 
-    pub(super) fn split(&self, words: Vec<Word>) -> Result<Vec<Word>> {
+    /// Splits words, of at most `max` bytes together.
+    pub(super) fn split(&self, words: Vec<Word>, max: usize) -> Result<Vec<Word>> {
+        let words = self.apply(words, max)?;
+        check_len(words.iter().map(|word| word.text.len()).sum(), max).map(|()| words)
+    }
+
+    fn apply(&self, words: Vec<Word>, max: usize) -> Result<Vec<Word>> {
         match self {
-            Self::Sequence(all) => all.iter().try_fold(words, |words, each| each.split(words)),
+            Self::Sequence(all) => all.iter().try_fold(words, |words, each| each.split(words, max)),
             Self::ByteLevel { add_prefix_space, words: pattern } => {
                 let mut split = Vec::with_capacity(words.len());
                 for mut word in words {
@@ -112,7 +118,7 @@ impl PreTokenizer {
                 split.iter_mut().for_each(|word| word.text = byte_level::encode(&word.text));
                 Ok(split)
             }
-            Self::Metaspace(metaspace) => metaspace.split(words),
+            Self::Metaspace(metaspace) => metaspace.split(words, max),
             Self::Split { pattern, behavior, invert } => {
                 let mut split = Vec::with_capacity(words.len());
                 for word in words {
@@ -157,10 +163,11 @@ impl Metaspace {
         Ok(Self { replacement: text(json, "replacement")?.to_owned(), prepend, split: flag(json, "split", true) })
     }
 
-    fn split(&self, words: Vec<Word>) -> Result<Vec<Word>> {
+    fn split(&self, words: Vec<Word>, max: usize) -> Result<Vec<Word>> {
         let mut split = Vec::with_capacity(words.len());
+        let space = Pattern::Text(" ".to_owned());
         for mut word in words {
-            word.text = word.text.replace(' ', &self.replacement);
+            word.text = space.replace(&word.text, &self.replacement, max)?;
             let is_wanted = match self.prepend {
                 Prepend::Always => true,
                 Prepend::First => word.is_first,

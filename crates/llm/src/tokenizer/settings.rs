@@ -32,6 +32,19 @@ pub(super) fn count(json: &Json, name: &str) -> Result<usize> {
     count.ok_or_else(|| damaged(format!("`{name}` of {} is no number", shown(json))))
 }
 
+/// Maximum number of bytes that components may make of a text of `len`. Unicode's normal forms make 18 of one.
+pub(super) const fn max_len(len: usize) -> usize {
+    len.saturating_mul(64).saturating_add(1 << 12)
+}
+
+/// Fails if a text has grown beyond all use.
+pub(super) fn check_len(len: usize, max: usize) -> Result<()> {
+    if len > max {
+        return Err(damaged(format!("a component makes more than {max} bytes of a text")));
+    }
+    Ok(())
+}
+
 /// A token's number.
 pub(super) fn id(json: &Json) -> Result<u32> {
     let id = json.as_u64().and_then(|id| u32::try_from(id).ok());

@@ -47,7 +47,7 @@ impl Unigram {
             let (Some(text), Some(score)) = (entry[0].as_str(), entry[1].as_f64()) else {
                 return Err(damaged(format!("the token {token} has no text and score")));
             };
-            this.vocabulary.insert(text, token as u32)?;
+            this.vocabulary.insert(text, token as u32);
             this.scores.push(score);
             this.add_path(text, token as u32);
         }

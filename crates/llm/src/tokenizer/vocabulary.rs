@@ -10,32 +10,40 @@ use crate::error::Result;
 pub(super) struct Vocabulary {
     ids: FxHashMap<Box<str>, u32>,
     texts: Vec<Option<Box<str>>>,
+    longest: usize,
 }
 
-/// Tokens of a file are not more: memory that they ask for is bounded.
-const MAX_ID: u32 = 1 << 22;
+/// Numbers of tokens that are left out, beside seven for each that is there: memory is in proportion to the file.
+const MAX_GAP: usize = 1 << 16;
 
 impl Vocabulary {
     /// A setting: an object of texts and their numbers.
     pub(super) fn of(json: &Json) -> Result<Self> {
         let object = json.as_object().ok_or_else(|| damaged("the vocabulary is no object"))?;
         let mut vocabulary = Self::default();
+        let limit = object.len().saturating_mul(8).saturating_add(MAX_GAP);
         for (text, number) in object {
-            vocabulary.insert(text, id(number)?)?;
+            let id = id(number)?;
+            if id as usize >= limit {
+                return Err(damaged(format!("the token {id} is beyond {limit}, with {} tokens", object.len())));
+            }
+            vocabulary.insert(text, id);
         }
         Ok(vocabulary)
     }
 
-    pub(super) fn insert(&mut self, text: &str, id: u32) -> Result<()> {
-        if id > MAX_ID {
-            return Err(damaged(format!("the token {id} is beyond {MAX_ID}")));
-        }
+    pub(super) fn insert(&mut self, text: &str, id: u32) {
         if self.texts.len() <= id as usize {
             self.texts.resize(id as usize + 1, None);
         }
         self.texts[id as usize] = Some(text.into());
         self.ids.insert(text.into(), id);
-        Ok(())
+        self.longest = self.longest.max(text.len());
+    }
+
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
     }
 
     pub(super) fn id(&self, text: &str) -> Option<u32> {

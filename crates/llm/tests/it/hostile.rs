@@ -1,6 +1,6 @@
 //! Files that somebody changed: an error, or a tokenizer that encodes and decodes, but no panic.
 
-use rushlight_llm::{ChatTemplate, Tokenizer};
+use rushlight_llm::{ChatTemplate, Error, Tokenizer};
 
 use crate::{folder, rows};
 
@@ -75,15 +75,88 @@ fn mutated_templates_are_errors_or_work() {
     assert!(refused > 50 && rendered > 50, "{refused} refused, {rendered} rendered");
 }
 
+/// A tokenizer of one word, with other components.
+fn tokenizer(components: &str) -> Result<Tokenizer, Error> {
+    let model = r#"{"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}"#;
+    Tokenizer::from_bytes(format!(r#"{{"model": {model}, {components}}}"#).as_bytes())
+}
+
 #[test]
-fn a_normalizer_cannot_grow_a_text_without_bound() {
+fn components_cannot_make_a_text_grow_without_bound() {
+    let many = |component: &str, count: usize| vec![component; count].join(",");
     let content = "a".repeat(1000);
-    let grow = format!(r#"{{"type": "Replace", "pattern": {{"String": "a"}}, "content": "{content}"}}"#);
-    let normalizers = vec![grow; 100].join(",");
-    let file = format!(
-        r#"{{"model": {{"type": "WordLevel", "vocab": {{"a": 0}}, "unk_token": "a"}},
-            "normalizer": {{"type": "Sequence", "normalizers": [{normalizers}]}}}}"#
-    );
-    let error = Tokenizer::from_bytes(file.as_bytes()).unwrap().encode("a", false).unwrap_err();
-    assert!(error.to_string().contains("longer than"), "{error}");
+    let replace = format!(r#"{{"type": "Replace", "pattern": {{"String": "a"}}, "content": "{content}"}}"#);
+    let prepend = format!(r#"{{"type": "Prepend", "prepend": "{}"}}"#, "a".repeat(1 << 16));
+    let spaces = " ".repeat(50);
+    let metaspace = format!(r#"{{"type": "Metaspace", "replacement": "{spaces}", "split": false}}"#);
+    let byte_level = r#"{"type": "ByteLevel", "use_regex": false}"#;
+    for components in [
+        format!(r#""normalizer": {{"type": "Sequence", "normalizers": [{}]}}"#, many(&replace, 100)),
+        format!(r#""normalizer": {{"type": "Sequence", "normalizers": [{}]}}"#, many(byte_level, 100)),
+        format!(r#""normalizer": {prepend}"#),
+        format!(r#""pre_tokenizer": {{"type": "Sequence", "pretokenizers": [{}]}}"#, many(byte_level, 100)),
+        format!(r#""pre_tokenizer": {{"type": "Sequence", "pretokenizers": [{}]}}"#, many(&metaspace, 100)),
+    ] {
+        let error = tokenizer(&components).unwrap().encode("é a b", false).unwrap_err();
+        assert!(error.to_string().contains("more than"), "{error}");
+    }
+    let decoders = format!(r#""decoder": {{"type": "Sequence", "decoders": [{}]}}"#, many(&replace, 100));
+    assert!(tokenizer(&decoders).unwrap().decode(&[0, 0], false).unwrap_err().to_string().contains("more than"));
+    // Counts of the file are no counts of steps.
+    let strip =
+        r#""decoder": {"type": "Strip", "content": "b", "start": 18446744073709551615, "stop": 18446744073709551615}"#;
+    assert_eq!(tokenizer(strip).unwrap().decode(&[0], false).unwrap(), "a");
+    let added =
+        format!(r#""normalizer": {prepend}, "added_tokens": [{{"id": 1, "content": "b", "normalized": true}}]"#);
+    assert!(tokenizer(&added).is_err());
+}
+
+#[test]
+fn what_a_file_asks_for_is_bounded() {
+    let template = r#""post_processor": {"type": "TemplateProcessing", "single": [SINGLE],
+        "special_tokens": {"s": {"ids": [0, 0, 0, 0, 0, 0, 0, 0]}}}"#;
+    let of = |single: &str| tokenizer(&template.replace("SINGLE", single));
+    let special = r#"{"SpecialToken": {"id": "s", "type_id": 0}}"#;
+    assert!(of(&vec![special; 128].join(",")).is_ok());
+    assert!(of(&vec![special; 129].join(",")).is_err());
+    let text = r#"{"Sequence": {"id": "A", "type_id": 0}}"#;
+    assert!(of(&format!("{text},{text}")).is_err());
+    let file = r#"{"model": {"type": "WordLevel", "vocab": {"a": 4194304}}}"#;
+    assert!(Tokenizer::from_bytes(file.as_bytes()).is_err());
+}
+
+#[test]
+fn many_added_tokens_are_found_quickly() {
+    let added: Vec<String> =
+        (0..20_000).map(|id| format!(r#"{{"id": {}, "content": "<tok{id}>", "special": true}}"#, id + 1)).collect();
+    let tokenizer = tokenizer(&format!(r#""added_tokens": [{}]"#, added.join(","))).unwrap();
+    let tokens = tokenizer.encode(&"<tok<tok12345>".repeat(5000), false).unwrap();
+    assert_eq!(tokens.len(), 10_000);
+    assert_eq!(tokens[..4], [0, 12_346, 0, 12_346]);
+}
+
+#[test]
+fn hostile_templates_are_errors() {
+    let chain = |part: &str, count: usize| format!("{{{{ {}1 }}}}", part.repeat(count));
+    for source in [
+        "{% for m in messages %}{{ loop.cycle( ) }}{% endfor %}".to_owned(),
+        "{% set d = namespace() %}{% set d.x = d %}{{ d }}".to_owned(),
+        "{% set d = namespace() %}{% set d.x = d %}{{ d | tojson }}".to_owned(),
+        chain("not ", 20_000),
+        chain("-", 20_000),
+        chain("1+", 50_000),
+        "{{ 1 }}".repeat(1 << 16),
+        "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}".to_owned(),
+    ] {
+        let message = rushlight_llm::Message::new("user", "a");
+        let result = ChatTemplate::new(&source).and_then(|template| template.render(&[message], true));
+        assert!(matches!(result, Err(Error::Template(_))), "{}", &source[..60.min(source.len())]);
+    }
+    // What is as deep as a tag may be, and a long string.
+    let string = format!("{{{{ '{}' }}}}", "}} {% ".repeat(1000));
+    assert!(ChatTemplate::new(&string).is_ok());
+    for part in ["not ", "-", "1+", "x.a if x else ", "(", "["] {
+        let source = chain(part, 1500 / part.len());
+        let _ = ChatTemplate::new(&source).and_then(|template| template.render(&[], true));
+    }
 }

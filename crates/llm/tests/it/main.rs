@@ -1,5 +1,6 @@
 //! Language models against Hugging Face's packages: the samples that `tools/llm_samples.py` wrote.
 
+mod gguf;
 mod hostile;
 mod sampling;
 mod sessions;

@@ -48,6 +48,35 @@ fn streams_give_the_whole_text_and_no_half_characters() {
 }
 
 #[test]
+fn tokens_that_end_a_character_and_begin_the_next_give_whole_ones() {
+    // Two bytes a token, three a character.
+    let file = serde_json::json!({
+        "model": { "type": "BPE", "vocab": { "ä½": 0, "łä": 1, "½ł": 2 }, "merges": [] },
+        "decoder": { "type": "ByteLevel" },
+    });
+    let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+    let mut stream = TextStream::new();
+    let tokens: Vec<u32> = (0..300).map(|index| index % 3).collect();
+    let pieces: Vec<String> = tokens.iter().map(|token| stream.push(&tokenizer, *token).unwrap()).collect();
+    assert_eq!(pieces.concat(), "你".repeat(200));
+    assert_eq!(stream.finish(&tokenizer).unwrap(), "");
+}
+
+#[test]
+fn a_stream_goes_on_after_a_prompt() {
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/sentencepiece_bpe")).unwrap();
+    let tokens = tokenizer.encode("the model is the same", false).unwrap();
+    for at in 1..tokens.len() {
+        let mut stream = TextStream::after(&tokenizer, &tokens[..at]).unwrap();
+        let mut text = tokenizer.decode(&tokens[..at], true).unwrap();
+        for token in &tokens[at..] {
+            text.push_str(&stream.push(&tokenizer, *token).unwrap());
+        }
+        assert_eq!(text, "the model is the same");
+    }
+}
+
+#[test]
 fn bytes_that_never_become_a_character_come_out() {
     let tokenizer = Tokenizer::open(folder("llm/tokenizers/sentencepiece_bpe")).unwrap();
     let byte = tokenizer.token("<0xFF>").unwrap();

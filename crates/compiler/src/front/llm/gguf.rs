@@ -9,20 +9,34 @@ use super::tensors::{Encoding, Tensor, Tensors, damaged};
 
 /// A value of the metadata.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+#[non_exhaustive]
+pub enum Value {
     Int(i64),
     Float(f64),
     Bool(bool),
     Text(String),
+    /// A list of numbers or truth values.
     Numbers(Vec<f64>),
-    /// Texts, such as those of a vocabulary, of which only the number is known.
-    Texts(u64),
+    /// A list of texts, such as a vocabulary. Bytes that are no UTF-8 are U+FFFD.
+    Texts(Vec<String>),
+}
+
+/// Values by their keys, in the order of the file.
+pub type Metadata = IndexMap<String, Value>;
+
+/// Reads the metadata of a file, of which `bytes` are the beginning at least: the vocabulary is there, and no weights are needed.
+///
+/// # Errors
+/// `Input` for a file that is damaged or cut off before the end of the metadata, `Unsupported` for other versions.
+pub fn read_metadata(bytes: &[u8]) -> Result<Metadata, Error> {
+    let mut cursor = Cursor { bytes, at: 0 };
+    cursor.header().map(|(metadata, _)| metadata)
 }
 
 /// A parsed file.
 #[derive(Debug)]
 pub(super) struct Gguf {
-    pub metadata: IndexMap<String, Value>,
+    pub metadata: Metadata,
     pub tensors: Tensors,
 }
 
@@ -49,29 +63,7 @@ impl Gguf {
     /// `Input` for a file that is damaged, `Unsupported` for other versions and types.
     pub fn parse(bytes: &Bytes) -> Result<Self, Error> {
         let mut cursor = Cursor { bytes, at: 0 };
-        if cursor.take(4)? != b"GGUF" {
-            return Err(damaged("the file is no GGUF model"));
-        }
-        let version = cursor.u32()?;
-        if !matches!(version, 2 | 3) {
-            let big_endian = version.swap_bytes() <= 3;
-            return Err(Error::unsupported(if big_endian {
-                "a GGUF file of big-endian numbers".to_owned()
-            } else {
-                format!("version {version} of GGUF")
-            })
-            .expected("version 2 or 3, little-endian"));
-        }
-        let (tensors, values) = (cursor.u64()?, cursor.u64()?);
-        let mut metadata = IndexMap::new();
-        for _ in 0..values {
-            let key = cursor.text(MAX_NAME)?;
-            let kind = cursor.u32()?;
-            let value = cursor.value(kind).map_err(|error| error.at(format!("metadata `{key}`")))?;
-            if metadata.insert(key.clone(), value).is_some() {
-                return Err(damaged(format!("the metadata has `{key}` twice")));
-            }
-        }
+        let (metadata, tensors) = cursor.header()?;
         let mut entries = Vec::new();
         for _ in 0..tensors {
             entries.push(cursor.entry()?);
@@ -147,6 +139,34 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// The metadata, and the number of tensors.
+    fn header(&mut self) -> Result<(Metadata, u64), Error> {
+        if self.take(4)? != b"GGUF" {
+            return Err(damaged("the file is no GGUF model"));
+        }
+        let version = self.u32()?;
+        if !matches!(version, 2 | 3) {
+            let big_endian = version.swap_bytes() <= 3;
+            return Err(Error::unsupported(if big_endian {
+                "a GGUF file of big-endian numbers".to_owned()
+            } else {
+                format!("version {version} of GGUF")
+            })
+            .expected("version 2 or 3, little-endian"));
+        }
+        let (tensors, values) = (self.u64()?, self.u64()?);
+        let mut metadata = IndexMap::new();
+        for _ in 0..values {
+            let key = self.text(MAX_NAME)?;
+            let kind = self.u32()?;
+            let value = self.value(kind).map_err(|error| error.at(format!("metadata `{key}`")))?;
+            if metadata.insert(key.clone(), value).is_some() {
+                return Err(damaged(format!("the metadata has `{key}` twice")));
+            }
+        }
+        Ok((metadata, tensors))
+    }
+
     /// A text of at most `max` bytes.
     fn text(&mut self, max: u64) -> Result<String, Error> {
         let length = self.u64()?;
@@ -189,11 +209,13 @@ impl<'a> Cursor<'a> {
             4..=6 => 4,
             10..=12 => 8,
             8 => {
+                let mut texts = Vec::new();
                 for _ in 0..count {
                     let length = self.u64()?;
-                    self.take(usize::try_from(length).map_err(|_| damaged("a text of the GGUF file is too long"))?)?;
+                    let length = usize::try_from(length).map_err(|_| damaged("a text of the GGUF file is too long"))?;
+                    texts.push(String::from_utf8_lossy(self.take(length)?).into_owned());
                 }
-                return Ok(Value::Texts(count));
+                return Ok(Value::Texts(texts));
             }
             other => return Err(damaged(format!("the GGUF file has a list of the kind {other}"))),
         };

@@ -71,7 +71,7 @@ pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Jso
     }
     if !config.contains_key("vocab_size") {
         let vocabulary = match metadata.get("tokenizer.ggml.tokens") {
-            Some(Value::Texts(count)) => Some(*count),
+            Some(Value::Texts(tokens)) => Some(tokens.len() as u64),
             _ => tensors.sizes("token_embd.weight").and_then(|sizes| sizes.first()).map(|size| *size as u64),
         };
         config.insert("vocab_size".to_owned(), json!(vocabulary));

@@ -11,7 +11,7 @@ mod build;
 mod config;
 mod decoder;
 mod family;
-mod gguf;
+pub mod gguf;
 mod gguf_config;
 mod rope;
 mod safetensors;
