@@ -145,8 +145,9 @@ fn rust() -> Result<()> {
     run(loom.env("RUSTFLAGS", "--cfg loom"))
 }
 
-/// Where the `hostile` tests run along with others.
+/// Where the `hostile` tests run along with others, and in an emulator.
 const FEW_MUTATIONS: &str = "2000";
+const EMULATED_MUTATIONS: &str = "100";
 
 /// All mutations of the corpus: programs through parse, load and execute, and through lifting and compiling; archives and
 /// payloads through their readers.
@@ -310,12 +311,14 @@ fn exported_models(xnnpack: &[&str]) -> Result<()> {
     run(&mut ignored(&["llama", "xnnpack"]))
 }
 
-/// Tests that measure the machine, that need other programs of it, or that take too long.
+/// Tests that measure the machine, that need other programs of it, or that go through all numbers of a type.
 const NOT_EMULATED: &[&str] = &[
     "a_pipe_gets_a_plain_table",
+    "copies_every_element",
     "disks_are_full",
     "every_case_can_be_computed",
     "limits_and_kernels_are_measured",
+    "narrowing_gives_the_nearest_number",
     "own_work_does_not_count_as_that_of_others",
     "processes_share_a_folder",
     "steps_are_shown_beside_the_limits",
@@ -331,20 +334,20 @@ const ARCH_DEPENDENT: &[&str] =
 fn aarch64() -> Result<()> {
     let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
     test.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name]));
-    on_aarch64(test)
+    on_aarch64(test, EMULATED_MUTATIONS)
 }
 
 /// All Rust tests again, for aarch64.
 fn aarch64_whole() -> Result<()> {
     let mut test = tests();
     test.args(["--exclude", "xtask"]);
-    on_aarch64(test)
+    on_aarch64(test, FEW_MUTATIONS)
 }
 
 /// Runs tests for aarch64, in an emulator where this machine is another one. Tests that start a program read the variable of
 /// the emulator too.
-fn on_aarch64(mut test: Command) -> Result<()> {
-    test.args(["--target", "aarch64-unknown-linux-gnu", "--"]).env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS);
+fn on_aarch64(mut test: Command, mutations: &str) -> Result<()> {
+    test.args(["--target", "aarch64-unknown-linux-gnu", "--"]).env("RUSHLIGHT_MUTATIONS", mutations);
     if cfg!(not(target_arch = "aarch64")) {
         setup::one("cross")?;
         setup::one("qemu")?;

@@ -1,4 +1,4 @@
-//! Bytes as text of 64 characters (RFC 4648).
+//! Base64 decoding (RFC 4648); padding is optional.
 
 /// The bytes of a text; `None` if it is no base64. Padding may be left out.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {

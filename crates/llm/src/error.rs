@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -32,7 +32,7 @@ pub enum Error {
     Poisoned,
     /// No logit is a number above negative infinity.
     NoLogits,
-    /// What this program cannot do.
+    /// The KV cache is in planned memory of the program, where sessions cannot do this.
     NotSupported(&'static str),
     /// The bytes are no saved session.
     NoSession,

@@ -67,7 +67,7 @@ pub fn generate(
     let start = Instant::now();
     session.prefill(model, prompt)?;
     let prefill = start.elapsed();
-    sampler.see_prompt(session.tokens());
+    sampler.observe_prompt(session.tokens());
     let mut ends: Vec<u32> = model.limits().eos.clone();
     ends.extend(&tokenizer.special_tokens().eos);
     let capacity = model.limits().max_context_len;

@@ -9,8 +9,8 @@ use rushlight::{Code, Input, Module, ScalarType, TensorInfo, TensorView, Value, 
 use crate::error::{Error, Result};
 use crate::session::{Session, State};
 
-/// A program that takes tokens and returns logits: `forward(tokens: i64[1, T], …) -> f32[1, vocabulary]` or
-/// `f32[1, T, vocabulary]`, or the methods `prefill` and `decode` in its place.
+/// A program that takes tokens and returns logits: `forward(tokens: i64[1, T], …) -> [1, vocabulary]` or
+/// `[1, T, vocabulary]` of f32, f16 or bf16, or the methods `prefill` and `decode` in its place.
 ///
 /// The second input says where the tokens are: one number is the position of the first, several are those of all. Without it, the
 /// program has no KV cache and computes the whole context at each call.
@@ -60,7 +60,7 @@ impl Model {
         Self::new(Module::load(path)?)
     }
 
-    /// A module that was loaded otherwise.
+    /// Wraps a loaded module.
     ///
     /// # Errors
     /// `NotLanguageModel`, with what the program lacks.

@@ -13,14 +13,14 @@ use crate::error::{Error, Result};
 pub struct Sampling {
     /// Logits are divided by it; 0 chooses the most likely token.
     pub temperature: f32,
-    /// Leaves the `top_k` most likely tokens; 0 leaves all.
+    /// Keeps the `top_k` most likely tokens, and those that are as likely as the last of them; 0 keeps all.
     pub top_k: usize,
-    /// Leaves the most likely tokens that together have this probability (nucleus sampling, Holtzman et al. 2019); 1 leaves all.
+    /// Keeps the most likely tokens that together have this probability (nucleus sampling, Holtzman et al. 2019); 1 keeps all.
     pub top_p: f32,
-    /// Leaves tokens that have at least this share of the probability of the most likely one; 0 leaves all.
+    /// Keeps tokens of at least this probability, relative to that of the most likely one; 0 keeps all.
     pub min_p: f32,
-    /// Leaves tokens whose information is closest to the entropy, as many as together have this probability (Meister et al. 2022);
-    /// 1 leaves all.
+    /// Keeps tokens whose surprisal is closest to the entropy, as many as together have this probability (Meister et al. 2022);
+    /// 1 keeps all.
     pub typical_p: f32,
     /// Divides positive logits of tokens that were seen, in the prompt too, and multiplies negative ones (Keskar et al. 2019); 1
     /// changes nothing.
@@ -31,7 +31,7 @@ pub struct Sampling {
     pub frequency_penalty: f32,
     /// Added to logits of tokens.
     pub logit_bias: Vec<(u32, f32)>,
-    /// The random numbers' seed.
+    /// Seed of the random number generator.
     pub seed: u64,
 }
 
@@ -77,7 +77,7 @@ impl Sampling {
     }
 }
 
-/// A token that was chosen.
+/// A token that was sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     pub token: u32,
@@ -108,6 +108,8 @@ struct Candidate {
 const NEGLIGIBLE: f32 = 60.0;
 
 impl Sampler {
+    /// A sampler that has seen no tokens.
+    ///
     /// # Errors
     /// `Sampling` for an option that is out of its range.
     pub fn new(options: Sampling) -> Result<Self> {
@@ -117,7 +119,7 @@ impl Sampler {
     }
 
     /// Notes tokens of the prompt, for the repetition penalty.
-    pub fn see_prompt(&mut self, tokens: &[u32]) {
+    pub fn observe_prompt(&mut self, tokens: &[u32]) {
         tokens.iter().for_each(|token| self.seen.entry(*token).or_default()[0] += 1);
     }
 
@@ -221,13 +223,13 @@ impl Sampler {
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
     }
 
-    /// Leaves the most likely candidates whose probabilities add up to `mass`.
+    /// Keeps the most likely candidates whose probabilities add up to `mass`.
     fn keep_nucleus(&mut self, mass: f64) {
         self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
         self.keep_first(mass);
     }
 
-    /// Leaves the first candidates whose probabilities add up to `mass`, at least one.
+    /// Keeps the first candidates whose probabilities add up to `mass`, at least one.
     fn keep_first(&mut self, mass: f64) {
         let mut sum = 0.0;
         let mut before = |candidate: &Candidate| {
@@ -240,12 +242,12 @@ impl Sampler {
         self.normalize();
     }
 
-    /// Leaves the candidates whose information is closest to the entropy and whose probabilities add up to `mass`.
+    /// Keeps the candidates whose surprisal is closest to the entropy and whose probabilities add up to `mass`.
     fn keep_typical(&mut self, mass: f64) {
-        let information = |candidate: &Candidate| -libm::log(candidate.probability);
+        let surprisal = |candidate: &Candidate| -libm::log(candidate.probability);
         let possible = self.candidates.iter().filter(|candidate| candidate.probability > 0.0);
-        let entropy: f64 = possible.map(|candidate| candidate.probability * information(candidate)).sum();
-        let distance = |candidate: &Candidate| (information(candidate) - entropy).abs();
+        let entropy: f64 = possible.map(|candidate| candidate.probability * surprisal(candidate)).sum();
+        let distance = |candidate: &Candidate| (surprisal(candidate) - entropy).abs();
         self.candidates.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.token.cmp(&b.token)));
         self.keep_first(mass);
     }

@@ -77,7 +77,7 @@ pub struct Options {
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
 
-    /// The random numbers' seed; the same one gives the same text
+    /// Seed of the random number generator; the same one gives the same text
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 

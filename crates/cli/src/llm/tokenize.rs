@@ -36,7 +36,7 @@ impl Tokenize {
     pub fn run(self) -> Result<(), Failure> {
         let tokenizer = Tokenizer::open(&self.tokenizer)?;
         let tokens = tokenizer.encode(&read(&self.text)?, !self.no_special)?;
-        let pieces = tokens.iter().map(|token| (*token, tokenizer.piece(*token).unwrap_or_default().to_owned()));
+        let pieces = tokens.iter().map(|token| (*token, tokenizer.id_to_token(*token).unwrap_or_default().to_owned()));
         if self.json {
             let (tokens, pieces): (Vec<_>, Vec<_>) = pieces.unzip();
             output::print_json(&json!({ "tokens": tokens, "pieces": pieces }));

@@ -31,7 +31,7 @@ struct AddedToken {
     id: u32,
     content: String,
     is_special: bool,
-    /// True if letters beside it make it something else.
+    /// True if it matches at word boundaries only.
     single_word: bool,
     /// True if it takes the spaces beside it.
     lstrip: bool,

@@ -1,4 +1,4 @@
-//! Byte-pair encoding (Sennrich et al. 2016): neighbours are merged in the order in which training found them.
+//! Byte-pair encoding (Sennrich et al. 2016): merges adjacent pairs by rank.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +21,7 @@ pub(super) struct Bpe {
     byte_fallback: bool,
     /// True if a word that is a token is not split.
     ignore_merges: bool,
-    /// What parts of a word but the first begin with, and what the last one ends with.
+    /// `continuing_subword_prefix` and `end_of_word_suffix`.
     prefix: String,
     suffix: String,
     /// Tokens of words that were encoded.

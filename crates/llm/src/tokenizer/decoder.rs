@@ -1,4 +1,4 @@
-//! Decoders: what makes text of the texts of tokens.
+//! Decoders: token strings to text.
 
 use serde_json::Value as Json;
 

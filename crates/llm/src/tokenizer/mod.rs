@@ -28,7 +28,7 @@ use pipeline::Pipeline;
 
 /// A tokenizer, with its special tokens and its chat template.
 ///
-/// What a file is, its content says, not its name.
+/// The format is detected from the content.
 #[derive(Debug)]
 pub struct Tokenizer {
     pipeline: Pipeline,
@@ -123,13 +123,13 @@ impl Tokenizer {
     }
 
     /// The token as the tokenizer's file spells it.
-    pub fn piece(&self, token: u32) -> Option<&str> {
-        self.pipeline.piece(token)
+    pub fn id_to_token(&self, token: u32) -> Option<&str> {
+        self.pipeline.id_to_token(token)
     }
 
     /// The token that is spelled like this.
-    pub fn token(&self, piece: &str) -> Option<u32> {
-        self.pipeline.token(piece)
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.pipeline.token_to_id(token)
     }
 
     /// Number of tokens, special ones among them.
@@ -146,7 +146,7 @@ impl Tokenizer {
     /// # Errors
     /// `Template` if it is damaged.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>> {
-        let piece = |token: Option<u32>| token.and_then(|token| self.piece(token)).unwrap_or_default();
+        let piece = |token: Option<u32>| token.and_then(|token| self.id_to_token(token)).unwrap_or_default();
         let template = self.chat_template.as_deref().map(ChatTemplate::new).transpose()?;
         let [bos, eos] = [piece(self.special.bos), piece(self.special.eos.first().copied())];
         Ok(template.map(|template| template.with_special_tokens(bos, eos)))
@@ -158,8 +158,8 @@ impl Tokenizer {
         if let Some(config) = json(&file("tokenizer_config.json"))? {
             // A name, or a token with its properties.
             let name = |key: &str| config[key].as_str().or_else(|| config[key]["content"].as_str());
-            self.special.bos = name("bos_token").and_then(|name| self.token(name));
-            self.special.eos.extend(name("eos_token").and_then(|name| self.pipeline.token(name)));
+            self.special.bos = name("bos_token").and_then(|name| self.token_to_id(name));
+            self.special.eos.extend(name("eos_token").and_then(|name| self.pipeline.token_to_id(name)));
             self.chat_template = pipeline::chat_template(&config["chat_template"]).map(str::to_owned);
         }
         if let Some(config) = json(&file("generation_config.json"))? {

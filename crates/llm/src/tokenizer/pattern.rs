@@ -16,9 +16,9 @@ pub(super) enum Pattern {
     Regex(Box<Regex>),
 }
 
-/// What becomes of what was found when a text is split.
+/// What becomes of the delimiters when a text is split (`SplitDelimiterBehavior`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Behavior {
+pub(super) enum SplitBehavior {
     Removed,
     Isolated,
     MergedWithPrevious,
@@ -74,7 +74,7 @@ impl Pattern {
     }
 
     /// Splits a text. Empty parts are left out.
-    pub(super) fn split(&self, text: &str, behavior: Behavior, invert: bool) -> Result<Vec<Range<usize>>> {
+    pub(super) fn split(&self, text: &str, behavior: SplitBehavior, invert: bool) -> Result<Vec<Range<usize>>> {
         // All parts in order, and whether they were found.
         let mut parts: Vec<(Range<usize>, bool)> = Vec::new();
         let mut end = 0;
@@ -93,11 +93,11 @@ impl Pattern {
         let mut was_found = false;
         for (part, is_found) in parts {
             let joins = match behavior {
-                Behavior::Removed if is_found => continue,
-                Behavior::Removed | Behavior::Isolated => false,
-                Behavior::Contiguous => is_found == was_found,
-                Behavior::MergedWithPrevious => is_found && !was_found,
-                Behavior::MergedWithNext => !is_found && was_found,
+                SplitBehavior::Removed if is_found => continue,
+                SplitBehavior::Removed | SplitBehavior::Isolated => false,
+                SplitBehavior::Contiguous => is_found == was_found,
+                SplitBehavior::MergedWithPrevious => is_found && !was_found,
+                SplitBehavior::MergedWithNext => !is_found && was_found,
             };
             match split.last_mut() {
                 Some(last) if joins => last.end = part.end,
@@ -120,7 +120,7 @@ fn with_unicode_classes(regex: &str) -> String {
     classes.into_iter().fold(regex.to_owned(), |regex, (class, unicode)| regex.replace(class, unicode))
 }
 
-impl Behavior {
+impl SplitBehavior {
     pub(super) fn of(name: &str) -> Result<Self> {
         Ok(match name {
             "Removed" => Self::Removed,
@@ -145,11 +145,11 @@ mod tests {
             let parts = Pattern::Text("-".to_owned()).split(text, behavior, invert).unwrap();
             parts.into_iter().map(|part| &text[part]).collect()
         };
-        assert_eq!(split(Behavior::Removed, false), ["the", "final", "countdown"]);
-        assert_eq!(split(Behavior::Isolated, false), ["the", "-", "final", "-", "-", "countdown"]);
-        assert_eq!(split(Behavior::MergedWithPrevious, false), ["the-", "final-", "-", "countdown"]);
-        assert_eq!(split(Behavior::MergedWithNext, false), ["the", "-final", "-", "-countdown"]);
-        assert_eq!(split(Behavior::Contiguous, false), ["the", "-", "final", "--", "countdown"]);
-        assert_eq!(split(Behavior::Removed, true), ["-", "-", "-"]);
+        assert_eq!(split(SplitBehavior::Removed, false), ["the", "final", "countdown"]);
+        assert_eq!(split(SplitBehavior::Isolated, false), ["the", "-", "final", "-", "-", "countdown"]);
+        assert_eq!(split(SplitBehavior::MergedWithPrevious, false), ["the-", "final-", "-", "countdown"]);
+        assert_eq!(split(SplitBehavior::MergedWithNext, false), ["the", "-final", "-", "-countdown"]);
+        assert_eq!(split(SplitBehavior::Contiguous, false), ["the", "-", "final", "--", "countdown"]);
+        assert_eq!(split(SplitBehavior::Removed, true), ["-", "-", "-"]);
     }
 }

@@ -6,7 +6,7 @@ use super::added_tokens::{AddedTokens, Part};
 use super::decoder::Decoder;
 use super::model::Model;
 use super::normalizer::Normalizer;
-use super::post_processor::Around;
+use super::post_processor::SpecialTokensTemplate;
 use super::pre_tokenizer::{PreTokenizer, Word};
 use super::settings::{damaged, max_len};
 use crate::error::Result;
@@ -18,7 +18,7 @@ pub(super) struct Pipeline {
     normalizer: Option<Normalizer>,
     pre_tokenizer: Option<PreTokenizer>,
     model: Model,
-    around: Around,
+    template: SpecialTokensTemplate,
     decoder: Option<Decoder>,
 }
 
@@ -35,7 +35,7 @@ impl Pipeline {
             normalizer,
             pre_tokenizer: part("pre_tokenizer").map(PreTokenizer::of).transpose()?,
             model: Model::of(&json["model"])?,
-            around: part("post_processor").map(Around::of).transpose()?.unwrap_or_default(),
+            template: part("post_processor").map(SpecialTokensTemplate::of).transpose()?.unwrap_or_default(),
             decoder: part("decoder").map(Decoder::of).transpose()?,
         })
     }
@@ -49,7 +49,7 @@ impl Pipeline {
             }
         }
         if add_special {
-            self.around.add(&mut tokens);
+            self.template.add(&mut tokens);
         }
         Ok(tokens)
     }
@@ -78,7 +78,7 @@ impl Pipeline {
 
     pub(super) fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String> {
         let wanted = tokens.iter().filter(|token| !(skip_special && self.added.is_special(**token)));
-        let texts: Vec<String> = wanted.filter_map(|token| self.piece(*token).map(str::to_owned)).collect();
+        let texts: Vec<String> = wanted.filter_map(|token| self.id_to_token(*token).map(str::to_owned)).collect();
         match &self.decoder {
             Some(decoder) => {
                 let max = max_len(texts.iter().map(String::len).sum());
@@ -88,12 +88,12 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn piece(&self, token: u32) -> Option<&str> {
+    pub(super) fn id_to_token(&self, token: u32) -> Option<&str> {
         self.added.content(token).or_else(|| self.model.vocabulary().text(token))
     }
 
-    pub(super) fn token(&self, piece: &str) -> Option<u32> {
-        self.added.id(piece).or_else(|| self.model.vocabulary().id(piece))
+    pub(super) fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.added.id(token).or_else(|| self.model.vocabulary().id(token))
     }
 
     /// Number of tokens, added ones among them.

@@ -8,15 +8,15 @@ use crate::error::Result;
 
 /// Tokens before and after those of a text.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Around {
+pub(super) struct SpecialTokensTemplate {
     before: Vec<u32>,
     after: Vec<u32>,
 }
 
 /// Maximum number of tokens around a text.
-const MAX_AROUND: usize = 1024;
+const MAX_SPECIAL_TOKENS: usize = 1024;
 
-impl Around {
+impl SpecialTokensTemplate {
     pub(super) fn of(json: &Json) -> Result<Self> {
         match kind(json)? {
             // It only moves the positions of tokens in the text.
@@ -61,8 +61,8 @@ impl Around {
     }
 
     fn check(&self) -> Result<()> {
-        if self.before.len() + self.after.len() > MAX_AROUND {
-            return Err(damaged(format!("a template has more than {MAX_AROUND} special tokens")));
+        if self.before.len() + self.after.len() > MAX_SPECIAL_TOKENS {
+            return Err(damaged(format!("a template has more than {MAX_SPECIAL_TOKENS} special tokens")));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::byte_level;
-use super::pattern::{Behavior, Pattern};
+use super::pattern::{Pattern, SplitBehavior};
 use super::settings::{check_len, count, damaged, flag, kind, list, text};
 use crate::error::Result;
 
@@ -25,7 +25,7 @@ pub(super) enum PreTokenizer {
     Metaspace(Metaspace),
     Split {
         pattern: Pattern,
-        behavior: Behavior,
+        behavior: SplitBehavior,
         invert: bool,
     },
     /// Groups of so many characters.
@@ -67,27 +67,30 @@ impl PreTokenizer {
             "Metaspace" => Self::Metaspace(Metaspace::of(json)?),
             "Split" => Self::Split {
                 pattern: Pattern::of(&json["pattern"])?,
-                behavior: Behavior::of(text(json, "behavior")?)?,
+                behavior: SplitBehavior::of(text(json, "behavior")?)?,
                 invert: flag(json, "invert", false),
             },
-            "Whitespace" => split(r"\w+|[^\w\s]+", Behavior::Removed, true)?,
-            "WhitespaceSplit" => split(r"\s", Behavior::Removed, false)?,
+            "Whitespace" => split(r"\w+|[^\w\s]+", SplitBehavior::Removed, true)?,
+            "WhitespaceSplit" => split(r"\s", SplitBehavior::Removed, false)?,
             "BertPreTokenizer" => Self::Sequence(vec![
-                split(r"\s", Behavior::Removed, false)?,
-                split(PUNCTUATION, Behavior::Isolated, false)?,
+                split(r"\s", SplitBehavior::Removed, false)?,
+                split(PUNCTUATION, SplitBehavior::Isolated, false)?,
             ]),
             "Punctuation" => {
-                let behavior = json["behavior"].as_str().map_or(Ok(Behavior::Isolated), Behavior::of)?;
+                let behavior = json["behavior"].as_str().map_or(Ok(SplitBehavior::Isolated), SplitBehavior::of)?;
                 split(PUNCTUATION, behavior, false)?
             }
             "Digits" => {
-                let behavior =
-                    if flag(json, "individual_digits", false) { Behavior::Isolated } else { Behavior::Contiguous };
+                let behavior = if flag(json, "individual_digits", false) {
+                    SplitBehavior::Isolated
+                } else {
+                    SplitBehavior::Contiguous
+                };
                 split(r"\p{N}", behavior, false)?
             }
             "CharDelimiterSplit" => Self::Split {
                 pattern: Pattern::Text(text(json, "delimiter")?.to_owned()),
-                behavior: Behavior::Removed,
+                behavior: SplitBehavior::Removed,
                 invert: false,
             },
             "FixedLength" => Self::FixedLength(count(json, "length")?.max(1)),
@@ -111,7 +114,7 @@ impl PreTokenizer {
                         word.text.insert(0, ' ');
                     }
                     match pattern {
-                        Some(pattern) => word.split_into(pattern, Behavior::Isolated, false, &mut split)?,
+                        Some(pattern) => word.split_into(pattern, SplitBehavior::Isolated, false, &mut split)?,
                         None => split.push(word),
                     }
                 }
@@ -141,7 +144,7 @@ impl PreTokenizer {
 }
 
 impl Word {
-    fn split_into(&self, pattern: &Pattern, behavior: Behavior, invert: bool, to: &mut Vec<Self>) -> Result<()> {
+    fn split_into(&self, pattern: &Pattern, behavior: SplitBehavior, invert: bool, to: &mut Vec<Self>) -> Result<()> {
         for part in pattern.split(&self.text, behavior, invert)? {
             to.push(Self { is_first: self.is_first && part.start == 0, text: self.text[part].to_owned() });
         }
@@ -178,7 +181,7 @@ impl Metaspace {
             }
             if self.split {
                 let pattern = Pattern::Text(self.replacement.clone());
-                word.split_into(&pattern, Behavior::MergedWithNext, false, &mut split)?;
+                word.split_into(&pattern, SplitBehavior::MergedWithNext, false, &mut split)?;
             } else {
                 split.push(word);
             }

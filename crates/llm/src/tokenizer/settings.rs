@@ -14,12 +14,12 @@ pub(super) fn kind(json: &Json) -> Result<&str> {
 }
 
 pub(super) fn text<'j>(json: &'j Json, name: &str) -> Result<&'j str> {
-    json[name].as_str().ok_or_else(|| damaged(format!("`{name}` of {} is no text", shown(json))))
+    json[name].as_str().ok_or_else(|| damaged(format!("`{name}` of {} is not a string", shown(json))))
 }
 
 pub(super) fn list<'j>(json: &'j Json, name: &str) -> Result<&'j [Json]> {
     let list = json[name].as_array().map(Vec::as_slice);
-    list.ok_or_else(|| damaged(format!("`{name}` of {} is no list", shown(json))))
+    list.ok_or_else(|| damaged(format!("`{name}` of {} is not a list", shown(json))))
 }
 
 /// A switch, which may be left out.

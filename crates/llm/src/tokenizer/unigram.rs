@@ -1,4 +1,4 @@
-//! The unigram model (Kudo 2018): the most likely way to split a text, by Viterbi's algorithm.
+//! The unigram model (Kudo 2018): the most likely segmentation, by Viterbi's algorithm.
 
 use rustc_hash::FxHashMap;
 use serde_json::Value as Json;
@@ -12,7 +12,7 @@ pub(super) struct Unigram {
     pub(super) vocabulary: Vocabulary,
     /// The logarithm of each token's probability.
     scores: Vec<f64>,
-    /// The children of a node by their byte.
+    /// Edges of the trie of all tokens: a node and a byte to the next node.
     children: FxHashMap<(u32, u8), u32>,
     /// The token that a node ends.
     ends: Vec<Option<u32>>,
@@ -24,7 +24,7 @@ pub(super) struct Unigram {
 /// What a character that is no token costs beyond the least likely one.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// The best way to a position.
+/// The best path that ends at a byte offset.
 #[derive(Clone, Copy)]
 struct Best {
     token: Option<u32>,

@@ -24,7 +24,7 @@ fn distributions_are_those_of_transformers() {
         })
         .unwrap();
         let prompt: Vec<u32> = serde_json::from_value(settings["prompt"].clone()).unwrap_or_default();
-        sampler.see_prompt(&prompt);
+        sampler.observe_prompt(&prompt);
         let logits = row["logits"].as_array().unwrap().iter();
         let logits: Vec<f32> =
             logits.map(|logit| logit.as_f64().map_or(f32::NEG_INFINITY, |logit| logit as f32)).collect();
@@ -70,7 +70,7 @@ fn a_seed_gives_the_same_tokens() {
 fn penalties_of_openai_count_what_was_generated() {
     let options = Sampling { temperature: 0.0, presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::default() };
     let mut sampler = Sampler::new(options).unwrap();
-    sampler.see_prompt(&[0, 0, 0]);
+    sampler.observe_prompt(&[0, 0, 0]);
     // Token 0 loses 0.75, then 1.0.
     let tokens: Vec<u32> = (0..4).map(|_| sampler.sample(&[1.0, 0.9, 0.1]).unwrap().token).collect();
     assert_eq!(tokens, [0, 1, 0, 1]);
