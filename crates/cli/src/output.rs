@@ -25,7 +25,7 @@ pub fn print(text: &str) {
     print_piece(&format!("{text}\n"));
 }
 
-/// Writes a part of a line to standard output, where a reader sees it at once. Errors are as with [`print`].
+/// Writes a part of a line to standard output, where a reader sees it at once. Errors are as with [`print()`].
 pub fn print_piece(text: &str) {
     if FAILED.get().is_some() {
         return;
