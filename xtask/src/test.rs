@@ -209,13 +209,13 @@ const FEW_ARCHITECTURES: &[&str] = &[
     "transformers.xlnet",
 ];
 
-/// A few architectures of the zoo, without what PyTorch's quantizers make of them.
-fn few_architectures() -> Result<()> {
-    let names = FEW_ARCHITECTURES.join(",");
+/// Some architectures of the zoo, without what PyTorch's quantizers make of them.
+fn few_architectures(architectures: &[&str]) -> Result<()> {
+    let names = architectures.join(",");
     let generate = ["tools/models/generate.py", "target/zoo", "--zoo", "--stages", "lower", "--only", &names];
     run(&mut command(venv_python(), &generate))?;
     let made = |name: &&&str| root().join("target/zoo").join(name).join("cases.json").exists();
-    if let Some(name) = FEW_ARCHITECTURES.iter().find(|name| !made(name)) {
+    if let Some(name) = architectures.iter().find(|name| !made(name)) {
         bail!("{name} was not exported: target/zoo/refused says why");
     }
     run(ignored(&["zoo"]).env("RUSHLIGHT_ONLY", names).env_remove("UPDATE_DOCS"))
@@ -253,24 +253,31 @@ fn zoo() -> Result<()> {
 /// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 ///
-/// A third of the models, another with each commit: `models-whole` takes all.
+/// A third of them all, another with each commit: `models-whole` takes all.
 fn models() -> Result<()> {
-    const PARTS: usize = 3;
     setup::one("python")?;
     // Without git's history it is the first.
     let commits = output(&mut command("git", &["rev-list", "--count", "HEAD"])).unwrap_or_default();
     let part = commits.trim().parse().unwrap_or(0) % PARTS;
     println!("part {part} of {PARTS} of the models: `cargo xtask test models-whole` takes all");
     generated_models(Some(format!("{part}/{PARTS}")), 4, 12)?;
-    exported_models(FEW_XNNPACK_MODELS)?;
-    few_architectures()
+    exported_models(&part_of(FEW_XNNPACK_MODELS, part), &part_of(FEW_LLAMA_MODELS, part))?;
+    few_architectures(&part_of(FEW_ARCHITECTURES, part))
+}
+
+/// Parts that models are divided into.
+const PARTS: usize = 3;
+
+fn part_of(names: &[&'static str], part: usize) -> Vec<&'static str> {
+    names.iter().skip(part).step_by(PARTS).copied().collect()
 }
 
 /// All models, ExecuTorch's programs of all, and more that it lowered for XNNPACK.
 fn models_whole() -> Result<()> {
     setup::one("python")?;
     generated_models(None, 1, 190)?;
-    exported_models(SMALL_XNNPACK_MODELS)
+    exported_models(SMALL_XNNPACK_MODELS, FEW_LLAMA_MODELS)?;
+    few_architectures(FEW_ARCHITECTURES)
 }
 
 /// A part of the models, or all; ExecuTorch's compiler makes a program of one in `programs_of`, `min_programs` in all at
@@ -297,7 +304,7 @@ fn generated_models(part: Option<String>, programs_of: usize, min_programs: usiz
 }
 
 /// Models that ExecuTorch lowered for XNNPACK, and decoders that it or transformers exported.
-fn exported_models(xnnpack: &[&str]) -> Result<()> {
+fn exported_models(xnnpack: &[&str], llama: &[&str]) -> Result<()> {
     // Exporters have one thread.
     thread::scope(|scope| {
         let lowered = scope.spawn(|| {
@@ -305,7 +312,7 @@ fn exported_models(xnnpack: &[&str]) -> Result<()> {
             run(lower.args(xnnpack.iter().flat_map(|name| ["--only", name])))
         });
         let mut decoders = command(venv_python(), &["tools/models/export_llama.py", "target/llama-models"]);
-        run(decoders.args(FEW_LLAMA_MODELS.iter().flat_map(|name| ["--only", name])))?;
+        run(decoders.args(llama.iter().flat_map(|name| ["--only", name])))?;
         lowered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     run(&mut ignored(&["llama", "xnnpack"]))
