@@ -69,6 +69,11 @@ impl Failure {
         Self::File { what: format!("cannot read `{}`", path.display()), error }
     }
 
+    /// Standard input could not be read.
+    pub fn stdin(error: io::Error) -> Self {
+        Self::File { what: "cannot read standard input".to_owned(), error }
+    }
+
     /// A folder that could not be made.
     pub fn make(folder: &Path, error: io::Error) -> Self {
         Self::File { what: format!("cannot make the folder `{}`", folder.display()), error }

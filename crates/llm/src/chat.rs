@@ -5,9 +5,9 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use serde::Serialize;
 use serde_json::Value as Json;
 use serde_json::ser::Formatter;
 
@@ -22,7 +22,7 @@ pub struct ChatTemplate {
     variables: serde_json::Map<String, Json>,
 }
 
-/// What somebody said.
+/// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// `system`, `user`, `assistant`, or what else the template knows.
@@ -74,7 +74,7 @@ impl ChatTemplate {
         });
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: String| strftime(&format, seconds_now()));
-        environment.add_filter("tojson", to_json);
+        environment.add_filter("tojson", |value: &Value, options: Kwargs| to_json(value, &options));
         environment.add_filter("escape", escape);
         environment.add_filter("e", escape);
         environment.add_test("iterable", |value: &Value| {
@@ -237,27 +237,18 @@ fn without_generation_marks(source: &str) -> String {
 }
 
 /// JSON as Python's `json.dumps` writes it, with `ensure_ascii=False` unless the template says otherwise.
-#[allow(clippy::needless_pass_by_value, reason = "filters take their options by value")]
-fn to_json(value: &Value, options: Kwargs) -> std::result::Result<Value, minijinja::Error> {
+fn to_json(value: &Value, options: &Kwargs) -> std::result::Result<Value, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
     let is_ascii: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
     check_depth(value, MAX_DEPTH)?;
-    let failed = |error: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string());
-    let mut bytes = Vec::new();
-    match indent {
+    let mut text = match indent {
         Some(width) => {
             let indent = " ".repeat(width.min(16));
-            let formatter = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
-            serde::Serialize::serialize(value, &mut serializer).map_err(failed)?;
+            serialized(value, serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes()))?
         }
-        None => {
-            let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
-            serde::Serialize::serialize(value, &mut serializer).map_err(failed)?;
-        }
-    }
-    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        None => serialized(value, Spaced)?,
+    };
     if is_ascii == Some(true) {
         text = text.chars().fold(String::new(), |mut text, char| {
             if char.is_ascii() {
@@ -269,6 +260,13 @@ fn to_json(value: &Value, options: Kwargs) -> std::result::Result<Value, minijin
         });
     }
     Ok(text.into())
+}
+
+fn serialized(value: &Value, formatter: impl Formatter) -> std::result::Result<String, minijinja::Error> {
+    let mut bytes = Vec::new();
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, formatter));
+    written.map_err(|error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// HTML's special characters, as Jinja escapes them.

@@ -34,7 +34,7 @@ pub enum FinishReason {
     Cancelled,
 }
 
-/// What an answer took.
+/// Token counts and times of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens of the prompt, without those that the session had already.
@@ -71,11 +71,12 @@ pub fn generate(
     let mut ends: Vec<u32> = model.limits().eos.clone();
     ends.extend(&tokenizer.special_tokens().eos);
     let capacity = model.limits().max_context_len;
+    let max_new_tokens = options.max_new_tokens.unwrap_or(usize::MAX);
     let mut text =
         Answer { stop: &options.stop, stream: TextStream::after(tokenizer, session.tokens())?, held: String::new() };
     let (mut generated_tokens, mut decoded_tokens, mut decode) = (0, 0, Duration::ZERO);
     let mut finish_reason = loop {
-        if options.max_new_tokens.is_some_and(|most| generated_tokens >= most) {
+        if generated_tokens >= max_new_tokens {
             break FinishReason::Length;
         }
         let token = sampler.sample(session.logits())?.token;
@@ -90,7 +91,7 @@ pub fn generate(
         if is_stopped {
             break FinishReason::Stop;
         }
-        if options.max_new_tokens.is_some_and(|most| generated_tokens >= most) || session.position() >= capacity {
+        if generated_tokens >= max_new_tokens || session.position() >= capacity {
             break FinishReason::Length;
         }
         let start = Instant::now();

@@ -25,7 +25,7 @@ pub struct Model {
     planned: Arc<()>,
 }
 
-/// What the program says of itself through its metadata methods.
+/// Metadata of a model: the results of its metadata methods, and the size of its logits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of tokens in a call; longer prompts are cut into several.
@@ -100,12 +100,10 @@ impl Model {
             return Err(Error::not_a_model("its logits are one number"));
         };
         let mut number = |name: &str| numbers(&mut module, name).map(|numbers| numbers.first().copied());
-        let max_seq_len = number("get_max_seq_len")?.map_or(longest, |len| longest.min(len as usize)).max(1);
-        // Some programs of ExecuTorch call the context the longest sequence.
-        let context = match number("get_max_context_len")? {
-            Some(len) => Some(len),
-            None => number("get_max_seq_len")?,
-        };
+        let declared_seq_len = number("get_max_seq_len")?;
+        let max_seq_len = declared_seq_len.map_or(longest, |len| longest.min(len as usize)).max(1);
+        // In programs without it, `get_max_seq_len` is the context length.
+        let context = number("get_max_context_len")?.or(declared_seq_len);
         let mut max_context_len = context.map_or(longest, |len| len as usize).max(max_seq_len);
         if positions == Positions::None {
             // A call has the whole context.
@@ -198,7 +196,7 @@ fn is_integers(info: &TensorInfo, what: &str) -> Result<()> {
     }
 }
 
-/// What a metadata method returns, if there is one.
+/// The results of a metadata method; none if the program does not have it.
 fn numbers(module: &mut Module, name: &str) -> Result<Vec<i64>> {
     if !module.method_names().any(|known| known == name) {
         return Ok(Vec::new());

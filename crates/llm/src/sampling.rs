@@ -223,13 +223,13 @@ impl Sampler {
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
     }
 
-    /// Keeps the most likely candidates whose probabilities add up to `mass`.
+    /// Top-p: keeps the most likely candidates with a cumulative probability of `mass`.
     fn keep_nucleus(&mut self, mass: f64) {
         self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
         self.keep_first(mass);
     }
 
-    /// Keeps the first candidates whose probabilities add up to `mass`, at least one.
+    /// Keeps the first candidates with a cumulative probability of `mass`, at least one.
     fn keep_first(&mut self, mass: f64) {
         let mut sum = 0.0;
         let mut before = |candidate: &Candidate| {
@@ -242,7 +242,7 @@ impl Sampler {
         self.normalize();
     }
 
-    /// Keeps the candidates whose surprisal is closest to the entropy and whose probabilities add up to `mass`.
+    /// Locally typical sampling: keeps the candidates of the surprisal closest to the entropy, with a cumulative probability of `mass`.
     fn keep_typical(&mut self, mass: f64) {
         let surprisal = |candidate: &Candidate| -libm::log(candidate.probability);
         let possible = self.candidates.iter().filter(|candidate| candidate.probability > 0.0);

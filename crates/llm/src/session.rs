@@ -26,7 +26,7 @@ pub(crate) enum State {
     InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
 }
 
-/// What a saved session begins with.
+/// Magic bytes of a saved session.
 const MAGIC: &[u8; 8] = b"RLLMses1";
 
 impl Session {

@@ -76,8 +76,9 @@ impl Bench {
         for &at in self.at.iter().filter(|at| fits("decode at", **at, at.saturating_add(new))) {
             let time = || {
                 prefill(&mut model, &mut session, at)?;
+                let tokens = tokens_of(&model, new);
                 let start = Instant::now();
-                for token in tokens_of(&model, new) {
+                for token in tokens {
                     session.prefill(&mut model, &[token])?;
                 }
                 Ok(start.elapsed())

@@ -24,7 +24,7 @@ pub struct Chat {
     #[command(flatten)]
     model: TextModel,
 
-    /// What the model is told first
+    /// The system prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
@@ -67,7 +67,7 @@ impl Chat {
                 output::print_piece("> ");
             }
             let Some(line) = lines.next() else { break };
-            let line = line.map_err(|error| Failure::File { what: "cannot read standard input".to_owned(), error })?;
+            let line = line.map_err(Failure::stdin)?;
             match line.trim() {
                 "" => continue,
                 "/exit" => break,

@@ -1,4 +1,4 @@
-//! What commands that generate text have in common: the model, its tokenizer, and how tokens are chosen.
+//! Arguments of the commands that generate text: the model, its tokenizer, and sampling.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(long, short = 'n', value_name = "TOKENS")]
     max_new_tokens: Option<usize>,
 
-    /// What logits are divided by; 0 chooses the most likely token
+    /// Sampling temperature; 0 is greedy
     #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f32,
 

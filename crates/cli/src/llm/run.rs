@@ -70,8 +70,7 @@ pub fn read(text: &str) -> Result<String, Failure> {
     if text != "-" {
         return Ok(text.to_owned());
     }
-    std::io::read_to_string(std::io::stdin())
-        .map_err(|error| Failure::File { what: "cannot read standard input".to_owned(), error })
+    std::io::read_to_string(std::io::stdin()).map_err(Failure::stdin)
 }
 
 /// As OpenAI's API calls it.

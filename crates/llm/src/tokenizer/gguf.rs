@@ -5,10 +5,11 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value as Json, json};
 
 use super::SpecialTokens;
+use super::pre_tokenizer::GPT2;
 use super::settings::damaged;
 use crate::error::{Error, Result};
 
-/// What a file says of its tokenizer.
+/// The tokenizer of a GGUF file.
 pub(super) struct Vocabulary {
     /// As in a `tokenizer.json`.
     pub(super) settings: Json,
@@ -41,8 +42,6 @@ macro_rules! cased {
         )
     };
 }
-
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// Names of pre-tokenizers, the expressions that split a text one after the other, and whether words that are tokens stay whole.
 const PRE_TOKENIZERS: &[(&[&str], &[&str], bool)] = &[

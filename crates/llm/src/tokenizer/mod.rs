@@ -48,7 +48,7 @@ pub struct SpecialTokens {
 /// The name of a tokenizer's file in a folder of Hugging Face.
 const FILE: &str = "tokenizer.json";
 
-/// What a `.gguf` begins with.
+/// Magic bytes of a `.gguf`.
 const GGUF: &[u8] = b"GGUF";
 
 /// Bytes that are read of a file: a `.gguf` has its vocabulary at the beginning, and weights then.

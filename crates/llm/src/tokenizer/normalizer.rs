@@ -26,10 +26,10 @@ pub(super) enum Normalizer {
     Bert(Bert),
 }
 
-/// What BERT does to a text.
+/// Settings of `BertNormalizer`.
 #[derive(Debug)]
 pub(super) struct Bert {
-    /// What is taken out.
+    /// The characters that `clean_text` removes.
     clean_text: Option<Pattern>,
     handle_chinese_chars: bool,
     strip_accents: Option<Pattern>,

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::settings::{check_len, damaged};
 use crate::error::Result;
 
-/// What is looked for.
+/// A string or a regular expression to search for.
 #[derive(Debug)]
 pub(super) enum Pattern {
     Text(String),
@@ -16,7 +16,7 @@ pub(super) enum Pattern {
     Regex(Box<Regex>),
 }
 
-/// What becomes of the delimiters when a text is split (`SplitDelimiterBehavior`).
+/// How a split treats its delimiters (`SplitDelimiterBehavior`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SplitBehavior {
     Removed,

@@ -1,5 +1,7 @@
 //! `tokenizer.json`: how a text becomes tokens, in components.
 
+use std::borrow::Cow;
+
 use serde_json::Value as Json;
 
 use super::added_tokens::{AddedTokens, Part};
@@ -57,8 +59,8 @@ impl Pipeline {
     /// Adds the tokens of a text between two that are added. `is_first` if it is the beginning of all.
     fn encode_text(&self, text: &str, is_first: bool, to: &mut Vec<u32>) -> Result<()> {
         let normalized = match &self.normalizer {
-            Some(normalizer) => normalizer.normalize(text, max_len(text.len()))?,
-            None => text.to_owned(),
+            Some(normalizer) => Cow::Owned(normalizer.normalize(text, max_len(text.len()))?),
+            None => Cow::Borrowed(text),
         };
         for part in self.added.split_normalized(&normalized) {
             match part {

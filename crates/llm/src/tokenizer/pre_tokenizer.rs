@@ -28,7 +28,7 @@ pub(super) enum PreTokenizer {
         behavior: SplitBehavior,
         invert: bool,
     },
-    /// Groups of so many characters.
+    /// Chunks of this number of characters.
     FixedLength(usize),
 }
 
@@ -48,8 +48,8 @@ pub(super) enum Prepend {
     Never,
 }
 
-/// The words of GPT-2.
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// GPT-2's regular expression of words.
+pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// Of Unicode 8.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~]|(?=\p{age:8.0})\p{P}|[\x{166D}\x{111C9}]";
 
@@ -168,7 +168,7 @@ impl Metaspace {
 
     fn split(&self, words: Vec<Word>, max: usize) -> Result<Vec<Word>> {
         let mut split = Vec::with_capacity(words.len());
-        let space = Pattern::Text(" ".to_owned());
+        let [space, replacement] = [" ", &self.replacement].map(|text| Pattern::Text(text.to_owned()));
         for mut word in words {
             word.text = space.replace(&word.text, &self.replacement, max)?;
             let is_wanted = match self.prepend {
@@ -180,8 +180,7 @@ impl Metaspace {
                 word.text.insert_str(0, &self.replacement);
             }
             if self.split {
-                let pattern = Pattern::Text(self.replacement.clone());
-                word.split_into(&pattern, SplitBehavior::MergedWithNext, false, &mut split)?;
+                word.split_into(&replacement, SplitBehavior::MergedWithNext, false, &mut split)?;
             } else {
                 split.push(word);
             }

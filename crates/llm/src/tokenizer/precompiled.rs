@@ -48,7 +48,7 @@ impl CharsMap {
         normalized
     }
 
-    /// What replaces the shortest beginning that is in the trie.
+    /// The replacement of the shortest prefix in the trie.
     fn find(&self, key: &str) -> Option<&str> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut at = offset(*self.units.first()?);

@@ -21,7 +21,7 @@ pub(super) struct Unigram {
     byte_fallback: bool,
 }
 
-/// What a character that is no token costs beyond the least likely one.
+/// Penalty of an unknown character, in log-probability, below the lowest score.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
 /// The best path that ends at a byte offset.
@@ -116,7 +116,9 @@ impl Unigram {
             let text = &word[start..end];
             if let Some(token) = self.vocabulary.id(text) {
                 to.push(token);
-            } else if let Some(bytes) = self.vocabulary.bytes(text).filter(|_| self.byte_fallback) {
+            } else if self.byte_fallback
+                && let Some(bytes) = self.vocabulary.bytes(text)
+            {
                 to.extend(bytes);
             } else {
                 to.push(
