@@ -43,7 +43,19 @@ fn engine() -> Result<()> {
     // The target is named so that build scripts run without the sanitizer.
     let mut test = command(
         "cargo",
-        &["+nightly", "test", "--profile", "checked", "-p", "rushlight-engine", "--lib", "--target", &host],
+        &[
+            "+nightly",
+            "test",
+            "--profile",
+            "checked",
+            "-p",
+            "rushlight-engine",
+            "--lib",
+            "--test",
+            "it",
+            "--target",
+            &host,
+        ],
     );
     run(test.env("RUSTFLAGS", "-Zsanitizer=address"))
 }

@@ -82,23 +82,9 @@ fn quick_build() -> Result<()> {
 const SLOW_UNITS: &[&str] = &[
     "arch::math::tests::functions_keep_their_bounds",
     "calls::tests::the_program_of_every_call_loads",
-    "every_case_can_be_computed",
     "images::tests::images_of_one_colour_",
     "memory::tests::plans_of_anything_",
     "support::math::tests::",
-    "limits::tests::limits_are_positive_",
-    "tests::attention::",
-    "tests::bf16::convolutions_",
-    "tests::bf16::gemms_",
-    "tests::conv::conv2d_agrees_",
-    "tests::conv::conv_transpose2d_agrees_",
-    "tests::conv::winograd_",
-    "tests::convert::narrowing_",
-    "tests::copy::copies_every_element",
-    "tests::elementwise::programs_broadcast_",
-    "tests::elementwise::unary_functions_",
-    "tests::quantized::conv_transpose2d_",
-    "tests::weights::",
 ];
 
 fn quick_unit() -> Result<()> {
@@ -110,8 +96,34 @@ fn quick_unit() -> Result<()> {
 /// `lowered` and `composites`, which compile a program for each case: long, where the compiler is not optimised.
 const QUICK_SUITES: &[&str] = &["operators::", "inference::", "corpus::", "text::", "emit::"];
 
+/// Of the engine those that compute least, where nothing is optimised.
+const QUICK_ENGINE_SUITES: &[&str] = &[
+    "bf16::depthwise",
+    "conv::",
+    "copy::",
+    "elementwise::",
+    "finite_range::",
+    "gemm::",
+    "pool_resize::",
+    "quantized::",
+    "softmax_norm_reduce::",
+];
+
+/// Tests of these modules that compute for seconds there.
+const SLOW_SUITES: &[&str] = &[
+    "conv::conv2d_agrees_",
+    "conv::conv_transpose2d_agrees_",
+    "conv::winograd_",
+    "copy::copies_every_element",
+    "elementwise::programs_broadcast_",
+    "elementwise::unary_functions_",
+    "quantized::conv_transpose2d_",
+];
+
 fn quick_suites() -> Result<()> {
-    run(quick_tests(&["--test", "it"]).arg("--").args(QUICK_SUITES))
+    let mut test = quick_tests(&["--test", "it"]);
+    test.arg("--").args(QUICK_SUITES).args(QUICK_ENGINE_SUITES);
+    run(test.args(SLOW_SUITES.iter().flat_map(|name| ["--skip", name])))
 }
 
 pub fn one(name: &str) -> Result<()> {
@@ -413,6 +425,9 @@ fn bare_wasm() -> Result<()> {
 
 fn wasm_tests((flags, packages): &(&str, &[&str])) -> Result<String> {
     let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--lib"]);
+    if packages.contains(&"rushlight-engine") {
+        test.args(["--test", "it"]);
+    }
     test.args(["--target", "wasm32-wasip1"]).args(packages.iter().flat_map(|package| ["-p", package]));
     // A panic ends the program, so that what a failed test printed cannot be shown later.
     let printed = output(test.args(["--", "--nocapture"]).env("RUSTFLAGS", flags))?;

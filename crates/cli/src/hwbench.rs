@@ -61,7 +61,8 @@ impl Hwbench {
         if !self.json {
             limits.print();
         }
-        let selection = Selection { threads, chosen, filter: self.filter.clone(), all: self.all, budget: BUDGET };
+        let isas = Isa::available().collect();
+        let selection = Selection { threads, isas, chosen, filter: self.filter.clone(), all: self.all, budget: BUDGET };
         let timings = self.time(&selection)?;
         if timings.is_empty() {
             let more = if self.all { "" } else { " of the typical ones; `--all` has more" };

@@ -39,7 +39,7 @@
 //! # Features
 //!
 //! `std` (default): threads and run-time detection of instruction sets. Without it the crate is `no_std` with `alloc`,
-//! runs on the calling thread, and uses the instruction sets of the compilation target.
+//! runs on the calling thread, and uses the instruction sets of the compilation target. `wide-scalar` is for tests.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -74,8 +74,6 @@ mod reduce;
 mod resize;
 mod slice_ops;
 mod softmax;
-#[cfg(test)]
-mod tests;
 mod weights;
 
 pub use arch::Isa;
@@ -126,11 +124,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    #[cfg(test)]
-    pub(crate) fn with_dispatch(dispatch: Dispatch, threads: usize) -> Self {
-        Self { dispatch, pool: Pool::new(threads) }
-    }
-
     /// Creates an engine with the strongest instruction set of this machine and `threads` threads, including the caller
     /// (0 counts as 1).
     pub fn new(threads: usize) -> Self {
@@ -144,6 +137,20 @@ impl Engine {
     pub fn with_isa(isa: Isa, threads: usize) -> Result<Self, Error> {
         let dispatch = Dispatch::of(isa).ok_or(Error::Unavailable(isa))?;
         Ok(Self { dispatch, pool: Pool::new(threads) })
+    }
+
+    /// Creates an engine with the register tile of AVX-512 in portable code, so that its control flow is tested on every
+    /// machine.
+    #[cfg(feature = "wide-scalar")]
+    pub fn wide_scalar(threads: usize) -> Self {
+        Self { dispatch: Dispatch::WideScalar(arch::WideScalar::new()), pool: Pool::new(threads) }
+    }
+
+    /// Returns true if both sides of a GEMM with bf16 weights are rounded to bf16: where bf16 is supported, and by
+    /// [`wide_scalar`](Self::wide_scalar).
+    #[cfg(feature = "wide-scalar")]
+    pub fn rounds_to_bf16(&self) -> bool {
+        self.supports_bf16() || matches!(self.dispatch, Dispatch::WideScalar(_))
     }
 
     /// Instruction set of the kernels.

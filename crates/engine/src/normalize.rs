@@ -30,8 +30,17 @@ pub fn normalize<'y>(
     bias: Option<&[f32]>,
     y: impl Into<FloatSliceMut<'y>>,
 ) -> Result<(), Error> {
+    normalize_impl(engine, normalize, x, [weight, bias], y.into())
+}
+
+fn normalize_impl(
+    engine: &Engine,
+    normalize: &Normalization,
+    x: &[f32],
+    [weight, bias]: [Option<&[f32]>; 2],
+    y: FloatSliceMut<'_>,
+) -> Result<(), Error> {
     let &Normalization { rows, columns, eps, centered } = normalize;
-    let y = y.into();
     engine.check_bf16_support(y.is_bf16())?;
     let elements = size("x", &[rows, columns])?;
     at_least("x", x.len(), elements)?;

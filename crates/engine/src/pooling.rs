@@ -65,7 +65,10 @@ pub fn pool2d<'a>(
     x: impl Into<FloatSlice<'a>>,
     y: impl Into<FloatSliceMut<'a>>,
 ) -> Result<(), Error> {
-    let (x, y) = (x.into(), y.into());
+    pool2d_impl(engine, pool, x.into(), y.into())
+}
+
+fn pool2d_impl(engine: &Engine, pool: &Pool2d, x: FloatSlice<'_>, y: FloatSliceMut<'_>) -> Result<(), Error> {
     engine.check_bf16_support(x.is_bf16() || y.is_bf16())?;
     pool.check(x.len(), y.len())?;
     if size("y", &[pool.batch, pool.out_h, pool.out_w, pool.channels])? == 0 {

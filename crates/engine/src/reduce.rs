@@ -34,7 +34,16 @@ pub fn reduce<'x>(
     x: impl Into<FloatSlice<'x>>,
     y: &mut [f32],
 ) -> Result<(), Error> {
-    let x = x.into();
+    reduce_impl(engine, fold, [outer, reduced, inner], x.into(), y)
+}
+
+fn reduce_impl(
+    engine: &Engine,
+    fold: Reduction,
+    [outer, reduced, inner]: [usize; 3],
+    x: FloatSlice<'_>,
+    y: &mut [f32],
+) -> Result<(), Error> {
     engine.check_bf16_support(x.is_bf16())?;
     at_least("x", x.len(), size("x", &[outer, reduced, inner])?)?;
     at_least("y", y.len(), size("y", &[outer, inner])?)?;

@@ -14,7 +14,7 @@ use super::{avx2, avx512, sse2};
 pub(crate) enum Dispatch {
     Scalar(scalar::Scalar),
     /// The register tile of AVX-512 in portable code, so that its control flow is tested on every machine.
-    #[cfg(test)]
+    #[cfg(feature = "wide-scalar")]
     WideScalar(scalar::WideScalar),
     #[cfg(target_arch = "x86_64")]
     Sse2(sse2::Sse2),
@@ -68,16 +68,11 @@ impl Dispatch {
         found.unwrap_or(Dispatch::Scalar(scalar::Scalar::new()))
     }
 
-    #[cfg(test)]
-    pub(crate) fn wide_scalar() -> Dispatch {
-        Dispatch::WideScalar(scalar::WideScalar::new())
-    }
-
     /// Returns the name, including the extension that the processor has.
     pub(crate) fn isa(self) -> Isa {
         match self {
             Dispatch::Scalar(_) => Isa::Scalar,
-            #[cfg(test)]
+            #[cfg(feature = "wide-scalar")]
             Dispatch::WideScalar(_) => Isa::Scalar,
             #[cfg(target_arch = "x86_64")]
             Dispatch::Sse2(_) => Isa::Sse2,
@@ -109,7 +104,7 @@ impl Dispatch {
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
             Dispatch::Scalar(simd) => simd.vectorize(kernel),
-            #[cfg(test)]
+            #[cfg(feature = "wide-scalar")]
             Dispatch::WideScalar(simd) => simd.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
             Dispatch::Sse2(simd) => simd.vectorize(kernel),

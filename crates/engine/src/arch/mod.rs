@@ -30,6 +30,8 @@ use crate::float16::{from_bf16, from_f16, to_bf16};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use interleaved::{Interleaved, VectorFn};
 pub use isa::Isa;
+#[cfg(feature = "wide-scalar")]
+pub(crate) use scalar::WideScalar;
 pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.

@@ -165,11 +165,11 @@ impl Simd for Scalar {
 }
 
 /// The register tile of AVX-512 in portable code, to test its control flow on machines without AVX-512.
-#[cfg(test)]
+#[cfg(feature = "wide-scalar")]
 #[derive(Clone, Copy)]
 pub(crate) struct WideScalar(Scalar);
 
-#[cfg(test)]
+#[cfg(feature = "wide-scalar")]
 impl WideScalar {
     pub(crate) const fn new() -> Self {
         Self(Scalar::new())
@@ -177,7 +177,7 @@ impl WideScalar {
 }
 
 /// Forwards methods of [`WideScalar`] to [`Scalar`], out of line to save compile time.
-#[cfg(test)]
+#[cfg(feature = "wide-scalar")]
 macro_rules! forward {
     ($($name:ident($($argument:ident),+);)+) => {
         $(#[inline(never)]
@@ -187,7 +187,7 @@ macro_rules! forward {
     };
 }
 
-#[cfg(test)]
+#[cfg(feature = "wide-scalar")]
 impl Arithmetic for WideScalar {
     type V = [f32; LANES];
 
@@ -220,7 +220,7 @@ impl Arithmetic for WideScalar {
     }
 }
 
-#[cfg(test)]
+#[cfg(feature = "wide-scalar")]
 impl Simd for WideScalar {
     type WithBf16 = Self;
 

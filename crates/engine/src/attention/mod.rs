@@ -107,7 +107,17 @@ pub fn attention<'y>(
     y: impl Into<FloatSliceMut<'y>>,
     scratch: &mut [f32],
 ) -> Result<(), Error> {
-    let (AttentionInputs { q, k, v, mask }, y) = (inputs, y.into());
+    attention_impl(engine, attention, inputs, y.into(), scratch)
+}
+
+fn attention_impl(
+    engine: &Engine,
+    attention: &Attention,
+    inputs: AttentionInputs<'_>,
+    y: FloatSliceMut<'_>,
+    scratch: &mut [f32],
+) -> Result<(), Error> {
+    let AttentionInputs { q, k, v, mask } = inputs;
     if !attention.check(engine, q, [k, v], mask, &y, scratch)? {
         return Ok(());
     }

@@ -35,7 +35,17 @@ pub fn depthwise2d<'a>(
     out: impl Into<FloatSliceMut<'a>>,
     epilogue: &Epilogue,
 ) -> Result<(), Error> {
-    let (input, mut out) = (input.into(), out.into());
+    depthwise2d_impl(engine, conv, input.into(), weights, out.into(), epilogue)
+}
+
+fn depthwise2d_impl(
+    engine: &Engine,
+    conv: &Conv2d,
+    input: FloatSlice<'_>,
+    weights: &[f32],
+    mut out: FloatSliceMut<'_>,
+    epilogue: &Epilogue,
+) -> Result<(), Error> {
     let pixels = conv.in_3d().check(input.len(), out.len())?;
     for (what, channels) in [("groups", conv.groups), ("output channels", conv.out_c)] {
         if channels != conv.in_c {

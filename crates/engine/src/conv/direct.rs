@@ -20,7 +20,7 @@ pub fn conv2d<'a>(
     out: impl Into<FloatSliceMut<'a>>,
     epilogue: &Epilogue,
 ) -> Result<(), Error> {
-    conv3d(engine, &conv.in_3d(), input, packed, out, epilogue)
+    conv3d_impl(engine, &conv.in_3d(), input.into(), packed.into(), out.into(), epilogue)
 }
 
 /// Computes `out = epilogue(conv3d(input))` with weights packed by [`pack::conv3d_f32`](crate::pack::conv3d_f32).
@@ -37,7 +37,17 @@ pub fn conv3d<'a>(
     out: impl Into<FloatSliceMut<'a>>,
     epilogue: &Epilogue,
 ) -> Result<(), Error> {
-    let (input, packed, mut out) = (input.into(), packed.into(), out.into());
+    conv3d_impl(engine, conv, input.into(), packed.into(), out.into(), epilogue)
+}
+
+fn conv3d_impl(
+    engine: &Engine,
+    conv: &Conv3d,
+    input: FloatSlice<'_>,
+    packed: Weights<'_>,
+    mut out: FloatSliceMut<'_>,
+    epilogue: &Epilogue,
+) -> Result<(), Error> {
     let pixels = conv.check(input.len(), out.len())?;
     let weights = super::pack::conv3d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;

@@ -261,7 +261,17 @@ pub fn conv_transpose2d<'w>(
     out: &mut [f32],
     epilogue: &Epilogue,
 ) -> Result<(), Error> {
-    let mut packed = packed.into();
+    conv_transpose2d_impl(engine, conv, input, packed.into(), out, epilogue)
+}
+
+fn conv_transpose2d_impl(
+    engine: &Engine,
+    conv: &ConvTranspose2d,
+    input: &[f32],
+    mut packed: Weights<'_>,
+    out: &mut [f32],
+    epilogue: &Epilogue,
+) -> Result<(), Error> {
     let pixels = conv.check(input.len(), out.len())?;
     let weights = super::pack::conv_transpose2d_f32_len(conv).ok_or(Error::Size { what: "packed weights" })?;
     packed.check(weights, None)?;

@@ -189,7 +189,16 @@ pub fn elementwise<'y>(
     operands: &[Source<'_>],
     y: impl Into<DataMut<'y>>,
 ) -> Result<(), Error> {
-    let y = y.into();
+    elementwise_impl(engine, instructions, dims, operands, y.into())
+}
+
+fn elementwise_impl(
+    engine: &Engine,
+    instructions: &[Instruction],
+    dims: &[usize],
+    operands: &[Source<'_>],
+    y: DataMut<'_>,
+) -> Result<(), Error> {
     let any_bf16 = operands.iter().any(|operand| matches!(operand.data, Data::Bf16(_)));
     engine.check_bf16_support(any_bf16 || matches!(y, DataMut::Bf16(_)))?;
     let elements = check(instructions, dims, operands, y.len())?;

@@ -49,7 +49,17 @@ pub fn gemm<'w>(
     c: impl Into<FloatSliceMut<'w>>,
     epilogue: &Epilogue,
 ) -> Result<(), Error> {
-    let (a, packed, mut c) = (a.into(), packed.into(), c.into());
+    gemm_impl(engine, gemm, a.into(), packed.into(), c.into(), epilogue)
+}
+
+fn gemm_impl(
+    engine: &Engine,
+    gemm: &Gemm,
+    a: FloatSlice<'_>,
+    packed: Weights<'_>,
+    mut c: FloatSliceMut<'_>,
+    epilogue: &Epilogue,
+) -> Result<(), Error> {
     let &Gemm { m, n, k, a_stride, c_stride } = gemm;
     at_least("a", a.len(), span("a stride", m, k, a_stride)?)?;
     at_least("c", c.len(), span("c stride", m, n, c_stride)?)?;

@@ -1,6 +1,6 @@
 //! Compute-bound kernels: GEMM, convolution and attention.
 
-use super::{Bench, Case, Timing, Variant, test_values};
+use super::{Bench, Case, Variant, test_values};
 use crate::{
     Activation, Attention, AttentionInputs, Conv2d, Epilogue, Error, Gemm, Half, Strides, Weights, Winograd,
     WinogradWeights, attention, attention_scratch, conv2d, conv2d_winograd, conv2d_winograd_scratch, depthwise2d, gemm,
@@ -10,7 +10,7 @@ use crate::{
 const RELU: Epilogue = Epilogue { bias: None, residual: None, residual_first: false, activation: Activation::RELU };
 
 /// Times all cases.
-pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+pub(super) fn time(bench: &mut Bench<'_>) -> Result<(), Error> {
     for half in [None, Some(Half::Bf16)] {
         for &(typical, model, sizes) in GEMMS {
             time_gemm(bench, half, typical, model, sizes)?;
@@ -103,8 +103,8 @@ const ATTENTIONS: &[(&str, usize, usize, usize, usize, usize, bool)] = &[
 ];
 
 /// Times a GEMM with f32 weights, or with weights of a 16-bit format.
-fn time_gemm<F: FnMut(Timing)>(
-    bench: &mut Bench<'_, F>,
+fn time_gemm(
+    bench: &mut Bench<'_>,
     half: Option<Half>,
     typical: bool,
     model: &str,
@@ -159,12 +159,7 @@ fn weight(o: usize, i: usize, h: usize, w: usize) -> f32 {
     (o * 31 + i * 17 + h * 5 + w) as f32 % 7.0 - 3.0
 }
 
-fn time_convolution<F: FnMut(Timing)>(
-    bench: &mut Bench<'_, F>,
-    typical: bool,
-    model: &str,
-    conv: &Conv2d,
-) -> Result<(), Error> {
+fn time_convolution(bench: &mut Bench<'_>, typical: bool, model: &str, conv: &Conv2d) -> Result<(), Error> {
     let conv = *conv;
     bench.time(&case("convolution", typical, model, &conv), || {
         let (input, mut out) = images(&conv);
@@ -191,12 +186,7 @@ fn time_convolution<F: FnMut(Timing)>(
     })
 }
 
-fn time_depthwise<F: FnMut(Timing)>(
-    bench: &mut Bench<'_, F>,
-    typical: bool,
-    model: &str,
-    conv: Conv2d,
-) -> Result<(), Error> {
+fn time_depthwise(bench: &mut Bench<'_>, typical: bool, model: &str, conv: Conv2d) -> Result<(), Error> {
     bench.time(&case("depthwise", typical, model, &conv), || {
         let (input, mut out) = images(&conv);
         let weights = test_values(conv.in_c * conv.kernel[0] * conv.kernel[1]);
@@ -204,8 +194,8 @@ fn time_depthwise<F: FnMut(Timing)>(
     })
 }
 
-fn time_attention<F: FnMut(Timing)>(
-    bench: &mut Bench<'_, F>,
+fn time_attention(
+    bench: &mut Bench<'_>,
     model: &str,
     [batch, heads, rows, keys, depth]: [usize; 5],
     causal: bool,

@@ -357,25 +357,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_positive_on_every_instruction_set() {
-        for isa in Isa::available() {
-            let engine = Engine::with_isa(isa, 2).expect("it is available");
-            let rate = flop_rate(&engine);
-            assert!(rate.is_finite() && rate > 0.0, "{isa}: {rate}");
-            let bf16 = bf16_flop_rate(&engine);
-            assert_eq!(bf16.is_some(), isa == Isa::Avx512Bf16);
-            assert!(bf16.is_none_or(|rate| rate.is_finite() && rate > 0.0), "{isa}: {bf16:?}");
-        }
-        let engine = Engine::new(2);
-        let limits = Limits::measure(&engine);
-        assert_eq!((limits.isa, limits.threads), (Isa::detect(), engine.threads()));
-        assert!(limits.byte_rate.is_finite() && limits.byte_rate > 0.0, "{limits:?}");
-        let (caches, memory) = read_rates(&Engine::new(1), &WORKING_SETS);
-        assert_eq!(caches.len(), WORKING_SETS.len());
-        assert!(caches.into_iter().chain([memory]).all(|rate| rate.is_finite() && rate > 0.0));
-    }
-
-    #[test]
     fn the_nearer_limit_is_the_one_with_the_larger_share() {
         let limits = Limits { isa: Isa::Scalar, threads: 1, flop_rate: 100.0, byte_rate: 10.0 };
         assert_eq!(limits.share(50.0, 1.0), (0.5, Bound::Compute));

@@ -1,6 +1,6 @@
 //! Memory-bound kernels.
 
-use super::{Bench, Case, Timing, Variant, test_values};
+use super::{Bench, Case, Variant, test_values};
 use crate::{
     Activation, AveragePool, Binary, Copy, Error, Instruction, MAX_DIMS, Normalization, Operand, Pool2d, PoolKind,
     Reduction, Resize, ResizeMode, Source, Table, Unary, copy, elementwise, gather, normalize, pool2d, reduce, resize,
@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Times all cases.
-pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+pub(super) fn time(bench: &mut Bench<'_>) -> Result<(), Error> {
     time_rows(bench)?;
     time_elementwise(bench)?;
     time_copies(bench)?;
@@ -16,7 +16,7 @@ pub(super) fn time<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Err
 }
 
 /// Softmax, norms and means of rows.
-fn time_rows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+fn time_rows(bench: &mut Bench<'_>) -> Result<(), Error> {
     for (typical, model, rows, columns) in [
         (true, "ViT-B", 12 * 197, 197),
         (false, "Swin-T", 64 * 3 * 49, 49),
@@ -56,7 +56,7 @@ fn time_rows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
 }
 
 /// Elementwise programs.
-fn time_elementwise<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+fn time_elementwise(bench: &mut Bench<'_>) -> Result<(), Error> {
     let tensor = |index| Operand::Tensor(index);
     let add = Instruction::Binary { to: 0, function: Binary::Add, a: tensor(0), b: tensor(1) };
     let mul = Instruction::Binary { to: 0, function: Binary::Mul, a: tensor(0), b: tensor(1) };
@@ -109,7 +109,7 @@ fn time_elementwise<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Er
 }
 
 /// Copies and gathers.
-fn time_copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+fn time_copies(bench: &mut Bench<'_>) -> Result<(), Error> {
     let cases: &[(&str, &'static [usize], &'static [usize], &'static [usize])] = &[
         ("rows of ViT-B qkv", &[197, 768], &[2304, 1], &[768, 1]),
         ("NCHW to NHWC, image", &[224 * 224, 3], &[1, 224 * 224], &[3, 1]),
@@ -137,7 +137,7 @@ fn time_copies<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> 
 }
 
 /// Pooling and resizing.
-fn time_windows<F: FnMut(Timing)>(bench: &mut Bench<'_, F>) -> Result<(), Error> {
+fn time_windows(bench: &mut Bench<'_>) -> Result<(), Error> {
     let max = Pool2d {
         batch: 1,
         in_h: 112,

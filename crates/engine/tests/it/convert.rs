@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Half, Instruction, MAX_DIMS, Operand, Source, Unary, elementwise, narrow, widen};
+use rushlight_engine::{Half, Instruction, MAX_DIMS, Operand, Source, Unary, elementwise, narrow, widen};
 
 /// Decodes a bit pattern, digit by digit.
 fn value(half: Half, bits: u16) -> f64 {

@@ -1,7 +1,7 @@
 //! Softmax, normalization and reductions.
 
 use super::*;
-use crate::{Error, Normalization, Reduction, normalize, reduce, softmax};
+use rushlight_engine::{Error, Normalization, Reduction, normalize, reduce, softmax};
 
 const SHAPES: &[[usize; 2]] =
     &[[1, 1], [3, 2], [5, 15], [4, 16], [7, 17], [33, 31], [9, 49], [5, 64], [12, 197], [3, 1000], [2, 5000], [70, 96]];

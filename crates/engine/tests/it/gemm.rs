@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Error, Gemm, Matmul, gemm, matmul, matmul_scratch, pack};
+use rushlight_engine::{Error, Gemm, Matmul, gemm, matmul, matmul_scratch, pack};
 
 fn reference(g: &Gemm, a: &[f32], b: &[f32], epilogue: &OwnedEpilogue) -> Vec<f64> {
     let mut c = Vec::with_capacity(g.m * g.n);

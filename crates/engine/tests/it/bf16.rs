@@ -1,8 +1,7 @@
 //! GEMM and depthwise convolution with bf16 activations, against f64 loops over the rounded values.
 
 use super::*;
-use crate::float16::{from_bf16, to_bf16};
-use crate::{
+use rushlight_engine::{
     Conv2d, Error, FloatSlice, FloatSliceMut, Gemm, Half, Weights, conv2d, depthwise2d, gemm, gemm_supports_bf16_input,
     gemm_supports_bf16_output, gemm_supports_bf16_residual, pack,
 };

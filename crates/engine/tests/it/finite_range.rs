@@ -1,5 +1,5 @@
 use super::{Rng, engines};
-use crate::{FiniteRange, finite_range};
+use rushlight_engine::{FiniteRange, finite_range};
 
 #[test]
 fn non_finite_elements_are_ignored() {

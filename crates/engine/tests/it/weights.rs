@@ -1,11 +1,9 @@
 //! Narrow weights: results are those of the dequantized f32 weights, bit for bit, or with both sides rounded to bf16
 //! where bf16 dot products are used.
-#![allow(unsafe_code)]
 
 use super::*;
-use crate::arch::{Kernel, Simd};
-use crate::pack::QuantizedMatrix;
-use crate::{
+use rushlight_engine::pack::QuantizedMatrix;
+use rushlight_engine::{
     Conv2d, ConvTranspose2d, Epilogue, Error, Gemm, Half, QuantizedWeights, Table, Weights, conv_transpose2d, conv2d,
     gather, gemm, narrow, pack, widen,
 };
@@ -19,18 +17,6 @@ fn rounded(half: Half, floats: &[f32]) -> Vec<f32> {
     narrow(&engine, half, floats, &mut narrowed).unwrap();
     widen(&engine, half, &narrowed, &mut widened).unwrap();
     widened
-}
-
-/// Returns true if an engine uses bf16 dot products.
-struct HasDots;
-
-impl Kernel for HasDots {
-    type Out = bool;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> bool {
-        S::MAY_HAVE_BF16 && s.with_bf16().is_some()
-    }
 }
 
 /// Runs a GEMM with both kinds of weights on every engine. `are_pairs`: the blocks of K consist of bf16 pairs, or there
@@ -57,7 +43,7 @@ fn check(
         for engine in engines() {
             let got = run(&engine, input, Weights::Half(half, &narrowed));
             assert!(engine.threads() == 1 || bits(&before) == bits(&got), "{engine:?} {half:?} {outputs}");
-            if half == Half::Bf16 && are_pairs && engine.dispatch.run(HasDots) {
+            if half == Half::Bf16 && are_pairs && engine.rounds_to_bf16() {
                 let input = rounded(half, input);
                 let expected = run(&engine, &input, Weights::F32(&widened));
                 let absolute = |numbers: &[f32]| numbers.iter().map(|x| x.abs()).collect::<Vec<_>>();
@@ -101,6 +87,30 @@ fn gemm_with_16_bit_weights() {
     }
 }
 
+/// Bytes aligned to 4.
+struct AlignedBytes {
+    storage: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl AlignedBytes {
+    /// Bytes of which each four are a NaN.
+    fn new(len: usize) -> Self {
+        let storage = vec![0xff; len + 3];
+        let start = storage.as_ptr().align_offset(4);
+        Self { storage, start, len }
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.storage[self.start..][..self.len]
+    }
+
+    fn get_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[self.start..][..self.len]
+    }
+}
+
 /// A quantized matrix `[k, n]` with the scale and zero point of each group.
 struct Quantized {
     matrix: QuantizedMatrix,
@@ -125,14 +135,14 @@ impl Quantized {
         (self.scales[at], self.zeros[at])
     }
 
-    /// Packs the matrix, in memory aligned to floats.
-    fn packed(&self) -> Vec<f32> {
-        let mut packed = vec![f32::NAN; pack::quantized_len(&self.matrix).unwrap() / 4];
+    /// Packs the matrix.
+    fn packed(&self) -> AlignedBytes {
+        let mut packed = AlignedBytes::new(pack::quantized_len(&self.matrix).unwrap());
         let QuantizedMatrix { k, n, has_zeros, .. } = self.matrix;
         let groups = self.scales.len() / n.max(1);
         let zeros = if has_zeros { transposed(&self.zeros, groups, n) } else { Vec::new() };
         let (integers, scales) = (transposed(&self.integers, k, n), transposed(&self.scales, groups, n));
-        pack::quantized(bytes_of_mut(&mut packed), &self.matrix, &integers, &scales, &zeros);
+        pack::quantized(packed.get_mut(), &self.matrix, &integers, &scales, &zeros);
         packed
     }
 
@@ -162,7 +172,7 @@ fn gemm_with_quantized_weights() {
         ] {
             let quantized = Quantized::new(&mut rng, QuantizedMatrix { k, n, is_four_bits, has_zeros, group });
             let (packed, floats, a) = (quantized.packed(), quantized.floats(), rng.vector(m * k));
-            let bytes = bytes_of(&packed);
+            let bytes = packed.get();
             let integers = QuantizedWeights::new(bytes, &quantized.matrix).expect("a packed matrix");
             assert_eq!(integers.columns(), n);
             let mut before = Vec::new();
@@ -213,7 +223,7 @@ fn quantized_weights_are_for_gemm_only() {
     let mut rng = Rng(42);
     let matrix = QuantizedMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
     let packed = Quantized::new(&mut rng, matrix).packed();
-    let integers = QuantizedWeights::new(bytes_of(&packed), &matrix).unwrap();
+    let integers = QuantizedWeights::new(packed.get(), &matrix).unwrap();
     let engine = Engine::new(1);
     let conv = Conv2d { kernel: [3, 3], ..Conv2d::new([1, 5, 5, 2], 16, [3, 3]) };
     let mut out = vec![0.0; 9 * 16];
@@ -222,16 +232,6 @@ fn quantized_weights_are_for_gemm_only() {
     assert!(gemm(&engine, &Gemm::new(1, 16, 17), &[0.0; 17], weights, &mut out, &Epilogue::default()).is_ok());
     assert!(gemm(&engine, &Gemm::new(1, 16, 20), &[0.0; 20], weights, &mut out, &Epilogue::default()).is_err());
     assert!(gemm(&engine, &Gemm::new(1, 16, 16), &[0.0; 16], weights, &mut out, &Epilogue::default()).is_err());
-}
-
-fn bytes_of(floats: &[f32]) -> &[u8] {
-    // SAFETY: an f32 has no padding, and bytes need no alignment.
-    unsafe { core::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) }
-}
-
-fn bytes_of_mut(floats: &mut [f32]) -> &mut [u8] {
-    // SAFETY: as above, and any bit pattern is an f32.
-    unsafe { core::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) }
 }
 
 #[test]

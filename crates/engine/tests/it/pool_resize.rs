@@ -1,7 +1,7 @@
 //! Pooling and resizing.
 
 use super::*;
-use crate::{AveragePool, Error, Pool2d, PoolKind, Resize, ResizeMode, pool2d, resize};
+use rushlight_engine::{AveragePool, Error, Pool2d, PoolKind, Resize, ResizeMode, pool2d, resize};
 
 fn exact_pool(pool: &Pool2d, x: &[f32]) -> Vec<f64> {
     let &Pool2d { batch, in_h, in_w, channels, out_h, out_w, kernel, stride, padding, dilation, kind } = pool;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Binary, Error, Instruction, MAX_DIMS, Operand, Source, Unary, elementwise};
+use rushlight_engine::{Binary, Error, Instruction, MAX_DIMS, Operand, Source, Unary, elementwise};
 
 /// Operators with their documented maximum error in ULP.
 const UNARY: &[(Unary, f64)] = &[
@@ -171,7 +171,7 @@ fn binary_functions_agree_with_f64() {
 
 /// Interprets a program for one element.
 fn interpret(program: &[Instruction], operands: &[f32]) -> f64 {
-    let mut registers = [f64::NAN; crate::REGISTERS];
+    let mut registers = [f64::NAN; rushlight_engine::REGISTERS];
     let mut last = 0.0;
     for instruction in program {
         let read = |operand: Operand| match operand {
@@ -202,7 +202,7 @@ fn random_program(rng: &mut Rng, operands: usize) -> Vec<Instruction> {
             _ => Operand::Tensor(rng.below(operands) as u8),
         };
         let (a, b, c) = (operand(), operand(), operand());
-        let to = rng.below(crate::REGISTERS) as u8;
+        let to = rng.below(rushlight_engine::REGISTERS) as u8;
         program.push(match rng.below(4) {
             0 => Instruction::Unary { to, function: rng.one_of(&[Unary::Tanh, Unary::Sin, Unary::Neg]), x: a },
             1 => Instruction::Binary { to, function: rng.one_of(&[Binary::Add, Binary::Mul, Binary::Max]), a, b },

@@ -8,20 +8,34 @@ mod copy;
 mod elementwise;
 mod finite_range;
 mod gemm;
+mod hwbench;
 mod pool_resize;
 mod quantization_error;
 mod quantized;
 mod softmax_norm_reduce;
 mod weights;
 
-use crate::arch::Dispatch;
-use crate::{Activation, Engine, Epilogue, Isa, Residual};
+use rushlight_engine::{Activation, Engine, Epilogue, Isa, Residual};
 
 /// An engine for each instruction set of this machine and number of threads, and for the AVX-512 tile in portable code.
 fn engines() -> impl Iterator<Item = Engine> {
-    let dispatches = Isa::available().filter_map(Dispatch::of).chain([Dispatch::wide_scalar()]);
+    let isas = Isa::available().map(Some).chain([None]);
     let threads: &[usize] = if cfg!(target_family = "wasm") { &[1] } else { &[1, 3] };
-    dispatches.flat_map(move |dispatch| threads.iter().map(move |&threads| Engine::with_dispatch(dispatch, threads)))
+    isas.flat_map(move |isa| {
+        threads.iter().map(move |&threads| match isa {
+            Some(isa) => Engine::with_isa(isa, threads).unwrap(),
+            None => Engine::wide_scalar(threads),
+        })
+    })
+}
+
+/// Rounds to bf16 bit patterns.
+fn to_bf16(x: f32) -> u16 {
+    half::bf16::from_f32(x).to_bits()
+}
+
+fn from_bf16(bits: u16) -> f32 {
+    half::bf16::from_bits(bits).to_f32()
 }
 
 /// Reproducible random values in -1..1.

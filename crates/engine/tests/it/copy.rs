@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Copy, Error, Indices, Table, copy, fill, gather};
+use rushlight_engine::{Copy, Error, Indices, Table, copy, fill, gather};
 
 fn reference(copy: &Copy, x: &[f32], y: &mut [f32]) {
     for i in 0..copy.sizes.iter().product() {

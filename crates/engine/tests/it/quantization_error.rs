@@ -1,5 +1,5 @@
 use super::{Rng, engines};
-use crate::quantization_errors;
+use rushlight_engine::quantization_errors;
 
 #[test]
 fn errors_are_the_same_on_all_instruction_sets() {

@@ -2,7 +2,7 @@
 
 use super::pool_resize::{random_resize, sources};
 use super::{Rng, engines, transposed};
-use crate::{
+use rushlight_engine::{
     Activation, Affine, AveragePool, Binary, Conv2d, ConvTranspose2d, Copy, Data, DynamicQuantization, Engine, Error,
     Gemm, GroupwiseEpilogue, Instruction, MAX_DIMS, Operand, Pool2d, PoolKind, QuantEpilogue, QuantOut, QuantResidual,
     ResizeMode, RowQparams, SoftmaxTable, Source, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8,
@@ -693,9 +693,7 @@ fn convolutions_refuse_per_row_scales() {
     assert_eq!(error, Err(Error::Mismatch { what: "scales of a convolution's input", expected: 1, got: 4 }));
 }
 
-/// The largest bytes times the smallest integers, whose sums are the largest that an i16 of [`Simd::dot_u8i4`] has to hold.
-///
-/// [`Simd::dot_u8i4`]: crate::arch::Simd::dot_u8i4
+/// The largest bytes times the smallest integers, whose sums are the largest that an i16 of `Simd::dot_u8i4` has to hold.
 #[test]
 fn groups_of_extreme_products_do_not_saturate() {
     let (m, k, n) = (5, 2 * pack::GROUP_SIZE, 19);

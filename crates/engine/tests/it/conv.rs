@@ -1,5 +1,5 @@
 use super::*;
-use crate::{
+use rushlight_engine::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, WinogradWeights, conv_transpose2d, conv2d, conv2d_winograd,
     conv2d_winograd_scratch, conv3d, depthwise2d, pack,
 };
