@@ -24,7 +24,8 @@ const STAGES: &[Step] = &[
 ];
 
 /// Stages that take hours, which only run when they are named.
-const LONG_STAGES: &[Step] = &[("models-whole", models_whole), ("zoo", zoo), ("aarch64-whole", aarch64_whole)];
+const LONG_STAGES: &[Step] =
+    &[("models-whole", models_whole), ("zoo", zoo), ("aarch64-whole", aarch64_whole), ("wasm-whole", wasm_whole)];
 
 pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
@@ -371,6 +372,8 @@ fn on_aarch64(mut test: Command, mutations: &str) -> Result<()> {
         setup::one("cross")?;
         setup::one("qemu")?;
         println!("NOT RUN in the emulator: {}", NOT_EMULATED.join(", "));
+        println!("NOT RUN in the emulator: the engine's tests with portable code, which this machine's tests run");
+        test.env("RUSHLIGHT_VECTORS_ONLY", "1");
         test.args(NOT_EMULATED.iter().flat_map(|name| ["--skip", name]));
         test.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc").env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
@@ -380,18 +383,32 @@ fn on_aarch64(mut test: Command, mutations: &str) -> Result<()> {
     run(&mut test)
 }
 
-/// Crates whose unit tests also run as WebAssembly, and the flags they are compiled with: without vectors, with them, and
-/// with relaxed ones too, where all three are compared. There the compiler must make no vectors of its own: LLVM (22 at
+/// Crates whose tests also run as WebAssembly, and the flags they are compiled with: with vectors, and with relaxed ones too,
+/// where these, the others and portable code are compared. There the compiler must make no vectors of its own: LLVM (22 at
 /// least) takes the greater and the lesser of their elements by instructions for which NaN may be any number.
-const WASM: &[(&str, &[&str])] = &[
-    ("", &["rushlight-engine"]),
+const WASM: &[WasmBuild] = &[
     ("-C target-feature=+simd128", &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-kernels"]),
     ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
 ];
 
+/// Flags and the crates that are compiled with them.
+type WasmBuild = (&'static str, &'static [&'static str]);
+
+/// Without vectors, which every browser has.
+const WASM_WITHOUT_VECTORS: &[WasmBuild] = &[("", &["rushlight-engine"])];
+
 /// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js; and the whole facade
 /// without a system interface, where programs are loaded, lowered and run.
 fn wasm() -> Result<()> {
+    wasm_builds(WASM)
+}
+
+/// The same, and the engine's tests without vectors.
+fn wasm_whole() -> Result<()> {
+    wasm_builds(&[WASM, WASM_WITHOUT_VECTORS].concat())
+}
+
+fn wasm_builds(builds: &[WasmBuild]) -> Result<()> {
     setup::one("cross")?;
     if !exists("node") {
         println!("NOT RUN: all of this stage, which needs Node.js");
@@ -400,7 +417,7 @@ fn wasm() -> Result<()> {
     bare_wasm()?;
     // The tests have one thread: while those of one build run, the next is made.
     thread::scope(|scope| {
-        let builds: Vec<_> = WASM.iter().map(|build| scope.spawn(|| wasm_tests(build))).collect();
+        let builds: Vec<_> = builds.iter().map(|build| scope.spawn(|| wasm_tests(build))).collect();
         builds.into_iter().try_for_each(|build| match build.join() {
             Ok(printed) => {
                 println!("{}", printed?);
@@ -423,13 +440,14 @@ fn bare_wasm() -> Result<()> {
     run(host.args(BARE_WASM.iter().map(|name| format!("tests/corpus/1.5.1/{name}.json"))))
 }
 
-fn wasm_tests((flags, packages): &(&str, &[&str])) -> Result<String> {
-    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--lib"]);
-    if packages.contains(&"rushlight-engine") {
-        test.args(["--test", "it"]);
-    }
-    test.args(["--target", "wasm32-wasip1"]).args(packages.iter().flat_map(|package| ["-p", package]));
-    // A panic ends the program, so that what a failed test printed cannot be shown later.
-    let printed = output(test.args(["--", "--nocapture"]).env("RUSTFLAGS", flags))?;
-    Ok(format!("{} [{flags}]\n{printed}", packages.join(", ")))
+fn wasm_tests((flags, packages): &WasmBuild) -> Result<String> {
+    let run = |packages: &[&str], targets: &[&str]| {
+        let mut test = command("cargo", &["test", "--profile", "checked", "--quiet", "--target", "wasm32-wasip1"]);
+        test.args(packages.iter().flat_map(|package| ["-p", package])).args(targets);
+        // A panic ends the program, so that what a failed test printed cannot be shown later.
+        output(test.args(["--", "--nocapture"]).env("RUSTFLAGS", flags))
+    };
+    let units = run(packages, &["--lib"])?;
+    let kernels = run(&["rushlight-engine"], &["--test", "it"])?;
+    Ok(format!("{} [{flags}]\n{units}{kernels}", packages.join(", ")))
 }
