@@ -1,13 +1,16 @@
 """Builds the Python wheel and tests it: in a clean environment without torch and numpy, then beside both.
 
-    python tools/test_wheel.py            with the Python of .venv, which `cargo xtask setup python` makes
-    python tools/test_wheel.py --build    only builds it
+    python tools/test_wheel.py                    with the Python of .venv, which `cargo xtask setup python` makes
+    python tools/test_wheel.py --library FILE     no wheel, which takes minutes to optimise: the package with this library
 """
 
+import argparse
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -15,18 +18,18 @@ BINDINGS = ROOT / "bindings" / "python"
 TARGET = ROOT / "target" / "wheel"
 # Of 8 MB that language models may take it to.
 SIZE_LIMIT = 5_500_000
+PIP_INSTALL = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
 
 
-def run(*command):
+def run(*command, **options):
     print("$", *command, flush=True)
-    subprocess.run([str(part) for part in command], check=True, cwd=ROOT)
+    subprocess.run([str(part) for part in command], check=True, cwd=ROOT, **options)
 
 
 def build():
     shutil.rmtree(TARGET / "dist", ignore_errors=True)
+    maturin = [sys.executable, "-m", "maturin", "build", "--locked", "--quiet", "--compression-level", "9"]
     manifest = BINDINGS / "Cargo.toml"
-    maturin = [sys.executable, "-m", "maturin", "build", "--release", "--locked", "--quiet"]
-    maturin += ["--compression-level", "9"]
     run(*maturin, "--manifest-path", manifest, "--target-dir", TARGET, "--out", TARGET / "dist")
     (wheel,) = (TARGET / "dist").glob("*.whl")
     size = wheel.stat().st_size
@@ -36,25 +39,50 @@ def build():
     return wheel
 
 
-def test_in_clean_environment(wheel):
+def assemble(library, packages):
+    """Puts the package with a library into a folder of packages."""
+    package = packages / "rushlight"
+    shutil.rmtree(package, ignore_errors=True)
+    shutil.copytree(BINDINGS / "python" / "rushlight", package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copy2(library, package / "_rushlight.abi3.so")
+
+
+def make_clean_environment():
+    """An environment without other packages; returns its Python and its folder of packages."""
     place = TARGET / "clean"
     shutil.rmtree(place, ignore_errors=True)
     venv.create(place, with_pip=True)
-    python = place / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", wheel)
+    packages = sysconfig.get_path("purelib", "venv", {"base": place, "platbase": place})
+    return place / "bin" / "python", pathlib.Path(packages)
+
+
+def test_plain(python):
     run(python, "-I", BINDINGS / "tests" / "test_plain.py")
 
 
-def test_beside_torch(wheel):
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    run(*pip, "--force-reinstall", wheel)
+def test_beside_torch(**options):
     tests = sorted(path for path in (BINDINGS / "tests").glob("test_*.py") if path.name != "test_plain.py")
-    run(sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "2", *tests)
+    run(sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "2", *tests, **options)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=pathlib.Path)
+    library = parser.parse_args().library
+    if library:
+        python, packages = make_clean_environment()
+        assemble(library, packages)
+        test_plain(python)
+        assemble(library, TARGET / "package")
+        test_beside_torch(env={**os.environ, "PYTHONPATH": str(TARGET / "package")})
+    else:
+        wheel = build()
+        python, _ = make_clean_environment()
+        run(python, *PIP_INSTALL, wheel)
+        test_plain(python)
+        run(sys.executable, *PIP_INSTALL, "--force-reinstall", wheel)
+        test_beside_torch()
 
 
 if __name__ == "__main__":
-    built = build()
-    if "--build" in sys.argv[1:]:
-        sys.exit()
-    test_in_clean_environment(built)
-    test_beside_torch(built)
+    main()

@@ -172,7 +172,7 @@ fn python_package() -> Result<PathBuf> {
             std::fs::remove_dir_all(folder)?;
         }
     }
-    let mut build = command(venv_python(), &["-m", "maturin", "build", "--release", "--locked", "--quiet"]);
+    let mut build = command(venv_python(), &["-m", "maturin", "build", "--locked", "--quiet"]);
     build.args(["--manifest-path", "bindings/python/Cargo.toml", "--target-dir", "target/wheel", "--out"]).arg(&wheels);
     run(&mut build)?;
     let wheel = std::fs::read_dir(&wheels)?.next().context("maturin built no wheel")??.path();

@@ -82,8 +82,7 @@ fn python() -> Result<()> {
     setup::one("python")?;
     let host = nightly_host()?;
     let target = "target/asan-python";
-    let mut build =
-        command("cargo", &["+nightly", "build", "--locked", "--manifest-path", "bindings/python/Cargo.toml"]);
+    let mut build = command("cargo", &["+nightly", "build", "--locked", "-p", "rushlight-python"]);
     build.args(["--target-dir", target, "--target", &host]).env("RUSTFLAGS", "-Zsanitizer=address");
     run(build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only"))?;
 

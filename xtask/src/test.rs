@@ -1,8 +1,7 @@
 //! All tests, in stages. A stage whose tools are missing installs them first.
 
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use anyhow::{Result, bail};
 
@@ -23,33 +22,20 @@ const STAGES: &[Step] = &[
     ("wasm", wasm),
 ];
 
-/// Stages that take hours, which only run when they are named.
-const LONG_STAGES: &[Step] =
-    &[("models-whole", models_whole), ("zoo", zoo), ("aarch64-whole", aarch64_whole), ("wasm-whole", wasm_whole)];
+/// Stages that take long, which only run when they are named.
+const LONG_STAGES: &[Step] = &[
+    ("wheel", wheel),
+    ("models-whole", models_whole),
+    ("zoo", zoo),
+    ("aarch64-whole", aarch64_whole),
+    ("wasm-whole", wasm_whole),
+];
 
 pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
     thread::spawn(|| setup::one("python"));
-    let stages: Vec<Step> = STAGES
-        .iter()
-        .map(|stage| if stage.0 == "embedded" { ("embedded", embedded_beside_wheel as _) } else { *stage })
-        .collect();
-    Steps::run("test", &stages)
-}
-
-/// The build of the wheel that runs beside other stages.
-static WHEEL: Mutex<Option<JoinHandle<Result<String>>>> = Mutex::new(None);
-
-/// The first stage after the tests that measure the machine. The wheel is optimised as a whole, by one thread for minutes, so
-/// that it is built beside the stages before `python`, which waits for it, and builds it again and says why if that failed.
-fn embedded_beside_wheel() -> Result<()> {
-    let build = thread::spawn(|| {
-        setup::one("python")?;
-        output(&mut command(venv_python(), &["tools/test_wheel.py", "--build"]))
-    });
-    *WHEEL.lock().unwrap_or_else(PoisonError::into_inner) = Some(build);
-    embedded()
+    Steps::run("test", STAGES)
 }
 
 /// What one runs before each commit: nothing is downloaded, and no test runs for long.
@@ -185,15 +171,19 @@ fn embedded() -> Result<()> {
     run(ignored(&["firmware"]).env("FIRMWARE_OUTPUT", &path))
 }
 
-/// What Python generated and the repository keeps is up to date. The wheel: built, installed where neither torch nor
-/// numpy are, and tested beside both.
+/// What Python generated and the repository keeps is up to date. The Python package with the library of the profile `checked`,
+/// where neither torch nor numpy are, and beside both: `wheel` tests what users install.
 fn python() -> Result<()> {
     setup::one("python")?;
-    // Two builds at once would write one file.
-    if let Some(build) = WHEEL.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        let _ = build.join();
-    }
     run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
+    // With the tests, so that all crates have the features that they have there, and are not compiled again.
+    cargo(&["build", "--quiet", "--profile", "checked", "--workspace", "--tests", "--lib"])?;
+    run(&mut command(venv_python(), &["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so"]))
+}
+
+/// The wheel, which takes minutes to optimise: its size, and the same tests.
+fn wheel() -> Result<()> {
+    setup::one("python")?;
     run(&mut command(venv_python(), &["tools/test_wheel.py"]))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! DLPack 1.x (dmlc/dlpack): `DLTensor`, `DLManagedTensorVersioned`, and the exchange API that a type offers as the
 //! capsule `__dlpack_c_exchange_api__`.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};

@@ -34,6 +34,9 @@ pub struct Instance {
     inner: Turns<MethodInstance>,
 }
 
+/// For each node who took it, or the reason why the program was not lowered, and what the cache did.
+type Report<'py> = (Vec<Bound<'py, PyDict>>, Option<String>, Option<String>);
+
 /// Returns a builder with the registered operators and backends, the latest first.
 pub fn builder(py: Python<'_>) -> rushlight::ModuleBuilder {
     let sets = custom::sets_after(0);
@@ -166,8 +169,8 @@ impl Module {
         meta_to_python(py, &error::map(py, meta)?)
     }
 
-    /// For each node of a lowered program who took it; otherwise the reason why it was not lowered. Then what the cache did.
-    fn report<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, Option<String>, Option<String>)> {
+    /// The report of a lowered program.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Report<'py>> {
         let (report, cache) = self.with(py, |module| {
             let report = module.report().map(|report| report.entries.clone()).map_err(ToString::to_string);
             (report, module.cache_use().map(ToString::to_string))

@@ -1,4 +1,5 @@
 //! `rushlight.Tensor`: a result where there is neither torch nor numpy.
+#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 
