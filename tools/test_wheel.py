@@ -1,7 +1,7 @@
 """Builds the Python wheel and tests it: in a clean environment without torch and numpy, then beside both.
 
     python tools/test_wheel.py                    with the Python of .venv, which `cargo xtask setup python` makes
-    python tools/test_wheel.py --library FILE     no wheel, which takes minutes to optimise: the package with this library
+    python tools/test_wheel.py --library FILE     the package with this library, without slow tests
 """
 
 import argparse
@@ -60,9 +60,11 @@ def test_plain(python):
     run(python, "-I", BINDINGS / "tests" / "test_plain.py")
 
 
-def test_beside_torch(**options):
+def test_beside_torch(*arguments, **variables):
     tests = sorted(path for path in (BINDINGS / "tests").glob("test_*.py") if path.name != "test_plain.py")
-    run(sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "2", *tests, **options)
+    # Two processes with as many threads each wait for each other.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    run(sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "2", *arguments, *tests, env=environment)
 
 
 def main():
@@ -74,7 +76,8 @@ def main():
         assemble(library, packages)
         test_plain(python)
         assemble(library, TARGET / "package")
-        test_beside_torch(env={**os.environ, "PYTHONPATH": str(TARGET / "package")})
+        print("NOT RUN without a wheel: tests that are marked as slow", flush=True)
+        test_beside_torch("-m", "not slow", PYTHONPATH=str(TARGET / "package"))
     else:
         wheel = build()
         python, _ = make_clean_environment()

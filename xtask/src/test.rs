@@ -119,9 +119,10 @@ pub fn one(name: &str) -> Result<()> {
 }
 
 /// `cargo test`, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
-/// workspace, as packages by themselves may have other features and would be compiled again.
+/// workspace, as packages by themselves may have other features and would be compiled again; but for this crate, which has no
+/// tests.
 fn tests() -> Command {
-    command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace"])
+    command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"])
 }
 
 /// Tests of modules of the crates' `tests/it` that are ignored otherwise: they need what their stage has made.
@@ -177,7 +178,8 @@ fn python() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
     // With the tests, so that all crates have the features that they have there, and are not compiled again.
-    cargo(&["build", "--quiet", "--profile", "checked", "--workspace", "--tests", "--lib"])?;
+    let build = ["build", "--quiet", "--profile", "checked", "--workspace", "--exclude", "xtask", "--tests", "--lib"];
+    cargo(&build)?;
     run(&mut command(venv_python(), &["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so"]))
 }
 
@@ -256,15 +258,17 @@ fn zoo() -> Result<()> {
 /// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 ///
-/// A third of them all, another with each commit: `models-whole` takes all.
+/// A third of them all and one of the decoders, others with each commit: `models-whole` takes all.
 fn models() -> Result<()> {
     setup::one("python")?;
     // Without git's history it is the first.
     let commits = output(&mut command("git", &["rev-list", "--count", "HEAD"])).unwrap_or_default();
-    let part = commits.trim().parse().unwrap_or(0) % PARTS;
+    let commits: usize = commits.trim().parse().unwrap_or(0);
+    let part = commits % PARTS;
     println!("part {part} of {PARTS} of the models: `cargo xtask test models-whole` takes all");
     generated_models(Some(format!("{part}/{PARTS}")), 4, 12)?;
-    exported_models(&part_of(FEW_XNNPACK_MODELS, part), &part_of(FEW_LLAMA_MODELS, part))?;
+    let decoder = FEW_LLAMA_MODELS[commits % FEW_LLAMA_MODELS.len()];
+    exported_models(&part_of(FEW_XNNPACK_MODELS, part), &[decoder])?;
     few_architectures(&part_of(FEW_ARCHITECTURES, part))
 }
 
@@ -349,9 +353,7 @@ fn aarch64() -> Result<()> {
 
 /// All Rust tests again, for aarch64.
 fn aarch64_whole() -> Result<()> {
-    let mut test = tests();
-    test.args(["--exclude", "xtask"]);
-    on_aarch64(test, FEW_MUTATIONS)
+    on_aarch64(tests(), FEW_MUTATIONS)
 }
 
 /// Runs tests for aarch64, in an emulator where this machine is another one. Tests that start a program read the variable of
@@ -373,19 +375,22 @@ fn on_aarch64(mut test: Command, mutations: &str) -> Result<()> {
     run(&mut test)
 }
 
-/// Crates whose tests also run as WebAssembly, and the flags they are compiled with: with vectors, and with relaxed ones too,
-/// where these, the others and portable code are compared. There the compiler must make no vectors of its own: LLVM (22 at
-/// least) takes the greater and the lesser of their elements by instructions for which NaN may be any number.
-const WASM: &[WasmBuild] = &[
-    ("-C target-feature=+simd128", &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-kernels"]),
-    ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
-];
-
-/// Flags and the crates that are compiled with them.
+/// Flags of WebAssembly, and the crates whose tests run with them.
 type WasmBuild = (&'static str, &'static [&'static str]);
 
-/// Without vectors, which every browser has.
-const WASM_WITHOUT_VECTORS: &[WasmBuild] = &[("", &["rushlight-engine"])];
+/// What browsers run.
+const WASM: &[WasmBuild] = &[(
+    "-C target-feature=+simd128",
+    &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-kernels"],
+)];
+
+/// Without vectors; and with relaxed ones, where these, the others and portable code are compared. There the compiler must make
+/// no vectors of its own: LLVM (22 at least) takes the greater and the lesser of their elements by instructions for which NaN may
+/// be any number.
+const MORE_WASM: &[WasmBuild] = &[
+    ("", &["rushlight-engine"]),
+    ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
+];
 
 /// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js; and the whole facade
 /// without a system interface, where programs are loaded, lowered and run.
@@ -393,9 +398,9 @@ fn wasm() -> Result<()> {
     wasm_builds(WASM)
 }
 
-/// The same, and the engine's tests without vectors.
+/// The same, and the engine's tests with other instruction sets.
 fn wasm_whole() -> Result<()> {
-    wasm_builds(&[WASM, WASM_WITHOUT_VECTORS].concat())
+    wasm_builds(&[WASM, MORE_WASM].concat())
 }
 
 fn wasm_builds(builds: &[WasmBuild]) -> Result<()> {

@@ -144,6 +144,8 @@ def test_sentences_in_4_bits_through_pytorch(embeddings):
     assert_near(rushlight.export(model, inputs[0], backend="cpu"), inputs, expected, 0.97)
 
 
+# GPTQ of 36 layers, twice: a minute.
+@pytest.mark.slow
 def test_sentences_in_4_bits_without_pytorch(embeddings):
     model, inputs, expected = embeddings
     # Other sentences than those that are compared.

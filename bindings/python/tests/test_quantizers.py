@@ -242,6 +242,8 @@ def test_tables_of_embeddings_stay_integers():
         assert len(compiled.buffer) <= share * whole, (dtype, granularity, len(compiled.buffer) / whole)
 
 
+# torchao exports 114 patterns: a minute.
+@pytest.mark.slow
 def test_training_with_fake_quantization_folds_batch_norms():
     model, calibration = block().train(), batches()
     args = (torch.cat([calibration[0][0], calibration[1][0]]),)
