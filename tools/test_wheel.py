@@ -2,6 +2,7 @@
 
     python tools/test_wheel.py                    with the Python of .venv, which `cargo xtask setup python` makes
     python tools/test_wheel.py --library FILE     the package with this library, without slow tests
+    python tools/test_wheel.py --library FILE --assemble FOLDER     only puts that package into a folder
 """
 
 import argparse
@@ -70,8 +71,14 @@ def test_beside_torch(*arguments, **variables):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path)
-    library = parser.parse_args().library
-    if library:
+    parser.add_argument("--assemble", type=pathlib.Path, metavar="FOLDER")
+    arguments = parser.parse_args()
+    library = arguments.library
+    if arguments.assemble:
+        if not library:
+            parser.error("--assemble needs --library")
+        assemble(library, arguments.assemble)
+    elif library:
         python, packages = make_clean_environment()
         assemble(library, packages)
         test_plain(python)

@@ -87,12 +87,9 @@ fn python() -> Result<()> {
     run(build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only"))?;
 
     let package = root().join(target).join("package");
-    if package.exists() {
-        fs::remove_dir_all(&package)?;
-    }
-    copy_folder(&root().join("bindings/python/python/rushlight"), &package.join("rushlight"))?;
     let library = root().join(target).join(&host).join("debug/lib_rushlight.so");
-    fs::copy(library, package.join("rushlight/_rushlight.abi3.so"))?;
+    let mut assemble = command(venv_python(), &["tools/test_wheel.py", "--library"]);
+    run(assemble.arg(library).arg("--assemble").arg(&package))?;
 
     let tests = root().join("bindings/python/tests");
     let mut names: Vec<String> = Vec::new();
@@ -134,18 +131,4 @@ fn shared_library(name: &str) -> Result<String> {
         bail!("GCC has no {name}, which the address sanitizer needs");
     }
     Ok(path.canonicalize()?.to_string_lossy().into_owned())
-}
-
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let copy = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &copy)?;
-        } else {
-            fs::copy(entry.path(), copy)?;
-        }
-    }
-    Ok(())
 }

@@ -87,11 +87,15 @@ const QUICK_SUITES: &[&str] = &["operators::", "inference::", "corpus::", "text:
 const QUICK_ENGINE_SUITES: &[&str] = &[
     "bf16::depthwise",
     "conv::",
+    "convert::",
     "copy::",
     "elementwise::",
     "finite_range::",
     "gemm::",
+    "hwbench::a_variant_is_timed_",
+    "hwbench::atypical_cases_",
     "pool_resize::",
+    "quantization_error::",
     "quantized::",
     "softmax_norm_reduce::",
 ];
@@ -101,6 +105,7 @@ const SLOW_SUITES: &[&str] = &[
     "conv::conv2d_agrees_",
     "conv::conv_transpose2d_agrees_",
     "conv::winograd_",
+    "convert::narrowing_",
     "copy::copies_every_element",
     "elementwise::programs_broadcast_",
     "elementwise::unary_functions_",
@@ -118,11 +123,15 @@ pub fn one(name: &str) -> Result<()> {
     Steps::one("test", &stages, name)
 }
 
-/// `cargo test`, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
+/// A command of cargo, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
 /// workspace, as packages by themselves may have other features and would be compiled again; but for this crate, which has no
 /// tests.
+fn checked(subcommand: &str) -> Command {
+    command("cargo", &[subcommand, "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"])
+}
+
 fn tests() -> Command {
-    command("cargo", &["test", "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"])
+    checked("test")
 }
 
 /// Tests of modules of the crates' `tests/it` that are ignored otherwise: they need what their stage has made.
@@ -172,14 +181,13 @@ fn embedded() -> Result<()> {
     run(ignored(&["firmware"]).env("FIRMWARE_OUTPUT", &path))
 }
 
-/// What Python generated and the repository keeps is up to date. The Python package with the library of the profile `checked`,
-/// where neither torch nor numpy are, and beside both: `wheel` tests what users install.
+/// Generated files are up to date. The tests of the Python package with the library of the profile `checked`, without torch and
+/// numpy, and beside both: `wheel` tests what users install.
 fn python() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
     // With the tests, so that all crates have the features that they have there, and are not compiled again.
-    let build = ["build", "--quiet", "--profile", "checked", "--workspace", "--exclude", "xtask", "--tests", "--lib"];
-    cargo(&build)?;
+    run(checked("build").args(["--tests", "--lib"]))?;
     run(&mut command(venv_python(), &["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so"]))
 }
 
@@ -348,6 +356,10 @@ const ARCH_DEPENDENT: &[&str] =
 fn aarch64() -> Result<()> {
     let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
     test.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name]));
+    if cfg!(not(target_arch = "aarch64")) {
+        println!("NOT RUN in the emulator: the engine's tests with portable code, which this machine's tests run");
+        test.env("RUSHLIGHT_VECTORS_ONLY", "1");
+    }
     on_aarch64(test, EMULATED_MUTATIONS)
 }
 
@@ -364,8 +376,6 @@ fn on_aarch64(mut test: Command, mutations: &str) -> Result<()> {
         setup::one("cross")?;
         setup::one("qemu")?;
         println!("NOT RUN in the emulator: {}", NOT_EMULATED.join(", "));
-        println!("NOT RUN in the emulator: the engine's tests with portable code, which this machine's tests run");
-        test.env("RUSHLIGHT_VECTORS_ONLY", "1");
         test.args(NOT_EMULATED.iter().flat_map(|name| ["--skip", name]));
         test.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc").env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
@@ -378,7 +388,7 @@ fn on_aarch64(mut test: Command, mutations: &str) -> Result<()> {
 /// Flags of WebAssembly, and the crates whose tests run with them.
 type WasmBuild = (&'static str, &'static [&'static str]);
 
-/// What browsers run.
+/// The build for browsers.
 const WASM: &[WasmBuild] = &[(
     "-C target-feature=+simd128",
     &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-kernels"],
