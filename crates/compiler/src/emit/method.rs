@@ -1,6 +1,6 @@
 //! One method: its values and instructions.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use rushlight_format::pte::ShapeDynamism;
 use rushlight_format::pte::{FrameModel, InstructionModel, PlanModel, StorageModel, TensorModel, ValueModel};
@@ -26,11 +26,11 @@ pub(super) struct Method<'m> {
     shared: &'m SharedStates,
     pub plan: PlanModel<'static>,
     /// The program's value of each value of the graph.
-    values: HashMap<ValueId, u32>,
-    states: HashMap<StateId, u32>,
-    delegates: HashMap<rushlight_graph::DelegateId, u32>,
+    values: FxHashMap<ValueId, u32>,
+    states: FxHashMap<StateId, u32>,
+    delegates: FxHashMap<rushlight_graph::DelegateId, u32>,
     /// Literals that are there already.
-    literals: HashMap<Literal, u32>,
+    literals: FxHashMap<Literal, u32>,
     pub slots: Slots,
     /// The slot of each value of the program that is a tensor.
     slot_of: Vec<Option<Slot>>,
@@ -65,10 +65,10 @@ impl<'m> Method<'m> {
             options,
             shared,
             plan: PlanModel::new(""),
-            values: HashMap::new(),
-            states: HashMap::new(),
-            delegates: HashMap::new(),
-            literals: HashMap::new(),
+            values: FxHashMap::default(),
+            states: FxHashMap::default(),
+            delegates: FxHashMap::default(),
+            literals: FxHashMap::default(),
             slots: Slots::default(),
             slot_of: Vec::new(),
             origins: Vec::new(),

@@ -1,12 +1,11 @@
 //! Constants and initial values, each stored once, in the program or in `.ptd` files beside it.
 
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rushlight_format::Blob;
 use rushlight_format::pte::{StorageModel, TensorModel};
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
@@ -27,7 +26,7 @@ pub(super) struct Pools {
 #[derive(Default)]
 pub(super) struct Pool {
     entries: Vec<Arc<Constant>>,
-    by_hash: HashMap<u64, Vec<u32>>,
+    by_hash: FxHashMap<u64, Vec<u32>>,
 }
 
 /// Data up to this size are read at once; larger ones when they are written.

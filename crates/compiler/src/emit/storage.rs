@@ -1,6 +1,6 @@
 //! Memory that tensors of a method share.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use rushlight_graph::{Def, Graph, Model, StateId};
 
@@ -12,7 +12,7 @@ pub(super) const SHARED_ARENA: u32 = 2;
 /// Offsets in [`SHARED_ARENA`] of the states that several methods use.
 #[derive(Debug, Default)]
 pub(super) struct SharedStates {
-    pub offsets: HashMap<StateId, u64>,
+    pub offsets: FxHashMap<StateId, u64>,
 }
 
 /// Lays out the state that more than one method uses, so that all find it at the same place.

@@ -78,10 +78,13 @@ struct Step {
 type Score = (u64, usize, u64);
 
 /// Positions of nodes and of the uses of values in an order.
+#[derive(Default)]
 struct Uses {
     /// By piece: the first step, and the last one, which may be past the end.
     first: Vec<usize>,
     last: Vec<usize>,
+    /// By step: the bytes of the pieces whose last use it is.
+    ended: Vec<u64>,
     score: Score,
     /// The first step at the peak.
     peak: usize,
@@ -200,9 +203,19 @@ impl Schedule {
     }
 
     fn uses(&self, order: &[usize]) -> Uses {
+        let mut uses = Uses::default();
+        self.find_uses(order, &mut uses);
+        uses
+    }
+
+    /// Replaces the content of `uses`, whose memory is used again.
+    fn find_uses(&self, order: &[usize], uses: &mut Uses) {
         let end = order.len();
-        let mut first = vec![0; self.bytes.len()];
-        let mut last = vec![0; self.bytes.len()];
+        let Uses { first, last, ended, .. } = uses;
+        for places in [&mut *first, &mut *last] {
+            places.clear();
+            places.resize(self.bytes.len(), 0);
+        }
         for (at, step) in order.iter().enumerate() {
             let step = &self.steps[*step];
             step.reads.iter().for_each(|piece| last[*piece] = at);
@@ -211,7 +224,8 @@ impl Schedule {
             }
         }
         // What nothing reads is only there at its step; what is given, at the first.
-        let mut ended = vec![0u64; end + 1];
+        ended.clear();
+        ended.resize(end + 1, 0u64);
         for (piece, bytes) in self.bytes.iter().enumerate() {
             if self.kept[piece] {
                 last[piece] = end;
@@ -230,7 +244,7 @@ impl Schedule {
             total = total.saturating_add(live);
             live = live.saturating_sub(ended[at]);
         }
-        Uses { first, last, score: (most, count, total), peak }
+        (uses.score, uses.peak) = ((most, count, total), peak);
     }
 
     /// Always the step next that leaves the fewest bytes in use; the source's order among equals.
@@ -314,20 +328,19 @@ impl Schedule {
 
     /// Moves steps across the place where the most is in use, as long as that makes the order better.
     fn improved(&self, mut order: Vec<usize>, floor: u64) -> (Vec<usize>, Uses) {
-        let mut uses = self.uses(&order);
+        let (mut uses, mut then) = (self.uses(&order), Uses::default());
         let mut budget = BUDGET;
         'better: while uses.score.0 > floor {
             for (from, to) in self.moves(&order, &uses) {
                 let Some(rest) = budget.checked_sub(order.len()) else { break 'better };
                 budget = rest;
-                let mut moved = order.clone();
-                let step = moved.remove(from);
-                moved.insert(to, step);
-                let then = self.uses(&moved);
+                move_step(&mut order, from, to);
+                self.find_uses(&order, &mut then);
                 if then.score < uses.score {
-                    (order, uses) = (moved, then);
+                    std::mem::swap(&mut uses, &mut then);
                     continue 'better;
                 }
+                move_step(&mut order, to, from);
             }
             break;
         }
@@ -365,6 +378,15 @@ impl Schedule {
         let (to_front, to_back) = (earliest(peak), latest(peak));
         moves.extend([(peak, to_front), (peak, to_back)].into_iter().filter(|(from, to)| from != to));
         moves
+    }
+}
+
+/// Moves a step to another place; those in between close the gap.
+fn move_step(order: &mut [usize], from: usize, to: usize) {
+    if from < to {
+        order[from..=to].rotate_left(1);
+    } else {
+        order[to..=from].rotate_right(1);
     }
 }
 

@@ -4,7 +4,9 @@
 //! dimension that it is, or from the node or block parameter that computes it, and each expression becomes arithmetic on
 //! numbers, once in each block that uses it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 use rushlight_graph::Error;
@@ -34,7 +36,7 @@ impl Pass for LowerSymbolicSizes {
             }
             let definitions = definitions(graph);
             let body = graph.body;
-            let mut known = HashMap::new();
+            let mut known = FxHashMap::default();
             lower_block(graph, constants, schemas, &definitions, &mut known, body)
                 .and_then(|()| lower_outputs(graph, constants, schemas, &definitions, &mut known))
                 .map_err(|error| error.at(format!("method `{name}`")))?;
@@ -52,10 +54,10 @@ enum Definition {
 }
 
 /// The numbers that are there where a node runs, by what they are worth.
-type Known = HashMap<Expr, ValueId>;
+type Known = FxHashMap<Expr, ValueId>;
 
-fn definitions(graph: &Graph) -> HashMap<SymbolId, Definition> {
-    let mut found = HashMap::new();
+fn definitions(graph: &Graph) -> FxHashMap<SymbolId, Definition> {
+    let mut found = FxHashMap::default();
     let inputs = graph.inputs.iter().filter_map(|input| match input {
         Input::Value(value) => Some(*value),
         Input::Literal(_) => None,
@@ -64,9 +66,9 @@ fn definitions(graph: &Graph) -> HashMap<SymbolId, Definition> {
         define(graph, value, &mut found);
     }
     // What nodes and loops compute defines the symbols that no input has.
-    let from_inputs: HashSet<SymbolId> = found.keys().copied().collect();
+    let from_inputs: FxHashSet<SymbolId> = found.keys().copied().collect();
     for value in graph.values.ids() {
-        let mut computed = HashMap::new();
+        let mut computed = FxHashMap::default();
         define(graph, value, &mut computed);
         computed.retain(|symbol, _| !from_inputs.contains(symbol));
         for (symbol, definition) in computed {
@@ -77,7 +79,7 @@ fn definitions(graph: &Graph) -> HashMap<SymbolId, Definition> {
 }
 
 /// Notes the symbols that a value shows.
-fn define(graph: &Graph, value: ValueId, found: &mut HashMap<SymbolId, Definition>) {
+fn define(graph: &Graph, value: ValueId, found: &mut FxHashMap<SymbolId, Definition>) {
     match graph.ty(value) {
         Type::Int(Expr::Symbol(symbol)) => {
             found.entry(*symbol).or_insert(Definition::Number(value));
@@ -120,7 +122,7 @@ fn lower_block(
     graph: &mut Graph,
     constants: &mut Arena<Constant>,
     schemas: &Arc<Schemas>,
-    definitions: &HashMap<SymbolId, Definition>,
+    definitions: &FxHashMap<SymbolId, Definition>,
     known: &mut Known,
     block: BlockId,
 ) -> Result<(), Error> {
@@ -161,7 +163,7 @@ fn lower_block(
 fn symbols_of_inputs(
     graph: &Graph,
     nodes: &[NodeId],
-    definitions: &HashMap<SymbolId, Definition>,
+    definitions: &FxHashMap<SymbolId, Definition>,
 ) -> BTreeSet<SymbolId> {
     let mut used = BTreeSet::new();
     let mut insert = |symbol| {
@@ -187,7 +189,7 @@ fn lower_outputs(
     graph: &mut Graph,
     constants: &mut Arena<Constant>,
     schemas: &Arc<Schemas>,
-    definitions: &HashMap<SymbolId, Definition>,
+    definitions: &FxHashMap<SymbolId, Definition>,
     known: &mut Known,
 ) -> Result<(), Error> {
     let (body, mut outputs) = (graph.body, std::mem::take(&mut graph.outputs));
@@ -208,7 +210,7 @@ fn last_origin(graph: &mut Graph, block: BlockId) -> OriginId {
 
 struct Maker<'a, 'm> {
     builder: Builder<'m>,
-    definitions: &'a HashMap<SymbolId, Definition>,
+    definitions: &'a FxHashMap<SymbolId, Definition>,
     known: &'a mut Known,
 }
 
