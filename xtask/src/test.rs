@@ -24,6 +24,7 @@ const STAGES: &[Step] = &[
 
 /// Stages that take long, which only run when they are named.
 const LONG_STAGES: &[Step] = &[
+    ("loom", loom),
     ("wheel", wheel),
     ("models-whole", models_whole),
     ("zoo", zoo),
@@ -141,7 +142,7 @@ fn ignored(modules: &[&str]) -> Command {
     test
 }
 
-/// Unit tests, operator cases, corpus, and a few of the mutations; and all interleavings of the thread pool's protocol.
+/// Unit tests, operator cases, corpus, and a few of the mutations.
 fn rust() -> Result<()> {
     run(tests().env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
     if exists("node") {
@@ -149,6 +150,12 @@ fn rust() -> Result<()> {
     } else {
         println!("NOT RUN: the layout of the graph's page, which needs Node.js");
     }
+    println!("NOT RUN: all interleavings of the thread pool's protocol; `cargo xtask test loom` takes them");
+    Ok(())
+}
+
+/// All interleavings of the thread pool's protocol.
+fn loom() -> Result<()> {
     let mut loom = command("cargo", &["test", "--release", "--quiet", "--target-dir", "target/loom"]);
     loom.args(["--manifest-path", "crates/engine/loom/Cargo.toml"]);
     run(loom.env("RUSTFLAGS", "--cfg loom"))
@@ -266,7 +273,7 @@ fn zoo() -> Result<()> {
 /// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 ///
-/// A third of them all and one of the decoders, others with each commit: `models-whole` takes all.
+/// A third of them all, one of the decoders and one of the architectures, others with each commit: `models-whole` takes all.
 fn models() -> Result<()> {
     setup::one("python")?;
     // Without git's history it is the first.
@@ -277,7 +284,7 @@ fn models() -> Result<()> {
     generated_models(Some(format!("{part}/{PARTS}")), 4, 12)?;
     let decoder = FEW_LLAMA_MODELS[commits % FEW_LLAMA_MODELS.len()];
     exported_models(&part_of(FEW_XNNPACK_MODELS, part), &[decoder])?;
-    few_architectures(&part_of(FEW_ARCHITECTURES, part))
+    few_architectures(&[FEW_ARCHITECTURES[commits % FEW_ARCHITECTURES.len()]])
 }
 
 /// Parts that models are divided into.
