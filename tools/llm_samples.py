@@ -2,17 +2,28 @@
 
 - `tokenizers/NAME/tokenizer.json`, trained on the repository's own documents, and `expected.json` in it: texts with their tokens, and
   the text that the tokens become again.
+- the same for the files of SentencePiece, tiktoken, Tekken and llama2.c, with what `sentencepiece` and `tiktoken` make of them, and
+  `ranks/NAME/expected.json`: tokens of the same ranks with the words of other encodings.
 - `templates.json`: chat templates with messages, tools, and the text that `apply_chat_template` renders, or its error.
 - `sampling.json`: logits with settings, and the probabilities that the logits processors of transformers leave.
 - `tests/decoders/llama/tokenizer.json` and `tokenizer_config.json`, for its 64 tokens.
 """
 
+import base64
+import functools
+import io
 import json
 import pathlib
 
+import sentencepiece
+import tiktoken
+import tiktoken_ext.openai_public as tiktoken_openai
 import tokenizers
 import torch
 import transformers
+from pytorch_tokenizers.llama2c import Llama2cTokenizer
+from pytorch_tokenizers.tiktoken import TiktokenTokenizer
+from tiktoken._educational import bpe_train
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.generation import logits_process
 
@@ -101,6 +112,110 @@ def write_tokenizers():
             plain = tokenizer.encode(text, add_special_tokens=False).ids
             rows.append({"text": text, "tokens": tokens, "plain": plain, "decoded": tokenizer.decode(tokens)})
         (folder / "expected.json").write_text(json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+def write_rows(folder, texts, encode, decode, begin=(), end=()):
+    """Expected tokens, with those that the tokenizer puts around a text and without."""
+    rows = []
+    for text in texts:
+        plain = encode(text)
+        tokens = [*begin, *plain, *end]
+        rows.append({"text": text, "tokens": tokens, "plain": plain, "decoded": decode(tokens)})
+    (folder / "expected.json").write_text(json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+# Without those that spell special tokens: SentencePiece and tiktoken take them for text where nothing else is asked for.
+PLAIN_TEXTS = [text for text in TEXTS if "<s>" not in text]
+USER_DEFINED = ["<|im_start|>", "<|im_end|>"]
+SENTENCEPIECES = {
+    # NFKC and the rules for spaces of most unigram models.
+    "model_unigram": {"model_type": "unigram", "user_defined_symbols": USER_DEFINED},
+    # As Llama 2 and Gemma have it.
+    "model_bpe": {
+        "model_type": "bpe", "byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False,
+        "split_digits": True, "user_defined_symbols": USER_DEFINED,
+    },
+    # No token begins a text; it is lower case, and spaces end words.
+    "model_suffix": {
+        "model_type": "unigram", "bos_id": -1, "pad_id": 0, "unk_id": 1, "eos_id": 2, "byte_fallback": True,
+        "normalization_rule_name": "nmt_nfkc_cf", "treat_whitespace_as_suffix": True,
+    },
+}  # fmt: skip
+
+
+def write_sentencepieces():
+    lines = [line for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md") for line in (ROOT / name).read_text().splitlines()]
+    for name, options in SENTENCEPIECES.items():
+        folder = OUT / "tokenizers" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        file = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines + TEXTS[9:12]), model_writer=file, vocab_size=VOCABULARY, minloglevel=2,
+            hard_vocab_limit=False, **options,
+        )  # fmt: skip
+        (folder / "tokenizer.model").write_bytes(file.getvalue())
+        processor = sentencepiece.SentencePieceProcessor(model_proto=file.getvalue())
+        texts = PLAIN_TEXTS + ["<|im_start|>user", "a <|im_start|> b<|im_end|>", "  two  spaces  "]
+        around = ([processor.bos_id()], []) if processor.bos_id() >= 0 else ([], [processor.eos_id()])
+        write_rows(folder, texts, processor.encode, processor.decode, *around)
+    # The same pieces as ExecuTorch writes them.
+    folder = OUT / "tokenizers" / "llama2c"
+    folder.mkdir(parents=True, exist_ok=True)
+    llama2c = Llama2cTokenizer(str(OUT / "tokenizers/model_bpe/tokenizer.model"))
+    llama2c.export(str(folder / "tokenizer.bin"))
+    write_rows(folder, PLAIN_TEXTS, lambda text: llama2c.encode(text, False, False), llama2c.decode, [llama2c.bos_id])
+
+
+# As OpenAI and Mistral publish them, for the encodings o200k_base and Tekken.
+O200K = "|".join([
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+    r"""\p{N}{1,3}""", r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""", r"""\s*[\r\n]+""", r"""\s+(?!\S)""", r"""\s+""",
+])  # fmt: skip
+TEKKEN = O200K.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace(r"\p{N}{1,3}", r"\p{N}")
+# The words of each number of ranks, up to which the tests add ranks that no text has.
+TIKTOKENS = {
+    "tiktoken_gpt2": (50256, tiktoken_openai.r50k_pat_str),
+    "tiktoken_cl100k": (100256, SPLIT),
+    "tiktoken_o200k": (199998, O200K),
+    "tiktoken_qwen": (151643, SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")),
+}
+
+
+def write_tiktokens():
+    corpus = " ".join((ROOT / name).read_text() for name in ("README.md", "SECURITY.md")) + " ".join(TEXTS[9:12])
+    ranks = bpe_train(corpus[:100_000], VOCABULARY, SPLIT, visualise=None)
+    folder = OUT / "tokenizers" / "tiktoken_llama3"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "tokenizer.model"
+    file.write_text("".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items()))
+    llama = TiktokenTokenizer(str(file))
+    encode = functools.partial(llama.encode, bos=False, eos=False, allowed_special="all")
+    # Special tokens are left out when text is decoded.
+    decode = lambda tokens: llama.decode([token for token in tokens if token < len(ranks)])  # noqa: E731
+    texts = TEXTS + ["<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>", "<|reserved_special_token_246|>"]
+    write_rows(folder, texts, encode, decode, [llama.bos_id])
+    for name, (_, words) in TIKTOKENS.items():
+        encoding = tiktoken.Encoding(name, pat_str=words, mergeable_ranks=ranks, special_tokens={})
+        folder = OUT / "ranks" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        write_rows(folder, TEXTS, encoding.encode, encoding.decode)
+    encoding = tiktoken.Encoding("tekken", pat_str=TEKKEN, mergeable_ranks=ranks, special_tokens={})
+    special = 20
+    folder = OUT / "tokenizers" / "tekken"
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None} for token, rank in ranks.items()
+    ]
+    config = {
+        "pattern": TEKKEN, "num_vocab_tokens": len(ranks), "default_vocab_size": len(ranks) + special,
+        "default_num_special_tokens": special, "version": "v3",
+    }  # fmt: skip
+    (folder / "tekken.json").write_text(json.dumps({"config": config, "vocab": vocabulary}) + "\n")
+    write_rows(
+        folder, PLAIN_TEXTS, lambda text: [token + special for token in encoding.encode(text)],
+        lambda tokens: encoding.decode([token - special for token in tokens if token >= special]), [1],
+    )  # fmt: skip
 
 
 CHATML = """{%- for message in messages %}
@@ -253,6 +368,8 @@ def write_decoder_tokenizer():
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
     write_tokenizers()
+    write_sentencepieces()
+    write_tiktokens()
     write_templates()
     write_samplings()
     write_decoder_tokenizer()

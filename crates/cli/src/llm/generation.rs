@@ -16,7 +16,8 @@ pub struct TextModel {
     #[command(flatten)]
     pub running: arguments::Running,
 
-    /// The tokenizer, a `tokenizer.json` or the folder of one; by default MODEL.tokenizer.json or tokenizer.json beside the model
+    /// The tokenizer: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, or a folder; by default
+    /// MODEL.tokenizer.json, tokenizer.json, tekken.json, tokenizer.model or tokenizer.bin beside the model
     #[arg(long, short, value_name = "FILE|FOLDER")]
     tokenizer: Option<PathBuf>,
 }
@@ -31,7 +32,7 @@ impl TextModel {
         match self.tokenizer.clone().or_else(beside) {
             Some(path) => Ok(Tokenizer::open(path)?),
             None => Err(Failure::Arguments(format!(
-                "`{}` has no tokenizer beside it\n  help      name it with `--tokenizer`: a `tokenizer.json` of Hugging Face",
+                "`{}` has no tokenizer beside it\n  help      name it with `--tokenizer`: `tokenizer.json`, `tokenizer.model`, `tekken.json` or a `.gguf`",
                 self.model.model.display()
             ))),
         }

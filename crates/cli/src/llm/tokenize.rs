@@ -17,7 +17,7 @@ Examples:
   rushlight llm tokenize tokenizer.json \"Hello, world\"
   rushlight llm tokenize Llama-3.2-1B/ - < book.txt --json > tokens.json")]
 pub struct Tokenize {
-    /// A `tokenizer.json`, or the folder of one
+    /// A tokenizer: tokenizer.json, tokenizer.model, tekken.json, a .gguf, or a folder
     tokenizer: PathBuf,
 
     /// The text; `-` reads standard input

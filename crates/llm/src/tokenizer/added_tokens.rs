@@ -84,6 +84,11 @@ impl AddedTokens {
         self.tokens.iter().map(|token| token.id)
     }
 
+    /// Bytes of the longest token that a text begins with.
+    pub(super) fn prefix(&self, text: &str) -> Option<usize> {
+        self.plain.find(text, 0, text.chars().next()?).map(|(_, end)| end)
+    }
+
     /// Splits a text before it is normalized.
     pub(super) fn split(&self, text: &str) -> Vec<Part> {
         self.split_at(&self.plain, text)

@@ -14,11 +14,8 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(super) struct Bpe {
     pub(super) vocabulary: Vocabulary,
-    /// By a pair of tokens, the rank of its merge and the token that it becomes.
-    merges: FxHashMap<(u32, u32), (u32, u32)>,
-    unknown: Option<u32>,
-    fuse_unknown: bool,
-    byte_fallback: bool,
+    merges: Merges,
+    unknown: Unknown,
     /// True if a word that is a token is not split.
     ignore_merges: bool,
     /// `continuing_subword_prefix` and `end_of_word_suffix`.
@@ -26,6 +23,25 @@ pub(super) struct Bpe {
     suffix: String,
     /// Tokens of words that were encoded.
     cache: Mutex<FxHashMap<Box<str>, Box<[u32]>>>,
+}
+
+/// By a pair of tokens, the rank of its merge and the token that it becomes.
+type Merges = FxHashMap<(u32, u32), (u32, u32)>;
+
+/// Values of `merges` in place of a list: two tokens become the one of both their texts, the one with the lowest number or the
+/// highest of the `scores` first.
+pub(super) const BY_RANK: &str = "by rank";
+pub(super) const BY_SCORE: &str = "by score";
+
+/// What becomes of characters that are no token.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unknown {
+    /// Otherwise they are left out.
+    pub(super) token: Option<u32>,
+    /// True if neighbours have one token.
+    pub(super) is_fused: bool,
+    /// True if they become the tokens of their bytes, if there are all.
+    pub(super) byte_fallback: bool,
 }
 
 /// Words that are kept, and the bytes of each.
@@ -46,35 +62,30 @@ const NONE: usize = usize::MAX;
 impl Bpe {
     pub(super) fn of(json: &Json) -> Result<Self> {
         let vocabulary = Vocabulary::of(&json["vocab"])?;
-        let prefix = json["continuing_subword_prefix"].as_str().unwrap_or_default().to_owned();
-        let mut merges = FxHashMap::default();
-        for (rank, merge) in list(json, "merges")?.iter().enumerate() {
-            // A text with a space, or two texts.
-            let pair = match merge {
-                Json::String(both) => both.split_once(' '),
-                Json::Array(pair) => match &pair[..] {
-                    [Json::String(a), Json::String(b)] => Some((a.as_str(), b.as_str())),
-                    _ => None,
-                },
-                _ => None,
-            };
-            let (a, b) = pair.ok_or_else(|| damaged(format!("the merge {rank} is no pair")))?;
-            let whole = format!("{a}{}", b.strip_prefix(prefix.as_str()).unwrap_or(b));
-            let ids = || Some(((vocabulary.id(a)?, vocabulary.id(b)?), vocabulary.id(&whole)?));
-            let (pair, token) = ids().ok_or_else(|| damaged(format!("the merge of {a:?} and {b:?} has no tokens")))?;
-            merges.insert(pair, (rank as u32, token));
-        }
-        Ok(Self {
-            unknown: json["unk_token"].as_str().and_then(|text| vocabulary.id(text)),
-            vocabulary,
-            merges,
-            fuse_unknown: flag(json, "fuse_unk", false),
+        let unknown = Unknown {
+            token: json["unk_token"].as_str().and_then(|text| vocabulary.id(text)),
+            is_fused: flag(json, "fuse_unk", false),
             byte_fallback: flag(json, "byte_fallback", false),
-            ignore_merges: flag(json, "ignore_merges", false),
-            prefix,
-            suffix: json["end_of_word_suffix"].as_str().unwrap_or_default().to_owned(),
-            cache: Mutex::default(),
-        })
+        };
+        let ignore_merges = flag(json, "ignore_merges", false);
+        let prefix = json["continuing_subword_prefix"].as_str().unwrap_or_default().to_owned();
+        let merges = match json["merges"].as_str() {
+            Some(BY_RANK) => merges_by_score(&vocabulary, |token| Some(-f64::from(token))),
+            Some(BY_SCORE) => {
+                let scores = list(json, "scores")?;
+                merges_by_score(&vocabulary, |token| scores.get(token as usize)?.as_f64())
+            }
+            _ => listed_merges(&vocabulary, &prefix, list(json, "merges")?)?,
+        };
+        let suffix = json["end_of_word_suffix"].as_str().unwrap_or_default().to_owned();
+        Ok(Self { vocabulary, merges, unknown, ignore_merges, prefix, suffix, cache: Mutex::default() })
+    }
+
+    /// Tokens with scores, by which they are merged.
+    pub(super) fn by_scores(vocabulary: Vocabulary, score: impl Fn(u32) -> Option<f64>, unknown: Unknown) -> Self {
+        let merges = merges_by_score(&vocabulary, score);
+        let (prefix, suffix) = (String::new(), String::new());
+        Self { vocabulary, merges, unknown, ignore_merges: false, prefix, suffix, cache: Mutex::default() }
     }
 
     /// Adds the tokens of a word.
@@ -121,15 +132,15 @@ impl Bpe {
                 was_unknown = false;
                 continue;
             }
-            if self.byte_fallback
+            if self.unknown.byte_fallback
                 && let Some(bytes) = self.vocabulary.bytes(&text)
             {
                 tokens.extend(bytes);
                 was_unknown = false;
                 continue;
             }
-            if let Some(unknown) = self.unknown {
-                if !(was_unknown && self.fuse_unknown) {
+            if let Some(unknown) = self.unknown.token {
+                if !(was_unknown && self.unknown.is_fused) {
                     tokens.push(unknown);
                 }
                 was_unknown = true;
@@ -180,4 +191,47 @@ impl Bpe {
         }
         symbols.into_iter().filter(|symbol| symbol.is_alive).map(|symbol| symbol.token).collect()
     }
+}
+
+/// Merges that a file lists, the first of the lowest rank.
+fn listed_merges(vocabulary: &Vocabulary, prefix: &str, list: &[Json]) -> Result<Merges> {
+    let mut merges = FxHashMap::default();
+    for (rank, merge) in list.iter().enumerate() {
+        // A text with a space, or two texts.
+        let pair = match merge {
+            Json::String(both) => both.split_once(' '),
+            Json::Array(pair) => match &pair[..] {
+                [Json::String(a), Json::String(b)] => Some((a.as_str(), b.as_str())),
+                _ => None,
+            },
+            _ => None,
+        };
+        let (a, b) = pair.ok_or_else(|| damaged(format!("the merge {rank} is no pair")))?;
+        let whole = format!("{a}{}", b.strip_prefix(prefix).unwrap_or(b));
+        let ids = || Some(((vocabulary.id(a)?, vocabulary.id(b)?), vocabulary.id(&whole)?));
+        let (pair, token) = ids().ok_or_else(|| damaged(format!("the merge of {a:?} and {b:?} has no tokens")))?;
+        merges.insert(pair, (rank as u32, token));
+    }
+    Ok(merges)
+}
+
+/// Merges of all pairs whose texts together are a token with a score. Equal scores are one rank.
+fn merges_by_score(vocabulary: &Vocabulary, score: impl Fn(u32) -> Option<f64>) -> Merges {
+    let mut pairs: Vec<(f64, (u32, u32), u32)> = Vec::new();
+    for (token, text) in vocabulary.iter() {
+        let Some(score) = score(token) else { continue };
+        let splits = text.char_indices().skip(1).map(|(at, _)| text.split_at(at));
+        let known = splits.filter_map(|(a, b)| Some((vocabulary.id(a)?, vocabulary.id(b)?)));
+        pairs.extend(known.map(|pair| (score, pair, token)));
+    }
+    pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut merges = Merges::default();
+    let (mut rank, mut previous) = (0, f64::INFINITY);
+    for (score, pair, token) in pairs {
+        if score < previous {
+            (rank, previous) = (rank + 1, score);
+        }
+        merges.insert(pair, (rank, token));
+    }
+    merges
 }

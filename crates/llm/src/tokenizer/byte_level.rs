@@ -21,7 +21,12 @@ static BYTES: LazyLock<FxHashMap<char, u8>> =
 
 /// A character for each byte of a text.
 pub(super) fn encode(text: &str) -> String {
-    text.bytes().map(|byte| CHARS[usize::from(byte)]).collect()
+    encode_bytes(text.as_bytes())
+}
+
+/// A character for each byte.
+pub(super) fn encode_bytes(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| CHARS[usize::from(*byte)]).collect()
 }
 
 /// Adds the bytes of a token, or its text if it is not made of such characters.

@@ -1,12 +1,12 @@
 //! The vocabulary inside of a `.gguf`, as the settings that a `tokenizer.json` of the same model has.
 
 use rushlight_compiler::front::llm::gguf::{Metadata, Value, read_metadata};
-use rustc_hash::FxHashMap;
 use serde_json::{Map, Value as Json, json};
 
 use super::SpecialTokens;
-use super::pre_tokenizer::GPT2;
+use super::bpe::BY_SCORE;
 use super::settings::damaged;
+use super::words::{GPT2, GPT4, GPT4O, QWEN, TEKKEN};
 use crate::error::{Error, Result};
 
 /// The tokenizer of a GGUF file.
@@ -17,41 +17,15 @@ pub(super) struct Vocabulary {
     pub(super) chat_template: Option<String>,
 }
 
-/// Words as GPT-4 has them, with digits of their own number.
-macro_rules! gpt4 {
-    ($digits:literal) => {
-        concat!(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|",
-            $digits,
-            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        )
-    };
-}
-
-/// Words that end where capitals begin, with what may follow a word.
-macro_rules! cased {
-    ($digits:literal, $suffix:literal) => {
-        concat!(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
-            $suffix,
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
-            $suffix,
-            "|",
-            $digits,
-            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        )
-    };
-}
-
 /// Names of pre-tokenizers, the expressions that split a text one after the other, and whether words that are tokens stay whole.
 const PRE_TOKENIZERS: &[(&[&str], &[&str], bool)] = &[
     (&["gpt-2", "mpt", "olmo", "jais", "phi-2", "trillion"], &[GPT2], false),
-    (&["llama-bpe", "llama3", "llama-v3", "lfm2", "smollm3"], &[gpt4!(r"\p{N}{1,3}")], true),
-    (&["dbrx", "smaug-bpe"], &[gpt4!(r"\p{N}{1,3}")], false),
-    (&["qwen2", "deepseek-r1-qwen", "hunyuan"], &[gpt4!(r"\p{N}")], false),
+    (&["llama-bpe", "llama3", "llama-v3", "lfm2", "smollm3"], &[GPT4], true),
+    (&["dbrx", "smaug-bpe"], &[GPT4], false),
+    (&["qwen2", "deepseek-r1-qwen", "hunyuan"], &[QWEN], false),
     (&["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"], &[r"\p{N}", GPT2], false),
-    (&["gpt-4o", "llama4"], &[cased!(r"\p{N}{1,3}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?")], false),
-    (&["tekken"], &[cased!(r"\p{N}", "")], true),
+    (&["gpt-4o", "llama4"], &[GPT4O], false),
+    (&["tekken"], &[TEKKEN], true),
 ];
 
 /// Kinds of tokens.
@@ -175,16 +149,6 @@ fn byte_level(file: &File<'_>) -> Result<Json> {
 
 /// BPE of characters, as SentencePiece has it: the pair becomes one whose token has the highest score.
 fn sentencepiece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Json {
-    let scores = file.numbers("scores");
-    let ids: FxHashMap<&str, usize> = tokens.iter().enumerate().map(|(id, text)| (text.as_str(), id)).collect();
-    let mut merges: Vec<(f64, [&str; 2])> = Vec::new();
-    for (token, score) in tokens.iter().zip(scores) {
-        let pairs = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
-        let known = pairs.filter(|(a, b)| ids.contains_key(a) && ids.contains_key(b));
-        merges.extend(known.map(|(a, b)| (*score, [a, b])));
-    }
-    merges.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let merges: Vec<[&str; 2]> = merges.into_iter().map(|(_, pair)| pair).collect();
     let space = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
     let has_prefix = file.flag("add_space_prefix").unwrap_or(true);
     let normalizers =
@@ -200,7 +164,7 @@ fn sentencepiece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> 
     json!({
         "normalizer": { "type": "Sequence", "normalizers": normalizers },
         "model": {
-            "type": "BPE", "merges": merges, "byte_fallback": true, "fuse_unk": true,
+            "type": "BPE", "merges": BY_SCORE, "scores": file.numbers("scores"), "byte_fallback": true, "fuse_unk": true,
             "unk_token": unknown.and_then(|token| tokens.get(token)),
         },
         "decoder": { "type": "Sequence", "decoders": decoders },

@@ -5,6 +5,7 @@ mod bpe;
 mod byte_level;
 mod decoder;
 mod gguf;
+mod llama2c;
 mod model;
 mod normalizer;
 mod pattern;
@@ -12,9 +13,13 @@ mod pipeline;
 mod post_processor;
 mod pre_tokenizer;
 mod precompiled;
+mod sentencepiece;
 mod settings;
+mod tekken;
+mod tiktoken;
 mod unigram;
 mod vocabulary;
+mod words;
 
 use std::fs::File;
 use std::io::Read;
@@ -25,15 +30,24 @@ use serde_json::Value as Json;
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
 use pipeline::Pipeline;
+use sentencepiece::{Description, SentencePiece};
 
 /// A tokenizer, with its special tokens and its chat template.
 ///
 /// The format is detected from the content.
 #[derive(Debug)]
 pub struct Tokenizer {
-    pipeline: Pipeline,
+    scheme: Scheme,
     special: SpecialTokens,
     chat_template: Option<String>,
+}
+
+/// How texts become tokens.
+#[derive(Debug)]
+enum Scheme {
+    /// Components, as in a `tokenizer.json`.
+    Pipeline(Box<Pipeline>),
+    SentencePiece(Box<SentencePiece>),
 }
 
 /// Tokens with a meaning of their own.
@@ -45,8 +59,10 @@ pub struct SpecialTokens {
     pub eos: Vec<u32>,
 }
 
-/// The name of a tokenizer's file in a folder of Hugging Face.
-const FILE: &str = "tokenizer.json";
+/// Names of a tokenizer's file in a folder, or beside a model: that of Hugging Face, Mistral's, what SentencePiece and Llama 3 have,
+/// and ExecuTorch's.
+const FILES: &[&str] = &[HUGGING_FACE, "tekken.json", "tokenizer.model", "tokenizer.bin"];
+const HUGGING_FACE: &str = "tokenizer.json";
 
 /// Magic bytes of a `.gguf`.
 const GGUF: &[u8] = b"GGUF";
@@ -55,14 +71,25 @@ const GGUF: &[u8] = b"GGUF";
 const MAX_FILE: u64 = 1 << 26;
 
 impl Tokenizer {
-    /// Opens a tokenizer: a `tokenizer.json` of Hugging Face, the folder of one, or a `.gguf`, which has the vocabulary and the chat
-    /// template inside. Those of Hugging Face are in files beside, which are read too.
+    /// Opens a tokenizer by the content of its file, or that of a folder:
+    ///
+    /// - `tokenizer.json` of Hugging Face, whose special tokens and chat template are in files beside, which are read too;
+    /// - a `.gguf`, which has the vocabulary and the chat template inside;
+    /// - SentencePiece's model;
+    /// - tiktoken's ranks, with words and special tokens of GPT-2, GPT-4, GPT-4o or Qwen by their number, otherwise of Llama 3;
+    /// - Mistral's `tekken.json`;
+    /// - llama2.c's file, the original or ExecuTorch's.
     ///
     /// # Errors
     /// `File` if a file cannot be read, `Tokenizer` if it is damaged or of an unknown kind.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let file = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let file = if path.is_dir() {
+            let inside = FILES.iter().map(|name| path.join(name)).find(|file| file.exists());
+            inside.unwrap_or_else(|| path.join(HUGGING_FACE))
+        } else {
+            path.to_owned()
+        };
         let mut bytes = Vec::new();
         let opened = File::open(&file).and_then(|opened| opened.take(MAX_FILE).read_to_end(&mut bytes));
         opened.map_err(|error| Error::file(&file, error))?;
@@ -73,7 +100,7 @@ impl Tokenizer {
         if let Some(folder) = file.parent().filter(|_| !bytes.starts_with(GGUF)) {
             // Of `llama.tokenizer.json` they are `llama.tokenizer_config.json` and so on.
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            tokenizer.read_settings(folder, name.strip_suffix(FILE).unwrap_or_default())?;
+            tokenizer.read_settings(folder, name.strip_suffix(HUGGING_FACE).unwrap_or_default())?;
         }
         Ok(tokenizer)
     }
@@ -86,23 +113,48 @@ impl Tokenizer {
         const SHOWN: usize = 16;
         if bytes.starts_with(GGUF) {
             let gguf::Vocabulary { settings, special, chat_template } = gguf::read(bytes)?;
-            return Ok(Self { pipeline: Pipeline::of(&settings)?, special, chat_template });
+            return Ok(Self { chat_template, ..Self::of_settings(&settings, special)? });
         }
-        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-            let begins = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
-            return Err(Error::Tokenizer(format!(
-                "the file is of an unknown kind\n  expected  a `tokenizer.json` of Hugging Face, or a `.gguf`\n  got       bytes that begin with \
-                 {begins:?}"
-            )));
+        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+            let json: Json = serde_json::from_slice(bytes).map_err(|error| Error::Tokenizer(error.to_string()))?;
+            if tekken::is_tekken(&json) {
+                let (settings, special) = tekken::read(&json)?;
+                return Self::of_settings(&settings, special);
+            }
+            return Self::of_settings(&json, SpecialTokens::default());
         }
-        let settings: Json = serde_json::from_slice(bytes).map_err(|error| Error::Tokenizer(error.to_string()))?;
-        Ok(Self { pipeline: Pipeline::of(&settings)?, special: SpecialTokens::default(), chat_template: None })
+        if tiktoken::is_tiktoken(bytes) {
+            let (settings, special) = tiktoken::read(bytes)?;
+            return Self::of_settings(&settings, special);
+        }
+        if sentencepiece::is_model_proto(bytes) {
+            return Self::of_description(sentencepiece::read_model_proto(bytes)?);
+        }
+        if let Some(description) = llama2c::read(bytes)? {
+            return Self::of_description(description);
+        }
+        let begins = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
+        Err(Error::Tokenizer(format!(
+            "the file is of an unknown kind\n  expected  `tokenizer.json` of Hugging Face, a `.gguf`, a SentencePiece model, ranks of \
+             tiktoken, `tekken.json`, or a file of llama2.c\n  got       bytes that begin with {begins:?}"
+        )))
     }
 
-    /// The file of a model's tokenizer: `NAME.tokenizer.json` or `tokenizer.json` in the folder of `NAME.pte`.
+    fn of_settings(settings: &Json, special: SpecialTokens) -> Result<Self> {
+        Ok(Self { scheme: Scheme::Pipeline(Box::new(Pipeline::of(settings)?)), special, chat_template: None })
+    }
+
+    fn of_description(description: Description) -> Result<Self> {
+        let sentencepiece = SentencePiece::new(description)?;
+        let special = sentencepiece.special.clone();
+        Ok(Self { scheme: Scheme::SentencePiece(Box::new(sentencepiece)), special, chat_template: None })
+    }
+
+    /// The file of a model's tokenizer: `NAME.tokenizer.json` in the folder of `NAME.pte`, or another one there of the names that
+    /// tokenizers have.
     pub fn beside(model: &Path) -> Option<PathBuf> {
-        let names = [model.with_extension(FILE), model.with_file_name(FILE)];
-        names.into_iter().find(|path| path.exists())
+        let others = FILES.iter().map(|name| model.with_file_name(name));
+        std::iter::once(model.with_extension(HUGGING_FACE)).chain(others).find(|path| path.exists())
     }
 
     /// The tokens of a text. With `add_special`, those that the tokenizer puts around a text are added; special tokens that the
@@ -111,7 +163,10 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer` for a text with a character that has no token, where there is none for unknown ones.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        self.pipeline.encode(text, add_special)
+        match &self.scheme {
+            Scheme::Pipeline(pipeline) => pipeline.encode(text, add_special),
+            Scheme::SentencePiece(sentencepiece) => sentencepiece.encode(text, add_special),
+        }
     }
 
     /// The text of tokens. Bytes that are no character become U+FFFD, and tokens that do not exist nothing.
@@ -119,22 +174,34 @@ impl Tokenizer {
     /// # Errors
     /// `Tokenizer` if a regular expression of the file gives up.
     pub fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String> {
-        self.pipeline.decode(tokens, skip_special)
+        match &self.scheme {
+            Scheme::Pipeline(pipeline) => pipeline.decode(tokens, skip_special),
+            Scheme::SentencePiece(sentencepiece) => Ok(sentencepiece.decode(tokens, skip_special)),
+        }
     }
 
     /// The token as the tokenizer's file spells it.
     pub fn id_to_token(&self, token: u32) -> Option<&str> {
-        self.pipeline.id_to_token(token)
+        match &self.scheme {
+            Scheme::Pipeline(pipeline) => pipeline.id_to_token(token),
+            Scheme::SentencePiece(sentencepiece) => sentencepiece.vocabulary().text(token),
+        }
     }
 
     /// The token that is spelled like this.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.pipeline.token_to_id(token)
+        match &self.scheme {
+            Scheme::Pipeline(pipeline) => pipeline.token_to_id(token),
+            Scheme::SentencePiece(sentencepiece) => sentencepiece.vocabulary().id(token),
+        }
     }
 
     /// Number of tokens, special ones among them.
     pub fn vocab_size(&self) -> usize {
-        self.pipeline.vocab_size()
+        match &self.scheme {
+            Scheme::Pipeline(pipeline) => pipeline.vocab_size(),
+            Scheme::SentencePiece(sentencepiece) => sentencepiece.vocabulary().len(),
+        }
     }
 
     pub fn special_tokens(&self) -> &SpecialTokens {
@@ -158,8 +225,12 @@ impl Tokenizer {
         if let Some(config) = json(&file("tokenizer_config.json"))? {
             // A name, or a token with its properties.
             let name = |key: &str| config[key].as_str().or_else(|| config[key]["content"].as_str());
-            self.special.bos = name("bos_token").and_then(|name| self.token_to_id(name));
-            self.special.eos.extend(name("eos_token").and_then(|name| self.pipeline.token_to_id(name)));
+            let id = |key: &str| name(key).and_then(|name| self.token_to_id(name));
+            let (bos, eos) = (id("bos_token"), id("eos_token"));
+            self.special.bos = bos.or(self.special.bos);
+            if let Some(eos) = eos.filter(|eos| !self.special.eos.contains(eos)) {
+                self.special.eos.push(eos);
+            }
             self.chat_template = pipeline::chat_template(&config["chat_template"]).map(str::to_owned);
         }
         if let Some(config) = json(&file("generation_config.json"))? {

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use super::byte_level;
 use super::pattern::{Pattern, SplitBehavior};
 use super::settings::{check_len, count, damaged, flag, kind, list, text};
+use super::words::GPT2;
 use crate::error::Result;
 
 /// A part of the text.
@@ -48,8 +49,6 @@ pub(super) enum Prepend {
     Never,
 }
 
-/// GPT-2's regular expression of words.
-pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// Of Unicode 8.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~]|(?=\p{age:8.0})\p{P}|[\x{166D}\x{111C9}]";
 

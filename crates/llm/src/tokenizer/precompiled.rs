@@ -1,5 +1,7 @@
 //! SentencePiece's table of normalized characters: a trie of what is replaced, and a text of what replaces it.
 
+use std::ops::ControlFlow;
+
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::settings::damaged;
@@ -21,8 +23,13 @@ const MAX_GRAPHEME: usize = 5;
 impl CharsMap {
     /// The map of a setting: base64 of the size of the trie, the trie, and the texts.
     pub(super) fn of(setting: &str) -> Result<Self> {
-        let short = || damaged("the table of a `Precompiled` normalizer is cut short");
         let bytes = base64::decode(setting).ok_or_else(|| damaged("a `precompiled_charsmap` is not base64"))?;
+        Self::of_bytes(&bytes)
+    }
+
+    /// The map of these bytes.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        let short = || damaged("the table of normalized characters is cut short");
         let (size, rest) = bytes.split_first_chunk().ok_or_else(short)?;
         let (units, normalized) = rest.split_at_checked(u32::from_le_bytes(*size) as usize).ok_or_else(short)?;
         let units = units.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
@@ -50,9 +57,30 @@ impl CharsMap {
 
     /// The replacement of the shortest prefix in the trie.
     fn find(&self, key: &str) -> Option<&str> {
+        let mut found = None;
+        self.prefixes(key, |_, text| {
+            found = Some(text);
+            ControlFlow::Break(())
+        });
+        found
+    }
+
+    /// The longest prefix in the trie: its bytes, and what it becomes.
+    pub(super) fn longest_prefix(&self, key: &str) -> Option<(usize, &str)> {
+        let mut found = None;
+        self.prefixes(key, |len, text| {
+            found = Some((len, text));
+            ControlFlow::Continue(())
+        });
+        // Of a damaged table it may end within a character.
+        found.filter(|(len, _)| key.is_char_boundary(*len))
+    }
+
+    /// Visits the prefixes in the trie, the shortest first: their bytes, and what they become.
+    fn prefixes<'s>(&'s self, key: &str, mut visit: impl FnMut(usize, &'s str) -> ControlFlow<()>) -> Option<()> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut at = offset(*self.units.first()?);
-        for byte in key.bytes().take_while(|byte| *byte != 0) {
+        for (index, byte) in key.bytes().take_while(|byte| *byte != 0).enumerate() {
             at ^= usize::from(byte);
             let unit = *self.units.get(at)?;
             // The label, and that it is no value.
@@ -64,9 +92,11 @@ impl CharsMap {
                 let start = (self.units.get(at)? & !(1 << 31)) as usize;
                 let text = self.normalized.get(start..)?;
                 let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-                return str::from_utf8(&text[..len]).ok();
+                if visit(index + 1, str::from_utf8(&text[..len]).ok()?).is_break() {
+                    break;
+                }
             }
         }
-        None
+        Some(())
     }
 }

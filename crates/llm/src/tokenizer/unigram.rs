@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 use serde_json::Value as Json;
 
+use super::sentencepiece::{Piece, PieceKind};
 use super::settings::{damaged, flag, list};
 use super::vocabulary::Vocabulary;
 use crate::error::Result;
@@ -19,6 +20,8 @@ pub(super) struct Unigram {
     unknown: Option<u32>,
     unknown_score: f64,
     byte_fallback: bool,
+    /// True if sums of scores are rounded to single precision, as SentencePiece's are.
+    is_single: bool,
 }
 
 /// Penalty of an unknown character, in log-probability, below the lowest score.
@@ -42,6 +45,7 @@ impl Unigram {
             unknown: json["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok()),
             unknown_score: 0.0,
             byte_fallback: flag(json, "byte_fallback", false),
+            is_single: false,
         };
         for (token, entry) in list(json, "vocab")?.iter().enumerate() {
             let (Some(text), Some(score)) = (entry[0].as_str(), entry[1].as_f64()) else {
@@ -55,6 +59,35 @@ impl Unigram {
             return Err(damaged("the unknown token is not in the vocabulary"));
         }
         this.unknown_score = this.scores.iter().fold(f64::INFINITY, |least, score| least.min(*score)) - UNKNOWN_PENALTY;
+        Ok(this)
+    }
+
+    /// The pieces of a SentencePiece model, of which normal and user-defined ones are found in texts.
+    pub(super) fn of_pieces(pieces: &[Piece], unknown: u32, byte_fallback: bool) -> Result<Self> {
+        let normal = pieces.iter().filter(|piece| piece.kind == PieceKind::Normal).map(|piece| piece.score);
+        let (least, most) =
+            normal.fold((f32::MAX, f32::MIN_POSITIVE), |(least, most), score| (least.min(score), most.max(score)));
+        let mut this = Self {
+            vocabulary: Vocabulary::default(),
+            scores: Vec::new(),
+            children: FxHashMap::default(),
+            ends: vec![None],
+            unknown: Some(unknown),
+            unknown_score: f64::from(least - UNKNOWN_PENALTY as f32),
+            byte_fallback,
+            is_single: true,
+        };
+        for (token, piece) in pieces.iter().enumerate() {
+            this.vocabulary.insert(&piece.text, token as u32);
+            this.scores.push(match piece.kind {
+                // More than any other segmentation of its text.
+                PieceKind::UserDefined => f64::from(piece.text.len() as f32 * most) - 0.1,
+                _ => f64::from(piece.score),
+            });
+            if matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined) {
+                this.add_path(&piece.text, token as u32);
+            }
+        }
         Ok(this)
     }
 
@@ -79,7 +112,8 @@ impl Unigram {
         best[0] = Some(Best { token: None, score: 0.0, start: 0 });
         let improve = |slot: &mut Option<Best>, new: Best| {
             if slot.is_none_or(|old| new.score > old.score) {
-                *slot = Some(new);
+                let score = if self.is_single { f64::from(new.score as f32) } else { new.score };
+                *slot = Some(Best { score, ..new });
             }
         };
         for (start, char) in word.char_indices() {
@@ -97,6 +131,7 @@ impl Unigram {
             }
             if !is_token {
                 let score = score + self.unknown_score;
+                let score = if self.is_single { f64::from(score as f32) } else { score };
                 improve(&mut best[start + width], Best { token: self.unknown, score, start });
             }
         }

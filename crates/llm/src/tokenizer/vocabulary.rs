@@ -14,7 +14,7 @@ pub(super) struct Vocabulary {
 }
 
 /// Numbers of tokens that are left out, beside seven for each that is there: memory is in proportion to the file.
-const MAX_GAP: usize = 1 << 16;
+pub(super) const MAX_GAP: usize = 1 << 16;
 
 impl Vocabulary {
     /// A setting: an object of texts and their numbers.
@@ -52,6 +52,11 @@ impl Vocabulary {
 
     pub(super) fn text(&self, id: u32) -> Option<&str> {
         self.texts.get(id as usize)?.as_deref()
+    }
+
+    /// The tokens with their texts.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.texts.iter().enumerate().filter_map(|(id, text)| Some((id as u32, text.as_deref()?)))
     }
 
     /// Number of tokens.

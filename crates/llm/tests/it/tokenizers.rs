@@ -1,4 +1,4 @@
-//! Tokens are those of Hugging Face's `tokenizers`.
+//! Tokens are those of Hugging Face's `tokenizers`, of `sentencepiece` and of `tiktoken`.
 
 use rushlight_llm::{Error, TextStream, Tokenizer};
 
@@ -12,7 +12,7 @@ fn all() -> Vec<(String, Tokenizer, Vec<serde_json::Value>)> {
             (name, Tokenizer::open(&path).unwrap(), rows(&path.join("expected.json")))
         })
         .collect();
-    assert_eq!(all.len(), 5);
+    assert_eq!(all.len(), 11);
     all
 }
 
@@ -28,6 +28,47 @@ fn texts_become_the_same_tokens_and_back() {
             assert_eq!(tokenizer.decode(&tokens("tokens"), true).unwrap(), row["decoded"], "{name}: {text:?}");
         }
     }
+}
+
+/// The number of ranks says which words a file of tiktoken has. The tests add ranks that no text has.
+#[test]
+fn files_of_tiktoken_are_known_by_their_number_of_ranks() {
+    let trained = std::fs::read_to_string(folder("llm/tokenizers/tiktoken_llama3/tokenizer.model")).unwrap();
+    let count = trained.lines().count();
+    for (name, ranks, end) in [
+        ("tiktoken_gpt2", 50_256, 50_256),
+        ("tiktoken_cl100k", 100_256, 100_257),
+        ("tiktoken_o200k", 199_998, 199_999),
+        ("tiktoken_qwen", 151_643, 151_643),
+    ] {
+        let mut file = trained.clone();
+        for rank in count..ranks {
+            // 24 bits in base64, behind bytes that are no UTF-8.
+            let digits = [18, 12, 6, 0]
+                .map(|shift| b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[rank >> shift & 63]);
+            file.push_str(&format!("////{} {rank}\n", str::from_utf8(&digits).unwrap()));
+        }
+        let tokenizer = Tokenizer::from_bytes(file.as_bytes()).unwrap();
+        assert_eq!(tokenizer.token_to_id("<|endoftext|>"), Some(end), "{name}");
+        for row in rows(&folder(&format!("llm/ranks/{name}/expected.json"))) {
+            let text = row["text"].as_str().unwrap();
+            let tokens: Vec<u32> = serde_json::from_value(row["tokens"].clone()).unwrap();
+            if !text.contains("<|im_start|>") {
+                assert_eq!(tokenizer.encode(text, true).unwrap(), tokens, "{name}: {text:?}");
+            }
+            assert_eq!(tokenizer.decode(&tokens, true).unwrap(), row["decoded"], "{name}: {text:?}");
+        }
+    }
+}
+
+/// llama2.c's own files begin with the longest piece alone.
+#[test]
+fn original_files_of_llama2c_are_read() {
+    let theirs = std::fs::read(folder("llm/tokenizers/llama2c/tokenizer.bin")).unwrap();
+    let [a, b] = [&theirs[..], &theirs[12..]].map(|file| Tokenizer::from_bytes(file).unwrap());
+    let text = "the model: 1/2, naïve 你好\n";
+    assert_eq!(a.encode(text, true).unwrap(), b.encode(text, true).unwrap());
+    assert_eq!(a.special_tokens(), b.special_tokens());
 }
 
 #[test]
@@ -114,6 +155,6 @@ fn a_megabyte_without_a_space_is_encoded() {
         let text = "ab".repeat(1 << 19);
         let tokens = tokenizer.encode(&text, false).unwrap();
         // A word of this length is unknown to WordPiece.
-        assert!(name == "word_piece" || tokenizer.decode(&tokens, true).unwrap().trim_start() == text, "{name}");
+        assert!(name == "word_piece" || tokenizer.decode(&tokens, true).unwrap().trim() == text, "{name}");
     }
 }

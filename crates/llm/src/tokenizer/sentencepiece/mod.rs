@@ -1,0 +1,245 @@
+//! SentencePiece (Kudo and Richardson 2018): a text is normalized with its spaces as characters, and segmented as a whole.
+
+mod model_proto;
+mod normalizer;
+
+use rustc_hash::FxHashMap;
+use serde_json::json;
+
+use super::SpecialTokens;
+use super::added_tokens::{AddedTokens, Part};
+use super::bpe::{Bpe, Unknown};
+use super::precompiled::CharsMap;
+use super::settings::{damaged, max_len};
+use super::unigram::Unigram;
+use super::vocabulary::Vocabulary;
+use crate::error::Result;
+
+pub(super) use model_proto::{is_model_proto, read as read_model_proto};
+use normalizer::Normalizer;
+
+/// The character that stands for a space.
+const SPACE: char = '▁';
+
+/// A model as its file describes it.
+#[derive(Debug)]
+pub(super) struct Description {
+    /// By their number.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) algorithm: Algorithm,
+    pub(super) byte_fallback: bool,
+    pub(super) unknown: u32,
+    /// Text of an unknown piece when it is decoded.
+    pub(super) unknown_surface: String,
+    pub(super) bos: Option<u32>,
+    pub(super) eos: Option<u32>,
+    pub(super) chars_map: Option<CharsMap>,
+    pub(super) whitespace: Whitespace,
+}
+
+/// Rules for spaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whitespace {
+    /// A space is added before a text, or behind it with `is_suffix`.
+    pub(super) adds_dummy: bool,
+    /// Spaces at both ends are removed, and of several in a row all but one.
+    pub(super) removes_extra: bool,
+    /// Spaces become [`SPACE`].
+    pub(super) escapes: bool,
+    pub(super) is_suffix: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Unigram,
+    Bpe,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) text: String,
+    pub(super) score: f32,
+    pub(super) kind: PieceKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PieceKind {
+    Normal,
+    Unknown,
+    /// Never in a text, such as the token that begins one.
+    Control,
+    /// Always a token of its own.
+    UserDefined,
+    /// Not a result of segmentation.
+    Unused,
+    /// A byte, as `<0x0A>`.
+    Byte(u8),
+}
+
+/// A tokenizer of SentencePiece.
+#[derive(Debug)]
+pub(super) struct SentencePiece {
+    kinds: Vec<PieceKind>,
+    segmentation: Segmentation,
+    normalizer: Normalizer,
+    /// Control pieces, which are recognized in texts as they are in those of chat templates.
+    control: AddedTokens,
+    unknown_surface: String,
+    pub(super) special: SpecialTokens,
+}
+
+#[derive(Debug)]
+enum Segmentation {
+    Unigram(Unigram),
+    /// With the pieces that split a text before it is segmented.
+    Bpe(Box<Bpe>, AddedTokens),
+}
+
+impl SentencePiece {
+    pub(super) fn new(description: Description) -> Result<Self> {
+        let Description { pieces, algorithm, byte_fallback, unknown, bos, eos, chars_map, whitespace, .. } =
+            description;
+        if pieces.get(unknown as usize).is_none() {
+            return Err(damaged(format!("the unknown piece is {unknown}, of {} pieces", pieces.len())));
+        }
+        let known = |token: Option<u32>| token.filter(|token| (*token as usize) < pieces.len());
+        let (bos, eos) = (known(bos), known(eos));
+        let of_kind = |kind: PieceKind, is_special: bool| {
+            let pieces = pieces.iter().enumerate().filter(|(_, piece)| piece.kind == kind);
+            let added: Vec<_> = pieces
+                .map(|(id, piece)| {
+                    json!({ "id": id, "content": piece.text, "special": is_special, "normalized": false })
+                })
+                .collect();
+            AddedTokens::of(&added, None)
+        };
+        let (control, user_defined) = (of_kind(PieceKind::Control, true)?, of_kind(PieceKind::UserDefined, false)?);
+        let protected = of_kind(PieceKind::UserDefined, false)?;
+        let segmentation = match algorithm {
+            Algorithm::Unigram => Segmentation::Unigram(Unigram::of_pieces(&pieces, unknown, byte_fallback)?),
+            Algorithm::Bpe => {
+                if pieces.iter().any(|piece| piece.kind == PieceKind::Unused) {
+                    return Err(damaged("BPE with unused pieces is not supported"));
+                }
+                let mut vocabulary = Vocabulary::default();
+                for (id, piece) in pieces.iter().enumerate() {
+                    vocabulary.insert(&piece.text, id as u32);
+                }
+                let is_merged = |piece: &&Piece| matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined);
+                let score = |id: u32| pieces.get(id as usize).filter(is_merged).map(|piece| f64::from(piece.score));
+                let unknown = Unknown { token: Some(unknown), is_fused: true, byte_fallback };
+                Segmentation::Bpe(Box::new(Bpe::by_scores(vocabulary, score, unknown)), user_defined)
+            }
+        };
+        Ok(Self {
+            kinds: pieces.iter().map(|piece| piece.kind).collect(),
+            segmentation,
+            normalizer: Normalizer { chars_map, whitespace, protected },
+            control,
+            unknown_surface: description.unknown_surface,
+            special: SpecialTokens { bos, eos: eos.into_iter().collect() },
+        })
+    }
+
+    /// The tokens of a text. With `add_special`, behind the token that begins texts; a model without one ends them with the token
+    /// for that, as T5 does.
+    pub(super) fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
+        let mut tokens = Vec::with_capacity(text.len() / 3);
+        let (bos, eos) = (self.special.bos, self.special.eos.first().copied());
+        tokens.extend(bos.filter(|_| add_special));
+        for part in self.control.split(text) {
+            match part {
+                Part::Token(token) => tokens.push(token),
+                Part::Text(range) => {
+                    let is_first = range.start == 0;
+                    let is_last = range.end == text.len();
+                    let max = max_len(range.len());
+                    let normalized = self.normalizer.normalize(&text[range], is_first, is_last, max)?;
+                    self.segment(&normalized, &mut tokens)?;
+                }
+            }
+        }
+        tokens.extend(eos.filter(|_| add_special && bos.is_none()));
+        Ok(tokens)
+    }
+
+    fn segment(&self, normalized: &str, to: &mut Vec<u32>) -> Result<()> {
+        match &self.segmentation {
+            Segmentation::Unigram(unigram) => unigram.encode(normalized, to),
+            Segmentation::Bpe(bpe, user_defined) => {
+                for part in user_defined.split(normalized) {
+                    match part {
+                        Part::Token(token) => to.push(token),
+                        Part::Text(range) => bpe.encode(&normalized[range], to),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn decode(&self, tokens: &[u32], skip_special: bool) -> String {
+        let Whitespace { adds_dummy, removes_extra, .. } = self.normalizer.whitespace;
+        let strips = adds_dummy || removes_extra;
+        let (mut text, mut bytes) = (String::new(), Vec::new());
+        let mut is_stripped = false;
+        for token in tokens {
+            let Some((kind, piece)) = self.kinds.get(*token as usize).zip(self.vocabulary().text(*token)) else {
+                continue;
+            };
+            if let PieceKind::Byte(byte) = kind {
+                bytes.push(*byte);
+                continue;
+            }
+            flush(&mut bytes, &mut text);
+            match kind {
+                PieceKind::Control if skip_special => {}
+                PieceKind::Control => text.push_str(piece),
+                PieceKind::Unknown => text.push_str(&self.unknown_surface),
+                _ => {
+                    let is_at_start = text.is_empty() && !is_stripped && strips;
+                    let rest = piece.strip_prefix(SPACE).filter(|_| is_at_start);
+                    // Where spaces at the beginning are removed, there may be more of them.
+                    is_stripped |= rest.is_some() && !removes_extra;
+                    text.extend(rest.unwrap_or(piece).chars().map(|char| if char == SPACE { ' ' } else { char }));
+                }
+            }
+        }
+        flush(&mut bytes, &mut text);
+        text
+    }
+
+    pub(super) fn vocabulary(&self) -> &Vocabulary {
+        match &self.segmentation {
+            Segmentation::Unigram(unigram) => &unigram.vocabulary,
+            Segmentation::Bpe(bpe, _) => &bpe.vocabulary,
+        }
+    }
+}
+
+/// Adds the characters of bytes to a text; each byte that is in none becomes U+FFFD.
+fn flush(bytes: &mut Vec<u8>, to: &mut String) {
+    for chunk in bytes.utf8_chunks() {
+        to.push_str(chunk.valid());
+        to.extend(std::iter::repeat_n(char::REPLACEMENT_CHARACTER, chunk.invalid().len()));
+    }
+    bytes.clear();
+}
+
+/// The kind of a piece of the name `<0x0A>`.
+pub(super) fn byte_of_name(name: &str) -> Option<u8> {
+    let digits = name.strip_prefix("<0x")?.strip_suffix('>')?;
+    let is_hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| u8::from_str_radix(digits, 16).ok())?
+}
+
+/// Fails if two pieces have one text.
+pub(super) fn check_distinct(pieces: &[Piece]) -> Result<()> {
+    let mut known: FxHashMap<&str, usize> = FxHashMap::default();
+    for (id, piece) in pieces.iter().enumerate() {
+        if let Some(other) = known.insert(&piece.text, id) {
+            return Err(damaged(format!("the pieces {other} and {id} are both {:?}", piece.text)));
+        }
+    }
+    Ok(())
+}
