@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::command::{command, output, root, run};
 
 /// The crates that are listed, with their default features.
-const LISTED: &[&str] = &["rushlight", "rushlight-runtime", "rushlight-format"];
+const LISTED: &[&str] =
+    &["rushlight", "rushlight-compiler", "rushlight-format", "rushlight-graph", "rushlight-llm", "rushlight-runtime"];
 
 /// Writes the listings.
 pub fn write() -> Result<()> {
