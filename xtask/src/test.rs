@@ -80,9 +80,9 @@ fn quick_unit() -> Result<()> {
     run(test.arg("--").args(SLOW_UNITS.iter().flat_map(|name| ["--skip", name])))
 }
 
-/// Suites of `tests/it` that show most for their time: the operator cases, and the corpus by all crates that read it. Not
+/// Suites of `tests/it` that show most for their time: the filetests, the operator cases, and the corpus by all crates that read it. Not
 /// `lowered` and `composites`, which compile a program for each case: long, where the compiler is not optimised.
-const QUICK_SUITES: &[&str] = &["operators::", "inference::", "corpus::", "text::", "emit::"];
+const QUICK_SUITES: &[&str] = &["filetests::", "operators::", "inference::", "corpus::", "text::", "emit::"];
 
 /// Of the engine those that compute least, where nothing is optimised.
 const QUICK_ENGINE_SUITES: &[&str] = &[

@@ -138,7 +138,7 @@ impl Suite {
         assert!(
             failures.is_empty(),
             "\n{}\n\n{} of {} files fail; if what came is right, bless it and read the changes:\n  \
-             UPDATE_FILETESTS=1 cargo test -p {} --test filetests\n",
+             UPDATE_FILETESTS=1 cargo test -p {} --test it filetests::\n",
             failures.join("\n\n"),
             failures.len(),
             paths.len(),

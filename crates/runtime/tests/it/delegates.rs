@@ -1,6 +1,5 @@
 //! Delegates with state, device memory, completion, options and events, on a device that is simulated here and that can be
 //! told to break its promises.
-#![cfg(feature = "alloc")]
 
 use std::cell::RefCell;
 use std::sync::Arc;

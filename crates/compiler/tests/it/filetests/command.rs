@@ -6,7 +6,7 @@ use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_graph::testing::filetests::{Failure, Outcome, Step, parse_option};
 use rushlight_graph::{Model, Pass};
 
-use crate::listing;
+use super::listing;
 
 /// Runs a step:
 ///
