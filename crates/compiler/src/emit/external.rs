@@ -11,7 +11,7 @@ use crate::pattern::{matches, near};
 use rushlight_graph::{Constant, Model};
 use rushlight_graph::{Error, ErrorKind};
 
-use super::pools::Pool;
+use super::deduplicate::Pool;
 
 /// The rules by which constants go to `.ptd` files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

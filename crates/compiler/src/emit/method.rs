@@ -3,7 +3,9 @@
 use rustc_hash::FxHashMap;
 
 use rushlight_format::pte::ShapeDynamism;
-use rushlight_format::pte::{FrameModel, InstructionModel, PlanModel, StorageModel, TensorModel, ValueModel};
+use rushlight_format::pte::{
+    DelegateModel, FrameModel, InstructionModel, PlanModel, StorageModel, TensorModel, ValueModel,
+};
 
 use rushlight_graph::Error;
 use rushlight_graph::operators::aten;
@@ -12,9 +14,10 @@ use rushlight_graph::{
     Type, ValueId,
 };
 
+use super::lifetimes;
+use super::options::EmitOptions;
 use super::pools::{Pools, sizes};
 use super::storage::{ARENA, SHARED_ARENA, SharedStates, Slot, SlotInfo, Slots};
-use super::{EmitOptions, lifetimes};
 use crate::debug_map::{InstructionOrigin, MethodMap};
 
 /// A method being written.
@@ -344,7 +347,7 @@ impl<'m> Method<'m> {
     fn delegate(&mut self, id: rushlight_graph::DelegateId) -> u32 {
         let (plan, model) = (&mut self.plan, self.model);
         *self.delegates.entry(id).or_insert_with(|| {
-            plan.delegates.push(super::delegate(model, id));
+            plan.delegates.push(delegate(model, id));
             plan.delegates.len() as u32 - 1
         })
     }
@@ -499,4 +502,14 @@ fn frames(graph: &Graph, node: NodeId) -> Vec<FrameModel> {
         context: frame.code.clone(),
     };
     graph.origins[graph.nodes[node].origin].frames.iter().map(frame).collect()
+}
+
+/// A delegate with its payload.
+fn delegate(model: &Model, id: rushlight_graph::DelegateId) -> DelegateModel<'static> {
+    let delegate = &model.delegates[id];
+    DelegateModel {
+        id: delegate.backend.clone(),
+        data: delegate.payload.to_vec().into(),
+        compile_specs: delegate.compile_specs.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect(),
+    }
 }

@@ -7,14 +7,16 @@
 
 mod calls;
 mod control;
+mod deduplicate;
 mod external;
 mod in_place;
 mod lifetimes;
 mod method;
+mod options;
 mod pools;
 mod storage;
 
-use rushlight_format::pte::{DelegateModel, PlanModel, ProgramModel};
+use rushlight_format::pte::{PlanModel, ProgramModel};
 
 use rushlight_graph::Error;
 use rushlight_graph::{Literal, Model};
@@ -23,43 +25,11 @@ use crate::debug_map;
 
 pub use crate::debug_map::{InstructionOrigin, MethodMap};
 pub use external::{ExternalData, ExternalWeights};
+pub use options::EmitOptions;
 
 use external::External;
 use method::Method;
 use pools::Pools;
-
-/// Options of the emitter.
-#[derive(Clone, Debug)]
-pub struct EmitOptions {
-    /// True if inputs have a place in the arena; otherwise the caller's memory is read.
-    pub plan_inputs: bool,
-    /// True if outputs have a place in the arena; otherwise the caller provides memory for them.
-    pub plan_outputs: bool,
-    /// Each planned tensor starts at a multiple of this.
-    pub alignment: u64,
-    /// True if each instruction carries the Python stack that it comes from.
-    pub stack_traces: bool,
-    /// True if the program has a debug map: the origin of each instruction, for profilers and other tools.
-    pub debug_map: bool,
-    /// True if every result stays in memory to the end, for comparisons.
-    pub keep_results: bool,
-    /// Constants that go to `.ptd` files, which are loaded beside the program.
-    pub external_weights: Option<ExternalWeights>,
-}
-
-impl Default for EmitOptions {
-    fn default() -> Self {
-        Self {
-            plan_inputs: true,
-            plan_outputs: true,
-            alignment: 16,
-            stack_traces: false,
-            debug_map: true,
-            keep_results: false,
-            external_weights: None,
-        }
-    }
-}
 
 /// A program that is ready to be written.
 #[derive(Debug)]
@@ -127,14 +97,4 @@ fn constant_method(
         });
     }
     Ok(plan)
-}
-
-/// The delegates of a method, with their payloads.
-fn delegate(model: &Model, id: rushlight_graph::DelegateId) -> DelegateModel<'static> {
-    let delegate = &model.delegates[id];
-    DelegateModel {
-        id: delegate.backend.clone(),
-        data: delegate.payload.to_vec().into(),
-        compile_specs: delegate.compile_specs.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect(),
-    }
 }

@@ -3,9 +3,9 @@
 use rushlight_compiler::front::llm::gguf::{Metadata, Value, read_metadata};
 use serde_json::{Map, Value as Json, json};
 
-use super::SpecialTokens;
 use super::bpe::BY_SCORE;
 use super::settings::damaged;
+use super::special_tokens::SpecialTokens;
 use super::words::{GPT2, GPT4, GPT4O, QWEN, TEKKEN};
 use crate::error::{Error, Result};
 

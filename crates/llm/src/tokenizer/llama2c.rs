@@ -1,6 +1,7 @@
 //! Files of llama2.c, as ExecuTorch's tools write them too: the pieces of a SentencePiece model of BPE, with their scores.
 
-use super::sentencepiece::{Algorithm, Description, Piece, PieceKind, Whitespace, byte_of_name};
+use super::piece::{Piece, PieceKind, byte_of_name};
+use super::sentencepiece::{Algorithm, Description, Whitespace};
 use super::settings::damaged;
 use crate::error::Result;
 

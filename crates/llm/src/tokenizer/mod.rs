@@ -9,12 +9,14 @@ mod llama2c;
 mod model;
 mod normalizer;
 mod pattern;
+mod piece;
 mod pipeline;
 mod post_processor;
 mod pre_tokenizer;
 mod precompiled;
 mod sentencepiece;
 mod settings;
+mod special_tokens;
 mod tekken;
 mod tiktoken;
 mod unigram;
@@ -31,6 +33,7 @@ use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
 use pipeline::Pipeline;
 use sentencepiece::{Description, SentencePiece};
+pub use special_tokens::SpecialTokens;
 
 /// A tokenizer, with its special tokens and its chat template.
 ///
@@ -48,15 +51,6 @@ enum Scheme {
     /// Components, as in a `tokenizer.json`.
     Pipeline(Box<Pipeline>),
     SentencePiece(Box<SentencePiece>),
-}
-
-/// Tokens with a meaning of their own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SpecialTokens {
-    /// The token that a text begins with.
-    pub bos: Option<u32>,
-    /// Tokens that end an answer.
-    pub eos: Vec<u32>,
 }
 
 /// Names of a tokenizer's file in a folder, or beside a model: that of Hugging Face, Mistral's, what SentencePiece and Llama 3 have,

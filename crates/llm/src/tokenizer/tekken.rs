@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::SpecialTokens;
 use super::settings::{count, damaged, list, text};
+use super::special_tokens::SpecialTokens;
 use super::{tiktoken, words};
 use crate::base64;
 use crate::error::Result;

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::SpecialTokens;
 use super::bpe::BY_RANK;
 use super::byte_level;
 use super::settings::damaged;
+use super::special_tokens::SpecialTokens;
 use super::vocabulary::MAX_GAP;
 use super::words;
 use crate::base64;

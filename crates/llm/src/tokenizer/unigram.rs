@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use serde_json::Value as Json;
 
-use super::sentencepiece::{Piece, PieceKind};
+use super::piece::{Piece, PieceKind};
 use super::settings::{damaged, flag, list};
 use super::vocabulary::Vocabulary;
 use crate::error::Result;

@@ -51,7 +51,7 @@ use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 
 pub use int8::{has_kernel, packed_bytes};
 pub use precision::Precision;
-pub use weights::Keys;
+pub use settings::Keys;
 
 use lower::{Lowered, Rank};
 use settings::Settings;

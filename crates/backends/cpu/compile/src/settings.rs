@@ -1,7 +1,6 @@
 //! Settings of a compilation.
 
 use crate::precision::Precision;
-use crate::weights::Keys;
 
 /// Settings of a lowering.
 #[derive(Clone, Copy, Debug)]
@@ -12,4 +11,14 @@ pub(crate) struct Settings {
     /// True if large weights are packed again when they are written, rather than kept until then.
     pub packs_late: bool,
     pub precision: Precision,
+}
+
+/// The source of the names of packed weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// Their content: what is the same is stored once, and the same program is the same file. All bytes are read for it.
+    #[default]
+    Content,
+    /// Their address, for a program with one method that is run at once and never written.
+    Place,
 }

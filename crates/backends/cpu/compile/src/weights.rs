@@ -17,17 +17,7 @@ use crate::block::Block;
 use crate::error::error;
 use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
-use crate::settings::Settings;
-
-/// The source of the names of packed weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keys {
-    /// Their content: what is the same is stored once, and the same program is the same file. All bytes are read for it.
-    #[default]
-    Content,
-    /// Their address, for a program with one method that is run at once and never written.
-    Place,
-}
+use crate::settings::{Keys, Settings};
 
 /// A blob of floats that a program refers to by name.
 pub(super) struct Weights<'a> {

@@ -6,11 +6,12 @@ mod normalizer;
 use rustc_hash::FxHashMap;
 use serde_json::json;
 
-use super::SpecialTokens;
 use super::added_tokens::{AddedTokens, Part};
 use super::bpe::{Bpe, Unknown};
+use super::piece::{Piece, PieceKind};
 use super::precompiled::CharsMap;
 use super::settings::{damaged, max_len};
+use super::special_tokens::SpecialTokens;
 use super::unigram::Unigram;
 use super::vocabulary::Vocabulary;
 use crate::error::Result;
@@ -53,27 +54,6 @@ pub(super) struct Whitespace {
 pub(super) enum Algorithm {
     Unigram,
     Bpe,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Piece {
-    pub(super) text: String,
-    pub(super) score: f32,
-    pub(super) kind: PieceKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PieceKind {
-    Normal,
-    Unknown,
-    /// Never in a text, such as the token that begins one.
-    Control,
-    /// Always a token of its own.
-    UserDefined,
-    /// Not a result of segmentation.
-    Unused,
-    /// A byte, as `<0x0A>`.
-    Byte(u8),
 }
 
 /// A tokenizer of SentencePiece.
@@ -224,13 +204,6 @@ fn flush(bytes: &mut Vec<u8>, to: &mut String) {
         to.extend(std::iter::repeat_n(char::REPLACEMENT_CHARACTER, chunk.invalid().len()));
     }
     bytes.clear();
-}
-
-/// The kind of a piece of the name `<0x0A>`.
-pub(super) fn byte_of_name(name: &str) -> Option<u8> {
-    let digits = name.strip_prefix("<0x")?.strip_suffix('>')?;
-    let is_hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    is_hex.then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
 /// Fails if two pieces have one text.

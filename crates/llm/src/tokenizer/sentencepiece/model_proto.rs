@@ -1,8 +1,9 @@
 //! `sentencepiece_model.proto`: the file of a model, a message of Protocol Buffers.
 
+use super::super::piece::{Piece, PieceKind, byte_of_name};
 use super::super::precompiled::CharsMap;
 use super::super::settings::damaged;
-use super::{Algorithm, Description, Piece, PieceKind, Whitespace, byte_of_name, check_distinct};
+use super::{Algorithm, Description, Whitespace, check_distinct};
 use crate::error::Result;
 
 /// Numbers of fields of `ModelProto`.
