@@ -30,8 +30,8 @@ pub struct Histogram {
     /// Of a bin; 0 before the first number.
     width: f32,
     counts: Vec<u64>,
-    least: f32,
-    greatest: f32,
+    min: f32,
+    max: f32,
     average: Option<(f32, f32)>,
     /// Numbers that are NaN or infinite.
     wild: u64,
@@ -46,13 +46,13 @@ impl Default for Histogram {
 impl Histogram {
     /// One of nothing.
     pub fn new() -> Self {
-        let (least, greatest) = (f32::INFINITY, f32::NEG_INFINITY);
-        Self { origin: 0.0, width: 0.0, counts: vec![0; BINS], least, greatest, average: None, wild: 0 }
+        let (min, max) = (f32::INFINITY, f32::NEG_INFINITY);
+        Self { origin: 0.0, width: 0.0, counts: vec![0; BINS], min, max, average: None, wild: 0 }
     }
 
     /// True if it has seen no number.
     pub fn is_empty(&self) -> bool {
-        self.least > self.greatest
+        self.min > self.max
     }
 
     /// Number of elements that were NaN or infinite.
@@ -63,24 +63,24 @@ impl Histogram {
     /// Adds the numbers of one input.
     pub fn add(&mut self, engine: &Engine, numbers: &[f32]) {
         if self.width == 0.0 {
-            let FiniteRange { min: least, max: greatest, .. } = finite_range(engine, numbers);
-            if least <= greatest {
-                self.reach(least, greatest);
+            let FiniteRange { min, max, .. } = finite_range(engine, numbers);
+            if min <= max {
+                self.reach(min, max);
             }
         }
         let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
         let mut tally = Tally::of(numbers.len());
         // What was just looked at is in the cache when it is counted.
         for block in numbers.chunks(BLOCK) {
-            let FiniteRange { min: least, max: greatest, count: finite } = finite_range(engine, block);
+            let FiniteRange { min, max, count: finite } = finite_range(engine, block);
             self.wild += (block.len() - finite) as u64;
-            if least > greatest {
+            if min > max {
                 continue;
             }
-            (low, high) = (low.min(least), high.max(greatest));
-            if !self.reaches(least, greatest) {
+            (low, high) = (low.min(min), high.max(max));
+            if !self.reaches(min, max) {
                 tally.empty_into(&mut self.counts);
-                self.reach(least, greatest);
+                self.reach(min, max);
             }
             if finite < block.len() {
                 let tame: Vec<f32> = block.iter().copied().filter(|number| number.is_finite()).collect();
@@ -95,10 +95,10 @@ impl Histogram {
         }
         self.average = Some(match self.average {
             None => (low, high),
-            Some((least, greatest)) => (least + (low - least) * NEWEST, greatest + (high - greatest) * NEWEST),
+            Some((min, max)) => (min + (low - min) * NEWEST, max + (high - max) * NEWEST),
         });
-        self.least = self.least.min(low);
-        self.greatest = self.greatest.max(high);
+        self.min = self.min.min(low);
+        self.max = self.max.max(high);
     }
 
     /// Adds the numbers of another histogram, each in the middle of its bin.
@@ -111,32 +111,32 @@ impl Histogram {
             (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
             (one, two) => one.or(two),
         };
-        self.least = self.least.min(other.least);
-        self.greatest = self.greatest.max(other.greatest);
-        self.reach(other.least, other.greatest);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.reach(other.min, other.max);
         for (bin, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let middle = other.middle(bin).clamp(other.least, other.greatest);
+            let middle = other.middle(bin).clamp(other.min, other.max);
             let bin = ((middle - self.origin) / self.width) as usize;
             self.counts[bin.min(BINS - 1)] += count;
         }
     }
 
     /// True if the bins reach all of a range.
-    fn reaches(&self, least: f32, greatest: f32) -> bool {
-        least >= self.origin && greatest < self.origin + self.width * BINS as f32
+    fn reaches(&self, min: f32, max: f32) -> bool {
+        min >= self.origin && max < self.origin + self.width * BINS as f32
     }
 
     /// Makes the bins wider until they reach all of a range.
-    fn reach(&mut self, least: f32, greatest: f32) {
+    fn reach(&mut self, min: f32, max: f32) {
         if self.width == 0.0 {
             // Room on both sides: other inputs reach further.
-            let size = (greatest - least).max(greatest.abs().max(least.abs()) * 1e-3).max(f32::MIN_POSITIVE * 1e6);
+            let size = (max - min).max(max.abs().max(min.abs()) * 1e-3).max(f32::MIN_POSITIVE * 1e6);
             self.width = size * 1.25 / BINS as f32;
-            self.origin = least - size * 0.125;
+            self.origin = min - size * 0.125;
         }
-        while !self.reaches(least, greatest) {
+        while !self.reaches(min, max) {
             // Two bins become one, on the side where no room is needed.
-            let grows_down = least < self.origin;
+            let grows_down = min < self.origin;
             let pairs: Vec<u64> = self.counts.chunks(2).map(|pair| pair.iter().sum()).collect();
             let from = if grows_down { BINS / 2 } else { 0 };
             self.counts.fill(0);
@@ -154,8 +154,8 @@ impl Histogram {
             return None;
         }
         let (low, high) = match observer {
-            Observer::MinMax => (self.least, self.greatest),
-            Observer::Average => self.average.unwrap_or((self.least, self.greatest)),
+            Observer::MinMax => (self.min, self.max),
+            Observer::Average => self.average.unwrap_or((self.min, self.max)),
             Observer::Percentile => self.percentile(),
             Observer::Histogram | Observer::Best => self.least_error(false),
             Observer::SquaredError => self.least_error(true),
@@ -181,10 +181,9 @@ impl Histogram {
             }
             None
         };
-        let low = reached(&mut (0..BINS)).map_or(self.least, |bin| self.origin + bin as f32 * self.width);
-        let high =
-            reached(&mut (0..BINS).rev()).map_or(self.greatest, |bin| self.origin + (bin + 1) as f32 * self.width);
-        (low.max(self.least), high.min(self.greatest))
+        let low = reached(&mut (0..BINS)).map_or(self.min, |bin| self.origin + bin as f32 * self.width);
+        let high = reached(&mut (0..BINS).rev()).map_or(self.max, |bin| self.origin + (bin + 1) as f32 * self.width);
+        (low.max(self.min), high.min(self.max))
     }
 
     /// The range with the least expected squared error when it is divided into 255 steps.
@@ -192,7 +191,7 @@ impl Histogram {
         const STEPS: usize = 100;
         let seen: Vec<(f32, u64)> =
             (0..BINS).filter(|bin| self.counts[*bin] > 0).map(|bin| (self.middle(bin), self.counts[bin])).collect();
-        let (least, greatest) = (self.least.min(0.0), self.greatest.max(0.0));
+        let (min, max) = (self.min.min(0.0), self.max.max(0.0));
         let error = |low: f32, high: f32| -> f64 {
             let step = f64::from((high - low) / 255.0);
             // A number is anywhere in its step, and, if it is cut off, at least half a bin away from its place.
@@ -204,7 +203,7 @@ impl Histogram {
             seen.iter().map(each).sum()
         };
         let part = |index: usize| 1.0 - index as f32 / STEPS as f32;
-        let mut best = (error(least, greatest), least, greatest);
+        let mut best = (error(min, max), min, max);
         let mut offer = |low: f32, high: f32| {
             let found = error(low, high);
             if found < best.0 {
@@ -213,9 +212,9 @@ impl Histogram {
         };
         for index in 1..STEPS {
             if is_both {
-                offer(least * part(index), greatest * part(index));
+                offer(min * part(index), max * part(index));
             } else {
-                offer(least, greatest * part(index));
+                offer(min, max * part(index));
             }
         }
         if !is_both {
@@ -226,7 +225,7 @@ impl Histogram {
                     best = (found, low, high);
                 }
             };
-            (1..STEPS).for_each(|index| offer(least * part(index), high));
+            (1..STEPS).for_each(|index| offer(min * part(index), high));
         }
         (best.1, best.2)
     }

@@ -152,8 +152,8 @@ fn round_input(
     if scheme.is_dynamic() {
         let (choice, [round, back], form) = if is_convolution {
             // Windows see many pixels, which all have the same scale.
-            let [least, greatest] = range();
-            let args = vec![Arg::Value(value), least, greatest, Arg::from(f64::from(f32::EPSILON)), byte()];
+            let [min, max] = range();
+            let args = vec![Arg::Value(value), min, max, Arg::from(f64::from(f32::EPSILON)), byte()];
             let names =
                 [quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR];
             ((quantized_decomposed::CHOOSE_QPARAMS_TENSOR, args), names, Arg::None)
@@ -208,9 +208,9 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     let weight = builder.constant(weight);
     let rows = shape.get(layer.axis).and_then(Expr::as_int).unwrap_or(1);
     let groups = rounded.scales.len() as i64 / rows.max(1);
-    let (least, greatest) = width.range();
+    let (min, max) = width.range();
     let mut args = vec![Arg::Value(weight)];
-    let range = [Arg::from(i64::from(least)), Arg::from(i64::from(greatest)), Arg::DType(ScalarType::Char)];
+    let range = [Arg::from(i64::from(min)), Arg::from(i64::from(max)), Arg::DType(ScalarType::Char)];
     let scale_name = format!("{name}_scale");
     if groups == 1 {
         let scales = shared(builder, &scale_name, &[rows], &rounded.scales)?;

@@ -119,8 +119,8 @@ impl Width {
     }
 
     fn bounds(self) -> (f32, f32) {
-        let (least, greatest) = self.range();
-        (f32::from(least), f32::from(greatest))
+        let (min, max) = self.range();
+        (f32::from(min), f32::from(max))
     }
 
     /// The nearest integer within the range, of two the even one.
@@ -235,9 +235,9 @@ pub(super) fn scales(
 
 fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
     let (low, high) = width.bounds();
-    let FiniteRange { min: least, max: greatest, .. } = finite_range(engine, weights);
-    // As small as PyTorch's least scale of weights; it keeps its inverse finite.
-    let fits = |low: f32, high: f32| (least.min(0.0) / low).max(greatest.max(0.0) / high).max(f32::EPSILON);
+    let FiniteRange { min, max, .. } = finite_range(engine, weights);
+    // As small as PyTorch's minimum scale of weights; it keeps its inverse finite.
+    let fits = |low: f32, high: f32| (min.min(0.0) / low).max(max.max(0.0) / high).max(f32::EPSILON);
     let whole = fits(-high, high);
     if rounding == Rounding::Nearest {
         return whole;

@@ -1,4 +1,4 @@
-//! Products, a softmax and another product become the attention that they are.
+//! Fuses a matmul, a softmax and a second matmul into scaled dot-product attention.
 
 use rustc_hash::FxHashMap;
 
@@ -10,8 +10,8 @@ use rushlight_graph::Pass;
 
 use super::EliminateDeadCode;
 
-/// Finds `softmax(q k' * scale + mask) v` spelled out as `bmm`, `_softmax` and `bmm` with views, permutations and factors between
-/// them, and puts `aten::scaled_dot_product_attention` in its place, for backends that compute it whole.
+/// Finds `softmax(q k' * scale + mask) v` decomposed into `bmm`, `_softmax` and `bmm` with views, permutations and factors
+/// between them, and replaces it by `aten::scaled_dot_product_attention`, for backends that compute it whole.
 ///
 /// Masks that are added in several steps are added to each other instead. What is found is the same function of the same
 /// values; the order in which floats are added differs.
@@ -50,7 +50,7 @@ impl Pass for RaiseAttention {
     }
 }
 
-/// An attention that is spelled out.
+/// A decomposed attention.
 #[derive(Debug)]
 struct Match {
     q: ValueId,
@@ -64,7 +64,7 @@ struct Match {
 }
 
 impl Match {
-    /// The attention whose second product is `node`.
+    /// The attention whose second matmul is `node`.
     fn ending_with(graph: &Graph, node: NodeId) -> Option<Self> {
         let last = &graph.nodes[node];
         let (weights, values) = operands(last, aten::BMM)?;
@@ -88,7 +88,7 @@ impl Match {
         let mut scale = 1.0;
         let mut masks = Vec::new();
         let mut at = scores;
-        // From the scores back to the product that they come from.
+        // From the scores back to the matmul that computes them.
         let first = loop {
             let from = through_views(graph, at);
             let producer = graph.producer(from)?;
@@ -98,8 +98,8 @@ impl Match {
                     let (a, b) = (producer.arg("self")?.as_value()?, producer.arg("other")?.as_value()?);
                     let whole =
                         |value: ValueId| graph.tensor(value).is_ok_and(|ty| ty.numel() == scores_of(graph, from));
-                    let (rest, mask) = if leads_to_product(graph, a) && whole(a) { (a, b) } else { (b, a) };
-                    if !leads_to_product(graph, rest) || !whole(rest) {
+                    let (rest, mask) = if leads_to_matmul(graph, a) && whole(a) { (a, b) } else { (b, a) };
+                    if !leads_to_matmul(graph, rest) || !whole(rest) {
                         return None;
                     }
                     let seen = mask_shape(graph, mask, from, &[&batch, &heads, &rows, &keys])?;
@@ -159,7 +159,7 @@ impl Match {
     }
 }
 
-/// The operands of a product.
+/// The operands of a matmul.
 fn operands(node: &Node, name: &str) -> Option<(ValueId, ValueId)> {
     if node.op.name() != name {
         return None;
@@ -243,7 +243,7 @@ fn factor(node: &Node) -> Option<f64> {
 }
 
 /// True if a value is computed from a matmul by views, factors and sums.
-fn leads_to_product(graph: &Graph, value: ValueId) -> bool {
+fn leads_to_matmul(graph: &Graph, value: ValueId) -> bool {
     let mut at = value;
     for _ in 0..16 {
         let Some(node) = graph.producer(through_views(graph, at)) else { return false };
@@ -252,7 +252,7 @@ fn leads_to_product(graph: &Graph, value: ValueId) -> bool {
             aten::MUL_SCALAR | aten::DIV_SCALAR => node.arg("self").and_then(Arg::as_value),
             aten::ADD_TENSOR => {
                 let sides = ["self", "other"].map(|name| node.arg(name).and_then(Arg::as_value));
-                sides.into_iter().flatten().find(|side| leads_to_product(graph, *side))
+                sides.into_iter().flatten().find(|side| leads_to_matmul(graph, *side))
             }
             _ => None,
         };
@@ -288,7 +288,7 @@ fn mask_shape(graph: &Graph, mask: ValueId, sum: ValueId, scores: &[&Expr; 4]) -
     (padded.last()? == scores[3]).then_some(padded)
 }
 
-/// The value of four dimensions that a product's operand of three is, and its factor.
+/// The value of four dimensions that a matmul's operand of three is, and its factor.
 fn four_dimensions(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
     let mut at = value;
     let mut scale = 1.0;

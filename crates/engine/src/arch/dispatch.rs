@@ -57,7 +57,6 @@ impl Dispatch {
             Isa::Simd128 => Some(Dispatch::Simd128(wasm::Wasm::<false>::new())),
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
             Isa::RelaxedSimd => Some(Dispatch::RelaxedSimd(wasm::Wasm::<true>::new())),
-            #[allow(unreachable_patterns)]
             _ => None,
         }
     }

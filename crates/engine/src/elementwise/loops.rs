@@ -158,7 +158,7 @@ macro_rules! run_single {
             #[inline(always)]
             fn run<S: Simd>(self, $s: S) {
                 // Refutable patterns match by construction.
-                #[allow(irrefutable_let_patterns)]
+                #[allow(irrefutable_let_patterns, reason = "the pattern of `select` is `()`")]
                 if let $pattern = self.1 {
                     self.0.each($s, #[inline(always)] |[$($x),+]| $body);
                 }
@@ -201,11 +201,11 @@ macro_rules! dispatch_op {
     ) => {
         match $function {
             $(
-                #[allow(unused_variables)]
+                #[allow(unused_variables, reason = "the kernel matches the pattern again and binds its fields there")]
                 $pattern => run_single! { $simd, $loop, $function: $type; $pattern => |$s, [$($x),+]| $body },
             )*
             $(
-                #[allow(unused_variables)]
+                #[allow(unused_variables, reason = "the kernel matches the pattern again and binds its fields there")]
                 $many => run_interleaved! { $simd, $loop, $function: $type; $many => |$many_s, [$many_x]| $many_body },
             )*
         }

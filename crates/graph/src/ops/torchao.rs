@@ -72,7 +72,7 @@ impl Blocks {
 
 /// The range of the parameters, or else that of the dtype.
 fn range(operands: &Operands<'_>, low: usize, dtype: ScalarType) -> Result<[Arg; 2], Error> {
-    let (least, greatest) = match dtype {
+    let (min, max) = match dtype {
         ScalarType::Byte => (0, 255),
         ScalarType::Char => (-128, 127),
         ScalarType::Short => (-32_768, 32_767),
@@ -83,7 +83,7 @@ fn range(operands: &Operands<'_>, low: usize, dtype: ScalarType) -> Result<[Arg;
         Arg::None => Arg::from(natural),
         given => given.clone(),
     };
-    Ok([bound(low, least), bound(low + 1, greatest)])
+    Ok([bound(low, min), bound(low + 1, max)])
 }
 
 /// Scale and zero point of parameters 2 and 3, shaped to broadcast over the split tensor.
@@ -158,7 +158,7 @@ fn choose(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         Arg::Float(value) => Ok(*value),
         _ => Err(operands.wrong(4, "a number")),
     };
-    let (least, greatest) = (bound(&low)?, bound(&high)?);
+    let (min, max) = (bound(&low)?, bound(&high)?);
     let default_eps = if ty.dtype == ScalarType::Double { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let eps = operands.float_or(6, default_eps)?;
     let scale_dtype = operands.dtype_or(7, ty.dtype)?;
@@ -179,25 +179,25 @@ fn choose(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (scale, zero_point) = match operands.str(1)? {
         Some("ASYMMETRIC") => {
             let width = b.sub(maximum, minimum)?;
-            let scale = b.div(width, greatest - least)?;
+            let scale = b.div(width, max - min)?;
             let scale = above_eps(b, scale)?;
             let steps = b.div(minimum, scale)?;
             let rounded = b.unary(aten::ROUND, steps)?;
-            let zero_point = b.sub(least, rounded)?;
+            let zero_point = b.sub(min, rounded)?;
             (scale, b.one(aten::CLAMP, vec![zero_point.into(), low, high])?)
         }
         Some("SYMMETRIC") => {
             let negative = b.unary(aten::NEG, minimum)?;
             let magnitude = b.one(aten::MAXIMUM, vec![negative.into(), maximum.into()])?;
-            let scale = b.div(magnitude, (greatest - least) / 2.0)?;
+            let scale = b.div(magnitude, (max - min) / 2.0)?;
             let scale = above_eps(b, scale)?;
-            (scale, middle(b, &shape, least, greatest, wide)?)
+            (scale, middle(b, &shape, min, max, wide)?)
         }
         Some("SYMMETRIC_NO_CLIPPING_ERR") => {
-            let (below, above) = (b.div(minimum, least)?, b.div(maximum, greatest)?);
+            let (below, above) = (b.div(minimum, min)?, b.div(maximum, max)?);
             let scale = b.one(aten::MAXIMUM, vec![below.into(), above.into()])?;
             let scale = above_eps(b, scale)?;
-            (scale, middle(b, &shape, least, greatest, wide)?)
+            (scale, middle(b, &shape, min, max, wide)?)
         }
         _ => return Err(operands.wrong(1, "ASYMMETRIC, SYMMETRIC or SYMMETRIC_NO_CLIPPING_ERR")),
     };
@@ -205,7 +205,7 @@ fn choose(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 /// The zero point of symmetric quantization: the middle of the range, rounded up.
-fn middle(b: &mut Builder<'_>, shape: &[Expr], least: f64, greatest: f64, dtype: ScalarType) -> Result<ValueId, Error> {
-    let value = f64::midpoint(greatest + 1.0, least).trunc();
+fn middle(b: &mut Builder<'_>, shape: &[Expr], min: f64, max: f64, dtype: ScalarType) -> Result<ValueId, Error> {
+    let value = f64::midpoint(max + 1.0, min).trunc();
     super::creation::filled(b, shape.to_vec().into(), Arg::Float(value), dtype)
 }

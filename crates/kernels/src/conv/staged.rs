@@ -233,12 +233,12 @@ pub(crate) fn convolve<A: Accumulator>(
     let source = Source { planes: Planes::of(&input, dims), load: runs::<A>(input.dtype())?.load, tensor: input };
     let weight = Weight::<A>::new(weight, g, dims)?;
     let bias = match bias {
-        Some(bias) => Some((bias, runs::<A>(bias.dtype())?.load)),
+        Some(tensor) => Some(Bias { tensor, load: runs::<A>(tensor.dtype())?.load }),
         None => None,
     };
     let planes = Planes::new(out.sizes(), out.strides(), dims);
     let mut target = Target { planes, store: runs::<A>(out.dtype())?.store, out };
-    let mut pieces = Pieces { weight: &weight, buffer: [[A::ZERO; BLOCK]; CHANNELS], held: None };
+    let mut pieces = Pieces { weight: &weight, bias, buffer: [[A::ZERO; BLOCK]; CHANNELS], held: None };
     if !g.transposed {
         // The same taps serve every output.
         let taps = (Taps::new(g, 0, 0), Taps::new(g, 1, 0), 0);
@@ -251,7 +251,7 @@ pub(crate) fn convolve<A: Accumulator>(
                     let band = stage.band.min(g.output[1] - y);
                     let place = Band { n, group, z, y, rows: band };
                     let rows = fill(g, &stage, &source, place, memory.stage)?;
-                    convolve_band(g, &stage, place, rows, &mut pieces, bias.as_ref(), &mut memory, &mut target)?;
+                    convolve_band(g, &stage, place, rows, &mut pieces, &mut memory, &mut target)?;
                 }
             }
         }
@@ -354,7 +354,6 @@ fn convolve_band<A: Accumulator>(
     at: Band,
     (depths, rows): (Taps, Taps),
     pieces: &mut Pieces<'_, A>,
-    bias: Option<&(Tensor<'_>, Load<A>)>,
     memory: &mut Memory<'_, A>,
     target: &mut Target<'_, '_, A>,
 ) -> Result<()> {
@@ -372,11 +371,7 @@ fn convolve_band<A: Accumulator>(
         for first in (0..g.out_channels).step_by(CHANNELS) {
             let channels = CHANNELS.min(g.out_channels - first);
             let channel = at.group * g.out_channels + first;
-            let mut start = [A::ZERO; CHANNELS];
-            if let Some((bias, load)) = bias {
-                let step = bias.strides().first().copied().unwrap_or(0);
-                load(bias, channel * step, step, &mut start[..channels])?;
-            }
+            let start = pieces.bias(channel, channels)?;
             for row in 0..at.rows {
                 let skip = row * g.stride[1] * stage.phase * stage.phases;
                 let staged = memory.stage.get(if g.transposed { 0 } else { skip }..).unwrap_or_default();
@@ -450,9 +445,16 @@ fn list_taps<A: Accumulator>(
     count
 }
 
-/// Hands out the weights of up to four output channels, in place where they lie in a row.
+/// The bias of a convolution, one element for each output channel.
+struct Bias<'a, A> {
+    tensor: Tensor<'a>,
+    load: Load<A>,
+}
+
+/// Hands out the bias and the weights of up to four output channels; weights that are stored in a row, in place.
 struct Pieces<'a, A> {
     weight: &'a Weight<'a, A>,
+    bias: Option<Bias<'a, A>>,
     buffer: [[A; BLOCK]; CHANNELS],
     /// Group, channel and tap that the buffer holds.
     held: Option<(usize, usize, usize)>,
@@ -461,6 +463,16 @@ struct Pieces<'a, A> {
 impl<A: Accumulator> Pieces<'_, A> {
     fn direct(&self) -> bool {
         self.weight.flat && self.weight.native.is_some()
+    }
+
+    /// Returns the bias of `channels` output channels from `channel` on; zeros without one.
+    fn bias(&self, channel: usize, channels: usize) -> Result<[A; CHANNELS]> {
+        let mut values = [A::ZERO; CHANNELS];
+        if let Some(Bias { tensor, load }) = &self.bias {
+            let step = tensor.strides().first().copied().unwrap_or(0);
+            load(tensor, channel * step, step, &mut values[..channels])?;
+        }
+        Ok(values)
     }
 
     /// The weights from a group's channel and a tap on, for the taps at these places.

@@ -57,10 +57,10 @@ enum Memory {
     Constant(payload::Buffer),
     /// A state, by position, and its sizes.
     State(u32, Vec<Expr>),
-    /// Something computed, and the most elements that it has.
+    /// Something computed, with the upper bound of its number of elements.
     Computed {
         shape: Vec<Expr>,
-        most: u64,
+        max_len: u64,
         /// True if they are bytes, not floats.
         is_bytes: bool,
     },
@@ -70,7 +70,7 @@ impl Memory {
     /// The number of floats of the memory of something computed.
     fn floats(&self) -> Option<u64> {
         match self {
-            Self::Computed { most, is_bytes, .. } => Some(if *is_bytes { most.div_ceil(4) } else { *most }),
+            Self::Computed { max_len, is_bytes, .. } => Some(if *is_bytes { max_len.div_ceil(4) } else { *max_len }),
             _ => None,
         }
     }
@@ -205,10 +205,10 @@ impl<'a> Plan<'a> {
 
     /// Memory for something computed.
     pub fn buffer(&mut self, shape: &[Expr], is_bytes: bool) -> Result<usize, Error> {
-        let sizes = shape.iter().map(|size| self.most(size)).collect::<Result<Vec<_>, _>>()?;
-        let most = sizes.iter().try_fold(1u64, |count, size| count.checked_mul(*size as u64));
-        let most = most.ok_or_else(|| Error::unsupported("a tensor beyond all memory"))?;
-        self.buffers.push(Memory::Computed { shape: shape.to_vec(), most, is_bytes });
+        let sizes = shape.iter().map(|size| self.max_size(size)).collect::<Result<Vec<_>, _>>()?;
+        let max_len = sizes.iter().try_fold(1u64, |count, size| count.checked_mul(*size as u64));
+        let max_len = max_len.ok_or_else(|| Error::unsupported("a tensor beyond all memory"))?;
+        self.buffers.push(Memory::Computed { shape: shape.to_vec(), max_len, is_bytes });
         Ok(self.buffers.len() - 1)
     }
 
@@ -222,7 +222,7 @@ impl<'a> Plan<'a> {
         self.ordered_as(shape, order, None)
     }
 
-    /// The same of floats, or of bytes with an affine.
+    /// A new tensor with its dimensions in some order in memory: of bytes if it has an affine, else of floats.
     pub fn ordered_as(&mut self, shape: Vec<Expr>, order: Vec<usize>, affine: Option<Affine>) -> Result<View, Error> {
         Ok(View::ordered(self.buffer(&shape, affine.is_some())?, shape, order).with_affine(affine))
     }
@@ -406,18 +406,18 @@ impl<'a> Plan<'a> {
         self.program.scratch = self.program.scratch.max(floats as u64);
     }
 
-    /// The most that a size can be.
-    pub fn most(&self, size: &Expr) -> Result<usize, Error> {
-        let most = size.upper_bound(self.symbols).and_then(|most| usize::try_from(most).ok());
-        most.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))
+    /// Returns the upper bound of a size.
+    pub fn max_size(&self, size: &Expr) -> Result<usize, Error> {
+        let max = size.upper_bound(self.symbols).and_then(|max| usize::try_from(max).ok());
+        max.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))
     }
 
     /// True if a view is all of the memory of something computed, so that this can be the memory of an output.
     fn is_whole(&self, view: &View) -> bool {
         let count = Expr::product(&view.shape).upper_bound(self.symbols);
         match self.buffers.get(view.buffer) {
-            Some(Memory::Computed { most, is_bytes: false, .. }) => {
-                view.offset.is(0) && count.and_then(|n| u64::try_from(n).ok()) == Some(*most)
+            Some(Memory::Computed { max_len, is_bytes: false, .. }) => {
+                view.offset.is(0) && count.and_then(|n| u64::try_from(n).ok()) == Some(*max_len)
             }
             _ => false,
         }

@@ -11,8 +11,8 @@ use crate::rewrite::rewrite;
 use crate::select::activation;
 
 /// Moves permutations behind activations, additions, multiplications and quantization of values that are all permuted in the same
-/// way, and drops permutations that undo one another. What follows a GEMM can be computed in its epilogue then, as in programs
-/// that permute images to channels-last after each convolution.
+/// way, and drops permutations that undo one another. Such operators can then be fused into the epilogue of the GEMM before them,
+/// as in programs that permute images to channels-last after each convolution.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SinkPermutations;
 

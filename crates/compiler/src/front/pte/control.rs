@@ -35,6 +35,23 @@ struct Count {
     at: usize,
 }
 
+/// A loop over the rows of tensors, with the rows that it reads and writes.
+struct RowLoop {
+    /// Its first instruction.
+    start: usize,
+    /// The jump back to it.
+    back: usize,
+    count: Count,
+    /// Tensors that are read row by row, each with the value of its row.
+    sequences: Vec<(u32, u32)>,
+    /// Tensors that are written row by row, each with the value of its row and the instruction that writes it.
+    stacks: Vec<(u32, u32, usize)>,
+    /// The values of rows by the instruction that reads them.
+    rows: BTreeMap<usize, u32>,
+    /// Number of iterations.
+    length: Expr,
+}
+
 impl Method<'_, '_> {
     /// Lifts the condition that the jump at `at` begins, and returns the instruction after it.
     pub(super) fn lift_cond(&mut self, at: usize, end: usize) -> Result<usize, Error> {
@@ -242,26 +259,17 @@ impl Method<'_, '_> {
         if self.int(count.length)? != length {
             return Err(Error::unsupported("a loop over some rows of a tensor"));
         }
-        self.scan(start, back, &count, &sequences, &stacks, &rows, length)
+        self.scan(RowLoop { start, back, count, sequences, stacks, rows, length })
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what was found of a loop")]
-    fn scan(
-        &mut self,
-        start: usize,
-        back: usize,
-        count: &Count,
-        sequences: &[(u32, u32)],
-        stacks: &[(u32, u32, usize)],
-        rows: &BTreeMap<usize, u32>,
-        length: Expr,
-    ) -> Result<(), Error> {
+    fn scan(&mut self, found: RowLoop) -> Result<(), Error> {
+        let RowLoop { start, back, count, sequences, stacks, rows, length } = found;
         let mut apart: Vec<u32> = stacks.iter().map(|(stack, ..)| *stack).collect();
         apart.extend([count.index, count.done]);
         let live = self.live_after(start, back + 1)?;
         let carried = self.carried(start, back, &live, &apart)?;
         let mut given = Vec::new();
-        for (of, _) in sequences {
+        for (of, _) in &sequences {
             given.push(self.read(*of)?);
         }
         let entry = self.snapshot()?;

@@ -77,7 +77,7 @@ impl Nodes<'_, '_> {
         bias: Option<u32>,
     ) -> Result<ValueId, Error> {
         let mut input = self.read(input)?;
-        // XNNPACK adds products of bf16 up in f32, and the bias is f32 too.
+        // XNNPACK accumulates bf16 GEMMs in f32, and the bias is f32 too.
         if self.site.tensor(input)?.dtype == ScalarType::BFloat16 {
             input = self.cast(input, ScalarType::Float)?;
         }

@@ -206,7 +206,7 @@ impl<'a> Lowering<'a> {
     fn representative_size(&self, images: &View) -> Option<[usize; 3]> {
         let [images, _, height, width] = images.shape.as_slice() else { return None };
         let images = images.as_int().map_or(Some(1), |images| usize::try_from(images).ok())?;
-        Some([images, self.plan.most(height).ok()?, self.plan.most(width).ok()?])
+        Some([images, self.plan.max_size(height).ok()?, self.plan.max_size(width).ok()?])
     }
 
     /// Lowers a GEMM with an optional bias.
@@ -285,7 +285,7 @@ impl<'a> Lowering<'a> {
     /// Reserves memory to pack a matrix that is computed.
     fn reserve_packing(&mut self, shape: &[Expr]) -> Result<(), Error> {
         let [.., k, n] = shape else { return Err(error("a matrix without two dimensions")) };
-        let len = pack::matrix_f32_len(self.plan.most(k)?, self.plan.most(n)?);
+        let len = pack::matrix_f32_len(self.plan.max_size(k)?, self.plan.max_size(n)?);
         self.plan.scratch(len.ok_or_else(|| error("a matrix beyond all memory"))?);
         Ok(())
     }

@@ -97,16 +97,16 @@ impl Lowering<'_> {
             None => None,
         };
         let depth = q.shape[3].clone();
-        let most = |size: &Expr| self.plan.most(size);
+        let max_size = |size: &Expr| self.plan.max_size(size);
         let none = Strides { batch: 0, head: 0, row: 0 };
         let largest = rushlight_engine::Attention {
-            batch: most(&shape[0])?,
-            heads: most(&shape[1])?,
-            kv_heads: most(&k.shape[1])?,
-            rows: most(&shape[2])?,
-            keys: most(&k.shape[2])?,
-            depth: most(&depth)?,
-            value_depth: most(&shape[3])?,
+            batch: max_size(&shape[0])?,
+            heads: max_size(&shape[1])?,
+            kv_heads: max_size(&k.shape[1])?,
+            rows: max_size(&shape[2])?,
+            keys: max_size(&k.shape[2])?,
+            depth: max_size(&depth)?,
+            value_depth: max_size(&shape[3])?,
             scale: 1.0,
             causal: None,
             q: none,

@@ -33,8 +33,8 @@ impl Lowering<'_> {
         let shape = self.graph.tensor(result)?.shape.clone();
         let len = Expr::product(&shape);
         let last = range.start.add(len);
-        let most = self.plan.most(&last)?;
-        let numbers: Vec<f32> = (0..most).map(|number| number as f32).collect();
+        let max = self.plan.max_size(&last)?;
+        let numbers: Vec<f32> = (0..max).map(|number| number as f32).collect();
         let window = View::dense(self.plan.constant("positions", &numbers), shape);
         self.views.insert(result, View { offset: range.start.clone(), ..window });
         Ok(())

@@ -1,40 +1,32 @@
 //! Higher-order operators: control flow, and wrappers that mean nothing when a model runs.
 
 use rushlight_graph::Error;
-use rushlight_graph::{Arg, BlockId, Op, OriginId, Type, ValueId};
+use rushlight_graph::{Arg, BlockId, Op, Type, ValueId};
 
 use super::super::schema::{Argument, Graph as Source, Node};
+use super::nodes::NodeImport;
 use super::{Binding, Importer, Scope};
 
 impl<'a> Importer<'_, '_, 'a> {
     pub(super) fn higher_order(
         &mut self,
         scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
+        import: NodeImport<'_, 'a>,
         name: &str,
-        origin: OriginId,
     ) -> Result<(), Error> {
         match name {
-            "cond" => self.cond(scope, block, source, node, origin),
-            "while_loop" => self.while_loop(scope, block, source, node, origin),
-            "map_impl" => self.scan(scope, block, source, node, origin, true),
-            "scan" => self.scan(scope, block, source, node, origin, false),
-            "wrap_with_set_grad_enabled" | "wrap_with_autocast" => self.wrapped(scope, block, source, node),
+            "cond" => self.cond(scope, import),
+            "while_loop" => self.while_loop(scope, import),
+            "map_impl" => self.scan(scope, import, true),
+            "scan" => self.scan(scope, import, false),
+            "wrap_with_set_grad_enabled" | "wrap_with_autocast" => self.wrapped(scope, import),
             other => Err(Error::unsupported(format!("the higher-order operator `{other}`"))
                 .help("control flow that compiles: torch.cond, while_loop, map and scan")),
         }
     }
 
-    fn cond(
-        &mut self,
-        scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
-        origin: OriginId,
-    ) -> Result<(), Error> {
+    fn cond(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
+        let NodeImport { source, node, .. } = import;
         let [predicate, yes, no, operands] = &*node.inputs else { return Err(malformed("cond", node)) };
         let predicate = self.argument(scope, source, &predicate.arg)?;
         let operands = self.items(scope, source, &operands.arg)?;
@@ -45,18 +37,12 @@ impl<'a> Importer<'_, '_, 'a> {
             self.inner(scope, inner, &graph.graph, &operands)?;
             args.push(Arg::Block(inner));
         }
-        self.push(scope, block, source, node, Op::Cond, args, origin)?;
+        self.push(scope, import, Op::Cond, args)?;
         Ok(())
     }
 
-    fn while_loop(
-        &mut self,
-        scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
-        origin: OriginId,
-    ) -> Result<(), Error> {
+    fn while_loop(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
+        let NodeImport { source, node, .. } = import;
         let [condition, body, carried, rest @ ..] = &*node.inputs else { return Err(malformed("while_loop", node)) };
         let carried = self.items(scope, source, &carried.arg)?;
         let mut captured = Vec::new();
@@ -76,20 +62,13 @@ impl<'a> Importer<'_, '_, 'a> {
             args.push(Arg::Block(inner));
         }
         args.push(Arg::List(carried));
-        self.push(scope, block, source, node, Op::While, args, origin)?;
+        self.push(scope, import, Op::While, args)?;
         Ok(())
     }
 
     /// `map_impl(body, sequences, captured)` and `scan(body, carried, sequences, captured)`.
-    fn scan(
-        &mut self,
-        scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
-        origin: OriginId,
-        is_map: bool,
-    ) -> Result<(), Error> {
+    fn scan(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>, is_map: bool) -> Result<(), Error> {
+        let NodeImport { source, node, .. } = import;
         let name = if is_map { "map" } else { "scan" };
         let (body, rest) = node.inputs.split_first().ok_or_else(|| malformed(name, node))?;
         let Argument::Graph(graph) = &body.arg else { return Err(malformed(name, node)) };
@@ -106,18 +85,13 @@ impl<'a> Importer<'_, '_, 'a> {
         operands.extend(captured.iter().flatten().cloned());
         self.inner(scope, inner, &graph.graph, &operands)?;
         let args = vec![Arg::Block(inner), Arg::List(carried.clone()), Arg::List(sequences.clone())];
-        self.push(scope, block, source, node, Op::Scan, args, origin)?;
+        self.push(scope, import, Op::Scan, args)?;
         Ok(())
     }
 
     /// A graph that is called once, in place.
-    fn wrapped(
-        &mut self,
-        scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
-    ) -> Result<(), Error> {
+    fn wrapped(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
+        let NodeImport { source, node, block, .. } = import;
         let graph = node.inputs.iter().enumerate().find_map(|(at, input)| match &input.arg {
             Argument::Graph(graph) => Some((at, graph)),
             _ => None,

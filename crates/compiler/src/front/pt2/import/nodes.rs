@@ -37,12 +37,23 @@ const CHECKS: &[&str] = &[
     "aten::_print",
 ];
 
+/// A serialized node, and where it is imported.
+#[derive(Clone, Copy)]
+pub(super) struct NodeImport<'n, 'a> {
+    /// The serialized graph that the node is in.
+    pub(super) source: &'n Source<'a>,
+    pub(super) node: &'n Node<'a>,
+    /// The block that it is imported into.
+    pub(super) block: BlockId,
+    pub(super) origin: OriginId,
+}
+
 impl<'a> Importer<'_, '_, 'a> {
     /// The nodes of a graph of the program, into a block.
     pub(super) fn nodes(&mut self, scope: &mut Scope, block: BlockId, source: &Source<'a>) -> Result<(), Error> {
         for node in &source.nodes {
             let origin = self.origin(node);
-            self.node(scope, block, source, node, origin).map_err(|error| {
+            self.node(scope, NodeImport { source, node, block, origin }).map_err(|error| {
                 let line = self.graph.origins[origin].line();
                 let name = node.name.as_deref().unwrap_or_default();
                 error.at(format!("node `{name}` ({})", node.target)).from_line(line.as_deref())
@@ -51,34 +62,21 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(())
     }
 
-    fn node(
-        &mut self,
-        scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
-        origin: OriginId,
-    ) -> Result<(), Error> {
+    fn node(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
+        let node = import.node;
         if let Some(hop) = node.target.strip_prefix("torch.ops.higher_order.") {
-            return self.higher_order(scope, block, source, node, hop, origin);
+            return self.higher_order(scope, import, hop);
         }
         match operator_name(&node.target) {
             Some(name) if CHECKS.contains(&name.as_str()) => Ok(()),
             Some(name) if name == export::ACCESS_SUBCLASS_INNER_TENSOR => self.access_subclass(scope, node),
-            Some(name) => self.call(scope, block, source, node, &name, origin),
-            None => self.python_operator(scope, block, source, node, origin),
+            Some(name) => self.call(scope, import, &name),
+            None => self.python_operator(scope, import),
         }
     }
 
-    fn call(
-        &mut self,
-        scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
-        name: &str,
-        origin: OriginId,
-    ) -> Result<(), Error> {
+    fn call(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
+        let NodeImport { source, node, .. } = import;
         // A size that an expression gives needs no node.
         if let [Argument::SymInt(SymIntArgument::Name(result))] = &*node.outputs
             && let name = name
@@ -101,7 +99,7 @@ impl<'a> Importer<'_, '_, 'a> {
             named.push((name.name.as_str(), arg));
         }
         let args = bind(&schema, Vec::new(), &named)?;
-        let id = self.push(scope, block, source, node, Op::Call(schema), args, origin)?;
+        let id = self.push(scope, import, Op::Call(schema), args)?;
         self.bound_data_dependent(id);
         Ok(())
     }
@@ -110,13 +108,11 @@ impl<'a> Importer<'_, '_, 'a> {
     pub(super) fn push(
         &mut self,
         scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
+        import: NodeImport<'_, 'a>,
         op: Op,
         args: Vec<Arg>,
-        origin: OriginId,
     ) -> Result<NodeId, Error> {
+        let NodeImport { source, node, block, origin } = import;
         let mut results: Vec<(String, Type)> = Vec::new();
         for output in &node.outputs {
             self.results(source, output, &mut results)?;
@@ -204,14 +200,8 @@ impl<'a> Importer<'_, '_, 'a> {
     }
 
     /// Python's operators on numbers: those on integers are expressions, and need no node.
-    fn python_operator(
-        &mut self,
-        scope: &mut Scope,
-        block: BlockId,
-        source: &Source<'a>,
-        node: &Node<'a>,
-        origin: OriginId,
-    ) -> Result<(), Error> {
+    fn python_operator(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
+        let NodeImport { source, node, block, origin } = import;
         if let [Argument::SymInt(SymIntArgument::Name(result))] = &*node.outputs {
             let expr = self.sym_int(source, result)?;
             if !self.is_opaque(&expr) {
@@ -250,14 +240,14 @@ impl<'a> Importer<'_, '_, 'a> {
                 let equal = self.graph.push_node(block, Op::Call(schema), args, origin, [result]);
                 let equal = self.graph.nodes[equal].result().ok_or_else(unknown)?;
                 let schema = self.model.schemas.expect(executorch_prim::SYM_NOT_SCALAR)?;
-                self.push(scope, block, source, node, Op::Call(schema), vec![equal.into()], origin)?;
+                self.push(scope, import, Op::Call(schema), vec![equal.into()])?;
                 return Ok(());
             }
             _ => return Err(unknown()),
         };
         let schema = self.model.schemas.expect(&format!("executorch_prim::{name}.Scalar"))?;
         let args = self.plain_arguments(scope, source, node)?;
-        self.push(scope, block, source, node, Op::Call(schema), args, origin)?;
+        self.push(scope, import, Op::Call(schema), args)?;
         Ok(())
     }
 
