@@ -6,6 +6,7 @@
   `ranks/NAME/expected.json`: tokens of the same ranks with the words of other encodings.
 - `templates.json`: chat templates with messages, tools, and the text that `apply_chat_template` renders, or its error.
 - `sampling.json`: logits with settings, and the probabilities that the logits processors of transformers leave.
+- `perplexity.json`: log-likelihoods of a text by transformers.
 - `tests/decoders/llama/tokenizer.json` and `tokenizer_config.json`, for its 64 tokens.
 """
 
@@ -14,6 +15,7 @@ import functools
 import io
 import json
 import pathlib
+import unicodedata
 
 import sentencepiece
 import tiktoken
@@ -166,17 +168,20 @@ def write_sentencepieces():
     write_rows(folder, PLAIN_TEXTS, lambda text: llama2c.encode(text, False, False), llama2c.decode, [llama2c.bos_id])
 
 
-# As OpenAI and Mistral publish them, for the encodings o200k_base and Tekken.
+# As OpenAI and Mistral publish them, for the encodings o200k_base, cl100k_base and Tekken.
 O200K = "|".join([
     r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
     r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
     r"""\p{N}{1,3}""", r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""", r"""\s*[\r\n]+""", r"""\s+(?!\S)""", r"""\s+""",
 ])  # fmt: skip
+CL100K = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+)
 TEKKEN = O200K.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace(r"\p{N}{1,3}", r"\p{N}")
-# The words of each number of ranks, up to which the tests add ranks that no text has.
+# The patterns of each number of ranks, up to which the tests add ranks that no text has.
 TIKTOKENS = {
     "tiktoken_gpt2": (50256, tiktoken_openai.r50k_pat_str),
-    "tiktoken_cl100k": (100256, SPLIT),
+    "tiktoken_cl100k": (100256, CL100K),
     "tiktoken_o200k": (199998, O200K),
     "tiktoken_qwen": (151643, SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")),
 }
@@ -195,11 +200,13 @@ def write_tiktokens():
     decode = lambda tokens: llama.decode([token for token in tokens if token < len(ranks)])  # noqa: E731
     texts = TEXTS + ["<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>", "<|reserved_special_token_246|>"]
     write_rows(folder, texts, encode, decode, [llama.bos_id])
-    for name, (_, words) in TIKTOKENS.items():
-        encoding = tiktoken.Encoding(name, pat_str=words, mergeable_ranks=ranks, special_tokens={})
+    for name, (_, pattern) in TIKTOKENS.items():
+        encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
         folder = OUT / "ranks" / name
         folder.mkdir(parents=True, exist_ok=True)
-        write_rows(folder, TEXTS, encoding.encode, encoding.decode)
+        # Qwen's tokenizer normalizes first.
+        normalize = (lambda text: unicodedata.normalize("NFC", text)) if name == "tiktoken_qwen" else str
+        write_rows(folder, TEXTS, lambda text, normalize=normalize: encoding.encode(normalize(text)), encoding.decode)
     encoding = tiktoken.Encoding("tekken", pat_str=TEKKEN, mergeable_ranks=ranks, special_tokens={})
     special = 20
     folder = OUT / "tokenizers" / "tekken"
@@ -347,6 +354,27 @@ def write_samplings():
     (OUT / "sampling.json").write_text(json.dumps(rows) + "\n")
 
 
+def write_perplexities():
+    """Rolling log-likelihoods of a text by the tiny Llama, in windows as lm-eval makes them."""
+    folder = ROOT / "tests/decoders/llama"
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    text = "It is a truth universally acknowledged, that a model must be tested on a text that it has not seen. " * 2
+    tokens, bos = tokenizer.encode(text, add_special_tokens=False).ids, 1
+    rows = []
+    for window in (1, 7, 30, 80):
+        total = 0.0
+        for begin in range(0, len(tokens), window):
+            end = min(begin + window, len(tokens))
+            # The last window is filled with the text before it.
+            known = ([bos] + tokens)[max(0, end - window) : end]
+            with torch.no_grad():
+                scores = torch.log_softmax(model(torch.tensor([known])).logits[0].double(), -1)
+            total += sum(scores[at - end][tokens[at]].item() for at in range(begin, end))
+        rows.append({"window": window, "log_likelihood": total, "tokens": len(tokens)})
+    (OUT / "perplexity.json").write_text(json.dumps({"text": text, "bos": bos, "rows": rows}) + "\n")
+
+
 def write_decoder_tokenizer():
     """Tokens 3 to 63 are characters of their own, and a space begins each word."""
     characters = "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,!?:;-'"
@@ -373,3 +401,4 @@ if __name__ == "__main__":
     write_templates()
     write_samplings()
     write_decoder_tokenizer()
+    write_perplexities()

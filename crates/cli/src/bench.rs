@@ -1,10 +1,8 @@
 //! `rushlight bench`.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use rushlight::{Input, Module};
 use serde_json::json;
 
@@ -60,7 +58,7 @@ impl Bench {
         let method = self.method.choose(&module)?;
         let values = self.inputs.values(&module.meta(&method)?)?;
         let inputs = borrow(&values)?;
-        let progress = self.progress();
+        let progress = output::progress(u64::from(self.runs), "runs", !self.json);
         for _ in 0..self.warmup {
             module.run(&method, &inputs)?;
         }
@@ -102,16 +100,6 @@ impl Bench {
             module.run_traced(method, inputs, &mut measured.profiler)?;
         }
         Ok(Some((measured, module)))
-    }
-
-    /// A bar where a person watches, nothing in a pipe.
-    fn progress(&self) -> ProgressBar {
-        if self.json || !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::new(u64::from(self.runs));
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left");
-        if let Ok(style) = style { bar.with_style(style) } else { bar }
     }
 }
 

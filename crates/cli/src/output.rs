@@ -1,12 +1,13 @@
 //! Printing: tables, tensors, sizes, and results a script can read.
 
 use std::cmp::Reverse;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{InputFiles, ScalarType, Tensor, Value};
 use rushlight_compiler::partition::Report;
@@ -19,6 +20,16 @@ use crate::failure::Failure;
 
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
+
+/// A bar on standard error where a person watches, nothing in a pipe.
+pub fn progress(len: u64, unit: &str, is_shown: bool) -> ProgressBar {
+    if !is_shown || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(len);
+    let style = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left"));
+    if let Ok(style) = style { bar.with_style(style) } else { bar }
+}
 
 /// Writes text to standard output. The first error is remembered and becomes the command's failure: see [`printed`].
 pub fn print(text: &str) {

@@ -20,6 +20,8 @@ pub struct Model {
     /// The method for several tokens, and that for one.
     methods: [String; 2],
     positions: Positions,
+    /// True if a call returns the logits of all its tokens.
+    has_all_logits: bool,
     limits: Limits,
     /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
     planned: Arc<()>,
@@ -99,6 +101,7 @@ impl Model {
         let Some(vocab_size) = logits.sizes.last().copied().filter(|size| *size > 0) else {
             return Err(Error::not_a_model("its logits are one number"));
         };
+        let has_all_logits = matches!(logits.sizes[..], [1, rows, _] if rows > 1);
         let mut number = |name: &str| numbers(&mut module, name).map(|numbers| numbers.first().copied());
         let declared_seq_len = number("get_max_seq_len")?;
         let max_seq_len = declared_seq_len.map_or(longest, |len| longest.min(len as usize)).max(1);
@@ -116,7 +119,7 @@ impl Model {
         }
         let eos = eos.into_iter().filter_map(|id| u32::try_from(id).ok()).collect();
         let limits = Limits { max_seq_len, max_context_len, vocab_size, bos, eos };
-        Ok(Self { module, methods, positions, limits, planned: Arc::new(()) })
+        Ok(Self { module, methods, positions, has_all_logits, limits, planned: Arc::new(()) })
     }
 
     pub fn limits(&self) -> &Limits {
@@ -155,20 +158,19 @@ impl Model {
         self.positions == Positions::None
     }
 
+    /// True if a call returns the logits of all its tokens, rather than those of the last.
+    pub(crate) fn has_all_logits(&self) -> bool {
+        self.has_all_logits
+    }
+
     /// Forgets the states that are in the memory of the program.
     pub(crate) fn clear_states(&mut self) {
         let names: Vec<String> = self.module.method_names().map(str::to_owned).collect();
         names.iter().for_each(|name| self.module.unload_method(name));
     }
 
-    /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`. Writes the logits after the last one.
-    pub(crate) fn call(
-        &mut self,
-        state: &mut State,
-        tokens: &[u32],
-        position: usize,
-        logits: &mut Vec<f32>,
-    ) -> Result<()> {
+    /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`.
+    pub(crate) fn call(&mut self, state: &mut State, tokens: &[u32], position: usize) -> Result<Logits> {
         let ids: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
         let positions: Vec<i64> = match self.positions {
             Positions::None => Vec::new(),
@@ -185,7 +187,47 @@ impl Model {
             State::Own(session) => self.module.run_in(session, method, &inputs)?,
             State::InModule(_) => self.module.run(method, &inputs)?,
         };
-        last_row(&outputs, self.limits.vocab_size, logits)
+        Logits::of(outputs, self.limits.vocab_size)
+    }
+}
+
+/// The logits of a call, `[rows, vocabulary]`: those of all its tokens, or of the last.
+pub(crate) struct Logits {
+    outputs: Vec<Value>,
+    vocab_size: usize,
+    rows: usize,
+}
+
+impl Logits {
+    fn of(outputs: Vec<Value>, vocab_size: usize) -> Result<Self> {
+        let Some(Value::Tensor(tensor)) = outputs.first() else {
+            return Err(Error::not_a_model("it returned no logits"));
+        };
+        if !matches!(tensor.dtype(), ScalarType::Float | ScalarType::Half | ScalarType::BFloat16) {
+            return Err(Error::not_a_model(format!("its logits are of {}", tensor.dtype().name())));
+        }
+        let rows = tensor.bytes().len() / (vocab_size * tensor.dtype().size());
+        if rows == 0 {
+            return Err(Error::not_a_model(format!("it returned logits of the shape {:?}", tensor.shape())));
+        }
+        Ok(Self { outputs, vocab_size, rows })
+    }
+
+    /// Reads the logits of a token as f32, counted from the last, which is 0; nothing where there are none.
+    pub(crate) fn read_from_end(&self, index: usize, to: &mut Vec<f32>) {
+        to.clear();
+        let (Some(Value::Tensor(tensor)), Some(row)) = (self.outputs.first(), self.rows.checked_sub(index + 1)) else {
+            return;
+        };
+        let len = self.vocab_size * tensor.dtype().size();
+        let bytes = tensor.bytes().get(row * len..(row + 1) * len).unwrap_or_default();
+        match tensor.dtype() {
+            ScalarType::Half => to.extend(bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32())),
+            ScalarType::BFloat16 => {
+                to.extend(bytes.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()));
+            }
+            _ => to.extend(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))),
+        }
     }
 }
 
@@ -206,25 +248,4 @@ fn numbers(module: &mut Module, name: &str) -> Result<Vec<i64>> {
         _ => None,
     };
     Ok(module.run(name, &[])?.into_iter().filter_map(number).collect())
-}
-
-/// The last row of logits as f32.
-fn last_row(outputs: &[Value], vocab_size: usize, logits: &mut Vec<f32>) -> Result<()> {
-    let wrong = |problem: String| Error::NotLanguageModel { problem };
-    let Some(Value::Tensor(tensor)) = outputs.first() else { return Err(wrong("it returned no logits".to_owned())) };
-    let (dtype, width) = (tensor.dtype(), tensor.dtype().size());
-    let bytes = tensor.bytes();
-    let start = bytes.len().checked_sub(vocab_size * width);
-    let row = start.and_then(|start| bytes.get(start..));
-    let row = row.ok_or_else(|| wrong(format!("it returned logits of the shape {:?}", tensor.shape())))?;
-    logits.clear();
-    match dtype {
-        ScalarType::Float => logits.extend(row.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))),
-        ScalarType::Half => logits.extend(row.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32())),
-        ScalarType::BFloat16 => {
-            logits.extend(row.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()));
-        }
-        dtype => return Err(wrong(format!("its logits are of {}", dtype.name()))),
-    }
-    Ok(())
 }

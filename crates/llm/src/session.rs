@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Logits, Model};
 
 /// The tokens that one user of a [`Model`] gave it, and the KV cache of these. Methods take the model that made the session.
 ///
@@ -24,6 +24,17 @@ pub(crate) enum State {
     Own(rushlight::Session),
     /// In planned memory of the program; the model holds the other reference.
     InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
+}
+
+/// The natural logarithm of a token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
+pub(crate) fn log_probability(logits: &[f32], token: u32) -> f64 {
+    let numbers = || logits.iter().copied().filter(|logit| !logit.is_nan());
+    let max = numbers().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = numbers().map(|logit| libm::exp(f64::from(logit) - f64::from(max))).sum();
+    match logits.get(token as usize) {
+        Some(logit) if !logit.is_nan() && max.is_finite() => f64::from(*logit) - f64::from(max) - libm::log(sum),
+        _ => f64::NEG_INFINITY,
+    }
 }
 
 /// Magic bytes of a saved session.
@@ -49,6 +60,44 @@ impl Session {
     /// # Errors
     /// `Poisoned`, `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
     pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<&[f32]> {
+        self.check(model, tokens)?;
+        let chunk = if model.has_no_cache() { tokens.len() } else { model.limits().max_seq_len };
+        for chunk in tokens.chunks(chunk) {
+            self.call(model, chunk)?.read_from_end(0, &mut self.logits);
+        }
+        Ok(&self.logits)
+    }
+
+    /// Adds tokens as [`prefill`](Self::prefill) does. Returns for each the natural logarithm of the probability that the model
+    /// gave it after those before; `None` for the first token of all.
+    ///
+    /// A program that returns the logits of the last token alone is called for each token.
+    ///
+    /// # Errors
+    /// Those of `prefill`.
+    pub fn score(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Vec<Option<f64>>> {
+        self.check(model, tokens)?;
+        let first = (!self.logits.is_empty()).then(|| log_probability(&self.logits, tokens[0]));
+        let mut scores = Vec::with_capacity(tokens.len());
+        scores.push(first);
+        let chunk = match (model.has_all_logits(), model.has_no_cache()) {
+            (false, _) => 1,
+            (true, true) => tokens.len(),
+            (true, false) => model.limits().max_seq_len,
+        };
+        let mut next = tokens.iter().skip(1);
+        for chunk in tokens.chunks(chunk) {
+            let logits = self.call(model, chunk)?;
+            for index in (0..chunk.len()).rev() {
+                logits.read_from_end(index, &mut self.logits);
+                scores.extend(next.next().map(|token| Some(log_probability(&self.logits, *token))));
+            }
+        }
+        Ok(scores)
+    }
+
+    /// Checks tokens that are to be added.
+    fn check(&self, model: &Model, tokens: &[u32]) -> Result<()> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
         }
@@ -63,17 +112,17 @@ impl Session {
         if tokens.len() > capacity.saturating_sub(self.position()) {
             return Err(Error::ContextFull { position: self.position(), tokens: tokens.len(), capacity });
         }
-        let chunk = if model.has_no_cache() { tokens.len() } else { limits.max_seq_len };
-        for chunk in tokens.chunks(chunk) {
-            let position = self.position();
-            self.tokens.extend_from_slice(chunk);
-            let (given, position) = if model.has_no_cache() { (&self.tokens[..], 0) } else { (chunk, position) };
-            if let Err(error) = model.call(&mut self.state, given, position, &mut self.logits) {
-                self.is_poisoned = true;
-                return Err(error);
-            }
-        }
-        Ok(&self.logits)
+        Ok(())
+    }
+
+    /// Adds tokens in one call.
+    fn call(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Logits> {
+        let position = self.position();
+        self.tokens.extend_from_slice(tokens);
+        let (given, position) = if model.has_no_cache() { (&self.tokens[..], 0) } else { (tokens, position) };
+        let logits = model.call(&mut self.state, given, position);
+        self.is_poisoned = logits.is_err();
+        logits
     }
 
     /// The logits after the last token; empty before the first.

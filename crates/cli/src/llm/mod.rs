@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod generation;
+mod perplexity;
 mod run;
 mod tokenize;
 
@@ -26,6 +27,8 @@ enum Command {
     Chat(chat::Chat),
     /// Time prefill and decode at several positions
     Bench(bench::Bench),
+    /// Measure how well a model predicts a text
+    Perplexity(perplexity::Perplexity),
     /// Show the tokens of a text
     Tokenize(tokenize::Tokenize),
 }
@@ -36,6 +39,7 @@ impl Llm {
             Command::Run(run) => run.run(),
             Command::Chat(chat) => chat.run(),
             Command::Bench(bench) => bench.run(),
+            Command::Perplexity(perplexity) => perplexity.run(),
             Command::Tokenize(tokenize) => tokenize.run(),
         }
     }

@@ -120,3 +120,25 @@ fn errors_say_what_to_do() {
         assert!(!error.contains("panicked"), "{error}");
     }
 }
+
+#[test]
+fn perplexities_are_those_of_transformers() {
+    let model = model("llm-perplexity");
+    let model = model.to_str().expect("a name");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/llm/perplexity.json");
+    let expected: serde_json::Value = serde_json::from_slice(&std::fs::read(file).expect("the sample")).expect("JSON");
+    let row = &expected["rows"][2];
+    let window = row["window"].to_string();
+    let input = expected["text"].as_str().expect("a text");
+    let output = llm(&["perplexity", model, "-", "--window", &window, "--json"], input);
+    let json: serde_json::Value = serde_json::from_str(&text(&output)).expect("JSON");
+    let number = |json: &serde_json::Value| json.as_f64().expect("a number");
+    let (sum, tokens) = (number(&row["log_likelihood"]), number(&row["tokens"]));
+    assert_eq!(number(&json["tokens"]), tokens);
+    assert!((number(&json["perplexity"]) / (-sum / tokens).exp() - 1.0).abs() < 1e-5, "{json}");
+    assert!(text(&llm(&["perplexity", model, "-"], input)).contains("windows of 80"));
+    let output = llm(&["perplexity", model, "-"], "");
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("token"));
+    let output = llm(&["perplexity", model, "missing.txt"], "");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("missing.txt"));
+}

@@ -68,6 +68,26 @@ impl AddedTokens {
         Ok(this)
     }
 
+    /// Special tokens of these numbers and texts, which are found in the text as it is.
+    pub(super) fn of_pieces<'p>(pieces: impl Iterator<Item = (u32, &'p str)>) -> Self {
+        let mut this = Self::default();
+        for (id, text) in pieces {
+            let at = this.tokens.len();
+            this.plain.insert(text.to_owned(), at);
+            this.by_id.insert(id, at);
+            let (single_word, lstrip, rstrip) = (false, false, false);
+            this.tokens.push(AddedToken {
+                id,
+                content: text.to_owned(),
+                is_special: true,
+                single_word,
+                lstrip,
+                rstrip,
+            });
+        }
+        this
+    }
+
     pub(super) fn content(&self, id: u32) -> Option<&str> {
         self.by_id.get(&id).map(|at| self.tokens[*at].content.as_str())
     }

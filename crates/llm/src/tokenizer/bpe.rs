@@ -70,10 +70,10 @@ impl Bpe {
         let ignore_merges = flag(json, "ignore_merges", false);
         let prefix = json["continuing_subword_prefix"].as_str().unwrap_or_default().to_owned();
         let merges = match json["merges"].as_str() {
-            Some(BY_RANK) => merges_by_score(&vocabulary, |token| Some(-f64::from(token))),
+            Some(BY_RANK) => merges_by_score(&vocabulary, |token| Some(-f64::from(token)))?,
             Some(BY_SCORE) => {
                 let scores = list(json, "scores")?;
-                merges_by_score(&vocabulary, |token| scores.get(token as usize)?.as_f64())
+                merges_by_score(&vocabulary, |token| scores.get(token as usize)?.as_f64())?
             }
             _ => listed_merges(&vocabulary, &prefix, list(json, "merges")?)?,
         };
@@ -82,10 +82,17 @@ impl Bpe {
     }
 
     /// Tokens with scores, by which they are merged.
-    pub(super) fn by_scores(vocabulary: Vocabulary, score: impl Fn(u32) -> Option<f64>, unknown: Unknown) -> Self {
-        let merges = merges_by_score(&vocabulary, score);
+    ///
+    /// # Errors
+    /// For tokens that are too long, or have too many pairs.
+    pub(super) fn by_scores(
+        vocabulary: Vocabulary,
+        score: impl Fn(u32) -> Option<f64>,
+        unknown: Unknown,
+    ) -> Result<Self> {
+        let merges = merges_by_score(&vocabulary, score)?;
         let (prefix, suffix) = (String::new(), String::new());
-        Self { vocabulary, merges, unknown, ignore_merges: false, prefix, suffix, cache: Mutex::default() }
+        Ok(Self { vocabulary, merges, unknown, ignore_merges: false, prefix, suffix, cache: Mutex::default() })
     }
 
     /// Adds the tokens of a word.
@@ -216,10 +223,22 @@ fn listed_merges(vocabulary: &Vocabulary, prefix: &str, list: &[Json]) -> Result
 }
 
 /// Merges of all pairs whose texts together are a token with a score. Equal scores are one rank.
-fn merges_by_score(vocabulary: &Vocabulary, score: impl Fn(u32) -> Option<f64>) -> Merges {
+///
+/// # Errors
+/// For a token or a number of pairs beyond any vocabulary's, so that a file takes no time or memory out of proportion.
+fn merges_by_score(vocabulary: &Vocabulary, score: impl Fn(u32) -> Option<f64>) -> Result<Merges> {
+    const MAX_TOKEN: usize = 1 << 9;
+    const MAX_PAIRS: usize = 1 << 23;
+
     let mut pairs: Vec<(f64, (u32, u32), u32)> = Vec::new();
     for (token, text) in vocabulary.iter() {
         let Some(score) = score(token) else { continue };
+        if text.len() > MAX_TOKEN || pairs.len() > MAX_PAIRS {
+            return Err(damaged(format!(
+                "the token {token} has {} bytes, more than {MAX_TOKEN}, or there are more than {MAX_PAIRS} pairs",
+                text.len()
+            )));
+        }
         let splits = text.char_indices().skip(1).map(|(at, _)| text.split_at(at));
         let known = splits.filter_map(|(a, b)| Some((vocabulary.id(a)?, vocabulary.id(b)?)));
         pairs.extend(known.map(|pair| (score, pair, token)));
@@ -233,5 +252,5 @@ fn merges_by_score(vocabulary: &Vocabulary, score: impl Fn(u32) -> Option<f64>) 
         }
         merges.insert(pair, (rank, token));
     }
-    merges
+    Ok(merges)
 }

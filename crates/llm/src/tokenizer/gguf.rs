@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 use super::bpe::BY_SCORE;
 use super::settings::damaged;
 use super::special_tokens::SpecialTokens;
-use super::words::{GPT2, GPT4, GPT4O, QWEN, TEKKEN};
+use super::split_patterns::{GPT2, LLAMA3, O200K, QWEN, TEKKEN};
 use crate::error::{Error, Result};
 
 /// The tokenizer of a GGUF file.
@@ -20,11 +20,11 @@ pub(super) struct Vocabulary {
 /// Names of pre-tokenizers, the expressions that split a text one after the other, and whether words that are tokens stay whole.
 const PRE_TOKENIZERS: &[(&[&str], &[&str], bool)] = &[
     (&["gpt-2", "mpt", "olmo", "jais", "phi-2", "trillion"], &[GPT2], false),
-    (&["llama-bpe", "llama3", "llama-v3", "lfm2", "smollm3"], &[GPT4], true),
-    (&["dbrx", "smaug-bpe"], &[GPT4], false),
+    (&["llama-bpe", "llama3", "llama-v3", "lfm2", "smollm3"], &[LLAMA3], true),
+    (&["dbrx", "smaug-bpe"], &[LLAMA3], false),
     (&["qwen2", "deepseek-r1-qwen", "hunyuan"], &[QWEN], false),
     (&["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"], &[r"\p{N}", GPT2], false),
-    (&["gpt-4o", "llama4"], &[GPT4O], false),
+    (&["gpt-4o", "llama4"], &[O200K], false),
     (&["tekken"], &[TEKKEN], true),
 ];
 

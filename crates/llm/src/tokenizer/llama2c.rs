@@ -10,6 +10,8 @@ const UNKNOWN: u32 = 0;
 const BOS: u32 = 1;
 const EOS: u32 = 2;
 
+const PADDING: &[u8] = b"<pad>";
+
 /// Reads a file; `None` if the bytes are none.
 ///
 /// # Errors
@@ -17,12 +19,17 @@ const EOS: u32 = 2;
 pub(super) fn read(bytes: &[u8]) -> Result<Option<Description>> {
     // ExecuTorch's: the number of pieces, those that begin and end a text, and the longest; the original: the longest alone.
     if let Some(([count, bos, eos, _], rest)) = numbers::<4>(bytes)
-        && let Some(entries) = entries(rest).filter(|entries| entries.len() == count as usize)
+        && let Some(entries) = entries(rest)
     {
-        return description(&entries, bos, eos).map(Some);
+        // Its tool may put a piece for padding first, which it does not count.
+        let is_padded = entries.first().is_some_and(|(_, text)| *text == PADDING);
+        let padding = usize::from(is_padded && entries.len() == count as usize + 1);
+        if entries.len() == count as usize + padding {
+            return description(&entries, padding as u32, [bos, eos]).map(Some);
+        }
     }
     let Some((_, rest)) = numbers::<1>(bytes) else { return Ok(None) };
-    entries(rest).map(|entries| description(&entries, BOS, EOS)).transpose()
+    entries(rest).map(|entries| description(&entries, 0, [BOS, EOS])).transpose()
 }
 
 fn numbers<const N: usize>(bytes: &[u8]) -> Option<([u32; N], &[u8])> {
@@ -47,13 +54,16 @@ fn entries(mut bytes: &[u8]) -> Option<Vec<(f32, &[u8])>> {
     (entries.len() > EOS as usize).then_some(entries)
 }
 
-fn description(entries: &[(f32, &[u8])], bos: u32, eos: u32) -> Result<Description> {
+/// A model, whose pieces begin at `first`.
+fn description(entries: &[(f32, &[u8])], first: u32, ends: [u32; 2]) -> Result<Description> {
+    let (unknown, [bos, eos]) = (UNKNOWN + first, ends.map(|id| id.saturating_add(first)));
     let mut pieces = Vec::with_capacity(entries.len());
     for (id, (score, text)) in entries.iter().enumerate() {
         let text = str::from_utf8(text).ok().filter(|text| !text.is_empty() && !score.is_nan());
         let text = text.ok_or_else(|| damaged(format!("the piece {id} has no text or score")))?;
         let kind = match id as u32 {
-            UNKNOWN => PieceKind::Unknown,
+            id if id < first => PieceKind::Control,
+            id if id == unknown => PieceKind::Unknown,
             id if id == bos || id == eos => PieceKind::Control,
             _ => byte_of_name(text).map_or(PieceKind::Normal, PieceKind::Byte),
         };
@@ -70,11 +80,11 @@ fn description(entries: &[(f32, &[u8])], bos: u32, eos: u32) -> Result<Descripti
         pieces,
         algorithm: Algorithm::Bpe,
         byte_fallback: true,
-        unknown: UNKNOWN,
+        unknown,
         unknown_surface: String::new(),
         bos: Some(bos),
         eos: Some(eos),
         chars_map: None,
-        whitespace: Whitespace { adds_dummy: true, removes_extra: false, escapes: true, is_suffix: false },
+        whitespace: Whitespace { adds_dummy_prefix: true, removes_extra: false, escapes: true, is_suffix: false },
     })
 }

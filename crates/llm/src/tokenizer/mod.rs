@@ -17,11 +17,11 @@ mod precompiled;
 mod sentencepiece;
 mod settings;
 mod special_tokens;
+mod split_patterns;
 mod tekken;
 mod tiktoken;
 mod unigram;
 mod vocabulary;
-mod words;
 
 use std::fs::File;
 use std::io::Read;
@@ -70,7 +70,7 @@ impl Tokenizer {
     /// - `tokenizer.json` of Hugging Face, whose special tokens and chat template are in files beside, which are read too;
     /// - a `.gguf`, which has the vocabulary and the chat template inside;
     /// - SentencePiece's model;
-    /// - tiktoken's ranks, with words and special tokens of GPT-2, GPT-4, GPT-4o or Qwen by their number, otherwise of Llama 3;
+    /// - tiktoken's ranks, by whose number it is GPT-2's, GPT-4's, GPT-4o's, Qwen's or Llama 3's, as are all of less than 50,000;
     /// - Mistral's `tekken.json`;
     /// - llama2.c's file, the original or ExecuTorch's.
     ///
@@ -109,6 +109,10 @@ impl Tokenizer {
             let gguf::Vocabulary { settings, special, chat_template } = gguf::read(bytes)?;
             return Ok(Self { chat_template, ..Self::of_settings(&settings, special)? });
         }
+        // It begins with a number, which may be any byte.
+        if let Some(description) = llama2c::read(bytes)? {
+            return Self::of_description(description);
+        }
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
             let json: Json = serde_json::from_slice(bytes).map_err(|error| Error::Tokenizer(error.to_string()))?;
             if tekken::is_tekken(&json) {
@@ -123,9 +127,6 @@ impl Tokenizer {
         }
         if sentencepiece::is_model_proto(bytes) {
             return Self::of_description(sentencepiece::read_model_proto(bytes)?);
-        }
-        if let Some(description) = llama2c::read(bytes)? {
-            return Self::of_description(description);
         }
         let begins = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
         Err(Error::Tokenizer(format!(

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::byte_level;
 use super::pattern::{Pattern, SplitBehavior};
 use super::settings::{check_len, count, damaged, flag, kind, list, text};
-use super::words::GPT2;
+use super::split_patterns::GPT2;
 use crate::error::Result;
 
 /// A part of the text.

@@ -1,6 +1,4 @@
-//! SentencePiece's table of normalized characters: a trie of what is replaced, and a text of what replaces it.
-
-use std::ops::ControlFlow;
+//! SentencePiece's precompiled charsmap: a trie of what is replaced, and a text of what replaces it.
 
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -20,6 +18,10 @@ pub(super) struct CharsMap {
 /// Bytes of a grapheme that is looked up as a whole.
 const MAX_GRAPHEME: usize = 5;
 
+/// Bytes of a key and of what it becomes, which Unicode's normal forms do not reach: a damaged trie may have circles.
+const MAX_KEY: usize = 64;
+const MAX_TEXT: usize = 256;
+
 impl CharsMap {
     /// The map of a setting: base64 of the size of the trie, the trie, and the texts.
     pub(super) fn of(setting: &str) -> Result<Self> {
@@ -29,7 +31,7 @@ impl CharsMap {
 
     /// The map of these bytes.
     pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self> {
-        let short = || damaged("the table of normalized characters is cut short");
+        let short = || damaged("the precompiled charsmap is cut short");
         let (size, rest) = bytes.split_first_chunk().ok_or_else(short)?;
         let (units, normalized) = rest.split_at_checked(u32::from_le_bytes(*size) as usize).ok_or_else(short)?;
         let units = units.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
@@ -57,46 +59,42 @@ impl CharsMap {
 
     /// The replacement of the shortest prefix in the trie.
     fn find(&self, key: &str) -> Option<&str> {
-        let mut found = None;
-        self.prefixes(key, |_, text| {
-            found = Some(text);
-            ControlFlow::Break(())
-        });
-        found
+        let (_, start) = self.prefixes(key).next()?;
+        self.text(start)
     }
 
     /// The longest prefix in the trie: its bytes, and what it becomes.
     pub(super) fn longest_prefix(&self, key: &str) -> Option<(usize, &str)> {
-        let mut found = None;
-        self.prefixes(key, |len, text| {
-            found = Some((len, text));
-            ControlFlow::Continue(())
-        });
-        // Of a damaged table it may end within a character.
-        found.filter(|(len, _)| key.is_char_boundary(*len))
+        let (len, start) = self.prefixes(key).last()?;
+        // Of a damaged charsmap it may end within a character.
+        key.is_char_boundary(len).then_some((len, self.text(start)?))
     }
 
-    /// Visits the prefixes in the trie, the shortest first: their bytes, and what they become.
-    fn prefixes<'s>(&'s self, key: &str, mut visit: impl FnMut(usize, &'s str) -> ControlFlow<()>) -> Option<()> {
+    /// The prefixes in the trie, the shortest first: their bytes, and where the text is that they become.
+    fn prefixes(&self, key: &str) -> impl Iterator<Item = (usize, usize)> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
-        let mut at = offset(*self.units.first()?);
-        for (index, byte) in key.bytes().take_while(|byte| *byte != 0).enumerate() {
-            at ^= usize::from(byte);
-            let unit = *self.units.get(at)?;
+        let mut at = self.units.first().map(|unit| offset(*unit));
+        let bytes = key.bytes().take(MAX_KEY).take_while(|byte| *byte != 0).enumerate();
+        let found = bytes.map_while(move |(index, byte)| {
+            let place = at? ^ usize::from(byte);
+            let unit = *self.units.get(place)?;
             // The label, and that it is no value.
             if unit & (1 << 31 | 0xff) != u32::from(byte) {
                 return None;
             }
-            at ^= offset(unit);
-            if unit & (1 << 8) != 0 {
-                let start = (self.units.get(at)? & !(1 << 31)) as usize;
-                let text = self.normalized.get(start..)?;
-                let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-                if visit(index + 1, str::from_utf8(&text[..len]).ok()?).is_break() {
-                    break;
-                }
-            }
-        }
-        Some(())
+            let children = place ^ offset(unit);
+            at = Some(children);
+            let value = if unit & (1 << 8) == 0 { None } else { Some(*self.units.get(children)?) };
+            Some(value.map(|value| (index + 1, (value & !(1 << 31)) as usize)))
+        });
+        found.flatten()
+    }
+
+    /// The text that begins at a place.
+    fn text(&self, start: usize) -> Option<&str> {
+        let text = self.normalized.get(start..)?;
+        let text = text.get(..MAX_TEXT).unwrap_or(text);
+        let len = text.iter().position(|byte| *byte == 0)?;
+        str::from_utf8(&text[..len]).ok()
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::settings::{count, damaged, list, text};
 use super::special_tokens::SpecialTokens;
-use super::{tiktoken, words};
+use super::{split_patterns, tiktoken};
 use crate::base64;
 use crate::error::Result;
 
@@ -73,7 +73,7 @@ pub(super) fn read(json: &Json) -> Result<(Json, SpecialTokens)> {
     }
     let id = |name: &str| names.iter().position(|known| known == name).map(|id| id as u32);
     let special = SpecialTokens { bos: id("<s>"), eos: id("</s>").into_iter().collect() };
-    let words = config["pattern"].as_str().unwrap_or(words::TEKKEN);
+    let pattern = config["pattern"].as_str().unwrap_or(split_patterns::TEKKEN);
     let names = names.into_iter().enumerate().collect();
-    Ok((tiktoken::settings(tokens, names, special.bos, words)?, special))
+    Ok((tiktoken::settings(tokens, names, special.bos, pattern, None)?, special))
 }

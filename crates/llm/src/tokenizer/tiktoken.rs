@@ -1,42 +1,57 @@
 //! Files of tiktoken: a line for each token, with its bytes in base64 and its rank.
 
+use rustc_hash::FxHashSet;
 use serde_json::{Map, Value as Json, json};
 
 use super::bpe::BY_RANK;
 use super::byte_level;
 use super::settings::damaged;
 use super::special_tokens::SpecialTokens;
+use super::split_patterns;
 use super::vocabulary::MAX_GAP;
-use super::words;
 use crate::base64;
 use crate::error::Result;
 
-/// What a file leaves to the program: the words, and the special tokens with their distance from the number of ranks.
-struct Family {
-    /// Numbers of ranks, by which it is known.
-    ranks: &'static [usize],
-    words: &'static str,
+/// An encoding of tiktoken: what its file does not have.
+struct Encoding {
+    /// The number of ranks, by which a file is known.
+    ranks: usize,
+    split_pattern: &'static str,
+    normalizer: Option<&'static str>,
+    /// Special tokens, from the number of ranks on.
     special: fn() -> Vec<(usize, String)>,
-    /// The tokens that begin a text, or none, and end one.
+    /// The tokens that begin and end a text.
     bos: Option<&'static str>,
     eos: &'static [&'static str],
 }
 
-const FAMILIES: &[Family] = &[
-    Family { ranks: &[50256], words: words::GPT2, special: || named(0, &[END]), bos: None, eos: &[END] },
-    Family { ranks: &[100_256], words: words::GPT4, special: cl100k, bos: None, eos: &[END] },
-    Family { ranks: &[199_998], words: words::GPT4O, special: o200k, bos: None, eos: &[END] },
-    Family { ranks: &[151_643], words: words::QWEN, special: qwen, bos: None, eos: &["<|im_end|>", END] },
+impl Encoding {
+    const fn new(ranks: usize, split_pattern: &'static str, special: fn() -> Vec<(usize, String)>) -> Self {
+        Self { ranks, split_pattern, normalizer: None, special, bos: None, eos: &[END] }
+    }
+}
+
+/// `r50k_base`, `cl100k_base`, `o200k_base`, and those of Qwen and Llama 3.
+const ENCODINGS: &[Encoding] = &[
+    Encoding::new(50_256, split_patterns::GPT2, || named(0, &[END])),
+    Encoding::new(100_256, split_patterns::CL100K, cl100k),
+    Encoding::new(199_998, split_patterns::O200K, o200k),
+    Encoding {
+        normalizer: Some("NFC"),
+        eos: &["<|im_end|>", END],
+        ..Encoding::new(151_643, split_patterns::QWEN, qwen)
+    },
+    LLAMA3,
 ];
 
-/// What every other file is taken for, as ExecuTorch does.
-const LLAMA3: Family = Family {
-    ranks: &[128_000],
-    words: words::GPT4,
-    special: llama3,
+const LLAMA3: Encoding = Encoding {
     bos: Some("<|begin_of_text|>"),
     eos: &["<|end_of_text|>", "<|eot_id|>"],
+    ..Encoding::new(128_000, split_patterns::LLAMA3, llama3)
 };
+
+/// Files of fewer ranks are small ones of somebody's own, which ExecuTorch takes for Llama 3's.
+const MIN_KNOWN: usize = 50_000;
 
 const END: &str = "<|endoftext|>";
 
@@ -97,7 +112,7 @@ pub(super) fn is_tiktoken(bytes: &[u8]) -> bool {
 fn entry(line: &str) -> Option<(Vec<u8>, usize)> {
     let (token, rank) = line.trim_end().split_once(' ')?;
     let bytes = base64::decode(token).filter(|bytes| !bytes.is_empty())?;
-    Some((bytes, rank.parse().ok()?))
+    Some((bytes, usize::try_from(rank.parse::<u32>().ok()?).ok()?))
 }
 
 /// The settings that a `tokenizer.json` of the same tokens has, and the special tokens.
@@ -112,13 +127,26 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Json, SpecialTokens)> {
         ranked.push(entry.ok_or_else(|| damaged(format!("line {} has no token and rank", number + 1)))?);
     }
     let ranks = ranked.iter().map(|(_, rank)| rank + 1).max().unwrap_or(0);
-    let family = FAMILIES.iter().find(|family| family.ranks.contains(&ranks)).unwrap_or(&LLAMA3);
+    let encoding = match ENCODINGS.iter().find(|encoding| encoding.ranks == ranks) {
+        Some(encoding) => encoding,
+        None if ranks < MIN_KNOWN => &LLAMA3,
+        None => {
+            let known: Vec<String> = ENCODINGS.iter().map(|encoding| encoding.ranks.to_string()).collect();
+            return Err(damaged(format!(
+                "the file of tiktoken has {ranks} ranks, which is no encoding that is known\n  expected  {} ranks, or less than {MIN_KNOWN}\n  \
+                 help      use the model's `tokenizer.json`",
+                known.join(", ")
+            )));
+        }
+    };
     let special: Vec<(usize, String)> =
-        (family.special)().into_iter().map(|(distance, name)| (ranks + distance, name)).collect();
+        (encoding.special)().into_iter().map(|(distance, name)| (ranks + distance, name)).collect();
     let id = |name: &str| special.iter().find(|(_, special)| special == name).map(|(id, _)| *id as u32);
-    let ends =
-        SpecialTokens { bos: family.bos.and_then(id), eos: family.eos.iter().filter_map(|name| id(name)).collect() };
-    Ok((settings(ranked, special, ends.bos, family.words)?, ends))
+    let ends = SpecialTokens {
+        bos: encoding.bos.and_then(id),
+        eos: encoding.eos.iter().filter_map(|name| id(name)).collect(),
+    };
+    Ok((settings(ranked, special, ends.bos, encoding.split_pattern, encoding.normalizer)?, ends))
 }
 
 /// The settings of tokens with their numbers, of which a lower one is merged first.
@@ -126,9 +154,14 @@ pub(super) fn settings(
     tokens: Vec<(Vec<u8>, usize)>,
     special: Vec<(usize, String)>,
     bos: Option<u32>,
-    words: &str,
+    split_pattern: &str,
+    normalizer: Option<&str>,
 ) -> Result<Json> {
     let count = tokens.len();
+    let bytes: FxHashSet<u8> = tokens.iter().filter(|(bytes, _)| bytes.len() == 1).map(|(bytes, _)| bytes[0]).collect();
+    if bytes.len() < 256 {
+        return Err(damaged(format!("only {} of 256 bytes are tokens", bytes.len())));
+    }
     let mut vocabulary = Map::new();
     for (bytes, id) in tokens {
         if id > count.saturating_mul(8).saturating_add(MAX_GAP) {
@@ -149,14 +182,17 @@ pub(super) fn settings(
         .into_iter()
         .map(|(id, name)| json!({ "id": id, "content": name, "special": true, "normalized": false }))
         .collect();
-    Ok(json!({
+    let mut settings = json!({
         "added_tokens": added,
+        "normalizer": normalizer.map(|kind| json!({ "type": kind })),
         "pre_tokenizer": { "type": "Sequence", "pretokenizers": [
-            { "type": "Split", "pattern": { "Regex": words }, "behavior": "Isolated" },
+            { "type": "Split", "pattern": { "Regex": split_pattern }, "behavior": "Isolated" },
             { "type": "ByteLevel", "add_prefix_space": false, "use_regex": false },
         ] },
-        "model": { "type": "BPE", "vocab": vocabulary, "merges": BY_RANK, "ignore_merges": true },
+        "model": { "type": "BPE", "merges": BY_RANK, "ignore_merges": true },
         "post_processor": template,
         "decoder": { "type": "ByteLevel" },
-    }))
+    });
+    settings["model"]["vocab"] = Json::Object(vocabulary);
+    Ok(settings)
 }

@@ -21,7 +21,7 @@ pub(super) struct Unigram {
     unknown_score: f64,
     byte_fallback: bool,
     /// True if sums of scores are rounded to single precision, as SentencePiece's are.
-    is_single: bool,
+    rounds_to_f32: bool,
 }
 
 /// Penalty of an unknown character, in log-probability, below the lowest score.
@@ -45,7 +45,7 @@ impl Unigram {
             unknown: json["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok()),
             unknown_score: 0.0,
             byte_fallback: flag(json, "byte_fallback", false),
-            is_single: false,
+            rounds_to_f32: false,
         };
         for (token, entry) in list(json, "vocab")?.iter().enumerate() {
             let (Some(text), Some(score)) = (entry[0].as_str(), entry[1].as_f64()) else {
@@ -75,7 +75,7 @@ impl Unigram {
             unknown: Some(unknown),
             unknown_score: f64::from(least - UNKNOWN_PENALTY as f32),
             byte_fallback,
-            is_single: true,
+            rounds_to_f32: true,
         };
         for (token, piece) in pieces.iter().enumerate() {
             this.vocabulary.insert(&piece.text, token as u32);
@@ -112,7 +112,7 @@ impl Unigram {
         best[0] = Some(Best { token: None, score: 0.0, start: 0 });
         let improve = |slot: &mut Option<Best>, new: Best| {
             if slot.is_none_or(|old| new.score > old.score) {
-                let score = if self.is_single { f64::from(new.score as f32) } else { new.score };
+                let score = if self.rounds_to_f32 { f64::from(new.score as f32) } else { new.score };
                 *slot = Some(Best { score, ..new });
             }
         };
@@ -131,7 +131,7 @@ impl Unigram {
             }
             if !is_token {
                 let score = score + self.unknown_score;
-                let score = if self.is_single { f64::from(score as f32) } else { score };
+                let score = if self.rounds_to_f32 { f64::from(score as f32) } else { score };
                 improve(&mut best[start + width], Best { token: self.unknown, score, start });
             }
         }
@@ -147,9 +147,11 @@ impl Unigram {
             }
             end = start;
         }
-        for (start, end, _) in parts.into_iter().rev() {
+        for (start, end, is_unknown) in parts.into_iter().rev() {
             let text = &word[start..end];
-            if let Some(token) = self.vocabulary.id(text) {
+            // In SentencePiece the text of an unknown run may be a piece that segmentation does not know.
+            let known = if is_unknown && self.rounds_to_f32 { None } else { self.vocabulary.id(text) };
+            if let Some(token) = known {
                 to.push(token);
             } else if self.byte_fallback
                 && let Some(bytes) = self.vocabulary.bytes(text)

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use rushlight::{Compiler, LanguageModelOptions, Module};
-use rushlight_llm::{Error, FinishReason, Generation, Model, Session, Tokenizer, generate};
+use rushlight_llm::{Error, FinishReason, Generation, Model, Session, Tokenizer, generate, score_text};
 use serde_json::Value as Json;
 
 use crate::{folder, json};
@@ -11,8 +11,11 @@ use crate::{folder, json};
 const CONTEXT: usize = 80;
 
 fn model(max_seq_len: usize, backend: &str) -> Model {
-    let options =
-        LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), full_logits: false };
+    model_with(max_seq_len, backend, false)
+}
+
+fn model_with(max_seq_len: usize, backend: &str, full_logits: bool) -> Model {
+    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), full_logits };
     let compiler = Compiler::new().language_model(folder("decoders/llama"), options).backend(backend);
     let bytes = compiler.compile().unwrap().to_bytes().unwrap();
     Model::new(Module::builder().lower("off").threads(1).load_bytes(&bytes).unwrap()).unwrap()
@@ -167,5 +170,29 @@ fn other_programs_are_no_language_models() {
         let module = Module::load(folder("corpus/1.5.1").join(name).with_extension("pte")).unwrap();
         let error = Model::new(module).unwrap_err();
         assert!(matches!(error, Error::NotLanguageModel { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn perplexities_are_those_of_transformers() {
+    let expected = json(&folder("llm/perplexity.json"));
+    let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+    let tokens = tokenizer.encode(expected["text"].as_str().unwrap(), false).unwrap();
+    let bos = expected["bos"].as_u64().map(|bos| bos as u32);
+    for (max_seq_len, backend, full_logits) in
+        [(CONTEXT, "cpu", true), (3, "cpu", true), (CONTEXT, "cpu", false), (CONTEXT, "portable", true)]
+    {
+        let mut model = model_with(max_seq_len, backend, full_logits);
+        for row in expected["rows"].as_array().unwrap() {
+            let window = row["window"].as_u64().unwrap() as usize;
+            let score = score_text(&mut model, &tokens, bos, window, |_| {}).unwrap();
+            assert_eq!(score.tokens as u64, row["tokens"].as_u64().unwrap());
+            let (got, expected) = (score.log_likelihood, row["log_likelihood"].as_f64().unwrap());
+            assert!((got / expected - 1.0).abs() < 1e-6, "{backend}, windows of {window}: {got}, not {expected}");
+        }
+        let error = score_text(&mut model, &tokens, bos, CONTEXT + 1, |_| {}).unwrap_err();
+        assert!(matches!(error, Error::ContextFull { .. }), "{error}");
+        let error = score_text(&mut model, &[], bos, 4, |_| {}).unwrap_err();
+        assert!(matches!(error, Error::NoTokens), "{error}");
     }
 }

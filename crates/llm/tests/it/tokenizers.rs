@@ -72,6 +72,48 @@ fn original_files_of_llama2c_are_read() {
 }
 
 #[test]
+fn files_of_tiktoken_that_are_no_known_encoding_are_refused() {
+    let trained = std::fs::read_to_string(folder("llm/tokenizers/tiktoken_llama3/tokenizer.model")).unwrap();
+    let without_a_byte: Vec<&str> = trained.lines().skip(1).collect();
+    for (file, problem) in [
+        (format!("{trained}YQ== 18446744073709551615\n"), "has no token and rank"),
+        (format!("{trained}////AAAA 60000\n"), "60001 ranks"),
+        (format!("{trained}= 50256\n"), "has no token and rank"),
+        (format!("{trained}IQ== 600\n"), "the same bytes"),
+        (without_a_byte.join("\n"), "255 of 256 bytes"),
+    ] {
+        let error = Tokenizer::from_bytes(file.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+/// As Llama's own code does, which encodes texts and puts control pieces between them.
+#[test]
+fn texts_between_control_pieces_are_encoded_by_themselves() {
+    for name in ["model_bpe", "model_unigram", "llama2c"] {
+        let tokenizer = Tokenizer::open(folder(&format!("llm/tokenizers/{name}"))).unwrap();
+        let (bos, eos) = (tokenizer.special_tokens().bos.unwrap(), tokenizer.special_tokens().eos[0]);
+        let [a, b] = ["[INST] hello", "the end"].map(|text| tokenizer.encode(text, false).unwrap());
+        let whole = [&[bos][..], &a, &[eos, bos], &b].concat();
+        assert_eq!(tokenizer.encode("<s>[INST] hello</s><s>the end", false).unwrap(), whole, "{name}");
+        assert_eq!(tokenizer.decode(&[eos], false).unwrap(), "</s>");
+    }
+}
+
+/// ExecuTorch's tool does not count it.
+#[test]
+fn files_of_llama2c_may_have_a_piece_for_padding() {
+    let file = std::fs::read(folder("llm/tokenizers/llama2c/tokenizer.bin")).unwrap();
+    let padding = [&(-1.0f32).to_le_bytes()[..], &5u32.to_le_bytes(), b"<pad>"].concat();
+    let padded = [&file[..16], &padding, &file[16..]].concat();
+    let [a, b] = [&file, &padded].map(|file| Tokenizer::from_bytes(file).unwrap());
+    let text = "the model: 1/2, naïve 你好\n";
+    let shifted: Vec<u32> = a.encode(text, true).unwrap().iter().map(|token| token + 1).collect();
+    assert_eq!(b.encode(text, true).unwrap(), shifted);
+    assert_eq!(b.token_to_id("<pad>"), Some(0));
+}
+
+#[test]
 fn streams_give_the_whole_text_and_no_half_characters() {
     for (name, tokenizer, rows) in all() {
         for row in rows {

@@ -4,7 +4,6 @@ mod model_proto;
 mod normalizer;
 
 use rustc_hash::FxHashMap;
-use serde_json::json;
 
 use super::added_tokens::{AddedTokens, Part};
 use super::bpe::{Bpe, Unknown};
@@ -42,7 +41,7 @@ pub(super) struct Description {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whitespace {
     /// A space is added before a text, or behind it with `is_suffix`.
-    pub(super) adds_dummy: bool,
+    pub(super) adds_dummy_prefix: bool,
     /// Spaces at both ends are removed, and of several in a row all but one.
     pub(super) removes_extra: bool,
     /// Spaces become [`SPACE`].
@@ -84,17 +83,12 @@ impl SentencePiece {
         }
         let known = |token: Option<u32>| token.filter(|token| (*token as usize) < pieces.len());
         let (bos, eos) = (known(bos), known(eos));
-        let of_kind = |kind: PieceKind, is_special: bool| {
+        let of_kind = |kind: PieceKind| {
             let pieces = pieces.iter().enumerate().filter(|(_, piece)| piece.kind == kind);
-            let added: Vec<_> = pieces
-                .map(|(id, piece)| {
-                    json!({ "id": id, "content": piece.text, "special": is_special, "normalized": false })
-                })
-                .collect();
-            AddedTokens::of(&added, None)
+            AddedTokens::of_pieces(pieces.map(|(id, piece)| (id as u32, piece.text.as_str())))
         };
-        let (control, user_defined) = (of_kind(PieceKind::Control, true)?, of_kind(PieceKind::UserDefined, false)?);
-        let protected = of_kind(PieceKind::UserDefined, false)?;
+        let (control, user_defined) = (of_kind(PieceKind::Control), of_kind(PieceKind::UserDefined));
+        let protected = of_kind(PieceKind::UserDefined);
         let segmentation = match algorithm {
             Algorithm::Unigram => Segmentation::Unigram(Unigram::of_pieces(&pieces, unknown, byte_fallback)?),
             Algorithm::Bpe => {
@@ -108,7 +102,7 @@ impl SentencePiece {
                 let is_merged = |piece: &&Piece| matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined);
                 let score = |id: u32| pieces.get(id as usize).filter(is_merged).map(|piece| f64::from(piece.score));
                 let unknown = Unknown { token: Some(unknown), is_fused: true, byte_fallback };
-                Segmentation::Bpe(Box::new(Bpe::by_scores(vocabulary, score, unknown)), user_defined)
+                Segmentation::Bpe(Box::new(Bpe::by_scores(vocabulary, score, unknown)?), user_defined)
             }
         };
         Ok(Self {
@@ -131,10 +125,9 @@ impl SentencePiece {
             match part {
                 Part::Token(token) => tokens.push(token),
                 Part::Text(range) => {
-                    let is_first = range.start == 0;
-                    let is_last = range.end == text.len();
+                    // Llama's own code encodes texts between control pieces by themselves.
                     let max = max_len(range.len());
-                    let normalized = self.normalizer.normalize(&text[range], is_first, is_last, max)?;
+                    let normalized = self.normalizer.normalize(&text[range], max)?;
                     self.segment(&normalized, &mut tokens)?;
                 }
             }
@@ -159,8 +152,8 @@ impl SentencePiece {
     }
 
     pub(super) fn decode(&self, tokens: &[u32], skip_special: bool) -> String {
-        let Whitespace { adds_dummy, removes_extra, .. } = self.normalizer.whitespace;
-        let strips = adds_dummy || removes_extra;
+        let Whitespace { adds_dummy_prefix, removes_extra, .. } = self.normalizer.whitespace;
+        let strips = adds_dummy_prefix || removes_extra;
         let (mut text, mut bytes) = (String::new(), Vec::new());
         let mut is_stripped = false;
         for token in tokens {

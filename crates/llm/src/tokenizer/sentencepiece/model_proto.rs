@@ -56,7 +56,11 @@ pub(in super::super) fn read(bytes: &[u8]) -> Result<Description> {
     };
     let unknown = pieces.iter().position(|piece| piece.kind == PieceKind::Unknown);
     let unknown = unknown.ok_or_else(|| damaged("the model has no unknown piece"))?;
-    let token = |id: i32| u32::try_from(id).ok();
+    let control = |text: &str| {
+        let id = pieces.iter().position(|piece| piece.kind == PieceKind::Control && piece.text == text);
+        id.map(|id| id as u32)
+    };
+    let (bos, eos) = (control(&trainer.bos), control(&trainer.eos));
     let chars_map = &normalizer.chars_map;
     Ok(Description {
         pieces,
@@ -64,11 +68,11 @@ pub(in super::super) fn read(bytes: &[u8]) -> Result<Description> {
         byte_fallback: trainer.byte_fallback,
         unknown: unknown as u32,
         unknown_surface: trainer.unknown_surface,
-        bos: token(trainer.bos),
-        eos: token(trainer.eos),
+        bos,
+        eos,
         chars_map: if chars_map.is_empty() { None } else { Some(CharsMap::of_bytes(chars_map)?) },
         whitespace: Whitespace {
-            adds_dummy: normalizer.adds_dummy,
+            adds_dummy_prefix: normalizer.adds_dummy_prefix,
             removes_extra: normalizer.removes_extra,
             escapes: normalizer.escapes,
             is_suffix: trainer.whitespace_is_suffix,
@@ -81,8 +85,9 @@ struct TrainerSpec {
     model_type: u64,
     byte_fallback: bool,
     whitespace_is_suffix: bool,
-    bos: i32,
-    eos: i32,
+    /// Texts of the pieces that begin and end a text.
+    bos: String,
+    eos: String,
     unknown_surface: String,
 }
 
@@ -92,8 +97,8 @@ impl Default for TrainerSpec {
             model_type: 1,
             byte_fallback: false,
             whitespace_is_suffix: false,
-            bos: 1,
-            eos: 2,
+            bos: "<s>".to_owned(),
+            eos: "</s>".to_owned(),
             unknown_surface: " \u{2047} ".to_owned(),
         }
     }
@@ -106,10 +111,9 @@ impl TrainerSpec {
                 (3, Field::Int(kind)) => self.model_type = kind,
                 (24, Field::Int(is_suffix)) => self.whitespace_is_suffix = is_suffix != 0,
                 (35, Field::Int(fallback)) => self.byte_fallback = fallback != 0,
-                // Negative numbers have 64 bits.
-                (41, Field::Int(bos)) => self.bos = bos as i32,
-                (42, Field::Int(eos)) => self.eos = eos as i32,
                 (44, Field::Bytes(surface)) => self.unknown_surface = text(surface)?,
+                (46, Field::Bytes(bos)) => self.bos = text(bos)?,
+                (47, Field::Bytes(eos)) => self.eos = text(eos)?,
                 _ => {}
             }
         }
@@ -119,14 +123,14 @@ impl TrainerSpec {
 
 struct NormalizerSpec {
     chars_map: Vec<u8>,
-    adds_dummy: bool,
+    adds_dummy_prefix: bool,
     removes_extra: bool,
     escapes: bool,
 }
 
 impl Default for NormalizerSpec {
     fn default() -> Self {
-        Self { chars_map: Vec::new(), adds_dummy: true, removes_extra: true, escapes: true }
+        Self { chars_map: Vec::new(), adds_dummy_prefix: true, removes_extra: true, escapes: true }
     }
 }
 
@@ -135,7 +139,7 @@ impl NormalizerSpec {
         for field in Fields(message) {
             match field? {
                 (2, Field::Bytes(map)) => self.chars_map = map.to_vec(),
-                (3, Field::Int(adds)) => self.adds_dummy = adds != 0,
+                (3, Field::Int(adds)) => self.adds_dummy_prefix = adds != 0,
                 (4, Field::Int(removes)) => self.removes_extra = removes != 0,
                 (5, Field::Int(escapes)) => self.escapes = escapes != 0,
                 _ => {}

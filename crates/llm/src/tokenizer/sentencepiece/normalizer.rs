@@ -1,4 +1,4 @@
-//! SentencePiece's normalization: characters by a table, then spaces.
+//! SentencePiece's normalization: characters by the precompiled charsmap, then spaces.
 
 use super::super::added_tokens::AddedTokens;
 use super::super::precompiled::CharsMap;
@@ -15,45 +15,45 @@ pub(super) struct Normalizer {
 }
 
 impl Normalizer {
-    /// Normalizes a part of a text, which the whole begins and ends with if it is the first and last.
+    /// Normalizes a text.
     ///
     /// # Errors
     /// For a result of more than `max` bytes.
-    pub(super) fn normalize(&self, text: &str, is_first: bool, is_last: bool, max: usize) -> Result<String> {
-        let Whitespace { adds_dummy, removes_extra, escapes, is_suffix } = self.whitespace;
+    pub(super) fn normalize(&self, text: &str, max: usize) -> Result<String> {
+        let Whitespace { adds_dummy_prefix, removes_extra, escapes, is_suffix } = self.whitespace;
         let space = if escapes { SPACE } else { ' ' };
+        let mut rest = text;
+        while let Some((len, " ")) = self.longest_rule(rest).filter(|_| removes_extra) {
+            rest = &rest[len..];
+        }
+        if rest.is_empty() {
+            return Ok(String::new());
+        }
         let mut normalized = String::with_capacity(text.len() + text.len() / 4);
-        let mut dummy = adds_dummy && !is_suffix && is_first;
-        // Where spaces are removed, it goes with the first character that stays.
-        if !removes_extra && !text.is_empty() && std::mem::take(&mut dummy) {
+        if adds_dummy_prefix && !is_suffix {
             normalized.push(space);
         }
         let mut after_space = removes_extra;
-        let mut rest = text;
-        while let Some((len, replacement)) = self.prefix(rest) {
+        while let Some((len, replacement)) = self.longest_rule(rest) {
             rest = &rest[len..];
             let replacement = if after_space { replacement.trim_start_matches(' ') } else { replacement };
-            if replacement.is_empty() {
-                continue;
-            }
-            if std::mem::take(&mut dummy) {
-                normalized.push(space);
-            }
             normalized.extend(replacement.chars().map(|char| if char == ' ' { space } else { char }));
-            after_space = removes_extra && replacement.ends_with(' ');
+            if !replacement.is_empty() {
+                after_space = removes_extra && replacement.ends_with(' ');
+            }
             check_len(normalized.len(), max)?;
         }
         if removes_extra {
             normalized.truncate(normalized.trim_end_matches(space).len());
         }
-        if adds_dummy && is_suffix && is_last && !normalized.is_empty() {
+        if adds_dummy_prefix && is_suffix {
             normalized.push(space);
         }
         Ok(normalized)
     }
 
-    /// The bytes of the prefix of a text that is normalized at once, and what it becomes.
-    fn prefix<'t>(&'t self, text: &'t str) -> Option<(usize, &'t str)> {
+    /// Returns the length and the replacement of the longest rule at the beginning of a text; a character without one stays.
+    fn longest_rule<'t>(&'t self, text: &'t str) -> Option<(usize, &'t str)> {
         let first = text.chars().next()?;
         if let Some(len) = self.protected.prefix(text) {
             return Some((len, &text[..len]));

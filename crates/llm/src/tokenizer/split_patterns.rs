@@ -1,4 +1,4 @@
-//! Regular expressions that split texts into words, as tokenizers are trained with them.
+//! Regular expressions of pre-tokenizers, as tokenizers are trained with them.
 
 /// GPT-2.
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -29,11 +29,13 @@ macro_rules! cased {
     };
 }
 
-/// GPT-4 (`cl100k_base`) and Llama 3.
-pub(super) const GPT4: &str = gpt4!(r"\p{N}{1,3}");
+/// GPT-4 (`cl100k_base`).
+pub(super) const CL100K: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s";
+/// Llama 3.
+pub(super) const LLAMA3: &str = gpt4!(r"\p{N}{1,3}");
 /// Qwen.
 pub(super) const QWEN: &str = gpt4!(r"\p{N}");
 /// GPT-4o (`o200k_base`) and Llama 4.
-pub(super) const GPT4O: &str = cased!(r"\p{N}{1,3}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?");
+pub(super) const O200K: &str = cased!(r"\p{N}{1,3}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?");
 /// Mistral's Tekken.
 pub(super) const TEKKEN: &str = cased!(r"\p{N}", "");
