@@ -40,19 +40,19 @@ pub fn all() -> Result<()> {
 }
 
 /// What one runs before each commit: nothing is downloaded, and no test runs for long.
-const QUICK: &[Step] =
-    &[("check", quick_check), ("build", quick_build), ("unit", quick_unit), ("suites", quick_suites)];
+const QUICK: &[Step] = &[("build", quick_build), ("check and tests", quick_check_and_tests)];
 
 pub fn quick() -> Result<()> {
     Steps::run("quick", QUICK)
 }
 
-/// Clippy leaves a core free for most of its time.
-fn quick_check() -> Result<()> {
+/// Clippy leaves a core free for most of its time, and so do tests.
+fn quick_check_and_tests() -> Result<()> {
     thread::scope(|scope| {
-        let others = scope.spawn(|| check::format().and_then(|()| check::fences()));
-        check::clippy()?;
-        others.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let check = scope.spawn(|| check::format().and_then(|()| check::clippy()).and_then(|()| check::fences()));
+        let tests = quick_unit().and_then(|()| quick_suites());
+        let check = check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        tests.and(check)
     })
 }
 
@@ -71,8 +71,13 @@ const SLOW_UNITS: &[&str] = &[
     "arch::math::tests::functions_keep_their_bounds",
     "calls::tests::the_program_of_every_call_loads",
     "images::tests::images_of_one_colour_",
+    "lower::cache::key::tests::content_does_not_",
+    "memory::tests::large_sets_",
     "memory::tests::plans_of_anything_",
+    "packed_matrix::tests::parts_together_",
+    "qdq_int16::tests::no_more_than_a_few_",
     "support::math::tests::",
+    "text::tests::mutations_of_texts_",
 ];
 
 fn quick_unit() -> Result<()> {
@@ -110,7 +115,10 @@ const SLOW_SUITES: &[&str] = &[
     "copy::copies_every_element",
     "elementwise::programs_broadcast_",
     "elementwise::unary_functions_",
+    "gemm::agrees_with_f64",
+    "quantized::resize_u8_",
     "quantized::conv_transpose2d_",
+    "quantized::gemm_u8_with_per_row_",
 ];
 
 fn quick_suites() -> Result<()> {
