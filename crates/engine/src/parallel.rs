@@ -90,7 +90,6 @@ impl<'a, T> SharedOutput<'a, T> {
     ///
     /// # Panics
     /// If the range is out of bounds.
-    #[allow(clippy::mut_from_ref, reason = "the caller guarantees exclusive access to the range")]
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part of the output");
         // SAFETY: the range is inside the slice that this was made from; the caller guarantees exclusive access.

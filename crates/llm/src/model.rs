@@ -158,6 +158,11 @@ impl Model {
         self.positions == Positions::None
     }
 
+    /// Maximum length of a call that adds some of `count` tokens: all at once without a cache, which would compute earlier ones again.
+    pub(crate) fn max_call_len(&self, count: usize) -> usize {
+        if self.has_no_cache() { count } else { self.limits.max_seq_len }
+    }
+
     /// True if a call returns the logits of all its tokens, rather than those of the last.
     pub(crate) fn has_all_logits(&self) -> bool {
         self.has_all_logits

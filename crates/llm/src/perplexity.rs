@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::session::{Session, log_probability};
+use crate::session::log_probability;
 
 /// The probability of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,7 +31,7 @@ impl Score {
 ///
 /// # Errors
 /// `NoTokens` if there is nothing to predict, `ContextFull` for a window of 0 or longer than the context, and those of
-/// [`Session::score`].
+/// [`Session::score`](crate::Session::score).
 pub fn score_text(
     model: &mut Model,
     tokens: &[u32],
@@ -47,7 +47,7 @@ pub fn score_text(
     if window == 0 || window > capacity {
         return Err(Error::ContextFull { position: 0, tokens: window, capacity });
     }
-    let mut session: Session = model.session()?;
+    let mut session = model.session()?;
     let mut score = Score::default();
     let mut next = 1;
     while next < text.len() {

@@ -61,8 +61,7 @@ impl Session {
     /// `Poisoned`, `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
     pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<&[f32]> {
         self.check(model, tokens)?;
-        let chunk = if model.has_no_cache() { tokens.len() } else { model.limits().max_seq_len };
-        for chunk in tokens.chunks(chunk) {
+        for chunk in tokens.chunks(model.max_call_len(tokens.len())) {
             self.call(model, chunk)?.read_from_end(0, &mut self.logits);
         }
         Ok(&self.logits)
@@ -80,11 +79,7 @@ impl Session {
         let first = (!self.logits.is_empty()).then(|| log_probability(&self.logits, tokens[0]));
         let mut scores = Vec::with_capacity(tokens.len());
         scores.push(first);
-        let chunk = match (model.has_all_logits(), model.has_no_cache()) {
-            (false, _) => 1,
-            (true, true) => tokens.len(),
-            (true, false) => model.limits().max_seq_len,
-        };
+        let chunk = if model.has_all_logits() { model.max_call_len(tokens.len()) } else { 1 };
         let mut next = tokens.iter().skip(1);
         for chunk in tokens.chunks(chunk) {
             let logits = self.call(model, chunk)?;

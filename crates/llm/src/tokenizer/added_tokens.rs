@@ -56,14 +56,12 @@ impl AddedTokens {
                 Some(normalizer) if is_normalized => normalizer.normalize(&content, max_len(content.len()))?,
                 _ => content.clone(),
             };
-            let at = this.tokens.len();
             let id = id(&json["id"])?;
-            let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
-            index.insert(pattern, at);
-            this.by_id.insert(id, at);
             let flag = |name| flag(json, name, false);
             let (single_word, lstrip, rstrip) = (flag("single_word"), flag("lstrip"), flag("rstrip"));
-            this.tokens.push(AddedToken { id, content, is_special, single_word, lstrip, rstrip });
+            let at = this.push(AddedToken { id, content, is_special, single_word, lstrip, rstrip });
+            let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
+            index.insert(pattern, at);
         }
         Ok(this)
     }
@@ -72,20 +70,20 @@ impl AddedTokens {
     pub(super) fn of_pieces<'p>(pieces: impl Iterator<Item = (u32, &'p str)>) -> Self {
         let mut this = Self::default();
         for (id, text) in pieces {
-            let at = this.tokens.len();
-            this.plain.insert(text.to_owned(), at);
-            this.by_id.insert(id, at);
             let (single_word, lstrip, rstrip) = (false, false, false);
-            this.tokens.push(AddedToken {
-                id,
-                content: text.to_owned(),
-                is_special: true,
-                single_word,
-                lstrip,
-                rstrip,
-            });
+            let at =
+                this.push(AddedToken { id, content: text.to_owned(), is_special: true, single_word, lstrip, rstrip });
+            this.plain.insert(text.to_owned(), at);
         }
         this
+    }
+
+    /// Adds a token, and returns its index.
+    fn push(&mut self, token: AddedToken) -> usize {
+        let at = self.tokens.len();
+        self.by_id.insert(token.id, at);
+        self.tokens.push(token);
+        at
     }
 
     pub(super) fn content(&self, id: u32) -> Option<&str> {

@@ -33,7 +33,7 @@ type Merges = FxHashMap<(u32, u32), (u32, u32)>;
 pub(super) const BY_RANK: &str = "by rank";
 pub(super) const BY_SCORE: &str = "by score";
 
-/// What becomes of characters that are no token.
+/// Handling of characters that are not in the vocabulary.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unknown {
     /// Otherwise they are left out.

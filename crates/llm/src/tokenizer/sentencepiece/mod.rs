@@ -70,8 +70,8 @@ pub(super) struct SentencePiece {
 #[derive(Debug)]
 enum Segmentation {
     Unigram(Unigram),
-    /// With the pieces that split a text before it is segmented.
-    Bpe(Box<Bpe>, AddedTokens),
+    /// After the text was split at user-defined pieces.
+    Bpe(Bpe),
 }
 
 impl SentencePiece {
@@ -88,7 +88,6 @@ impl SentencePiece {
             AddedTokens::of_pieces(pieces.map(|(id, piece)| (id as u32, piece.text.as_str())))
         };
         let (control, user_defined) = (of_kind(PieceKind::Control), of_kind(PieceKind::UserDefined));
-        let protected = of_kind(PieceKind::UserDefined);
         let segmentation = match algorithm {
             Algorithm::Unigram => Segmentation::Unigram(Unigram::of_pieces(&pieces, unknown, byte_fallback)?),
             Algorithm::Bpe => {
@@ -102,13 +101,13 @@ impl SentencePiece {
                 let is_merged = |piece: &&Piece| matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined);
                 let score = |id: u32| pieces.get(id as usize).filter(is_merged).map(|piece| f64::from(piece.score));
                 let unknown = Unknown { token: Some(unknown), is_fused: true, byte_fallback };
-                Segmentation::Bpe(Box::new(Bpe::by_scores(vocabulary, score, unknown)?), user_defined)
+                Segmentation::Bpe(Bpe::by_scores(vocabulary, score, unknown)?)
             }
         };
         Ok(Self {
             kinds: pieces.iter().map(|piece| piece.kind).collect(),
             segmentation,
-            normalizer: Normalizer { chars_map, whitespace, protected },
+            normalizer: Normalizer { chars_map, whitespace, user_defined },
             control,
             unknown_surface: description.unknown_surface,
             special: SpecialTokens { bos, eos: eos.into_iter().collect() },
@@ -139,8 +138,8 @@ impl SentencePiece {
     fn segment(&self, normalized: &str, to: &mut Vec<u32>) -> Result<()> {
         match &self.segmentation {
             Segmentation::Unigram(unigram) => unigram.encode(normalized, to),
-            Segmentation::Bpe(bpe, user_defined) => {
-                for part in user_defined.split(normalized) {
+            Segmentation::Bpe(bpe) => {
+                for part in self.normalizer.user_defined.split(normalized) {
                     match part {
                         Part::Token(token) => to.push(token),
                         Part::Text(range) => bpe.encode(&normalized[range], to),
@@ -185,7 +184,7 @@ impl SentencePiece {
     pub(super) fn vocabulary(&self) -> &Vocabulary {
         match &self.segmentation {
             Segmentation::Unigram(unigram) => &unigram.vocabulary,
-            Segmentation::Bpe(bpe, _) => &bpe.vocabulary,
+            Segmentation::Bpe(bpe) => &bpe.vocabulary,
         }
     }
 }

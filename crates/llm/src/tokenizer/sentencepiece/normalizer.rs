@@ -11,7 +11,7 @@ pub(super) struct Normalizer {
     pub(super) chars_map: Option<CharsMap>,
     pub(super) whitespace: Whitespace,
     /// Pieces that stay as they are.
-    pub(super) protected: AddedTokens,
+    pub(super) user_defined: AddedTokens,
 }
 
 impl Normalizer {
@@ -55,7 +55,7 @@ impl Normalizer {
     /// Returns the length and the replacement of the longest rule at the beginning of a text; a character without one stays.
     fn longest_rule<'t>(&'t self, text: &'t str) -> Option<(usize, &'t str)> {
         let first = text.chars().next()?;
-        if let Some(len) = self.protected.prefix(text) {
+        if let Some(len) = self.user_defined.prefix(text) {
             return Some((len, &text[..len]));
         }
         let replaced = self.chars_map.as_ref().and_then(|map| map.longest_prefix(text));

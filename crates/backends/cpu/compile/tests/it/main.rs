@@ -1,3 +1,3 @@
-//! What the ahead-of-time half makes of graphs. One binary, which links once; each file is a module.
+//! Claims and payloads of the ahead-of-time half. One binary, which links once; each file is a module.
 
 mod filetests;
