@@ -68,6 +68,8 @@ mod parallel_map;
 mod partition;
 mod pool;
 mod pooling;
+#[cfg(feature = "std")]
+pub mod profile;
 mod quantization_error;
 mod quantized;
 mod reduce;

@@ -23,7 +23,7 @@ use crate::kv_cache::KvCache;
 #[cfg(feature = "llm")]
 use crate::language_model;
 use crate::module::Module;
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 use crate::quantize::{Quantization, QuantizationReport};
 use crate::source::{self, LoadMode, Shared};
 
@@ -35,7 +35,7 @@ pub struct Compiler {
     language_model: Option<(PathBuf, LanguageModelOptions)>,
     /// In the order of priority; what cannot be one is an error of the compilation.
     backends: Vec<Result<BackendChoice, Error>>,
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     quantization: Option<Quantization>,
     kv_cache: KvCache,
     options: CompileOptions,
@@ -52,7 +52,7 @@ enum Source {
 pub struct CompiledProgram {
     compiled: Compiled,
     inputs: InputFiles,
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     quantization: Option<QuantizationReport>,
 }
 
@@ -151,7 +151,7 @@ impl Compiler {
 
     /// Has convolutions and linear layers compute in integers, without PyTorch. Backends with kernels for it compute them so;
     /// without one weights are smaller, and the runtime's operators make floats of them at each call.
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     #[must_use]
     pub fn quantize(mut self, quantization: Quantization) -> Self {
         self.quantization = Some(quantization);
@@ -238,18 +238,18 @@ impl Compiler {
         };
         #[cfg(not(feature = "llm"))]
         let decoder = None;
-        #[cfg_attr(not(feature = "cpu"), expect(unused_mut, reason = "what quantizes runs programs"))]
+        #[cfg_attr(not(feature = "backends"), expect(unused_mut, reason = "what quantizes runs programs"))]
         let mut model = match decoder {
             Some(decoder) => decoder,
             None => import_pt2(&programs, self.options.import)?,
         };
-        #[cfg(feature = "cpu")]
+        #[cfg(feature = "backends")]
         let quantization =
             self.quantization.map(|quantization| quantization.apply(&mut model, &programs)).transpose()?;
         let program = CompiledProgram {
             compiled: compile(model, &self.options)?,
             inputs,
-            #[cfg(feature = "cpu")]
+            #[cfg(feature = "backends")]
             quantization,
         };
         // A program that cannot be loaded shows best where it is made.
@@ -308,7 +308,7 @@ impl CompiledProgram {
             Code::Internal | Code::InvalidState | Code::InvalidProgram | Code::InvalidExternalData => true,
             Code::DelegateInvalidCompatibility | Code::DelegateInvalidHandle => true,
             // Weights; or a backend, unless all are there.
-            #[cfg(feature = "cpu")]
+            #[cfg(feature = "backends")]
             Code::NotFound => {
                 let mut delegates = self.compiled.program.methods.iter().flat_map(|plan| &plan.delegates);
                 delegates.all(|delegate| backends::runs_backend(&delegate.id))
@@ -323,7 +323,7 @@ impl CompiledProgram {
     }
 
     /// What a quantization did, if there was one.
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     pub fn quantization(&self) -> Option<&QuantizationReport> {
         self.quantization.as_ref()
     }

@@ -222,12 +222,9 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
 }
 
 /// The origin of a delegate's step.
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 pub(crate) struct StepOrigin {
-    /// The value that it computes.
-    pub name: String,
-    /// The kind of step.
-    pub kind: &'static str,
+    pub step: crate::backends::StepInfo,
     /// The operator, the module and the line of the source, as the debug map has them.
     pub operator: Option<String>,
     pub module: Option<String>,
@@ -235,16 +232,14 @@ pub(crate) struct StepOrigin {
 }
 
 /// Adds the place in the model to an error in a step of a delegate.
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 pub(crate) fn explain_step(result: Error, error: &runtime::Error, step: u32, origin: &StepOrigin) -> Error {
-    let argument = match error.detail {
-        Detail::Index { .. } if origin.kind == "gather" => "`indices` of ",
-        _ => "",
-    };
-    let operator = origin.operator.as_deref().unwrap_or(origin.kind);
+    let argument = origin.step.indices.filter(|_| matches!(error.detail, Detail::Index { .. }));
+    let argument = argument.map_or_else(String::new, |argument| format!("`{argument}` of "));
+    let operator = origin.operator.as_deref().unwrap_or(origin.step.kind);
     let mut known: Vec<String> = Vec::new();
-    if !origin.name.is_empty() {
-        known.push(format!("node `{}`", origin.name));
+    if !origin.step.value.is_empty() {
+        known.push(format!("node `{}`", origin.step.value));
     }
     known.extend(origin.module.as_ref().filter(|module| !module.is_empty()).map(|module| format!("module `{module}`")));
     known.extend(origin.source.clone());

@@ -1,9 +1,9 @@
 //! What an exported program takes.
 
 use rushlight_compiler::front::pt2::ImportOptions;
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 use rushlight_compiler::front::pt2::pickle;
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 use rushlight_compiler::front::pt2::{Archive, StorageData};
 use rushlight_compiler::import_pt2;
 use rushlight_format::shapes::{SHAPES_KEY, Shapes};
@@ -13,11 +13,11 @@ use rushlight_graph::{Arg, Expr, Graph, Input, Type};
 use crate::compile::check_exported;
 use crate::error::Error;
 use crate::meta::{TensorInfo, ValueInfo, add_range};
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 use crate::tensor::{Tensor, Value};
 
 /// Maximum bytes of example inputs that are copied.
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 const MAX_EXAMPLE: usize = 1 << 30;
 
 /// The inputs of the program that a `.pt2` file holds.
@@ -40,7 +40,7 @@ pub fn exported_inputs(bytes: impl Into<Bytes>) -> Result<Vec<ValueInfo>, Error>
 
 /// Returns the inputs that the program of a `.pt2` file was exported with, in the order in which a call takes them. `None` if
 /// the file has none, or they are of unknown classes, without values, or too large.
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
     let archive = Archive::parse(bytes.clone()).ok()?;
     let inputs = archive.model().ok()?.sample_inputs().ok()??;
@@ -53,7 +53,7 @@ pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
     leaves.into_iter().map(example).collect()
 }
 
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 fn example(leaf: &pickle::PickleValue) -> Option<Value> {
     Some(match leaf {
         pickle::PickleValue::Tensor(tensor) => {

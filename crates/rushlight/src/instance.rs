@@ -14,7 +14,7 @@ use rushlight_runtime::{
 
 use crate::clock::Timed;
 use crate::error::Error;
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 use crate::explain::{StepOrigin, explain_step};
 use crate::explain::{explain, explain_inputs};
 use crate::meta::{MethodMeta, TensorInfo, ValueInfo};
@@ -73,7 +73,7 @@ impl Shown {
         let parsed = program.parsed();
         let Some(plan) = parsed.method_named(method) else { return (*error).into() };
         let result = explain(&plan);
-        #[cfg(feature = "cpu")]
+        #[cfg(feature = "backends")]
         if let (Some(step), Some(instruction)) = (error.site.step, error.site.instruction)
             && let Some(origin) = self.step(&parsed, &plan, instruction as usize, step as usize)
         {
@@ -83,23 +83,23 @@ impl Shown {
     }
 
     /// Returns the origin of a step of a delegate.
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     fn step(&self, program: &pte::Program<'_>, plan: &Plan<'_>, instruction: usize, step: usize) -> Option<StepOrigin> {
         let Some(pte::Instruction::Delegate { delegate, .. }) = plan.instruction(instruction) else { return None };
         let delegate = plan.delegate(delegate as usize)?;
-        let (kind, name) = crate::backends::step(delegate.id, program.delegate_data(delegate.data)?, step)?;
+        let step = crate::backends::step(delegate.id, program.delegate_data(delegate.data)?, step)?;
         #[cfg(feature = "lower")]
         {
             let maps = if self.map.is_none() { debug_map::of_program(program) } else { Vec::new() };
             let map = self.map.as_ref().or_else(|| maps.iter().find(|map| map.method == plan.name()));
             let nodes = map.and_then(|map| map.instructions.get(instruction)?.as_ref()).map(|origin| &origin.nodes);
-            if let Some(node) = nodes.and_then(|nodes| nodes.iter().find(|node| node.node == name)) {
+            if let Some(node) = nodes.and_then(|nodes| nodes.iter().find(|node| node.node == step.value)) {
                 let (operator, module, source) =
                     (Some(node.op.clone()), Some(node.module.clone()), node.source.clone());
-                return Some(StepOrigin { name, kind, operator, module, source });
+                return Some(StepOrigin { step, operator, module, source });
             }
         }
-        Some(StepOrigin { name, kind, operator: None, module: None, source: None })
+        Some(StepOrigin { step, operator: None, module: None, source: None })
     }
 
     /// A copy of a parameter or buffer as the file has it.

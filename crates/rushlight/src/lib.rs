@@ -28,7 +28,7 @@
 #[cfg(feature = "compile")]
 #[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "`Compiler` uses all of it, the cache a part"))]
 mod atomic;
-#[cfg(any(feature = "compile", feature = "cpu"))]
+#[cfg(any(feature = "compile", feature = "backends"))]
 mod backends;
 #[cfg(feature = "std")]
 mod clock;
@@ -56,7 +56,7 @@ mod meta;
 mod module;
 #[cfg(feature = "std")]
 mod options;
-#[cfg(all(feature = "pt2", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "backends"))]
 mod quantize;
 #[cfg(feature = "std")]
 mod session;
@@ -69,10 +69,10 @@ mod tensor;
 pub use atomic::{InputFiles, write_file};
 #[cfg(feature = "compile")]
 pub use backends::{BackendChoice, BackendSpec};
-#[cfg(any(feature = "compile", feature = "cpu"))]
+#[cfg(any(feature = "compile", feature = "backends"))]
 pub use backends::{BackendInfo, backends};
-#[cfg(feature = "cpu")]
-pub use backends::{Cost, StepProfile, StepRun, StepTime, chosen_isa, default_threads, runs_backend};
+#[cfg(feature = "backends")]
+pub use backends::{chosen_isa, default_threads, runs_backend};
 #[cfg(feature = "pt2")]
 pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "std")]
@@ -92,14 +92,18 @@ pub use lower::{Cache, CacheUse, Lower};
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
-#[cfg(all(feature = "pt2", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "backends"))]
 pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
 #[cfg(feature = "llm")]
 pub use rushlight_compiler::front::llm::Options as LanguageModelOptions;
-#[cfg(feature = "cpu")]
-pub use rushlight_engine::{Isa, hwbench::Limits};
+#[cfg(feature = "backends")]
+pub use rushlight_engine::Isa;
+#[cfg(feature = "backends")]
+pub use rushlight_engine::hwbench::Limits;
+#[cfg(feature = "backends")]
+pub use rushlight_engine::profile::{Cost, StepProfile, StepRun, StepTime};
 #[cfg(feature = "compile")]
 pub use rushlight_graph as graph;
 pub use rushlight_kernels as kernels;

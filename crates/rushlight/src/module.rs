@@ -12,7 +12,7 @@ use rushlight_runtime::{
     OptionValue, Program, Registry, SharedArenas, StableBytes, States,
 };
 
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 use crate::backends;
 use crate::clock::HAS_CLOCK;
 use crate::error::Error;
@@ -21,7 +21,7 @@ use crate::kinds::{self, Wanted};
 #[cfg(feature = "lower")]
 use crate::lower::{self, Cache, CacheUse, Lower, Lowered};
 use crate::meta::{MethodMeta, ValueInfo};
-use crate::options::{self, BackendOptions};
+use crate::options::{self, BackendOptions, Declared};
 use crate::source::{self, LoadMode};
 use crate::tensor::{Tensor, Value};
 
@@ -57,7 +57,7 @@ struct Lowering {
 }
 
 struct Options {
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     host: backends::Host,
     /// The file that the program was loaded from, if any.
     path: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub struct ModuleBuilder {
     lower: Option<Result<Lower, Error>>,
     #[cfg(feature = "lower")]
     cache: Option<Cache>,
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     host: backends::Host,
     mode: LoadMode,
     external_data: Vec<Source>,
@@ -165,7 +165,7 @@ impl ModuleBuilder {
         self
     }
 
-    /// An option of one of the [backends](Self::backend), by name. Loading fails, with the options that exist, if the backend
+    /// An option of one of the [backends](Self::backend), or of one that comes with Rushlight. Loading fails, with the options that exist, if the backend
     /// has none of this name or type. [`Module::set_option`] changes options later.
     #[must_use]
     pub fn option<'v>(mut self, backend: &str, name: &str, value: impl Into<OptionValue<'v>>) -> Self {
@@ -175,7 +175,7 @@ impl ModuleBuilder {
 
     /// How many threads a call may use, the caller's among them; 0 counts as 1. As many as the machine runs at once by
     /// default. Only what was compiled for a back end uses more than one.
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.host.threads = Some(threads.max(1));
@@ -212,9 +212,9 @@ impl ModuleBuilder {
     }
 
     /// Records how long each step of what was compiled for a back end takes.
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     #[must_use]
-    pub fn profile_steps(mut self, steps: Arc<backends::StepProfile>) -> Self {
+    pub fn profile_steps(mut self, steps: Arc<rushlight_engine::profile::StepProfile>) -> Self {
         self.host.profile = Some(steps);
         self
     }
@@ -279,7 +279,7 @@ impl ModuleBuilder {
         let lower = self.lower.transpose()?.unwrap_or_default();
         #[cfg(feature = "lower")]
         lower.check()?;
-        #[cfg(feature = "cpu")]
+        #[cfg(feature = "backends")]
         if self.host.profile.is_some() && !HAS_CLOCK {
             return Err(Error::new(Code::NotSupported, "this system has no clock, so that steps cannot be timed"));
         }
@@ -303,12 +303,12 @@ impl ModuleBuilder {
             external_data.push(map);
             external_names.push(site);
         }
-        for option in self.backend_options.get() {
-            options::check(&option, self.backends.iter().map(|backend| &**backend as &dyn Backend))?;
+        for option in self.backend_options.as_given() {
+            options::check(option, declared(&self.backends))?;
         }
         let registry = interned(&self.registry, rushlight_kernels::ALL);
         let options = Options {
-            #[cfg(feature = "cpu")]
+            #[cfg(feature = "backends")]
             host: self.host,
             path: path.map(Path::to_owned),
             external_data,
@@ -338,6 +338,14 @@ impl ModuleBuilder {
             },
         })
     }
+}
+
+/// The options of back ends: of the module's own, and of those that come with Rushlight.
+fn declared(own: &[Arc<dyn Backend + Send>]) -> impl Iterator<Item = Declared<'_>> + Clone {
+    let own = own.iter().map(|own| Declared { name: own.id(), id: own.id(), options: own.options() });
+    #[cfg(feature = "backends")]
+    let own = own.chain(backends::declared());
+    own
 }
 
 /// Concatenates two lists of sets into one that lives as long as the process: a registry is part of a method's static
@@ -408,7 +416,7 @@ impl Module {
     ///
     /// # Errors
     /// `RUSHLIGHT_ISA` names no instruction set of this machine, or the system has no clock.
-    #[cfg(feature = "cpu")]
+    #[cfg(feature = "backends")]
     pub fn measure_limits(&self) -> Result<rushlight_engine::hwbench::Limits, Error> {
         if !HAS_CLOCK {
             return Err(Error::new(Code::NotSupported, "this system has no clock, so that nothing can be measured"));
@@ -486,8 +494,8 @@ impl Module {
         name: &str,
         value: impl Into<OptionValue<'v>>,
     ) -> Result<(), Error> {
-        let option = BackendOption { backend, key: name, value: value.into() };
-        options::check(&option, self.options.backends.iter().map(|backend| &**backend as &dyn Backend))?;
+        let given = BackendOption { backend, key: name, value: value.into() };
+        let option = options::check(given, declared(&self.options.backends))?;
         for instance in self.methods.values_mut() {
             match instance.method().set_option(&option) {
                 // The method has no part that the backend runs.
@@ -495,7 +503,7 @@ impl Module {
                 result => result.map_err(|error| options::explain(&error, &option))?,
             }
         }
-        self.options.backend_options.set(backend, name, option.value);
+        self.options.backend_options.set(backend, name, given.value);
         Ok(())
     }
 
@@ -627,7 +635,7 @@ impl Module {
             &meta,
             has_states,
             0,
-            #[cfg(feature = "cpu")]
+            #[cfg(feature = "backends")]
             &Arc::default(),
         );
         #[cfg(feature = "lower")]
@@ -715,7 +723,7 @@ impl Module {
         meta: &MethodMeta,
         has_states: bool,
         taken: usize,
-        #[cfg(feature = "cpu")] blobs: &Arc<backends::Blobs>,
+        #[cfg(feature = "backends")] blobs: &Arc<backends::Blobs>,
     ) -> Result<MethodInstance, Error> {
         let name = &meta.name;
         let shared = if self.options.share_memory { Some(self.shared_arenas(program)?) } else { None };
@@ -734,13 +742,16 @@ impl Module {
         }
         let external: Vec<&DataMap<'static>> = self.options.external_data.iter().collect();
         let own = self.options.backends.iter().map(|backend| &**backend as &dyn Backend);
-        #[cfg(feature = "cpu")]
+        #[cfg(feature = "backends")]
         let known = backends::running(program.parsed().method_named(name), &self.options.host, blobs)?;
-        #[cfg(feature = "cpu")]
+        #[cfg(feature = "backends")]
         let own = own.chain(known.iter().map(|backend| &**backend as &dyn Backend));
         let backends: Vec<&dyn Backend> = own.collect();
         let registry = self.registry();
-        let backend_options: Vec<BackendOption<'_>> = self.options.backend_options.get().collect();
+        let declared = declared(&self.options.backends);
+        let backend_options =
+            self.options.backend_options.as_given().map(|option| options::check(option, declared.clone()));
+        let backend_options: Vec<BackendOption<'_>> = backend_options.collect::<Result<_, _>>()?;
         let options = LoadOptions {
             backends: &backends,
             backend_options: &backend_options,

@@ -1,6 +1,6 @@
 //! Options of back ends, as a module keeps them.
 
-use rushlight_runtime::{Backend, BackendOption, Code, Detail, OptionSpec, OptionValue};
+use rushlight_runtime::{BackendOption, Code, Detail, OptionSpec, OptionValue};
 
 use crate::error::Error;
 
@@ -42,18 +42,29 @@ impl BackendOptions {
         self.0.push((backend.to_owned(), name.to_owned(), value.into()));
     }
 
-    pub fn get(&self) -> impl Iterator<Item = BackendOption<'_>> {
+    /// The options, with the back ends as users call them.
+    pub fn as_given(&self) -> impl Iterator<Item = BackendOption<'_>> {
         self.0.iter().map(|(backend, name, value)| BackendOption { backend, key: name, value: value.as_value() })
     }
 }
 
-/// Checks an option against what its back end declares.
+/// What a back end declares.
+#[derive(Clone, Copy)]
+pub(crate) struct Declared<'a> {
+    /// What users call it.
+    pub name: &'a str,
+    /// Its name in programs.
+    pub id: &'a str,
+    pub options: &'static [OptionSpec],
+}
+
+/// Checks an option against what its back end declares. Returns it with the back end's name in programs.
 pub(crate) fn check<'a>(
-    option: &BackendOption<'_>,
-    backends: impl Iterator<Item = &'a dyn Backend> + Clone,
-) -> Result<(), Error> {
-    let Some(backend) = backends.clone().find(|backend| backend.id() == option.backend) else {
-        let names: Vec<String> = backends.map(|backend| format!("`{}`", backend.id())).collect();
+    option: BackendOption<'a>,
+    backends: impl Iterator<Item = Declared<'a>> + Clone,
+) -> Result<BackendOption<'a>, Error> {
+    let Some(backend) = backends.clone().find(|backend| backend.name == option.backend) else {
+        let names: Vec<String> = backends.map(|backend| format!("`{}`", backend.name)).collect();
         let expected =
             if names.is_empty() { "no options: the module has no back ends".into() } else { names.join(", ") };
         return Err(Error::new(
@@ -63,7 +74,8 @@ pub(crate) fn check<'a>(
         .expected(expected)
         .got(format!("`{}`", option.backend)));
     };
-    option.check(backend.options()).map(drop).map_err(|error| explain(&error, option))
+    option.check(backend.options).map_err(|error| explain(&error, &option))?;
+    Ok(BackendOption { backend: backend.id, ..option })
 }
 
 /// Explains an error about an option.

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 
 use rushlight::ScalarType;
 use rushlight::compiler::partition::{Backend, Offer, Part, Payload as Compiled};
+use rushlight::graph::operators::aten;
 use rushlight::graph::{Arg, Def, Graph, Input, NodeId, TensorType, ValueId};
 use rushlight::graph::{Error, ErrorKind};
 
@@ -34,7 +35,7 @@ pub struct Chain {
 }
 
 /// Everything that the backend can run.
-const OPERATORS: &[&str] = &["aten::add.Tensor", "aten::mul.Tensor", "aten::relu"];
+const OPERATORS: &[&str] = &[aten::ADD_TENSOR, aten::MUL_TENSOR, aten::RELU];
 
 impl Chain {
     /// The backend with all its operators.
@@ -106,8 +107,8 @@ impl Backend for Chain {
             };
             let (a, b) = (operand(0).ok_or_else(unknown)?, operand(1));
             payload.steps.push(match node.op.name() {
-                "aten::add.Tensor" => Step::Add(a, b.ok_or_else(unknown)?),
-                "aten::mul.Tensor" => Step::Mul(a, b.ok_or_else(unknown)?),
+                aten::ADD_TENSOR => Step::Add(a, b.ok_or_else(unknown)?),
+                aten::MUL_TENSOR => Step::Mul(a, b.ok_or_else(unknown)?),
                 _ => Step::Relu(a),
             });
             registers.insert(node.result().ok_or_else(unknown)?, registers.len() as u32);

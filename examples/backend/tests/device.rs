@@ -264,7 +264,13 @@ fn options_that_do_not_exist_say_which_do() {
     assert_eq!(with("timestamps", 1).unwrap_err().code(), Code::InvalidType);
     let negative = with("latency", -1).unwrap().load_method("prefill").unwrap_err();
     assert!(negative.to_string().contains("latency: expected 0 or more, got -1"), "{negative}");
-    assert_eq!(module.set_option("Other", "latency", 1).unwrap_err().what_was_expected(), Some("`ChainBackend`"));
+    assert_eq!(
+        module.set_option("Other", "latency", 1).unwrap_err().what_was_expected(),
+        Some("`ChainBackend`, `cpu`")
+    );
+    // Those that come with Rushlight are reached by the same names as when a model is compiled for them.
+    let known = module.set_option("cpu", "latency", 1).unwrap_err();
+    assert_eq!(known.message(), "back end `cpu` has no option `latency`");
     // Before a method is loaded, an option can still be given that only loading takes.
     module.set_option(NAME, "timestamps", false).unwrap();
     module.load_method("prefill").unwrap();

@@ -1,4 +1,5 @@
-//! Builds with few features have few dependencies: lowering on a device needs no archives, no JSON and no pickles.
+//! Builds with few features have few dependencies: lowering on a device needs no archives, no JSON and no pickles, and what
+//! back ends share needs none of them.
 
 use anyhow::{Result, bail};
 
@@ -10,6 +11,10 @@ const WITHOUT: &[(&[&str], &[&str])] = &[
     (
         &["--package", "rushlight", "--no-default-features", "--features", "lower"],
         &["rushlight-quantize", "serde", "serde_json", "zip"],
+    ),
+    (
+        &["--package", "rushlight", "--no-default-features", "--features", "backends"],
+        &["rushlight-cpu-payload", "rushlight-cpu-run"],
     ),
     (
         &["--package", "rushlight", "--no-default-features"],

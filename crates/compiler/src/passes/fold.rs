@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::emit::{EmitOptions, emit};
 use crate::interpret::{Datum, TensorData, run};
 use rushlight_graph::Error;
-use rushlight_graph::operators::{aten, torchao};
+use rushlight_graph::operators::aten;
 use rushlight_graph::quantization;
 use rushlight_graph::{
     Arg, Block, Computed, Constant, ConstantData, Def, Expr, Graph, Model, Node, NodeId, Op, Origin, Schemas,
@@ -145,7 +145,7 @@ impl Folder<'_> {
         let mut results: Vec<Constant> = results.iter().map(empty).collect();
         if let [result] = results.as_slice() {
             let name = node.op.name();
-            if name.starts_with("quantized_decomposed::dequantize") || name == torchao::DEQUANTIZE_AFFINE {
+            if quantization::dequantizes(name) {
                 let constant = |value| inputs.iter().find(|(known, _)| *known == value).map(|(_, constant)| constant);
                 let folded = if self.dequantize { quantization::folded(node, result, constant) } else { None };
                 return folded.map(|folded| vec![folded]);
@@ -233,15 +233,34 @@ fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) ->
     let all = read.iter().fold(written, |all, elements| all.saturating_add(*elements));
     let largest = read.first().copied().unwrap_or(0);
     let name = node.op.schema().map_or("", |schema| schema.base_name());
-    match name.strip_prefix("aten::").unwrap_or(name) {
-        "mm" | "bmm" | "addmm" | "baddbmm" | "linear" | "convolution" | "addmv" | "mv" | "dot" => {
+    match name {
+        aten::MM
+        | aten::BMM
+        | aten::ADDMM
+        | aten::BADDBMM
+        | aten::LINEAR
+        | aten::CONVOLUTION
+        | aten::ADDMV
+        | aten::MV
+        | aten::DOT => {
             let product = read.iter().take(2).fold(written as f64, |product, elements| product * *elements as f64);
             // sqrt(|A| |B| |C|) = sqrt(MK * KN * MN) = M N K.
             all.max(product.sqrt() as u64)
         }
-        name if name.contains("pool") || name.contains("cdist") || name.contains("attention") => {
-            all.max(largest.saturating_mul(written))
-        }
+        aten::AVG_POOL1D
+        | aten::AVG_POOL2D
+        | aten::AVG_POOL3D
+        | aten::AVG_POOL2D_BACKWARD
+        | aten::_ADAPTIVE_AVG_POOL2D
+        | aten::_ADAPTIVE_AVG_POOL3D
+        | aten::ADAPTIVE_AVG_POOL1D
+        | aten::MAX_POOL2D_WITH_INDICES
+        | aten::MAX_POOL3D_WITH_INDICES
+        | aten::MAX_POOL2D_WITH_INDICES_BACKWARD
+        | aten::_CDIST_FORWARD
+        | aten::SCALED_DOT_PRODUCT_ATTENTION
+        | aten::_SCALED_DOT_PRODUCT_ATTENTION_MATH
+        | aten::_SCALED_DOT_PRODUCT_FLASH_ATTENTION_FOR_CPU => all.max(largest.saturating_mul(written)),
         _ => all,
     }
 }

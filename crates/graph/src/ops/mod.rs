@@ -67,6 +67,7 @@ pub use number::number_bytes;
 pub use operands::Operands;
 pub use operands::wrap_dim;
 pub use promotion::{broadcast, promote};
+pub use views::permutation;
 
 /// Inference and lowering of an operator.
 #[derive(Clone, Copy, Debug)]

@@ -84,19 +84,21 @@ fn pad_by_number(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     in_mode(b, operands, mode.ok_or_else(|| operands.wrong(2, "a mode from 0 to 3"))?)
 }
 
+const REFLECTION: [&str; 3] = [aten::REFLECTION_PAD1D, aten::REFLECTION_PAD2D, aten::REFLECTION_PAD3D];
+const REPLICATION: [&str; 3] = [aten::REPLICATION_PAD1D, aten::REPLICATION_PAD2D, aten::REPLICATION_PAD3D];
+
 fn in_mode(b: &mut Builder<'_>, operands: &Operands<'_>, mode: &str) -> Lowered {
     let (value, padding) = (operands.value(0)?, operands.arg(1).clone());
     let dims = operands.exprs(1)?.len() / 2;
+    let for_dims = |operators: [&'static str; 3]| operators.get(dims.wrapping_sub(1)).copied();
     match mode {
         "constant" => {
             let fill = if operands.has(3) { operands.arg(3).clone() } else { Arg::from(0) };
             b.call(aten::CONSTANT_PAD_ND, vec![value.into(), padding, fill]).map(Some)
         }
-        "reflect" if (1..=3).contains(&dims) => {
-            b.call(&format!("aten::reflection_pad{dims}d"), vec![value.into(), padding]).map(Some)
-        }
-        "replicate" if (1..=3).contains(&dims) => {
-            b.call(&format!("aten::replication_pad{dims}d"), vec![value.into(), padding]).map(Some)
+        "reflect" if let Some(reflect) = for_dims(REFLECTION) => b.call(reflect, vec![value.into(), padding]).map(Some),
+        "replicate" if let Some(replicate) = for_dims(REPLICATION) => {
+            b.call(replicate, vec![value.into(), padding]).map(Some)
         }
         "circular" => circular(b, operands),
         _ => Err(operands.wrong(2, "`constant`, `reflect`, `replicate` or `circular`")),

@@ -191,9 +191,9 @@ fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered 
 }
 
 fn adaptive_avg_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let name = format!("aten::_adaptive_avg_pool{}d", dims_of(operands));
+    let name = if dims_of(operands) == 3 { aten::_ADAPTIVE_AVG_POOL3D } else { aten::_ADAPTIVE_AVG_POOL2D };
     let sizes = target(operands, b.graph)?;
-    b.call(&name, vec![operands.value(0)?.into(), sizes.into()]).map(Some)
+    b.call(name, vec![operands.value(0)?.into(), sizes.into()]).map(Some)
 }
 
 /// Windows of one size for each dimension: those that end earlier repeat their last index, which changes no maximum.

@@ -291,14 +291,22 @@ fn permuted(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     Ok(result(tensor.dtype, shape))
 }
 
-/// The dimension of the input that each dimension of a permutation's result is.
 fn order(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<usize>, Error> {
+    permutation(operands, graph)?.ok_or_else(|| operands.wrong(0, "a tensor of other rank"))
+}
+
+/// The dimension of the input that each dimension of the result is; `None` for an operator that permutes no dimensions, or
+/// none of a tensor of this rank.
+///
+/// # Errors
+/// Dimensions that the tensor does not have or that are given twice, and conjugates of complex numbers.
+pub fn permutation(operands: &Operands<'_>, graph: &Graph) -> Result<Option<Vec<usize>>, Error> {
     let tensor = operands.tensor(0, graph)?;
     let rank = tensor.rank();
     let mut dims: Vec<usize> = (0..rank).collect();
     let base = operands.schema.base_name();
-    match base.strip_prefix("aten::").unwrap_or(base) {
-        "permute" | "permute_copy" => {
+    match base {
+        aten::PERMUTE | aten::PERMUTE_COPY => {
             dims = wrapped(operands, 1, rank)?;
             let mut sorted = dims.clone();
             sorted.sort_unstable();
@@ -306,13 +314,13 @@ fn order(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<usize>, Error> {
                 return Err(operands.wrong(1, &format!("each of {rank} dimensions once")));
             }
         }
-        "numpy_T" => dims.reverse(),
-        "t" | "t_copy" if rank <= 2 => dims.reverse(),
-        "mH" | "adjoint" | "matrix_H" if tensor.dtype.is_complex() => {
+        aten::NUMPY_T => dims.reverse(),
+        aten::T | aten::T_COPY if rank <= 2 => dims.reverse(),
+        aten::MH | aten::ADJOINT | aten::MATRIX_H if tensor.dtype.is_complex() => {
             return Err(Error::unsupported(format!("`{base}` of complex numbers")));
         }
-        "mT" | "mH" | "adjoint" | "matrix_H" if rank >= 2 => dims.swap(rank - 2, rank - 1),
-        "movedim" | "moveaxis" => {
+        aten::MT | aten::MH | aten::ADJOINT | aten::MATRIX_H if rank >= 2 => dims.swap(rank - 2, rank - 1),
+        aten::packet::MOVEDIM | aten::packet::MOVEAXIS => {
             let (from, to) = (wrapped(operands, 1, rank)?, wrapped(operands, 2, rank)?);
             let mut rest = dims.iter().copied().filter(|dim| !from.contains(dim)).collect::<Vec<_>>().into_iter();
             let source = |dim: usize| to.iter().position(|target| *target == dim).and_then(|at| from.get(at).copied());
@@ -322,15 +330,15 @@ fn order(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<usize>, Error> {
             }
             dims = moved;
         }
-        "transpose" | "transpose_copy" | "swapaxes" | "swapdims" => {
+        aten::packet::TRANSPOSE | aten::packet::TRANSPOSE_COPY | aten::SWAPAXES | aten::SWAPDIMS => {
             let (first, second) = (operands.dim(1, rank)?, operands.dim(2, rank)?);
             if rank > 0 {
                 dims.swap(first, second);
             }
         }
-        _ => return Err(operands.wrong(0, "a tensor of other rank")),
+        _ => return Ok(None),
     }
-    Ok(dims)
+    Ok(Some(dims))
 }
 
 /// Dimensions in the order in which they are given.

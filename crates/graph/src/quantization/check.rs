@@ -10,7 +10,7 @@ use crate::operators::torchao;
 use crate::{Arena, Arg, Constant, Graph, Node};
 
 use super::folded::numbers;
-use super::parameters::blocks;
+use super::parameters::{blocks, dequantizes, quantizes};
 
 /// Checks all nodes that quantize or dequantize with parameters that are known.
 ///
@@ -22,10 +22,7 @@ pub fn check(graph: &Graph, constants: &Arena<Constant>) -> Result<(), Error> {
     graph.for_each_node(graph.body, &mut |id| {
         let node = &graph.nodes[id];
         let name = node.op.name();
-        let of_pytorch = name
-            .strip_prefix("quantized_decomposed::")
-            .is_some_and(|name| name.starts_with("quantize_per_") || name.starts_with("dequantize_per_"));
-        if found.is_ok() && (of_pytorch || matches!(name, torchao::QUANTIZE_AFFINE | torchao::DEQUANTIZE_AFFINE)) {
+        if found.is_ok() && (quantizes(name) || dequantizes(name)) {
             let affine = Affine { graph, constants, node };
             found = affine.check().map_err(|error| graph.locate(error, id));
         }

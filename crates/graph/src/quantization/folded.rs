@@ -10,7 +10,7 @@ use crate::{
     Arg, Constant, ConstantData, Granularity, Node, Parameters, Quantization, QuantizedConstant, TensorType, ValueId,
 };
 
-use super::parameters::{PerTensor, blocks, integer, is_dequantize};
+use super::parameters::{PerTensor, blocks, dequantizes_per_tensor, integer};
 
 /// Folds a node that dequantizes constant integers to a quantized constant; `None` for other nodes and invalid parameters.
 /// `constant` finds the constant that a value is.
@@ -21,7 +21,7 @@ pub fn folded<'c>(
 ) -> Option<Constant> {
     let of = |name: &str| node.arg(name).and_then(Arg::as_value).and_then(&constant);
     let input = of("input")?;
-    let quantization = if is_dequantize(node.op.name()) {
+    let quantization = if dequantizes_per_tensor(node.op.name()) {
         let PerTensor { scale, zero_point, range, .. } = PerTensor::of(node)?;
         Quantization {
             granularity: Granularity::Tensor,

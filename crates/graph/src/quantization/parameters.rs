@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
-use crate::operators::quantized_decomposed;
+use crate::operators::{quantized_decomposed, torchao};
 use crate::{Arg, Node};
 
 /// One scale and zero point for all elements, known when the program is compiled.
@@ -17,20 +17,48 @@ pub struct PerTensor {
     pub dtype: ScalarType,
 }
 
-/// True for the operator that quantizes with one scale.
-pub fn is_quantize(name: &str) -> bool {
+/// True for the operators that turn numbers into integers with given parameters, of any granularity.
+pub fn quantizes(name: &str) -> bool {
+    matches!(
+        name,
+        quantized_decomposed::QUANTIZE_PER_TENSOR
+            | quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR
+            | quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR2
+            | quantized_decomposed::QUANTIZE_PER_CHANNEL
+            | quantized_decomposed::QUANTIZE_PER_CHANNEL_GROUP
+            | quantized_decomposed::QUANTIZE_PER_TOKEN
+            | torchao::QUANTIZE_AFFINE
+    )
+}
+
+/// True for the operators that turn integers into numbers with given parameters, of any granularity.
+pub fn dequantizes(name: &str) -> bool {
+    matches!(
+        name,
+        quantized_decomposed::DEQUANTIZE_PER_TENSOR
+            | quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR
+            | quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR2
+            | quantized_decomposed::DEQUANTIZE_PER_CHANNEL
+            | quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP
+            | quantized_decomposed::DEQUANTIZE_PER_TOKEN
+            | torchao::DEQUANTIZE_AFFINE
+    )
+}
+
+/// True for the operator that quantizes with one scale that is known.
+pub fn quantizes_per_tensor(name: &str) -> bool {
     name == quantized_decomposed::QUANTIZE_PER_TENSOR
 }
 
-/// True for the operator that dequantizes with one scale.
-pub fn is_dequantize(name: &str) -> bool {
+/// True for the operator that dequantizes with one scale that is known.
+pub fn dequantizes_per_tensor(name: &str) -> bool {
     name == quantized_decomposed::DEQUANTIZE_PER_TENSOR
 }
 
 impl PerTensor {
     /// Reads the parameters of a node that quantizes or dequantizes; `None` for other nodes and invalid parameters.
     pub fn of(node: &Node) -> Option<Self> {
-        if !is_quantize(node.op.name()) && !is_dequantize(node.op.name()) {
+        if !quantizes_per_tensor(node.op.name()) && !dequantizes_per_tensor(node.op.name()) {
             return None;
         }
         let int = |name: &str| match node.arg(name)? {

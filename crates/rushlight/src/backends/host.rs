@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use rushlight_engine::hwbench::Limits;
+use rushlight_engine::profile::StepProfile;
 use rushlight_engine::{Engine, Isa};
 use rushlight_runtime::Code;
 
-use super::cpu::StepProfile;
 use crate::error::Error;
 
 /// Names the instruction set to compute with, instead of the best one of the machine.

@@ -2,35 +2,40 @@
 //!
 //! Each is a file here and an entry of [`TABLE`]. The rest of the facade asks the table, and names no back end.
 
+#[cfg(feature = "backends")]
+mod blobs;
 mod cpu;
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 mod host;
 #[cfg(feature = "compile")]
 mod spec;
 
 #[cfg(feature = "compile")]
 use std::num::NonZeroUsize;
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 use std::sync::Arc;
 
 #[cfg(feature = "compile")]
 use rushlight_compiler::partition::{Backend, OptionSpec, PORTABLE};
-#[cfg(all(feature = "pt2", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "backends"))]
 use rushlight_graph::quantization::LayerShape;
-#[cfg(all(feature = "pt2", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "backends"))]
 use rushlight_quantize::PackedBytes;
+#[cfg(feature = "backends")]
+use rushlight_runtime::OptionSpec as RunOption;
 
+#[cfg(any(feature = "backends", feature = "pt2"))]
 use crate::error::Error;
+#[cfg(feature = "backends")]
+use crate::options::Declared;
 
-#[cfg(feature = "cpu")]
-pub(crate) use cpu::Blobs;
-#[cfg(all(feature = "compile", feature = "cpu"))]
-pub(crate) use cpu::blobs;
-#[cfg(feature = "cpu")]
-pub use cpu::{Cost, StepProfile, StepRun, StepTime};
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
+pub(crate) use blobs::Blobs;
+#[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
+pub(crate) use blobs::blobs;
+#[cfg(feature = "backends")]
 pub(crate) use host::Host;
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 pub use host::{chosen_isa, default_threads};
 #[cfg(feature = "compile")]
 pub use spec::{BackendChoice, BackendSpec};
@@ -45,28 +50,42 @@ pub struct BackendInfo {
 
 /// The two halves of a back end, as far as this build has them.
 struct Halves {
-    /// The name in programs.
-    #[cfg(feature = "cpu")]
-    id: &'static str,
     /// Makes the ahead-of-time half.
     #[cfg(feature = "compile")]
     compile: fn(&Destination) -> Box<dyn Backend>,
-    /// Makes the run-time half, for programs whose named data is in memory where `blobs` has it.
-    #[cfg(feature = "cpu")]
-    run: Run,
-    /// Finds the kind and the name of a step of a payload, for errors.
-    #[cfg(feature = "cpu")]
-    step: fn(payload: &[u8], step: usize) -> Option<(&'static str, String)>,
-    #[cfg(all(feature = "pt2", feature = "cpu"))]
+    /// `None` if this build does not have it.
+    #[cfg(feature = "backends")]
+    run: Option<RunHalf>,
+    #[cfg(all(feature = "pt2", feature = "backends"))]
     quantized: Option<QuantizedKernels>,
 }
 
+/// How to make a run-time half, and what is known without it.
+#[cfg(feature = "backends")]
+struct RunHalf {
+    /// The name in programs.
+    id: &'static str,
+    /// The options that it takes when a module is loaded, and later.
+    options: &'static [RunOption],
+    /// Makes it for programs whose named data is in memory where `blobs` has it.
+    make: fn(&Host, blobs: &Arc<Blobs>) -> Result<Running, Error>,
+    /// Finds a step of a payload, for errors.
+    step: fn(payload: &[u8], step: usize) -> Option<StepInfo>,
+}
+
 /// A run-time half.
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 pub(crate) type Running = Box<dyn rushlight_runtime::Backend + Send>;
 
-#[cfg(feature = "cpu")]
-type Run = fn(&Host, &Arc<Blobs>) -> Result<Running, Error>;
+/// A step of a payload, as errors show it.
+#[cfg(feature = "backends")]
+pub(crate) struct StepInfo {
+    pub kind: &'static str,
+    /// The name of the value that it computes.
+    pub value: String,
+    /// The argument whose elements are indices, if it has one.
+    pub indices: Option<&'static str>,
+}
 
 /// Where the result of a compilation goes.
 #[cfg(feature = "compile")]
@@ -81,7 +100,7 @@ pub(crate) struct Destination {
 }
 
 /// The functions by which quantization plans for a back end with integer kernels.
-#[cfg(all(feature = "pt2", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "backends"))]
 pub(crate) struct QuantizedKernels {
     /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
     pub packed_bytes: fn(&LayerShape<'_>) -> Option<PackedBytes>,
@@ -123,9 +142,10 @@ impl BackendInfo {
     }
 
     /// The run-time half; `None` for the runtime's operators.
-    #[cfg(all(feature = "pt2", feature = "cpu"))]
+    #[cfg(all(feature = "pt2", feature = "backends"))]
     pub(crate) fn run(&self, host: &Host, blobs: &Arc<Blobs>) -> Result<Option<Running>, Error> {
-        self.halves.as_ref().map(|halves| (halves.run)(host, blobs)).transpose()
+        let run = self.halves.as_ref().and_then(|halves| halves.run.as_ref());
+        run.map(|run| (run.make)(host, blobs)).transpose()
     }
 }
 
@@ -146,25 +166,25 @@ impl core::fmt::Debug for BackendInfo {
 /// The back ends that programs can be lowered to, the preferred ones first.
 #[cfg(feature = "lower")]
 pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
-    with_halves().map(|(backend, _)| backend)
+    run_halves().map(|(backend, _)| backend)
 }
 
 /// The back end that quantization is made for, with what it asks of that.
-#[cfg(all(feature = "pt2", feature = "cpu"))]
+#[cfg(all(feature = "pt2", feature = "backends"))]
 pub(crate) fn quantizing() -> Option<(&'static BackendInfo, &'static QuantizedKernels)> {
-    with_halves().find_map(|(backend, halves)| Some((backend, halves.quantized.as_ref()?)))
+    TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.quantized.as_ref()?)))
 }
 
-/// The back ends that are more than the runtime's operators, with their halves.
-#[cfg(feature = "cpu")]
-fn with_halves() -> impl Iterator<Item = (&'static BackendInfo, &'static Halves)> {
-    TABLE.iter().filter_map(|backend| Some((backend, backend.halves.as_ref()?)))
+/// The back ends that this build runs, with their run-time halves.
+#[cfg(feature = "backends")]
+fn run_halves() -> impl Iterator<Item = (&'static BackendInfo, &'static RunHalf)> + Clone {
+    TABLE.iter().filter_map(|backend| Some((backend, backend.halves.as_ref()?.run.as_ref()?)))
 }
 
-/// The back end with an id, and its halves.
-#[cfg(feature = "cpu")]
-fn with_id(id: &str) -> Option<(&'static BackendInfo, &'static Halves)> {
-    with_halves().find(|(_, halves)| halves.id == id)
+/// The back end with an id, and its run-time half.
+#[cfg(feature = "backends")]
+fn with_id(id: &str) -> Option<(&'static BackendInfo, &'static RunHalf)> {
+    run_halves().find(|(_, half)| half.id == id)
 }
 
 /// The name of the back end whose run-time half with this id is in this build.
@@ -173,14 +193,20 @@ pub(crate) fn name_of(id: &str) -> Option<&'static str> {
     with_id(id).map(|(backend, _)| backend.name)
 }
 
+/// The options of run-time halves.
+#[cfg(feature = "backends")]
+pub(crate) fn declared<'a>() -> impl Iterator<Item = Declared<'a>> + Clone {
+    run_halves().map(|(backend, half)| Declared { name: backend.name, id: half.id, options: half.options })
+}
+
 /// True if this build runs what was compiled for the back end with this id.
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 pub fn runs_backend(id: &str) -> bool {
     with_id(id).is_some()
 }
 
 /// The run-time halves of the back ends that a method has delegates of.
-#[cfg(feature = "cpu")]
+#[cfg(feature = "backends")]
 pub(crate) fn running(
     plan: Option<rushlight_format::pte::Plan<'_>>,
     host: &Host,
@@ -189,18 +215,18 @@ pub(crate) fn running(
     let Some(plan) = plan else { return Ok(Vec::new()) };
     let is_used =
         |id: &str| (0..plan.num_delegates()).filter_map(|index| plan.delegate(index)).any(|delegate| delegate.id == id);
-    let used = with_halves().filter(|(_, halves)| is_used(halves.id));
-    used.map(|(_, halves)| (halves.run)(host, blobs)).collect()
+    let used = run_halves().filter(|(_, half)| is_used(half.id));
+    used.map(|(_, half)| (half.make)(host, blobs)).collect()
 }
 
-/// The kind and the name of a step of a delegate's payload.
-#[cfg(feature = "cpu")]
-pub(crate) fn step(id: &str, payload: &[u8], step: usize) -> Option<(&'static str, String)> {
+/// A step of a delegate's payload.
+#[cfg(feature = "backends")]
+pub(crate) fn step(id: &str, payload: &[u8], step: usize) -> Option<StepInfo> {
     (with_id(id)?.1.step)(payload, step)
 }
 
 /// Finds what cannot be meant in a list of backends, the first shown nodes first.
-#[cfg(feature = "compile")]
+#[cfg(any(feature = "lower", feature = "pt2"))]
 pub(crate) fn check<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
     let mut before: Vec<&str> = Vec::new();
     for name in names {
@@ -218,7 +244,7 @@ pub(crate) fn check<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), 
     Ok(())
 }
 
-#[cfg(all(test, feature = "compile"))]
+#[cfg(all(test, any(feature = "lower", feature = "pt2")))]
 mod tests {
     use super::*;
 

@@ -61,7 +61,7 @@ impl BackendSpec {
     }
 
     /// A back end with the defaults of its options.
-    #[cfg(feature = "cpu")]
+    #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
     pub(crate) fn of(backend: &'static BackendInfo) -> Self {
         Self { backend, options: Vec::new() }
     }
@@ -108,6 +108,7 @@ impl BackendSpec {
     }
 
     /// The ahead-of-time half, with its options; `None` for the reference operators.
+    #[cfg(any(feature = "lower", feature = "pt2"))]
     pub(crate) fn make(&self, destination: &Destination) -> Result<Option<Box<dyn Backend>>, Error> {
         let Some(halves) = &self.backend.halves else { return Ok(None) };
         let mut backend = (halves.compile)(destination);

@@ -1,5 +1,5 @@
 //! Quantization without PyTorch: the classifier of digits, and what cannot be quantized.
-#![cfg(all(feature = "compile", feature = "cpu"))]
+#![cfg(all(feature = "compile", feature = "backends"))]
 
 use rushlight_graph::operators::aten;
 use std::fs;

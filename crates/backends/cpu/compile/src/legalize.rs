@@ -4,7 +4,8 @@
 use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
-use rushlight_graph::operators::{aten, llama, quantized_decomposed, torchao};
+use rushlight_graph::operators::{aten, llama, quantized_decomposed};
+use rushlight_graph::quantization;
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 use rustc_hash::FxHashSet;
 
@@ -176,7 +177,7 @@ fn is_known(call: &Call<'_>, value: ValueId) -> bool {
         };
         let name = node.op.name();
         let moves = matches!(name, aten::PERMUTE_COPY | aten::VIEW_COPY | aten::CLONE);
-        if !moves && !name.starts_with("quantized_decomposed::dequantize_") && name != torchao::DEQUANTIZE_AFFINE {
+        if !moves && !quantization::dequantizes(name) {
             return false;
         }
         let Some(next) = node.args.first().and_then(Arg::as_value) else { return false };

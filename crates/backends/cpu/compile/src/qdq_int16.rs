@@ -7,7 +7,7 @@ use rushlight_compiler::passes::{EliminateDeadCode, MergeCommonSubexpressions};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
-use rushlight_graph::quantization::{PerTensor, is_dequantize, is_quantize};
+use rushlight_graph::quantization::{PerTensor, dequantizes_per_tensor, quantizes_per_tensor};
 use rushlight_graph::{Action, Arg, Builder, Def, Graph, Model, Node, NodeId, ValueId, substitute};
 
 use crate::call::Call;
@@ -50,14 +50,16 @@ impl Pass for RoundQdqInt16 {
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let changed = model.rewrite(|builder, node| {
-            let Some((integers, parameters)) = wide(builder, node, is_dequantize) else { return Ok(Action::Keep) };
+            let Some((integers, parameters)) = wide(builder, node, dequantizes_per_tensor) else {
+                return Ok(Action::Keep);
+            };
             let mut sources = Sources { builder, parameters, nodes: Vec::new(), budget: MAX_NODES };
             if !sources.trace(integers) {
                 return Ok(Action::Keep);
             }
             let mut numbers = FxHashMap::default();
             for node in sources.nodes {
-                let made = match wide(builder, node, is_quantize) {
+                let made = match wide(builder, node, quantizes_per_tensor) {
                     Some((x, parameters)) => vec![round(builder, x, parameters)?],
                     None => {
                         let Node { op, mut args, .. } = builder.graph.nodes[node].clone();
@@ -118,7 +120,7 @@ impl Sources<'_, '_> {
         }
         let Some(budget) = self.budget.checked_sub(1) else { return false };
         self.budget = budget;
-        let fits = match wide(self.builder, id, is_quantize) {
+        let fits = match wide(self.builder, id, quantizes_per_tensor) {
             Some((_, made_with)) => made_with == self.parameters,
             None => {
                 let node = &self.builder.graph.nodes[id];
@@ -153,11 +155,10 @@ mod tests {
     const FORM: (f64, i64, i64, i64) = (0.5, 3, -32768, 32767);
     const ROUNDING: [&str; 4] = [aten::MUL_SCALAR, aten::ROUND, aten::CLAMP, aten::MUL_SCALAR];
 
-    fn change(method: &mut Method, kind: &str, x: ValueId, form: (f64, i64, i64, i64)) -> ValueId {
+    fn change(method: &mut Method, name: &str, x: ValueId, form: (f64, i64, i64, i64)) -> ValueId {
         let (scale, zero_point, min, max) = form;
-        let name = format!("quantized_decomposed::{kind}_per_tensor");
         let args = [x.into(), scale.into(), zero_point.into(), min.into(), max.into(), Arg::DType(ScalarType::Short)];
-        method.calls(&name, args.to_vec())[0]
+        method.calls(name, args.to_vec())[0]
     }
 
     /// The operators of a method after the pass; `build` makes its outputs of its input.
@@ -172,8 +173,8 @@ mod tests {
     #[test]
     fn integers_that_become_numbers_again_are_rounded_numbers() {
         let names = names_after(|method, x| {
-            let integers = change(method, "quantize", x, FORM);
-            vec![change(method, "dequantize", integers, FORM)]
+            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
+            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM)]
         });
         assert_eq!(names, ROUNDING);
     }
@@ -181,10 +182,13 @@ mod tests {
     #[test]
     fn several_uses_share_the_rounding_and_what_is_moved_moves() {
         let names = names_after(|method, x| {
-            let integers = change(method, "quantize", x, FORM);
+            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
             let turned = method.calls(aten::PERMUTE_COPY, vec![integers.into(), [1, 0].into()])[0];
             let joined = method.calls(aten::CAT, vec![Arg::List(vec![turned.into(), turned.into()])])[0];
-            vec![change(method, "dequantize", integers, FORM), change(method, "dequantize", joined, FORM)]
+            vec![
+                change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM),
+                change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, joined, FORM),
+            ]
         });
         let all: Vec<&str> = ROUNDING.into_iter().chain([aten::PERMUTE_COPY, aten::CAT]).collect();
         assert_eq!(names, all);
@@ -195,19 +199,19 @@ mod tests {
         let (quantize, dequantize) =
             (quantized_decomposed::QUANTIZE_PER_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR);
         let other = names_after(|method, x| {
-            let integers = change(method, "quantize", x, FORM);
-            vec![change(method, "dequantize", integers, (0.25, 3, -32768, 32767))]
+            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
+            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, (0.25, 3, -32768, 32767))]
         });
         assert_eq!(other, [quantize, dequantize]);
         let computed = names_after(|method, x| {
-            let integers = change(method, "quantize", x, FORM);
+            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
             let least = method.calls(aten::CLAMP, vec![integers.into(), 0.into()])[0];
-            vec![change(method, "dequantize", least, FORM)]
+            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, least, FORM)]
         });
         assert_eq!(computed, [quantize, aten::CLAMP, dequantize]);
         let given = names_after(|method, _| {
             let integers = method.graph().input("i", Type::Tensor(TensorType::of(ScalarType::Short, &[4])));
-            vec![change(method, "dequantize", integers, FORM)]
+            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM)]
         });
         assert_eq!(given, [dequantize]);
     }
@@ -215,12 +219,12 @@ mod tests {
     #[test]
     fn no_more_than_a_few_nodes_are_followed() {
         let names = names_after(|method, x| {
-            let mut integers = change(method, "quantize", x, FORM);
+            let mut integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
             // Nor is the stack's room needed for them.
             for _ in 0..100_000 {
                 integers = method.calls(aten::PERMUTE_COPY, vec![integers.into(), [1, 0].into()])[0];
             }
-            vec![change(method, "dequantize", integers, FORM)]
+            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM)]
         });
         assert!(!names.iter().any(|name| name == aten::ROUND), "{names:?}");
     }

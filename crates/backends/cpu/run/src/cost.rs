@@ -1,16 +1,7 @@
-//! What a step computes and moves, to compare its time with the machine's limits.
+//! What a step computes and moves.
 
 use rushlight_cpu_payload::{Attention, Convolution, ConvolutionKind, Matmul, ResizeMode, Size, Step, TensorId};
-
-/// What one call of a step does.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
-    /// Additions and multiplications of numbers, counted as the definition of the operator has them: Winograd's algorithm
-    /// does fewer. A transcendental function counts as one.
-    pub flops: f64,
-    /// Bytes of the tensors that are read and written, each once.
-    pub bytes: f64,
-}
+use rushlight_engine::profile::Cost;
 
 /// Returns the cost of a step with the sizes of the present call.
 ///

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 use rushlight_engine::Engine;
+use rushlight_engine::profile::StepProfile;
 use rushlight_runtime::{
     Backend, Call, Code, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Interrupts, Result,
     State, StateInfo, TensorMut,
@@ -39,8 +40,6 @@ use shapes::Shapes;
 use state::States;
 use weights::Blob;
 
-pub use cost::Cost;
-pub use profile::{StepProfile, StepRun, StepTime};
 pub use weights::{SharedBytes, Weights};
 
 /// The run-time half of the CPU back end.

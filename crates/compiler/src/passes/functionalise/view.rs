@@ -6,7 +6,7 @@ use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
 use rushlight_graph::operators::aten;
-use rushlight_graph::ops::Operands;
+use rushlight_graph::ops::{Operands, permutation};
 use rushlight_graph::{Arg, Builder, Expr, Graph, Node, Schema, TensorType, ValueId, bind};
 
 use super::layout::Layout;
@@ -81,7 +81,7 @@ impl View {
         let operands = Operands::new(schema, &node.args);
         let from = operands.tensor(0, graph)?;
         let results = node.results.iter().map(|value| graph.tensor(*value)).collect::<Result<Vec<_>, _>>()?;
-        let name = schema.base_name().strip_prefix("aten::").unwrap_or(&schema.name);
+        let name = schema.base_name();
         // The copying twin of a view shows what the view shows.
         let name = name.strip_suffix("_copy").unwrap_or(name);
         if let Some(dim) = split_dim(name, &operands, from.rank())? {
@@ -90,48 +90,57 @@ impl View {
         let to = *results.first().ok_or_else(|| Error::invalid(format!("`{}` gives no result", schema.name)))?;
         let one = |view, layout| Ok(Views::Of(vec![(view, layout)]));
         let viewed = of.and_then(|of| of.viewed(&from.shape, &to.shape));
-        if let Some(dims) = permutation(name, &operands, from.rank())? {
+        if let Some(dims) = permutation(&operands, graph)? {
             let layout = of.and_then(|of| of.permuted(&dims));
             return one(Self::Permute(dims), layout);
         }
         match name {
-            "view" if schema.position("dtype").is_some() => one(Self::other(node, Some(aten::VIEW_DTYPE)), None),
-            "view" | "view_as" | "_reshape_alias" | "squeeze" | "unsqueeze" | "unflatten" | "atleast_1d"
-            | "atleast_2d" | "atleast_3d" => one(Self::Reshape, viewed),
+            aten::VIEW if schema.position("dtype").is_some() => one(Self::other(node, Some(aten::VIEW_DTYPE)), None),
+            aten::VIEW
+            | aten::VIEW_AS
+            | aten::_RESHAPE_ALIAS
+            | aten::SQUEEZE
+            | aten::UNSQUEEZE
+            | aten::packet::UNFLATTEN
+            | aten::ATLEAST_1D
+            | aten::ATLEAST_2D
+            | aten::ATLEAST_3D => one(Self::Reshape, viewed),
             // Where the strides are not known, a view is the more likely.
-            "reshape" | "reshape_as" | "flatten" | "ravel" => match of {
+            aten::RESHAPE | aten::RESHAPE_AS | aten::packet::FLATTEN | aten::RAVEL => match of {
                 Some(_) if viewed.is_none() => Ok(Views::Copies),
                 _ => one(Self::Reshape, viewed),
             },
-            "alias"
-            | "detach"
-            | "lift_fresh"
-            | "dropout"
-            | "alpha_dropout"
-            | "feature_dropout"
-            | "feature_alpha_dropout" => one(Self::Same, of.cloned()),
-            "conj" | "resolve_conj" | "resolve_neg" | "positive" | "real" if !from.dtype.is_complex() => {
+            aten::ALIAS
+            | aten::DETACH
+            | aten::LIFT_FRESH
+            | aten::DROPOUT
+            | aten::ALPHA_DROPOUT
+            | aten::FEATURE_DROPOUT
+            | aten::FEATURE_ALPHA_DROPOUT => one(Self::Same, of.cloned()),
+            aten::CONJ | aten::RESOLVE_CONJ | aten::RESOLVE_NEG | aten::POSITIVE | aten::REAL
+                if !from.dtype.is_complex() =>
+            {
                 one(Self::Same, of.cloned())
             }
-            "resolve_conj" | "resolve_neg" => Ok(Views::Copies),
-            "contiguous" => match of {
+            aten::RESOLVE_CONJ | aten::RESOLVE_NEG => Ok(Views::Copies),
+            aten::CONTIGUOUS => match of {
                 Some(of) if !of.is_contiguous(&from.shape) => Ok(Views::Copies),
                 _ => one(Self::Same, of.cloned()),
             },
-            "to" | "type_as" => {
+            aten::packet::TO | aten::TYPE_AS => {
                 let copies = from.dtype != to.dtype || node.arg("copy") == Some(&Arg::Bool(true));
                 if copies { Ok(Views::Copies) } else { one(Self::Same, of.cloned()) }
             }
-            "expand" | "expand_as" | "broadcast_to" => {
+            aten::EXPAND | aten::EXPAND_AS | aten::BROADCAST_TO => {
                 one(Self::Expand, of.and_then(|of| of.expanded(&from.shape, &to.shape)))
             }
-            "select" => {
+            aten::packet::SELECT => {
                 let dim = operands.dim(1, from.rank())?;
                 let index = from_front(operands.expr(2)?, from.shape.get(dim));
                 let layout = of.and_then(|of| of.sliced(dim, &index, 1)?.without(dim));
                 one(Self::Select { dim, index }, layout)
             }
-            "slice" => {
+            aten::packet::SLICE => {
                 let dim = operands.dim(1, from.rank())?;
                 let size = from.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
                 let bound = |index: usize, default: Expr| {
@@ -143,26 +152,26 @@ impl View {
                 let layout = of.and_then(|of| of.sliced(dim, &start, step));
                 one(Self::Slice { dim, start, end, step }, layout)
             }
-            "narrow" if schema.name == aten::NARROW => {
+            aten::NARROW if schema.name == aten::NARROW => {
                 let dim = operands.dim(1, from.rank())?;
                 let start = from_front(operands.expr(2)?, from.shape.get(dim));
                 let end = start.add(operands.expr(3)?);
                 let layout = of.and_then(|of| of.sliced(dim, &start, 1));
                 one(Self::Slice { dim, start, end, step: 1 }, layout)
             }
-            "diagonal" | "linalg_diagonal" => {
+            aten::DIAGONAL | aten::LINALG_DIAGONAL => {
                 let dims = [operands.arg(2).clone(), operands.arg(3).clone()];
                 one(Self::Diagonal { offset: operands.arg(1).clone(), dims }, None)
             }
-            "as_strided" => Ok(Views::OfStorage {
+            aten::AS_STRIDED => Ok(Views::OfStorage {
                 size: operands.arg(1).clone(),
                 stride: operands.arg(2).clone(),
                 offset: if operands.has(3) { Some(operands.expr(3)?) } else { None },
             }),
-            "view_as_real" => one(Self::other(node, Some(aten::VIEW_AS_COMPLEX)), None),
-            "view_as_complex" => one(Self::other(node, Some(aten::VIEW_AS_REAL)), None),
-            "conj" | "_conj" => one(Self::other(node, Some(aten::_CONJ)), None),
-            "_neg_view" => one(Self::other(node, Some(aten::_NEG_VIEW)), None),
+            aten::VIEW_AS_REAL => one(Self::other(node, Some(aten::VIEW_AS_COMPLEX)), None),
+            aten::VIEW_AS_COMPLEX => one(Self::other(node, Some(aten::VIEW_AS_REAL)), None),
+            aten::CONJ | aten::_CONJ => one(Self::other(node, Some(aten::_CONJ)), None),
+            aten::_NEG_VIEW => one(Self::other(node, Some(aten::_NEG_VIEW)), None),
             _ => one(Self::other(node, None), None),
         }
     }
@@ -307,11 +316,13 @@ fn unexpanded(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<Va
 /// The dimension that an operator with several results divides; `None` for others.
 fn split_dim(name: &str, operands: &Operands<'_>, rank: usize) -> Result<Option<usize>, Error> {
     Ok(Some(match name {
-        "hsplit" => usize::from(rank > 1),
-        "vsplit" => 0,
-        "dsplit" => 2,
-        "unbind" => operands.dim(1, rank)?,
-        "split" | "split_with_sizes" | "chunk" | "tensor_split" => operands.dim(2, rank)?,
+        aten::packet::HSPLIT => usize::from(rank > 1),
+        aten::packet::VSPLIT => 0,
+        aten::packet::DSPLIT => 2,
+        aten::packet::UNBIND => operands.dim(1, rank)?,
+        aten::packet::SPLIT | aten::SPLIT_WITH_SIZES | aten::CHUNK | aten::packet::TENSOR_SPLIT => {
+            operands.dim(2, rank)?
+        }
         _ => return Ok(None),
     }))
 }
@@ -322,7 +333,7 @@ fn parts(name: &str, dim: usize, results: &[&TensorType], of: Option<&Layout>) -
     let part = |ty: &&TensorType| {
         let begin = start.clone();
         let layout = of.and_then(|of| of.sliced(dim, &begin, 1));
-        if name == "unbind" {
+        if name == aten::packet::UNBIND {
             start = start.add(1);
             return (View::Select { dim, index: begin }, layout.and_then(|layout| layout.without(dim)));
         }
@@ -330,53 +341,6 @@ fn parts(name: &str, dim: usize, results: &[&TensorType], of: Option<&Layout>) -
         (View::Slice { dim, start: begin, end: start.clone(), step: 1 }, layout)
     };
     results.iter().map(part).collect()
-}
-
-/// The permutation of an operator; `None` for operators that do not permute.
-fn permutation(name: &str, operands: &Operands<'_>, rank: usize) -> Result<Option<Vec<usize>>, Error> {
-    let wrap = |index: usize, dim: i64| {
-        let wrapped = if dim < 0 { dim.saturating_add(rank as i64) } else { dim };
-        usize::try_from(wrapped)
-            .ok()
-            .filter(|dim| *dim < rank)
-            .ok_or_else(|| operands.wrong(index, "dimensions of the tensor"))
-    };
-    let wrap_all =
-        |index: usize| operands.ints(index)?.into_iter().map(|dim| wrap(index, dim)).collect::<Result<Vec<_>, _>>();
-    let swapped = |a: usize, b: usize| {
-        let mut dims: Vec<usize> = (0..rank).collect();
-        if a < rank && b < rank {
-            dims.swap(a, b);
-        }
-        dims
-    };
-    let last = rank.saturating_sub(1);
-    Ok(Some(match name {
-        "permute" => {
-            let dims = wrap_all(1)?;
-            let mut seen = dims.clone();
-            seen.sort_unstable();
-            if seen.iter().copied().ne(0..rank) {
-                return Err(operands.wrong(1, "each dimension once"));
-            }
-            dims
-        }
-        "transpose" | "swapaxes" | "swapdims" => swapped(operands.dim(1, rank)?, operands.dim(2, rank)?),
-        "t" => swapped(0, last),
-        "mT" => swapped(last, last.saturating_sub(1)),
-        "numpy_T" => (0..rank).rev().collect(),
-        "movedim" | "moveaxis" => {
-            let (sources, destinations) = (wrap_all(1)?, wrap_all(2)?);
-            let mut rest = (0..rank).filter(|dim| !sources.contains(dim));
-            let place = |to: usize| match destinations.iter().position(|destination| *destination == to) {
-                Some(at) => sources.get(at).copied(),
-                None => rest.next(),
-            };
-            let dims = (0..rank).map(place).collect::<Option<_>>();
-            dims.ok_or_else(|| operands.wrong(1, "as many dimensions as destinations"))?
-        }
-        _ => return Ok(None),
-    }))
 }
 
 /// An index counted from the front.

@@ -313,7 +313,7 @@ impl<'a> Context<'a> {
 pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason> {
     let call = Call::new(cx.graph, node);
     let name = call.name();
-    if quantization::is_quantize(name) || quantization::is_dequantize(name) {
+    if quantization::quantizes_per_tensor(name) || quantization::dequantizes_per_tensor(name) {
         return quantization_of(&call);
     }
     if let Some(role) = dynamic::role(name) {
@@ -513,7 +513,7 @@ fn quantization_of(call: &Call<'_>) -> Result<Selection, Reason> {
     let result = call.result().map_err(|_| Reason::NoTensor)?;
     let dtype = |value: ValueId| call.graph.tensor(value).map(|ty| ty.dtype).map_err(|_| Reason::NoTensor);
     let (from, to) = (dtype(input)?, dtype(result)?);
-    let is_quantize = quantization::is_quantize(call.name());
+    let is_quantize = quantization::quantizes_per_tensor(call.name());
     let (float, integer) = if is_quantize { (from, to) } else { (to, from) };
     if !is_stored_as_byte(integer) {
         return Err(Reason::Integers(integer));
