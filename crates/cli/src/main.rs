@@ -1,4 +1,4 @@
-//! Level 7. The `rushlight` command. Speaks to the facade and the tools; each subcommand is a module.
+//! The `rushlight` command. Speaks to the facade and the tools; each subcommand is a module.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 128;
 impl Json {
     /// Parses a text that is one value; `None` if it is anything else.
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let mut parser = Parser { rest: std::str::from_utf8(text).ok()? };
+        let mut parser = JsonParser { rest: std::str::from_utf8(text).ok()? };
         let value = parser.value(MAX_DEPTH)?;
         parser.skip_whitespace();
         parser.rest.is_empty().then_some(value)
@@ -112,11 +112,11 @@ fn quoted(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_char('"')
 }
 
-struct Parser<'t> {
+struct JsonParser<'t> {
     rest: &'t str,
 }
 
-impl Parser<'_> {
+impl JsonParser<'_> {
     fn value(&mut self, depth: usize) -> Option<Json> {
         self.skip_whitespace();
         match self.rest.as_bytes().first()? {

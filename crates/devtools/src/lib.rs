@@ -1,4 +1,4 @@
-//! Level 6. Tools around a module that the command line and the tests share: array files, profiles, generated inputs,
+//! Tools around a module that the command line and the tests share: array files, profiles, generated inputs,
 //! a program's description as JSON, drawings of its memory and its graph.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Level 0. Bytes to meaning and back: ExecuTorch's `.pte` and `.ptd` files and bundled programs.
+//! Bytes to meaning and back: ExecuTorch's `.pte` and `.ptd` files and bundled programs.
 //!
 //! Reading needs neither `std` nor an allocator. What a reader returns has been checked, so the
 //! layers above it trust what they get. This crate knows nothing of operators or execution.

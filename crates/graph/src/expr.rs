@@ -251,7 +251,7 @@ impl Expr {
 
     /// The text, with the symbols' names.
     pub fn display<'a>(&'a self, symbols: &'a Symbols) -> impl fmt::Display + 'a {
-        Text { expr: self, symbols }
+        ExprText { expr: self, symbols }
     }
 
     /// Quotient by an expression: exact for a single product that contains the divisor's factors.
@@ -393,12 +393,12 @@ fn combine(function: Function, a: Range, b: Range) -> Range {
     }
 }
 
-struct Text<'a> {
+struct ExprText<'a> {
     expr: &'a Expr,
     symbols: &'a Symbols,
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for ExprText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.expr {
             Expr::Int(value) => write!(f, "{value}"),

@@ -77,7 +77,7 @@ impl Type {
 
     /// The text, with the symbols' names.
     pub fn display<'a>(&'a self, symbols: &'a Symbols) -> impl fmt::Display + 'a {
-        Text { ty: self, symbols }
+        TypeText { ty: self, symbols }
     }
 }
 
@@ -128,12 +128,12 @@ pub fn contiguous(rank: usize) -> Vec<u8> {
     (0..rank as u8).collect()
 }
 
-struct Text<'a> {
+struct TypeText<'a> {
     ty: &'a Type,
     symbols: &'a Symbols,
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for TypeText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ty {
             Type::Float => f.write_str("float"),

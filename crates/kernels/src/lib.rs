@@ -1,4 +1,4 @@
-//! Level 2. The reference operators: ATen's portable set, quantized, symbolic and LLM operators.
+//! The reference operators: ATen's portable set, quantized, symbolic and LLM operators.
 //!
 //! Correct first: fast paths elsewhere must agree with these. Each file holds one operator family: its [`Op`]
 //! constants, kernels and helpers. The sets that programs load with are in [`sets`].

@@ -1,6 +1,6 @@
 //! Language models on Rushlight: text to tokens and back, chat templates, sampling, and sessions over a KV cache.
 //!
-//! Level 6. A [`Model`] is a program that takes tokens and returns logits, as `rushlight compile` builds it or ExecuTorch exports
+//! A [`Model`] is a program that takes tokens and returns logits, as `rushlight compile` builds it or ExecuTorch exports
 //! it; a [`Session`] is what one conversation has of it for itself. A [`Tokenizer`] turns text into tokens, a [`ChatTemplate`]
 //! messages into text, a [`Sampler`] logits into a token, and [`generate`] puts them together. This crate has no threads, no
 //! network and no unsafe code.

@@ -36,12 +36,13 @@ pub(crate) fn check<'m>(
         let (call, operator) = match *step {
             Step::Kernel { op, arguments } => {
                 let arguments = arguments.get(..op.arity as usize).unwrap_or(arguments);
-                let call = Call { arguments, writes: op.writes, outputs: 0, is_view: op.is_view, copies: op.copies };
+                let call =
+                    AliasedCall { arguments, writes: op.writes, outputs: 0, is_view: op.is_view, copies: op.copies };
                 (call, Some(op.name))
             }
             Step::Delegate { delegate, arguments } => {
                 let outputs = delegates.outputs(delegate);
-                (Call { arguments, writes: 0, outputs, is_view: false, copies: false }, None)
+                (AliasedCall { arguments, writes: 0, outputs, is_view: false, copies: false }, None)
             }
             _ => continue,
         };
@@ -68,7 +69,7 @@ pub(crate) fn view(step: &Step<'_>) -> Option<(u32, u32)> {
 }
 
 /// The reads and writes of an instruction.
-struct Call<'m> {
+struct AliasedCall<'m> {
     arguments: &'m [u32],
     /// Bit `i` is set if argument `i` is written.
     writes: u32,
@@ -78,7 +79,7 @@ struct Call<'m> {
     copies: bool,
 }
 
-impl Call<'_> {
+impl AliasedCall<'_> {
     fn writes(&self, argument: usize) -> bool {
         argument >= self.arguments.len() - self.outputs
             || self.writes.checked_shr(argument as u32).unwrap_or(0) & 1 != 0
@@ -218,7 +219,7 @@ struct Checker<'m, 's, 'a> {
 
 impl<'m> Checker<'m, '_, '_> {
     #[inline(never)]
-    fn check(&mut self, call: &Call<'m>) -> Checked<Verdict> {
+    fn check(&mut self, call: &AliasedCall<'m>) -> Checked<Verdict> {
         let arguments = call.arguments;
         if call.outputs > arguments.len() {
             return Err(self.budget.report.fault(Fault::DelegateOutputs, arguments.len(), call.outputs));

@@ -1,4 +1,4 @@
-//! Level 1. Runs the methods of ExecuTorch programs.
+//! Runs the methods of ExecuTorch programs.
 //!
 //! A [`Method`] is loaded once into memory that the caller gives and then executes without allocating and without
 //! locks. This crate knows the five instructions, values, tensors, memory and delegates; what operators compute is

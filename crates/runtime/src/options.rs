@@ -119,13 +119,13 @@ impl OptionSpec {
 
     /// The values that the option takes, for people: `true or false`, `f32, f16 or bf16`.
     pub fn values(&self) -> impl fmt::Display {
-        Values(*self)
+        OptionValues(*self)
     }
 }
 
-struct Values(OptionSpec);
+struct OptionValues(OptionSpec);
 
-impl fmt::Display for Values {
+impl fmt::Display for OptionValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.default, self.0.choices) {
             (OptionValue::Bool(_), _) => f.write_str("true or false"),

@@ -1,4 +1,4 @@
-//! Level 5. Rushlight's facade: the crate that users depend on.
+//! Rushlight's facade: the crate that users depend on.
 //!
 //! With the feature `std` (the default) a [`Module`] loads a `.pte` file and runs its methods:
 //!

@@ -1,8 +1,6 @@
 //! Crates depend on crates of lower levels only, on pinned versions, under licences that are allowed.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -74,11 +72,6 @@ fn dependency_direction(metadata: &Value) -> Result<()> {
             wrong.push(format!("{name} has no level in xtask/src/check.rs"));
             continue;
         };
-        if let Some(said) = level_in_head(package)
-            && said != own
-        {
-            wrong.push(format!("{name} has level {own}, and its root says level {said}"));
-        }
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let on = dependency["name"].as_str().unwrap_or_default();
             let is_development = dependency["kind"] == "dev";
@@ -95,13 +88,6 @@ fn dependency_direction(metadata: &Value) -> Result<()> {
         }
     }
     if wrong.is_empty() { Ok(()) } else { bail!("dependencies:\n{}", wrong.join("\n")) }
-}
-
-/// The level that a crate's root says in its first line.
-fn level_in_head(package: &Value) -> Option<u32> {
-    let folder = Path::new(package["manifest_path"].as_str()?).parent()?;
-    let text = ["src/lib.rs", "src/main.rs"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok())?;
-    text.strip_prefix("//! Level ")?.split_once('.')?.0.parse().ok()
 }
 
 /// Licences that a dependency may have; with several to choose from, one of them is enough.

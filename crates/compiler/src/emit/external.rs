@@ -38,12 +38,12 @@ pub struct ExternalData {
 pub(super) struct External {
     options: ExternalWeights,
     data: Pool,
-    files: IndexMap<Option<String>, Vec<Entry>>,
+    files: IndexMap<Option<String>, Vec<ExternalTensor>>,
     /// The file and entry of each key.
     keys: HashMap<String, (usize, usize)>,
 }
 
-struct Entry {
+struct ExternalTensor {
     key: String,
     layout: LayoutModel,
     /// Index in the pool.
@@ -149,7 +149,7 @@ impl External {
         let index = slot.index();
         let entries = slot.or_default();
         self.keys.insert(key.clone(), (index, entries.len()));
-        entries.push(Entry { key: key.clone(), layout, data });
+        entries.push(ExternalTensor { key: key.clone(), layout, data });
         Ok(Some(key))
     }
 
@@ -160,7 +160,7 @@ impl External {
         for (file, entries) in self.files {
             let mut parts: Vec<FlatTensorModel<'static>> = Vec::new();
             let mut room = 0;
-            for Entry { key, layout, data: index } in entries {
+            for ExternalTensor { key, layout, data: index } in entries {
                 let data = data.get(index as usize).cloned().unwrap_or_else(|| Blob::from([].as_slice()));
                 if parts.is_empty() || data.size() > room {
                     parts.push(FlatTensorModel::default());

@@ -44,7 +44,7 @@ struct Span {
 
 /// A content of planned memory.
 #[derive(Clone, Copy, Debug)]
-struct Content {
+struct BufferContent {
     span: Span,
     value: u32,
     /// The instruction that wrote it, or `None` if it was there at the start.
@@ -74,7 +74,7 @@ struct Trace<'p, 'a> {
     known: Vec<bool>,
     /// Remaining steps.
     budget: usize,
-    contents: Vec<Content>,
+    contents: Vec<BufferContent>,
     /// The content by the instruction and which of its outputs wrote it, so that a loop's second pass finds that of the first.
     by_site: HashMap<(usize, usize), usize>,
     /// Contents of memory: by arena and start, the end and the content. Disjoint.
@@ -301,7 +301,7 @@ impl<'p, 'a> Trace<'p, 'a> {
     /// A new content of `span`.
     fn begin(&mut self, span: Span, value: u32, written: Option<usize>, at: usize) -> usize {
         let index = self.contents.len();
-        self.contents.push(Content { span, value, written, first: at, last: at });
+        self.contents.push(BufferContent { span, value, written, first: at, last: at });
         self.occupy(span, index);
         index
     }

@@ -18,7 +18,7 @@ use rushlight_graph::{
 };
 
 use super::check::has_kernel;
-use super::functionalise::{Layout, layouts};
+use super::functionalise::{StridedLayout, layouts};
 use rushlight_graph::Pass;
 
 /// Replaces nodes whose arguments are all constant by constants, unless these would need many more bytes in the file
@@ -292,11 +292,11 @@ fn views(graph: &Graph, node: &Node, inputs: &[(ValueId, Constant)], results: &m
         ConstantData::Computed(_) => return false,
     };
     let strides = strides.into_iter().map(|stride| Expr::Int(stride as i64)).collect();
-    let Some(layouts) = layouts(node, graph, &Layout { strides, offset: Expr::Int(offset as i64) }) else {
+    let Some(layouts) = layouts(node, graph, &StridedLayout { strides, offset: Expr::Int(offset as i64) }) else {
         return false;
     };
     let known = |expr: &Expr| usize::try_from(expr.as_int()?).ok();
-    for (result, Layout { strides, offset }) in results.iter_mut().zip(layouts) {
+    for (result, StridedLayout { strides, offset }) in results.iter_mut().zip(layouts) {
         let places = known(&offset).zip(strides.iter().map(known).collect::<Option<Vec<_>>>());
         let (Some((offset, strides)), Some(dtype)) = (places, Some(result.ty.dtype)) else { return false };
         if dtype != input.ty.dtype {

@@ -12,7 +12,7 @@ use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::{Engine, FloatSlice, FloatSliceMut};
 
-use rows::{Plain, Rows};
+use rows::{PlainRows, Rows};
 use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, ScratchLayout};
 
 pub use rows::{KeyValueSlice, QuantizedRows};
@@ -134,10 +134,10 @@ fn attention_impl(
     use {FloatSlice as Float, KeyValueSlice as KeyValue};
     match (q, k, v) {
         (Float::F32(q), KeyValue::Floats(Float::F32(k)), KeyValue::Floats(Float::F32(v))) => {
-            run(engine, attention, q, [Plain(k), Plain(v)], mask, y, scratch);
+            run(engine, attention, q, [PlainRows(k), PlainRows(v)], mask, y, scratch);
         }
         (Float::Bf16(q), KeyValue::Floats(Float::Bf16(k)), KeyValue::Floats(Float::Bf16(v))) => {
-            run(engine, attention, q, [Plain(k), Plain(v)], mask, y, scratch);
+            run(engine, attention, q, [PlainRows(k), PlainRows(v)], mask, y, scratch);
         }
         (Float::F32(q), KeyValue::Quantized(k), KeyValue::Quantized(v)) => {
             run(engine, attention, q, [k, v], mask, y, scratch);

@@ -110,9 +110,9 @@ pub(super) trait Rows<T: Element>: Copy + Send + Sync {
 
 /// Keys or values of the type of the queries.
 #[derive(Clone, Copy)]
-pub(super) struct Plain<'a, T>(pub(super) &'a [T]);
+pub(super) struct PlainRows<'a, T>(pub(super) &'a [T]);
 
-impl<'a, T: Element> Rows<T> for Plain<'a, T> {
+impl<'a, T: Element> Rows<T> for PlainRows<'a, T> {
     type Row = &'a [T];
 
     #[inline(always)]

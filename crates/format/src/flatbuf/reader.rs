@@ -248,17 +248,17 @@ pub(crate) struct Table<'c, 'a> {
     pos: u32,
     /// Found again for each field on microcontrollers, where a table that fits two registers makes for less code.
     #[cfg(not(target_os = "none"))]
-    parts: Parts<'a>,
+    parts: TableParts<'a>,
 }
 
 /// The vtable and the body of a table.
 #[derive(Clone, Copy, Debug)]
-struct Parts<'a> {
+struct TableParts<'a> {
     vtable: &'a [u8],
     body: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
+impl<'a> TableParts<'a> {
     /// `None` if they are not inside `buf`.
     #[cfg_attr(not(target_os = "none"), inline)]
     fn find(buf: &'a [u8], pos: usize) -> Option<Self> {
@@ -277,7 +277,7 @@ impl<'c, 'a> Table<'c, 'a> {
     #[inline]
     fn at(ctx: &'c Context<'a>, pos: usize, field: Field) -> Option<Self> {
         // What is inside the buffer is below `MAX_LEN`.
-        match Parts::find(ctx.buf, pos) {
+        match TableParts::find(ctx.buf, pos) {
             #[cfg(not(target_os = "none"))]
             Some(parts) => Some(Self { ctx, pos: pos as u32, parts }),
             #[cfg(target_os = "none")]
@@ -290,11 +290,11 @@ impl<'c, 'a> Table<'c, 'a> {
     }
 
     #[inline]
-    fn parts(&self) -> Parts<'a> {
+    fn parts(&self) -> TableParts<'a> {
         #[cfg(not(target_os = "none"))]
         return self.parts;
         #[cfg(target_os = "none")]
-        Parts::find(self.ctx.buf, self.pos as usize).unwrap_or(Parts { vtable: &[], body: &[] })
+        TableParts::find(self.ctx.buf, self.pos as usize).unwrap_or(TableParts { vtable: &[], body: &[] })
     }
 
     #[inline]
@@ -355,7 +355,7 @@ impl<'c, 'a> Table<'c, 'a> {
     /// table.
     #[inline(always)]
     fn locate(&self, field: Field, size: usize) -> Option<(u32, &'a [u8])> {
-        let Parts { vtable, body } = self.parts();
+        let TableParts { vtable, body } = self.parts();
         let at = u32::from(read::<u16>(vtable, 4 + 2 * usize::from(field.slot()))?);
         if at == 0 {
             return None;

@@ -22,12 +22,12 @@ pub struct Payload<'a> {
     buf: &'a [u8],
     nodes: TableList,
     values: TableList,
-    constants: Constants<'a>,
+    constants: XnnpackConstants<'a>,
 }
 
 /// The list of the payload's constants.
 #[derive(Clone, Copy, Debug)]
-enum Constants<'a> {
+enum XnnpackConstants<'a> {
     /// In the flatbuffer: payloads without a header.
     Inline(TableList),
     /// Offsets in a region of the payload, or keys of named data.
@@ -141,8 +141,8 @@ impl<'a> Payload<'a> {
         }
         let root = ctx.root(GRAPH_ROOT)?;
         let constants = match region {
-            None => Constants::Inline(root.tables(GRAPH_CONSTANT_BUFFER)),
-            Some(region) => Constants::Listed { list: root.tables(GRAPH_CONSTANT_DATA), region },
+            None => XnnpackConstants::Inline(root.tables(GRAPH_CONSTANT_BUFFER)),
+            Some(region) => XnnpackConstants::Listed { list: root.tables(GRAPH_CONSTANT_DATA), region },
         };
         let payload =
             Self { buf: ctx.buf(), nodes: root.tables(GRAPH_NODES), values: root.tables(GRAPH_VALUES), constants };
@@ -167,10 +167,10 @@ impl<'a> Payload<'a> {
     pub fn constant(&self, index: u32) -> Option<ConstantData<'a>> {
         let index = index as usize;
         match self.constants {
-            Constants::Inline(list) => {
+            XnnpackConstants::Inline(list) => {
                 list.entry(self.buf, index, |table| ConstantData::Bytes(table.vector::<u8>(BUFFER_STORAGE).as_bytes()))
             }
-            Constants::Listed { list, region } => {
+            XnnpackConstants::Listed { list, region } => {
                 list.entry(self.buf, index, |table| constant_data(table, region)).flatten()
             }
         }
@@ -178,14 +178,14 @@ impl<'a> Payload<'a> {
 
     fn check(&self, ctx: &Context<'a>) {
         let num_constants = match self.constants {
-            Constants::Inline(list) => {
+            XnnpackConstants::Inline(list) => {
                 ctx.each(list, GRAPH_CONSTANT_BUFFER, |table| {
                     table.spend(16);
                     table.vector::<u8>(BUFFER_STORAGE);
                 });
                 list.len()
             }
-            Constants::Listed { list, region } => {
+            XnnpackConstants::Listed { list, region } => {
                 let mut index = 0;
                 ctx.each(list, GRAPH_CONSTANT_DATA, |table| {
                     table.spend(16);

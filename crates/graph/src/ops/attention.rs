@@ -22,7 +22,7 @@ pub(crate) const OPS: &[Definition] = &[
 ];
 
 /// Attributes of attention.
-struct Parameters {
+struct AttentionParameters {
     mask: Option<ValueId>,
     causal: bool,
     scale: Option<f64>,
@@ -48,13 +48,13 @@ fn attended(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     Ok(result(query.dtype, shape))
 }
 
-fn parameters(operands: &Operands<'_>) -> Result<Parameters, Error> {
+fn parameters(operands: &Operands<'_>) -> Result<AttentionParameters, Error> {
     let at = |name: &str| operands.schema.position(name).unwrap_or(usize::MAX);
     let scale = at("scale");
     if operands.float_or(at("dropout_p"), 0.0)? != 0.0 {
         return Err(Error::unsupported("attention with dropout").help("call `model.eval()` before exporting"));
     }
-    Ok(Parameters {
+    Ok(AttentionParameters {
         mask: operands.optional(at("attn_mask"))?,
         causal: operands.bool(at("is_causal"))?,
         scale: if operands.has(scale) { Some(operands.float(scale)?) } else { None },
@@ -62,7 +62,7 @@ fn parameters(operands: &Operands<'_>) -> Result<Parameters, Error> {
     })
 }
 
-fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &Parameters) -> Result<Attended, Error> {
+fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &AttentionParameters) -> Result<Attended, Error> {
     let (query, mut key, mut value) = (operands.value(0)?, operands.value(1)?, operands.value(2)?);
     let q = b.tensor(query)?;
     let rank = q.rank();

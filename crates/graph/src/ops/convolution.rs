@@ -35,7 +35,7 @@ pub(crate) const OPS: &[Definition] = &[
 
 /// Attributes of a convolution; lists have a number for each spatial dimension.
 #[derive(Clone, Debug)]
-struct Parameters {
+struct ConvolutionParameters {
     stride: Vec<i64>,
     padding: Vec<i64>,
     dilation: Vec<i64>,
@@ -95,7 +95,7 @@ fn convolve(
     input: ValueId,
     weight: ValueId,
     bias: Option<ValueId>,
-    parameters: &Parameters,
+    parameters: &ConvolutionParameters,
 ) -> Result<ValueId, Error> {
     let alone = b.tensor(input)?.rank() + 1 == b.tensor(weight)?.rank();
     let input = if alone { unsqueeze(b, input, 0)? } else { input };
@@ -130,7 +130,8 @@ fn by_name(operands: &Operands<'_>, name: &str, dims: usize, default: i64) -> Re
 
 fn plain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
-    let parameters = Parameters { transposed: operands.bool(6)?, groups: operands.int(8)?, ..common(operands, dims)? };
+    let parameters =
+        ConvolutionParameters { transposed: operands.bool(6)?, groups: operands.int(8)?, ..common(operands, dims)? };
     let output = convolve(b, operands.value(0)?, operands.value(1)?, operands.optional(2)?, &parameters)?;
     Ok(Some(vec![output]))
 }
@@ -152,7 +153,8 @@ fn forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         _ => operands.ints_for(4, dims, &[0])?,
     };
     let groups = operands.int(6)?;
-    let parameters = Parameters { stride, padding, dilation, transposed: false, output_padding: vec![0; dims], groups };
+    let parameters =
+        ConvolutionParameters { stride, padding, dilation, transposed: false, output_padding: vec![0; dims], groups };
     let output = convolve(b, input, operands.value(1)?, operands.optional(2)?, &parameters)?;
     Ok(Some(vec![output]))
 }
@@ -184,7 +186,7 @@ fn pad_same(
 
 fn transposed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
-    let parameters = Parameters { transposed: true, groups: operands.int(6)?, ..common(operands, dims)? };
+    let parameters = ConvolutionParameters { transposed: true, groups: operands.int(6)?, ..common(operands, dims)? };
     let output = convolve(b, operands.value(0)?, operands.value(1)?, operands.optional(2)?, &parameters)?;
     Ok(Some(vec![output]))
 }
@@ -200,14 +202,14 @@ fn named(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         1
     };
     let transposed = operands.schema.name.contains("transpose");
-    let parameters = Parameters { transposed, groups, ..common(operands, dims)? };
+    let parameters = ConvolutionParameters { transposed, groups, ..common(operands, dims)? };
     let output = convolve(b, operands.value(0)?, operands.value(1)?, operands.optional(3)?, &parameters)?;
     Ok(Some(vec![output]))
 }
 
 /// Stride, padding, dilation and output padding by their names.
-fn common(operands: &Operands<'_>, dims: usize) -> Result<Parameters, Error> {
-    Ok(Parameters {
+fn common(operands: &Operands<'_>, dims: usize) -> Result<ConvolutionParameters, Error> {
+    Ok(ConvolutionParameters {
         stride: by_name(operands, "stride", dims, 1)?,
         padding: by_name(operands, "padding", dims, 0)?,
         dilation: by_name(operands, "dilation", dims, 1)?,
@@ -223,7 +225,7 @@ fn time_first(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let weight = super::views::permute(b, operands.value(1)?, &[2, 1, 0])?;
     let (stride, dilation, output_padding) = (vec![1], vec![1], vec![0]);
     let padding = vec![operands.int(3)?];
-    let parameters = Parameters { stride, padding, dilation, transposed: false, output_padding, groups: 1 };
+    let parameters = ConvolutionParameters { stride, padding, dilation, transposed: false, output_padding, groups: 1 };
     let output = convolve(b, input, weight, operands.optional(2)?, &parameters)?;
     Ok(Some(vec![super::views::permute(b, output, &[2, 0, 1])?]))
 }

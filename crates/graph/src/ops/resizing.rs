@@ -44,14 +44,14 @@ pub(crate) const OPS: &[Definition] = &[
 const MAX_WEIGHTS: i64 = 1 << 26;
 
 /// The wanted size of each spatial dimension, and the factor where it is given.
-struct Target {
+struct TargetSizes {
     from: Vec<Expr>,
     sizes: Vec<Expr>,
     scales: Vec<Option<f64>>,
     align_corners: bool,
 }
 
-impl Target {
+impl TargetSizes {
     fn read(operands: &Operands<'_>, tensor: &TensorType) -> Result<Self, Error> {
         let dims = tensor.rank().saturating_sub(2);
         let from = tensor.shape.get(2..).unwrap_or_default().to_vec();
@@ -141,7 +141,7 @@ fn scaled_size(size: &Expr, scale: f64) -> Option<Expr> {
 
 fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
-    let target = Target::read(operands, tensor)?;
+    let target = TargetSizes::read(operands, tensor)?;
     let lead = tensor.shape.get(..2).unwrap_or_default();
     Ok(result(tensor.dtype, [lead, &target.sizes].concat()))
 }
@@ -149,7 +149,7 @@ fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 /// Nearest and linear: one or two resizings of images.
 fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
-    let target = Target::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor)?;
     let linear = operands.schema.name.contains("linear");
     Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, linear)?]))
 }
@@ -158,7 +158,7 @@ fn resize_pixels(
     b: &mut Builder<'_>,
     value: ValueId,
     tensor: &TensorType,
-    target: &Target,
+    target: &TargetSizes,
     linear: bool,
 ) -> Result<ValueId, Error> {
     let resize_image = |b: &mut Builder<'_>, value: ValueId, (sizes, scales): (Arg, Arg)| {
@@ -202,7 +202,7 @@ fn resize_pixels(
 /// The pixel in the middle of what an output pixel covers: by index along each dimension.
 fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
-    let target = Target::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor)?;
     let whole = |scale: &Option<f64>| scale.is_some_and(|scale| scale >= 1.0 && scale.fract() == 0.0);
     if target.scales.iter().all(whole) {
         // Whole pixels repeat, as with the nearest one.
@@ -224,7 +224,7 @@ fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// The bilinear filter that covers several pixels when it shrinks, with sizes given as lists.
 fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
-    let target = Target::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor)?;
     let mut args = vec![operands.value(0)?.into(), target.sizes.clone().into(), target.align_corners.into()];
     args.extend(target.scales.iter().map(|scale| scale.map_or(Arg::None, Arg::Float)));
     b.call(aten::_UPSAMPLE_BILINEAR2D_AA, args).map(Some)
@@ -236,7 +236,7 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if !tensor.dtype.is_floating() {
         return Err(Error::unsupported(format!("`{}` of {}", operands.schema.name, tensor.dtype.name())));
     }
-    let target = Target::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor)?;
     let name = operands.schema.base_name();
     let mut value = operands.value(0)?;
     // Columns first, then, with the image transposed, rows.

@@ -23,7 +23,7 @@ pub fn check(graph: &Graph, constants: &Arena<Constant>) -> Result<(), Error> {
         let node = &graph.nodes[id];
         let name = node.op.name();
         if found.is_ok() && (quantizes(name) || dequantizes(name)) {
-            let affine = Affine { graph, constants, node };
+            let affine = AffineNode { graph, constants, node };
             found = affine.check().map_err(|error| graph.locate(error, id));
         }
     });
@@ -31,13 +31,13 @@ pub fn check(graph: &Graph, constants: &Arena<Constant>) -> Result<(), Error> {
 }
 
 /// A node that quantizes or dequantizes.
-struct Affine<'a> {
+struct AffineNode<'a> {
     graph: &'a Graph,
     constants: &'a Arena<Constant>,
     node: &'a Node,
 }
 
-impl Affine<'_> {
+impl AffineNode<'_> {
     fn check(&self) -> Result<(), Error> {
         let scales = self.numbers(&["scale", "scales"]);
         let zero_points = self.numbers(&["zero_point", "zero_points"]);

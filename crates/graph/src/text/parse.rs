@@ -85,7 +85,7 @@ impl<'t> Parser<'t> {
             self.model.constant_methods.insert(name, values);
         } else if self.cursor.eat_word("method") {
             let name = if self.cursor.peek() == Some('"') { self.cursor.quoted()? } else { self.cursor.word()?.into() };
-            let graph = Method::new(self).read()?;
+            let graph = MethodParser::new(self).read()?;
             self.model.add_method(&name, graph);
         } else {
             return Err(self.cursor.error("`constant`, `state`, `method` or another item"));
@@ -557,7 +557,7 @@ impl<'t> Scope<'_, 't> {
 }
 
 /// A method that is being read.
-struct Method<'p, 't> {
+struct MethodParser<'p, 't> {
     parser: &'p mut Parser<'t>,
     graph: Graph,
     symbols: HashMap<String, Expr>,
@@ -565,7 +565,7 @@ struct Method<'p, 't> {
     origins: Vec<(crate::NodeId, Option<u32>)>,
 }
 
-impl<'p, 't> Method<'p, 't> {
+impl<'p, 't> MethodParser<'p, 't> {
     fn new(parser: &'p mut Parser<'t>) -> Self {
         let (symbols, values) = (HashMap::new(), HashMap::new());
         Self { parser, graph: Graph::new(), symbols, values, origins: Vec::new() }

@@ -84,7 +84,8 @@ impl Printer<'_> {
             }
             let names = value_names(graph);
             let symbols = plain_symbols(&graph.symbols);
-            Method { printer: self, graph, names, symbols, origins: Vec::new(), numbers: HashMap::new() }.print(name);
+            MethodPrinter { printer: self, graph, names, symbols, origins: Vec::new(), numbers: HashMap::new() }
+                .print(name);
         }
         Ok(())
     }
@@ -177,7 +178,7 @@ fn value_names(graph: &Graph) -> Names<ValueId> {
     names
 }
 
-struct Method<'p, 'm, 'g> {
+struct MethodPrinter<'p, 'm, 'g> {
     printer: &'p mut Printer<'m>,
     graph: &'g Graph,
     names: Names<ValueId>,
@@ -187,7 +188,7 @@ struct Method<'p, 'm, 'g> {
     numbers: HashMap<&'g Origin, usize>,
 }
 
-impl Method<'_, '_, '_> {
+impl MethodPrinter<'_, '_, '_> {
     fn print(mut self, name: &str) {
         let graph = self.graph;
         self.printer.line(0, format!("method {} {{", quoted(name)));

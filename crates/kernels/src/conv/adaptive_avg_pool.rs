@@ -57,7 +57,7 @@ fn adaptive_avg_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
 fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: &mut TensorMut<'_>) -> Result<()> {
     let from = Planes::of(&input, dims);
     let to = Planes::new(out.sizes(), out.strides(), dims);
-    let source = Source { input, native: native::<A>(&input), load: runs::<A>(input.dtype())?.load, planes: from };
+    let source = PoolSource { input, native: native::<A>(&input), load: runs::<A>(input.dtype())?.load, planes: from };
     let store = runs::<A>(out.dtype())?.store;
     let mut buffers = [[A::ZERO; STRIP]; 2];
     for (n, channel) in (0..from.batch).flat_map(|n| (0..from.channels).map(move |channel| (n, channel))) {
@@ -70,7 +70,7 @@ fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: 
                 width *= rows.len();
                 rows.end = rows.start + 1;
             }
-            let lines = Lines { plane: from.plane(n, channel), depths, rows };
+            let lines = PooledLines { plane: from.plane(n, channel), depths, rows };
             let mut put = |x: usize, sum: A, columns: usize| {
                 let place = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
                 store(out, place, 1, &[sum.divide((lines.count() * columns) as i64)])
@@ -106,28 +106,33 @@ fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: 
 const STRIP: usize = 128;
 
 /// The rows of a plane that windows of one row of the output cover.
-struct Lines {
+struct PooledLines {
     plane: usize,
     depths: Range<usize>,
     rows: Range<usize>,
 }
 
-impl Lines {
+impl PooledLines {
     fn count(&self) -> usize {
         self.depths.len() * self.rows.len()
     }
 }
 
-struct Source<'a, A> {
+struct PoolSource<'a, A> {
     input: Tensor<'a>,
     native: Option<&'a [A]>,
     load: Load<A>,
     planes: Planes,
 }
 
-impl<A: Accumulator> Source<'_, A> {
+impl<A: Accumulator> PoolSource<'_, A> {
     /// The sums of at most [`STRIP`] columns over all lines.
-    fn sum<'b>(&'b self, lines: &Lines, columns: Range<usize>, buffers: &'b mut [[A; STRIP]; 2]) -> Result<&'b [A]> {
+    fn sum<'b>(
+        &'b self,
+        lines: &PooledLines,
+        columns: Range<usize>,
+        buffers: &'b mut [[A; STRIP]; 2],
+    ) -> Result<&'b [A]> {
         let [sums, line] = buffers;
         let (sums, line) = (&mut sums[..columns.len()], &mut line[..columns.len()]);
         if lines.count() == 1 {
@@ -146,7 +151,7 @@ impl<A: Accumulator> Source<'_, A> {
     /// A part of a line, in place if its elements lie next to each other.
     fn line<'b>(
         &'b self,
-        lines: &Lines,
+        lines: &PooledLines,
         z: usize,
         y: usize,
         columns: Range<usize>,

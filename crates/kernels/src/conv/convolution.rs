@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Scala
 
 use super::staged::{self, Geometry, convolve};
 use super::window::{Planes, Space, WindowDim, required_space};
-use crate::linear::gemm::{Addend, Layout, Operand, Shape, product};
+use crate::linear::gemm::{Addend, GemmShape, Layout, MatrixOperand, product};
 use crate::support::runs::{Accumulator, runs};
 use crate::support::shape::Dims;
 
@@ -208,15 +208,15 @@ fn multiply_pixels<A: Accumulator>(
         let offset = first * w_out;
         // The columns of the product are the dimension that runs along the output's memory.
         if to_step == 1 {
-            let a = Operand::new(weight, Layout { offset, row: w_out, col: w_in })?;
-            let b = Operand::new(input, Layout { offset: source, row: from.channel_stride, col: from_step })?;
-            let shape = Shape { m: g.out_channels, k: g.in_channels, n: pixels };
+            let a = MatrixOperand::new(weight, Layout { offset, row: w_out, col: w_in })?;
+            let b = MatrixOperand::new(input, Layout { offset: source, row: from.channel_stride, col: from_step })?;
+            let shape = GemmShape { m: g.out_channels, k: g.in_channels, n: pixels };
             let to = Layout { offset: target, row: to.channel_stride, col: 1 };
             product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Rows), out, to)?;
         } else {
-            let a = Operand::new(input, Layout { offset: source, row: from_step, col: from.channel_stride })?;
-            let b = Operand::new(weight, Layout { offset, row: w_in, col: w_out })?;
-            let shape = Shape { m: pixels, k: g.in_channels, n: g.out_channels };
+            let a = MatrixOperand::new(input, Layout { offset: source, row: from_step, col: from.channel_stride })?;
+            let b = MatrixOperand::new(weight, Layout { offset, row: w_in, col: w_out })?;
+            let shape = GemmShape { m: pixels, k: g.in_channels, n: g.out_channels };
             let to = Layout { offset: target, row: to_step, col: to.channel_stride };
             product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Columns), out, to)?;
         }

@@ -18,12 +18,12 @@ pub const UPSAMPLE_BILINEAR2D_AA_OUT: Op = Op::new("aten::_upsample_bilinear2d_a
 pub const OPS: OpGroup = &[UPSAMPLE_NEAREST2D_VEC_OUT, UPSAMPLE_BILINEAR2D_VEC_OUT, UPSAMPLE_BILINEAR2D_AA_OUT];
 
 /// Output height and width, and the scale factors where they are given.
-struct Target {
+struct UpsampleSizes {
     size: [usize; 2],
     scales: [Option<f64>; 2],
 }
 
-impl Target {
+impl UpsampleSizes {
     /// From an optional list of sizes or an optional list of factors, exactly one of which is given.
     fn read(cx: &KernelContext<'_>, input: &Tensor<'_>, sizes: usize, factors: usize) -> Result<Self> {
         check_input(input)?;
@@ -79,7 +79,7 @@ fn ratio<F: Real>(input: usize, output: usize, align_corners: bool, scale: Optio
 
 fn nearest(cx: &KernelContext<'_>) -> Result<()> {
     let (input, mut out) = (cx.tensor(0)?, cx.out(3)?);
-    let target = Target::read(cx, &input, 1, 2)?;
+    let target = UpsampleSizes::read(cx, &input, 1, 2)?;
     target.resize(&input, &mut out).map_err(|e| e.arg(3))?;
     let source = |dim: usize, index: usize| {
         let (from, to) = (input.size(2 + dim), target.size[dim]);
@@ -148,7 +148,7 @@ impl<F: Real> Between<F> {
 
 fn bilinear(cx: &KernelContext<'_>) -> Result<()> {
     let (input, mut out) = (cx.tensor(0)?, cx.out(4)?);
-    let target = Target::read(cx, &input, 1, 3)?;
+    let target = UpsampleSizes::read(cx, &input, 1, 3)?;
     let align_corners = cx.bool(2)?;
     target.resize(&input, &mut out).map_err(|e| e.arg(4))?;
     match input.dtype() {
@@ -158,7 +158,7 @@ fn bilinear(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 fn bilinear_pixels<T: Number, F: Real>(
-    target: &Target,
+    target: &UpsampleSizes,
     align_corners: bool,
     input: &Tensor<'_>,
     out: &mut TensorMut<'_>,
@@ -207,7 +207,7 @@ fn antialiased(cx: &KernelContext<'_>) -> Result<()> {
     let (Some(height), Some(width), 2) = (positive(0), positive(1), size.len()) else {
         return Err(Error::invalid("two output sizes of at least 1 must be given").arg(1));
     };
-    let target = Target { size: [height, width], scales };
+    let target = UpsampleSizes { size: [height, width], scales };
     target.resize(&input, &mut out).map_err(|e| e.arg(5))?;
     match input.dtype() {
         ScalarType::Double => antialiased_pixels::<f64, f64>(&target, align_corners, &input, &mut out),
@@ -256,7 +256,7 @@ const COLUMNS: usize = 32;
 const TAPS: usize = 8;
 
 fn antialiased_pixels<T: Number, F: Real>(
-    target: &Target,
+    target: &UpsampleSizes,
     align_corners: bool,
     input: &Tensor<'_>,
     out: &mut TensorMut<'_>,

@@ -257,7 +257,7 @@ impl<'a> Indexing<'a> {
             _ => (Walk::new(&[], [&[]])?, 1, 0),
         };
         let mut rows = outer;
-        let mut cursors = [Cursor { at: 0, step: 0 }; MAX_RANK];
+        let mut cursors = [IndexCursor { at: 0, step: 0 }; MAX_RANK];
         let indices = &self.indices[..self.len];
         loop {
             let [start, plane] = planes.offsets;
@@ -300,29 +300,29 @@ impl<'a> Indexing<'a> {
 
 /// Progress of one index along the innermost dimension of the positions: the next element of its tensor.
 #[derive(Clone, Copy)]
-struct Cursor {
+struct IndexCursor {
     at: usize,
     step: usize,
 }
 
 impl Index<'_> {
     /// The cursor at the start of the row with these outer coordinates.
-    fn row(&self, outer: &[usize]) -> Cursor {
+    fn row(&self, outer: &[usize]) -> IndexCursor {
         match self.selector {
             Selector::Positions(_) => {
                 let mut dims = self.sizes.iter().zip(self.strides).rev();
                 let step = dims.next().map_or(0, |(&size, &stride)| if size == 1 { 0 } else { stride });
                 let at =
                     dims.zip(outer.iter().rev()).map(|((&size, &stride), &i)| if size == 1 { 0 } else { i * stride });
-                Cursor { at: at.sum(), step }
+                IndexCursor { at: at.sum(), step }
             }
-            Selector::Mask { count, .. } => Cursor { at: 0, step: usize::from(count != 1) },
+            Selector::Mask { count, .. } => IndexCursor { at: 0, step: usize::from(count != 1) },
         }
     }
 
     /// The offset that the next element of the index adds, by the strides of the indexed tensor.
     #[inline]
-    fn next(&self, cursor: &mut Cursor, plan: &Indexing<'_>, strides: &[usize]) -> Result<usize> {
+    fn next(&self, cursor: &mut IndexCursor, plan: &Indexing<'_>, strides: &[usize]) -> Result<usize> {
         match self.selector {
             Selector::Positions(indices) => {
                 let size = plan.sizes.get(self.dim).copied().unwrap_or(0);

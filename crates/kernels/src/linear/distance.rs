@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Tensor};
 
-use super::gemm::{Layout, Operand};
+use super::gemm::{Layout, MatrixOperand};
 use crate::support::number::Number;
 use crate::support::real::Real;
 use crate::support::runs::runs;
@@ -74,8 +74,8 @@ fn cdist_forward(cx: &KernelContext<'_>) -> Result<()> {
         let store = runs::<A>(a.dtype())?.store;
         loop {
             let [a_offset, b_offset, out_offset] = walk.offsets;
-            let x = Operand::<A>::new(a, layout(&a, a_offset))?;
-            let y = Operand::<A>::new(b, layout(&b, b_offset))?;
+            let x = MatrixOperand::<A>::new(a, layout(&a, a_offset))?;
+            let y = MatrixOperand::<A>::new(b, layout(&b, b_offset))?;
             let mut buffers = [[A::ZERO; CHUNK]; 2];
             for i in 0..rows {
                 for j in (0..columns).step_by(CHUNK) {
@@ -108,7 +108,7 @@ fn pdist_forward(cx: &KernelContext<'_>) -> Result<()> {
     let &[row, col] = input.strides() else { return Ok(()) };
     accumulate_float!(input.dtype(), A => {
         let store = runs::<A>(input.dtype())?.store;
-        let x = Operand::<A>::new(input, Layout { offset: 0, row, col })?;
+        let x = MatrixOperand::<A>::new(input, Layout { offset: 0, row, col })?;
         let (mut place, mut buffers) = (0, [[A::ZERO; CHUNK]; 2]);
         for i in 0..rows {
             for j in (i + 1..rows).step_by(CHUNK) {
@@ -165,8 +165,8 @@ const LANES: usize = 8;
 /// Between row `i` of `x` and row `j` of `y`. The buffers hold what does not lie in memory as it is needed.
 #[inline(always)]
 fn distance<A: Real>(
-    (x, i): (&Operand<'_, A>, usize),
-    (y, j): (&Operand<'_, A>, usize),
+    (x, i): (&MatrixOperand<'_, A>, usize),
+    (y, j): (&MatrixOperand<'_, A>, usize),
     length: usize,
     norm: Norm,
     [a, b]: &mut [[A; CHUNK]; 2],

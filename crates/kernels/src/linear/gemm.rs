@@ -49,14 +49,14 @@ impl Layout {
 
 /// A matrix operand.
 #[derive(Clone, Copy)]
-pub(crate) struct Operand<'a, A> {
+pub(crate) struct MatrixOperand<'a, A> {
     tensor: Tensor<'a>,
     native: Option<&'a [A]>,
     load: Load<A>,
     layout: Layout,
 }
 
-impl<'a, A: Accumulator> Operand<'a, A> {
+impl<'a, A: Accumulator> MatrixOperand<'a, A> {
     pub(crate) fn new(tensor: Tensor<'a>, layout: Layout) -> Result<Self> {
         Ok(Self { tensor, native: native(&tensor), load: runs::<A>(tensor.dtype())?.load, layout })
     }
@@ -112,7 +112,7 @@ struct DenseRows<'a, A> {
 pub(crate) enum Addend<'a, A> {
     None,
     /// `beta` times a matrix, which may be broadcast by strides of 0.
-    Matrix(A, Operand<'a, A>),
+    Matrix(A, MatrixOperand<'a, A>),
     /// One value for each row.
     Rows(&'a [A]),
     /// One value for each column.
@@ -132,7 +132,7 @@ impl<A: Accumulator> Addend<'_, A> {
 
 /// The sizes of a product: `out` is `m` x `n`, the inner dimension is `k`.
 #[derive(Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct GemmShape {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
@@ -156,15 +156,15 @@ const STRIP: usize = 128;
 
 /// Writes `alpha * (a @ b) + addend` into `out`.
 pub(crate) fn product<A: Accumulator>(
-    shape: Shape,
+    shape: GemmShape,
     alpha: A,
-    a: Operand<'_, A>,
-    b: Operand<'_, A>,
+    a: MatrixOperand<'_, A>,
+    b: MatrixOperand<'_, A>,
     addend: Addend<'_, A>,
     out: &mut TensorMut<'_>,
     layout: Layout,
 ) -> Result<()> {
-    let Shape { m, k, n } = shape;
+    let GemmShape { m, k, n } = shape;
     a.layout.check(m, k, a.tensor.numel())?;
     b.layout.check(k, n, b.tensor.numel())?;
     layout.check(m, n, out.numel())?;
@@ -172,21 +172,26 @@ pub(crate) fn product<A: Accumulator>(
         matrix.layout.check(m, n, matrix.tensor.numel())?;
     }
     let memory = if out.dtype() == A::DTYPE {
-        Memory::Native(out.as_mut_slice()?)
+        OutMemory::Native(out.as_mut_slice()?)
     } else {
-        Memory::Converted(out, runs::<A>(out.dtype())?.store)
+        OutMemory::Converted(out, runs::<A>(out.dtype())?.store)
     };
     let mut output = Output { memory, layout, alpha, addend };
     // One column is one row of the transposed product; columns that lie in memory like rows are better as rows.
     if (n == 1 && m > 1) || (a.layout.row == 1 && a.layout.col != 1 && b.layout.row == 1 && m > 1) {
         output.layout = layout.transposed();
         output.addend = addend.transposed();
-        return rows(Shape { m: n, k, n: m }, b.transposed(), a.transposed(), &mut output);
+        return rows(GemmShape { m: n, k, n: m }, b.transposed(), a.transposed(), &mut output);
     }
     rows(shape, a, b, &mut output)
 }
 
-fn rows<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out: &mut Output<'_, '_, A>) -> Result<()> {
+fn rows<A: Accumulator>(
+    shape: GemmShape,
+    a: MatrixOperand<'_, A>,
+    b: MatrixOperand<'_, A>,
+    out: &mut Output<'_, '_, A>,
+) -> Result<()> {
     if shape.m < 8 && b.layout.row == 1 && a.layout.col == 1 {
         dots(shape, a, b, out)
     } else if shape.m < FEW && b.layout.col == 1 {
@@ -206,14 +211,14 @@ fn rows<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out:
 }
 
 struct Output<'o, 't, A> {
-    memory: Memory<'o, 't, A>,
+    memory: OutMemory<'o, 't, A>,
     layout: Layout,
     alpha: A,
     addend: Addend<'o, A>,
 }
 
 /// Destination of the result: accumulators as they are, or through a conversion.
-enum Memory<'o, 't, A> {
+enum OutMemory<'o, 't, A> {
     Native(&'o mut [A]),
     Converted(&'o mut TensorMut<'t>, Store<A>),
 }
@@ -224,8 +229,8 @@ impl<A: Accumulator> Output<'_, '_, A> {
         finish(self.alpha, &self.addend, i, j, sums)?;
         let (start, step) = (self.layout.at(i, j), self.layout.col);
         match &mut self.memory {
-            Memory::Converted(out, store) => store(out, start, step, sums)?,
-            Memory::Native(out) => {
+            OutMemory::Converted(out, store) => store(out, start, step, sums)?,
+            OutMemory::Native(out) => {
                 let to = out.get_mut(start..).unwrap_or_default();
                 if let (1, Some(to)) = (step, to.get_mut(..sums.len())) {
                     to.copy_from_slice(sums);
@@ -271,15 +276,15 @@ fn finish<A: Accumulator>(alpha: A, addend: &Addend<'_, A>, i: usize, j: usize, 
 /// panels of columns are copied at once. The sums between blocks are kept in the output if they fit there, else in a
 /// buffer of `LEN` elements.
 fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usize>(
-    shape: Shape,
-    a: Operand<'_, A>,
-    b: Operand<'_, A>,
+    shape: GemmShape,
+    a: MatrixOperand<'_, A>,
+    b: MatrixOperand<'_, A>,
     out: &mut Output<'_, '_, A>,
 ) -> Result<()> {
-    let Shape { m, k, n } = shape;
+    let GemmShape { m, k, n } = shape;
     let layout = out.layout;
     let Aligned(block) = &mut Aligned([[[A::ZERO; NR]; DEPTH]; PANELS]);
-    if let Memory::Native(to) = &mut out.memory
+    if let OutMemory::Native(to) = &mut out.memory
         && layout.col == 1
         && (layout.row >= n || m == 1)
     {
@@ -294,7 +299,7 @@ fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usi
     for left in (0..n).step_by(columns) {
         let width = columns.min(n - left);
         for top in (0..m).step_by(height) {
-            let part = Shape { m: height.min(m - top), k, n: width };
+            let part = GemmShape { m: height.min(m - top), k, n: width };
             let sums = Sums { values: &mut buffer, row: width };
             blocks(part, a.from(top, 0), b.from(0, left), sums, block, &mut |i, j, sums| {
                 out.write(top + i, left + j, sums)
@@ -317,14 +322,14 @@ struct Sums<'s, A> {
 /// Sums `a @ b` and passes each finished piece of a row to `done`, with its row and first column.
 #[inline(never)]
 fn blocks<A: Accumulator, const DEPTH: usize>(
-    shape: Shape,
-    a: Operand<'_, A>,
-    b: Operand<'_, A>,
+    shape: GemmShape,
+    a: MatrixOperand<'_, A>,
+    b: MatrixOperand<'_, A>,
     Sums { values, row }: Sums<'_, A>,
     block: &mut [[[A; NR]; DEPTH]],
     done: &mut dyn FnMut(usize, usize, &mut [A]) -> Result<()>,
 ) -> Result<()> {
-    let Shape { m, k, n } = shape;
+    let GemmShape { m, k, n } = shape;
     let columns = block.len() * NR;
     let Aligned(tile) = &mut Aligned([[[A::ZERO; WIDE]; MR]; DEPTH]);
     let mut buffers = [[A::ZERO; DEPTH]; MR];
@@ -387,7 +392,7 @@ fn multiply_rows<A: Accumulator, const DEPTH: usize>(
 /// Copies `depth` columns from `p` on of the rows from `i` on. Rows beyond the last repeat it; their sums are not used.
 #[inline(always)]
 fn copy_tile<A: Accumulator, const DEPTH: usize>(
-    a: &Operand<'_, A>,
+    a: &MatrixOperand<'_, A>,
     p: usize,
     i: usize,
     last: usize,
@@ -420,7 +425,7 @@ fn spread<A: Copy>(rows: [&[A]; MR], tile: &mut [[[A; WIDE]; MR]]) {
 /// Copies rows `p..p + depth` and columns `left..left + width` of `b`, as panels.
 #[inline(always)]
 fn copy_block<A: Accumulator, const DEPTH: usize>(
-    b: &Operand<'_, A>,
+    b: &MatrixOperand<'_, A>,
     p: usize,
     left: usize,
     width: usize,
@@ -449,7 +454,7 @@ fn copy_block<A: Accumulator, const DEPTH: usize>(
 /// Copies rows `p..` and columns `j..j + width` of `b`.
 #[inline(always)]
 fn copy_panel<A: Accumulator>(
-    b: &Operand<'_, A>,
+    b: &MatrixOperand<'_, A>,
     p: usize,
     j: usize,
     width: usize,
@@ -528,12 +533,12 @@ fn multiply<A: Accumulator>(
 /// Small operands with contiguous rows: tiles of four rows that are multiplied where they are. There are [`NR`] columns
 /// or more; the last ones may be computed twice.
 fn small<A: Accumulator>(
-    shape: Shape,
+    shape: GemmShape,
     a: DenseRows<'_, A>,
     b: DenseRows<'_, A>,
     out: &mut Output<'_, '_, A>,
 ) -> Result<()> {
-    let Shape { m, k, n } = shape;
+    let GemmShape { m, k, n } = shape;
     let is_plain = out.layout.col == 1 && out.alpha == A::ONE && matches!(out.addend, Addend::None);
     let row = |i: usize| a.values.get(i.min(m - 1) * a.step..).and_then(|row| row.get(..k)).unwrap_or_default();
     for i in (0..m).step_by(4) {
@@ -544,7 +549,7 @@ fn small<A: Accumulator>(
             for (i, sums) in (i..m).zip(&mut sums) {
                 let start = out.layout.at(i, j);
                 match &mut out.memory {
-                    Memory::Native(to) if is_plain => {
+                    OutMemory::Native(to) if is_plain => {
                         if let Some(to) = to.get_mut(start..).and_then(|to| to.first_chunk_mut()) {
                             *to = *sums;
                         }
@@ -576,12 +581,12 @@ fn multiply_in_place<A: Accumulator>(rows: [&[A]; 4], b: &[A], step: usize) -> [
 
 /// Few rows, rows of `b` contiguous: adds scaled rows of `b`, four at a time.
 fn strips<A: Accumulator>(
-    shape: Shape,
-    a: Operand<'_, A>,
-    b: Operand<'_, A>,
+    shape: GemmShape,
+    a: MatrixOperand<'_, A>,
+    b: MatrixOperand<'_, A>,
     out: &mut Output<'_, '_, A>,
 ) -> Result<()> {
-    let Shape { m, k, n } = shape;
+    let GemmShape { m, k, n } = shape;
     let mut buffers = [[A::ZERO; STRIP]; 4];
     let mut factors = [A::ZERO; KC];
     for i in 0..m {
@@ -616,9 +621,14 @@ fn strips<A: Accumulator>(
 }
 
 /// Few rows, columns of `b` contiguous: dot products, four columns at a time.
-fn dots<A: Accumulator>(shape: Shape, a: Operand<'_, A>, b: Operand<'_, A>, out: &mut Output<'_, '_, A>) -> Result<()> {
+fn dots<A: Accumulator>(
+    shape: GemmShape,
+    a: MatrixOperand<'_, A>,
+    b: MatrixOperand<'_, A>,
+    out: &mut Output<'_, '_, A>,
+) -> Result<()> {
     const LANES: usize = 8;
-    let Shape { m, k, n } = shape;
+    let GemmShape { m, k, n } = shape;
     let columns = b.transposed();
     let mut row_buffer = [A::ZERO; KC];
     let mut buffers = [[A::ZERO; KC]; 4];

@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor};
 
-use super::gemm::{Addend, Operand, Shape, product};
+use super::gemm::{Addend, GemmShape, MatrixOperand, product};
 use super::matmul::{batched, layout, same_dtype, sizes};
 use crate::support::number::Number;
 
@@ -31,8 +31,8 @@ fn grouped_mm_out(cx: &KernelContext<'_>) -> Result<()> {
         for group in 0..groups {
             let end = end_of(ends, group, start..=m)?;
             if end > start {
-                let shape = Shape { m: end - start, k, n };
-                let (a, b) = (Operand::new(input, from.below(start))?, Operand::new(weight, matrix(group))?);
+                let shape = GemmShape { m: end - start, k, n };
+                let (a, b) = (MatrixOperand::new(input, from.below(start))?, MatrixOperand::new(weight, matrix(group))?);
                 product(shape, A::ONE, a, b, Addend::None, &mut out, to.below(start))?;
             }
             start = end;

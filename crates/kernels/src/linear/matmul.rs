@@ -5,7 +5,7 @@ use rushlight_runtime::{
     Complex, Detail, Element, Error, KernelContext, MAX_RANK, Op, OpGroup, Result, ScalarType, Tensor, TensorMut,
 };
 
-use super::gemm::{Addend, Layout, Operand, Shape, product};
+use super::gemm::{Addend, GemmShape, Layout, MatrixOperand, product};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::runs::Accumulator;
 use crate::support::shape::{broadcast_strides, numel};
@@ -29,7 +29,7 @@ fn mm_out(cx: &KernelContext<'_>) -> Result<()> {
     out.resize(&[shape.m, shape.n]).map_err(|e| e.arg(2))?;
     let layout = layout(out.strides(), 0);
     accumulate!(a.dtype(), A => {
-        let (a, b) = (Operand::new(a, self::layout(a.strides(), 0))?, Operand::new(b, self::layout(b.strides(), 0))?);
+        let (a, b) = (MatrixOperand::new(a, self::layout(a.strides(), 0))?, MatrixOperand::new(b, self::layout(b.strides(), 0))?);
         product(shape, A::ONE, a, b, Addend::None, &mut out, layout)
     })
 }
@@ -47,9 +47,9 @@ fn addmm_out(cx: &KernelContext<'_>) -> Result<()> {
         let addend = if beta == A::ZERO {
             Addend::None
         } else {
-            Addend::Matrix(beta, Operand::new(bias, self::layout(&stretched, 0))?)
+            Addend::Matrix(beta, MatrixOperand::new(bias, self::layout(&stretched, 0))?)
         };
-        let (a, b) = (Operand::new(a, self::layout(a.strides(), 0))?, Operand::new(b, self::layout(b.strides(), 0))?);
+        let (a, b) = (MatrixOperand::new(a, self::layout(a.strides(), 0))?, MatrixOperand::new(b, self::layout(b.strides(), 0))?);
         product(shape, alpha, a, b, addend, &mut out, layout)
     })
 }
@@ -64,7 +64,7 @@ fn bmm_out(cx: &KernelContext<'_>) -> Result<()> {
         }
     }
     out.resize(&[batch, m, n]).map_err(|e| e.arg(2))?;
-    let shape = Shape { m, k, n };
+    let shape = GemmShape { m, k, n };
     match a.dtype() {
         ScalarType::ComplexFloat => return complex_bmm::<f32>(batch, shape, a, b, &mut out),
         ScalarType::ComplexDouble => return complex_bmm::<f64>(batch, shape, a, b, &mut out),
@@ -74,7 +74,7 @@ fn bmm_out(cx: &KernelContext<'_>) -> Result<()> {
     let [a_layout, b_layout, out_layout] = [a.strides(), b.strides(), out.strides()].map(batched);
     accumulate!(a.dtype(), A => {
         for i in 0..batch {
-            let (a, b) = (Operand::new(a, a_layout(i))?, Operand::new(b, b_layout(i))?);
+            let (a, b) = (MatrixOperand::new(a, a_layout(i))?, MatrixOperand::new(b, b_layout(i))?);
             product(shape, A::ONE, a, b, Addend::None, &mut out, out_layout(i))?;
         }
         Ok(())
@@ -112,7 +112,7 @@ fn linear_out(cx: &KernelContext<'_>) -> Result<()> {
     let w = layout(weight.strides(), 0);
     let w = Layout { offset: 0, row: w.col, col: w.row };
     accumulate!(input.dtype(), A => {
-        let weight = Operand::<A>::new(weight, w)?;
+        let weight = MatrixOperand::<A>::new(weight, w)?;
         let whole = x.uniform && y.uniform;
         // Leading dimensions that do not lie evenly in memory are multiplied row by row.
         let (count, m) = if whole { (1, m) } else { (m, 1) };
@@ -122,11 +122,11 @@ fn linear_out(cx: &KernelContext<'_>) -> Result<()> {
                 (Some(bias), Some(strides)) => {
                     let base = layout(strides, 0);
                     let offset = i * base.row;
-                    Addend::Matrix(A::ONE, Operand::new(*bias, Layout { offset, ..base })?)
+                    Addend::Matrix(A::ONE, MatrixOperand::new(*bias, Layout { offset, ..base })?)
                 }
                 _ => Addend::None,
             };
-            product(Shape { m, k, n }, A::ONE, Operand::new(input, from)?, weight, addend, &mut out, to)?;
+            product(GemmShape { m, k, n }, A::ONE, MatrixOperand::new(input, from)?, weight, addend, &mut out, to)?;
         }
         Ok(())
     })
@@ -175,12 +175,12 @@ impl MatrixRows {
 }
 
 /// Checks two matrices that are multiplied, which are the given arguments.
-fn matrices(a: Tensor<'_>, b: Tensor<'_>, arguments: [usize; 2]) -> Result<Shape> {
+fn matrices(a: Tensor<'_>, b: Tensor<'_>, arguments: [usize; 2]) -> Result<GemmShape> {
     let ([m, k], [expected, n]) = (sizes(a, "2", arguments[0])?, sizes(b, "2", arguments[1])?);
     if k != expected {
         return Err(Error::from(Detail::Size { dim: 0, expected: k, got: expected }).arg(arguments[1]));
     }
-    Ok(Shape { m, k, n })
+    Ok(GemmShape { m, k, n })
 }
 
 pub(super) fn sizes<const N: usize>(tensor: Tensor<'_>, rank: &'static str, argument: usize) -> Result<[usize; N]> {
@@ -213,7 +213,7 @@ pub(super) fn batched(strides: &[usize]) -> impl Fn(usize) -> Layout + use<> {
 
 fn complex_bmm<T: Number>(
     batch: usize,
-    shape: Shape,
+    shape: GemmShape,
     a: Tensor<'_>,
     b: Tensor<'_>,
     out: &mut TensorMut<'_>,

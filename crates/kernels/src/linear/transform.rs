@@ -7,7 +7,7 @@
 use crate::support::real::Real;
 
 /// A complex number: real part, imaginary part.
-type Number<F> = [F; 2];
+type Complex<F> = [F; 2];
 
 /// A complex number of each of `N` lines: the real parts, the imaginary parts.
 pub(super) type Lanes<F, const N: usize> = [[F; N]; 2];
@@ -66,7 +66,7 @@ fn next_factor(n: usize) -> usize {
 pub(super) struct Transform<'w, F, const N: usize> {
     n: usize,
     /// exp(-2 pi i k / m) for k in 0..m, where m is the length that is split into factors; conjugated if backward.
-    twiddles: &'w [Number<F>],
+    twiddles: &'w [Complex<F>],
     a: &'w mut [Lanes<F, N>],
     b: &'w mut [Lanes<F, N>],
     chirp: Option<Chirp<'w, F, N>>,
@@ -74,9 +74,9 @@ pub(super) struct Transform<'w, F, const N: usize> {
 
 struct Chirp<'w, F, const N: usize> {
     /// exp(-pi i k^2 / n) for k in 0..n; conjugated if backward.
-    factors: &'w [Number<F>],
+    factors: &'w [Complex<F>],
     /// The transform of the conjugate chirp, divided by its length.
-    filter: &'w [Number<F>],
+    filter: &'w [Complex<F>],
     lines: &'w mut [Lanes<F, N>],
 }
 
@@ -87,7 +87,7 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
     }
 
     /// The same with the first `n + 1` [turns](turns) of twice the length, every other one of which is needed.
-    pub(super) fn with_turns(n: usize, direction: Direction, work: &'w mut [F], of_twice: &[Number<F>]) -> Self {
+    pub(super) fn with_turns(n: usize, direction: Direction, work: &'w mut [F], of_twice: &[Complex<F>]) -> Self {
         let sign = if direction == Direction::Forward { -1.0 } else { 1.0 };
         let padded = padded_len(n).filter(|_| work_len(n, N).is_some_and(|len| len <= work.len()));
         let m = padded.unwrap_or(n);
@@ -165,7 +165,7 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
 }
 
 /// Takes `len` complex numbers off the memory.
-pub(super) fn numbers<F>(work: &mut [F], len: usize) -> (&mut [Number<F>], &mut [F]) {
+pub(super) fn numbers<F>(work: &mut [F], len: usize) -> (&mut [Complex<F>], &mut [F]) {
     let (head, rest) = work.split_at_mut((2 * len).min(work.len()));
     (head.as_chunks_mut().0, rest)
 }
@@ -176,7 +176,7 @@ fn lanes<F, const N: usize>(work: &mut [F], len: usize) -> (&mut [Lanes<F, N>], 
 }
 
 /// Fills `slots` with exp(2 pi i sign k / n) for k from 0 on, `sign` being 1 or -1.
-pub(super) fn turns<F: Real>(slots: &mut [Number<F>], n: usize, sign: f64) {
+pub(super) fn turns<F: Real>(slots: &mut [Complex<F>], n: usize, sign: f64) {
     // The sum of two angles takes a fraction of the time of sines.
     const FINE: usize = 8;
     let sum = |[a, b]: [f64; 2], [c, d]: [f64; 2]| [a * c - b * d, a * d + b * c];
@@ -202,7 +202,7 @@ pub(super) fn turns<F: Real>(slots: &mut [Number<F>], n: usize, sign: f64) {
         }
     }
     let mut done = first;
-    let mut mirror = |at: usize, f: &dyn Fn(Number<F>) -> Number<F>| {
+    let mut mirror = |at: usize, f: &dyn Fn(Complex<F>) -> Complex<F>| {
         for k in done..slots.len().min(at + 1) {
             slots[k] = f(slots[at - k]);
         }
@@ -219,7 +219,7 @@ pub(super) fn turns<F: Real>(slots: &mut [Number<F>], n: usize, sign: f64) {
 }
 
 /// exp(2 pi i x)
-pub(super) fn turn<F: Real>(x: f64) -> Number<F> {
+pub(super) fn turn<F: Real>(x: f64) -> Complex<F> {
     let (sin, cos) = libm::sincos(x * core::f64::consts::TAU);
     [F::from_f64(cos), F::from_f64(sin)]
 }
@@ -235,7 +235,7 @@ pub(super) fn conjugate<F: Real, const N: usize>([re, im]: Lanes<F, N>) -> Lanes
 }
 
 #[inline(always)]
-pub(super) fn multiply<F: Real, const N: usize>([re, im]: Lanes<F, N>, [c, s]: Number<F>) -> Lanes<F, N> {
+pub(super) fn multiply<F: Real, const N: usize>([re, im]: Lanes<F, N>, [c, s]: Complex<F>) -> Lanes<F, N> {
     [each(|l| re[l].mul(c).sub(im[l].mul(s))), each(|l| re[l].mul(s).add(im[l].mul(c)))]
 }
 
@@ -270,7 +270,7 @@ pub(super) fn subtract_turned<F: Real, const N: usize>(a: Lanes<F, N>, b: Lanes<
 /// Transforms `a` with the help of `b` of the same length; the result is in `a`.
 ///
 /// After each pass the transform of length n, of which `step` lie interleaved, is one of length n / radix.
-fn stockham<F: Real, const N: usize>(twiddles: &[Number<F>], a: &mut [Lanes<F, N>], b: &mut [Lanes<F, N>]) {
+fn stockham<F: Real, const N: usize>(twiddles: &[Complex<F>], a: &mut [Lanes<F, N>], b: &mut [Lanes<F, N>]) {
     let total = twiddles.len().min(a.len()).min(b.len());
     let (mut x, mut y) = (&mut a[..total], &mut b[..total]);
     let (mut n, mut step, mut swapped) = (total, 1, false);
@@ -295,7 +295,12 @@ fn stockham<F: Real, const N: usize>(twiddles: &[Number<F>], a: &mut [Lanes<F, N
     }
 }
 
-fn pass_of_two<F: Real, const N: usize>(twiddles: &[Number<F>], x: &[Lanes<F, N>], y: &mut [Lanes<F, N>], step: usize) {
+fn pass_of_two<F: Real, const N: usize>(
+    twiddles: &[Complex<F>],
+    x: &[Lanes<F, N>],
+    y: &mut [Lanes<F, N>],
+    step: usize,
+) {
     let (low, high) = x.split_at(x.len() / 2);
     let groups = low.chunks_exact(step).zip(high.chunks_exact(step)).zip(y.chunks_exact_mut(2 * step));
     for (p, ((low, high), out)) in groups.enumerate() {
@@ -309,7 +314,7 @@ fn pass_of_two<F: Real, const N: usize>(twiddles: &[Number<F>], x: &[Lanes<F, N>
 }
 
 fn pass_of_four<F: Real, const N: usize>(
-    twiddles: &[Number<F>],
+    twiddles: &[Complex<F>],
     x: &[Lanes<F, N>],
     y: &mut [Lanes<F, N>],
     step: usize,
@@ -366,16 +371,16 @@ fn butterfly<F: Real, const N: usize>(
 
 /// A small odd radix: outputs r and R - r are the sum and the difference of a cosine and a sine part.
 fn pass_of_odd<F: Real, const N: usize, const R: usize, const IS_LAST: bool>(
-    twiddles: &[Number<F>],
+    twiddles: &[Complex<F>],
     x: &[Lanes<F, N>],
     y: &mut [Lanes<F, N>],
     step: usize,
 ) {
     let part = x.len() / R;
-    let roots: [Number<F>; R] = core::array::from_fn(|i| twiddles[i * part]);
+    let roots: [Complex<F>; R] = core::array::from_fn(|i| twiddles[i * part]);
     let by = |value: Lanes<F, N>, twiddle| if IS_LAST { value } else { multiply(value, twiddle) };
     for (p, out) in y.chunks_exact_mut(R * step).enumerate() {
-        let outer: [Number<F>; R] = core::array::from_fn(|r| twiddles[p * r * step]);
+        let outer: [Complex<F>; R] = core::array::from_fn(|r| twiddles[p * r * step]);
         let inputs: [&[Lanes<F, N>]; R] = core::array::from_fn(|i| &x[step * p + part * i..][..step]);
         for q in 0..step {
             let input: [Lanes<F, N>; R] = core::array::from_fn(|i| inputs[i][q]);
@@ -402,7 +407,7 @@ fn pass_of_odd<F: Real, const N: usize, const R: usize, const IS_LAST: bool>(
 }
 
 fn pass<F: Real, const N: usize>(
-    twiddles: &[Number<F>],
+    twiddles: &[Complex<F>],
     x: &[Lanes<F, N>],
     y: &mut [Lanes<F, N>],
     step: usize,

@@ -20,12 +20,12 @@ pub(super) struct Attention<'a, T> {
     pub(super) query: HeadRows<'a, T>,
     pub(super) key: HeadRows<'a, T>,
     pub(super) value: HeadRows<'a, T>,
-    pub(super) shape: Shape<'a>,
+    pub(super) shape: AttentionShape<'a>,
 }
 
 /// Sizes, and who sees what.
 #[derive(Clone, Copy)]
-pub(super) struct Shape<'a> {
+pub(super) struct AttentionShape<'a> {
     pub(super) batches: usize,
     /// A multiple of `kv_heads`: consecutive query heads share one key and value head.
     pub(super) heads: usize,
@@ -80,14 +80,14 @@ impl<'a, T> HeadRows<'a, T> {
 }
 
 /// An element of an operand.
-pub(super) trait Operand: Element {
+pub(super) trait AttentionElement: Element {
     /// Type of the results.
     type Output: Number;
     /// The values of several elements, less the zero point of int8 operands.
     fn load<const N: usize>(elements: &[Self; N], zero_point: f32) -> [f32; N];
 }
 
-impl Operand for f32 {
+impl AttentionElement for f32 {
     type Output = f32;
     #[inline(always)]
     fn load<const N: usize>(elements: &[Self; N], _: f32) -> [f32; N] {
@@ -95,7 +95,7 @@ impl Operand for f32 {
     }
 }
 
-impl Operand for bf16 {
+impl AttentionElement for bf16 {
     type Output = bf16;
     #[inline(always)]
     fn load<const N: usize>(elements: &[Self; N], _: f32) -> [f32; N] {
@@ -103,7 +103,7 @@ impl Operand for bf16 {
     }
 }
 
-impl Operand for f16 {
+impl AttentionElement for f16 {
     type Output = f16;
     #[inline(always)]
     fn load<const N: usize>(elements: &[Self; N], _: f32) -> [f32; N] {
@@ -117,7 +117,7 @@ impl Operand for f16 {
     }
 }
 
-impl Operand for i8 {
+impl AttentionElement for i8 {
     type Output = f32;
     #[inline(always)]
     fn load<const N: usize>(elements: &[Self; N], zero_point: f32) -> [f32; N] {
@@ -125,7 +125,7 @@ impl Operand for i8 {
     }
 }
 
-impl<T: Operand> Attention<'_, T> {
+impl<T: AttentionElement> Attention<'_, T> {
     /// Writes `softmax(query @ key^T * scale + mask) @ value`. Rows without a key to attend to are zero.
     pub(super) fn attend(&self, out: &mut [T::Output], strides: [usize; 3]) {
         let group = self.shape.heads / self.shape.kv_heads.max(1);
@@ -310,7 +310,12 @@ struct QueryTile<const R: usize> {
 }
 
 impl<const R: usize> QueryTile<R> {
-    fn load<T: Operand>(&mut self, query: &HeadRows<'_, T>, places: [Place; R], columns: core::ops::Range<usize>) {
+    fn load<T: AttentionElement>(
+        &mut self,
+        query: &HeadRows<'_, T>,
+        places: [Place; R],
+        columns: core::ops::Range<usize>,
+    ) {
         self.start = columns.start;
         for (values, place) in self.values.iter_mut().zip(places) {
             let start = offset(query.strides, place.batch, place.head, place.position);
@@ -325,7 +330,7 @@ impl<const R: usize> QueryTile<R> {
 
 /// The products of `R` rows of f32 with `K` rows of an operand.
 #[inline(always)]
-fn multiply<T: Operand, const R: usize, const K: usize>(
+fn multiply<T: AttentionElement, const R: usize, const K: usize>(
     query: &[[f32; COLUMNS]; R],
     rows: [&[T]; K],
     zero_points: [f32; K],
@@ -348,7 +353,7 @@ fn multiply<T: Operand, const R: usize, const K: usize>(
 /// Partial sums of the products, one a lane. A function of its own because the compiler otherwise spreads the rows,
 /// not the lanes, over vector registers.
 #[inline(never)]
-fn lane_products<T: Operand, const R: usize, const K: usize>(
+fn lane_products<T: AttentionElement, const R: usize, const K: usize>(
     query: &[[f32; COLUMNS]; R],
     rows: [&[[T; LANES]]; K],
     zero_points: [f32; K],
@@ -379,7 +384,7 @@ struct ValueTile<'a, T> {
     zero_points: [f32; KEYS],
 }
 
-impl<T: Operand> ValueTile<'_, T> {
+impl<T: AttentionElement> ValueTile<'_, T> {
     fn add<const R: usize, const L: usize>(
         &self,
         weights: &[[f32; KEYS]; R],
@@ -486,7 +491,7 @@ mod tests {
             query: rows(&query[..], [0, Q * D, D]),
             key: rows(&key[..], [0, 0, D]),
             value: rows(&value[..], [0, 0, D]),
-            shape: Shape {
+            shape: AttentionShape {
                 batches: 1,
                 heads: 2,
                 kv_heads: 1,

@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor};
 
-use super::attention::{Attention, HeadRows, Operand, RowQuantization, Shape};
+use super::attention::{Attention, AttentionElement, AttentionShape, HeadRows, RowQuantization};
 use super::cache::write_rows;
 
 /// `llama::custom_sdpa.out(Tensor query, Tensor key, Tensor value, SymInt start_pos, Tensor? attn_mask=None,
@@ -99,7 +99,7 @@ fn attend(
             value: rows(cx, value, 12, dims)?,
             shape,
         };
-        let out = out.as_mut_slice::<<T as Operand>::Output>().map_err(|e| e.arg(positions.out))?;
+        let out = out.as_mut_slice::<<T as AttentionElement>::Output>().map_err(|e| e.arg(positions.out))?;
         // Sizes beside one of zero have no bound.
         if !out.is_empty() {
             attention.attend(out, strides);
@@ -115,7 +115,7 @@ fn shape<'a>(
     [query, key, value]: [&Tensor<'_>; 3],
     mask: Option<&Tensor<'a>>,
     dims: [usize; 3],
-) -> Result<Shape<'a>> {
+) -> Result<AttentionShape<'a>> {
     let [batches, heads, queries] = dims.map(|dim| query.size(dim));
     let [_, kv_heads, cached] = dims.map(|dim| key.size(dim));
     let columns = query.size(3);
@@ -172,7 +172,7 @@ fn shape<'a>(
         None => (1.0 / libm::sqrt(columns as f64)) as f32,
     };
     let causal_start = causal.then_some(start);
-    Ok(Shape { batches, heads, kv_heads, queries, keys, columns, scale, mask, causal_start })
+    Ok(AttentionShape { batches, heads, kv_heads, queries, keys, columns, scale, mask, causal_start })
 }
 
 fn check_operand(tensor: &Tensor<'_>, dtype: ScalarType) -> Result<()> {
@@ -195,7 +195,7 @@ fn row_strides(tensor: &Tensor<'_>, dims: [usize; 3]) -> Result<[usize; 3]> {
 }
 
 /// An operand and its argument. int8 operands have their zero points and scales in two arguments from `zero_points` on.
-fn rows<'a, T: Operand>(
+fn rows<'a, T: AttentionElement>(
     cx: &'a KernelContext<'_>,
     (tensor, index): (&Tensor<'a>, usize),
     zero_points: usize,

@@ -35,7 +35,7 @@ fn native_layer_norm_backward_out(cx: &KernelContext<'_>) -> Result<()> {
     let dims = normalized_dims(&input, cx.ints(2)?).map_err(|e| e.arg(2))?;
     let rank = input.rank();
     let stats = dims.set.reduced_sizes(input.sizes(), true)?;
-    let call = Call::new(cx, [3, 4, 5], 7, 8, &stats, dims.of(&input))?;
+    let call = BackwardCall::new(cx, [3, 4, 5], 7, 8, &stats, dims.of(&input))?;
     let sizes = Dims::from_slice(input.sizes())?;
     let along = |role: Role, strides: &[usize]| match role {
         Role::Like => Dims::from_slice(strides),
@@ -48,7 +48,7 @@ fn native_layer_norm_backward_out(cx: &KernelContext<'_>) -> Result<()> {
 fn native_group_norm_backward_out(cx: &KernelContext<'_>) -> Result<()> {
     let input = cx.tensor(1)?;
     let groups = Grouped::new(&input, [cx.int(5)?, cx.int(6)?, cx.int(7)?], 5, cx.int(8)?, 8)?;
-    let call = Call::new(cx, [2, 3, 4], 9, 10, &groups.sizes[..2], &[input.size(1)])?;
+    let call = BackwardCall::new(cx, [2, 3, 4], 9, 10, &groups.sizes[..2], &[input.size(1)])?;
     let along = |role: Role, strides: &[usize]| match role {
         Role::Like => groups.strides(strides),
         Role::Stat => Dims::from_slice(strides),
@@ -69,7 +69,7 @@ enum Role {
 }
 
 /// The arguments that both operators have.
-struct Call<'c, 'm> {
+struct BackwardCall<'c, 'm> {
     cx: &'c KernelContext<'m>,
     grad: Tensor<'c>,
     input: Tensor<'c>,
@@ -81,7 +81,7 @@ struct Call<'c, 'm> {
     parameter_sizes: Dims,
 }
 
-impl<'c, 'm> Call<'c, 'm> {
+impl<'c, 'm> BackwardCall<'c, 'm> {
     /// The positions are those of the mean, the reciprocal deviation and the weight, the mask, and the first output.
     fn new(
         cx: &'c KernelContext<'m>,

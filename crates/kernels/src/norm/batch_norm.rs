@@ -34,7 +34,7 @@ pub const OPS: &[Op] =
     &[NATIVE_BATCH_NORM_LEGIT_OUT, NATIVE_BATCH_NORM_LEGIT_NO_STATS_OUT, NATIVE_BATCH_NORM_LEGIT_NO_TRAINING_OUT];
 
 fn legit_out(cx: &KernelContext<'_>) -> Result<()> {
-    let call = Call::new(cx, 8)?;
+    let call = BatchNormCall::new(cx, 8)?;
     let (mut mean, mut var) = (cx.out(3)?, cx.out(4)?);
     call.check_parameter(&mean.as_tensor(), 3)?;
     call.check_parameter(&var.as_tensor(), 4)?;
@@ -47,11 +47,11 @@ fn legit_out(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 fn no_stats_out(cx: &KernelContext<'_>) -> Result<()> {
-    Call::new(cx, 6)?.by_input(cx.double(5)?, None)
+    BatchNormCall::new(cx, 6)?.by_input(cx.double(5)?, None)
 }
 
 fn no_training_out(cx: &KernelContext<'_>) -> Result<()> {
-    let call = Call::new(cx, 7)?;
+    let call = BatchNormCall::new(cx, 7)?;
     let (mean, var) = (cx.tensor(3)?, cx.tensor(4)?);
     call.check_parameter(&mean, 3)?;
     call.check_parameter(&var, 4)?;
@@ -59,7 +59,7 @@ fn no_training_out(cx: &KernelContext<'_>) -> Result<()> {
 }
 
 /// The arguments that the variants share.
-struct Call<'c, 'm> {
+struct BatchNormCall<'c, 'm> {
     cx: &'c KernelContext<'m>,
     input: Tensor<'c>,
     weight: Option<Tensor<'c>>,
@@ -68,7 +68,7 @@ struct Call<'c, 'm> {
     first_out: usize,
 }
 
-impl<'c, 'm> Call<'c, 'm> {
+impl<'c, 'm> BatchNormCall<'c, 'm> {
     fn new(cx: &'c KernelContext<'m>, first_out: usize) -> Result<Self> {
         let (input, weight, bias) = (cx.tensor(0)?, cx.optional_tensor(1)?, cx.optional_tensor(2)?);
         check_floating(input.dtype(), 0)?;

@@ -32,7 +32,7 @@ fn histc_out(cx: &KernelContext<'_>) -> Result<()> {
     }
 }
 
-fn count_in_bins<T: Real>(elements: &[T], min: Scalar, max: Scalar, out: &mut TensorMut<'_>) -> Result<()> {
+fn count_in_bins<T: HistogramElement>(elements: &[T], min: Scalar, max: Scalar, out: &mut TensorMut<'_>) -> Result<()> {
     let counts = out.as_mut_slice::<T>()?;
     counts.fill(T::ZERO);
     let (mut min, mut max) = (T::of(min.to_f64()), T::of(max.to_f64()));
@@ -60,7 +60,7 @@ fn count_in_bins<T: Real>(elements: &[T], min: Scalar, max: Scalar, out: &mut Te
 }
 
 /// Returns the minimum and the maximum; `None` without elements, or where one of them is infinite or NaN.
-fn extrema<T: Real>(elements: &[T]) -> Option<(T, T)> {
+fn extrema<T: HistogramElement>(elements: &[T]) -> Option<(T, T)> {
     let first = *elements.first()?;
     elements.iter().try_fold((first, first), |(min, max), &x| {
         x.is_finite().then_some((if x < min { x } else { min }, if x > max { x } else { max }))
@@ -68,7 +68,7 @@ fn extrema<T: Real>(elements: &[T]) -> Option<(T, T)> {
 }
 
 /// Element types of a histogram.
-trait Real:
+trait HistogramElement:
     Element
     + PartialOrd
     + core::ops::Add<Output = Self>
@@ -89,7 +89,7 @@ trait Real:
 
 macro_rules! real {
     ($($float:ident: $zero:expr, $one:expr, $number:ident => $of:expr, $x:ident => $index:expr;)*) => { $(
-        impl Real for $float {
+        impl HistogramElement for $float {
             const ZERO: Self = $zero;
             const ONE: Self = $one;
 

@@ -10,7 +10,7 @@ use super::split_patterns::{GPT2, LLAMA3, O200K, QWEN, TEKKEN};
 use crate::error::{Error, Result};
 
 /// The tokenizer of a GGUF file.
-pub(super) struct Vocabulary {
+pub(super) struct GgufVocabulary {
     /// As in a `tokenizer.json`.
     pub(super) settings: Json,
     pub(super) special: SpecialTokens,
@@ -37,7 +37,7 @@ const USER_DEFINED: f64 = 4.0;
 ///
 /// # Errors
 /// `Tokenizer` for a file that is damaged, has no vocabulary, or one of a kind that is not known.
-pub(super) fn read(bytes: &[u8]) -> Result<Vocabulary> {
+pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
     let metadata = read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
     let file = File(&metadata);
     let Some(Value::Texts(tokens)) = metadata.get("tokenizer.ggml.tokens") else {
@@ -86,7 +86,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vocabulary> {
         Some(Value::Text(template)) => Some(template.clone()),
         _ => None,
     };
-    Ok(Vocabulary { settings, special, chat_template })
+    Ok(GgufVocabulary { settings, special, chat_template })
 }
 
 /// The metadata below `tokenizer.ggml`.

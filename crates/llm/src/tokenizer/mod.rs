@@ -106,7 +106,7 @@ impl Tokenizer {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         const SHOWN: usize = 16;
         if bytes.starts_with(GGUF) {
-            let gguf::Vocabulary { settings, special, chat_template } = gguf::read(bytes)?;
+            let gguf::GgufVocabulary { settings, special, chat_template } = gguf::read(bytes)?;
             return Ok(Self { chat_template, ..Self::of_settings(&settings, special)? });
         }
         // It begins with a number, which may be any byte.

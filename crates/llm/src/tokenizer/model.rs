@@ -9,14 +9,14 @@ use super::vocabulary::Vocabulary;
 use crate::error::Result;
 
 #[derive(Debug)]
-pub(super) enum Model {
+pub(super) enum TokenModel {
     Bpe(Bpe),
     Unigram(Unigram),
     WordPiece { vocabulary: Vocabulary, unknown: u32, prefix: String, max_chars: usize },
     WordLevel { vocabulary: Vocabulary, unknown: Option<u32> },
 }
 
-impl Model {
+impl TokenModel {
     /// A setting. Files of older versions do not name the kind.
     pub(super) fn of(json: &Json) -> Result<Self> {
         let kind = json["type"].as_str().unwrap_or(match &json["vocab"] {

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::added_tokens::{AddedTokens, Part};
 use super::decoder::Decoder;
-use super::model::Model;
+use super::model::TokenModel;
 use super::normalizer::Normalizer;
 use super::post_processor::SpecialTokensTemplate;
 use super::pre_tokenizer::{PreTokenizer, Word};
@@ -19,7 +19,7 @@ pub(super) struct Pipeline {
     added: AddedTokens,
     normalizer: Option<Normalizer>,
     pre_tokenizer: Option<PreTokenizer>,
-    model: Model,
+    model: TokenModel,
     template: SpecialTokensTemplate,
     decoder: Option<Decoder>,
 }
@@ -36,7 +36,7 @@ impl Pipeline {
             added: AddedTokens::of(added, normalizer.as_ref())?,
             normalizer,
             pre_tokenizer: part("pre_tokenizer").map(PreTokenizer::of).transpose()?,
-            model: Model::of(&json["model"])?,
+            model: TokenModel::of(&json["model"])?,
             template: part("post_processor").map(SpecialTokensTemplate::of).transpose()?.unwrap_or_default(),
             decoder: part("decoder").map(Decoder::of).transpose()?,
         })

@@ -28,9 +28,14 @@ use crate::storage::is_stored_as_float;
 /// # Errors
 /// Errors of the passes.
 pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
+    passes().iter().try_for_each(|pass| pass.run(model))
+}
+
+/// The passes that legalize a part, in their order.
+pub fn passes() -> [&'static dyn Pass; 10] {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
-    let fold = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
-    let passes: [&dyn Pass; 10] = [
+    const FOLD: FoldConstants = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
+    [
         &ReadNumbersAsTensors,
         &RaiseAttention,
         &ShareHeads,
@@ -39,10 +44,9 @@ pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
         &RoundQdqInt16,
         &SinkPermutations,
         &Legalize,
-        &fold,
+        &FOLD,
         &EliminateDeadCode,
-    ];
-    passes.iter().try_for_each(|pass| pass.run(model))
+    ]
 }
 
 /// Lowers group norms to layer norms of reshaped values, batch norms to a scale and a shift for each channel, `addmm` without

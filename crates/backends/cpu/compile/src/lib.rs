@@ -50,6 +50,7 @@ use rustc_hash::FxHashMap;
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 
 pub use int8::{has_kernel, packed_bytes};
+pub use legalize::passes;
 pub use precision::Precision;
 pub use settings::Keys;
 

@@ -150,82 +150,22 @@ mod tests {
     use super::*;
     use rushlight_graph::operators::quantized_decomposed;
     use rushlight_graph::testing::{Method, float};
-    use rushlight_graph::{TensorType, Type};
 
-    const FORM: (f64, i64, i64, i64) = (0.5, 3, -32768, 32767);
-    const ROUNDING: [&str; 4] = [aten::MUL_SCALAR, aten::ROUND, aten::CLAMP, aten::MUL_SCALAR];
-
-    fn change(method: &mut Method, name: &str, x: ValueId, form: (f64, i64, i64, i64)) -> ValueId {
-        let (scale, zero_point, min, max) = form;
-        let args = [x.into(), scale.into(), zero_point.into(), min.into(), max.into(), Arg::DType(ScalarType::Short)];
-        method.calls(name, args.to_vec())[0]
-    }
-
-    /// The operators of a method after the pass; `build` makes its outputs of its input.
-    fn names_after(build: impl FnOnce(&mut Method, ValueId) -> Vec<ValueId>) -> Vec<String> {
-        let mut method = Method::new();
-        let x = method.graph().input("x", float(&[4, 6]));
-        let outputs = build(&mut method, x);
-        method.graph().outputs = outputs.into_iter().map(Arg::from).collect();
-        method.after(&RoundQdqInt16)
-    }
-
-    #[test]
-    fn integers_that_become_numbers_again_are_rounded_numbers() {
-        let names = names_after(|method, x| {
-            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
-            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM)]
-        });
-        assert_eq!(names, ROUNDING);
-    }
-
-    #[test]
-    fn several_uses_share_the_rounding_and_what_is_moved_moves() {
-        let names = names_after(|method, x| {
-            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
-            let turned = method.calls(aten::PERMUTE_COPY, vec![integers.into(), [1, 0].into()])[0];
-            let joined = method.calls(aten::CAT, vec![Arg::List(vec![turned.into(), turned.into()])])[0];
-            vec![
-                change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM),
-                change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, joined, FORM),
-            ]
-        });
-        let all: Vec<&str> = ROUNDING.into_iter().chain([aten::PERMUTE_COPY, aten::CAT]).collect();
-        assert_eq!(names, all);
-    }
-
-    #[test]
-    fn what_reads_integers_in_another_way_keeps_them() {
-        let (quantize, dequantize) =
-            (quantized_decomposed::QUANTIZE_PER_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR);
-        let other = names_after(|method, x| {
-            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
-            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, (0.25, 3, -32768, 32767))]
-        });
-        assert_eq!(other, [quantize, dequantize]);
-        let computed = names_after(|method, x| {
-            let integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
-            let least = method.calls(aten::CLAMP, vec![integers.into(), 0.into()])[0];
-            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, least, FORM)]
-        });
-        assert_eq!(computed, [quantize, aten::CLAMP, dequantize]);
-        let given = names_after(|method, _| {
-            let integers = method.graph().input("i", Type::Tensor(TensorType::of(ScalarType::Short, &[4])));
-            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM)]
-        });
-        assert_eq!(given, [dequantize]);
-    }
-
+    /// Nor is the stack's room needed for them.
     #[test]
     fn no_more_than_a_few_nodes_are_followed() {
-        let names = names_after(|method, x| {
-            let mut integers = change(method, quantized_decomposed::QUANTIZE_PER_TENSOR, x, FORM);
-            // Nor is the stack's room needed for them.
-            for _ in 0..100_000 {
-                integers = method.calls(aten::PERMUTE_COPY, vec![integers.into(), [1, 0].into()])[0];
-            }
-            vec![change(method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers, FORM)]
-        });
+        let mut method = Method::new();
+        let x = method.graph().input("x", float(&[4, 6]));
+        let form = [0.5.into(), 3.into(), (-32768).into(), 32767.into(), Arg::DType(ScalarType::Short)];
+        let convert =
+            |method: &mut Method, name, x: ValueId| method.calls(name, [vec![x.into()], form.to_vec()].concat())[0];
+        let mut integers = convert(&mut method, quantized_decomposed::QUANTIZE_PER_TENSOR, x);
+        for _ in 0..100_000 {
+            integers = method.calls(aten::PERMUTE_COPY, vec![integers.into(), [1, 0].into()])[0];
+        }
+        let y = convert(&mut method, quantized_decomposed::DEQUANTIZE_PER_TENSOR, integers);
+        method.graph().outputs = vec![y.into()];
+        let names = method.after(&RoundQdqInt16);
         assert!(!names.iter().any(|name| name == aten::ROUND), "{names:?}");
     }
 }

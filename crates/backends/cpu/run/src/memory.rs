@@ -52,7 +52,7 @@ pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
 }
 
 /// The buffer and element type of a tensor.
-struct Tensor {
+struct TensorPlace {
     buffer: u32,
     dtype: ScalarType,
     /// Of quantized tensors.
@@ -67,7 +67,7 @@ pub(crate) fn affine(affine: payload::Affine) -> Affine {
 /// Everything besides the arena: constants, and where tensors are.
 pub(crate) struct Memory<'m> {
     buffers: Vec<Buffer>,
-    tensors: Vec<Tensor>,
+    tensors: Vec<TensorPlace>,
     outputs: Vec<Vec<Size>>,
     /// The number of elements of each state.
     states: Vec<usize>,
@@ -75,7 +75,7 @@ pub(crate) struct Memory<'m> {
     pub(crate) inline_floats: Vec<f32>,
 }
 
-impl Tensor {
+impl TensorPlace {
     fn new(tensor: &payload::Tensor) -> Self {
         Self { buffer: tensor.buffer, dtype: tensor.dtype, affine: tensor.affine.map(affine) }
     }
@@ -85,7 +85,7 @@ impl<'m> Memory<'m> {
     pub fn new(program: CpuProgram, blobs: Vec<Blob<'m>>) -> Self {
         Self {
             buffers: program.buffers,
-            tensors: program.tensors.iter().map(Tensor::new).collect(),
+            tensors: program.tensors.iter().map(TensorPlace::new).collect(),
             outputs: program.output_sizes,
             states: program.states.iter().map(|state| usize::try_from(state.len).unwrap_or(usize::MAX)).collect(),
             blobs,
@@ -174,18 +174,18 @@ pub(crate) struct Reader<'s, 'o, 'c, 'm> {
     after: &'s [f32],
     after_start: usize,
     outputs: Outputs<'s, 'o>,
-    states: States<'s>,
+    states: StateFloats<'s>,
     copies: &'s Reads,
 }
 
 /// The states before one that is written, and those after it; all of them are before where none is written.
 #[derive(Clone, Copy)]
-struct States<'s> {
+struct StateFloats<'s> {
     before: &'s [Vec<f32>],
     after: &'s [Vec<f32>],
 }
 
-impl<'s> States<'s> {
+impl<'s> StateFloats<'s> {
     fn all(states: &'s [Vec<f32>]) -> Self {
         Self { before: states, after: &[] }
     }
@@ -247,7 +247,7 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
                 let (output, after) = rest.split_at_mut_checked(len).ok_or(ARENA)?;
                 let after_start = start + len;
                 let output = copy.instead_of(written, output);
-                let states = States::all(states);
+                let states = StateFloats::all(states);
                 let reader = Reader { context, memory, shapes, before, after, after_start, outputs, states, copies };
                 Ok((output, reader, scratch))
             }
@@ -272,7 +272,7 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
         let end = offset.checked_add(len).ok_or(Unfit::Overflow)?;
         let beyond = Unfit::BeyondState { end };
         let output = state.get_mut(offset..end).ok_or(beyond)?;
-        let states = States { before, after };
+        let states = StateFloats { before, after };
         let after_start = floats.len();
         let reader =
             Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs, states, copies };
@@ -337,7 +337,7 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
         let elements: &mut [T] = bytemuck::cast_slice_mut(output);
         let output = elements.get_mut(offset % each..offset % each + len).ok_or(ARENA)?;
         let output = copy.instead_of(written, output);
-        let (after_start, states) = (first + touched, States::all(states));
+        let (after_start, states) = (first + touched, StateFloats::all(states));
         let reader = Reader { context, memory, shapes, before, after, after_start, outputs, states, copies };
         Ok((output, reader, scratch))
     }
@@ -368,7 +368,7 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
         let output = output.as_mut_slice::<T>()?;
         let beyond = Unfit::Beyond { end, len: output.len() };
         let output = output.get_mut(offset..end).ok_or(beyond)?;
-        let (after_start, states) = (floats.len(), States::all(states));
+        let (after_start, states) = (floats.len(), StateFloats::all(states));
         let reader =
             Reader { context, memory, shapes, before: floats, after: &[], after_start, outputs, states, copies };
         Ok((output, reader, scratch))

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 pub(crate) struct Shapes {
     ops: Vec<SizeOp>,
     values: Vec<i64>,
-    tensors: Vec<Tensor>,
+    tensors: Vec<TensorShape>,
     /// The sizes of all tensors, one after the other.
     dims: Vec<usize>,
     specs: Vec<(Size, Vec<Size>)>,
@@ -25,7 +25,7 @@ pub(crate) struct Shapes {
 
 /// A tensor in the present call.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tensor {
+struct TensorShape {
     offset: usize,
     len: usize,
     first: usize,
@@ -37,7 +37,7 @@ impl Shapes {
         let mut tensors = Vec::with_capacity(program.tensors.len());
         let mut first = 0;
         for tensor in &program.tensors {
-            tensors.push(Tensor { first, rank: tensor.dims.len(), ..Tensor::default() });
+            tensors.push(TensorShape { first, rank: tensor.dims.len(), ..TensorShape::default() });
             first += tensor.dims.len();
         }
         let specs = program.tensors.iter().map(|tensor| (tensor.offset, tensor.dims.clone())).collect();

@@ -48,7 +48,7 @@ const MAX_NAME: u64 = 1 << 16;
 const ALIGNMENT: u64 = 32;
 
 /// A tensor as the table has it.
-struct Entry {
+struct TensorEntry {
     name: String,
     /// The first varies slowest.
     sizes: Vec<usize>,
@@ -82,11 +82,11 @@ impl Gguf {
 }
 
 /// The tensors with their data, which begins at `start`.
-fn place(mut entries: Vec<Entry>, bytes: &Bytes, start: u64, alignment: u64) -> Result<Tensors, Error> {
+fn place(mut entries: Vec<TensorEntry>, bytes: &Bytes, start: u64, alignment: u64) -> Result<Tensors, Error> {
     entries.sort_by_key(|entry| entry.offset);
     let mut tensors = Tensors::default();
     let mut end = 0;
-    for Entry { name, sizes, encoding, offset } in entries {
+    for TensorEntry { name, sizes, encoding, offset } in entries {
         let elements = sizes.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
         let size = elements.and_then(|elements| encoding.bytes(elements)).map(|size| size as u64);
         let last = size.and_then(|size| offset.checked_add(size));
@@ -234,7 +234,7 @@ impl<'a> Cursor<'a> {
         (0..count).map(number).collect::<Result<_, _>>().map(Value::Numbers)
     }
 
-    fn entry(&mut self) -> Result<Entry, Error> {
+    fn entry(&mut self) -> Result<TensorEntry, Error> {
         let name = self.text(MAX_NAME)?;
         let dims = self.u32()?;
         if dims > MAX_DIMS {
@@ -264,6 +264,6 @@ impl<'a> Cursor<'a> {
                     .expected("F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K"));
             }
         };
-        Ok(Entry { name, sizes, encoding, offset: self.u64()? })
+        Ok(TensorEntry { name, sizes, encoding, offset: self.u64()? })
     }
 }

@@ -44,7 +44,7 @@ impl std::error::Error for ExprError {}
 impl SymExpr {
     /// Reads the whole of `text`.
     pub fn parse(text: &str) -> Result<Self, ExprError> {
-        let mut parser = Parser { text, at: 0 };
+        let mut parser = ExprParser { text, at: 0 };
         let expr = parser.expr(0)?;
         parser.spaces();
         if parser.at == text.len() { Ok(expr) } else { Err(parser.fault("the end")) }
@@ -60,12 +60,12 @@ enum Arg<'a> {
     Named(&'a str, &'a str),
 }
 
-struct Parser<'a> {
+struct ExprParser<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> ExprParser<'a> {
     fn expr(&mut self, depth: usize) -> Result<SymExpr, ExprError> {
         if depth > MAX_DEPTH {
             return Err(self.fault("an expression that is nested less deeply"));

@@ -4,12 +4,12 @@ use rushlight_graph::{Expr, TensorType};
 
 /// Strides and offset in elements of the tensor's storage.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::passes) struct Layout {
+pub(in crate::passes) struct StridedLayout {
     pub strides: Vec<Expr>,
     pub offset: Expr,
 }
 
-impl Layout {
+impl StridedLayout {
     /// The layout of a tensor that fills its storage.
     pub fn dense(ty: &TensorType) -> Option<Self> {
         let mut strides = vec![Expr::Int(1); ty.rank()];
@@ -113,8 +113,8 @@ mod tests {
         sizes.iter().map(|size| Expr::Int(*size)).collect()
     }
 
-    fn layout(sizes: &[i64]) -> Layout {
-        Layout::dense(&TensorType::of(ScalarType::Float, sizes)).unwrap()
+    fn layout(sizes: &[i64]) -> StridedLayout {
+        StridedLayout::dense(&TensorType::of(ScalarType::Float, sizes)).unwrap()
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         let mut symbols = Symbols::new();
         let s: Expr = symbols.push(Symbol { name: "s0".into(), min: 1, max: None }).into();
         let ty = TensorType::new(ScalarType::Float, vec![s.clone(), Expr::Int(4), Expr::Int(8)]);
-        let dense = Layout::dense(&ty).unwrap();
+        let dense = StridedLayout::dense(&ty).unwrap();
         assert!(dense.viewed(&ty.shape, &[s.mul(4), Expr::Int(8)]).is_some());
         assert!(dense.permuted(&[1, 0, 2]).unwrap().viewed(&[4.into(), s.clone(), 8.into()], &[s.mul(32)]).is_none());
     }

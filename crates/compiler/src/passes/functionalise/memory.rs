@@ -12,23 +12,23 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rushlight_graph::Error;
 use rushlight_graph::{Arena, BlockId, Builder, Id, TensorType, ValueId};
 
-use super::layout::Layout;
+use super::layout::StridedLayout;
 use super::view::View;
 
 /// A tensor of the program.
 #[derive(Debug)]
-pub(super) struct Tensor {
+pub(super) struct TrackedTensor {
     pub ty: TensorType,
-    pub storage: Id<Storage>,
-    pub layout: Option<Layout>,
+    pub storage: Id<TrackedStorage>,
+    pub layout: Option<StridedLayout>,
     /// The tensor that it is a view of, and the view.
-    parent: Option<(Id<Tensor>, View)>,
+    parent: Option<(Id<TrackedTensor>, View)>,
     /// Its content when the storage had been written `generation` times.
     value: ValueId,
     generation: u32,
 }
 
-impl Tensor {
+impl TrackedTensor {
     /// Its content when it was last read or written.
     pub fn value(&self) -> ValueId {
         self.value
@@ -37,16 +37,16 @@ impl Tensor {
 
 /// Memory that tensors share.
 #[derive(Debug)]
-pub(super) struct Storage {
+pub(super) struct TrackedStorage {
     /// The tensor that shows all of it.
-    pub base: Id<Tensor>,
+    pub base: Id<TrackedTensor>,
     pub owner: Owner,
     /// The block in which its tensors may be written.
     pub block: BlockId,
     /// Number of writes.
     pub generation: u32,
     /// The tensor that was written last.
-    last: Id<Tensor>,
+    last: Id<TrackedTensor>,
 }
 
 /// The observer of a storage's content at the end of a call.
@@ -66,36 +66,36 @@ pub(super) enum Owner {
 /// All tensors of a graph.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    tensors: Arena<Tensor>,
-    storages: Arena<Storage>,
-    of_value: FxHashMap<ValueId, Id<Tensor>>,
+    tensors: Arena<TrackedTensor>,
+    storages: Arena<TrackedStorage>,
+    of_value: FxHashMap<ValueId, Id<TrackedTensor>>,
 }
 
 impl Memory {
     /// The tensor of a value of the original graph, if one was recorded.
-    pub fn find(&self, value: ValueId) -> Option<Id<Tensor>> {
+    pub fn find(&self, value: ValueId) -> Option<Id<TrackedTensor>> {
         self.of_value.get(&value).copied()
     }
 
-    pub fn tensor(&self, tensor: Id<Tensor>) -> &Tensor {
+    pub fn tensor(&self, tensor: Id<TrackedTensor>) -> &TrackedTensor {
         &self.tensors[tensor]
     }
 
-    pub fn storage(&self, tensor: Id<Tensor>) -> &Storage {
+    pub fn storage(&self, tensor: Id<TrackedTensor>) -> &TrackedStorage {
         &self.storages[self.tensors[tensor].storage]
     }
 
     /// Every storage.
-    pub fn storages(&self) -> impl Iterator<Item = &Storage> {
+    pub fn storages(&self) -> impl Iterator<Item = &TrackedStorage> {
         self.storages.iter().map(|(_, storage)| storage)
     }
 
     /// Notes a tensor with memory of its own.
-    pub fn add_base(&mut self, value: ValueId, ty: TensorType, owner: Owner, block: BlockId) -> Id<Tensor> {
+    pub fn add_base(&mut self, value: ValueId, ty: TensorType, owner: Owner, block: BlockId) -> Id<TrackedTensor> {
         let (tensor, storage) = (Id::new(self.tensors.len() as u32), Id::new(self.storages.len() as u32));
-        self.storages.push(Storage { base: tensor, owner, block, generation: 0, last: tensor });
-        let layout = Layout::dense(&ty);
-        self.tensors.push(Tensor { ty, storage, layout, parent: None, value, generation: 0 });
+        self.storages.push(TrackedStorage { base: tensor, owner, block, generation: 0, last: tensor });
+        let layout = StridedLayout::dense(&ty);
+        self.tensors.push(TrackedTensor { ty, storage, layout, parent: None, value, generation: 0 });
         self.of_value.insert(value, tensor);
         tensor
     }
@@ -105,25 +105,25 @@ impl Memory {
         &mut self,
         value: ValueId,
         ty: TensorType,
-        parent: Id<Tensor>,
+        parent: Id<TrackedTensor>,
         view: View,
-        layout: Option<Layout>,
-    ) -> Id<Tensor> {
+        layout: Option<StridedLayout>,
+    ) -> Id<TrackedTensor> {
         let storage = self.tensors[parent].storage;
         let generation = self.storages[storage].generation;
         let parent = Some((parent, view));
-        let tensor = self.tensors.push(Tensor { ty, storage, layout, parent, value, generation });
+        let tensor = self.tensors.push(TrackedTensor { ty, storage, layout, parent, value, generation });
         self.of_value.insert(value, tensor);
         tensor
     }
 
     /// Notes another name of a tensor.
-    pub fn add_name(&mut self, value: ValueId, tensor: Id<Tensor>) {
+    pub fn add_name(&mut self, value: ValueId, tensor: Id<TrackedTensor>) {
         self.of_value.insert(value, tensor);
     }
 
     /// Returns a value with the tensor's present content; adds the nodes that compute it.
-    pub fn read(&mut self, b: &mut Builder<'_>, tensor: Id<Tensor>) -> Result<ValueId, Error> {
+    pub fn read(&mut self, b: &mut Builder<'_>, tensor: Id<TrackedTensor>) -> Result<ValueId, Error> {
         let storage = self.tensors[tensor].storage;
         let generation = self.storages[storage].generation;
         let mut outdated = Vec::new();
@@ -148,7 +148,7 @@ impl Memory {
     }
 
     /// Notes that `content`, of the tensor's shape and dtype, was written to it.
-    pub fn write(&mut self, b: &mut Builder<'_>, tensor: Id<Tensor>, content: ValueId) -> Result<(), Error> {
+    pub fn write(&mut self, b: &mut Builder<'_>, tensor: Id<TrackedTensor>, content: ValueId) -> Result<(), Error> {
         let storage = self.tensors[tensor].storage;
         if let Some(parent) = self.parent(tensor)
             && self.storages[storage].last != tensor
@@ -156,7 +156,7 @@ impl Memory {
             // What the parent holds beside this view is part of what it holds afterwards.
             self.read(b, parent)?;
         }
-        let Storage { generation, last, .. } = &mut self.storages[storage];
+        let TrackedStorage { generation, last, .. } = &mut self.storages[storage];
         *generation = generation.saturating_add(1);
         *last = tensor;
         let generation = *generation;
@@ -168,16 +168,16 @@ impl Memory {
     fn flush(
         &mut self,
         b: &mut Builder<'_>,
-        storage: Id<Storage>,
-        ancestors: &[Id<Tensor>],
-    ) -> Result<Id<Tensor>, Error> {
-        let wanted: FxHashSet<Id<Tensor>> = ancestors.iter().copied().collect();
-        let Storage { mut last, generation, .. } = self.storages[storage];
+        storage: Id<TrackedStorage>,
+        ancestors: &[Id<TrackedTensor>],
+    ) -> Result<Id<TrackedTensor>, Error> {
+        let wanted: FxHashSet<Id<TrackedTensor>> = ancestors.iter().copied().collect();
+        let TrackedStorage { mut last, generation, .. } = self.storages[storage];
         while !wanted.contains(&last) {
             let Some((parent, view)) = &self.tensors[last].parent else { break };
             let (parent, outdated) = (*parent, self.tensors[*parent].generation != generation);
             if outdated {
-                let Tensor { ty, value, .. } = &self.tensors[parent];
+                let TrackedTensor { ty, value, .. } = &self.tensors[parent];
                 let value = view.write_back(b, *value, ty, self.tensors[last].value)?;
                 self.set(parent, value, generation);
             }
@@ -186,11 +186,11 @@ impl Memory {
         Ok(last)
     }
 
-    fn parent(&self, tensor: Id<Tensor>) -> Option<Id<Tensor>> {
+    fn parent(&self, tensor: Id<TrackedTensor>) -> Option<Id<TrackedTensor>> {
         self.tensors[tensor].parent.as_ref().map(|(parent, _)| *parent)
     }
 
-    fn set(&mut self, tensor: Id<Tensor>, value: ValueId, generation: u32) {
+    fn set(&mut self, tensor: Id<TrackedTensor>, value: ValueId, generation: u32) {
         let tensor = &mut self.tensors[tensor];
         (tensor.value, tensor.generation) = (value, generation);
     }

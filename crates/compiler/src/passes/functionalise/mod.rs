@@ -23,8 +23,8 @@ use rushlight_graph::{
     Target, Type, Update, ValueId,
 };
 
-pub(super) use layout::Layout;
-use memory::{Memory, Owner, Tensor};
+pub(super) use layout::StridedLayout;
+use memory::{Memory, Owner, TrackedTensor};
 use rushlight_graph::Pass;
 use view::{View, Views, returns_its_argument};
 use write::Writes;
@@ -66,7 +66,7 @@ fn needs_it(graph: &Graph) -> bool {
 
 /// Layouts of a view's results, or of its copying variant's, in the storage of the first argument; `None`
 /// for what no strides express.
-pub(super) fn layouts(node: &Node, graph: &Graph, of: &Layout) -> Option<Vec<Layout>> {
+pub(super) fn layouts(node: &Node, graph: &Graph, of: &StridedLayout) -> Option<Vec<StridedLayout>> {
     match View::read(node, graph, Some(of)).ok()? {
         Views::Of(views) => views.into_iter().map(|(_, layout)| layout).collect(),
         Views::OfStorage { .. } | Views::Copies => None,
@@ -175,7 +175,7 @@ impl Walk<'_> {
             }
             Views::Of(views) => (tensor, views),
             Views::OfStorage { size, stride, offset } => {
-                let Tensor { layout, .. } = self.memory.tensor(tensor);
+                let TrackedTensor { layout, .. } = self.memory.tensor(tensor);
                 let base = self.memory.storage(tensor).base;
                 let own = layout.as_ref().map_or(Expr::Int(0), |layout| layout.offset.clone());
                 let offset = offset.unwrap_or(own);
@@ -226,7 +226,7 @@ impl Walk<'_> {
     }
 
     /// The tensor of a value; `None` for a number.
-    fn tensor_of(&mut self, value: ValueId, block: BlockId) -> Option<Id<Tensor>> {
+    fn tensor_of(&mut self, value: ValueId, block: BlockId) -> Option<Id<TrackedTensor>> {
         if let Some(tensor) = self.memory.find(value) {
             return Some(tensor);
         }
@@ -250,7 +250,7 @@ impl Walk<'_> {
         }
     }
 
-    fn read_tensor(&mut self, tensor: Id<Tensor>, block: BlockId) -> Result<ValueId, Error> {
+    fn read_tensor(&mut self, tensor: Id<TrackedTensor>, block: BlockId) -> Result<ValueId, Error> {
         let mut b = Builder::new(self.graph, self.constants, self.schemas, block, self.origin);
         self.memory.read(&mut b, tensor)
     }

@@ -9,7 +9,7 @@ use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{Operands, permutation};
 use rushlight_graph::{Arg, Builder, Expr, Graph, Node, Schema, TensorType, ValueId, bind};
 
-use super::layout::Layout;
+use super::layout::StridedLayout;
 
 /// The mapping of a view's elements to those of the tensor that it is a view of.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub(super) enum View {
 #[derive(Debug)]
 pub(super) enum Views {
     /// Each result shows a part of the argument.
-    Of(Vec<(View, Option<Layout>)>),
+    Of(Vec<(View, Option<StridedLayout>)>),
     /// A view of the whole storage that the argument is in.
     OfStorage { size: Arg, stride: Arg, offset: Option<Expr> },
     /// The results are copies after all.
@@ -76,7 +76,7 @@ pub(super) fn returns_its_argument(node: &Node) -> bool {
 
 impl View {
     /// Reads a call of a view operator; `of` is the layout of its first argument.
-    pub fn read(node: &Node, graph: &Graph, of: Option<&Layout>) -> Result<Views, Error> {
+    pub fn read(node: &Node, graph: &Graph, of: Option<&StridedLayout>) -> Result<Views, Error> {
         let Some(schema) = node.op.schema() else { return Ok(Views::Copies) };
         let operands = Operands::new(schema, &node.args);
         let from = operands.tensor(0, graph)?;
@@ -328,7 +328,12 @@ fn split_dim(name: &str, operands: &Operands<'_>, rank: usize) -> Result<Option<
 }
 
 /// The parts of a division along a dimension.
-fn parts(name: &str, dim: usize, results: &[&TensorType], of: Option<&Layout>) -> Vec<(View, Option<Layout>)> {
+fn parts(
+    name: &str,
+    dim: usize,
+    results: &[&TensorType],
+    of: Option<&StridedLayout>,
+) -> Vec<(View, Option<StridedLayout>)> {
     let mut start = Expr::Int(0);
     let part = |ty: &&TensorType| {
         let begin = start.clone();

@@ -10,7 +10,7 @@ use rushlight_graph::{
 use rushlight_graph::{Error, ErrorKind};
 
 use super::Walk;
-use super::memory::{Owner, Tensor};
+use super::memory::{Owner, TrackedTensor};
 use super::view::{converted, copied};
 
 /// The arguments that a node writes to.
@@ -125,7 +125,7 @@ impl Walk<'_> {
     }
 
     /// The tensors that a node writes to.
-    fn targets(&mut self, node: NodeId, writes: &Writes, block: BlockId) -> Result<Vec<Id<Tensor>>, Error> {
+    fn targets(&mut self, node: NodeId, writes: &Writes, block: BlockId) -> Result<Vec<Id<TrackedTensor>>, Error> {
         let mut targets = Vec::new();
         for param in &writes.params {
             let arg = self.graph.nodes[node].args.get(*param).cloned().unwrap_or(Arg::None);
@@ -147,7 +147,7 @@ impl Walk<'_> {
         &mut self,
         schema: &Schema,
         node: NodeId,
-        target: Id<Tensor>,
+        target: Id<TrackedTensor>,
         block: BlockId,
     ) -> Result<Option<ValueId>, Error> {
         let ty = self.memory.tensor(target).ty.clone();
@@ -179,7 +179,7 @@ impl Walk<'_> {
         twin: Arc<Schema>,
         args: Vec<Arg>,
         writes: &Writes,
-        targets: &[Id<Tensor>],
+        targets: &[Id<TrackedTensor>],
         block: BlockId,
     ) -> Result<Vec<ValueId>, Error> {
         let returned = if writes.results_are_written { 0 } else { self.graph.nodes[node].results.len() };
@@ -225,8 +225,8 @@ impl Walk<'_> {
     }
 
     /// The types of a twin's results as far as the exported program tells them.
-    fn exported_types(&self, node: NodeId, twin: &Schema, returned: usize, targets: &[Id<Tensor>]) -> Vec<Type> {
-        let target = |target: &Id<Tensor>| {
+    fn exported_types(&self, node: NodeId, twin: &Schema, returned: usize, targets: &[Id<TrackedTensor>]) -> Vec<Type> {
+        let target = |target: &Id<TrackedTensor>| {
             let TensorType { dtype, shape, .. } = &self.memory.tensor(*target).ty;
             Type::Tensor(TensorType::new(*dtype, shape.clone()))
         };
@@ -240,7 +240,7 @@ impl Walk<'_> {
     }
 
     /// Notes that the results of a node are the tensors that it wrote to.
-    fn name_results(&mut self, node: NodeId, writes: &Writes, targets: &[Id<Tensor>]) {
+    fn name_results(&mut self, node: NodeId, writes: &Writes, targets: &[Id<TrackedTensor>]) {
         if writes.results_are_written {
             for (result, target) in self.graph.nodes[node].results.iter().zip(targets) {
                 self.memory.add_name(*result, *target);
@@ -258,7 +258,7 @@ impl Walk<'_> {
         }
     }
 
-    fn write(&mut self, target: Id<Tensor>, content: ValueId, block: BlockId) -> Result<(), Error> {
+    fn write(&mut self, target: Id<TrackedTensor>, content: ValueId, block: BlockId) -> Result<(), Error> {
         let storage = self.memory.storage(target);
         let name = self.name_of(storage.base);
         if storage.owner == Owner::Constant {
@@ -275,7 +275,7 @@ impl Walk<'_> {
         self.memory.write(&mut b, target, content)
     }
 
-    fn name_of(&self, tensor: Id<Tensor>) -> String {
+    fn name_of(&self, tensor: Id<TrackedTensor>) -> String {
         self.graph.values[self.memory.tensor(tensor).value()].name.clone()
     }
 

@@ -17,7 +17,7 @@ use crate::error::error;
 use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
 use crate::quantized_weights::{Integers, WeightOnly, columns, scales};
-use crate::select::{BatchedGemm, Convolution, Gemm, Int8, Weights};
+use crate::select::{BatchedGemm, Convolution, Gemm, GemmWeights, Int8};
 use crate::view::View;
 
 use super::Lowering;
@@ -213,29 +213,29 @@ impl<'a> Lowering<'a> {
     pub(super) fn gemm(&mut self, id: NodeId, gemm: &'a Gemm) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
         match gemm.weights {
-            Weights::Int8(constant, Int8::Static) => {
+            GemmWeights::Int8(constant, Int8::Static) => {
                 return self.int8_gemm(id, gemm, &self.model.constants[constant]);
             }
-            Weights::Int8(constant, Int8::Dynamic) => {
+            GemmWeights::Int8(constant, Int8::Dynamic) => {
                 return self.dynamic_gemm(id, gemm, &self.model.constants[constant], None);
             }
-            Weights::Int8(constant, Int8::DynamicGroupwise { is_four_bits }) => {
+            GemmWeights::Int8(constant, Int8::DynamicGroupwise { is_four_bits }) => {
                 return self.dynamic_gemm(id, gemm, &self.model.constants[constant], Some(is_four_bits));
             }
-            Weights::Computed(_) | Weights::Float(_) | Weights::WeightOnly(..) => {}
+            GemmWeights::Computed(_) | GemmWeights::Float(_) | GemmWeights::WeightOnly(..) => {}
         }
         let a = self.dense(gemm.a)?;
         let (b, right) = match &gemm.weights {
-            Weights::Computed(b) => {
+            GemmWeights::Computed(b) => {
                 let b = self.dense(*b)?;
                 self.reserve_packing(&b.shape)?;
                 (self.plan.tensor(&b)?, Right::Dense)
             }
-            Weights::WeightOnly(constant, weights) => {
+            GemmWeights::WeightOnly(constant, weights) => {
                 let b = self.weight_only(&self.model.constants[*constant].name, weights)?;
                 (b, Right::WeightOnly(weights.format()))
             }
-            Weights::Float(constant) | Weights::Int8(constant, _) => {
+            GemmWeights::Float(constant) | GemmWeights::Int8(constant, _) => {
                 let constant = &self.model.constants[*constant];
                 let sizes = constant.sizes()?;
                 let [k, n] = sizes[..] else { return Err(error(format!("`{}` is no matrix", constant.name))) };

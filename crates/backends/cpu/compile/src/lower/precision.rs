@@ -6,7 +6,7 @@ use rushlight_graph::{ConstantId, NodeId, ValueId};
 
 use crate::call::Call;
 use crate::qdq_int16;
-use crate::select::{Convolution, DataMovement, Embedding, Gemm, Int8, Reduction, Selection, Weights};
+use crate::select::{Convolution, DataMovement, Embedding, Gemm, GemmWeights, Int8, Reduction, Selection};
 use crate::storage::is_stored_as_float;
 
 use super::Lowering;
@@ -52,13 +52,13 @@ impl Lowering<'_> {
                 self.float_gemm(id, convolution.input, Some(convolution.weight), None)
             }
             Selection::Gemm(Gemm { a, weights, .. }) => match weights {
-                Weights::Int8(_, int8) => Some(int8_gemm(*int8).to_owned()),
-                Weights::WeightOnly(constant, weights) if weights.matrix.is_four_bits => {
+                GemmWeights::Int8(_, int8) => Some(int8_gemm(*int8).to_owned()),
+                GemmWeights::WeightOnly(constant, weights) if weights.matrix.is_four_bits => {
                     self.float_gemm(id, *a, Some(*constant), Some(4))
                 }
-                Weights::WeightOnly(constant, _) => self.float_gemm(id, *a, Some(*constant), Some(8)),
-                Weights::Float(constant) => self.float_gemm(id, *a, Some(*constant), None),
-                Weights::Computed(_) => self.float_gemm(id, *a, None, None),
+                GemmWeights::WeightOnly(constant, _) => self.float_gemm(id, *a, Some(*constant), Some(8)),
+                GemmWeights::Float(constant) => self.float_gemm(id, *a, Some(*constant), None),
+                GemmWeights::Computed(_) => self.float_gemm(id, *a, None, None),
             },
             Selection::Embedding(embedding) => self.table(embedding).map(str::to_owned),
             other => {

@@ -23,7 +23,7 @@ pub(crate) enum Int8 {
 
 /// The right side of a GEMM.
 #[derive(Debug)]
-pub(crate) enum Weights {
+pub(crate) enum GemmWeights {
     /// A matrix that another node computes.
     Computed(ValueId),
     /// A constant that is packed as floats.
@@ -37,7 +37,7 @@ pub(crate) enum Weights {
 #[derive(Debug)]
 pub(crate) struct Gemm {
     pub a: ValueId,
-    pub weights: Weights,
+    pub weights: GemmWeights,
     /// A constant vector.
     pub bias: Option<ValueId>,
 }
@@ -144,12 +144,13 @@ pub(super) fn gemm(cx: &Context<'_>, call: &Call<'_>) -> Option<Gemm> {
     };
     let b = call.optional("mat2")?;
     let weights = match call.graph.constant_of(b) {
-        None => Weights::Computed(b),
+        None => GemmWeights::Computed(b),
         Some(id) => {
             let constant = &cx.model.constants[id];
             match int8_gemm(cx, a, constant) {
-                Some(int8) => Weights::Int8(id, int8),
-                None => WeightOnly::of(constant).map_or(Weights::Float(id), |weights| Weights::WeightOnly(id, weights)),
+                Some(int8) => GemmWeights::Int8(id, int8),
+                None => WeightOnly::of(constant)
+                    .map_or(GemmWeights::Float(id), |weights| GemmWeights::WeightOnly(id, weights)),
             }
         }
     };

@@ -12,9 +12,6 @@ mod normalization;
 mod pooling;
 mod positions;
 mod reason;
-#[cfg(test)]
-mod tests;
-
 use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
 
@@ -29,7 +26,7 @@ use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
 pub(crate) use data_movement::DataMovement;
 pub(crate) use dynamic::{Dynamic, Parameters, RowDequantize};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
-pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, Int8, Weights, has_bias};
+pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, GemmWeights, Int8, has_bias};
 pub(crate) use normalization::{Attention, Norm, Softmax};
 pub(crate) use pooling::{Pooling, Reduction, Resize};
 pub(crate) use positions::{Range, Scatter};
@@ -82,7 +79,7 @@ impl Selection {
     pub fn int8(&self) -> Option<Int8> {
         match self {
             Self::Convolution(convolution) => convolution.int8,
-            Self::Gemm(Gemm { weights: Weights::Int8(_, int8), .. }) => Some(*int8),
+            Self::Gemm(Gemm { weights: GemmWeights::Int8(_, int8), .. }) => Some(*int8),
             _ => None,
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn rules(
         let (min, max) = range(expr, &text, &graph.symbols, ranges);
         rules.push(match (expr, places.values().find(|known| known.place == *place), term(expr, &places)) {
             (Expr::Int(size), ..) => RuleModel::Fixed { place: *place, size: u64::try_from(*size).unwrap_or(0) },
-            (_, Some(Known { unit, offset, .. }), _) => {
+            (_, Some(KnownBounds { unit, offset, .. }), _) => {
                 RuleModel::Range { place: *place, unit: *unit, offset: *offset, min, max }
             }
             (_, None, Some(value)) => {
@@ -65,32 +65,32 @@ fn input_sizes(graph: &Graph) -> Vec<(Place, &Expr)> {
 
 /// The size that a symbol is read from, which is `unit * symbol + offset`.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownBounds {
     place: Place,
     unit: i64,
     offset: i64,
 }
 
 /// Finds a place for each symbol: a size that is the symbol, or else one that is linear in it.
-fn places(sizes: &[(Place, &Expr)]) -> HashMap<SymbolId, Known> {
+fn places(sizes: &[(Place, &Expr)]) -> HashMap<SymbolId, KnownBounds> {
     let mut places = HashMap::new();
     for (place, expr) in sizes {
         if let Expr::Symbol(symbol) = expr {
-            places.entry(*symbol).or_insert(Known { place: *place, unit: 1, offset: 0 });
+            places.entry(*symbol).or_insert(KnownBounds { place: *place, unit: 1, offset: 0 });
         }
     }
     for (place, expr) in sizes {
         if let Some((symbol, unit, offset)) = linear(expr) {
-            places.entry(symbol).or_insert(Known { place: *place, unit, offset });
+            places.entry(symbol).or_insert(KnownBounds { place: *place, unit, offset });
         }
     }
     places
 }
 
 /// Renames the symbols after the sizes that they are read from: `x.size()[0]`.
-fn readable_symbols(graph: &Graph, places: &HashMap<SymbolId, Known>) -> Symbols {
+fn readable_symbols(graph: &Graph, places: &HashMap<SymbolId, KnownBounds>) -> Symbols {
     let mut symbols = graph.symbols.clone();
-    for (symbol, Known { place, unit, offset }) in places {
+    for (symbol, KnownBounds { place, unit, offset }) in places {
         let Some(Input::Value(value)) = graph.inputs.get(usize::from(place.input)) else { continue };
         let size = format!("{}.size()[{}]", graph.values[*value].name, place.dim);
         symbols[*symbol].name = match (unit, offset) {
@@ -144,11 +144,11 @@ fn plain(text: &str) -> String {
 }
 
 /// Converts an expression to one over sizes; `None` if one of its symbols cannot be read from any size.
-fn term(expr: &Expr, places: &HashMap<SymbolId, Known>) -> Option<Term> {
+fn term(expr: &Expr, places: &HashMap<SymbolId, KnownBounds>) -> Option<Term> {
     let found = match expr {
         Expr::Int(value) => Term::Int(*value),
         Expr::Symbol(symbol) => {
-            let Known { place, unit, offset } = *places.get(symbol)?;
+            let KnownBounds { place, unit, offset } = *places.get(symbol)?;
             Term::Size { place, unit, offset }
         }
         Expr::Call(call) => {
@@ -175,14 +175,18 @@ fn inputs_by_name(graph: &Graph) -> HashMap<String, &[Expr]> {
 
 /// Returns the rules of a guard, such as `L['x'].size()[0] % 2 == 0`, except those that always hold. Guards about other
 /// things than sizes give none, nor do alternatives: their parts need not hold.
-fn conditions(guard: &str, named: &HashMap<String, &[Expr]>, places: &HashMap<SymbolId, Known>) -> Vec<RuleModel> {
+fn conditions(
+    guard: &str,
+    named: &HashMap<String, &[Expr]>,
+    places: &HashMap<SymbolId, KnownBounds>,
+) -> Vec<RuleModel> {
     let mut rules = Vec::new();
     // Both bind looser than `and`.
     if [" or ", " if "].iter().any(|word| guard.contains(word)) {
         return rules;
     }
     for part in guard.split(" and ") {
-        let mut parser = Parser { rest: part.trim(), named, depth: 0 };
+        let mut parser = GuardParser { rest: part.trim(), named, depth: 0 };
         let Some(comparisons) = parser.chain() else { continue };
         for (left, relation, right) in comparisons {
             let difference = left.sub(right.clone());
@@ -211,7 +215,7 @@ fn readable(guard: &str) -> String {
 }
 
 /// Parses a guard: comparisons of expressions in Python.
-struct Parser<'g, 'n> {
+struct GuardParser<'g, 'n> {
     rest: &'g str,
     named: &'n HashMap<String, &'n [Expr]>,
     depth: u32,
@@ -220,7 +224,7 @@ struct Parser<'g, 'n> {
 /// Guards that nest deeper are left out.
 const MAX_DEPTH: u32 = 64;
 
-impl Parser<'_, '_> {
+impl GuardParser<'_, '_> {
     /// Parses `a < b <= c` to the end of the text.
     fn chain(&mut self) -> Option<Vec<(Expr, Relation, Expr)>> {
         let mut comparisons = Vec::new();

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use rushlight_compiler::partition::{Backend, parse_option, partition};
 use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_compiler::{CompileOptions, Stage, advance};
-use rushlight_cpu_compile::Cpu;
+use rushlight_cpu_compile::{Cpu, passes};
 use rushlight_cpu_payload::CpuProgram;
 use rushlight_graph::testing::filetests::{Failure, Outcome, Step};
 use rushlight_graph::{Error, Model, Op, Pass};
@@ -16,6 +16,7 @@ use rushlight_graph::{Error, Model, Op, Pass};
 /// | step | gives |
 /// |---|---|
 /// | `canonical` | the model as it is shown to the back end |
+/// | the name of a pass that legalizes parts | the model after it |
 /// | `claims` | for each node its claimant and precision, or the reason of the refusal |
 /// | `lower` | the tensors and steps of each part's payload, then what is left of the method |
 ///
@@ -36,7 +37,16 @@ pub fn run(step: &Step, model: &mut Model) -> Result<Outcome, Failure> {
         }
         "claims" => Ok(Outcome::Text(claims(model, &backends)?)),
         "lower" => Ok(Outcome::Text(payloads(model, &backends)?)),
-        _ => Err(Failure::Usage("no such step: they are `canonical`, `claims` and `lower`".into())),
+        name => match passes().into_iter().find(|pass| pass.name() == name) {
+            Some(pass) => pass.run(model).map(|()| Outcome::Model).map_err(Failure::from),
+            None => {
+                let names: Vec<_> = passes().iter().map(|pass| format!("`{}`", pass.name())).collect();
+                let steps = names.join(", ");
+                Err(Failure::Usage(format!(
+                    "no such step: they are `canonical`, `claims`, `lower` and the passes {steps}"
+                )))
+            }
+        },
     }
 }
 
