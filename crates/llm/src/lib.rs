@@ -40,7 +40,7 @@ mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
-pub use generate::{FinishReason, Generation, Usage, generate};
+pub use generate::{FinishReason, Generation, Generator, Step, TokenScore, Usage, generate};
 pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
 pub use sampling::{Choice, Sampler, Sampling};

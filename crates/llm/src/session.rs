@@ -26,15 +26,28 @@ pub(crate) enum State {
     InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
 }
 
-/// The natural logarithm of a token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
+/// The natural logarithm of each token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
+pub(crate) fn log_probabilities(logits: &[f32]) -> Vec<f64> {
+    let normalizer = log_sum_exp(logits);
+    logits.iter().map(|logit| below(*logit, normalizer)).collect()
+}
+
+/// As [`log_probabilities`], of one token.
 pub(crate) fn log_probability(logits: &[f32], token: u32) -> f64 {
+    logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| below(*logit, log_sum_exp(logits)))
+}
+
+/// The logarithm of a probability whose logit and normalizer are known.
+fn below(logit: f32, normalizer: f64) -> f64 {
+    if logit.is_nan() || !normalizer.is_finite() { f64::NEG_INFINITY } else { f64::from(logit) - normalizer }
+}
+
+/// The logarithm of the sum of exponentials, of the logits that are numbers.
+fn log_sum_exp(logits: &[f32]) -> f64 {
     let numbers = || logits.iter().copied().filter(|logit| !logit.is_nan());
-    let max = numbers().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = numbers().map(|logit| libm::exp(f64::from(logit) - f64::from(max))).sum();
-    match logits.get(token as usize) {
-        Some(logit) if !logit.is_nan() && max.is_finite() => f64::from(*logit) - f64::from(max) - libm::log(sum),
-        _ => f64::NEG_INFINITY,
-    }
+    let max = f64::from(numbers().fold(f32::NEG_INFINITY, f32::max));
+    let sum: f64 = numbers().map(|logit| libm::exp(f64::from(logit) - max)).sum();
+    max + libm::log(sum)
 }
 
 /// Magic bytes of a saved session.

@@ -110,6 +110,7 @@ impl Options {
             sampling,
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
+            log_probabilities: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use rushlight::{Compiler, LanguageModelOptions, Module};
-use rushlight_llm::{Error, FinishReason, Generation, Model, Session, Tokenizer, generate, score_text};
+use rushlight_llm::{Error, FinishReason, Generation, Generator, Model, Session, Tokenizer, generate, score_text};
 use serde_json::Value as Json;
 
 use crate::{folder, json};
@@ -63,6 +63,29 @@ fn greedy_text_is_that_of_transformers() {
             assert_eq!(session.position(), prompt.len() + greedy.len() - 1);
         }
     }
+}
+
+#[test]
+fn steps_have_the_probabilities_of_the_model() {
+    let (prompt, greedy) = sample();
+    let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+    let mut model = model(CONTEXT, "cpu");
+    let mut session = model.session().unwrap();
+    let options =
+        Generation { max_new_tokens: Some(3), ignore_eos: true, log_probabilities: Some(4), ..Generation::default() };
+    let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &prompt, options).unwrap();
+    let mut tokens = Vec::new();
+    while let Some(step) = generator.step(&mut model, &mut session, &tokenizer).unwrap() {
+        let (token, score) = (step.token.unwrap(), step.score.unwrap());
+        // The most likely token is chosen, so that it is the first alternative.
+        assert_eq!(score.alternatives[0], (token, score.log_probability));
+        assert!(score.alternatives.is_sorted_by(|a, b| a.1 >= b.1) && score.alternatives.len() == 4);
+        let sum: f64 = score.alternatives.iter().map(|(_, log_probability)| log_probability.exp()).sum();
+        assert!(0.0 < sum && sum < 1.0 + 1e-9, "{sum}");
+        tokens.push(token);
+    }
+    assert_eq!(tokens, greedy[..3]);
+    assert_eq!(generator.usage().finish_reason, FinishReason::Length);
 }
 
 #[test]
