@@ -112,6 +112,20 @@ impl ChatTemplate {
     /// # Errors
     /// As [`render`](Self::render).
     pub fn render_json(&self, messages: &Json, tools: &Json, add_generation_prompt: bool) -> Result<String> {
+        self.render_with(messages, tools, add_generation_prompt, &serde_json::Map::new())
+    }
+
+    /// As [`render_json`](Self::render_json), with variables for this text alone, which replace those of the same name.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn render_with(
+        &self,
+        messages: &Json,
+        tools: &Json,
+        add_generation_prompt: bool,
+        variables: &serde_json::Map<String, Json>,
+    ) -> Result<String> {
         let chat = self.environment.get_template(NAME).map_err(|error| template(&error))?;
         let context = minijinja::context! {
             messages => Value::from(Serde(messages)),
@@ -120,7 +134,7 @@ impl ChatTemplate {
             add_generation_prompt,
             bos_token => &self.bos_token,
             eos_token => &self.eos_token,
-            ..Value::from(Serde(&self.variables))
+            ..minijinja::context! { ..Value::from(Serde(variables)), ..Value::from(Serde(&self.variables)) }
         };
         chat.render(context).map_err(|error| template(&error))
     }

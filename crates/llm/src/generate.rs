@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Sampler, Sampling};
-use crate::session::{Session, log_probabilities};
+use crate::session::Session;
 use crate::text_stream::TextStream;
+use crate::token_score::TokenScore;
 use crate::tokenizer::Tokenizer;
 
 /// How text is generated.
@@ -100,20 +101,11 @@ pub struct Step {
     pub score: Option<TokenScore>,
 }
 
-/// How likely a token was. Probabilities are those of the model, before sampling changed them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenScore {
-    /// The natural logarithm of the token's probability.
-    pub log_probability: f64,
-    /// The most likely tokens with theirs, the most likely first.
-    pub alternatives: Vec<(u32, f64)>,
-}
-
 impl Generator {
-    /// Adds a prompt to a session.
+    /// Adds a prompt to a session. Without one the answer goes on from the session's last token.
     ///
     /// # Errors
-    /// `Sampling`, and those of [`Session::prefill`].
+    /// `Sampling`, and those of [`Session::prefill`]; `NoTokens` also for a session without [logits](Session::logits).
     pub fn start(
         model: &mut Model,
         session: &mut Session,
@@ -123,7 +115,9 @@ impl Generator {
     ) -> Result<Self> {
         let mut sampler = Sampler::new(options.sampling.clone())?;
         let start = Instant::now();
-        session.prefill(model, prompt)?;
+        if !prompt.is_empty() || session.logits().is_empty() {
+            session.prefill(model, prompt)?;
+        }
         let prefill = start.elapsed();
         sampler.observe_prompt(session.tokens());
         let mut ends: Vec<u32> = model.limits().eos.clone();
@@ -189,23 +183,6 @@ impl Generator {
     /// Token counts and times so far; an answer that is not over counts as cancelled.
     pub fn usage(&self) -> Usage {
         self.usage
-    }
-}
-
-impl TokenScore {
-    /// The score of a token by logits, with `count` alternatives.
-    fn of(logits: &[f32], token: u32, count: usize) -> Self {
-        let scores = log_probabilities(logits);
-        let of = |token: u32| scores.get(token as usize).copied().unwrap_or(f64::NEG_INFINITY);
-        let mut order: Vec<u32> = (0..scores.len() as u32).collect();
-        let by_score = |a: &u32, b: &u32| of(*b).total_cmp(&of(*a)).then(a.cmp(b));
-        let count = count.min(order.len());
-        if (1..order.len()).contains(&count) {
-            order.select_nth_unstable_by(count - 1, by_score);
-        }
-        order.truncate(count);
-        order.sort_unstable_by(by_score);
-        Self { log_probability: of(token), alternatives: order.into_iter().map(|token| (token, of(token))).collect() }
     }
 }
 

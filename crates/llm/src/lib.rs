@@ -36,14 +36,16 @@ mod perplexity;
 mod sampling;
 mod session;
 mod text_stream;
+mod token_score;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
-pub use generate::{FinishReason, Generation, Generator, Step, TokenScore, Usage, generate};
+pub use generate::{FinishReason, Generation, Generator, Step, Usage, generate};
 pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
 pub use sampling::{Choice, Sampler, Sampling};
 pub use session::Session;
 pub use text_stream::TextStream;
+pub use token_score::TokenScore;
 pub use tokenizer::{SpecialTokens, Tokenizer};

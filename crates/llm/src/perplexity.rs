@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::session::log_probability;
+use crate::token_score::log_probability;
 
 /// The probability of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -53,7 +53,11 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    fn check(&self) -> Result<()> {
+    /// Checks the ranges of all options.
+    ///
+    /// # Errors
+    /// `Sampling`.
+    pub fn check(&self) -> Result<()> {
         let finite = |x: f32| x.is_finite();
         for (option, expected, got, is_valid) in [
             ("temperature", "0 or more", self.temperature, self.temperature >= 0.0),

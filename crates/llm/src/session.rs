@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use crate::error::{Error, Result};
 use crate::model::{Logits, Model};
+use crate::token_score::{TokenScore, log_probability};
 
 /// The tokens that one user of a [`Model`] gave it, and the KV cache of these. Methods take the model that made the session.
 ///
@@ -24,30 +25,6 @@ pub(crate) enum State {
     Own(rushlight::Session),
     /// In planned memory of the program; the model holds the other reference.
     InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
-}
-
-/// The natural logarithm of each token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
-pub(crate) fn log_probabilities(logits: &[f32]) -> Vec<f64> {
-    let normalizer = log_sum_exp(logits);
-    logits.iter().map(|logit| below(*logit, normalizer)).collect()
-}
-
-/// As [`log_probabilities`], of one token.
-pub(crate) fn log_probability(logits: &[f32], token: u32) -> f64 {
-    logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| below(*logit, log_sum_exp(logits)))
-}
-
-/// The logarithm of a probability whose logit and normalizer are known.
-fn below(logit: f32, normalizer: f64) -> f64 {
-    if logit.is_nan() || !normalizer.is_finite() { f64::NEG_INFINITY } else { f64::from(logit) - normalizer }
-}
-
-/// The logarithm of the sum of exponentials, of the logits that are numbers.
-fn log_sum_exp(logits: &[f32]) -> f64 {
-    let numbers = || logits.iter().copied().filter(|logit| !logit.is_nan());
-    let max = f64::from(numbers().fold(f32::NEG_INFINITY, f32::max));
-    let sum: f64 = numbers().map(|logit| libm::exp(f64::from(logit) - max)).sum();
-    max + libm::log(sum)
 }
 
 /// Magic bytes of a saved session.
@@ -88,8 +65,30 @@ impl Session {
     /// # Errors
     /// Those of `prefill`.
     pub fn score(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Vec<Option<f64>>> {
+        self.score_by(model, tokens, log_probability)
+    }
+
+    /// As [`score`](Self::score), with the `alternatives` most likely tokens at each position.
+    ///
+    /// # Errors
+    /// Those of [`prefill`](Self::prefill).
+    pub fn score_tokens(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        alternatives: usize,
+    ) -> Result<Vec<Option<TokenScore>>> {
+        self.score_by(model, tokens, |logits, token| TokenScore::of(logits, token, alternatives))
+    }
+
+    fn score_by<S>(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        score: impl Fn(&[f32], u32) -> S,
+    ) -> Result<Vec<Option<S>>> {
         self.check(model, tokens)?;
-        let first = (!self.logits.is_empty()).then(|| log_probability(&self.logits, tokens[0]));
+        let first = tokens.first().filter(|_| !self.logits.is_empty()).map(|token| score(&self.logits, *token));
         let mut scores = Vec::with_capacity(tokens.len());
         scores.push(first);
         let chunk = if model.has_all_logits() { model.max_call_len(tokens.len()) } else { 1 };
@@ -98,7 +97,7 @@ impl Session {
             let logits = self.call(model, chunk)?;
             for index in (0..chunk.len()).rev() {
                 logits.read_from_end(index, &mut self.logits);
-                scores.extend(next.next().map(|token| Some(log_probability(&self.logits, *token))));
+                scores.extend(next.next().map(|token| Some(score(&self.logits, *token))));
             }
         }
         Ok(scores)

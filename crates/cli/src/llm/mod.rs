@@ -5,6 +5,8 @@ mod chat;
 mod generation;
 mod perplexity;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod tokenize;
 
 use clap::{Args, Subcommand};
@@ -25,6 +27,9 @@ enum Command {
     Run(run::Run),
     /// Talk to a model, line by line
     Chat(chat::Chat),
+    /// Serve a model over HTTP with OpenAI's API
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
     /// Time prefill and decode at several positions
     Bench(bench::Bench),
     /// Measure how well a model predicts a text
@@ -38,6 +43,8 @@ impl Llm {
         match self.command {
             Command::Run(run) => run.run(),
             Command::Chat(chat) => chat.run(),
+            #[cfg(feature = "serve")]
+            Command::Serve(serve) => serve.run(),
             Command::Bench(bench) => bench.run(),
             Command::Perplexity(perplexity) => perplexity.run(),
             Command::Tokenize(tokenize) => tokenize.run(),

@@ -1,0 +1,93 @@
+//! `rushlight llm serve`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use rushlight_llm_server::{Error, Options, serve};
+
+use super::generation::{self, TextModel};
+use crate::failure::Failure;
+use crate::output;
+
+/// Serves a model over HTTP with OpenAI's API.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight llm serve llama.pte
+  rushlight llm serve llama.pte --port 8000 --name llama-3.2-1b --sessions 8
+  curl http://localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
+
+A page to chat with is at http://localhost:8080. Routes: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize,
+/health, /metrics. Sampling options say what requests leave open.")]
+pub struct Serve {
+    #[command(flatten)]
+    model: TextModel,
+
+    /// The address to listen on; 0.0.0.0 is reached from other machines
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+
+    /// The port to listen on; 0 for one that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+
+    /// What clients call the model; by default the name of its file
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// A key that clients must have one of; may be repeated. Others on the machine see it: RUSHLIGHT_API_KEY is a key too
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
+
+    /// Maximum number of answers at a time, each with a KV cache of its own
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    sessions: usize,
+
+    /// Maximum number of requests that wait
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    queue: usize,
+
+    /// Maximum size of a request in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    max_body: usize,
+
+    /// Maximum time of a request, from its arrival to its last token
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+
+    #[command(flatten)]
+    options: generation::Options,
+}
+
+/// A key from the environment.
+const KEY_VARIABLE: &str = "RUSHLIGHT_API_KEY";
+
+impl Serve {
+    pub fn run(self) -> Result<(), Failure> {
+        let tokenizer = self.model.tokenizer()?;
+        let model = self.model.load()?;
+        let file_name = || self.model.model.model.file_stem().map(|name| name.to_string_lossy().into_owned());
+        let mut api_keys = self.api_key;
+        api_keys.extend(std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
+        let options = Options {
+            address: SocketAddr::new(self.host, self.port),
+            model_name: self.name.clone().or_else(file_name).unwrap_or_else(|| "model".to_owned()),
+            api_keys,
+            max_sessions: self.sessions,
+            max_queue: self.queue,
+            max_body: self.max_body,
+            timeout: Duration::from_secs(self.timeout),
+            generation: self.options.generation(),
+            ..Options::default()
+        };
+        let name = options.model_name.clone();
+        serve(model, tokenizer, options, |address| {
+            output::to_stderr(&format!("`{name}` is served at http://{address}; Ctrl-C stops it"));
+        })
+        .map_err(|error| match error {
+            Error::Model(error) => error.into(),
+            error => Failure::Other(error.to_string()),
+        })
+    }
+}

@@ -1,0 +1,348 @@
+//! `/v1/chat/completions`: conversations, with tools.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use rushlight_llm::{Step, TokenScore, Tokenizer};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::body::{Body, read};
+use super::completions::{Tokens, finish_reason, number, stopped, token_text};
+use super::sampling::SamplingFields;
+use super::stream;
+use crate::error::Refusal;
+use crate::job::{Event, Job};
+use crate::service::Service;
+use crate::tool_calls::{Parsed, ToolCall, ToolCalls};
+
+#[derive(Deserialize)]
+struct Request {
+    model: Option<String>,
+    messages: Vec<Value>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    #[serde(alias = "max_completion_tokens")]
+    max_tokens: Option<usize>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<usize>,
+    /// Variables of the template, such as `enable_thinking`.
+    chat_template_kwargs: Option<Map<String, Value>>,
+    #[serde(flatten)]
+    sampling: SamplingFields,
+}
+
+pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
+    let request: Request = read(body)?;
+    let tools = tools(&request)?;
+    let alternatives = request.logprobs.unwrap_or(false).then(|| request.top_logprobs.unwrap_or(0));
+    if alternatives.is_none() && request.top_logprobs.is_some_and(|count| count > 0) {
+        return Err(Refusal::of("top_logprobs", "expected `logprobs` to be true with it"));
+    }
+    let defaults = &service.options.generation;
+    let generation = request.sampling.generation(defaults, request.max_tokens, alternatives, &service.tokenizer)?;
+    let messages = request.messages.iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    if messages.is_empty() {
+        return Err(Refusal::of("messages", "expected at least one message"));
+    }
+    let has_tools = !tools.is_null();
+    let variables = request.chat_template_kwargs.unwrap_or_default();
+    let prompt = prompt(&service, Value::Array(messages), tools, variables).await?;
+    let choices = request.sampling.choices();
+    let mut events = service.submit(|deadline, events| Job {
+        prompt,
+        generation,
+        choices,
+        scores_prompt: false,
+        deadline,
+        events,
+    })?;
+    let model = request.model.unwrap_or_else(|| service.options.model_name.clone());
+    let head = Head { id: new_id("chatcmpl"), created: now(), model };
+    let mut answers: Vec<Answer> = (0..choices).map(|_| Answer::new(has_tools)).collect();
+    if request.sampling.is_streamed() {
+        return Ok(streamed(&service, events, answers, head, request.sampling.includes_usage()));
+    }
+    let mut tokens = Tokens::default();
+    while let Some(event) = events.recv().await {
+        match event {
+            Event::Step { choice, step } => {
+                if let Some(answer) = answers.get_mut(choice) {
+                    answer.push(&service.tokenizer, step)?;
+                }
+            }
+            Event::Finished { choice, reason, usage, cached } => {
+                tokens.finished(&usage, cached);
+                if let Some(answer) = answers.get_mut(choice) {
+                    answer.finish(finish_reason(reason));
+                }
+            }
+            Event::Failed(refusal) => return Err(refusal),
+            Event::Prompt(_) => {}
+        }
+    }
+    let choices = answers.into_iter().enumerate().map(|(index, answer)| answer.into_json(index));
+    let choices = choices.collect::<Result<Vec<_>, _>>()?;
+    Ok(Json(head.json("chat.completion", &choices, Some(&tokens))).into_response())
+}
+
+/// The tools that the template is shown; null for none.
+fn tools(request: &Request) -> Result<Value, Refusal> {
+    let tools = request.tools.as_deref().unwrap_or_default();
+    let is_function = |tool: &Value| tool.pointer("/function/name").is_some_and(Value::is_string);
+    if let Some(tool) = tools.iter().find(|tool| !is_function(tool)) {
+        return Err(Refusal::of("tools", format!("expected functions with a name, got {tool}")));
+    }
+    match request.tool_choice.as_ref().map(|choice| choice.as_str().ok_or(choice)) {
+        Some(Ok("none")) => Ok(Value::Null),
+        None | Some(Ok("auto")) if tools.is_empty() => Ok(Value::Null),
+        None | Some(Ok("auto")) => Ok(tools.into()),
+        Some(choice) => {
+            let choice = choice.map_or_else(Value::to_string, str::to_owned);
+            Err(Refusal::of("tool_choice", format!("`{choice}` is not supported yet: expected `auto` or `none`")))
+        }
+    }
+}
+
+/// A message as templates read it: its text is one string, and arguments of calls are objects.
+fn message(message: &Value) -> Result<Value, Refusal> {
+    let wrong = |what: &str| Refusal::of("messages", format!("expected {what}, got {message}"));
+    let Value::Object(fields) = message else { return Err(wrong("objects")) };
+    if !fields.get("role").is_some_and(Value::is_string) {
+        return Err(wrong("messages with a role"));
+    }
+    let mut fields = fields.clone();
+    match fields.get("content") {
+        Some(Value::String(_)) => {}
+        None | Some(Value::Null) => drop(fields.insert("content".to_owned(), "".into())),
+        Some(Value::Array(parts)) => {
+            let text = |part: &Value| match part.get("type").and_then(Value::as_str) {
+                Some("text") => part.get("text").and_then(Value::as_str).map(str::to_owned),
+                _ => None,
+            };
+            let text: Option<String> = parts.iter().map(text).collect();
+            let text = text.ok_or_else(|| wrong("content of texts alone"))?;
+            fields.insert("content".to_owned(), text.into());
+        }
+        Some(_) => return Err(wrong("a text as content")),
+    }
+    for call in fields.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        let arguments = call.pointer_mut("/function/arguments");
+        if let Some(arguments) = arguments
+            && let Some(object) = arguments.as_str().and_then(|text| serde_json::from_str::<Map<_, _>>(text).ok())
+        {
+            *arguments = Value::Object(object);
+        }
+    }
+    Ok(Value::Object(fields))
+}
+
+/// The tokens of a conversation. The template has the special ones.
+async fn prompt(
+    service: &Arc<Service>,
+    messages: Value,
+    tools: Value,
+    variables: Map<String, Value>,
+) -> Result<Vec<u32>, Refusal> {
+    let service = service.clone();
+    let rendered = tokio::task::spawn_blocking(move || -> Result<Vec<u32>, Refusal> {
+        let Some(template) = &service.template else {
+            return Err(Refusal::invalid("the model's tokenizer has no chat template: use `/v1/completions`"));
+        };
+        let text = template.render_with(&messages, &tools, true, &variables)?;
+        Ok(service.tokenizer.encode(&text, false)?)
+    });
+    rendered.await.map_err(|_| stopped())?
+}
+
+/// An answer in the making.
+struct Answer {
+    content: String,
+    /// `None` if calls are not looked for.
+    parser: Option<ToolCalls>,
+    calls: Vec<ToolCall>,
+    /// The scores of its tokens, as JSON.
+    scores: Vec<Value>,
+    reason: Option<&'static str>,
+}
+
+/// What an event adds to an answer.
+#[derive(Default)]
+struct Delta {
+    text: String,
+    calls: Vec<(usize, ToolCall)>,
+    scores: Vec<Value>,
+}
+
+impl Answer {
+    fn new(has_tools: bool) -> Self {
+        Self {
+            content: String::new(),
+            parser: has_tools.then(ToolCalls::default),
+            calls: Vec::new(),
+            scores: Vec::new(),
+            reason: None,
+        }
+    }
+
+    fn push(&mut self, tokenizer: &Tokenizer, step: Step) -> Result<Delta, Refusal> {
+        let scores = match (step.token, &step.score) {
+            (Some(token), Some(score)) => vec![score_json(tokenizer, token, score)?],
+            _ => Vec::new(),
+        };
+        self.scores.extend_from_slice(&scores);
+        let parsed = match &mut self.parser {
+            Some(parser) => parser.push(&step.text),
+            None => Parsed { text: step.text, calls: Vec::new() },
+        };
+        Ok(Delta { scores, ..self.add(parsed) })
+    }
+
+    fn add(&mut self, parsed: Parsed) -> Delta {
+        // Tokenizers put a space before a word.
+        let text = if self.content.is_empty() { parsed.text.trim_start() } else { &parsed.text };
+        self.content.push_str(text);
+        let first = self.calls.len();
+        self.calls.extend_from_slice(&parsed.calls);
+        Delta {
+            text: text.to_owned(),
+            calls: parsed.calls.into_iter().enumerate().map(|(index, call)| (first + index, call)).collect(),
+            scores: Vec::new(),
+        }
+    }
+
+    /// Ends the answer. Returns what was held back.
+    fn finish(&mut self, reason: &'static str) -> Delta {
+        let parsed = self.parser.as_mut().map(ToolCalls::finish).unwrap_or_default();
+        let delta = self.add(parsed);
+        self.reason = Some(if self.calls.is_empty() || reason == "length" { reason } else { "tool_calls" });
+        delta
+    }
+
+    fn into_json(self, index: usize) -> Result<Value, Refusal> {
+        let reason = self.reason.ok_or_else(stopped)?;
+        let mut message = json!({ "role": "assistant", "content": self.content, "refusal": null });
+        if let (false, Value::Object(fields)) = (self.calls.is_empty(), &mut message) {
+            if self.content.trim().is_empty() {
+                fields.insert("content".to_owned(), Value::Null);
+            }
+            fields.insert("tool_calls".to_owned(), self.calls.iter().map(call_json).collect());
+        }
+        let scores = if self.scores.is_empty() { Value::Null } else { json!({ "content": self.scores }) };
+        Ok(json!({ "index": index, "message": message, "logprobs": scores, "finish_reason": reason }))
+    }
+}
+
+fn call_json(call: &ToolCall) -> Value {
+    let ToolCall { name, arguments } = call;
+    json!({ "id": new_id("call"), "type": "function", "function": { "name": name, "arguments": arguments } })
+}
+
+fn score_json(tokenizer: &Tokenizer, token: u32, score: &TokenScore) -> Result<Value, Refusal> {
+    let json = |token: u32, log_probability: f64| -> Result<Value, Refusal> {
+        let text = token_text(tokenizer, token)?;
+        Ok(json!({ "token": text, "logprob": number(log_probability), "bytes": text.as_bytes() }))
+    };
+    let likely = score.alternatives.iter().map(|(token, log_probability)| json(*token, *log_probability));
+    let likely = likely.collect::<Result<Vec<_>, _>>()?;
+    let mut own = json(token, score.log_probability)?;
+    if let Value::Object(fields) = &mut own {
+        fields.insert("top_logprobs".to_owned(), likely.into());
+    }
+    Ok(own)
+}
+
+/// What all chunks of an answer begin with.
+struct Head {
+    id: String,
+    created: u64,
+    model: String,
+}
+
+impl Head {
+    fn json(&self, object: &str, choices: &[Value], tokens: Option<&Tokens>) -> Value {
+        let Self { id, created, model } = self;
+        let mut json = json!({ "id": id, "object": object, "created": created, "model": model, "choices": choices });
+        if let (Some(tokens), Value::Object(fields)) = (tokens, &mut json) {
+            fields.insert("usage".to_owned(), tokens.json());
+        }
+        json
+    }
+
+    fn chunk(&self, index: usize, delta: &Value, scores: &[Value], reason: Option<&str>) -> Value {
+        let scores = if scores.is_empty() { Value::Null } else { json!({ "content": scores }) };
+        let choice = json!({ "index": index, "delta": delta, "logprobs": scores, "finish_reason": reason });
+        self.json("chat.completion.chunk", &[choice], None)
+    }
+}
+
+fn streamed(
+    service: &Arc<Service>,
+    events: tokio::sync::mpsc::Receiver<Event>,
+    mut answers: Vec<Answer>,
+    head: Head,
+    includes_usage: bool,
+) -> Response {
+    let service = service.clone();
+    let head = Arc::new(head);
+    let begin = json!({ "role": "assistant", "content": "" });
+    let first = (0..answers.len()).map(|index| head.chunk(index, &begin, &[], None)).collect();
+    let total = Arc::new(std::sync::Mutex::new(Tokens::default()));
+    let (counted, sent) = (total.clone(), head.clone());
+    let chunks = move |event| {
+        let (choice, delta, reason) = match event {
+            Event::Step { choice, step } => match answers.get_mut(choice) {
+                Some(answer) => (choice, answer.push(&service.tokenizer, step)?, None),
+                None => return Ok(Vec::new()),
+            },
+            Event::Finished { choice, reason, usage, cached } => {
+                if let Ok(mut total) = counted.lock() {
+                    total.finished(&usage, cached);
+                }
+                match answers.get_mut(choice) {
+                    Some(answer) => (choice, answer.finish(finish_reason(reason)), answer.reason),
+                    None => return Ok(Vec::new()),
+                }
+            }
+            Event::Failed(refusal) => return Err(refusal),
+            Event::Prompt(_) => return Ok(Vec::new()),
+        };
+        let mut chunks = Vec::new();
+        if !delta.text.is_empty() || !delta.scores.is_empty() {
+            chunks.push(sent.chunk(choice, &json!({ "content": delta.text }), &delta.scores, None));
+        }
+        for (index, call) in &delta.calls {
+            let mut call = call_json(call);
+            if let Value::Object(fields) = &mut call {
+                fields.insert("index".to_owned(), (*index).into());
+            }
+            chunks.push(sent.chunk(choice, &json!({ "tool_calls": [call] }), &[], None));
+        }
+        if reason.is_some() {
+            chunks.push(sent.chunk(choice, &json!({}), &[], reason));
+        }
+        Ok(chunks)
+    };
+    let last = move || match total.lock() {
+        Ok(total) if includes_usage => vec![head.json("chat.completion.chunk", &[], Some(&total))],
+        _ => Vec::new(),
+    };
+    stream::respond(events, first, chunks, last)
+}
+
+/// A name that no other answer of this process has.
+pub fn new_id(kind: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    format!("{kind}-{nanoseconds:016x}{count:08x}")
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

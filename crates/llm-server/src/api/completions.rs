@@ -1,0 +1,369 @@
+//! `/v1/completions`: prompts to be continued, as text or tokens.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use rushlight_llm::{FinishReason, Generation, TextStream, TokenScore, Tokenizer};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::body::{Body, read};
+use super::sampling::SamplingFields;
+use super::stream;
+use super::tokenize::encode;
+use crate::error::Refusal;
+use crate::job::{Event, Job};
+use crate::service::Service;
+
+/// Maximum number of tokens of an answer whose request names none, as OpenAI has it.
+const DEFAULT_MAX_TOKENS: usize = 16;
+
+/// Maximum number of prompts in a request.
+const MAX_PROMPTS: usize = 128;
+
+#[derive(Deserialize)]
+struct Request {
+    model: Option<String>,
+    prompt: Prompt,
+    max_tokens: Option<usize>,
+    #[serde(default)]
+    echo: bool,
+    logprobs: Option<usize>,
+    suffix: Option<String>,
+    best_of: Option<usize>,
+    #[serde(flatten)]
+    sampling: SamplingFields,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected `prompt` to be a text, texts, tokens or lists of tokens")]
+enum Prompt {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
+    let request: Request = read(body)?;
+    if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+        return Err(Refusal::of("suffix", "it is not supported: the answer goes on from the prompt alone"));
+    }
+    if request.best_of.is_some_and(|best_of| best_of > request.sampling.choices()) {
+        return Err(Refusal::of("best_of", "it is not supported beyond `n`"));
+    }
+    let max_tokens = request.max_tokens.or(service.options.generation.max_new_tokens).unwrap_or(DEFAULT_MAX_TOKENS);
+    let defaults = &service.options.generation;
+    let generation = request.sampling.generation(defaults, Some(max_tokens), request.logprobs, &service.tokenizer)?;
+    let prompts = prompts(&service, request.prompt).await?;
+    let head = Head {
+        id: super::chat::new_id("cmpl"),
+        created: super::chat::now(),
+        model: request.model.unwrap_or_else(|| service.options.model_name.clone()),
+    };
+    let answering =
+        Answering { echo: request.echo, has_scores: request.logprobs.is_some(), choices: request.sampling.choices() };
+    if request.sampling.is_streamed() {
+        let [prompt] = &prompts[..] else {
+            return Err(Refusal::of("prompt", "expected one prompt in a request that streams"));
+        };
+        let includes_usage = request.sampling.includes_usage();
+        return Ok(streamed(&service, prompt, &generation, answering, head, includes_usage)?.into_response());
+    }
+    let mut choices = Vec::new();
+    let mut tokens = Tokens::default();
+    for prompt in &prompts {
+        let mut events = submit(&service, prompt, &generation, answering)?;
+        let mut answers = Answers::new(&service.tokenizer, prompt, answering)?;
+        while let Some(event) = events.recv().await {
+            answers.take(event)?;
+        }
+        tokens.add(&answers.tokens);
+        let first = choices.len();
+        choices.extend(answers.into_json(&service.tokenizer, first)?);
+    }
+    Ok(Json(head.json(&choices, Some(&tokens))).into_response())
+}
+
+async fn prompts(service: &Arc<Service>, prompt: Prompt) -> Result<Vec<Vec<u32>>, Refusal> {
+    let texts = match prompt {
+        Prompt::Tokens(tokens) if !tokens.is_empty() => return Ok(vec![tokens]),
+        Prompt::TokenLists(lists) if (1..=MAX_PROMPTS).contains(&lists.len()) => return Ok(lists),
+        Prompt::Text(text) => vec![text],
+        Prompt::Texts(texts) if (1..=MAX_PROMPTS).contains(&texts.len()) => texts,
+        _ => return Err(Refusal::of("prompt", format!("expected 1 to {MAX_PROMPTS} prompts"))),
+    };
+    let mut prompts = Vec::with_capacity(texts.len());
+    for text in texts {
+        prompts.push(encode(service, text, true).await?);
+    }
+    Ok(prompts)
+}
+
+/// What the answers of a prompt have.
+#[derive(Clone, Copy)]
+struct Answering {
+    /// True if they begin with the prompt.
+    echo: bool,
+    /// True if they have log probabilities.
+    has_scores: bool,
+    choices: usize,
+}
+
+fn submit(
+    service: &Service,
+    prompt: &[u32],
+    generation: &Generation,
+    answering: Answering,
+) -> Result<mpsc::Receiver<Event>, Refusal> {
+    service.submit(|deadline, events| Job {
+        prompt: prompt.to_vec(),
+        generation: generation.clone(),
+        choices: answering.choices,
+        scores_prompt: answering.echo && answering.has_scores,
+        deadline,
+        events,
+    })
+}
+
+/// What all chunks of an answer begin with.
+struct Head {
+    id: String,
+    created: u64,
+    model: String,
+}
+
+impl Head {
+    fn json(&self, choices: &[Value], tokens: Option<&Tokens>) -> Value {
+        let Self { id, created, model } = self;
+        let mut json =
+            json!({ "id": id, "object": "text_completion", "created": created, "model": model, "choices": choices });
+        if let (Some(tokens), Value::Object(fields)) = (tokens, &mut json) {
+            fields.insert("usage".to_owned(), tokens.json());
+        }
+        json
+    }
+}
+
+/// Numbers of tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tokens {
+    prompt: usize,
+    cached: usize,
+    generated: usize,
+}
+
+impl Tokens {
+    pub fn add(&mut self, other: &Self) {
+        self.prompt += other.prompt;
+        self.cached += other.cached;
+        self.generated += other.generated;
+    }
+
+    /// Notes the end of an answer. Those of one prompt share it.
+    pub fn finished(&mut self, usage: &rushlight_llm::Usage, cached: usize) {
+        (self.prompt, self.cached) = (usage.prompt_tokens, cached);
+        self.generated += usage.generated_tokens;
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.generated,
+            "total_tokens": self.prompt + self.generated,
+            "prompt_tokens_details": { "cached_tokens": self.cached },
+        })
+    }
+}
+
+/// As OpenAI calls it.
+pub fn finish_reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Length => "length",
+        FinishReason::Stop | FinishReason::Cancelled => "stop",
+    }
+}
+
+/// The answers to a prompt.
+struct Answers {
+    answers: Vec<Answer>,
+    tokens: Tokens,
+    /// The tokens of the prompt, if the answers begin with them.
+    echoed: Vec<u32>,
+}
+
+#[derive(Clone, Default)]
+struct Answer {
+    text: String,
+    /// Tokens with their scores; `None` for the first of a prompt.
+    scores: Option<Vec<(u32, Option<TokenScore>)>>,
+    reason: Option<FinishReason>,
+}
+
+impl Answers {
+    fn new(tokenizer: &Tokenizer, prompt: &[u32], answering: Answering) -> Result<Self, Refusal> {
+        let echoed = if answering.echo { prompt.to_vec() } else { Vec::new() };
+        let answer = Answer {
+            text: tokenizer.decode(&echoed, true)?,
+            scores: answering.has_scores.then(Vec::new),
+            reason: None,
+        };
+        Ok(Self { answers: vec![answer; answering.choices], tokens: Tokens::default(), echoed })
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Refusal> {
+        match event {
+            Event::Prompt(scores) => {
+                let echoed: Vec<_> = self.echoed.iter().copied().zip(scores).collect();
+                let lists = self.answers.iter_mut().filter_map(|answer| answer.scores.as_mut());
+                lists.for_each(|scores| scores.extend_from_slice(&echoed));
+            }
+            Event::Step { choice, step } => {
+                let Some(answer) = self.answers.get_mut(choice) else { return Ok(()) };
+                answer.text.push_str(&step.text);
+                if let (Some(scores), Some(token)) = (&mut answer.scores, step.token) {
+                    scores.push((token, step.score));
+                }
+            }
+            Event::Finished { choice, reason, usage, cached } => {
+                self.tokens.finished(&usage, cached);
+                if let Some(answer) = self.answers.get_mut(choice) {
+                    answer.reason = Some(reason);
+                }
+            }
+            Event::Failed(refusal) => return Err(refusal),
+        }
+        Ok(())
+    }
+
+    fn into_json(self, tokenizer: &Tokenizer, first: usize) -> Result<Vec<Value>, Refusal> {
+        let json = |(index, answer): (usize, Answer)| {
+            let reason = answer.reason.ok_or_else(stopped)?;
+            let scores = answer.scores.map(|scores| Scores::default().json(tokenizer, &scores)).transpose()?;
+            Ok(json!({
+                "index": first + index,
+                "text": answer.text,
+                "logprobs": scores,
+                "finish_reason": finish_reason(reason),
+            }))
+        };
+        self.answers.into_iter().enumerate().map(json).collect()
+    }
+}
+
+/// The answer ended before its end.
+pub fn stopped() -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
+}
+
+/// Writes log probabilities as `/v1/completions` has them: lists side by side, with the place of each token in the text.
+#[derive(Default)]
+struct Scores {
+    stream: TextStream,
+    /// Bytes of the text so far.
+    offset: usize,
+}
+
+impl Scores {
+    fn json(&mut self, tokenizer: &Tokenizer, scores: &[(u32, Option<TokenScore>)]) -> Result<Value, Refusal> {
+        let (mut tokens, mut offsets, mut of_tokens, mut alternatives) = (vec![], vec![], vec![], vec![]);
+        for (token, score) in scores {
+            tokens.push(Value::from(token_text(tokenizer, *token)?));
+            offsets.push(Value::from(self.offset));
+            self.offset += self.stream.push(tokenizer, *token)?.len();
+            of_tokens.push(score.as_ref().map_or(Value::Null, |score| number(score.log_probability)));
+            let likely = score.as_ref().map(|score| -> Result<Value, Refusal> {
+                let mut map = Map::new();
+                for (token, log_probability) in &score.alternatives {
+                    // Of tokens with the same text the most likely.
+                    map.entry(token_text(tokenizer, *token)?).or_insert_with(|| number(*log_probability));
+                }
+                Ok(Value::Object(map))
+            });
+            alternatives.push(likely.transpose()?.unwrap_or(Value::Null));
+        }
+        Ok(
+            json!({ "tokens": tokens, "token_logprobs": of_tokens, "top_logprobs": alternatives, "text_offset": offsets }),
+        )
+    }
+}
+
+/// The text of a token by itself; its name where it has none, as a special token.
+pub fn token_text(tokenizer: &Tokenizer, token: u32) -> Result<String, Refusal> {
+    Ok(tokenizer.decode(&[token], false)?)
+}
+
+/// JSON has no infinity.
+pub fn number(log_probability: f64) -> Value {
+    Value::from(if log_probability.is_finite() { log_probability } else { -9999.0 })
+}
+
+fn streamed(
+    service: &Arc<Service>,
+    prompt: &[u32],
+    generation: &Generation,
+    answering: Answering,
+    head: Head,
+    includes_usage: bool,
+) -> Result<Response, Refusal> {
+    let events = submit(service, prompt, generation, answering)?;
+    let head = Arc::new(head);
+    let mut tokens = Tokens::default();
+    let (sent, service) = (head.clone(), service.clone());
+    let mut scores: Vec<Scores> = (0..answering.choices).map(|_| Scores::default()).collect();
+    let echoed = if answering.echo { prompt.to_vec() } else { Vec::new() };
+    let echo = service.tokenizer.decode(&echoed, true)?;
+    let chunk =
+        move |head: &Head, index: usize, text: String, logprobs: Option<Value>, reason: Option<FinishReason>| {
+            let reason = reason.map(finish_reason);
+            head.json(&[json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason })], None)
+        };
+    let first = match (answering.echo, answering.has_scores) {
+        (true, false) => (0..answering.choices).map(|index| chunk(&head, index, echo.clone(), None, None)).collect(),
+        _ => Vec::new(),
+    };
+    let total = Arc::new(std::sync::Mutex::new(Tokens::default()));
+    let counted = total.clone();
+    let chunks = move |event| {
+        Ok(match event {
+            Event::Prompt(of_prompt) => {
+                let list: Vec<_> = echoed.iter().copied().zip(of_prompt).collect();
+                let mut chunks = Vec::new();
+                for (index, scores) in scores.iter_mut().enumerate() {
+                    let logprobs = scores.json(&service.tokenizer, &list)?;
+                    chunks.push(chunk(&sent, index, echo.clone(), Some(logprobs), None));
+                }
+                chunks
+            }
+            Event::Step { choice, step } => {
+                let logprobs = match (scores.get_mut(choice), step.token) {
+                    (Some(scores), Some(token)) if answering.has_scores => {
+                        Some(scores.json(&service.tokenizer, &[(token, step.score)])?)
+                    }
+                    _ => None,
+                };
+                if step.text.is_empty() && logprobs.is_none() {
+                    return Ok(Vec::new());
+                }
+                vec![chunk(&sent, choice, step.text, logprobs, None)]
+            }
+            Event::Finished { choice, reason, usage, cached } => {
+                tokens.finished(&usage, cached);
+                if let Ok(mut total) = counted.lock() {
+                    *total = tokens;
+                }
+                vec![chunk(&sent, choice, String::new(), None, Some(reason))]
+            }
+            Event::Failed(refusal) => return Err(refusal),
+        })
+    };
+    let last = move || match total.lock() {
+        Ok(total) if includes_usage => vec![head.json(&[], Some(&total))],
+        _ => Vec::new(),
+    };
+    Ok(stream::respond(events, first, chunks, last))
+}

@@ -1,0 +1,10 @@
+//! The routes: requests to jobs, and events to answers.
+
+pub mod chat;
+pub mod completions;
+pub mod models;
+pub mod tokenize;
+
+mod body;
+mod sampling;
+mod stream;

@@ -1,0 +1,51 @@
+//! Server-sent events.
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::error::Refusal;
+use crate::job::Event;
+
+/// Streams what `chunks` makes of each event, one or several JSON values, and then the mark that OpenAI's clients wait for. A
+/// client that goes away drops the stream, and with it the channel of events, by which the model hears of it.
+pub fn respond(
+    events: mpsc::Receiver<Event>,
+    first: Vec<Value>,
+    mut chunks: impl FnMut(Event) -> Result<Vec<Value>, Refusal> + Send + 'static,
+    last: impl FnOnce() -> Vec<Value> + Send + 'static,
+) -> Response {
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, Infallible>>(1);
+    tokio::spawn(async move {
+        let mut events = ReceiverStream::new(events);
+        let mut text = text_of(&first);
+        while let Some(event) = events.next().await {
+            match chunks(event) {
+                Ok(values) => text.push_str(&text_of(&values)),
+                Err(refusal) => {
+                    text.push_str(&text_of(&[refusal.json()]));
+                    drop(sender.send(Ok(Bytes::from(text))).await);
+                    return;
+                }
+            }
+            if !text.is_empty() && sender.send(Ok(Bytes::from(std::mem::take(&mut text)))).await.is_err() {
+                return;
+            }
+        }
+        text.push_str(&text_of(&last()));
+        text.push_str("data: [DONE]\n\n");
+        drop(sender.send(Ok(Bytes::from(text))).await);
+    });
+    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")];
+    (headers, Body::from_stream(ReceiverStream::new(receiver))).into_response()
+}
+
+fn text_of(values: &[Value]) -> String {
+    values.iter().fold(String::new(), |text, value| text + "data: " + &value.to_string() + "\n\n")
+}

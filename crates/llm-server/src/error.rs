@@ -1,0 +1,100 @@
+//! What clients and operators are told when something goes wrong.
+
+use std::{fmt, io};
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// Why a server does not run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The address cannot be listened on, or the system gives no more threads.
+    Io { what: String, error: io::Error },
+    /// The model makes no session.
+    Model(rushlight_llm::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { what, error } => write!(f, "{what}: {error}"),
+            Self::Model(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            Self::Model(error) => Some(error),
+        }
+    }
+}
+
+/// An answer to a request that fails: an error object as OpenAI's clients read it.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub status: StatusCode,
+    pub message: String,
+    /// The field of the request that is wrong.
+    pub param: Option<&'static str>,
+}
+
+impl Refusal {
+    /// The request is wrong.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, message: message.into(), param: None }
+    }
+
+    /// A field of the request is wrong.
+    pub fn of(param: &'static str, message: impl Into<String>) -> Self {
+        Self { param: Some(param), ..Self::invalid(message) }
+    }
+
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, ..Self::invalid(message) }
+    }
+
+    pub fn json(&self) -> Value {
+        let kind = match self.status {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        };
+        json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": null } })
+    }
+}
+
+impl From<rushlight_llm::Error> for Refusal {
+    fn from(error: rushlight_llm::Error) -> Self {
+        use rushlight_llm::Error;
+        let message = error.to_string();
+        match error {
+            Error::Sampling { option, .. } => Self::of(option, message),
+            Error::Template(_) => Self::of("messages", message),
+            Error::ContextFull { .. } | Error::NoTokens | Error::UnknownToken { .. } => Self::invalid(message),
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.json())).into_response();
+        let header = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => Some((RETRY_AFTER, "1")),
+            StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
+            _ => None,
+        };
+        let headers = response.headers_mut();
+        headers.extend(header.map(|(name, value)| (name, HeaderValue::from_static(value))));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+}

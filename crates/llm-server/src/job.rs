@@ -1,0 +1,41 @@
+//! What the HTTP side asks of the thread that owns the model, and what it hears.
+
+use std::time::Instant;
+
+use rushlight_llm::{FinishReason, Generation, Step, TokenScore, Usage};
+use tokio::sync::mpsc;
+
+use crate::error::Refusal;
+
+/// A prompt to be continued.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub prompt: Vec<u32>,
+    pub generation: Generation,
+    /// Number of answers, each from a seed of its own.
+    pub choices: usize,
+    /// True if the prompt is to be scored, with as many alternatives as the answer has.
+    pub scores_prompt: bool,
+    /// When the request has taken too long.
+    pub deadline: Instant,
+    pub events: mpsc::Sender<Event>,
+}
+
+/// What happens to a job. After the end of all choices, or a failure, the channel closes.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The scores of the prompt's tokens; `None` for the first of all.
+    Prompt(Vec<Option<TokenScore>>),
+    Step {
+        choice: usize,
+        step: Step,
+    },
+    Finished {
+        choice: usize,
+        reason: FinishReason,
+        usage: Usage,
+        /// Tokens of the prompt that an earlier request had left.
+        cached: usize,
+    },
+    Failed(Refusal),
+}

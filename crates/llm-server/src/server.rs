@@ -1,0 +1,154 @@
+//! The server: routes, keys and shutdown.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use rushlight_llm::{Model, Tokenizer};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use crate::api;
+use crate::error::{Error, Refusal};
+use crate::metrics::{Metrics, add};
+use crate::scheduler::Scheduler;
+use crate::service::{Options, Service};
+
+/// Serves a model until the process is interrupted or told to terminate. `on_listen` gets the address.
+///
+/// # Errors
+/// `Io` for an address that cannot be listened on; `Model` if the model makes no session.
+pub fn serve(
+    model: Model,
+    tokenizer: Tokenizer,
+    options: Options,
+    on_listen: impl FnOnce(SocketAddr),
+) -> Result<(), Error> {
+    let io = |what: &str| {
+        let what = what.to_owned();
+        move |error| Error::Io { what, error }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(io("cannot start the threads that serve"))?;
+    let (jobs, receiver) = mpsc::channel(options.max_queue.max(1));
+    let (tokenizer, metrics) = (Arc::new(tokenizer), Arc::new(Metrics::default()));
+    let template = tokenizer.chat_template().map_err(Error::Model)?;
+    let limits = model.limits().clone();
+    let scheduler = Scheduler::new(model, tokenizer.clone(), metrics.clone(), receiver, options.max_sessions);
+    let scheduler = scheduler.map_err(Error::Model)?;
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let listener = runtime.block_on(TcpListener::bind(options.address));
+    let listener = listener.map_err(io(&format!("cannot listen on {}", options.address)))?;
+    let address = listener.local_addr().map_err(io("the address that is listened on is unknown"))?;
+    let thread = std::thread::Builder::new().name("model".to_owned()).spawn(move || scheduler.run());
+    let thread = thread.map_err(io("cannot start the thread of the model"))?;
+    let shutdown_timeout = options.shutdown_timeout;
+    let service = Arc::new(Service { tokenizer, template, limits, options, metrics, created, jobs });
+    on_listen(address);
+    let served = runtime.block_on(until_stopped(listener, routes(service), shutdown_timeout));
+    // Ends what is still connected, and with it the last sender of jobs.
+    runtime.shutdown_timeout(Duration::ZERO);
+    let _ = thread.join();
+    served.map_err(io("cannot accept connections"))
+}
+
+/// Serves until a signal comes; then what is running may end within `timeout`.
+async fn until_stopped(listener: TcpListener, routes: Router, timeout: Duration) -> std::io::Result<()> {
+    let (stop, mut stopped) = watch::channel(());
+    let graceful = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        signal().await;
+        let _ = stop.send(());
+    });
+    tokio::select! {
+        served = graceful => served,
+        () = async {
+            let _ = stopped.changed().await;
+            tokio::time::sleep(timeout).await;
+        } => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
+#[cfg(not(unix))]
+fn signal() -> impl std::future::Future<Output = ()> {
+    async { drop(tokio::signal::ctrl_c().await) }
+}
+
+fn routes(service: Arc<Service>) -> Router {
+    let api = Router::new()
+        .route("/v1/models", get(api::models::list))
+        .route("/v1/models/{*model}", get(api::models::one))
+        .route("/v1/chat/completions", post(api::chat::complete))
+        .route("/v1/completions", post(api::completions::complete))
+        .route("/v1/embeddings", post(api::models::embeddings))
+        .route("/tokenize", post(api::tokenize::tokenize))
+        .route("/detokenize", post(api::tokenize::detokenize))
+        .route("/metrics", get(metrics))
+        .layer(DefaultBodyLimit::max(service.options.max_body))
+        .layer(middleware::from_fn_with_state(service.clone(), authorize));
+    Router::new()
+        .route("/", get(|| async { Html(include_str!("page.html")) }))
+        .route("/health", get(|| async { axum::Json(serde_json::json!({ "status": "ok" })) }))
+        .merge(api)
+        .fallback(|request: Request| async move {
+            Refusal::new(StatusCode::NOT_FOUND, format!("there is no `{}`", request.uri().path()))
+        })
+        .method_not_allowed_fallback(|request: Request| async move {
+            let message = format!("`{}` does not take {}", request.uri().path(), request.method());
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message)
+        })
+        .layer(middleware::from_fn_with_state(service.clone(), count))
+        .with_state(service)
+}
+
+async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
+    ([("content-type", "text/plain; version=0.0.4")], service.metrics.text())
+}
+
+/// Counts what is refused.
+async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    if response.status().is_client_error() || response.status().is_server_error() {
+        add(&service.metrics.refused, 1);
+    }
+    response
+}
+
+/// Refuses requests without one of the server's keys.
+async fn authorize(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let keys = &service.options.api_keys;
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default().trim();
+    // All keys are compared, and all bytes of each.
+    let is_known = keys.iter().fold(false, |known, key| known | is_same(key.as_bytes(), given.as_bytes()));
+    if keys.is_empty() || is_known {
+        return next.run(request).await;
+    }
+    Refusal::new(StatusCode::UNAUTHORIZED, "expected `Authorization: Bearer KEY` with a key of this server")
+        .into_response()
+}
+
+/// Compares in a time that does not tell how much is alike.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
