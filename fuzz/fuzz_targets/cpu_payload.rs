@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::{Engine, Isa};
 
-#[path = "../../crates/backends/cpu/run/tests/payload/mod.rs"]
+#[path = "../../crates/backends/cpu/run/tests/it/payload/mod.rs"]
 #[expect(dead_code, reason = "tests make payloads by hand, too")]
 mod payload;
 

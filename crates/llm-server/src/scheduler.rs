@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use rushlight_llm::{Generator, Model, Result, Session, Tokenizer};
+use rushlight_llm::{Generator, Model, Result, Session, TokenScore, Tokenizer};
 use tokio::sync::mpsc::{self, error::TryRecvError, error::TrySendError};
 
 use crate::error::Refusal;
@@ -41,6 +41,8 @@ struct Answer {
     state: State,
     /// Tokens of the prompt that the session had already.
     cached: usize,
+    /// Those of the prompt's tokens, if they are asked for.
+    scores: Vec<Option<TokenScore>>,
     prefill: Duration,
 }
 
@@ -167,7 +169,8 @@ impl Scheduler {
         add(&self.metrics.prompt_tokens, job.prompt.len());
         add(&self.metrics.cached_tokens, cached);
         let job = job.clone();
-        self.answers.push(Answer { choice: 0, session, job, state: State::Prefill, cached, prefill: Duration::ZERO });
+        let (state, scores, prefill) = (State::Prefill, Vec::new(), Duration::ZERO);
+        self.answers.push(Answer { choice: 0, session, job, state, cached, scores, prefill });
         Ok(())
     }
 
@@ -254,20 +257,21 @@ impl Scheduler {
         let Some(answer) = self.answers.get_mut(index) else { return Ok(None) };
         let job = answer.job.clone();
         let rest = job.prompt.get(answer.session.position()..).unwrap_or_default();
-        let part = if job.scores_prompt { rest } else { rest.get(..PREFILL_TURN).unwrap_or(rest) };
+        let part = rest.get(..PREFILL_TURN).unwrap_or(rest);
         let start = Instant::now();
-        let scores = if job.scores_prompt {
+        if job.scores_prompt {
             let alternatives = job.generation.log_probabilities.unwrap_or(0);
-            Some(answer.session.score_tokens(&mut self.model, part, alternatives)?)
+            answer.scores.extend(answer.session.score_tokens(&mut self.model, part, alternatives)?);
         } else {
             answer.session.prefill(&mut self.model, part)?;
-            None
-        };
-        answer.prefill += start.elapsed();
-        if answer.session.position() == job.prompt.len() {
-            self.generate(index)?;
         }
-        Ok(scores.map(Event::Prompt))
+        answer.prefill += start.elapsed();
+        if answer.session.position() < job.prompt.len() {
+            return Ok(None);
+        }
+        let scores = std::mem::take(&mut answer.scores);
+        self.generate(index)?;
+        Ok(job.scores_prompt.then_some(Event::Prompt(scores)))
     }
 
     /// Begins all answers of a job whose prompt is read.
@@ -279,7 +283,8 @@ impl Scheduler {
             let mut session = answer.session.fork()?;
             let state = begin(model, &mut session, tokenizer, &answer.job, choice)?;
             let (job, cached) = (answer.job.clone(), answer.cached);
-            others.push(Answer { choice, session, job, state, cached, prefill: Duration::ZERO });
+            let (scores, prefill) = (Vec::new(), Duration::ZERO);
+            others.push(Answer { choice, session, job, state, cached, scores, prefill });
         }
         answer.state = begin(model, &mut answer.session, tokenizer, &answer.job, 0)?;
         answers.extend(others);

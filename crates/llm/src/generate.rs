@@ -55,7 +55,8 @@ pub struct Usage {
 }
 
 /// Adds a prompt to a session and generates text, which `on_text` gets as it comes. The session has the prompt and the tokens of the
-/// answer that the model read afterwards. A [`Generator`] does the same step by step.
+/// answer that the model read afterwards. A [`Generator`] does the same step by step. If `on_text` breaks with the last text of an
+/// answer, the reason is that of the answer.
 ///
 /// # Errors
 /// Those of [`Generator::start`] and [`Generator::step`].
@@ -189,7 +190,7 @@ impl Generator {
 /// The text of an answer, which ends before one of some texts.
 #[derive(Clone, Debug)]
 struct Answer {
-    /// None is empty.
+    /// The stop strings that are not empty.
     stop: Vec<String>,
     stream: TextStream,
     /// Text that may be the beginning of one that ends the answer.

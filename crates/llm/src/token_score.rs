@@ -29,16 +29,16 @@ impl TokenScore {
 /// The natural logarithm of each token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
 fn log_probabilities(logits: &[f32]) -> Vec<f64> {
     let normalizer = log_sum_exp(logits);
-    logits.iter().map(|logit| below(*logit, normalizer)).collect()
+    logits.iter().map(|logit| log_softmax(*logit, normalizer)).collect()
 }
 
 /// As [`log_probabilities`], of one token.
 pub(crate) fn log_probability(logits: &[f32], token: u32) -> f64 {
-    logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| below(*logit, log_sum_exp(logits)))
+    logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| log_softmax(*logit, log_sum_exp(logits)))
 }
 
 /// The logarithm of a probability whose logit and normalizer are known.
-fn below(logit: f32, normalizer: f64) -> f64 {
+fn log_softmax(logit: f32, normalizer: f64) -> f64 {
     if logit.is_nan() || !normalizer.is_finite() { f64::NEG_INFINITY } else { f64::from(logit) - normalizer }
 }
 

@@ -37,12 +37,12 @@ pub(crate) fn check<'m>(
             Step::Kernel { op, arguments } => {
                 let arguments = arguments.get(..op.arity as usize).unwrap_or(arguments);
                 let call =
-                    AliasedCall { arguments, writes: op.writes, outputs: 0, is_view: op.is_view, copies: op.copies };
+                    CallAccess { arguments, writes: op.writes, outputs: 0, is_view: op.is_view, copies: op.copies };
                 (call, Some(op.name))
             }
             Step::Delegate { delegate, arguments } => {
                 let outputs = delegates.outputs(delegate);
-                (AliasedCall { arguments, writes: 0, outputs, is_view: false, copies: false }, None)
+                (CallAccess { arguments, writes: 0, outputs, is_view: false, copies: false }, None)
             }
             _ => continue,
         };
@@ -69,7 +69,7 @@ pub(crate) fn view(step: &Step<'_>) -> Option<(u32, u32)> {
 }
 
 /// The reads and writes of an instruction.
-struct AliasedCall<'m> {
+struct CallAccess<'m> {
     arguments: &'m [u32],
     /// Bit `i` is set if argument `i` is written.
     writes: u32,
@@ -79,7 +79,7 @@ struct AliasedCall<'m> {
     copies: bool,
 }
 
-impl AliasedCall<'_> {
+impl CallAccess<'_> {
     fn writes(&self, argument: usize) -> bool {
         argument >= self.arguments.len() - self.outputs
             || self.writes.checked_shr(argument as u32).unwrap_or(0) & 1 != 0
@@ -219,7 +219,7 @@ struct Checker<'m, 's, 'a> {
 
 impl<'m> Checker<'m, '_, '_> {
     #[inline(never)]
-    fn check(&mut self, call: &AliasedCall<'m>) -> Checked<Verdict> {
+    fn check(&mut self, call: &CallAccess<'m>) -> Checked<Verdict> {
         let arguments = call.arguments;
         if call.outputs > arguments.len() {
             return Err(self.budget.report.fault(Fault::DelegateOutputs, arguments.len(), call.outputs));

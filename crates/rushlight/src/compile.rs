@@ -30,7 +30,7 @@ use crate::source::{self, LoadMode, Shared};
 /// Compiles exported programs, each to a method of one `.pte` file.
 #[derive(Debug, Default)]
 pub struct Compiler {
-    methods: Vec<(String, Source)>,
+    methods: Vec<(String, MethodSource)>,
     #[cfg(feature = "llm")]
     language_model: Option<(PathBuf, LanguageModelOptions)>,
     /// In the order of priority; what cannot be one is an error of the compilation.
@@ -42,7 +42,7 @@ pub struct Compiler {
 }
 
 #[derive(Debug)]
-enum Source {
+enum MethodSource {
     File(PathBuf),
     Bytes(Bytes),
 }
@@ -88,14 +88,14 @@ impl Compiler {
     /// A method, from the `.pt2` file that `torch.export.save` wrote.
     #[must_use]
     pub fn method(mut self, name: impl Into<String>, path: impl AsRef<Path>) -> Self {
-        self.methods.push((name.into(), Source::File(path.as_ref().to_owned())));
+        self.methods.push((name.into(), MethodSource::File(path.as_ref().to_owned())));
         self
     }
 
     /// A method, from the bytes of a `.pt2` file.
     #[must_use]
     pub fn method_bytes(mut self, name: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
-        self.methods.push((name.into(), Source::Bytes(bytes.into())));
+        self.methods.push((name.into(), MethodSource::Bytes(bytes.into())));
         self
     }
 
@@ -214,11 +214,11 @@ impl Compiler {
         let mut inputs = InputFiles::new();
         for (name, source) in self.methods {
             let bytes = match source {
-                Source::File(path) => {
+                MethodSource::File(path) => {
                     inputs.add(&path);
                     open_exported(path)?
                 }
-                Source::Bytes(bytes) => {
+                MethodSource::Bytes(bytes) => {
                     check_exported(&bytes, None)?;
                     bytes
                 }

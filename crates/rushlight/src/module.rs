@@ -83,7 +83,7 @@ pub struct ModuleBuilder {
     #[cfg(feature = "backends")]
     host: backends::Host,
     mode: LoadMode,
-    external_data: Vec<Source>,
+    external_data: Vec<DataSource>,
     registry: Vec<&'static OpSet>,
     backends: Vec<Arc<dyn Backend + Send>>,
     backend_options: BackendOptions,
@@ -92,7 +92,7 @@ pub struct ModuleBuilder {
     time_limit: Option<Duration>,
 }
 
-enum Source {
+enum DataSource {
     File(PathBuf),
     Bytes(Arc<dyn StableBytes>),
 }
@@ -108,13 +108,13 @@ impl ModuleBuilder {
     /// A `.ptd` file with constants that the program does not hold. Several may be given.
     #[must_use]
     pub fn external_data(mut self, path: impl AsRef<Path>) -> Self {
-        self.external_data.push(Source::File(path.as_ref().to_owned()));
+        self.external_data.push(DataSource::File(path.as_ref().to_owned()));
         self
     }
 
     /// The bytes of a `.ptd` file. They are copied.
     pub fn external_data_bytes(mut self, bytes: &[u8]) -> Result<Self, Error> {
-        self.external_data.push(Source::Bytes(source::copy(bytes)?));
+        self.external_data.push(DataSource::Bytes(source::copy(bytes)?));
         Ok(self)
     }
 
@@ -165,8 +165,8 @@ impl ModuleBuilder {
         self
     }
 
-    /// An option of one of the [backends](Self::backend), or of one that comes with Rushlight. Loading fails, with the options that exist, if the backend
-    /// has none of this name or type. [`Module::set_option`] changes options later.
+    /// An option of one of the [backends](Self::backend), or of one that comes with Rushlight. Loading fails, with the options that
+    /// exist, if the backend has none of this name or type. [`Module::set_option`] changes options later.
     #[must_use]
     pub fn option<'v>(mut self, backend: &str, name: &str, value: impl Into<OptionValue<'v>>) -> Self {
         self.backend_options.set(backend, name, value.into());
@@ -290,8 +290,8 @@ impl ModuleBuilder {
         let mut source = lower::Source { program: bytes, external: Vec::new() };
         for data in self.external_data {
             let (bytes, path) = match data {
-                Source::File(path) => (source::open(&path, self.mode)?, Some(path)),
-                Source::Bytes(bytes) => (bytes, None),
+                DataSource::File(path) => (source::open(&path, self.mode)?, Some(path)),
+                DataSource::Bytes(bytes) => (bytes, None),
             };
             let site =
                 path.as_ref().map_or_else(|| "external data".to_owned(), |path| format!("file `{}`", path.display()));

@@ -204,7 +204,7 @@ fn load(mut model: Model, backend: &BackendInfo, spec: &BackendSpec, host: &Host
     };
     let known = model.named_data.len();
     advance(&mut model, &options, Stage::Final)?;
-    let blobs = backends::blobs(model.named_data.split_off(known))?;
+    let blobs = backends::shared_blobs(model.named_data.split_off(known))?;
     let program = emit(&model, &options.emit)?.program.to_bytes().map_err(unwritable)?;
     let running = backend.run(host, &blobs)?.into_iter();
     running.fold(Module::builder(), |builder, backend| builder.backend(backend.into())).load_bytes(&program)

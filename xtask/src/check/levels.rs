@@ -70,7 +70,7 @@ fn dependency_direction(metadata: &Value) -> Result<()> {
     for package in workspace_packages(metadata) {
         let name = package["name"].as_str().unwrap_or_default();
         let Some(own) = level(name) else {
-            wrong.push(format!("{name} has no level in xtask/src/check.rs"));
+            wrong.push(format!("{name} has no level in xtask/src/check/levels.rs"));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {

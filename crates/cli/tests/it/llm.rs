@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 
 use crate::command;
 
-const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/decoders/llama");
+pub const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/decoders/llama");
 
 fn llm(arguments: &[&str], input: &str) -> Output {
     let mut process = command::rushlight()
@@ -28,7 +28,7 @@ fn text(output: &Output) -> String {
 }
 
 /// A compiled model with its tokenizer beside it.
-fn model(name: &str) -> PathBuf {
+pub fn model(name: &str) -> PathBuf {
     let folder = command::folder(name);
     let model = folder.join("model.pte");
     let mut compile = command::rushlight();

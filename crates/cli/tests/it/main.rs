@@ -6,6 +6,7 @@ mod errors;
 mod hwbench;
 mod limits;
 mod llm;
+mod llm_serve;
 mod op_paths;
 mod outputs;
 mod quantize;

@@ -14,12 +14,12 @@ use super::calls::is_tensor;
 use super::method::Method;
 
 /// The arguments of a node with blocks, by their role.
-struct LoopParts<'n> {
+struct ControlFlowArgs<'n> {
     blocks: Vec<BlockId>,
     lists: Vec<&'n [Arg]>,
 }
 
-impl<'n> LoopParts<'n> {
+impl<'n> ControlFlowArgs<'n> {
     fn of(node: &'n Node) -> Self {
         let lists = node.args.iter().filter_map(|arg| match arg {
             Arg::List(items) => Some(items.as_slice()),
@@ -40,7 +40,7 @@ impl<'n> LoopParts<'n> {
 impl Method<'_> {
     /// Runs one of two blocks.
     pub fn cond(&mut self, node: &Node) -> Result<(), Error> {
-        let parts = LoopParts::of(node);
+        let parts = ControlFlowArgs::of(node);
         let predicate = node.args.first().cloned().unwrap_or(Arg::None);
         let predicate = self.argument(&predicate)?;
         let to_else = self.jump_if_false(predicate);
@@ -84,7 +84,7 @@ impl Method<'_> {
 
     /// Runs a block as long as another says so.
     pub fn while_loop(&mut self, node: &Node) -> Result<(), Error> {
-        let parts = LoopParts::of(node);
+        let parts = ControlFlowArgs::of(node);
         let (condition, body) = (parts.block(0)?, parts.block(1)?);
         let carried = self.begin_carry(parts.list(0), &node.results)?;
         for block in [condition, body] {
@@ -107,7 +107,7 @@ impl Method<'_> {
 
     /// Runs a block for each slice of some tensors, and stacks its results.
     pub fn scan(&mut self, node: &Node) -> Result<(), Error> {
-        let parts = LoopParts::of(node);
+        let parts = ControlFlowArgs::of(node);
         let body = parts.block(0)?;
         let count = parts.list(0).len();
         let (last, stacks) =

@@ -54,7 +54,6 @@ pub fn lower_bound(buffers: &[Buffer]) -> BTreeMap<u32, u64> {
 }
 
 #[cfg(test)]
-#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

@@ -118,7 +118,6 @@ impl fmt::Display for Conflict {
 impl std::error::Error for Conflict {}
 
 #[cfg(test)]
-#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

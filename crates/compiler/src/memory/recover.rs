@@ -44,7 +44,7 @@ struct Span {
 
 /// A content of planned memory.
 #[derive(Clone, Copy, Debug)]
-struct BufferContent {
+struct PlannedValue {
     span: Span,
     value: u32,
     /// The instruction that wrote it, or `None` if it was there at the start.
@@ -74,7 +74,7 @@ struct Trace<'p, 'a> {
     known: Vec<bool>,
     /// Remaining steps.
     budget: usize,
-    contents: Vec<BufferContent>,
+    contents: Vec<PlannedValue>,
     /// The content by the instruction and which of its outputs wrote it, so that a loop's second pass finds that of the first.
     by_site: HashMap<(usize, usize), usize>,
     /// Contents of memory: by arena and start, the end and the content. Disjoint.
@@ -301,7 +301,7 @@ impl<'p, 'a> Trace<'p, 'a> {
     /// A new content of `span`.
     fn begin(&mut self, span: Span, value: u32, written: Option<usize>, at: usize) -> usize {
         let index = self.contents.len();
-        self.contents.push(BufferContent { span, value, written, first: at, last: at });
+        self.contents.push(PlannedValue { span, value, written, first: at, last: at });
         self.occupy(span, index);
         index
     }
@@ -462,7 +462,6 @@ fn span(value: &ValueSpec<'_>) -> Option<Span> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use rushlight_format::pte::{InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel};
     use rushlight_format::{Program, ScalarType};

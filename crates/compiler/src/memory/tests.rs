@@ -1,7 +1,5 @@
 //! Plans of random buffers, checked by the verifier and compared with ExecuTorch's greedy algorithm and the bound.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-
 use super::arena::Arena;
 use super::greedy::greedy;
 use super::*;

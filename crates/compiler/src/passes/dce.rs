@@ -22,7 +22,7 @@ impl Pass for EliminateDeadCode {
 }
 
 fn eliminate(graph: &mut Graph) {
-    let mut live = LiveNodes::new(graph);
+    let mut live = Liveness::new(graph);
     graph.outputs.iter().for_each(|output| live.arg(output));
     graph.updates.iter().for_each(|update| live.value(update.value));
     for block in graph.live_blocks() {
@@ -46,7 +46,7 @@ fn eliminate(graph: &mut Graph) {
 }
 
 /// Values, constants and blocks that are in use, as far as they are found.
-struct LiveNodes<'g> {
+struct Liveness<'g> {
     graph: &'g Graph,
     nodes: Vec<bool>,
     /// Live nodes whose arguments are not visited yet.
@@ -57,7 +57,7 @@ struct LiveNodes<'g> {
     around: Vec<Option<NodeId>>,
 }
 
-impl<'g> LiveNodes<'g> {
+impl<'g> Liveness<'g> {
     fn new(graph: &'g Graph) -> Self {
         let mut makers: Vec<Option<Option<NodeId>>> = vec![None; graph.symbols.len()];
         let mut around = vec![None; graph.nodes.len()];

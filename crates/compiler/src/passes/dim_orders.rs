@@ -97,7 +97,7 @@ struct Images {
 
 /// A reader of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum OrderReader {
+enum ImageReader {
     /// A node that can compute in either order.
     Either(NodeId),
     /// One that must have it in the order that it has: channels-last, or row-major.
@@ -145,8 +145,8 @@ impl Images {
             network.edge(channels_last, maker, price);
             for (_, reader) in group {
                 let reader = match reader {
-                    OrderReader::Either(node) => self.either[node],
-                    OrderReader::Fixed { channels_last } => fixed(*channels_last),
+                    ImageReader::Either(node) => self.either[node],
+                    ImageReader::Fixed { channels_last } => fixed(*channels_last),
                 };
                 network.edge(row_major, reader, UNLIMITED);
                 network.edge(reader, channels_last, UNLIMITED);
@@ -159,11 +159,11 @@ impl Images {
     }
 
     /// Images with their readers; copies count as the image that they are made of.
-    fn readers(&self, graph: &Graph) -> Vec<(ValueId, OrderReader)> {
+    fn readers(&self, graph: &Graph) -> Vec<(ValueId, ImageReader)> {
         let mut readers = Vec::new();
         let mut note = |value: ValueId, reader: Option<NodeId>| {
             let Some(channels_last) = order(graph, value) else { return };
-            let reader = reader.map_or(OrderReader::Fixed { channels_last }, OrderReader::Either);
+            let reader = reader.map_or(ImageReader::Fixed { channels_last }, ImageReader::Either);
             readers.push((self.original(value), reader));
         };
         for block in graph.live_blocks() {

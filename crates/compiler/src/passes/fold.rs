@@ -145,7 +145,7 @@ impl Folder<'_> {
         let mut results: Vec<Constant> = results.iter().map(empty).collect();
         if let [result] = results.as_slice() {
             let name = node.op.name();
-            if quantization::dequantizes(name) {
+            if quantization::is_dequantize(name) {
                 let constant = |value| inputs.iter().find(|(known, _)| *known == value).map(|(_, constant)| constant);
                 let folded = if self.dequantize { quantization::folded(node, result, constant) } else { None };
                 return folded.map(|folded| vec![folded]);
@@ -218,8 +218,8 @@ fn total<'c>(mut constants: impl Iterator<Item = &'c Constant>) -> Option<usize>
     constants.try_fold(0usize, |sum, constant| sum.checked_add(constant.len().ok()?))
 }
 
-/// Estimates the operations of a node: one for each element, M * N * K of a GEMM or convolution, and for operators with windows
-/// at most the whole input for each result.
+/// Estimates the operations of a node: one for each element, M * N * K of a GEMM or convolution, and for the listed operators
+/// with windows, of those that have kernels, at most the whole input for each result.
 fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) -> u64 {
     let elements =
         |constant: &Constant| (constant.len().unwrap_or(usize::MAX) / constant.ty.dtype.size().max(1)) as u64;
@@ -252,6 +252,7 @@ fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) ->
         | aten::AVG_POOL3D
         | aten::AVG_POOL2D_BACKWARD
         | aten::_ADAPTIVE_AVG_POOL2D
+        | aten::_ADAPTIVE_AVG_POOL2D_BACKWARD
         | aten::_ADAPTIVE_AVG_POOL3D
         | aten::ADAPTIVE_AVG_POOL1D
         | aten::MAX_POOL2D_WITH_INDICES

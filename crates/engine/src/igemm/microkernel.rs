@@ -312,7 +312,8 @@ impl<T: KStep> TileStack<'_, T> {
     }
 }
 
-/// Panics: the caller of [`TileStack::run_on`] asked for a tile larger than the instruction set's.
+/// Panics: a tile is larger than the instruction set's. No driver makes one: rows come from `chunks(S::MR)`, panels from
+/// `chunks(S::NR_PANELS)`, and their counts are not types, so that only sizes of the instruction set are checked when it compiles.
 #[cold]
 #[inline(never)]
 fn exceeds_tile(rows: usize, panels: usize) -> ! {

@@ -10,7 +10,7 @@ use crate::operators::torchao;
 use crate::{Arena, Arg, Constant, Graph, Node};
 
 use super::folded::numbers;
-use super::parameters::{blocks, dequantizes, quantizes};
+use super::parameters::{blocks, is_dequantize, is_quantize};
 
 /// Checks all nodes that quantize or dequantize with parameters that are known.
 ///
@@ -22,7 +22,7 @@ pub fn check(graph: &Graph, constants: &Arena<Constant>) -> Result<(), Error> {
     graph.for_each_node(graph.body, &mut |id| {
         let node = &graph.nodes[id];
         let name = node.op.name();
-        if found.is_ok() && (quantizes(name) || dequantizes(name)) {
+        if found.is_ok() && (is_quantize(name) || is_dequantize(name)) {
             let affine = AffineNode { graph, constants, node };
             found = affine.check().map_err(|error| graph.locate(error, id));
         }

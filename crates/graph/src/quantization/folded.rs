@@ -10,7 +10,7 @@ use crate::{
     Arg, Constant, ConstantData, Granularity, Node, Parameters, Quantization, QuantizedConstant, TensorType, ValueId,
 };
 
-use super::parameters::{PerTensor, blocks, dequantizes_per_tensor, integer};
+use super::parameters::{PerTensor, blocks, integer, is_per_tensor_dequantize};
 
 /// Folds a node that dequantizes constant integers to a quantized constant; `None` for other nodes and invalid parameters.
 /// `constant` finds the constant that a value is.
@@ -21,7 +21,7 @@ pub fn folded<'c>(
 ) -> Option<Constant> {
     let of = |name: &str| node.arg(name).and_then(Arg::as_value).and_then(&constant);
     let input = of("input")?;
-    let quantization = if dequantizes_per_tensor(node.op.name()) {
+    let quantization = if is_per_tensor_dequantize(node.op.name()) {
         let PerTensor { scale, zero_point, range, .. } = PerTensor::of(node)?;
         Quantization {
             granularity: Granularity::Tensor,
@@ -66,7 +66,7 @@ pub fn folded<'c>(
     Some(Constant { data: ConstantData::Computed(Arc::new(quantized)), name: input.name.clone(), ..result.clone() })
 }
 
-/// The granularity of a node that dequantizes, and its number of scales.
+/// The granularity of a node that is_dequantize, and its number of scales.
 fn granularity(node: &Node, integers: &Constant) -> Option<(Granularity, usize)> {
     let sizes = integers.sizes().ok()?;
     let is_known = matches!(

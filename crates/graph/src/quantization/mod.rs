@@ -11,4 +11,4 @@ pub use crate::constant::{QuantizedConstant, permuted};
 pub use check::check;
 pub use folded::folded;
 pub use layer::{ConvolutionShape, LayerShape};
-pub use parameters::{PerTensor, dequantizes, dequantizes_per_tensor, quantizes, quantizes_per_tensor};
+pub use parameters::{PerTensor, is_dequantize, is_per_tensor_dequantize, is_per_tensor_quantize, is_quantize};

@@ -18,7 +18,7 @@ pub struct PerTensor {
 }
 
 /// True for the operators that turn numbers into integers with given parameters, of any granularity.
-pub fn quantizes(name: &str) -> bool {
+pub fn is_quantize(name: &str) -> bool {
     matches!(
         name,
         quantized_decomposed::QUANTIZE_PER_TENSOR
@@ -32,7 +32,7 @@ pub fn quantizes(name: &str) -> bool {
 }
 
 /// True for the operators that turn integers into numbers with given parameters, of any granularity.
-pub fn dequantizes(name: &str) -> bool {
+pub fn is_dequantize(name: &str) -> bool {
     matches!(
         name,
         quantized_decomposed::DEQUANTIZE_PER_TENSOR
@@ -46,19 +46,19 @@ pub fn dequantizes(name: &str) -> bool {
 }
 
 /// True for the operator that quantizes with one scale that is known.
-pub fn quantizes_per_tensor(name: &str) -> bool {
+pub fn is_per_tensor_quantize(name: &str) -> bool {
     name == quantized_decomposed::QUANTIZE_PER_TENSOR
 }
 
 /// True for the operator that dequantizes with one scale that is known.
-pub fn dequantizes_per_tensor(name: &str) -> bool {
+pub fn is_per_tensor_dequantize(name: &str) -> bool {
     name == quantized_decomposed::DEQUANTIZE_PER_TENSOR
 }
 
 impl PerTensor {
     /// Reads the parameters of a node that quantizes or dequantizes; `None` for other nodes and invalid parameters.
     pub fn of(node: &Node) -> Option<Self> {
-        if !quantizes_per_tensor(node.op.name()) && !dequantizes_per_tensor(node.op.name()) {
+        if !is_per_tensor_quantize(node.op.name()) && !is_per_tensor_dequantize(node.op.name()) {
             return None;
         }
         let int = |name: &str| match node.arg(name)? {

@@ -70,7 +70,7 @@ fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: 
                 width *= rows.len();
                 rows.end = rows.start + 1;
             }
-            let lines = PooledLines { plane: from.plane(n, channel), depths, rows };
+            let lines = WindowRows { plane: from.plane(n, channel), depths, rows };
             let mut put = |x: usize, sum: A, columns: usize| {
                 let place = to.plane(n, channel) + to.row(z, y) + x * to.strides[2];
                 store(out, place, 1, &[sum.divide((lines.count() * columns) as i64)])
@@ -106,13 +106,13 @@ fn averages<A: Accumulator>(output: Space, dims: usize, input: Tensor<'_>, out: 
 const STRIP: usize = 128;
 
 /// The rows of a plane that windows of one row of the output cover.
-struct PooledLines {
+struct WindowRows {
     plane: usize,
     depths: Range<usize>,
     rows: Range<usize>,
 }
 
-impl PooledLines {
+impl WindowRows {
     fn count(&self) -> usize {
         self.depths.len() * self.rows.len()
     }
@@ -129,7 +129,7 @@ impl<A: Accumulator> PoolSource<'_, A> {
     /// The sums of at most [`STRIP`] columns over all lines.
     fn sum<'b>(
         &'b self,
-        lines: &PooledLines,
+        lines: &WindowRows,
         columns: Range<usize>,
         buffers: &'b mut [[A; STRIP]; 2],
     ) -> Result<&'b [A]> {
@@ -151,7 +151,7 @@ impl<A: Accumulator> PoolSource<'_, A> {
     /// A part of a line, in place if its elements lie next to each other.
     fn line<'b>(
         &'b self,
-        lines: &PooledLines,
+        lines: &WindowRows,
         z: usize,
         y: usize,
         columns: Range<usize>,

@@ -223,21 +223,22 @@ pub(crate) fn convolve<A: Accumulator>(
     out: &mut TensorMut<'_>,
 ) -> Result<()> {
     let stage = Stage::new::<A>(g)?;
-    let mut memory = StagedMemory {
+    let mut memory = Scratch {
         stage: cx.temp::<A>(stage.len)?,
         sums: cx.temp::<A>(CHANNELS * stage.width)?,
         offsets: cx.temp::<u32>(stage.taps)?,
         places: cx.temp::<u32>(stage.taps)?,
         taps: 0,
     };
-    let source = StagedImage { planes: Planes::of(&input, dims), load: runs::<A>(input.dtype())?.load, tensor: input };
+    let source =
+        ConvolutionInput { planes: Planes::of(&input, dims), load: runs::<A>(input.dtype())?.load, tensor: input };
     let weight = Weight::<A>::new(weight, g, dims)?;
     let bias = match bias {
         Some(tensor) => Some(Bias { tensor, load: runs::<A>(tensor.dtype())?.load }),
         None => None,
     };
     let planes = Planes::new(out.sizes(), out.strides(), dims);
-    let mut target = StagedOutput { planes, store: runs::<A>(out.dtype())?.store, out };
+    let mut target = ConvolutionOutput { planes, store: runs::<A>(out.dtype())?.store, out };
     let mut pieces = Pieces { weight: &weight, bias, buffer: [[A::ZERO; BLOCK]; CHANNELS], held: None };
     if !g.transposed {
         // The same taps serve every output.
@@ -259,7 +260,7 @@ pub(crate) fn convolve<A: Accumulator>(
     Ok(())
 }
 
-struct StagedMemory<'a, A> {
+struct Scratch<'a, A> {
     stage: &'a mut [A],
     sums: &'a mut [A],
     offsets: &'a mut [u32],
@@ -268,13 +269,13 @@ struct StagedMemory<'a, A> {
     taps: usize,
 }
 
-struct StagedImage<'a, A> {
+struct ConvolutionInput<'a, A> {
     tensor: Tensor<'a>,
     planes: Planes,
     load: Load<A>,
 }
 
-struct StagedOutput<'o, 't, A> {
+struct ConvolutionOutput<'o, 't, A> {
     out: &'o mut TensorMut<'t>,
     planes: Planes,
     store: crate::support::runs::Store<A>,
@@ -294,7 +295,7 @@ struct Band {
 fn fill<A: Accumulator>(
     g: &Geometry,
     stage: &Stage,
-    source: &StagedImage<'_, A>,
+    source: &ConvolutionInput<'_, A>,
     at: Band,
     target: &mut [A],
 ) -> Result<(Taps, Taps)> {
@@ -327,7 +328,7 @@ fn inside(position: isize, size: usize) -> Option<usize> {
 fn fill_line<A: Accumulator>(
     g: &Geometry,
     stage: &Stage,
-    source: &StagedImage<'_, A>,
+    source: &ConvolutionInput<'_, A>,
     start: usize,
     line: &mut [A],
 ) -> Result<()> {
@@ -354,8 +355,8 @@ fn convolve_band<A: Accumulator>(
     at: Band,
     (depths, rows): (Taps, Taps),
     pieces: &mut Pieces<'_, A>,
-    memory: &mut StagedMemory<'_, A>,
-    target: &mut StagedOutput<'_, '_, A>,
+    memory: &mut Scratch<'_, A>,
+    target: &mut ConvolutionOutput<'_, '_, A>,
 ) -> Result<()> {
     let column_step = if g.transposed { g.stride[2] } else { 1 };
     for x in 0..column_step.min(g.output[2]) {

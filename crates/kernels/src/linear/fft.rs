@@ -5,7 +5,7 @@ use rushlight_runtime::{
 };
 
 use super::transform::{
-    Direction, Lanes, Transform, add, add_turned, conjugate, each, least_work_len, multiply, numbers, scale, turns,
+    Direction, Lanes, Transform, add, add_turned, complex_of, conjugate, each, least_work_len, multiply, scale, turns,
     work_len,
 };
 use crate::support::real::Real;
@@ -144,7 +144,7 @@ where
     if n.is_multiple_of(2) {
         // Even and odd elements are the real and imaginary parts of a line of half the length.
         let half = n / 2;
-        let (turned, work) = numbers(work, half + 1);
+        let (turned, work) = complex_of(work, half + 1);
         turns(turned, n, -1.0);
         let mut transform = Transform::<F, N>::with_turns(half, Direction::Forward, work, turned);
         let half_factor = factor.mul(F::from_f64(0.5));
@@ -232,7 +232,7 @@ where
     let shapes = [input.sizes(), &sizes];
     if n.is_multiple_of(2) {
         let half = n / 2;
-        let (turned, work) = numbers(work, half + 1);
+        let (turned, work) = complex_of(work, half + 1);
         turns(turned, n, 1.0);
         let mut transform = Transform::<F, N>::with_turns(half, Direction::Backward, work, turned);
         lines::<N>(shapes, last, [input.strides(), &strides], |lines, [from_step, to_step]| {

@@ -91,7 +91,7 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
         let sign = if direction == Direction::Forward { -1.0 } else { 1.0 };
         let padded = padded_len(n).filter(|_| work_len(n, N).is_some_and(|len| len <= work.len()));
         let m = padded.unwrap_or(n);
-        let (twiddles, rest) = numbers(work, m);
+        let (twiddles, rest) = complex_of(work, m);
         if m == n && of_twice.len() > n {
             let (first, second) = twiddles.split_at_mut(n / 2 + 1);
             let every_other = of_twice.iter().step_by(2);
@@ -107,13 +107,13 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
         if padded.is_none() {
             return Self { n, twiddles, a, b, chirp: None };
         }
-        let (factors, rest) = numbers(rest, n);
+        let (factors, rest) = complex_of(rest, n);
         for (k, factor) in factors.iter_mut().enumerate() {
             // k^2 modulo 2 n keeps the angle exact.
             let square = (k as u64).wrapping_mul(k as u64) % (2 * n as u64).max(1);
             *factor = turn(sign * square as f64 / (2.0 * n as f64));
         }
-        let (filter, rest) = numbers(rest, m);
+        let (filter, rest) = complex_of(rest, m);
         let (lines, _) = lanes(rest, n);
         a.fill([[F::ZERO; N]; 2]);
         let scale = F::ONE / F::of(m);
@@ -165,7 +165,7 @@ impl<'w, F: Real, const N: usize> Transform<'w, F, N> {
 }
 
 /// Takes `len` complex numbers off the memory.
-pub(super) fn numbers<F>(work: &mut [F], len: usize) -> (&mut [Complex<F>], &mut [F]) {
+pub(super) fn complex_of<F>(work: &mut [F], len: usize) -> (&mut [Complex<F>], &mut [F]) {
     let (head, rest) = work.split_at_mut((2 * len).min(work.len()));
     (head.as_chunks_mut().0, rest)
 }

@@ -87,7 +87,7 @@ trait HistogramElement:
     fn index(self) -> usize;
 }
 
-macro_rules! real {
+macro_rules! histogram_element {
     ($($float:ident: $zero:expr, $one:expr, $number:ident => $of:expr, $x:ident => $index:expr;)*) => { $(
         impl HistogramElement for $float {
             const ZERO: Self = $zero;
@@ -109,7 +109,7 @@ macro_rules! real {
     )* };
 }
 
-real! {
+histogram_element! {
     f32: 0.0, 1.0, number => number as f32, x => x as usize;
     f64: 0.0, 1.0, number => number, x => x as usize;
     f16: f16::ZERO, f16::ONE, number => f16::from_f64(number), x => x.to_f32() as usize;

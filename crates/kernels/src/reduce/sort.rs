@@ -81,7 +81,7 @@ fn select(
     if values.numel() == 0 {
         return Ok(());
     }
-    let lines = SortedLines::new(input, &values, &positions, dim, count)?;
+    let lines = SortSlices::new(input, &values, &positions, dim, count)?;
     match input.dtype() {
         ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => {
             let from = Reader::<f32>::new(*input)?;
@@ -128,7 +128,7 @@ fn temp_bytes(cx: &KernelContext<'_>, dim: usize) -> Result<usize> {
 }
 
 /// The lines of elements along one dimension.
-struct SortedLines<'a> {
+struct SortSlices<'a> {
     input: &'a Tensor<'a>,
     /// Elements of a line, and how many of them are wanted.
     len: usize,
@@ -140,7 +140,7 @@ struct SortedLines<'a> {
     others: [Dims; 3],
 }
 
-impl<'a> SortedLines<'a> {
+impl<'a> SortSlices<'a> {
     fn new(
         input: &'a Tensor<'a>,
         values: &TensorMut<'_>,

@@ -227,7 +227,7 @@ pub(crate) struct Block<'a> {
 }
 
 /// Elements of a block along its innermost dimension. Offsets are from the start of the memory.
-pub(crate) struct CopiedRow {
+pub(crate) struct StridedRow {
     pub(crate) dst: usize,
     pub(crate) dst_stride: isize,
     pub(crate) src: usize,
@@ -254,11 +254,11 @@ impl Block<'_> {
     }
 
     /// Calls `each` with the rows of the block, in the destination's memory order. The caller checks the offsets.
-    pub(crate) fn rows(&self, to: usize, from: usize, mut each: impl FnMut(CopiedRow)) {
+    pub(crate) fn rows(&self, to: usize, from: usize, mut each: impl FnMut(StridedRow)) {
         let (inner, outer) = self.split();
         let mut rows = OuterIndex::new(outer, to, from);
         loop {
-            each(CopiedRow {
+            each(StridedRow {
                 dst: rows.dst,
                 dst_stride: inner.dst,
                 src: rows.src,

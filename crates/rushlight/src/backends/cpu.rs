@@ -62,7 +62,7 @@ mod run {
 
     pub(super) const HALF: RunHalf = RunHalf { id: CPU_BACKEND, options: &[], make, step };
 
-    /// Its threads are started when it is first asked for.
+    /// The first call starts the threads of the host.
     fn make(host: &Host, blobs: &Arc<Blobs>) -> Result<Running, Error> {
         let backend = CpuBackend::new(host.engine()?).weights(blobs.clone());
         Ok(Box::new(match &host.profile {

@@ -2,7 +2,7 @@
 //!
 //! Each is a file here and an entry of [`TABLE`]. The rest of the facade asks the table, and names no back end.
 
-#[cfg(feature = "backends")]
+#[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
 mod blobs;
 mod cpu;
 #[cfg(feature = "backends")]
@@ -10,6 +10,8 @@ mod host;
 #[cfg(feature = "compile")]
 mod spec;
 
+#[cfg(feature = "backends")]
+use std::collections::HashMap;
 #[cfg(feature = "compile")]
 use std::num::NonZeroUsize;
 #[cfg(feature = "backends")]
@@ -29,10 +31,8 @@ use crate::error::Error;
 #[cfg(feature = "backends")]
 use crate::options::Declared;
 
-#[cfg(feature = "backends")]
-pub(crate) use blobs::Blobs;
 #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
-pub(crate) use blobs::blobs;
+pub(crate) use blobs::shared_blobs;
 #[cfg(feature = "backends")]
 pub(crate) use host::Host;
 #[cfg(feature = "backends")]
@@ -72,6 +72,10 @@ struct RunHalf {
     /// Finds a step of a payload, for errors.
     step: fn(payload: &[u8], step: usize) -> Option<StepInfo>,
 }
+
+/// Named data of lowered programs that stays in memory, by key, for run-time halves to use where it is.
+#[cfg(feature = "backends")]
+pub(crate) type Blobs = HashMap<String, Arc<dyn AsRef<[u8]> + Send + Sync>>;
 
 /// A run-time half.
 #[cfg(feature = "backends")]

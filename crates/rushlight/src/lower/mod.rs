@@ -253,7 +253,7 @@ impl Lowered {
         });
         Ok(Self {
             program: lowered,
-            blobs: backends::blobs(weights)?,
+            blobs: backends::shared_blobs(weights)?,
             maps,
             report,
             cache,

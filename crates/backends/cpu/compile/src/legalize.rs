@@ -181,7 +181,7 @@ fn is_known(call: &Call<'_>, value: ValueId) -> bool {
         };
         let name = node.op.name();
         let moves = matches!(name, aten::PERMUTE_COPY | aten::VIEW_COPY | aten::CLONE);
-        if !moves && !quantization::dequantizes(name) {
+        if !moves && !quantization::is_dequantize(name) {
             return false;
         }
         let Some(next) = node.args.first().and_then(Arg::as_value) else { return false };

@@ -7,7 +7,7 @@ use rushlight_compiler::passes::{EliminateDeadCode, MergeCommonSubexpressions};
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
-use rushlight_graph::quantization::{PerTensor, dequantizes_per_tensor, quantizes_per_tensor};
+use rushlight_graph::quantization::{PerTensor, is_per_tensor_dequantize, is_per_tensor_quantize};
 use rushlight_graph::{Action, Arg, Builder, Def, Graph, Model, Node, NodeId, ValueId, substitute};
 
 use crate::call::Call;
@@ -50,7 +50,7 @@ impl Pass for RoundQdqInt16 {
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let changed = model.rewrite(|builder, node| {
-            let Some((integers, parameters)) = wide(builder, node, dequantizes_per_tensor) else {
+            let Some((integers, parameters)) = wide(builder, node, is_per_tensor_dequantize) else {
                 return Ok(Action::Keep);
             };
             let mut sources = Sources { builder, parameters, nodes: Vec::new(), budget: MAX_NODES };
@@ -59,7 +59,7 @@ impl Pass for RoundQdqInt16 {
             }
             let mut numbers = FxHashMap::default();
             for node in sources.nodes {
-                let made = match wide(builder, node, quantizes_per_tensor) {
+                let made = match wide(builder, node, is_per_tensor_quantize) {
                     Some((x, parameters)) => vec![round(builder, x, parameters)?],
                     None => {
                         let Node { op, mut args, .. } = builder.graph.nodes[node].clone();
@@ -120,7 +120,7 @@ impl Sources<'_, '_> {
         }
         let Some(budget) = self.budget.checked_sub(1) else { return false };
         self.budget = budget;
-        let fits = match wide(self.builder, id, quantizes_per_tensor) {
+        let fits = match wide(self.builder, id, is_per_tensor_quantize) {
             Some((_, made_with)) => made_with == self.parameters,
             None => {
                 let node = &self.builder.graph.nodes[id];

@@ -61,7 +61,7 @@ fn sunk(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Erro
     let operands = match call.name() {
         _ if activation(&call).is_some() => vec![call.optional("self")],
         aten::ADD_TENSOR | aten::MUL_TENSOR => vec![call.optional("self"), call.optional("other")],
-        name if quantization::quantizes_per_tensor(name) || quantization::dequantizes_per_tensor(name) => {
+        name if quantization::is_per_tensor_quantize(name) || quantization::is_per_tensor_dequantize(name) => {
             vec![call.optional("input")]
         }
         _ => return Ok(None),

@@ -52,7 +52,7 @@ pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
 }
 
 /// The buffer and element type of a tensor.
-struct TensorPlace {
+struct TensorLocation {
     buffer: u32,
     dtype: ScalarType,
     /// Of quantized tensors.
@@ -67,7 +67,7 @@ pub(crate) fn affine(affine: payload::Affine) -> Affine {
 /// Everything besides the arena: constants, and where tensors are.
 pub(crate) struct Memory<'m> {
     buffers: Vec<Buffer>,
-    tensors: Vec<TensorPlace>,
+    tensors: Vec<TensorLocation>,
     outputs: Vec<Vec<Size>>,
     /// The number of elements of each state.
     states: Vec<usize>,
@@ -75,7 +75,7 @@ pub(crate) struct Memory<'m> {
     pub(crate) inline_floats: Vec<f32>,
 }
 
-impl TensorPlace {
+impl TensorLocation {
     fn new(tensor: &payload::Tensor) -> Self {
         Self { buffer: tensor.buffer, dtype: tensor.dtype, affine: tensor.affine.map(affine) }
     }
@@ -85,7 +85,7 @@ impl<'m> Memory<'m> {
     pub fn new(program: CpuProgram, blobs: Vec<Blob<'m>>) -> Self {
         Self {
             buffers: program.buffers,
-            tensors: program.tensors.iter().map(TensorPlace::new).collect(),
+            tensors: program.tensors.iter().map(TensorLocation::new).collect(),
             outputs: program.output_sizes,
             states: program.states.iter().map(|state| usize::try_from(state.len).unwrap_or(usize::MAX)).collect(),
             blobs,

@@ -1,5 +1,4 @@
 //! The samples of `tests/corpus/pt2`: each is read whole, and then for what it shows.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::{Path, PathBuf};
 

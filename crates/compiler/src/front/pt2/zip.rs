@@ -26,12 +26,12 @@ const LOCATOR_64_LEN: usize = 20;
 pub struct Zip {
     bytes: Bytes,
     root: String,
-    entries: IndexMap<String, CentralEntry>,
+    entries: IndexMap<String, ZipEntry>,
 }
 
 /// One entry; its range is within the archive.
 #[derive(Clone, Copy, Debug)]
-struct CentralEntry {
+struct ZipEntry {
     start: usize,
     len: usize,
     method: u16,
@@ -48,7 +48,7 @@ impl Zip {
         let mut entries = IndexMap::new();
         let mut spans = Vec::new();
         let mut root = None;
-        let mut reader = RecordReader { bytes: &bytes, at: directory.start, end: directory.end };
+        let mut reader = LittleEndianReader { bytes: &bytes, at: directory.start, end: directory.end };
         for _ in 0..directory.count {
             let record = Record::read(&mut reader)?;
             if record.name.ends_with('/') {
@@ -61,7 +61,7 @@ impl Zip {
             });
             let name = record.name.strip_prefix(root.as_str()).unwrap_or(record.name);
             let Record { method, crc32, size: len, .. } = record;
-            let entry = CentralEntry { start, len, method, is_encrypted: record.flags & 1 != 0, crc32 };
+            let entry = ZipEntry { start, len, method, is_encrypted: record.flags & 1 != 0, crc32 };
             spans.push((record.local, start + len, entries.len()));
             if entries.insert(name.to_owned(), entry).is_some() {
                 return Err(Error::new(name, ErrorKind::DuplicateEntry));
@@ -144,7 +144,7 @@ impl Zip {
         Err(Error::new(NAME, ErrorKind::ByteOrder { got: String::from_utf8_lossy(&order).into_owned() }))
     }
 
-    fn entry(&self, name: &str) -> Result<(CentralEntry, Bytes), Error> {
+    fn entry(&self, name: &str) -> Result<(ZipEntry, Bytes), Error> {
         let entry = *self.entries.get(name).ok_or_else(|| Error::new(name, ErrorKind::MissingEntry))?;
         if entry.is_encrypted {
             return Err(Error::new(name, ErrorKind::Encrypted));
@@ -178,7 +178,7 @@ impl Directory {
                 })
         });
         let end = end.ok_or_else(|| Error::new("", ErrorKind::NotZip))?;
-        let mut reader = RecordReader { bytes, at: end + 4, end: bytes.len() };
+        let mut reader = LittleEndianReader { bytes, at: end + 4, end: bytes.len() };
         let what = "the end of the central directory";
         let disks = (reader.u16(what)?, reader.u16(what)?);
         reader.u16(what)?;
@@ -206,12 +206,12 @@ impl Directory {
     /// Disks, count, size, start, and where the record is that says so.
     fn find_64(bytes: &[u8], locator: usize) -> Result<((u32, u32), u64, u64, u64, usize), Error> {
         let what = "the zip64 end of the central directory";
-        let mut reader = RecordReader { bytes, at: locator + 8, end: bytes.len() };
+        let mut reader = LittleEndianReader { bytes, at: locator + 8, end: bytes.len() };
         let end = reader.u64(what)?;
         let end = usize::try_from(end).ok().filter(|&end| end < locator).ok_or_else(|| {
             Error::new("", ErrorKind::Truncated { what, needed: end, available: locator as u64 }).at(locator as u64)
         })?;
-        let mut reader = RecordReader { bytes, at: end, end: locator };
+        let mut reader = LittleEndianReader { bytes, at: end, end: locator };
         reader.expect(END_64, what)?;
         reader.skip(12, what)?;
         let disks = (reader.u32(what)?, reader.u32(what)?);
@@ -233,7 +233,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    fn read(reader: &mut RecordReader<'a>) -> Result<Self, Error> {
+    fn read(reader: &mut LittleEndianReader<'a>) -> Result<Self, Error> {
         let what = "a record of the central directory";
         let at = reader.at as u64;
         reader.expect(CENTRAL, what)?;
@@ -278,7 +278,7 @@ impl<'a> Record<'a> {
     fn data_start(&self, bytes: &[u8], limit: usize) -> Result<usize, Error> {
         let what = "the header of an entry";
         let named = |error: Error| Error { entry: self.name.to_owned(), ..error };
-        let mut reader = RecordReader { bytes, at: self.local, end: limit };
+        let mut reader = LittleEndianReader { bytes, at: self.local, end: limit };
         reader.expect(LOCAL, what).map_err(named)?;
         reader.skip(22, what).map_err(named)?;
         let (name, extra) = (reader.u16(what).map_err(named)?, reader.u16(what).map_err(named)?);
@@ -293,16 +293,16 @@ impl<'a> Record<'a> {
 }
 
 /// The content of the zip64 field among the extra fields of a record; empty if there is none.
-fn zip64_extra(mut extra: &[u8]) -> RecordReader<'_> {
+fn zip64_extra(mut extra: &[u8]) -> LittleEndianReader<'_> {
     while let Some(([a, b, c, d], rest)) = extra.split_first_chunk::<4>() {
         let len = usize::from(u16::from_le_bytes([*c, *d])).min(rest.len());
         let (field, rest) = rest.split_at(len);
         if u16::from_le_bytes([*a, *b]) == 1 {
-            return RecordReader { bytes: field, at: 0, end: field.len() };
+            return LittleEndianReader { bytes: field, at: 0, end: field.len() };
         }
         extra = rest;
     }
-    RecordReader { bytes: &[], at: 0, end: 0 }
+    LittleEndianReader { bytes: &[], at: 0, end: 0 }
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -310,13 +310,13 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Little-endian numbers of `bytes`, one after the other, up to `end`.
-struct RecordReader<'a> {
+struct LittleEndianReader<'a> {
     bytes: &'a [u8],
     at: usize,
     end: usize,
 }
 
-impl<'a> RecordReader<'a> {
+impl<'a> LittleEndianReader<'a> {
     fn take(&mut self, len: usize, what: &'static str) -> Result<&'a [u8], Error> {
         let stop = self.at.checked_add(len).filter(|&stop| stop <= self.end);
         let Some(data) = stop.and_then(|stop| self.bytes.get(self.at..stop)) else {

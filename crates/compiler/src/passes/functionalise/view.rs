@@ -152,6 +152,7 @@ impl View {
                 let layout = of.and_then(|of| of.sliced(dim, &start, step));
                 one(Self::Slice { dim, start, end, step }, layout)
             }
+            // The other overload starts at a tensor.
             aten::NARROW if schema.name == aten::NARROW => {
                 let dim = operands.dim(1, from.rank())?;
                 let start = from_front(operands.expr(2)?, from.shape.get(dim));

@@ -12,9 +12,9 @@ mod normalization;
 mod pooling;
 mod positions;
 mod reason;
+
 use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
-
 use rushlight_graph::operators::{aten, llama};
 use rushlight_graph::quantization;
 use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
@@ -310,7 +310,7 @@ impl<'a> Context<'a> {
 pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason> {
     let call = Call::new(cx.graph, node);
     let name = call.name();
-    if quantization::quantizes_per_tensor(name) || quantization::dequantizes_per_tensor(name) {
+    if quantization::is_per_tensor_quantize(name) || quantization::is_per_tensor_dequantize(name) {
         return quantization_of(&call);
     }
     if let Some(role) = dynamic::role(name) {
@@ -510,7 +510,7 @@ fn quantization_of(call: &Call<'_>) -> Result<Selection, Reason> {
     let result = call.result().map_err(|_| Reason::NoTensor)?;
     let dtype = |value: ValueId| call.graph.tensor(value).map(|ty| ty.dtype).map_err(|_| Reason::NoTensor);
     let (from, to) = (dtype(input)?, dtype(result)?);
-    let is_quantize = quantization::quantizes_per_tensor(call.name());
+    let is_quantize = quantization::is_per_tensor_quantize(call.name());
     let (float, integer) = if is_quantize { (from, to) } else { (to, from) };
     if !is_stored_as_byte(integer) {
         return Err(Reason::Integers(integer));

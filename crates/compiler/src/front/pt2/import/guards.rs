@@ -31,7 +31,7 @@ pub(super) fn rules(
         let (min, max) = range(expr, &text, &graph.symbols, ranges);
         rules.push(match (expr, places.values().find(|known| known.place == *place), term(expr, &places)) {
             (Expr::Int(size), ..) => RuleModel::Fixed { place: *place, size: u64::try_from(*size).unwrap_or(0) },
-            (_, Some(KnownBounds { unit, offset, .. }), _) => {
+            (_, Some(SymbolSource { unit, offset, .. }), _) => {
                 RuleModel::Range { place: *place, unit: *unit, offset: *offset, min, max }
             }
             (_, None, Some(value)) => {
@@ -65,32 +65,32 @@ fn input_sizes(graph: &Graph) -> Vec<(Place, &Expr)> {
 
 /// The size that a symbol is read from, which is `unit * symbol + offset`.
 #[derive(Clone, Copy)]
-struct KnownBounds {
+struct SymbolSource {
     place: Place,
     unit: i64,
     offset: i64,
 }
 
 /// Finds a place for each symbol: a size that is the symbol, or else one that is linear in it.
-fn places(sizes: &[(Place, &Expr)]) -> HashMap<SymbolId, KnownBounds> {
+fn places(sizes: &[(Place, &Expr)]) -> HashMap<SymbolId, SymbolSource> {
     let mut places = HashMap::new();
     for (place, expr) in sizes {
         if let Expr::Symbol(symbol) = expr {
-            places.entry(*symbol).or_insert(KnownBounds { place: *place, unit: 1, offset: 0 });
+            places.entry(*symbol).or_insert(SymbolSource { place: *place, unit: 1, offset: 0 });
         }
     }
     for (place, expr) in sizes {
         if let Some((symbol, unit, offset)) = linear(expr) {
-            places.entry(symbol).or_insert(KnownBounds { place: *place, unit, offset });
+            places.entry(symbol).or_insert(SymbolSource { place: *place, unit, offset });
         }
     }
     places
 }
 
 /// Renames the symbols after the sizes that they are read from: `x.size()[0]`.
-fn readable_symbols(graph: &Graph, places: &HashMap<SymbolId, KnownBounds>) -> Symbols {
+fn readable_symbols(graph: &Graph, places: &HashMap<SymbolId, SymbolSource>) -> Symbols {
     let mut symbols = graph.symbols.clone();
-    for (symbol, KnownBounds { place, unit, offset }) in places {
+    for (symbol, SymbolSource { place, unit, offset }) in places {
         let Some(Input::Value(value)) = graph.inputs.get(usize::from(place.input)) else { continue };
         let size = format!("{}.size()[{}]", graph.values[*value].name, place.dim);
         symbols[*symbol].name = match (unit, offset) {
@@ -144,11 +144,11 @@ fn plain(text: &str) -> String {
 }
 
 /// Converts an expression to one over sizes; `None` if one of its symbols cannot be read from any size.
-fn term(expr: &Expr, places: &HashMap<SymbolId, KnownBounds>) -> Option<Term> {
+fn term(expr: &Expr, places: &HashMap<SymbolId, SymbolSource>) -> Option<Term> {
     let found = match expr {
         Expr::Int(value) => Term::Int(*value),
         Expr::Symbol(symbol) => {
-            let KnownBounds { place, unit, offset } = *places.get(symbol)?;
+            let SymbolSource { place, unit, offset } = *places.get(symbol)?;
             Term::Size { place, unit, offset }
         }
         Expr::Call(call) => {
@@ -178,7 +178,7 @@ fn inputs_by_name(graph: &Graph) -> HashMap<String, &[Expr]> {
 fn conditions(
     guard: &str,
     named: &HashMap<String, &[Expr]>,
-    places: &HashMap<SymbolId, KnownBounds>,
+    places: &HashMap<SymbolId, SymbolSource>,
 ) -> Vec<RuleModel> {
     let mut rules = Vec::new();
     // Both bind looser than `and`.

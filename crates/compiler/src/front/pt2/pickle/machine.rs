@@ -56,7 +56,7 @@ impl From<PickleFault> for Stop {
 type Cell = usize;
 
 #[derive(Clone)]
-enum ObjectContent {
+enum CellValue {
     None,
     Bool(bool),
     Int(i64),
@@ -84,7 +84,7 @@ struct Machine<'a> {
     at: usize,
     zip: &'a Zip,
     entry: &'a str,
-    cells: Vec<ObjectContent>,
+    cells: Vec<CellValue>,
     stack: Vec<Cell>,
     /// Heights of the stack.
     marks: Vec<usize>,
@@ -104,52 +104,52 @@ impl<'a> Machine<'a> {
                 [2] => {}
                 [version] => return Err(PickleFault::Protocol { version }.into()),
             },
-            b'N' => self.push(ObjectContent::None),
-            0x88 => self.push(ObjectContent::Bool(true)),
-            0x89 => self.push(ObjectContent::Bool(false)),
+            b'N' => self.push(CellValue::None),
+            0x88 => self.push(CellValue::Bool(true)),
+            0x89 => self.push(CellValue::Bool(false)),
             // BININT, BININT1, BININT2, LONG1
             b'J' => {
                 let value = i32::from_le_bytes(self.take()?);
-                self.push(ObjectContent::Int(value.into()));
+                self.push(CellValue::Int(value.into()));
             }
             b'K' => {
                 let [value] = self.take()?;
-                self.push(ObjectContent::Int(value.into()));
+                self.push(CellValue::Int(value.into()));
             }
             b'M' => {
                 let value = u16::from_le_bytes(self.take()?);
-                self.push(ObjectContent::Int(value.into()));
+                self.push(CellValue::Int(value.into()));
             }
             0x8a => {
                 let value = self.long()?;
-                self.push(ObjectContent::Int(value));
+                self.push(CellValue::Int(value));
             }
             // BINFLOAT
             b'G' => {
                 let value = f64::from_be_bytes(self.take()?);
-                self.push(ObjectContent::Float(value));
+                self.push(CellValue::Float(value));
             }
             // BINUNICODE
             b'X' => {
                 let len = u32::from_le_bytes(self.take()?);
                 let text = std::str::from_utf8(self.slice(len as usize)?).map_err(|_| PickleFault::NotUtf8)?;
-                self.push(ObjectContent::String(text.into()));
+                self.push(CellValue::String(text.into()));
             }
             b'(' => self.marks.push(self.stack.len()),
-            b')' => self.push(ObjectContent::Tuple(Arc::default())),
+            b')' => self.push(CellValue::Tuple(Arc::default())),
             b't' => {
                 let items = self.pop_to_mark()?;
-                self.push(ObjectContent::Tuple(items.into()));
+                self.push(CellValue::Tuple(items.into()));
             }
             // TUPLE1, TUPLE2, TUPLE3
             0x85..=0x87 => {
                 let count = usize::from(code - 0x84);
                 let first = self.height_above(count)?;
                 let items = self.stack.split_off(first);
-                self.push(ObjectContent::Tuple(items.into()));
+                self.push(CellValue::Tuple(items.into()));
             }
-            b']' => self.push(ObjectContent::List(Vec::new())),
-            b'}' => self.push(ObjectContent::Dict(Vec::new())),
+            b']' => self.push(CellValue::List(Vec::new())),
+            b'}' => self.push(CellValue::Dict(Vec::new())),
             // APPEND, APPENDS
             b'a' => {
                 let item = self.pop()?;
@@ -172,7 +172,7 @@ impl<'a> Machine<'a> {
                 let (module, name) = (self.line()?, self.line()?);
                 let global = Global::named(module, name)
                     .ok_or_else(|| PickleFault::Global { name: format!("{module}.{name}") })?;
-                self.push(ObjectContent::Global(global));
+                self.push(CellValue::Global(global));
             }
             // BINPUT, LONG_BINPUT, BINGET, LONG_BINGET
             b'q' => {
@@ -236,7 +236,7 @@ impl<'a> Machine<'a> {
         Ok(i64::from_le_bytes(value))
     }
 
-    fn push(&mut self, content: ObjectContent) {
+    fn push(&mut self, content: CellValue) {
         self.stack.push(self.cells.len());
         self.cells.push(content);
     }
@@ -275,14 +275,14 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn content(&self, cell: Cell) -> &ObjectContent {
-        self.cells.get(cell).unwrap_or(&ObjectContent::None)
+    fn content(&self, cell: Cell) -> &CellValue {
+        self.cells.get(cell).unwrap_or(&CellValue::None)
     }
 
     fn append(&mut self, items: Vec<Cell>) -> Result<(), Stop> {
         let list = self.top()?;
         match self.cells.get_mut(list) {
-            Some(ObjectContent::List(list)) => list.extend(items),
+            Some(CellValue::List(list)) => list.extend(items),
             _ => return Err(call("append", "a list")),
         }
         Ok(())
@@ -292,7 +292,7 @@ impl<'a> Machine<'a> {
         let dict = self.top()?;
         let (pairs, rest) = items.as_chunks::<2>();
         match self.cells.get_mut(dict) {
-            Some(ObjectContent::Dict(entries)) if rest.is_empty() => {
+            Some(CellValue::Dict(entries)) if rest.is_empty() => {
                 entries.extend(pairs.iter().map(|&[key, value]| (key, value)));
             }
             _ => return Err(call("setitem", "a dictionary, and a value for each key")),
@@ -303,28 +303,28 @@ impl<'a> Machine<'a> {
     /// The values of a tuple.
     fn tuple(&self, cell: Cell) -> Option<Arc<[Cell]>> {
         match self.content(cell) {
-            ObjectContent::Tuple(items) => Some(items.clone()),
+            CellValue::Tuple(items) => Some(items.clone()),
             _ => None,
         }
     }
 
     fn int(&self, cell: Cell) -> Option<i64> {
         match *self.content(cell) {
-            ObjectContent::Int(value) => Some(value),
+            CellValue::Int(value) => Some(value),
             _ => None,
         }
     }
 
     fn string(&self, cell: Cell) -> Option<Arc<str>> {
         match self.content(cell) {
-            ObjectContent::String(text) => Some(text.clone()),
+            CellValue::String(text) => Some(text.clone()),
             _ => None,
         }
     }
 
     fn torch(&self, cell: Cell) -> Option<Arc<str>> {
         match self.content(cell) {
-            ObjectContent::Global(Global::Constant(name)) | ObjectContent::Torch(name) => Some(name.clone()),
+            CellValue::Global(Global::Constant(name)) | CellValue::Torch(name) => Some(name.clone()),
             _ => None,
         }
     }
@@ -336,14 +336,14 @@ impl<'a> Machine<'a> {
     }
 
     /// `('storage', class, key, location, number of elements)`.
-    fn storage(&mut self, id: Cell) -> Result<ObjectContent, Stop> {
+    fn storage(&mut self, id: Cell) -> Result<CellValue, Stop> {
         let wrong = || call("persistent_load", "('storage', class, key, location, number of elements)");
         let id = self.tuple(id).ok_or_else(wrong)?;
         let &[kind, class, key, _, numel] = &*id else { return Err(wrong()) };
         if self.string(kind).as_deref() != Some("storage") {
             return Err(wrong());
         }
-        let ObjectContent::Global(Global::Storage(dtype)) = self.content(class) else { return Err(wrong()) };
+        let CellValue::Global(Global::Storage(dtype)) = self.content(class) else { return Err(wrong()) };
         let (dtype, key, numel) = (*dtype, self.string(key).ok_or_else(wrong)?, self.int(numel).ok_or_else(wrong)?);
         let name = format!("data/{key}");
         let bytes = self.zip.get(&name).map_err(Elsewhere)?;
@@ -357,11 +357,11 @@ impl<'a> Machine<'a> {
         self.spend(1 + name.len() / 16)?;
         let name = if self.entry.is_empty() { name } else { format!("{}/{name}", self.entry) };
         let storage = Storage { name, data: StorageData::Bytes(bytes) };
-        Ok(ObjectContent::Storage(Arc::new(TypedStorage { dtype, storage })))
+        Ok(CellValue::Storage(Arc::new(TypedStorage { dtype, storage })))
     }
 
-    fn call(&mut self, function: Cell, arguments: Cell) -> Result<ObjectContent, Stop> {
-        let ObjectContent::Global(global) = self.content(function) else {
+    fn call(&mut self, function: Cell, arguments: Cell) -> Result<CellValue, Stop> {
+        let CellValue::Global(global) = self.content(function) else {
             return Err(call("reduce", "a function or class"));
         };
         let global = global.clone();
@@ -369,7 +369,7 @@ impl<'a> Machine<'a> {
         self.apply(&global, &arguments)
     }
 
-    fn apply(&mut self, global: &Global, arguments: &Arc<[Cell]>) -> Result<ObjectContent, Stop> {
+    fn apply(&mut self, global: &Global, arguments: &Arc<[Cell]>) -> Result<CellValue, Stop> {
         match (global, &**arguments) {
             (Global::RebuildTensorV2, &[storage, offset, sizes, strides, _, _, ..]) => {
                 self.tensor("_rebuild_tensor_v2", None, storage, offset, sizes, strides)
@@ -378,7 +378,7 @@ impl<'a> Machine<'a> {
                 self.tensor("_rebuild_tensor_v3", Some(dtype), storage, offset, sizes, strides)
             }
             (Global::RebuildParameter, &[data, ..]) => match self.content(data) {
-                ObjectContent::Tensor(_) | ObjectContent::Subclass { .. } => Ok(self.content(data).clone()),
+                CellValue::Tensor(_) | CellValue::Subclass { .. } => Ok(self.content(data).clone()),
                 _ => Err(call("_rebuild_parameter", "a tensor")),
             },
             (Global::RebuildFromType, &[function, class, arguments, state]) => {
@@ -386,32 +386,32 @@ impl<'a> Machine<'a> {
             }
             (Global::RebuildWrapperSubclass, &[class, dtype, sizes, _, _, _, _, _]) => {
                 let wrong = || call("_rebuild_wrapper_subclass", "a class of tensors, its element type and sizes");
-                let ObjectContent::Global(Global::Class(class)) = self.content(class) else { return Err(wrong()) };
+                let CellValue::Global(Global::Class(class)) = self.content(class) else { return Err(wrong()) };
                 let class = class.clone();
                 let dtype = self.torch(dtype).ok_or_else(wrong)?;
                 self.ints(sizes).ok_or_else(wrong)?;
                 let sizes = self.tuple(sizes).ok_or_else(wrong)?;
-                Ok(ObjectContent::Subclass { class, dtype, sizes, attributes: None })
+                Ok(CellValue::Subclass { class, dtype, sizes, attributes: None })
             }
             (Global::GetLayout, &[name]) => match self.string(name) {
-                Some(name) => Ok(ObjectContent::Torch(name)),
+                Some(name) => Ok(CellValue::Torch(name)),
                 None => Err(call("_get_layout", "a name")),
             },
-            (Global::OrderedDict, &[]) => Ok(ObjectContent::Dict(Vec::new())),
+            (Global::OrderedDict, &[]) => Ok(CellValue::Dict(Vec::new())),
             (Global::Size, &[sizes]) => match self.tuple(sizes) {
-                Some(sizes) => Ok(ObjectContent::Tuple(sizes)),
+                Some(sizes) => Ok(CellValue::Tuple(sizes)),
                 None => Err(call("torch.Size", "a tuple")),
             },
             (Global::Device, &[kind]) => match self.string(kind) {
-                Some(kind) => Ok(ObjectContent::Device(kind, None)),
+                Some(kind) => Ok(CellValue::Device(kind, None)),
                 None => Err(call("torch.device", "a type")),
             },
             (Global::Device, &[kind, index]) => match (self.string(kind), self.int(index)) {
-                (Some(kind), Some(index)) => Ok(ObjectContent::Device(kind, Some(index))),
+                (Some(kind), Some(index)) => Ok(CellValue::Device(kind, Some(index))),
                 _ => Err(call("torch.device", "a type and an index")),
             },
             (Global::Class(class), _) => {
-                Ok(ObjectContent::Object { class: class.clone(), arguments: arguments.clone(), state: None })
+                Ok(CellValue::Object { class: class.clone(), arguments: arguments.clone(), state: None })
             }
             _ => Err(call(global_name(global), "other arguments, or another place")),
         }
@@ -425,9 +425,9 @@ impl<'a> Machine<'a> {
         offset: Cell,
         sizes: Cell,
         strides: Cell,
-    ) -> Result<ObjectContent, Stop> {
+    ) -> Result<CellValue, Stop> {
         let wrong = || call(function, "a storage, an offset, sizes, strides and an element type");
-        let ObjectContent::Storage(storage) = self.content(storage) else { return Err(wrong()) };
+        let CellValue::Storage(storage) = self.content(storage) else { return Err(wrong()) };
         let storage = storage.clone();
         let dtype = match dtype_cell {
             None => storage.dtype,
@@ -438,7 +438,7 @@ impl<'a> Machine<'a> {
         let (sizes, strides) = (self.ints(sizes).ok_or_else(wrong)?, self.ints(strides).ok_or_else(wrong)?);
         self.spend(1 + sizes.len() + storage.storage.name.len() / 16)?;
         let tensor = StoredTensor::new(dtype, &sizes, &strides, offset, storage.storage.clone()).map_err(Failure)?;
-        Ok(ObjectContent::Tensor(Arc::new(tensor)))
+        Ok(CellValue::Tensor(Arc::new(tensor)))
     }
 
     /// Calls the function, and sets the attributes in `state` on its result.
@@ -448,10 +448,10 @@ impl<'a> Machine<'a> {
         class: Cell,
         arguments: Cell,
         state: Cell,
-    ) -> Result<ObjectContent, Stop> {
+    ) -> Result<CellValue, Stop> {
         let wrong =
             || call("_rebuild_from_type_v2", "a function that builds tensors, a class, arguments and attributes");
-        let ObjectContent::Global(global) = self.content(function) else { return Err(wrong()) };
+        let CellValue::Global(global) = self.content(function) else { return Err(wrong()) };
         // Not itself, which could call itself without end.
         if !matches!(
             global,
@@ -466,13 +466,13 @@ impl<'a> Machine<'a> {
         let arguments = self.tuple(arguments).ok_or_else(wrong)?;
         let mut result = self.apply(&global, &arguments)?;
         match (&mut result, self.content(class)) {
-            (ObjectContent::Subclass { class, attributes, .. }, ObjectContent::Global(Global::Class(name)))
+            (CellValue::Subclass { class, attributes, .. }, CellValue::Global(Global::Class(name)))
                 if class == name =>
             {
                 *attributes = Some(self.state_dict(state).ok_or_else(wrong)?);
             }
             // The attributes of an ordinary tensor are the user's own, and mean nothing to the program.
-            (ObjectContent::Tensor(_), ObjectContent::Global(Global::Tensor)) => {}
+            (CellValue::Tensor(_), CellValue::Global(Global::Tensor)) => {}
             _ => return Err(wrong()),
         }
         Ok(result)
@@ -481,13 +481,13 @@ impl<'a> Machine<'a> {
     /// Attributes: a dictionary, or a tuple of one and of the values of slots.
     fn state_dict(&self, state: Cell) -> Option<Cell> {
         let state = self.tuple(state).and_then(|parts| parts.first().copied()).unwrap_or(state);
-        matches!(self.content(state), ObjectContent::Dict(_)).then_some(state)
+        matches!(self.content(state), CellValue::Dict(_)).then_some(state)
     }
 
-    fn instance(&mut self, class: Cell, arguments: Cell) -> Result<ObjectContent, Stop> {
+    fn instance(&mut self, class: Cell, arguments: Cell) -> Result<CellValue, Stop> {
         match (self.content(class), self.tuple(arguments)) {
-            (ObjectContent::Global(Global::Class(class)), Some(arguments)) => {
-                Ok(ObjectContent::Object { class: class.clone(), arguments, state: None })
+            (CellValue::Global(Global::Class(class)), Some(arguments)) => {
+                Ok(CellValue::Object { class: class.clone(), arguments, state: None })
             }
             _ => Err(call("new object", "a class that is kept as data, and a tuple of arguments")),
         }
@@ -495,9 +495,9 @@ impl<'a> Machine<'a> {
 
     fn build(&mut self, cell: Cell, state: Cell) -> Result<(), Stop> {
         match self.cells.get_mut(cell) {
-            Some(ObjectContent::Object { state: slot, .. }) => *slot = Some(state),
+            Some(CellValue::Object { state: slot, .. }) => *slot = Some(state),
             // Attributes of a dictionary (`_metadata` of a state dict) say nothing about its entries.
-            Some(ObjectContent::Dict(_)) => {}
+            Some(CellValue::Dict(_)) => {}
             _ => return Err(call("build", "an object of a class that is kept as data")),
         }
         Ok(())
@@ -524,29 +524,29 @@ impl<'a> Machine<'a> {
             return Err(PickleFault::TooComplex.into());
         }
         Ok(match self.content(cell).clone() {
-            ObjectContent::None => PickleValue::None,
-            ObjectContent::Bool(value) => PickleValue::Bool(value),
-            ObjectContent::Int(value) => PickleValue::Int(value),
-            ObjectContent::Float(value) => PickleValue::Float(value),
-            ObjectContent::String(text) => PickleValue::String(text),
-            ObjectContent::Tuple(items) => PickleValue::Tuple(self.values(&items, depth)?),
-            ObjectContent::List(items) => PickleValue::List(self.values(&items, depth)?),
-            ObjectContent::Dict(entries) => {
+            CellValue::None => PickleValue::None,
+            CellValue::Bool(value) => PickleValue::Bool(value),
+            CellValue::Int(value) => PickleValue::Int(value),
+            CellValue::Float(value) => PickleValue::Float(value),
+            CellValue::String(text) => PickleValue::String(text),
+            CellValue::Tuple(items) => PickleValue::Tuple(self.values(&items, depth)?),
+            CellValue::List(items) => PickleValue::List(self.values(&items, depth)?),
+            CellValue::Dict(entries) => {
                 let mut values = Vec::new();
                 for (key, value) in entries {
                     values.push((self.value(key, depth + 1)?, self.value(value, depth + 1)?));
                 }
                 PickleValue::Dict(values)
             }
-            ObjectContent::Global(Global::Constant(name)) | ObjectContent::Torch(name) => PickleValue::Torch(name),
-            ObjectContent::Global(global) => return Err(call(global_name(&global), "to be called, not kept")),
-            ObjectContent::Storage(_) => return Err(call("storage", "a tensor around it")),
-            ObjectContent::Tensor(tensor) => {
+            CellValue::Global(Global::Constant(name)) | CellValue::Torch(name) => PickleValue::Torch(name),
+            CellValue::Global(global) => return Err(call(global_name(&global), "to be called, not kept")),
+            CellValue::Storage(_) => return Err(call("storage", "a tensor around it")),
+            CellValue::Tensor(tensor) => {
                 self.spend(tensor.sizes.len() + tensor.storage.name.len() / 16)?;
                 PickleValue::Tensor(Box::new((*tensor).clone()))
             }
-            ObjectContent::Device(kind, index) => PickleValue::Device(kind, index),
-            ObjectContent::Subclass { class, dtype, sizes, attributes } => {
+            CellValue::Device(kind, index) => PickleValue::Device(kind, index),
+            CellValue::Subclass { class, dtype, sizes, attributes } => {
                 self.spend(sizes.len())?;
                 let sizes = sizes.iter().filter_map(|&size| self.int(size)).collect();
                 let attributes = match attributes {
@@ -555,7 +555,7 @@ impl<'a> Machine<'a> {
                 };
                 PickleValue::Subclass(Box::new(Subclass { class, dtype, sizes, attributes }))
             }
-            ObjectContent::Object { class, arguments, state } => {
+            CellValue::Object { class, arguments, state } => {
                 let arguments = self.values(&arguments, depth)?;
                 let state = state.map(|state| self.value(state, depth + 1)).transpose()?;
                 PickleValue::Object(Box::new(Object { class, arguments, state }))
@@ -568,7 +568,7 @@ impl<'a> Machine<'a> {
     }
 
     fn attributes(&mut self, state: Cell, depth: usize) -> Result<Vec<(Arc<str>, PickleValue)>, Stop> {
-        let ObjectContent::Dict(entries) = self.content(state).clone() else { return Ok(Vec::new()) };
+        let CellValue::Dict(entries) = self.content(state).clone() else { return Ok(Vec::new()) };
         let mut attributes = Vec::new();
         for (key, value) in entries {
             let key = self.string(key).ok_or_else(|| call("_rebuild_from_type_v2", "attributes with names"))?;

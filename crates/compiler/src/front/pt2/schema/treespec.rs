@@ -44,7 +44,7 @@ impl TreeSpec {
     /// Reads `[1, tree]`.
     pub(super) fn parse(text: &str, named_tuples: &IndexMap<Text<'_>, NamedTupleDef<'_>>) -> Result<Self, Error> {
         let (version, tree) =
-            serde_json::from_str::<(i64, SpecNode<'_>)>(text).map_err(|error| fault(&error.to_string()))?;
+            serde_json::from_str::<(i64, SerializedNode<'_>)>(text).map_err(|error| fault(&error.to_string()))?;
         if version != 1 {
             return Err(fault(&format!("version {version} of its notation is not known, only 1 is")));
         }
@@ -69,7 +69,7 @@ impl TreeSpec {
 
 /// A tree as it is written. The parser bounds its depth.
 #[derive(Deserialize)]
-struct SpecNode<'a> {
+struct SerializedNode<'a> {
     #[serde(rename = "type", borrow)]
     kind: Option<Text<'a>>,
     /// JSON in a string, or nothing.
@@ -79,7 +79,7 @@ struct SpecNode<'a> {
     children_spec: Vec<Self>,
 }
 
-impl SpecNode<'_> {
+impl SerializedNode<'_> {
     fn into_spec(self, named_tuples: &IndexMap<Text<'_>, NamedTupleDef<'_>>) -> Result<TreeSpec, Error> {
         let context = self.context.as_deref().unwrap_or("null").to_owned();
         let children = self.children_spec.into_iter().map(|child| child.into_spec(named_tuples));

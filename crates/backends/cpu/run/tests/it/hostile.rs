@@ -1,7 +1,5 @@
 //! Payloads that ask for more work than their tensors hold elements: an error or an end, and no panic.
 
-mod payload;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -17,8 +15,8 @@ use rushlight_format::ScalarType;
 
 use rushlight_runtime::Code;
 
-use payload::source::Source;
-use payload::{Payload, run, run_with_sizes};
+use crate::payload::source::Source;
+use crate::payload::{Payload, run, run_with_sizes};
 
 /// Time limit of a small program, generous for a busy machine.
 const TOO_SLOW: Duration = Duration::from_secs(20);
@@ -297,7 +295,7 @@ fn what_fuzzing_found_is_mended() {
             let mut source = Source::new(&bytes);
             // The fuzz target takes the engine from the input.
             source.below(engines.len());
-            let payload = payload::arbitrary::payload(&mut source);
+            let payload = crate::payload::arbitrary::payload(&mut source);
             let engine = engine.clone();
             let outcome = catch_unwind(AssertUnwindSafe(|| run(payload, CpuBackend::new(engine), MEMORY_LIMIT)));
             assert!(outcome.is_ok(), "{}", file.display());
@@ -320,7 +318,7 @@ fn arbitrary_payloads_do_no_harm() {
                 (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
             })
             .collect();
-        let payload = payload::arbitrary::payload(&mut Source::new(&bytes));
+        let payload = crate::payload::arbitrary::payload(&mut Source::new(&bytes));
         let backend = CpuBackend::new(engines[round % engines.len()].clone());
         match catch_unwind(AssertUnwindSafe(|| run(payload, backend, MEMORY_LIMIT))) {
             Ok(Ok(())) => outcomes[0] += 1,

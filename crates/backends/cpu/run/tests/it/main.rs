@@ -1,0 +1,4 @@
+//! Payloads of strangers.
+
+mod hostile;
+mod payload;

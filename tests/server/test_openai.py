@@ -1,0 +1,122 @@
+"""OpenAI's own client, sync and async, talks to `rushlight llm serve` with a tiny Llama.
+
+    RUSHLIGHT=target/checked/rushlight .venv/bin/python -m pytest tests/server
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import openai
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "tests/decoders/llama"
+RUSHLIGHT = os.environ.get("RUSHLIGHT", str(ROOT / "target/checked/rushlight"))
+GREEDY = json.loads((MODEL / "text.json").read_text())
+KEY = "a key"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    program = folder / "tiny.pte"
+    compile = [RUSHLIGHT, "compile", MODEL, "--backend", "cpu", "--max-context-len", "80", "-o", program]
+    subprocess.run(compile, check=True, capture_output=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL / name, folder)
+    command = [RUSHLIGHT, "llm", "serve", program, "--port", "0", "--temperature", "0", "--api-key", KEY]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        yield re.search(r"http://[\d.:]+", line)[0] + "/v1"
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+@pytest.fixture
+def client(address):
+    with openai.OpenAI(base_url=address, api_key=KEY, max_retries=0) as client:
+        yield client
+
+
+def test_the_model_is_listed(client):
+    assert [model.id for model in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").owned_by == "rushlight"
+    with pytest.raises(openai.NotFoundError, match="expected `tiny`"):
+        client.models.retrieve("other")
+
+
+def test_completions(client):
+    ask = dict(model="tiny", prompt=GREEDY["prompt"], max_tokens=30, extra_body={"ignore_eos": True})
+    answer = client.completions.create(**ask)
+    assert answer.choices[0].text == GREEDY["greedy"][:30]
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.completion_tokens == 30
+    pieces = [chunk.choices[0].text for chunk in client.completions.create(**ask, stream=True)]
+    assert len(pieces) > 10 and "".join(pieces) == GREEDY["greedy"][:30]
+    scored = client.completions.create(**{**ask, "max_tokens": 2}, echo=True, logprobs=1)
+    assert len(scored.choices[0].logprobs.tokens) == scored.usage.total_tokens
+    assert scored.choices[0].logprobs.token_logprobs[0] is None
+
+
+def test_conversations(client):
+    messages = [{"role": "user", "content": "Hello"}]
+    ask = dict(model="tiny", messages=messages, max_completion_tokens=10, extra_body={"ignore_eos": True})
+    answer = client.chat.completions.create(**ask, logprobs=True, top_logprobs=3)
+    text = answer.choices[0].message.content
+    assert text and answer.usage.completion_tokens == 10
+    assert [token.top_logprobs[0].token for token in answer.choices[0].logprobs.content] == [
+        token.token for token in answer.choices[0].logprobs.content
+    ]
+    stream = client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True})
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
+    assert chunks[-1].usage.completion_tokens == 10
+    several = client.chat.completions.create(**{**ask, "n": 2, "temperature": 1.0, "seed": 3})
+    assert [choice.index for choice in several.choices] == [0, 1]
+
+
+def test_tools_are_shown_to_the_template(client):
+    add = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    messages = [{"role": "user", "content": "Hello"}]
+    for choice in ("auto", "none"):
+        answer = client.chat.completions.create(
+            model="tiny", messages=messages, tools=[add], tool_choice=choice, max_tokens=3, extra_body={"ignore_eos": True}
+        )
+        assert answer.choices[0].message.content
+    with pytest.raises(openai.BadRequestError, match="tool_choice|required"):
+        client.chat.completions.create(model="tiny", messages=messages, tools=[add], tool_choice="required")
+
+
+def test_errors_are_those_of_the_client(address, client):
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        client.completions.create(model="tiny", prompt="a", temperature=-1)
+    with pytest.raises(openai.BadRequestError, match="context"):
+        client.completions.create(model="tiny", prompt="a" * 1000)
+    with openai.OpenAI(base_url=address, api_key="another", max_retries=0) as stranger:
+        with pytest.raises(openai.AuthenticationError):
+            stranger.models.list()
+
+
+def test_async_clients_take_turns(address):
+    async def ask(client, seed):
+        ask = dict(model="tiny", prompt="abc", max_tokens=20, temperature=1.0, seed=seed, extra_body={"ignore_eos": True})
+        stream = await client.completions.create(**ask, stream=True)
+        streamed = "".join([chunk.choices[0].text async for chunk in stream])
+        return streamed, (await client.completions.create(**ask)).choices[0].text
+
+    async def all():
+        async with openai.AsyncOpenAI(base_url=address, api_key=KEY, max_retries=0) as client:
+            return await asyncio.gather(*[ask(client, seed) for seed in range(12)])
+
+    answers = asyncio.run(all())
+    assert all_equal(answers)
+    assert len({streamed for streamed, _ in answers}) > 6
+
+
+def all_equal(pairs):
+    return [a for a, _ in pairs] == [b for _, b in pairs]
