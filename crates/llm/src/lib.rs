@@ -35,15 +35,17 @@ mod model;
 mod perplexity;
 mod sampling;
 mod session;
+mod speculation;
 mod text_stream;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
-pub use generate::{FinishReason, Generation, Generator, Step, TokenScore, Usage, generate};
+pub use generate::{FinishReason, Generation, Generator, Step, TokenScore, Usage, generate, generate_with_draft};
 pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
 pub use sampling::{Choice, Sampler, Sampling};
 pub use session::Session;
+pub use speculation::{Draft, DraftModel, Speculation};
 pub use text_stream::TextStream;
 pub use tokenizer::{SpecialTokens, Tokenizer};

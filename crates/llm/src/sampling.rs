@@ -149,20 +149,11 @@ impl Sampler {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = self.options;
         let changed = self.penalized(logits);
         let logits = changed.as_deref().unwrap_or(logits);
-        let best =
-            logits.iter().enumerate().filter(|(_, logit)| !logit.is_nan()).fold(
-                None,
-                |best, (token, logit)| match best {
-                    Some((_, most)) if *logit <= most => best,
-                    _ => Some((token, *logit)),
-                },
-            );
-        let Some((best, most)) = best.filter(|(_, most)| *most > f32::NEG_INFINITY) else {
-            return Err(Error::NoLogits);
-        };
+        let best = most_likely(logits).ok_or(Error::NoLogits)?;
+        let most = logits.get(best as usize).copied().unwrap_or_default();
         self.candidates.clear();
         if temperature == 0.0 || most == f32::INFINITY {
-            self.candidates.push(Candidate { token: best as u32, logit: most, probability: 1.0 });
+            self.candidates.push(Candidate { token: best, logit: most, probability: 1.0 });
             return Ok(());
         }
         let scaled = logits.iter().enumerate().map(|(token, logit)| (token as u32, (logit - most) / temperature));
@@ -265,6 +256,18 @@ impl Sampler {
         let (token, probability) = chosen.map_or((0, 1.0), |chosen| (chosen.token, chosen.probability));
         Choice { token, log_probability: libm::log(probability) as f32 }
     }
+}
+
+/// The first token of the greatest logit; none if no logit is a number above negative infinity.
+pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
+    let mut best = None;
+    let mut most = f32::NEG_INFINITY;
+    for (token, logit) in logits.iter().enumerate() {
+        if *logit > most {
+            (best, most) = (Some(token as u32), *logit);
+        }
+    }
+    best
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use rushlight_llm::{Generation, Sampling, Tokenizer};
+use clap::{Args, ValueEnum};
+use rushlight_llm::{Draft, DraftModel, Generation, Model, Sampling, Speculation, Tokenizer};
 
-use crate::arguments;
+use crate::arguments::{self, count};
 use crate::failure::Failure;
 
 /// A language model and its tokenizer.
@@ -23,8 +23,8 @@ pub struct TextModel {
 }
 
 impl TextModel {
-    pub fn load(&self) -> Result<rushlight_llm::Model, Failure> {
-        Ok(rushlight_llm::Model::new(self.model.load_to_run(&self.running, None)?)?)
+    pub fn load(&self) -> Result<Model, Failure> {
+        Ok(Model::new(self.model.load_to_run(&self.running, None)?)?)
     }
 
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
@@ -89,7 +89,30 @@ pub struct Options {
     /// Go on after tokens that end an answer
     #[arg(long)]
     ignore_eos: bool,
+
+    /// Guess tokens, and verify several in one call: the answer is the same, and comes faster where the guesses are right. The
+    /// model is to be compiled with `--full-logits`
+    #[arg(long, value_name = "HOW", conflicts_with = "draft_model")]
+    speculate: Option<Guess>,
+
+    /// Guess tokens by a smaller model that has the same tokens
+    #[arg(long, value_name = "FILE")]
+    draft_model: Option<PathBuf>,
+
+    /// Maximum number of tokens to guess at a time
+    #[arg(long, value_name = "TOKENS", default_value_t = 8, value_parser = count)]
+    draft_max: usize,
 }
+
+/// How tokens are guessed without a model.
+#[derive(Clone, Copy, ValueEnum)]
+enum Guess {
+    /// What followed the last tokens when they came before
+    Lookup,
+}
+
+/// Tokens that have to be alike before what followed them is a guess.
+const MAX_NGRAM: usize = 4;
 
 impl Options {
     pub fn generation(&self) -> Generation {
@@ -111,6 +134,19 @@ impl Options {
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
             log_probabilities: None,
+            speculation: self
+                .speculate
+                .map(|Guess::Lookup| Speculation::PromptLookup { max_ngram: MAX_NGRAM, max_draft: self.draft_max }),
         }
+    }
+
+    /// What guesses tokens, if that is asked for.
+    pub fn draft(&self, model: &Model, files: &TextModel) -> Result<Option<Box<dyn Draft>>, Failure> {
+        if let Some(path) = &self.draft_model {
+            let file = arguments::Model { model: path.clone(), data: Vec::new(), load_mode: files.model.load_mode };
+            let draft = file.load_to_run(&files.running, None)?;
+            return Ok(Some(Box::new(DraftModel::new(Model::new(draft)?, model, self.draft_max)?)));
+        }
+        Ok(self.generation().speculation.map(|speculation| Box::new(speculation) as Box<dyn Draft>))
     }
 }
