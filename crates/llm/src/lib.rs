@@ -44,7 +44,7 @@ pub use error::{Error, Result};
 pub use generate::{FinishReason, Generation, Generator, Step, TokenScore, Usage, generate, generate_with_draft};
 pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
-pub use sampling::{Choice, Sampler, Sampling};
+pub use sampling::{Choice, Dry, Mirostat, Sampler, Sampling};
 pub use session::Session;
 pub use speculation::{Draft, DraftModel, Speculation};
 pub use text_stream::TextStream;

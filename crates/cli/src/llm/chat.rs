@@ -60,7 +60,7 @@ impl Chat {
         let mut session = model.session()?;
         let system = || self.system.iter().map(|text| Message::new("system", text)).collect::<Vec<_>>();
         let mut messages = system();
-        let options = self.options.generation();
+        let options = self.options.generation(&tokenizer)?;
         let mut draft = self.options.draft(&model, &self.model)?;
         let is_watched = io::stdin().is_terminal() && io::stdout().is_terminal();
         let mut lines = io::stdin().lock().lines();

@@ -43,7 +43,7 @@ impl Run {
         let prompt = tokenizer.encode(&read(&self.prompt)?, true)?;
         let mut session = model.session()?;
         let mut text = String::new();
-        let options = self.options.generation();
+        let options = self.options.generation(&tokenizer)?;
         let mut draft = self.options.draft(&model, &self.model)?;
         let draft = draft.as_mut().map(|draft| &mut **draft as &mut dyn Draft);
         let usage = generate_with_draft(&mut model, &mut session, &tokenizer, &prompt, &options, draft, |piece| {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rushlight::{Compiler, LanguageModelOptions, Module};
+use rushlight::{Compiler, LanguageModelOptions, Module, Quantization, Scheme};
 use rushlight_llm::{
     Draft, DraftModel, Error, Generation, Generator, Model, Result, Sampling, Session, Speculation, Step, Tokenizer,
     Usage,
@@ -20,8 +20,21 @@ fn model(name: &str, max_seq_len: usize, full_logits: bool, backend: &str) -> Mo
 }
 
 fn compiled(checkpoint: PathBuf, max_seq_len: usize, full_logits: bool, backend: &str) -> Model {
+    quantized(checkpoint, max_seq_len, full_logits, backend, None)
+}
+
+fn quantized(
+    checkpoint: PathBuf,
+    max_seq_len: usize,
+    full_logits: bool,
+    backend: &str,
+    scheme: Option<Scheme>,
+) -> Model {
     let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), full_logits };
-    let compiler = Compiler::new().language_model(checkpoint, options).backend(backend);
+    let mut compiler = Compiler::new().language_model(checkpoint, options).backend(backend);
+    if let Some(scheme) = scheme {
+        compiler = compiler.quantize(Quantization::new(scheme));
+    }
     let bytes = compiler.compile().unwrap().to_bytes().unwrap();
     Model::new(Module::builder().lower("off").threads(1).load_bytes(&bytes).unwrap()).unwrap()
 }
@@ -256,5 +269,28 @@ fn drafts_that_cannot_be_are_errors() {
         let options = Generation { speculation, ..Generation::default() };
         let error = answer(&mut model, &mut session, &[3], options, None).unwrap_err();
         assert!(matches!(error, Error::Sampling { .. }), "{error}");
+    }
+}
+
+/// Answers with drafts are those without as far as this goes: logits of a call of several tokens are those of calls of one, up to
+/// rounding.
+#[test]
+fn logits_of_several_tokens_are_those_of_one_up_to_rounding() {
+    let tokens: Vec<u32> = (3..20).collect();
+    let (before, after) = tokens.split_at(8);
+    for scheme in [None, Some(Scheme::Int4), Some(Scheme::Int8Weight), Some(Scheme::FourBitDynamic)] {
+        let mut model = quantized(folder("decoders/llama"), CONTEXT, true, "cpu", scheme);
+        let mut session = model.session().unwrap();
+        session.prefill(&mut model, before).unwrap();
+        let one: Vec<Vec<f32>> =
+            after.iter().map(|token| session.prefill(&mut model, &[*token]).unwrap().to_vec()).collect();
+        for len in 2..=after.len() {
+            session.rewind(&mut model, before.len()).unwrap();
+            let several = session.prefill(&mut model, &after[..len]).unwrap();
+            let largest = several.iter().fold(0.0f32, |largest, logit| largest.max(logit.abs()));
+            for (several, one) in several.iter().zip(&one[len - 1]) {
+                assert!((several - one).abs() < 2e-6 * largest, "{scheme:?}, {len} tokens: {several}, not {one}");
+            }
+        }
     }
 }
