@@ -6,17 +6,23 @@
   `ranks/NAME/expected.json`: tokens of the same ranks with the words of other encodings.
 - `templates.json`: chat templates with messages, tools, and the text that `apply_chat_template` renders, or its error.
 - `sampling.json`: logits with settings, and the probabilities that the logits processors of transformers leave.
+- `samplers.json`: what DRY, mirostat 2 and ExecuTorch's sampler make of logits, by their definitions.
 - `perplexity.json`: log-likelihoods of a text by transformers.
 - `tests/decoders/llama/tokenizer.json` and `tokenizer_config.json`, for its 64 tokens.
 """
 
 import base64
+import ctypes
+import ctypes.util
 import functools
 import io
 import json
+import math
 import pathlib
+import random
 import unicodedata
 
+import numpy as np
 import sentencepiece
 import tiktoken
 import tiktoken_ext.openai_public as tiktoken_openai
@@ -354,6 +360,121 @@ def write_samplings():
     (OUT / "sampling.json").write_text(json.dumps(rows) + "\n")
 
 
+def dry_penalties(tokens, multiplier, base, allowed_length, last=None, breakers=()):
+    """The definition, token by token: how long is what the text ends with, and stood before an earlier token?"""
+    tokens = tokens[-last:] if last else tokens
+    longest = {}
+    for at in range(1, len(tokens)):
+        length = 0
+        while length < at and tokens[at - 1 - length] == tokens[-1 - length] and tokens[at - 1 - length] not in breakers:
+            length += 1
+        if length >= allowed_length and tokens[at] not in breakers:
+            longest[tokens[at]] = max(length, longest.get(tokens[at], 0))
+    return {token: multiplier * base ** (length - allowed_length) for token, length in longest.items()}
+
+
+class SplitMix64:
+    """The generator of Rushlight's sampler."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def next(self):
+        mask = 2**64 - 1
+        self.state = (self.state + 0x9E3779B97F4A7C15) & mask
+        mixed = self.state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & mask
+        return ((mixed ^ (mixed >> 31)) >> 11) / 2**53
+
+
+def mirostat(rows, tau, eta, temperature, seed):
+    """Algorithm 2 of Basu et al., with the surprisal among the tokens that are left, as llama.cpp has it."""
+    generator, bound, tokens = SplitMix64(seed), 2 * tau, []
+    for logits in rows:
+        scaled = [logit / temperature for logit in logits]
+        weights = [math.exp(logit - max(scaled)) for logit in scaled]
+        likely = sorted(range(len(weights)), key=lambda token: -weights[token])
+        left = [token for token in likely if -math.log2(weights[token] / sum(weights)) <= bound] or likely[:1]
+        probabilities = [weights[token] / sum(weights[token] for token in left) for token in left]
+        coin = generator.next()
+        index = next((index for index in range(len(left)) if coin < sum(probabilities[: index + 1])), len(left) - 1)
+        bound -= eta * (-math.log2(probabilities[index]) - tau)
+        tokens.append(left[index])
+    return tokens, bound
+
+
+def executorch_sampler(rows, temperature, seed):
+    """`extension/llm/sampler/sampler.cpp` in float32, with top-p 0.9 and the C library's `expf`."""
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    library.expf.restype, library.expf.argtypes = ctypes.c_float, [ctypes.c_float]
+    f32, mask, state, tokens = np.float32, 2**64 - 1, seed, []
+    for logits in rows:
+        values = [f32(logit) * (f32(1) / f32(temperature)) for logit in logits]
+        values = [f32(library.expf(value - max(values))) for value in values]
+        total = f32(0)
+        for value in values:
+            total += value
+        values = [value / total for value in values]
+        state ^= state >> 12
+        state = (state ^ (state << 25)) & mask
+        state ^= state >> 27
+        coin = f32((((state * 0x2545F4914F6CDD1D) & mask) >> 32) >> 8) / f32(16777216)
+        cutoff = (f32(1) - f32(0.9)) / f32(len(values) - 1)
+        order = sorted((token for token, value in enumerate(values) if value >= cutoff), key=lambda token: -values[token])
+        total, last = f32(0), len(order) - 1
+        for index, token in enumerate(order):
+            total += values[token]
+            if total > f32(0.9):
+                last = index
+                break
+        left, total, chosen = coin * total, f32(0), order[last]
+        for token in order[: last + 1]:
+            total += values[token]
+            if left < total:
+                chosen = token
+                break
+        tokens.append(chosen)
+    return tokens
+
+
+DRY = [
+    {"multiplier": 0.8, "base": 1.75, "allowed_length": 2}, {"multiplier": 1.5, "base": 1.0, "allowed_length": 1},
+    {"multiplier": 0.5, "base": 2.0, "allowed_length": 3, "breakers": [0]},
+    {"multiplier": 0.8, "base": 1.5, "allowed_length": 1, "last": 12, "breakers": [1, 2]},
+]  # fmt: skip
+
+
+def write_samplers():
+    generator, numbers = torch.Generator().manual_seed(30), random.Random(31)
+    normal = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+    dry = []
+    for index in range(24):
+        # Few tokens, some of which the text repeats.
+        tokens = [numbers.randrange(4) for _ in range(numbers.randrange(40))]
+        tokens += tokens[-numbers.randrange(1, 9) :] if index % 2 else [3, 1] * numbers.randrange(5)
+        logits = normal(6)
+        penalties = dry_penalties(tokens, **DRY[index % len(DRY)])
+        penalized = [logit - penalties.get(token, 0) for token, logit in enumerate(logits.tolist())]
+        probabilities = torch.softmax(torch.tensor(penalized, dtype=torch.float64), -1).tolist()
+        settings = DRY[index % len(DRY)]
+        dry.append({"settings": settings, "tokens": tokens, "logits": logits.tolist(), "probabilities": probabilities})
+    surprises = []
+    for settings in ({"tau": 5.0, "eta": 0.1}, {"tau": 2.0, "eta": 0.5}, {"tau": 0.5, "eta": 0.2}, {"tau": 3.0, "eta": 0.0}):
+        rows, temperature, seed = (normal(16, 30) * 2).tolist(), numbers.choice([0.7, 1.0, 1.2]), numbers.randrange(1000)
+        temperature = float(np.float32(temperature))
+        exact = {name: float(np.float32(value)) for name, value in settings.items()}
+        tokens, bound = mirostat(rows, **exact, temperature=temperature, seed=seed)
+        row = {"settings": settings, "temperature": temperature, "seed": seed, "logits": rows, "tokens": tokens, "bound": bound}
+        surprises.append(row)
+    samples = []
+    for temperature, scale in ((0.8, 1), (1.0, 3), (0.5, 4), (1.5, 2)):
+        rows, seed = (normal(24, 40) * scale).tolist(), numbers.randrange(1, 2**48)
+        tokens = executorch_sampler(rows, temperature, seed)
+        samples.append({"temperature": temperature, "seed": seed, "logits": rows, "tokens": tokens})
+    (OUT / "samplers.json").write_text(json.dumps({"dry": dry, "mirostat": surprises, "executorch": samples}) + "\n")
+
+
 def write_perplexities():
     """Rolling log-likelihoods of a text by the tiny Llama, in windows as lm-eval makes them."""
     folder = ROOT / "tests/decoders/llama"
@@ -400,5 +521,6 @@ if __name__ == "__main__":
     write_tiktokens()
     write_templates()
     write_samplings()
+    write_samplers()
     write_decoder_tokenizer()
     write_perplexities()

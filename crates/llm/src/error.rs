@@ -34,6 +34,8 @@ pub enum Error {
     NoLogits,
     /// The KV cache is in planned memory of the program, where sessions cannot do this.
     NotSupported(&'static str),
+    /// A draft model that does not have the tokens of the model.
+    DraftVocabulary { expected: usize, got: usize },
     /// The bytes are no saved session.
     NoSession,
     /// Options of sampling that mean nothing.
@@ -84,6 +86,11 @@ impl fmt::Display for Error {
                 f,
                 "{what}: the KV cache is in the memory of the program\n  help      compile for a backend that keeps it, as \
                  `--backend cpu`"
+            ),
+            Self::DraftVocabulary { expected, got } => write!(
+                f,
+                "the draft model has another vocabulary\n  expected  {expected} tokens, as the model has\n  got       {got}\n  help      \
+                 use a smaller model of the same family"
             ),
             Self::NoSession => write!(f, "the bytes are no saved session"),
             Self::Sampling { option, expected, got } => {

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Sampler, Sampling};
 use crate::session::Session;
+use crate::speculation::{Budget, Draft, Speculation};
 use crate::text_stream::TextStream;
 use crate::token_score::TokenScore;
 use crate::tokenizer::Tokenizer;
@@ -25,6 +26,9 @@ pub struct Generation {
     /// Number of most likely tokens that each step has with their log probabilities, besides that of the chosen one; `None` computes
     /// none.
     pub log_probabilities: Option<usize>,
+    /// Guesses tokens, so that a call of the model reads several of the answer. The answer is the same up to the rounding of
+    /// logits: those of a call of several tokens may differ in the last bits from those of a call of one.
+    pub speculation: Option<Speculation>,
 }
 
 /// Why an answer ended.
@@ -49,8 +53,14 @@ pub struct Usage {
     pub prefill: Duration,
     /// Tokens of the answer that the model read, one by one: the last one of an answer is not read unless the model ended it.
     pub decoded_tokens: usize,
-    /// Time in which it read them.
+    /// Time in which it read them, and in which drafts were made.
     pub decode: Duration,
+    /// Tokens that were guessed and verified.
+    pub drafted_tokens: usize,
+    /// Those of them that the answer has.
+    pub accepted_tokens: usize,
+    /// Why none was guessed although [`Generation::speculation`] or [`Generator::step_with_draft`] asks for it.
+    pub no_speculation: Option<&'static str>,
     pub finish_reason: FinishReason,
 }
 
@@ -66,10 +76,37 @@ pub fn generate(
     tokenizer: &Tokenizer,
     prompt: &[u32],
     options: &Generation,
+    on_text: impl FnMut(&str) -> ControlFlow<()>,
+) -> Result<Usage> {
+    match options.speculation {
+        Some(mut speculation) => {
+            generate_with_draft(model, session, tokenizer, prompt, options, Some(&mut speculation), on_text)
+        }
+        None => generate_with_draft(model, session, tokenizer, prompt, options, None, on_text),
+    }
+}
+
+/// As [`generate`], with tokens that `draft` guesses, if there is one, in place of [`Generation::speculation`].
+///
+/// # Errors
+/// Those of [`Generator::start`] and [`Generator::step_with_draft`].
+pub fn generate_with_draft(
+    model: &mut Model,
+    session: &mut Session,
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    options: &Generation,
+    mut draft: Option<&mut dyn Draft>,
     mut on_text: impl FnMut(&str) -> ControlFlow<()>,
 ) -> Result<Usage> {
     let mut generator = Generator::start(model, session, tokenizer, prompt, options.clone())?;
-    while let Some(step) = generator.step(model, session, tokenizer)? {
+    loop {
+        // A reborrow of its own for each step.
+        let draft: Option<&mut dyn Draft> = match &mut draft {
+            Some(draft) => Some(&mut **draft),
+            None => None,
+        };
+        let Some(step) = generator.advance(model, session, tokenizer, draft)? else { break };
         if !step.text.is_empty() && on_text(&step.text).is_break() {
             break;
         }
@@ -87,6 +124,8 @@ pub struct Generator {
     answer: Answer,
     /// The last token, if the model has not read it.
     unread: Option<u32>,
+    /// `None` before the first token of an answer with drafts.
+    budget: Option<Budget>,
     usage: Usage,
     is_finished: bool,
 }
@@ -106,7 +145,8 @@ impl Generator {
     /// Adds a prompt to a session. Without one the answer goes on from the session's last token.
     ///
     /// # Errors
-    /// `Sampling`, and those of [`Session::prefill`]; `NoTokens` also for a session without [logits](Session::logits).
+    /// `Sampling`, also for options of speculation, and those of [`Session::prefill`]; `NoTokens` also for a session without
+    /// [logits](Session::logits).
     pub fn start(
         model: &mut Model,
         session: &mut Session,
@@ -115,6 +155,7 @@ impl Generator {
         options: Generation,
     ) -> Result<Self> {
         let mut sampler = Sampler::new(options.sampling.clone())?;
+        options.speculation.map_or(Ok(()), Speculation::check)?;
         let start = Instant::now();
         if !prompt.is_empty() || session.logits().is_empty() {
             session.prefill(model, prompt)?;
@@ -135,9 +176,12 @@ impl Generator {
             prefill,
             decoded_tokens: 0,
             decode: Duration::ZERO,
+            drafted_tokens: 0,
+            accepted_tokens: 0,
+            no_speculation: None,
             finish_reason: if is_finished { FinishReason::Length } else { FinishReason::Cancelled },
         };
-        Ok(Self { options, sampler, ends, answer, unread: None, usage, is_finished })
+        Ok(Self { options, sampler, ends, answer, unread: None, budget: None, usage, is_finished })
     }
 
     /// Chooses the next token. `None` when the answer is over.
@@ -145,13 +189,42 @@ impl Generator {
     /// # Errors
     /// Those of [`Session::prefill`], [`Sampler::sample`] and [`Tokenizer::decode`].
     pub fn step(&mut self, model: &mut Model, session: &mut Session, tokenizer: &Tokenizer) -> Result<Option<Step>> {
+        match self.options.speculation {
+            Some(mut speculation) => self.step_with_draft(model, session, tokenizer, &mut speculation),
+            None => self.advance(model, session, tokenizer, None),
+        }
+    }
+
+    /// As [`step`](Self::step), with tokens that `draft` guesses. It is asked as long as that makes the answer faster, and now and
+    /// then otherwise; a model that cannot verify drafts is not slower for it, and [`Usage::no_speculation`] says why it cannot.
+    ///
+    /// # Errors
+    /// Those of `step` and of the draft.
+    pub fn step_with_draft(
+        &mut self,
+        model: &mut Model,
+        session: &mut Session,
+        tokenizer: &Tokenizer,
+        draft: &mut dyn Draft,
+    ) -> Result<Option<Step>> {
+        self.advance(model, session, tokenizer, Some(draft))
+    }
+
+    fn advance(
+        &mut self,
+        model: &mut Model,
+        session: &mut Session,
+        tokenizer: &Tokenizer,
+        draft: Option<&mut dyn Draft>,
+    ) -> Result<Option<Step>> {
         if self.is_finished {
             return Ok(None);
         }
         if let Some(token) = self.unread.take() {
-            let start = Instant::now();
-            session.prefill(model, &[token])?;
-            self.usage.decode += start.elapsed();
+            match draft {
+                Some(draft) => self.read_with_draft(model, session, token, draft)?,
+                None => drop(self.read(model, session, token)?),
+            }
             self.usage.decoded_tokens += 1;
         }
         let token = self.sampler.sample(session.logits())?.token;
@@ -171,6 +244,78 @@ impl Generator {
             text.push_str(&self.finish(tokenizer, FinishReason::Length)?);
         }
         Ok(Some(Step { text, token: Some(token), score }))
+    }
+
+    /// Gives the model a token of the answer. Returns the time that it took.
+    fn read(&mut self, model: &mut Model, session: &mut Session, token: u32) -> Result<Duration> {
+        let start = Instant::now();
+        session.prefill(model, &[token])?;
+        let time = start.elapsed();
+        self.usage.decode += time;
+        Ok(time)
+    }
+
+    /// As [`read`](Self::read), with a draft of what follows.
+    fn read_with_draft(
+        &mut self,
+        model: &mut Model,
+        session: &mut Session,
+        token: u32,
+        draft: &mut dyn Draft,
+    ) -> Result<()> {
+        let budget = match &mut self.budget {
+            Some(budget) => budget,
+            None => {
+                self.usage.no_speculation = session.cannot_read_ahead(model);
+                if self.usage.no_speculation.is_none() {
+                    let start = Instant::now();
+                    draft.prefill(session.tokens())?;
+                    self.usage.prefill += start.elapsed();
+                }
+                self.budget.insert(Budget::default())
+            }
+        };
+        if self.usage.no_speculation.is_some() {
+            return self.read(model, session, token).map(drop);
+        }
+        if session.next_ahead() == Some(token) {
+            budget.token(true);
+            self.usage.accepted_tokens += 1;
+            return self.read(model, session, token).map(drop);
+        }
+        budget.token(false);
+        // Those that the answer has room for, but for its last token, which is not read.
+        let wanted =
+            self.options.max_new_tokens.map_or(usize::MAX, |max| max.saturating_sub(self.usage.generated_tokens));
+        let limits = model.limits();
+        let room = limits.max_context_len.saturating_sub(session.position());
+        let len = budget.draft_len().min(wanted.min(room).min(model.max_call_len(room)).saturating_sub(1));
+        let start = Instant::now();
+        let mut drafts = Vec::new();
+        if len > 0 {
+            let tokens: Vec<u32> = session.tokens().iter().copied().chain([token]).collect();
+            drafts = draft.propose(&tokens, len)?;
+            drafts.truncate(len);
+            let known = drafts.iter().take_while(|token| (**token as usize) < limits.vocab_size).count();
+            drafts.truncate(known);
+        }
+        if drafts.is_empty() {
+            let proposal = start.elapsed();
+            self.usage.decode += proposal;
+            budget.wasted(proposal);
+            let time = self.read(model, session, token)?;
+            if let Some(budget) = &mut self.budget {
+                budget.read_plain(time);
+            }
+            return Ok(());
+        }
+        let count = drafts.len();
+        session.prefill_with_drafts(model, token, drafts)?;
+        let time = start.elapsed();
+        budget.read_draft(count, time);
+        self.usage.drafted_tokens += count;
+        self.usage.decode += time;
+        Ok(())
     }
 
     /// Ends the answer. Returns the text that was held back.
@@ -253,7 +398,11 @@ impl fmt::Display for Usage {
         write!(
             f,
             "prompt {prompt_tokens} tokens, {prefill:.1} a second; answer {generated_tokens} tokens, {decode:.1} a second"
-        )
+        )?;
+        match self.drafted_tokens {
+            0 => Ok(()),
+            drafted => write!(f, "; {} of {drafted} guessed ones are right", self.accepted_tokens),
+        }
     }
 }
 

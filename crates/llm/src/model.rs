@@ -197,6 +197,7 @@ impl Model {
 }
 
 /// The logits of a call, `[rows, vocabulary]`: those of all its tokens, or of the last.
+#[derive(Debug)]
 pub(crate) struct Logits {
     outputs: Vec<Value>,
     vocab_size: usize,
@@ -216,6 +217,11 @@ impl Logits {
             return Err(Error::not_a_model(format!("it returned logits of the shape {:?}", tensor.shape())));
         }
         Ok(Self { outputs, vocab_size, rows })
+    }
+
+    /// Number of tokens that they are of.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
     }
 
     /// Reads the logits of a token as f32, counted from the last, which is 0; nothing where there are none.

@@ -15,7 +15,18 @@ pub struct Session {
     state: State,
     tokens: Vec<u32>,
     logits: Vec<f32>,
+    ahead: Option<Ahead>,
     is_poisoned: bool,
+}
+
+/// Tokens that the model read before they were added.
+#[derive(Debug)]
+struct Ahead {
+    tokens: Vec<u32>,
+    /// Number of them that were added since.
+    added: usize,
+    /// Those after each of them.
+    logits: Logits,
 }
 
 /// Where the KV cache is.
@@ -32,7 +43,7 @@ const MAGIC: &[u8; 8] = b"RLLMses1";
 
 impl Session {
     pub(crate) fn new(state: State) -> Self {
-        Self { state, tokens: Vec::new(), logits: Vec::new(), is_poisoned: false }
+        Self { state, tokens: Vec::new(), logits: Vec::new(), ahead: None, is_poisoned: false }
     }
 
     /// The tokens so far.
@@ -51,10 +62,81 @@ impl Session {
     /// `Poisoned`, `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
     pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<&[f32]> {
         self.check(model, tokens)?;
-        for chunk in tokens.chunks(model.max_call_len(tokens.len())) {
+        let rest = tokens.get(self.add_ahead(tokens)..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.forget_ahead()?;
+        }
+        for chunk in rest.chunks(model.max_call_len(rest.len()).max(1)) {
             self.call(model, chunk)?.read_from_end(0, &mut self.logits);
         }
         Ok(&self.logits)
+    }
+
+    /// Adds a token as [`prefill`](Self::prefill) does, in a call that reads `drafts` after it too. As long as these are the tokens
+    /// that are added next, `prefill` has their logits already.
+    ///
+    /// # Errors
+    /// Those of `prefill`, and `NotLanguageModel` for a call that returned less than the logits of all its tokens.
+    pub(crate) fn prefill_with_drafts(&mut self, model: &mut Model, token: u32, drafts: Vec<u32>) -> Result<()> {
+        let tokens: Vec<u32> = std::iter::once(token).chain(drafts.iter().copied()).collect();
+        self.check(model, &tokens)?;
+        self.forget_ahead()?;
+        let logits = self.call(model, &tokens)?;
+        if logits.rows() < tokens.len() {
+            self.is_poisoned = true;
+            let (expected, got) = (tokens.len(), logits.rows());
+            return Err(Error::not_a_model(format!("a call of {expected} tokens returned the logits of {got}")));
+        }
+        logits.read_from_end(drafts.len(), &mut self.logits);
+        self.tokens.truncate(self.tokens.len() - drafts.len());
+        self.ahead = Some(Ahead { tokens: drafts, added: 0, logits });
+        Ok(())
+    }
+
+    /// The next token that the model read already.
+    pub(crate) fn next_ahead(&self) -> Option<u32> {
+        self.ahead.as_ref().and_then(|ahead| ahead.tokens.get(ahead.added)).copied()
+    }
+
+    /// Why tokens cannot be read before it is known that they are added.
+    pub(crate) fn cannot_read_ahead(&mut self, model: &Model) -> Option<&'static str> {
+        if !model.has_all_logits() {
+            return Some("the program returns the logits of the last token alone: compile it with --full-logits");
+        }
+        let can_rewind = match &mut self.state {
+            // It changes nothing where it is possible.
+            State::Own(session) => session.rewind(self.tokens.len()).is_ok(),
+            State::InModule(_) => model.has_no_cache(),
+        };
+        (!can_rewind).then_some(
+            "the session cannot go back: the program has a ring cache, a recurrent state, or no back end for it",
+        )
+    }
+
+    /// Adds tokens as long as they were read before. Returns their number.
+    fn add_ahead(&mut self, tokens: &[u32]) -> usize {
+        let Some(ahead) = &mut self.ahead else { return 0 };
+        let left = ahead.tokens.get(ahead.added..).unwrap_or_default();
+        let count = left.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        if count > 0 {
+            self.tokens.extend_from_slice(&tokens[..count]);
+            ahead.logits.read_from_end(left.len() - count, &mut self.logits);
+            ahead.added += count;
+        }
+        count
+    }
+
+    /// Forgets tokens that were read before they were added.
+    fn forget_ahead(&mut self) -> Result<()> {
+        if self.next_ahead().is_some()
+            && let State::Own(session) = &mut self.state
+            && let Err(error) = session.rewind(self.tokens.len())
+        {
+            self.is_poisoned = true;
+            return Err(error.into());
+        }
+        self.ahead = None;
+        Ok(())
     }
 
     /// Adds tokens as [`prefill`](Self::prefill) does. Returns for each the natural logarithm of the probability that the model
@@ -88,6 +170,7 @@ impl Session {
         score: impl Fn(&[f32], u32) -> S,
     ) -> Result<Vec<Option<S>>> {
         self.check(model, tokens)?;
+        self.forget_ahead()?;
         let first = tokens.first().filter(|_| !self.logits.is_empty()).map(|token| score(&self.logits, *token));
         let mut scores = Vec::with_capacity(tokens.len());
         scores.push(first);
@@ -148,6 +231,7 @@ impl Session {
         }
         self.tokens.clear();
         self.logits.clear();
+        self.ahead = None;
         self.is_poisoned = false;
         Ok(())
     }
@@ -174,6 +258,7 @@ impl Session {
                 State::InModule(_) => return Err(Error::NotSupported("the session cannot go back")),
             }
             self.tokens.truncate(position);
+            self.ahead = None;
             // They are of a token that is gone.
             self.logits.clear();
         }
@@ -201,10 +286,17 @@ impl Session {
     /// `NotSupported` where the cache is in the memory of the program.
     pub fn fork(&self) -> Result<Self> {
         let state = match &self.state {
-            State::Own(session) => State::Own(session.fork()?),
+            State::Own(session) => {
+                let mut fork = session.fork()?;
+                if self.next_ahead().is_some() {
+                    fork.rewind(self.tokens.len())?;
+                }
+                State::Own(fork)
+            }
             State::InModule(_) => return Err(Error::NotSupported("the session cannot be copied")),
         };
-        Ok(Self { state, tokens: self.tokens.clone(), logits: self.logits.clone(), is_poisoned: self.is_poisoned })
+        let (tokens, logits) = (self.tokens.clone(), self.logits.clone());
+        Ok(Self { state, tokens, logits, ahead: None, is_poisoned: self.is_poisoned })
     }
 
     /// The session as bytes, which [`restore`](Self::restore) takes with the same program.
@@ -215,6 +307,7 @@ impl Session {
         if self.is_poisoned {
             return Err(Error::Poisoned);
         }
+        self.forget_ahead()?;
         let State::Own(session) = &mut self.state else {
             return Err(Error::NotSupported("the session cannot be saved"));
         };
@@ -259,6 +352,7 @@ impl Session {
         {
             return Err(Error::NoSession);
         }
+        self.ahead = None;
         if let Err(error) = session.restore(rest) {
             self.is_poisoned = true;
             return Err(error.into());

@@ -4,10 +4,11 @@ use std::io::{self, BufRead, IsTerminal};
 use std::ops::ControlFlow;
 
 use clap::Args;
-use rushlight_llm::{Message, generate};
+use rushlight_llm::{Draft, Message, generate_with_draft};
 use serde_json::Value as Json;
 
 use super::generation::{Options, TextModel};
+use super::run::warn_without_drafts;
 use crate::failure::Failure;
 use crate::output;
 
@@ -59,7 +60,8 @@ impl Chat {
         let mut session = model.session()?;
         let system = || self.system.iter().map(|text| Message::new("system", text)).collect::<Vec<_>>();
         let mut messages = system();
-        let options = self.options.generation();
+        let options = self.options.generation(&tokenizer)?;
+        let mut draft = self.options.draft(&model, &self.model)?;
         let is_watched = io::stdin().is_terminal() && io::stdout().is_terminal();
         let mut lines = io::stdin().lock().lines();
         loop {
@@ -86,7 +88,9 @@ impl Chat {
             let tokens = tokenizer.encode(&template.render(&messages, true)?, false)?;
             let known = session.keep_common_prefix(&mut model, &tokens)?;
             let mut answer = String::new();
-            let generated = generate(&mut model, &mut session, &tokenizer, &tokens[known..], &options, |piece| {
+            let draft = draft.as_mut().map(|draft| &mut **draft as &mut dyn Draft);
+            let new = &tokens[known..];
+            let generated = generate_with_draft(&mut model, &mut session, &tokenizer, new, &options, draft, |piece| {
                 // Tokenizers put a space before a word.
                 let piece = if answer.is_empty() { piece.trim_start() } else { piece };
                 answer.push_str(piece);
@@ -107,6 +111,7 @@ impl Chat {
             if is_watched {
                 output::to_stderr(&usage.to_string());
             }
+            warn_without_drafts(&usage);
             messages.push(Message::new("assistant", &answer));
         }
         Ok(())

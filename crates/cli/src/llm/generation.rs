@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use rushlight_llm::{Generation, Sampling, Tokenizer};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+use rushlight_llm::{Draft, DraftModel, Dry, Generation, Mirostat, Model, Sampling, Speculation, Tokenizer};
 
-use crate::arguments;
+use crate::arguments::{self, count};
 use crate::failure::Failure;
 
 /// A language model and its tokenizer.
@@ -23,8 +24,8 @@ pub struct TextModel {
 }
 
 impl TextModel {
-    pub fn load(&self) -> Result<rushlight_llm::Model, Failure> {
-        Ok(rushlight_llm::Model::new(self.model.load_to_run(&self.running, None)?)?)
+    pub fn load(&self) -> Result<Model, Failure> {
+        Ok(Model::new(self.model.load_to_run(&self.running, None)?)?)
     }
 
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
@@ -78,6 +79,44 @@ pub struct Options {
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
 
+    /// Subtract this, times the base to the power of how much longer than allowed it is, from logits of tokens that would go on with a
+    /// repetition (DRY); 0 is off
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    dry_multiplier: f32,
+
+    /// Base of the penalty for repetitions
+    #[arg(long, value_name = "X", default_value_t = 1.75, allow_negative_numbers = true)]
+    dry_base: f32,
+
+    /// Length of a repetition from which it is penalized
+    #[arg(long, value_name = "TOKENS", default_value_t = 2)]
+    dry_allowed_length: usize,
+
+    /// Number of last tokens in which repetitions are looked for; by default all
+    #[arg(long, value_name = "TOKENS")]
+    dry_penalty_last_n: Option<usize>,
+
+    /// A text that no repetition goes across, in place of the line break, `:`, `"` and `*`; may be repeated, and `none` is none
+    #[arg(long, value_name = "TEXT")]
+    dry_sequence_breaker: Vec<String>,
+
+    /// Keep the surprisal of the answer near a target, in place of top-k, top-p, min-p and typical-p: version 2 of mirostat; 0 is off
+    #[arg(long, value_name = "VERSION", default_value = "0", value_parser = PossibleValuesParser::new(["0", "2"]))]
+    mirostat: String,
+
+    /// Target of mirostat, in bits
+    #[arg(long, value_name = "BITS", default_value_t = 5.0, allow_negative_numbers = true)]
+    mirostat_tau: f32,
+
+    /// How fast mirostat learns
+    #[arg(long, value_name = "X", default_value_t = 0.1, allow_negative_numbers = true)]
+    mirostat_eta: f32,
+
+    /// Choose the tokens that the sampler of ExecuTorch's runners chooses, of the temperature, the seed and top-p 0.9
+    #[arg(long, conflicts_with_all = ["top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "dry_multiplier", "mirostat"])]
+    executorch_sampler: bool,
+
     /// Seed of the random number generator; the same one gives the same text
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -89,10 +128,33 @@ pub struct Options {
     /// Go on after tokens that end an answer
     #[arg(long)]
     ignore_eos: bool,
+
+    /// Guess tokens, and verify several in one call: the answer is the same, and comes faster where the guesses are right. The
+    /// model is to be compiled with `--full-logits`
+    #[arg(long, value_name = "HOW", conflicts_with = "draft_model")]
+    speculate: Option<Guess>,
+
+    /// Guess tokens by a smaller model that has the same tokens
+    #[arg(long, value_name = "FILE")]
+    draft_model: Option<PathBuf>,
+
+    /// Maximum number of tokens to guess at a time
+    #[arg(long, value_name = "TOKENS", default_value_t = 8, value_parser = count)]
+    draft_max: usize,
 }
 
+/// How tokens are guessed without a model.
+#[derive(Clone, Copy, ValueEnum)]
+enum Guess {
+    /// What followed the last tokens when they came before
+    Lookup,
+}
+
+/// Tokens that have to be alike before what followed them is a guess.
+const MAX_NGRAM: usize = 4;
+
 impl Options {
-    pub fn generation(&self) -> Generation {
+    pub fn generation(&self, tokenizer: &Tokenizer) -> Result<Generation, Failure> {
         let sampling = Sampling {
             temperature: self.temperature,
             top_k: self.top_k,
@@ -102,15 +164,53 @@ impl Options {
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
+            dry: self.dry(tokenizer)?,
+            mirostat: (self.mirostat == "2").then_some(Mirostat { tau: self.mirostat_tau, eta: self.mirostat_eta }),
+            executorch: self.executorch_sampler,
             logit_bias: Vec::new(),
             seed: self.seed,
         };
-        Generation {
+        Ok(Generation {
             max_new_tokens: self.max_new_tokens,
             sampling,
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
             log_probabilities: None,
+            speculation: self.speculation(),
+        })
+    }
+
+    fn dry(&self, tokenizer: &Tokenizer) -> Result<Option<Dry>, Failure> {
+        if self.dry_multiplier == 0.0 {
+            return Ok(None);
         }
+        let dry = Dry {
+            multiplier: self.dry_multiplier,
+            base: self.dry_base,
+            allowed_length: self.dry_allowed_length,
+            last: self.dry_penalty_last_n,
+            ..Dry::default()
+        };
+        let given: Vec<&str> = self.dry_sequence_breaker.iter().map(String::as_str).collect();
+        Ok(Some(match &given[..] {
+            [] => dry.break_at(tokenizer, &Dry::BREAKERS)?,
+            ["none"] => dry,
+            texts => dry.break_at(tokenizer, texts)?,
+        }))
+    }
+
+    fn speculation(&self) -> Option<Speculation> {
+        let Guess::Lookup = self.speculate?;
+        Some(Speculation::PromptLookup { max_ngram: MAX_NGRAM, max_draft: self.draft_max })
+    }
+
+    /// What guesses tokens, if that is asked for.
+    pub fn draft(&self, model: &Model, files: &TextModel) -> Result<Option<Box<dyn Draft>>, Failure> {
+        if let Some(path) = &self.draft_model {
+            let file = arguments::Model { model: path.clone(), data: Vec::new(), load_mode: files.model.load_mode };
+            let draft = file.load_to_run(&files.running, None)?;
+            return Ok(Some(Box::new(DraftModel::new(Model::new(draft)?, model, self.draft_max)?)));
+        }
+        Ok(self.speculation().map(|speculation| Box::new(speculation) as Box<dyn Draft>))
     }
 }

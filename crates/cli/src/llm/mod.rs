@@ -61,7 +61,7 @@ impl From<rushlight_llm::Error> for Failure {
             Error::NoTokens | Error::UnknownToken { .. } | Error::ContextFull { .. } | Error::Template(_) => {
                 Self::Input(error.to_string())
             }
-            Error::Sampling { .. } => Self::Arguments(error.to_string()),
+            Error::Sampling { .. } | Error::DraftVocabulary { .. } => Self::Arguments(error.to_string()),
             other => Self::Other(other.to_string()),
         }
     }

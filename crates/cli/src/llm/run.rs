@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use clap::Args;
-use rushlight_llm::{FinishReason, Usage, generate};
+use rushlight_llm::{Draft, FinishReason, Usage, generate_with_draft};
 use serde_json::json;
 
 use super::generation::{Options, TextModel};
@@ -17,6 +17,7 @@ Examples:
   rushlight llm run llama.pte \"Once upon a time\"
   rushlight llm run llama.pte --temperature 0 -n 64 \"The capital of France is\"
   rushlight llm run llama.pte --json \"Once\" > answer.json      with token counts and times
+  rushlight llm run llama.pte --speculate lookup \"1, 2, 3, 1, 2,\"
   cat question.txt | rushlight llm run llama.pte -             the prompt from standard input
 
 `rushlight llm chat` puts the prompt into the model's chat template.")]
@@ -42,8 +43,10 @@ impl Run {
         let prompt = tokenizer.encode(&read(&self.prompt)?, true)?;
         let mut session = model.session()?;
         let mut text = String::new();
-        let options = self.options.generation();
-        let usage = generate(&mut model, &mut session, &tokenizer, &prompt, &options, |piece| {
+        let options = self.options.generation(&tokenizer)?;
+        let mut draft = self.options.draft(&model, &self.model)?;
+        let draft = draft.as_mut().map(|draft| &mut **draft as &mut dyn Draft);
+        let usage = generate_with_draft(&mut model, &mut session, &tokenizer, &prompt, &options, draft, |piece| {
             if self.json {
                 text.push_str(piece);
             } else {
@@ -61,7 +64,15 @@ impl Run {
             output::print("");
             output::to_stderr(&usage.to_string());
         }
+        warn_without_drafts(&usage);
         Ok(())
+    }
+}
+
+/// Says why no tokens were guessed, if they should have been.
+pub fn warn_without_drafts(usage: &Usage) {
+    if let Some(reason) = usage.no_speculation {
+        output::warn(&format!("tokens are not guessed: {reason}"));
     }
 }
 
@@ -88,5 +99,7 @@ fn usage_json(usage: &Usage) -> serde_json::Value {
         "completion_tokens": usage.generated_tokens,
         "prefill_seconds": usage.prefill.as_secs_f64(),
         "decode_seconds": usage.decode.as_secs_f64(),
+        "drafted_tokens": usage.drafted_tokens,
+        "accepted_tokens": usage.accepted_tokens,
     })
 }

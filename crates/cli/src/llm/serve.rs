@@ -78,7 +78,7 @@ impl Serve {
             max_queue: self.queue,
             max_body: self.max_body,
             timeout: Duration::from_secs(self.timeout),
-            generation: self.options.generation(),
+            generation: self.options.generation(&tokenizer)?,
             ..Options::default()
         };
         let name = options.model_name.clone();

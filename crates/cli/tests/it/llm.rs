@@ -29,10 +29,14 @@ fn text(output: &Output) -> String {
 
 /// A compiled model with its tokenizer beside it.
 pub fn model(name: &str) -> PathBuf {
+    model_with(name, &[])
+}
+
+fn model_with(name: &str, options: &[&str]) -> PathBuf {
     let folder = command::folder(name);
     let model = folder.join("model.pte");
     let mut compile = command::rushlight();
-    compile.args(["compile", SAMPLE, "--backend", "cpu", "--max-context-len", "80", "-o"]).arg(&model);
+    compile.args(["compile", SAMPLE, "--backend", "cpu", "--max-context-len", "80", "-o"]).arg(&model).args(options);
     assert!(compile.output().expect("the command").status.success());
     for file in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(Path::new(SAMPLE).join(file), folder.join(file)).expect("a copy");
@@ -66,6 +70,53 @@ fn texts_are_continued_as_transformers_does() {
     let sampled = |seed| text(&llm(&["run", model, "abc", "--seed", seed, "-n", "20", "--ignore-eos"], ""));
     assert_eq!(sampled("3"), sampled("3"));
     assert_ne!(sampled("3"), sampled("4"));
+}
+
+#[test]
+fn guessed_tokens_change_nothing_but_the_time() {
+    let model = model_with("llm-speculate", &["--full-logits"]);
+    let model = model.to_str().expect("a name");
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let arguments = [&["run", model, "abcabcabcabc", "-n", "40", "--ignore-eos", "--json"], arguments].concat();
+        serde_json::from_str(&text(&llm(&arguments, ""))).expect("JSON")
+    };
+    for sampling in [["--temperature", "0"], ["--seed", "5"]] {
+        let plain = json(&sampling);
+        assert_eq!(plain["usage"]["drafted_tokens"].as_u64(), Some(0));
+        for options in [["--speculate", "lookup"], ["--draft-model", model]] {
+            let guessed = json(&[sampling, options].concat());
+            assert_eq!(guessed["text"], plain["text"]);
+            assert!(guessed["usage"]["drafted_tokens"].as_u64() > Some(0), "{guessed}");
+        }
+    }
+    let chat = ["chat", model, "--temperature", "0", "-n", "12", "--ignore-eos"];
+    let guessed = [&chat[..], &["--speculate", "lookup"]].concat();
+    assert_eq!(text(&llm(&chat, "Hi\nAnd\n")), text(&llm(&guessed, "Hi\nAnd\n")));
+    // A program that cannot verify them says so.
+    let plain = self::model("llm-speculate-plain");
+    let plain = plain.to_str().expect("a name");
+    let output = llm(&["run", plain, "abc", "-n", "5", "--speculate", "lookup"], "");
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("tokens are not guessed"));
+}
+
+#[test]
+fn samplers_are_chosen() {
+    let model = model("llm-samplers");
+    let model = model.to_str().expect("a name");
+    let run = |options: &[&str]| {
+        text(&llm(&[&["run", model, "abcabcabc", "--seed", "1", "-n", "30", "--ignore-eos"], options].concat(), ""))
+    };
+    let plain = run(&[]);
+    for options in [
+        &["--dry-multiplier", "9", "--dry-base", "2", "--dry-allowed-length", "1", "--dry-penalty-last-n", "40"][..],
+        &["--dry-multiplier", "9", "--dry-allowed-length", "1", "--dry-sequence-breaker", "none"],
+        &["--mirostat", "2", "--mirostat-tau", "1.5", "--mirostat-eta", "0.2"],
+        &["--executorch-sampler"],
+    ] {
+        let answer = run(options);
+        assert!(answer != plain && answer == run(options), "{options:?}: {answer}");
+    }
 }
 
 #[test]
@@ -103,6 +154,12 @@ fn errors_say_what_to_do() {
     for (arguments, code, expected) in [
         (&["run", model, ""][..], 6, "the prompt is empty"),
         (&["run", model, "a", "--top-p", "3"], 2, "`top_p`"),
+        (&["run", model, "a", "--dry-multiplier", "1", "--dry-base", "0"], 2, "`dry_base`"),
+        (&["run", model, "a", "--mirostat", "1"], 2, "--mirostat"),
+        (&["run", model, "a", "--executorch-sampler"], 2, "`seed`"),
+        (&["run", model, "a", "--executorch-sampler", "--top-k", "3"], 2, "cannot be used with"),
+        (&["run", model, "a", "--speculate", "lookup", "--draft-model", model], 2, "cannot be used with"),
+        (&["run", model, "a", "--draft-model", &other], 1, "no language model"),
         (&["run", model, "a", "--tokenizer", "/missing"], 3, "cannot read `/missing`"),
         (&["run", model, "a", "--tokenizer", model], 1, "of an unknown kind"),
         (&["run", &lonely, "a"], 2, "no tokenizer beside it"),

@@ -4,6 +4,7 @@ mod gguf;
 mod hostile;
 mod sampling;
 mod sessions;
+mod speculation;
 mod templates;
 mod tokenizers;
 

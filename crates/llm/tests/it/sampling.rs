@@ -2,9 +2,112 @@
 
 use std::collections::HashMap;
 
-use rushlight_llm::{Error, Sampler, Sampling};
+use rushlight_llm::{Dry, Error, Mirostat, Sampler, Sampling, Tokenizer};
+use serde_json::Value as Json;
 
-use crate::{folder, rows};
+use crate::{folder, json, rows};
+
+/// Rows of `samplers.json`.
+fn samplers(name: &str) -> Vec<Json> {
+    json(&folder("llm/samplers.json"))[name].as_array().unwrap().clone()
+}
+
+fn number(json: &Json) -> f32 {
+    json.as_f64().unwrap() as f32
+}
+
+fn list<T: serde::de::DeserializeOwned>(json: &Json) -> T {
+    serde_json::from_value(json.clone()).unwrap()
+}
+
+fn sampled(options: Sampling, rows: &Json) -> Vec<u32> {
+    let mut sampler = Sampler::new(options).unwrap();
+    list::<Vec<Vec<f32>>>(rows).iter().map(|logits| sampler.sample(logits).unwrap().token).collect()
+}
+
+#[test]
+fn dry_penalizes_what_repeats() {
+    for row in samplers("dry") {
+        let settings = &row["settings"];
+        let dry = Dry {
+            multiplier: number(&settings["multiplier"]),
+            base: number(&settings["base"]),
+            allowed_length: settings["allowed_length"].as_u64().unwrap() as usize,
+            last: settings["last"].as_u64().map(|last| last as usize),
+            breakers: serde_json::from_value(settings["breakers"].clone()).unwrap_or_default(),
+        };
+        let options = Sampling { temperature: 1.0, dry: Some(dry), ..Sampling::default() };
+        let mut sampler = Sampler::new(options).unwrap();
+        sampler.observe_prompt(&list::<Vec<u32>>(&row["tokens"]));
+        let found: HashMap<u32, f64> =
+            sampler.distribution(&list::<Vec<f32>>(&row["logits"])).unwrap().into_iter().collect();
+        for (token, expected) in list::<Vec<f64>>(&row["probabilities"]).into_iter().enumerate() {
+            let got = found.get(&(token as u32)).copied().unwrap_or(0.0);
+            assert!((got - expected).abs() < 2e-6, "{row}: token {token} has {got}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn dry_counts_what_was_generated_and_breaks_at_texts() {
+    let dry = Dry { multiplier: 10.0, base: 2.0, allowed_length: 1, ..Dry::default() };
+    let tokens = |dry: Dry| -> Vec<u32> {
+        let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::default() }).unwrap();
+        (0..5).map(|_| sampler.sample(&[1.0, 0.9, 0.5]).unwrap().token).collect()
+    };
+    // After 0 came 0, then 1, and so on.
+    assert_eq!(tokens(dry.clone()), [0, 0, 1, 0, 2]);
+    assert_eq!(tokens(Dry { breakers: [0].into(), ..dry.clone() }), [0; 5]);
+    let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+    let breakers = dry.break_at(&tokenizer, &["a", ":", "\n", ""]).unwrap().breakers;
+    let text = |token: &u32| tokenizer.decode(&[*token], false).unwrap();
+    // Special tokens are spelled with letters.
+    assert!(breakers.iter().all(|token| text(token).contains(['a', ':'])), "{breakers:?}");
+    assert!(
+        breakers.contains(&tokenizer.token_to_id("a").unwrap())
+            && breakers.contains(&tokenizer.token_to_id(":").unwrap())
+    );
+}
+
+#[test]
+fn a_long_text_is_searched_once() {
+    // A repetition of nearly all tokens, whose penalty has no larger number.
+    let dry = Dry { multiplier: 1.0, base: 4.0, allowed_length: 1, ..Dry::default() };
+    let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::default() }).unwrap();
+    sampler.observe_prompt(&vec![0; 200_000]);
+    assert_eq!(sampler.sample(&[9.0, 1.0]).unwrap().token, 1);
+    assert_eq!(sampler.sample(&[9.0, 1.0]).unwrap().token, 0);
+}
+
+#[test]
+fn mirostat_keeps_the_surprisal() {
+    for row in samplers("mirostat") {
+        let settings = &row["settings"];
+        let mirostat = Some(Mirostat { tau: number(&settings["tau"]), eta: number(&settings["eta"]) });
+        let (temperature, seed) = (number(&row["temperature"]), row["seed"].as_u64().unwrap());
+        // What mirostat takes the place of changes nothing.
+        let options = Sampling { temperature, seed, mirostat, top_k: 1, min_p: 0.9, ..Sampling::default() };
+        assert_eq!(sampled(options, &row["logits"]), list::<Vec<u32>>(&row["tokens"]), "{settings}");
+    }
+}
+
+#[test]
+fn tokens_are_those_of_executorchs_sampler() {
+    for row in samplers("executorch") {
+        let (temperature, seed) = (number(&row["temperature"]), row["seed"].as_u64().unwrap());
+        let options = Sampling { temperature, seed, executorch: true, top_k: 1, ..Sampling::default() };
+        assert_eq!(sampled(options, &row["logits"]), list::<Vec<u32>>(&row["tokens"]), "{temperature}");
+    }
+    let sample = |temperature: f32, logits: &[f32]| {
+        let options = Sampling { temperature, seed: 1, executorch: true, ..Sampling::default() };
+        Sampler::new(options).unwrap().sample(logits).map(|choice| choice.token)
+    };
+    assert_eq!(sample(0.0, &[1.0, 3.0, 3.0]).unwrap(), 1);
+    assert_eq!(sample(0.8, &[1.0]).unwrap(), 0);
+    for logits in [&[][..], &[1.0, f32::NAN], &[f32::INFINITY, 0.0], &[f32::NEG_INFINITY; 2]] {
+        assert!(matches!(sample(0.8, logits), Err(Error::NoLogits)), "{logits:?}");
+    }
+}
 
 #[test]
 fn distributions_are_those_of_transformers() {
@@ -101,6 +204,12 @@ fn what_cannot_be_sampled_is_an_error() {
         Sampling { repetition_penalty: 0.0, ..Sampling::default() },
         Sampling { presence_penalty: f32::INFINITY, ..Sampling::default() },
         Sampling { logit_bias: vec![(0, f32::NAN)], ..Sampling::default() },
+        Sampling { dry: Some(Dry { multiplier: -1.0, ..Dry::default() }), ..Sampling::default() },
+        Sampling { dry: Some(Dry { base: 0.5, ..Dry::default() }), ..Sampling::default() },
+        Sampling { dry: Some(Dry { allowed_length: 0, ..Dry::default() }), ..Sampling::default() },
+        Sampling { mirostat: Some(Mirostat { tau: f32::NAN, eta: 0.1 }), ..Sampling::default() },
+        Sampling { mirostat: Some(Mirostat { tau: 5.0, eta: -0.1 }), ..Sampling::default() },
+        Sampling { executorch: true, temperature: 0.8, seed: 0, ..Sampling::default() },
     ] {
         assert!(matches!(Sampler::new(options), Err(Error::Sampling { .. })));
     }

@@ -2,11 +2,16 @@
 //!
 //! The order is that of transformers: bias and penalties change logits, the temperature scales them, then top-k, top-p, min-p and
 //! locally typical sampling leave some out, each of what the one before left. All arithmetic is portable, so that a seed gives the
-//! same tokens on every machine for the same logits.
+//! same tokens on every machine for the same logits; ExecuTorch's sampler alone has the exponential function of the machine.
+
+mod dry;
+mod executorch;
 
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
+pub use dry::Dry;
+use executorch::ExecuTorchSampler;
 
 /// How a token is chosen. The default is the most likely one.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +34,13 @@ pub struct Sampling {
     pub presence_penalty: f32,
     /// Subtracted from the logits of tokens as often as they were generated.
     pub frequency_penalty: f32,
+    /// Penalizes tokens that would go on with a repetition.
+    pub dry: Option<Dry>,
+    /// Keeps the surprisal of the answer near a target, in place of top-k, top-p, min-p and locally typical sampling.
+    pub mirostat: Option<Mirostat>,
+    /// Chooses as the sampler of ExecuTorch's runners does, bit for bit for logits of f32: with the temperature, the seed, which is not
+    /// 0, and a nucleus of 0.9. Nothing else of these options applies.
+    pub executorch: bool,
     /// Added to logits of tokens.
     pub logit_bias: Vec<(u32, f32)>,
     /// Seed of the random number generator.
@@ -46,9 +58,29 @@ impl Default for Sampling {
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
+            dry: None,
+            mirostat: None,
+            executorch: false,
             logit_bias: Vec::new(),
             seed: 0,
         }
+    }
+}
+
+/// Mirostat 2 (Basu et al. 2021): leaves out tokens that are more surprising than a bound, which moves by how far the surprisal of each
+/// chosen token, among those that were left, is from the target. It begins at twice the target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mirostat {
+    /// Target of the surprisal, in bits.
+    pub tau: f32,
+    /// How fast the bound moves.
+    pub eta: f32,
+}
+
+impl Default for Mirostat {
+    /// The values of llama.cpp.
+    fn default() -> Self {
+        Self { tau: 5.0, eta: 0.1 }
     }
 }
 
@@ -71,6 +103,20 @@ impl Sampling {
             if !is_valid || !finite(got) {
                 return Err(Error::Sampling { option, expected, got: f64::from(got) });
             }
+        }
+        if let Some(dry) = &self.dry {
+            dry.check()?;
+        }
+        if let Some(Mirostat { tau, eta }) = self.mirostat {
+            for (option, got) in [("mirostat_tau", tau), ("mirostat_eta", eta)] {
+                if !finite(got) || got < 0.0 {
+                    return Err(Error::Sampling { option, expected: "0 or more", got: f64::from(got) });
+                }
+            }
+        }
+        if self.executorch && self.temperature > 0.0 && self.seed == 0 {
+            let expected = "more than 0, from which ExecuTorch's generator draws nothing else";
+            return Err(Error::Sampling { option: "seed", expected, got: 0.0 });
         }
         match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
             Some((_, bias)) => {
@@ -96,6 +142,11 @@ pub struct Sampler {
     random: Random,
     /// How often each token was seen: in the prompt, and in what was generated.
     seen: HashMap<u32, [u32; 2]>,
+    /// All tokens so far, if repetitions are looked for.
+    tokens: Vec<u32>,
+    /// The bound of mirostat, in bits.
+    surprisal: f64,
+    executorch: Option<ExecuTorchSampler>,
     candidates: Vec<Candidate>,
 }
 
@@ -119,11 +170,17 @@ impl Sampler {
     pub fn new(options: Sampling) -> Result<Self> {
         options.check()?;
         let random = Random(options.seed);
-        Ok(Self { options, random, seen: HashMap::new(), candidates: Vec::new() })
+        let surprisal = options.mirostat.map_or(0.0, |mirostat| 2.0 * f64::from(mirostat.tau));
+        let executorch = options.executorch.then(|| ExecuTorchSampler::new(options.temperature, options.seed));
+        let (seen, tokens, candidates) = (HashMap::new(), Vec::new(), Vec::new());
+        Ok(Self { options, random, seen, tokens, surprisal, executorch, candidates })
     }
 
-    /// Notes tokens of the prompt, for the repetition penalty.
+    /// Notes tokens of the prompt, for the repetition penalty and DRY.
     pub fn observe_prompt(&mut self, tokens: &[u32]) {
+        if self.options.dry.is_some() {
+            self.tokens.extend_from_slice(tokens);
+        }
         tokens.iter().for_each(|token| self.seen.entry(*token).or_default()[0] += 1);
     }
 
@@ -132,13 +189,23 @@ impl Sampler {
     /// # Errors
     /// `NoLogits` if no logit is a number above negative infinity.
     pub fn sample(&mut self, logits: &[f32]) -> Result<Choice> {
+        if let Some(sampler) = &mut self.executorch {
+            return sampler.sample(logits);
+        }
         self.fill(logits)?;
         let choice = self.choose();
+        if let Some(Mirostat { tau, eta }) = self.options.mirostat {
+            let bits = -f64::from(choice.log_probability) / std::f64::consts::LN_2;
+            self.surprisal -= f64::from(eta) * (bits - f64::from(tau));
+        }
+        if self.options.dry.is_some() {
+            self.tokens.push(choice.token);
+        }
         self.seen.entry(choice.token).or_default()[1] += 1;
         Ok(choice)
     }
 
-    /// The tokens that may be chosen for logits, with their probabilities; the most likely first, of equals the lower token.
+    /// The tokens that may be chosen for logits, but by ExecuTorch's sampler, with their probabilities; the most likely first, of equals the lower token.
     ///
     /// # Errors
     /// As [`sample`](Self::sample).
@@ -153,25 +220,21 @@ impl Sampler {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = self.options;
         let changed = self.penalized(logits);
         let logits = changed.as_deref().unwrap_or(logits);
-        let best =
-            logits.iter().enumerate().filter(|(_, logit)| !logit.is_nan()).fold(
-                None,
-                |best, (token, logit)| match best {
-                    Some((_, most)) if *logit <= most => best,
-                    _ => Some((token, *logit)),
-                },
-            );
-        let Some((best, most)) = best.filter(|(_, most)| *most > f32::NEG_INFINITY) else {
-            return Err(Error::NoLogits);
-        };
+        let best = most_likely(logits).ok_or(Error::NoLogits)?;
+        let most = logits.get(best as usize).copied().unwrap_or_default();
         self.candidates.clear();
         if temperature == 0.0 || most == f32::INFINITY {
-            self.candidates.push(Candidate { token: best as u32, logit: most, probability: 1.0 });
+            self.candidates.push(Candidate { token: best, logit: most, probability: 1.0 });
             return Ok(());
         }
         let scaled = logits.iter().enumerate().map(|(token, logit)| (token as u32, (logit - most) / temperature));
         let likely = scaled.filter(|(_, logit)| *logit > -NEGLIGIBLE);
         self.candidates.extend(likely.map(|(token, logit)| Candidate { token, logit, probability: 0.0 }));
+        if self.options.mirostat.is_some() {
+            self.normalize();
+            self.keep_expected();
+            return Ok(());
+        }
         if (1..self.candidates.len()).contains(&top_k) {
             let (_, last, _) = self.candidates.select_nth_unstable_by(top_k - 1, |a, b| b.logit.total_cmp(&a.logit));
             let least = last.logit;
@@ -197,7 +260,8 @@ impl Sampler {
     fn penalized(&self, logits: &[f32]) -> Option<Vec<f32>> {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, ref logit_bias, .. } = self.options;
         let penalizes = repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
-        if !penalizes && logit_bias.is_empty() {
+        let dry = self.options.dry.as_ref();
+        if !penalizes && logit_bias.is_empty() && dry.is_none() {
             return None;
         }
         let mut logits = logits.to_vec();
@@ -212,6 +276,9 @@ impl Sampler {
             if *generated > 0 {
                 *logit -= presence_penalty + frequency_penalty * *generated as f32;
             }
+        }
+        if let Some(dry) = dry {
+            dry.penalize(&self.tokens, &mut logits);
         }
         Some(logits)
     }
@@ -246,6 +313,15 @@ impl Sampler {
         self.normalize();
     }
 
+    /// Mirostat: keeps the candidates that are at most as surprising as the bound, at least one.
+    fn keep_expected(&mut self) {
+        self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
+        let is_expected = |candidate: &&Candidate| -libm::log2(candidate.probability) <= self.surprisal;
+        let count = self.candidates.iter().take_while(is_expected).count();
+        self.candidates.truncate(count.max(1));
+        self.normalize();
+    }
+
     /// Locally typical sampling: keeps the candidates of the surprisal closest to the entropy, with a cumulative probability of `mass`.
     fn keep_typical(&mut self, mass: f64) {
         let surprisal = |candidate: &Candidate| -libm::log(candidate.probability);
@@ -269,6 +345,18 @@ impl Sampler {
         let (token, probability) = chosen.map_or((0, 1.0), |chosen| (chosen.token, chosen.probability));
         Choice { token, log_probability: libm::log(probability) as f32 }
     }
+}
+
+/// The first token of the greatest logit; none if no logit is a number above negative infinity.
+pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
+    let mut best = None;
+    let mut most = f32::NEG_INFINITY;
+    for (token, logit) in logits.iter().enumerate() {
+        if *logit > most {
+            (best, most) = (Some(token as u32), *logit);
+        }
+    }
+    best
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).

@@ -1,0 +1,115 @@
+//! DRY: a penalty for tokens that would go on with a repetition.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::error::{Error, Result};
+use crate::tokenizer::Tokenizer;
+
+/// A penalty for tokens that would go on with a repetition, as text-generation-webui and llama.cpp define it: a token that came after
+/// the `n` tokens which the text ends with loses `multiplier * base^(n - allowed_length)` of its logit, if `n` is `allowed_length` or
+/// more. The longest repetition counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dry {
+    /// 0 changes nothing.
+    pub multiplier: f32,
+    pub base: f32,
+    /// Length of a repetition from which its next token is penalized.
+    pub allowed_length: usize,
+    /// Number of last tokens that are looked at; by default all of the prompt and the answer.
+    pub last: Option<usize>,
+    /// Tokens that no repetition goes across, and that are not penalized.
+    pub breakers: BTreeSet<u32>,
+}
+
+impl Default for Dry {
+    /// The values of text-generation-webui, without breakers.
+    fn default() -> Self {
+        Self { multiplier: 0.8, base: 1.75, allowed_length: 2, last: None, breakers: BTreeSet::new() }
+    }
+}
+
+impl Dry {
+    /// The texts that llama.cpp and text-generation-webui break at.
+    pub const BREAKERS: [&'static str; 4] = ["\n", ":", "\"", "*"];
+
+    /// Adds the tokens whose text has one of `texts` in it.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::decode`].
+    pub fn break_at(mut self, tokenizer: &Tokenizer, texts: &[impl AsRef<str>]) -> Result<Self> {
+        let vocabulary = u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+        for token in 0..vocabulary {
+            let text = tokenizer.decode(&[token], false)?;
+            if texts.iter().any(|part| !part.as_ref().is_empty() && text.contains(part.as_ref())) {
+                self.breakers.insert(token);
+            }
+        }
+        Ok(self)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { multiplier, base, allowed_length, .. } = *self;
+        for (option, expected, got, is_valid) in [
+            ("dry_multiplier", "0 or more", multiplier, multiplier.is_finite() && multiplier >= 0.0),
+            ("dry_base", "1 or more", base, base.is_finite() && base >= 1.0),
+            ("dry_allowed_length", "1 or more", allowed_length as f32, allowed_length > 0),
+        ] {
+            if !is_valid {
+                return Err(Error::Sampling { option, expected, got: f64::from(got) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Subtracts penalties from the logits of what comes after `tokens`.
+    pub(super) fn penalize(&self, tokens: &[u32], logits: &mut [f32]) {
+        if self.multiplier == 0.0 {
+            return;
+        }
+        let last = self.last.unwrap_or(tokens.len()).min(tokens.len());
+        let tokens = tokens.get(tokens.len() - last..).unwrap_or_default();
+        for (token, length) in self.repetitions(tokens) {
+            let Some(logit) = logits.get_mut(token as usize) else { continue };
+            let exponent = (length - self.allowed_length) as f64;
+            let penalty = f64::from(self.multiplier) * libm::pow(f64::from(self.base), exponent);
+            *logit -= penalty.min(f64::from(f32::MAX)) as f32;
+        }
+    }
+
+    /// Tokens that would go on with a repetition of the allowed length or more, with the length of the longest.
+    fn repetitions(&self, tokens: &[u32]) -> HashMap<u32, usize> {
+        let mut found: HashMap<u32, usize> = HashMap::new();
+        let limit = tokens.iter().rev().take_while(|token| !self.breakers.contains(token)).count();
+        if limit < self.allowed_length {
+            return found;
+        }
+        let reversed: Vec<u32> = tokens.iter().rev().copied().collect();
+        let lengths = common_prefixes(&reversed);
+        for (at, pair) in reversed.windows(2).enumerate() {
+            // The text before `next`, read backward, and how much of it the text ends with.
+            let (next, length) = (pair[0], lengths.get(at + 1).copied().unwrap_or_default().min(limit));
+            if length >= self.allowed_length && !self.breakers.contains(&next) {
+                let longest = found.entry(next).or_default();
+                *longest = length.max(*longest);
+            }
+        }
+        found
+    }
+}
+
+/// How many tokens each suffix begins with that the whole begins with too (the Z-algorithm, Gusfield 1997).
+fn common_prefixes(tokens: &[u32]) -> Vec<usize> {
+    let len = tokens.len();
+    let mut lengths = vec![len; len];
+    // The match that reaches furthest.
+    let (mut start, mut end) = (0, 0);
+    for at in 1..len {
+        let known = if at < end { lengths[at - start].min(end - at) } else { 0 };
+        let more = tokens[known..].iter().zip(&tokens[at + known..]).take_while(|(a, b)| a == b).count();
+        lengths[at] = known + more;
+        if at + lengths[at] > end {
+            (start, end) = (at, at + lengths[at]);
+        }
+    }
+    lengths
+}

@@ -1,0 +1,281 @@
+//! Speculative decoding: tokens that are guessed, and verified together (Leviathan et al. 2023).
+//!
+//! A call that reads several tokens takes little longer than one that reads one, as it reads the weights once. So a draft is read
+//! with the token before it, and stays as far as it is what the sampler chooses from the logits of that call. The sampler is asked
+//! once a token, in the same order as without drafts, so that it draws the same random numbers.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::sampling::most_likely;
+use crate::session::Session;
+
+/// Where drafts come from, when no model makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Speculation {
+    /// What followed the last tokens when they came before, the last time that the most of them did, `max_ngram` at most (Saxena
+    /// 2023). A draft has at most `max_draft` tokens; one that reaches the end of the text goes on with its own tokens.
+    PromptLookup { max_ngram: usize, max_draft: usize },
+}
+
+/// Guesses the tokens of an answer.
+pub trait Draft {
+    /// Gets the tokens of the session before the answer, which takes time that counts as that of the prompt.
+    ///
+    /// # Errors
+    /// Any, which ends the answer.
+    fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
+        let _ = tokens;
+        Ok(())
+    }
+
+    /// Guesses what follows all tokens of a session: at most `max` tokens, more are left out.
+    ///
+    /// # Errors
+    /// Any, which ends the answer.
+    fn propose(&mut self, tokens: &[u32], max: usize) -> Result<Vec<u32>>;
+}
+
+impl Speculation {
+    pub(crate) fn check(self) -> Result<()> {
+        let Self::PromptLookup { max_ngram, max_draft } = self;
+        for (option, got) in [("max_ngram", max_ngram), ("max_draft", max_draft)] {
+            if got == 0 {
+                return Err(Error::Sampling { option, expected: "1 or more", got: 0.0 });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Draft for Speculation {
+    fn propose(&mut self, tokens: &[u32], max: usize) -> Result<Vec<u32>> {
+        let Self::PromptLookup { max_ngram, max_draft } = *self;
+        let Some(start) = continuation(tokens, max_ngram) else { return Ok(Vec::new()) };
+        let mut draft: Vec<u32> = Vec::new();
+        for at in start..start.saturating_add(max_draft.min(max)) {
+            let token = tokens.get(at).or_else(|| draft.get(at - tokens.len()));
+            draft.extend(token.copied());
+        }
+        Ok(draft)
+    }
+}
+
+/// Where the text goes on after the last occurrence of the longest n-gram that it ends with.
+fn continuation(tokens: &[u32], max_ngram: usize) -> Option<usize> {
+    let mut longest = 0;
+    let mut found = None;
+    for end in (1..tokens.len()).rev() {
+        let before = tokens.get(..end).unwrap_or_default().iter().rev();
+        let alike = before.zip(tokens.iter().rev()).take(max_ngram).take_while(|(a, b)| a == b).count();
+        if alike > longest {
+            (longest, found) = (alike, Some(end));
+            if longest == max_ngram {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// A smaller model with the same tokens, which guesses the most likely ones.
+#[derive(Debug)]
+pub struct DraftModel {
+    model: Model,
+    session: Session,
+    max_draft: usize,
+}
+
+impl DraftModel {
+    /// Drafts of at most `max_draft` tokens for a `target`.
+    ///
+    /// # Errors
+    /// `DraftVocabulary` if the models do not have the same number of tokens, and those of [`Model::session`].
+    pub fn new(mut model: Model, target: &Model, max_draft: usize) -> Result<Self> {
+        let (expected, got) = (target.limits().vocab_size, model.limits().vocab_size);
+        if expected != got {
+            return Err(Error::DraftVocabulary { expected, got });
+        }
+        let session = model.session()?;
+        Ok(Self { model, session, max_draft })
+    }
+}
+
+impl Draft for DraftModel {
+    /// Nothing if the context of the draft model is shorter.
+    fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
+        let Self { model, session, .. } = self;
+        if tokens.is_empty() || tokens.len() > model.limits().max_context_len {
+            return Ok(());
+        }
+        let known = session.keep_common_prefix(model, tokens)?;
+        session.prefill(model, tokens.get(known..).unwrap_or_default())?;
+        Ok(())
+    }
+
+    fn propose(&mut self, tokens: &[u32], max: usize) -> Result<Vec<u32>> {
+        let mut draft = Vec::new();
+        let capacity = self.model.limits().max_context_len;
+        if tokens.is_empty() || tokens.len() > capacity {
+            return Ok(draft);
+        }
+        let count = self.max_draft.min(max).min(capacity - tokens.len() + 1);
+        self.prefill(tokens)?;
+        while draft.len() < count {
+            if let Some(last) = draft.last() {
+                self.session.prefill(&mut self.model, &[*last])?;
+            }
+            let Some(token) = most_likely(self.session.logits()) else { break };
+            draft.push(token);
+        }
+        Ok(draft)
+    }
+}
+
+/// Decides how long drafts may be, so that an answer with drafts takes hardly longer than without, even if none is accepted.
+///
+/// It keeps an account of the time that drafts gained and cost. A draft may take what is in the account; each token adds a small
+/// share of its time, so that drafts are tried again now and then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Budget {
+    /// Calls of one token that were timed.
+    plain_calls: usize,
+    /// Seconds that such a call takes.
+    plain: f64,
+    /// Seconds that a call takes longer for each drafted token; unknown before the first.
+    row: Option<f64>,
+    /// Seconds that drafts may cost.
+    account: f64,
+}
+
+/// Share of the time of all tokens that drafts may waste.
+const WASTE: f64 = 0.02;
+
+impl Budget {
+    /// Calls of one token before the first draft, as the first call takes longer.
+    const WARM_UP: usize = 2;
+    /// What a drafted token is taken to cost before one was timed, in units of the time of a call.
+    const ROW: f64 = 0.5;
+    /// Share of the latest call in a mean.
+    const LATEST: f64 = 0.25;
+    /// Bounds of the account, in units of the time of a call: old gains do not pay for long failures, nor is one call that was
+    /// interrupted the end of all drafts.
+    const BOUNDS: [f64; 2] = [-2.0, 8.0];
+
+    /// Maximum length of the next draft.
+    pub fn draft_len(&self) -> usize {
+        if self.plain_calls < Self::WARM_UP {
+            return 0;
+        }
+        let row = self.row.unwrap_or(Self::ROW * self.plain);
+        (self.account / row.max(f64::MIN_POSITIVE)) as usize
+    }
+
+    /// Notes a call of one token.
+    pub fn read_plain(&mut self, time: Duration) {
+        let time = time.as_secs_f64();
+        self.plain = match self.plain_calls {
+            0 => time,
+            1 => self.plain.min(time),
+            _ => mean(self.plain, time),
+        };
+        self.plain_calls += 1;
+        if self.plain_calls == Self::WARM_UP {
+            self.account = Self::ROW * self.plain;
+        }
+    }
+
+    /// Notes a call with a draft of `len` tokens, and the time in which it was made.
+    pub fn read_draft(&mut self, len: usize, time: Duration) {
+        let longer = time.as_secs_f64() - self.plain;
+        let least = self.plain * 0.01;
+        let row = (longer / len.max(1) as f64).max(least);
+        self.row = Some(self.row.map_or(row, |before| mean(before, row)));
+        self.add(-longer);
+    }
+
+    /// Notes time in which there was no draft.
+    pub fn wasted(&mut self, time: Duration) {
+        self.add(-time.as_secs_f64());
+    }
+
+    /// Notes a token of the answer, which was read before, or not.
+    pub fn token(&mut self, is_accepted: bool) {
+        self.add(self.plain * if is_accepted { 1.0 } else { WASTE });
+    }
+
+    fn add(&mut self, time: f64) {
+        let [least, most] = Self::BOUNDS.map(|bound| bound * self.plain);
+        self.account = (self.account + time).clamp(least, most);
+    }
+}
+
+fn mean(before: f64, latest: f64) -> f64 {
+    before + (latest - before) * Budget::LATEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookup(tokens: &[u32], max_ngram: usize, max_draft: usize) -> Vec<u32> {
+        Speculation::PromptLookup { max_ngram, max_draft }.propose(tokens, 100).unwrap()
+    }
+
+    #[test]
+    fn drafts_follow_the_longest_ngram() {
+        assert!(lookup(&[], 3, 4).is_empty());
+        assert!(lookup(&[1, 2, 3], 3, 4).is_empty());
+        // The last occurrence of the longest one.
+        assert_eq!(lookup(&[1, 2, 3, 9, 2, 4, 1, 2], 3, 2), [3, 9]);
+        assert_eq!(lookup(&[1, 2, 3, 9, 2, 4, 1, 2], 1, 2), [4, 1]);
+        assert_eq!(lookup(&[1, 2, 3, 1, 2, 4, 1, 2], 2, 1), [4]);
+        // What reaches the end goes on.
+        assert_eq!(lookup(&[7, 5, 6, 5, 6], 3, 5), [5, 6, 5, 6, 5]);
+        assert_eq!(lookup(&[5, 5], 8, 3), [5, 5, 5]);
+        assert_eq!(lookup(&[5, 5], usize::MAX, usize::MAX).len(), 100);
+    }
+
+    /// Time of an answer of `tokens` in units of calls, if each drafted token takes `row`, and is accepted with the others or not.
+    fn time(tokens: usize, row: f64, is_accepted: impl Fn(usize) -> bool) -> f64 {
+        let mut budget = Budget::default();
+        let (mut total, mut done) = (0.0, 0);
+        while done < tokens {
+            let len = budget.draft_len().min(16);
+            let call = 1.0 + row * len as f64;
+            total += call;
+            let spent = Duration::from_secs_f64(call);
+            if len == 0 {
+                budget.read_plain(spent);
+            } else {
+                budget.read_draft(len, spent);
+            }
+            budget.token(false);
+            done += 1;
+            for _ in 0..if is_accepted(done) { len } else { 0 } {
+                budget.token(true);
+                done += 1;
+            }
+        }
+        total * tokens as f64 / done as f64
+    }
+
+    #[test]
+    fn drafts_cost_a_small_share_of_the_time() {
+        for row in [0.05, 0.3, 0.5] {
+            for tokens in [100, 1000] {
+                let share = tokens as f64 / time(tokens, row, |_| false);
+                assert!(share > 0.97, "{share} of the rate with {row} and {tokens} tokens");
+            }
+            let share = 1000.0 / time(1000, row, |_| true);
+            assert!(share > 0.9 / (row + 0.1), "{share} of the rate with {row}");
+            // After a long repetition it is over soon.
+            let share = 2000.0 / time(2000, row, |done| done < 500);
+            assert!(share > 1.0, "{share} of the rate with {row}");
+        }
+        // Drafts that take longer than without are given up, too.
+        assert!(1000.0 / time(1000, 1.5, |_| true) > 0.97);
+    }
+}
