@@ -110,10 +110,10 @@ pub struct TokenScore {
 }
 
 impl Generator {
-    /// Adds a prompt to a session.
+    /// Adds a prompt to a session. An empty one adds nothing: the answer goes on from the logits of the session.
     ///
     /// # Errors
-    /// `Sampling`, and those of [`Session::prefill`].
+    /// `Sampling`, and those of [`Session::prefill`], `NoTokens` for an empty prompt where there are no logits.
     pub fn start(
         model: &mut Model,
         session: &mut Session,
@@ -123,7 +123,9 @@ impl Generator {
     ) -> Result<Self> {
         let mut sampler = Sampler::new(options.sampling.clone())?;
         let start = Instant::now();
-        session.prefill(model, prompt)?;
+        if !prompt.is_empty() || !session.has_logits() {
+            session.prefill(model, prompt)?;
+        }
         let prefill = start.elapsed();
         sampler.observe_prompt(session.tokens());
         let mut ends: Vec<u32> = model.limits().eos.clone();
