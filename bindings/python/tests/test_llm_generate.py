@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -311,8 +312,16 @@ def test_an_answer_can_be_ended(llm):
     assert llm.generate(TEXT["prompt"], max_new_tokens=8, **GREEDY).tokens == EXPECTED["greedy"][:8]
 
 
+def run(script):
+    """What a script in a process of its own prints."""
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_an_interrupt_ends_an_answer(file):
-    script = f"""
+    printed = run(f"""
         import os, signal, threading
         import rushlight.llm
 
@@ -331,11 +340,25 @@ def test_an_interrupt_ends_an_answer(file):
                 llm.generate("Hello", temperature=0, ignore_eos=True)
         except KeyboardInterrupt:
             print("interrupted")
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.split("\n") == ["3 length", "interrupted", ""], done.stderr
+    """)
+    assert printed == "3 length\ninterrupted\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_child_goes_on_with_the_answers_of_its_parent(file):
+    printed = run(f"""
+        import os
+        import rushlight.llm
+
+        llm = rushlight.llm.LLM({str(file)!r})
+        stream = llm.generate({TEXT["prompt"]!r}, max_new_tokens=12, temperature=0, stream=True)
+        begun = next(stream)
+        child = os.fork()
+        print(begun + "".join(stream), flush=True)
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+    """)
+    assert printed == 2 * f"{TEXT['greedy'][:12]}\n"
 
 
 def test_an_answer_whose_session_went_on_is_over(llm):
@@ -382,7 +405,7 @@ def test_what_cannot_be_done_is_refused(llm, file, tmp_path):
         llm.generate("Hello", tempreture=0)
     with pytest.raises(TypeError, match="one prompt"):
         llm.generate(["Hello"], stream=True)
-    for prompt, problem in (("", "empty"), ([64], "no token 64"), ([5] * (CONTEXT + 1), "at most 128 more tokens")):
+    for prompt, problem in (("", "empty"), ([64], "no token 64"), ([-1], "no token -1"), ([5] * (CONTEXT + 1), "at most 128 more tokens")):
         with pytest.raises(ValueError, match=problem):
             llm.generate(prompt)
         with pytest.raises(ValueError, match=problem):

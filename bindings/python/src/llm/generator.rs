@@ -8,7 +8,7 @@ use rushlight_llm::{FinishReason, Step, Usage};
 
 use super::generation::Generation;
 use super::session::Session;
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Tokenizer, Tokens};
 use crate::turns::locked;
 
 /// An answer that is being generated in a session.
@@ -38,13 +38,13 @@ impl Generator {
         py: Python<'_>,
         session: Py<Session>,
         tokenizer: Py<Tokenizer>,
-        prompt: Vec<u32>,
+        prompt: Tokens,
         options: &Generation,
     ) -> PyResult<Self> {
         let (text, options) = (&tokenizer.get().inner, options.0.clone());
         let (inner, changes) = session.get().with(py, |model, state| {
             state.changes += 1;
-            let generator = rushlight_llm::Generator::start(model, &mut state.session, text, &prompt, options)?;
+            let generator = rushlight_llm::Generator::start(model, &mut state.session, text, &prompt.0, options)?;
             Ok((generator, state.changes))
         })?;
         let usage = Mutex::new(inner.usage());

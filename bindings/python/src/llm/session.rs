@@ -9,6 +9,7 @@ use rushlight_llm::{Model, Result};
 
 use super::error;
 use super::model::LanguageModel;
+use super::tokenizer::Tokens;
 use crate::array::own;
 use crate::callback;
 use crate::source::bytes_of;
@@ -87,8 +88,8 @@ impl Session {
         own(py, view.and_then(|view| rushlight::Tensor::copy_of(&view)))
     }
 
-    fn prefill(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<()> {
-        self.change(py, |model, session| session.prefill(model, &tokens).map(|_| ()))
+    fn prefill(&self, py: Python<'_>, tokens: Tokens) -> PyResult<()> {
+        self.change(py, |model, session| session.prefill(model, &tokens.0).map(|_| ()))
     }
 
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
@@ -99,8 +100,8 @@ impl Session {
         self.change(py, |model, session| session.rewind(model, position))
     }
 
-    fn keep_common_prefix(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<usize> {
-        self.change(py, |model, session| session.keep_common_prefix(model, &tokens))
+    fn keep_common_prefix(&self, py: Python<'_>, tokens: Tokens) -> PyResult<usize> {
+        self.change(py, |model, session| session.keep_common_prefix(model, &tokens.0))
     }
 
     fn fork(&self, py: Python<'_>) -> PyResult<Self> {

@@ -8,6 +8,19 @@ use serde_json::Value as Json;
 
 use super::error;
 
+/// Tokens as the caller gives them.
+pub struct Tokens(pub Vec<u32>);
+
+impl<'py> FromPyObject<'_, 'py> for Tokens {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let token =
+            |given: i64| u32::try_from(given).map_err(|_| PyValueError::new_err(format!("there is no token {given}")));
+        Ok(Self(object.extract::<Vec<i64>>()?.into_iter().map(token).collect::<PyResult<_>>()?))
+    }
+}
+
 /// A tokenizer, with its special tokens and its chat template.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Tokenizer {
@@ -32,12 +45,12 @@ impl Tokenizer {
         error::map(py, py.detach(|| self.inner.encode(text, add_special_tokens)))
     }
 
-    fn decode(&self, py: Python<'_>, tokens: Vec<u32>, skip_special_tokens: bool) -> PyResult<String> {
-        error::map(py, py.detach(|| self.inner.decode(&tokens, skip_special_tokens)))
+    fn decode(&self, py: Python<'_>, tokens: Tokens, skip_special_tokens: bool) -> PyResult<String> {
+        error::map(py, py.detach(|| self.inner.decode(&tokens.0, skip_special_tokens)))
     }
 
-    fn id_to_token(&self, token: u32) -> Option<&str> {
-        self.inner.id_to_token(token)
+    fn id_to_token(&self, token: i64) -> Option<&str> {
+        u32::try_from(token).ok().and_then(|token| self.inner.id_to_token(token))
     }
 
     fn token_to_id(&self, token: &str) -> Option<u32> {

@@ -64,10 +64,13 @@ class Answer:
         """Reads the prompt, if that was not done."""
         if self._generator is None and not self._is_over:
             try:
-                self._generator, self._release = self._start()
+                generator, self._release = self._start()
             except BaseException:
                 self._is_over = True
                 raise
+            # Another thread may have ended the answer meanwhile.
+            if not self._is_over:
+                self._generator = generator
 
     def _step(self):
         """The next text; None when the answer is over."""
