@@ -142,8 +142,6 @@ class LLM(_Speaker):
             return [super(LLM, self).generate(one, **options) for one in prompt]
         return super().generate(prompt, stream=stream, **options)
 
-    generate.__doc__ = _Speaker.generate.__doc__
-
     def session(self):
         """Makes a session. Any number of them shares the weights, where a back end keeps the KV cache.
 
