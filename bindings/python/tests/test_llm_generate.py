@@ -354,9 +354,11 @@ def test_a_child_goes_on_with_the_answers_of_its_parent(file):
         stream = llm.generate({TEXT["prompt"]!r}, max_new_tokens=12, temperature=0, stream=True)
         begun = next(stream)
         child = os.fork()
-        print(begun + "".join(stream), flush=True)
+        text = begun + "".join(stream)
+        # One after the other, as both print to one pipe.
         if child:
             assert os.waitpid(child, 0)[1] == 0
+        print(text, flush=True)
     """)
     assert printed == 2 * f"{TEXT['greedy'][:12]}\n"
 
@@ -397,12 +399,16 @@ def test_what_cannot_be_done_is_refused(llm, file, tmp_path):
         ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"max_new_tokens": -1}, "max_new_tokens must be 0 or more, got -1"),
         ({"logprobs": -1}, "logprobs must be 0 or more, got -1"),
+        ({"seed": -1}, "seed must be from 0 to 18446744073709551615, got -1"),
+        ({"logit_bias": {-1: 1.0}}, "no token -1"),
     ):
         for answer in (llm.generate, llm.agenerate):
             with pytest.raises(ValueError, match=problem):
                 answer("Hello", **options)
     with pytest.raises(TypeError, match="unexpected keyword argument 'tempreture'"):
         llm.generate("Hello", tempreture=0)
+    with pytest.raises(TypeError, match=r"str \| list of str"):
+        llm.generate("Hello", stop=3)
     with pytest.raises(TypeError, match="one prompt"):
         llm.generate(["Hello"], stream=True)
     for prompt, problem in (("", "empty"), ([64], "no token 64"), ([-1], "no token -1"), ([5] * (CONTEXT + 1), "at most 128 more tokens")):

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use rushlight_llm::{Sampler, Sampling};
 
 use super::error;
+use super::tokenizer::id;
 
 /// Options of an answer, checked.
 #[pyclass(frozen, module = "rushlight")]
@@ -16,7 +17,9 @@ pub struct Generation(pub rushlight_llm::Generation);
 /// A text that ends an answer, or several.
 #[derive(FromPyObject)]
 enum Stop {
+    #[pyo3(transparent, annotation = "str")]
     One(String),
+    #[pyo3(transparent, annotation = "list of str")]
     Several(Vec<String>),
 }
 
@@ -48,8 +51,8 @@ impl Generation {
         repetition_penalty: f32,
         presence_penalty: f32,
         frequency_penalty: f32,
-        logit_bias: Option<BTreeMap<u32, f32>>,
-        seed: Option<u64>,
+        logit_bias: Option<BTreeMap<i64, f32>>,
+        seed: Option<i128>,
         stop: Option<Stop>,
         ignore_eos: bool,
         logprobs: Option<Logprobs>,
@@ -63,8 +66,16 @@ impl Generation {
             repetition_penalty,
             presence_penalty,
             frequency_penalty,
-            logit_bias: logit_bias.unwrap_or_default().into_iter().collect(),
-            seed: seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
+            logit_bias: logit_bias
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(token, bias)| Ok((id(token)?, bias)))
+                .collect::<PyResult<_>>()?,
+            seed: match seed {
+                None => RandomState::new().build_hasher().finish(),
+                Some(given) => u64::try_from(given)
+                    .map_err(|_| PyValueError::new_err(format!("seed must be from 0 to {}, got {given}", u64::MAX)))?,
+            },
         };
         // What is out of range is an error here, before anything is computed.
         error::map(py, Sampler::new(sampling.clone()))?;

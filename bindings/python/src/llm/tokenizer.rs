@@ -15,10 +15,13 @@ impl<'py> FromPyObject<'_, 'py> for Tokens {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let token =
-            |given: i64| u32::try_from(given).map_err(|_| PyValueError::new_err(format!("there is no token {given}")));
-        Ok(Self(object.extract::<Vec<i64>>()?.into_iter().map(token).collect::<PyResult<_>>()?))
+        Ok(Self(object.extract::<Vec<i64>>()?.into_iter().map(id).collect::<PyResult<_>>()?))
     }
+}
+
+/// A token as the caller gives it.
+pub fn id(given: i64) -> PyResult<u32> {
+    u32::try_from(given).map_err(|_| PyValueError::new_err(format!("there is no token {given}")))
 }
 
 /// A tokenizer, with its special tokens and its chat template.
