@@ -11,6 +11,7 @@ mod delegate;
 mod error;
 mod ffi;
 mod interpreter;
+mod llm;
 mod module;
 mod refusal;
 mod report;
@@ -37,6 +38,8 @@ mod _rushlight {
     use super::custom::register_op;
     #[pymodule_export]
     use super::delegate::register_backend;
+    #[pymodule_export]
+    use super::llm::{Generation, Generator, LanguageModel, Session, Tokenizer};
     #[pymodule_export]
     use super::module::{Bundle, Instance, Module};
     #[pymodule_export]

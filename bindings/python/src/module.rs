@@ -100,10 +100,55 @@ impl Module {
 
 /// Selects the back ends that a portable program is lowered to when it is loaded.
 #[derive(FromPyObject)]
-enum Lowering<'py> {
+pub enum Lowering<'py> {
     /// `auto`, `off`, or a backend with its options.
     Text(PyBackedStr),
     To(Vec<Bound<'py, BackendSpec>>),
+}
+
+/// Loads a program from a path or from bytes, with any number of `.ptd` files (paths or bytes).
+#[expect(clippy::too_many_arguments, reason = "they are keyword arguments of `rushlight.load`")]
+pub fn load(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    data: Option<Vec<Bound<'_, PyAny>>>,
+    threads: Option<usize>,
+    lower: Option<Lowering<'_>>,
+    cache: Option<PathBuf>,
+    memory_limit: Option<usize>,
+    time_limit: Option<f64>,
+) -> PyResult<rushlight::Module> {
+    let mut builder = match lower {
+        None => builder(py),
+        Some(Lowering::Text(text)) => builder(py).lower(&*text),
+        Some(Lowering::To(specs)) => {
+            builder(py).lower(rushlight::Lower::To(specs.iter().map(|spec| spec.get().0.clone()).collect()))
+        }
+    };
+    if let Some(threads) = threads {
+        builder = builder.threads(threads);
+    }
+    if let Some(bytes) = memory_limit {
+        builder = builder.memory_limit(bytes);
+    }
+    if let Some(seconds) = time_limit {
+        let limit = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        builder = builder.time_limit(limit);
+    }
+    if let Some(folder) = cache {
+        builder = builder.cache(folder);
+    }
+    for data in data.into_iter().flatten() {
+        builder = match Source::of(&data)? {
+            Source::Path(path) => builder.external_data(path),
+            Source::Bytes(bytes) => error::map(py, builder.external_data_bytes(bytes_of(py, &bytes)?.as_ref()))?,
+        };
+    }
+    let module = match Source::of(source)? {
+        Source::Path(path) => builder.load(path),
+        Source::Bytes(bytes) => builder.load_bytes(bytes_of(py, &bytes)?.as_ref()),
+    };
+    error::map(py, module)
 }
 
 #[pymethods]
@@ -125,38 +170,8 @@ impl Module {
         time_limit: Option<f64>,
     ) -> PyResult<Self> {
         let (operators, backends) = (AtomicUsize::new(custom::count()), AtomicUsize::new(delegate::count()));
-        let mut builder = match lower {
-            None => builder(py),
-            Some(Lowering::Text(text)) => builder(py).lower(&*text),
-            Some(Lowering::To(specs)) => {
-                builder(py).lower(rushlight::Lower::To(specs.iter().map(|spec| spec.get().0.clone()).collect()))
-            }
-        };
-        if let Some(threads) = threads {
-            builder = builder.threads(threads);
-        }
-        if let Some(bytes) = memory_limit {
-            builder = builder.memory_limit(bytes);
-        }
-        if let Some(seconds) = time_limit {
-            let limit =
-                Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
-            builder = builder.time_limit(limit);
-        }
-        if let Some(folder) = cache {
-            builder = builder.cache(folder);
-        }
-        for data in data.into_iter().flatten() {
-            builder = match Source::of(&data)? {
-                Source::Path(path) => builder.external_data(path),
-                Source::Bytes(bytes) => error::map(py, builder.external_data_bytes(bytes_of(py, &bytes)?.as_ref()))?,
-            };
-        }
-        let module = match Source::of(source)? {
-            Source::Path(path) => builder.load(path),
-            Source::Bytes(bytes) => builder.load_bytes(bytes_of(py, &bytes)?.as_ref()),
-        };
-        Ok(Self { inner: Turns::new(error::map(py, module)?), operators, backends })
+        let module = load(py, source, data, threads, lower, cache, memory_limit, time_limit)?;
+        Ok(Self { inner: Turns::new(module), operators, backends })
     }
 
     fn method_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {

@@ -67,19 +67,33 @@ impl<T: Send> Turns<T> {
     /// Where waiting would never end: for a model that this thread has itself, or whose user waits for one that this thread
     /// has; for one that a thread had when the process forked; and for one that was lost in a panic.
     pub fn with<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
-        let mut turn = Turn { turns: self, model: Some(self.take(py)?) };
+        self.use_model(py, false, act)
+    }
+
+    /// As [`with`](Self::with), after all threads that already wait: for one that uses the model again and again, and would
+    /// otherwise take it each time before the next thread wakes.
+    ///
+    /// # Errors
+    /// Those of [`with`](Self::with).
+    pub fn with_in_order<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
+        self.use_model(py, true, act)
+    }
+
+    fn use_model<R: Send>(&self, py: Python<'_>, in_order: bool, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
+        let mut turn = Turn { turns: self, model: Some(self.take(py, in_order)?) };
         let model = turn.model.as_deref_mut();
         let result = py.detach(|| model.map(act));
         result.ok_or_else(lost)
     }
 
-    fn take(&self, py: Python<'_>) -> PyResult<Box<T>> {
+    fn take(&self, py: Python<'_>, in_order: bool) -> PyResult<Box<T>> {
         let me = this_thread();
         let mut is_queued = false;
         loop {
             {
                 let mut state = locked(&self.state);
-                if let Some(model) = state.model.take() {
+                let model = if in_order && !state.is_next() { None } else { state.model.take() };
+                if let Some(model) = model {
                     self.user.store(me, Ordering::Relaxed);
                     state.generation = fork_generation();
                     if is_queued {
@@ -87,7 +101,8 @@ impl<T: Send> Turns<T> {
                     }
                     return Ok(model);
                 }
-                if let Err(error) = self.check(&state, me) {
+                let waits_for_user = state.model.is_none();
+                if let Err(error) = if waits_for_user { self.check(&state, me) } else { Ok(()) } {
                     if is_queued {
                         state.leave();
                     }
@@ -138,6 +153,15 @@ impl<T: Send> Turns<T> {
 }
 
 impl<T> State<T> {
+    /// True if no thread waits that came before this one.
+    fn is_next(&mut self) -> bool {
+        if self.model.is_some() && self.generation != fork_generation() {
+            // Those that waited when the process was forked are not in the child.
+            self.waiting.clear();
+        }
+        self.waiting.front().is_none_or(|first| first.id() == thread::current().id())
+    }
+
     /// Takes this thread out of those that wait.
     fn leave(&mut self) {
         let me = thread::current().id();

@@ -136,6 +136,22 @@ def test_lowered_programs_are_kept_in_a_folder():
         assert all(result == results[0] for result in results)
 
 
+def test_texts_become_tokens():
+    import rushlight.llm
+
+    folder = ROOT / "tests" / "decoders" / "llama"
+    text, expected = (json.loads((folder / name).read_text()) for name in ("text.json", "expected.json"))
+    tokenizer = rushlight.llm.Tokenizer.load(folder)
+    assert tokenizer.encode(text["prompt"]) == expected["prompt"]
+    assert tokenizer.decode(expected["greedy"]) == text["greedy"]
+    try:
+        rushlight.llm.LLM(DIGITS / "digits.pte", tokenizer)
+    except ValueError as error:
+        assert "no language model" in str(error)
+    else:
+        raise AssertionError("a classifier was accepted as a language model")
+
+
 def test_bad_files_are_errors():
     for source in ["no/such/file.pte", b"", b"not a program" * 100, 3]:
         try:

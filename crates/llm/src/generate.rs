@@ -157,7 +157,7 @@ impl Generator {
         let mut sampler = Sampler::new(options.sampling.clone())?;
         options.speculation.map_or(Ok(()), Speculation::check)?;
         let start = Instant::now();
-        if !prompt.is_empty() || session.logits().is_empty() {
+        if !prompt.is_empty() || !session.has_logits() {
             session.prefill(model, prompt)?;
         }
         let prefill = start.elapsed();

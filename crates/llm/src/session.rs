@@ -220,6 +220,11 @@ impl Session {
         &self.logits
     }
 
+    /// True if an answer can go on from here.
+    pub(crate) fn has_logits(&self) -> bool {
+        !self.is_poisoned && !self.logits.is_empty()
+    }
+
     /// Forgets everything.
     ///
     /// # Errors

@@ -85,6 +85,11 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
 
     Raises rushlight.Error if the file cannot be read or is not a well-formed program.
     """
+    return Module(_Core(*core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit)))
+
+
+def core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit):
+    """The arguments of `load`, checked, as the classes of the core take them."""
     threads = _count("threads", threads, _MAX_THREADS)
     memory_limit = _count("memory_limit", memory_limit, _MAX_BYTES)
     time_limit = _seconds("time_limit", time_limit)
@@ -100,7 +105,7 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
         lower = adapted(lower)
         if any(isinstance(backend, Adapter) for backend in lower):
             raise TypeError("programs are lowered to backends that come with Rushlight: compile the model for your own")
-    return Module(_Core(path_or_bytes, files, threads, lower, cache, memory_limit, time_limit))
+    return path_or_bytes, files, threads, lower, cache, memory_limit, time_limit
 
 
 def _count(name, value, most):

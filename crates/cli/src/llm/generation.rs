@@ -136,7 +136,7 @@ pub struct Options {
 
     /// Guess tokens by a smaller model that has the same tokens
     #[arg(long, value_name = "FILE")]
-    draft_model: Option<PathBuf>,
+    pub draft_model: Option<PathBuf>,
 
     /// Maximum number of tokens to guess at a time
     #[arg(long, value_name = "TOKENS", default_value_t = 8, value_parser = count)]

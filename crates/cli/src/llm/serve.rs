@@ -65,6 +65,11 @@ const KEY_VARIABLE: &str = "RUSHLIGHT_API_KEY";
 
 impl Serve {
     pub fn run(self) -> Result<(), Failure> {
+        if self.options.draft_model.is_some() {
+            return Err(Failure::Arguments(
+                "`--draft-model` is not supported here: `--speculate lookup` is".to_owned(),
+            ));
+        }
         let tokenizer = self.model.tokenizer()?;
         let model = self.model.load()?;
         let file_name = || self.model.model.model.file_stem().map(|name| name.to_string_lossy().into_owned());

@@ -66,6 +66,27 @@ fn greedy_text_is_that_of_transformers() {
 }
 
 #[test]
+fn an_empty_prompt_goes_on_from_the_logits() {
+    let (prompt, greedy) = sample();
+    let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+    for backend in ["portable", "cpu"] {
+        let mut model = model(CONTEXT, backend);
+        let mut session = model.session().unwrap();
+        let options = Generation { max_new_tokens: Some(8), ..Generation::default() };
+        let error = Generator::start(&mut model, &mut session, &tokenizer, &[], options.clone()).unwrap_err();
+        assert!(matches!(error, Error::NoTokens), "{error}");
+        session.prefill(&mut model, &prompt).unwrap();
+        let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &[], options).unwrap();
+        let mut tokens = Vec::new();
+        while let Some(step) = generator.step(&mut model, &mut session, &tokenizer).unwrap() {
+            tokens.extend(step.token);
+        }
+        assert_eq!(tokens, greedy[..8], "{backend}");
+        assert_eq!(generator.usage().prompt_tokens, 0);
+    }
+}
+
+#[test]
 fn steps_have_the_probabilities_of_the_model() {
     let (prompt, greedy) = sample();
     let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();

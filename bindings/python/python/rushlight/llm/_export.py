@@ -1,23 +1,14 @@
-"""Language models of transformers: exported by PyTorch, and compiled to programs that ExecuTorch's runners know.
-
-    program = rushlight.llm.export("SmolLM2-135M/", quantize="8da4w", embeddings=4)
-    program.save("smollm2.pte")
-
-For a decoder that transformers can export. `rushlight compile FOLDER` makes the same program of the families that it knows
-without PyTorch, in a fraction of the time and memory. From a shell: `python -m rushlight.llm SmolLM2-135M/ -o smollm2.pte`.
-"""
+"""The export of decoders of transformers, and its command."""
 
 import argparse
 import os
 import sys
 import tempfile
 
-from ._backend import adapted
-from ._compile import compile
-from ._errors import Error
-from ._quantization import SCHEMES, Quantization
-
-__all__ = ["export"]
+from .._backend import adapted
+from .._compile import compile
+from .._errors import Error
+from .._quantization import SCHEMES, Quantization
 
 # Positions of the cache by default, where the model has as many.
 _DEFAULT_CONTEXT = 2048
@@ -209,7 +200,3 @@ def main(arguments=None):
         sys.exit(f"error: {error}")
     taken = ", ".join(f"{name} {count}" for name, count in program.report.backends.items())
     print(f"{options.output}  {written / 1e6:.1f} MB · nodes: {taken}")
-
-
-if __name__ == "__main__":
-    main()

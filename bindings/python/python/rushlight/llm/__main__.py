@@ -1,0 +1,5 @@
+"""`python -m rushlight.llm`: exports a decoder."""
+
+from . import main
+
+main()

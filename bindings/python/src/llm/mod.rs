@@ -1,0 +1,14 @@
+//! Language models: tokenizers, models with sessions, and answers that are generated step by step.
+
+mod error;
+mod generation;
+mod generator;
+mod model;
+mod session;
+mod tokenizer;
+
+pub use generation::Generation;
+pub use generator::Generator;
+pub use model::LanguageModel;
+pub use session::Session;
+pub use tokenizer::Tokenizer;

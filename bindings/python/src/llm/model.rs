@@ -1,0 +1,65 @@
+//! A program that is a language model.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use rushlight_llm::{Limits, Model};
+
+use super::error;
+use crate::module::{Lowering, load};
+use crate::turns::Turns;
+
+/// A language model, which threads and sessions use in turns.
+#[pyclass(frozen, module = "rushlight")]
+pub struct LanguageModel {
+    pub turns: Turns<Model>,
+    limits: Limits,
+}
+
+#[pymethods]
+impl LanguageModel {
+    /// From what a module is loaded from.
+    #[new]
+    #[pyo3(signature = (source, data, threads, lower, cache, memory_limit, time_limit))]
+    #[expect(clippy::too_many_arguments, reason = "they are keyword arguments of `rushlight.load`")]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        data: Option<Vec<Bound<'_, PyAny>>>,
+        threads: Option<usize>,
+        lower: Option<Lowering<'_>>,
+        cache: Option<PathBuf>,
+        memory_limit: Option<usize>,
+        time_limit: Option<f64>,
+    ) -> PyResult<Self> {
+        let module = load(py, source, data, threads, lower, cache, memory_limit, time_limit)?;
+        let model = error::map(py, py.detach(|| Model::new(module)))?;
+        let limits = model.limits().clone();
+        Ok(Self { turns: Turns::new(model), limits })
+    }
+
+    #[getter]
+    fn max_seq_len(&self) -> usize {
+        self.limits.max_seq_len
+    }
+
+    #[getter]
+    fn max_context_len(&self) -> usize {
+        self.limits.max_context_len
+    }
+
+    #[getter]
+    fn vocab_size(&self) -> usize {
+        self.limits.vocab_size
+    }
+
+    #[getter]
+    fn bos_id(&self) -> Option<u32> {
+        self.limits.bos
+    }
+
+    #[getter]
+    fn eos_ids(&self) -> Vec<u32> {
+        self.limits.eos.clone()
+    }
+}
