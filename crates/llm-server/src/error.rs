@@ -60,6 +60,20 @@ impl Refusal {
         Self { status, ..Self::invalid(message) }
     }
 
+    /// The answer ended before its end.
+    pub fn stopped() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
+    }
+
+    /// The model gave an answer up: its client was too slow, or the server is about to stop.
+    pub fn cut_off() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the answer was cut off")
+    }
+
+    pub fn timeout() -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "the request took longer than the server allows")
+    }
+
     pub fn json(&self) -> Value {
         let kind = match self.status {
             StatusCode::UNAUTHORIZED => "authentication_error",
@@ -78,7 +92,12 @@ impl From<rushlight_llm::Error> for Refusal {
         match error {
             Error::Sampling { option, .. } => Self::of(option, message),
             Error::Template(_) => Self::of("messages", message),
-            Error::ContextFull { .. } | Error::NoTokens | Error::UnknownToken { .. } => Self::invalid(message),
+            Error::Grammar(_) => Self::of("response_format", message),
+            Error::ContextFull { .. }
+            | Error::NoTokens
+            | Error::UnknownToken { .. }
+            | Error::Tokenizer(_)
+            | Error::NotSupported(_) => Self::invalid(message),
             _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rushlight_llm::{FinishReason, Generation, Step, TokenScore, Usage};
+use rushlight_llm::{Constraint, FinishReason, Generation, Step, TokenScore, Usage};
 use tokio::sync::mpsc;
 
 use crate::error::Refusal;
@@ -12,6 +12,8 @@ use crate::error::Refusal;
 pub(crate) struct Job {
     pub prompt: Vec<u32>,
     pub generation: Generation,
+    /// The form of the answers.
+    pub constraint: Option<Constraint>,
     /// Number of answers, each from a seed of its own.
     pub choices: usize,
     /// True if the prompt is to be scored, with as many alternatives as the answer has.

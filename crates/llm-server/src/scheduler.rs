@@ -1,11 +1,13 @@
 //! The thread that owns the model: answers take turns, a token or a part of a prompt each.
 
+use std::cmp::Reverse;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use rushlight_llm::{Generator, Model, Result, Session, TokenScore, Tokenizer};
+use rushlight_llm::{Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
 use tokio::sync::mpsc::{self, error::TryRecvError, error::TrySendError};
 
 use crate::error::Refusal;
@@ -15,8 +17,17 @@ use crate::metrics::{Metrics, add, add_time};
 /// Maximum number of a prompt's tokens that are read in a turn, so that other answers go on meanwhile.
 const PREFILL_TURN: usize = 256;
 
+/// As [`PREFILL_TURN`], of tokens that are scored: a program may be called for each.
+const SCORE_TURN: usize = 16;
+
+/// Minimum number of tokens that a prompt has in common with an answer in the making, for a copy of its session.
+const MIN_SHARED: usize = 32;
+
 /// How long the thread sleeps when all clients are slower than the model.
 const BACKPRESSURE_SLEEP: Duration = Duration::from_millis(1);
+
+/// How long a client may leave its answer unread.
+const STALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// The model with its sessions.
 pub(crate) struct Scheduler {
@@ -24,13 +35,13 @@ pub(crate) struct Scheduler {
     tokenizer: Arc<Tokenizer>,
     metrics: Arc<Metrics>,
     jobs: mpsc::Receiver<Job>,
-    /// Maximum number of sessions.
+    /// Maximum number of sessions; fewer if the model turns out to make fewer.
     max_sessions: usize,
     /// Sessions without an answer, which keep what they read. The latest is the last.
     idle: Vec<Session>,
     answers: Vec<Answer>,
     /// A job that waits for sessions.
-    waiting: Option<Job>,
+    waiting: Option<Arc<Job>>,
 }
 
 /// An answer that is being generated.
@@ -38,18 +49,20 @@ struct Answer {
     choice: usize,
     session: Session,
     job: Arc<Job>,
-    state: State,
+    phase: Phase,
     /// Tokens of the prompt that the session had already.
     cached: usize,
     /// Those of the prompt's tokens, if they are asked for.
     scores: Vec<Option<TokenScore>>,
     prefill: Duration,
+    /// Since when its client has read nothing of what there is.
+    stalled: Option<Instant>,
 }
 
-enum State {
+enum Phase {
     /// The prompt is read up to the session's position.
     Prefill,
-    Generate(Box<Generator>),
+    Decode(Box<Generator>),
 }
 
 /// What becomes of an answer after its turn.
@@ -70,12 +83,13 @@ impl Scheduler {
         max_sessions: usize,
     ) -> Result<Self> {
         let first = model.session()?;
+        let max_sessions = max_sessions.max(1);
         Ok(Self {
             model,
             tokenizer,
             metrics,
             jobs,
-            max_sessions: max_sessions.max(1),
+            max_sessions,
             idle: vec![first],
             answers: Vec::new(),
             waiting: None,
@@ -84,28 +98,42 @@ impl Scheduler {
 
     /// Runs jobs until their senders are gone and all are over.
     pub fn run(mut self) {
-        loop {
-            if !self.accept() {
-                return;
-            }
-            let mut waits = !self.answers.is_empty();
+        while self.accept() {
+            self.metrics.active.store(self.answers.len() as u64, Ordering::Relaxed);
+            let mut all_wait = !self.answers.is_empty();
+            let mut has_prefilled = false;
             let mut index = 0;
-            while index < self.answers.len() {
-                match self.turn(index) {
-                    Turn::Over => {
-                        let answer = self.answers.swap_remove(index);
-                        self.keep(answer.session);
-                        waits = false;
-                    }
-                    Turn::GoesOn => {
-                        waits = false;
+            while let Some(answer) = self.answers.get(index) {
+                let is_prefill = matches!(answer.phase, Phase::Prefill);
+                if is_prefill && has_prefilled {
+                    // One part of a prompt for each token of the others.
+                    index += 1;
+                    continue;
+                }
+                has_prefilled |= is_prefill;
+                match catch_unwind(AssertUnwindSafe(|| self.turn(index))) {
+                    Ok(Turn::GoesOn) => {
+                        all_wait = false;
                         index += 1;
                     }
-                    Turn::Waits => index += 1,
+                    Ok(Turn::Waits) => index += 1,
+                    Ok(Turn::Over) => {
+                        let answer = self.answers.swap_remove(index);
+                        self.count(&answer);
+                        self.keep(answer.session);
+                        all_wait = false;
+                    }
+                    // A defect, which spoils one session.
+                    Err(_) => {
+                        let answer = self.answers.swap_remove(index);
+                        let message = "the server failed at this request";
+                        let failed = Event::Failed(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+                        let _ = answer.job.events.try_send(failed);
+                    }
                 }
             }
             self.metrics.active.store(self.answers.len() as u64, Ordering::Relaxed);
-            if waits {
+            if all_wait {
                 std::thread::sleep(BACKPRESSURE_SLEEP);
             }
         }
@@ -114,52 +142,61 @@ impl Scheduler {
     /// Takes jobs for which there are sessions; waits for one if there is nothing else to do. False if all is over.
     fn accept(&mut self) -> bool {
         loop {
-            let next = match self.waiting.take() {
+            let job = match self.waiting.take() {
                 Some(job) => job,
                 None if self.answers.is_empty() => match self.jobs.blocking_recv() {
-                    Some(job) => job,
+                    Some(job) => Arc::new(job),
                     None => return false,
                 },
                 None => match self.jobs.try_recv() {
-                    Ok(job) => job,
+                    Ok(job) => Arc::new(job),
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
                 },
             };
-            if next.events.is_closed() {
-                self.forget_queued();
+            if job.events.is_closed() {
+                self.dequeue();
                 add(&self.metrics.cancelled, 1);
                 continue;
             }
-            if self.answers_to_be() + next.choices > self.max_sessions {
-                self.waiting = Some(next);
+            if self.answers_to_be() + job.choices > self.max_sessions && !self.answers.is_empty() {
+                self.waiting = Some(job);
                 return true;
             }
-            self.forget_queued();
-            let job = Arc::new(next);
-            if let Err(error) = self.start(&job) {
-                // A client that has gone needs no answer.
-                let _ = job.events.try_send(Event::Failed(error.into()));
+            match self.start(&job) {
+                Ok(()) => self.dequeue(),
+                // The model makes no more sessions than there are: the job waits for one of them.
+                Err(Error::NotSupported(_)) if !self.answers.is_empty() => {
+                    self.max_sessions = self.answers_to_be().max(1);
+                    self.waiting = Some(job);
+                    return true;
+                }
+                Err(error) => {
+                    self.dequeue();
+                    // A client that has gone needs no answer.
+                    let _ = job.events.try_send(Event::Failed(error.into()));
+                }
             }
         }
     }
 
     /// Number of answers once all prompts are read.
     fn answers_to_be(&self) -> usize {
-        let choices = |answer: &Answer| match answer.state {
-            State::Prefill => answer.job.choices,
-            State::Generate(_) => 1,
+        let choices = |answer: &Answer| match answer.phase {
+            Phase::Prefill => answer.job.choices,
+            Phase::Decode(_) => 1,
         };
         self.answers.iter().map(choices).sum()
     }
 
-    fn forget_queued(&self) {
+    fn dequeue(&self) {
         self.metrics.queued.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn start(&mut self, job: &Arc<Job>) -> Result<()> {
-        let mut session = self.session_for(&job.prompt)?;
+        // What is scored is read as a whole.
+        let known = if job.scores_prompt { &[][..] } else { &job.prompt };
+        let mut session = self.session_for(known)?;
         let cached = if job.scores_prompt {
-            // What is scored is read as a whole.
             session.reset(&mut self.model)?;
             0
         } else {
@@ -168,39 +205,69 @@ impl Scheduler {
         add(&self.metrics.requests, 1);
         add(&self.metrics.prompt_tokens, job.prompt.len());
         add(&self.metrics.cached_tokens, cached);
-        let job = job.clone();
-        let (state, scores, prefill) = (State::Prefill, Vec::new(), Duration::ZERO);
-        self.answers.push(Answer { choice: 0, session, job, state, cached, scores, prefill });
+        self.answers.push(Answer {
+            choice: 0,
+            session,
+            job: job.clone(),
+            phase: Phase::Prefill,
+            cached,
+            scores: Vec::new(),
+            prefill: Duration::ZERO,
+            stalled: None,
+        });
         Ok(())
     }
 
-    /// The session that knows most of a prompt, or a new one if none knows any of it.
+    /// The session that knows most of a prompt, a copy of one that is in use, or a new one. While there is room, a conversation is
+    /// not forgotten for another that only begins alike.
     fn session_for(&mut self, prompt: &[u32]) -> Result<Session> {
         let known = |session: &Session| session.tokens().iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let best =
-            self.idle.iter().enumerate().max_by_key(|(index, session)| (known(session), std::cmp::Reverse(*index)));
-        let best = best.map(|(index, session)| (index, known(session)));
         let has_room = self.idle.len() + self.answers.len() < self.max_sessions;
+        let idle = self.idle.iter().enumerate().map(|(index, session)| (known(session), Reverse(index)));
+        let best = idle.max().map(|(known, Reverse(index))| (index, known));
+        let is_same = |(index, known): &(usize, usize)| {
+            let position = self.idle.get(*index).map_or(0, Session::position);
+            2 * known >= position
+        };
+        let shared = self.answers.iter().map(|answer| (known(&answer.session), &answer.session));
+        let shared = shared.max_by_key(|(known, _)| *known).filter(|(known, _)| *known >= MIN_SHARED);
+        if let Some((count, session)) = shared
+            && has_room
+            && best.is_none_or(|(_, known)| known < count)
+            && let Ok(copy) = session.fork()
+        {
+            return Ok(copy);
+        }
         match best {
-            Some((index, known)) if known > 0 || !has_room => Ok(self.idle.remove(index)),
-            _ => match self.model.session() {
-                Ok(session) => Ok(session),
-                Err(error) => match best {
-                    Some((index, _)) => Ok(self.idle.remove(index)),
-                    None => Err(error),
-                },
+            Some((index, known)) if !has_room || known > 0 && is_same(&(index, known)) => Ok(self.idle.remove(index)),
+            _ => match (self.model.session(), best) {
+                (Ok(session), _) => Ok(session),
+                (Err(_), Some((index, _))) => Ok(self.idle.remove(index)),
+                (Err(error), None) => Err(error),
             },
         }
     }
 
-    fn keep(&mut self, session: Session) {
-        self.idle.push(session);
-        self.drop_surplus();
+    /// Counts what an answer took, however it ended.
+    fn count(&self, answer: &Answer) {
+        let mut prefill = answer.prefill;
+        if let Phase::Decode(generator) = &answer.phase {
+            let usage = generator.usage();
+            add(&self.metrics.generated_tokens, usage.generated_tokens);
+            add_time(&self.metrics.decode_nanoseconds, usage.decode);
+            prefill += usage.prefill;
+        }
+        add_time(&self.metrics.prefill_nanoseconds, prefill);
     }
 
-    /// Drops the sessions that were idle for longest, if there are too many.
-    fn drop_surplus(&mut self) {
-        let room = self.max_sessions.saturating_sub(self.answers.len()).max(1);
+    fn keep(&mut self, session: Session) {
+        self.idle.push(session);
+        self.drop_surplus(0);
+    }
+
+    /// Drops the sessions that were idle for longest, so that there is room for `wanted` more.
+    fn drop_surplus(&mut self, wanted: usize) {
+        let room = self.max_sessions.saturating_sub(self.answers.len() + wanted);
         let surplus = self.idle.len().saturating_sub(room);
         self.idle.drain(..surplus);
     }
@@ -209,32 +276,40 @@ impl Scheduler {
     fn turn(&mut self, index: usize) -> Turn {
         let Some(answer) = self.answers.get_mut(index) else { return Turn::Over };
         let job = answer.job.clone();
+        let now = Instant::now();
         let permit = match job.events.try_reserve() {
             Ok(permit) => permit,
-            Err(TrySendError::Full(())) if Instant::now() < job.deadline => return Turn::Waits,
-            Err(_) => {
+            Err(TrySendError::Full(())) => {
+                let since = *answer.stalled.get_or_insert(now);
+                if now < job.deadline && now.duration_since(since) < STALL_LIMIT {
+                    return Turn::Waits;
+                }
+                add(&self.metrics.cancelled, 1);
+                return Turn::Over;
+            }
+            Err(TrySendError::Closed(())) => {
                 add(&self.metrics.cancelled, 1);
                 return Turn::Over;
             }
         };
-        if Instant::now() >= job.deadline {
+        answer.stalled = None;
+        if now >= job.deadline {
             add(&self.metrics.cancelled, 1);
-            let message = "the request took longer than the server allows";
-            permit.send(Event::Failed(Refusal::new(StatusCode::GATEWAY_TIMEOUT, message)));
+            permit.send(Event::Failed(Refusal::timeout()));
             return Turn::Over;
         }
-        let next = match &mut answer.state {
-            State::Prefill => self.prefill(index),
-            State::Generate(generator) => match generator.step(&mut self.model, &mut answer.session, &self.tokenizer) {
+        let next = match &mut answer.phase {
+            Phase::Prefill => self.prefill(index),
+            Phase::Decode(generator) => match generator.step(&mut self.model, &mut answer.session, &self.tokenizer) {
                 Ok(Some(step)) => Ok(Some(Event::Step { choice: answer.choice, step })),
                 Ok(None) => {
                     let usage = generator.usage();
-                    add(&self.metrics.generated_tokens, usage.generated_tokens);
-                    add_time(&self.metrics.decode_nanoseconds, usage.decode);
-                    let prefill = answer.prefill + usage.prefill;
-                    add_time(&self.metrics.prefill_nanoseconds, prefill);
-                    let usage = rushlight_llm::Usage { prefill, prompt_tokens: job.prompt.len(), ..usage };
                     let (choice, cached) = (answer.choice, answer.cached);
+                    let usage = rushlight_llm::Usage {
+                        prefill: answer.prefill + usage.prefill,
+                        prompt_tokens: job.prompt.len(),
+                        ..usage
+                    };
                     permit.send(Event::Finished { choice, reason: usage.finish_reason, usage, cached });
                     return Turn::Over;
                 }
@@ -257,7 +332,8 @@ impl Scheduler {
         let Some(answer) = self.answers.get_mut(index) else { return Ok(None) };
         let job = answer.job.clone();
         let rest = job.prompt.get(answer.session.position()..).unwrap_or_default();
-        let part = rest.get(..PREFILL_TURN).unwrap_or(rest);
+        let len = if job.scores_prompt { SCORE_TURN } else { PREFILL_TURN };
+        let part = rest.get(..len).unwrap_or(rest);
         let start = Instant::now();
         if job.scores_prompt {
             let alternatives = job.generation.log_probabilities.unwrap_or(0);
@@ -270,32 +346,37 @@ impl Scheduler {
             return Ok(None);
         }
         let scores = std::mem::take(&mut answer.scores);
-        self.generate(index)?;
+        self.decode(index)?;
         Ok(job.scores_prompt.then_some(Event::Prompt(scores)))
     }
 
     /// Begins all answers of a job whose prompt is read.
-    fn generate(&mut self, index: usize) -> Result<()> {
+    fn decode(&mut self, index: usize) -> Result<()> {
+        let choices = self.answers.get(index).map_or(1, |answer| answer.job.choices);
+        self.drop_surplus(choices - 1);
         let Self { model, tokenizer, answers, .. } = self;
         let Some(answer) = answers.get_mut(index) else { return Ok(()) };
         let mut others = Vec::new();
-        for choice in 1..answer.job.choices {
+        for choice in 1..choices {
             let mut session = answer.session.fork()?;
-            let state = begin(model, &mut session, tokenizer, &answer.job, choice)?;
+            let phase = begin(model, &mut session, tokenizer, &answer.job, choice)?;
             let (job, cached) = (answer.job.clone(), answer.cached);
             let (scores, prefill) = (Vec::new(), Duration::ZERO);
-            others.push(Answer { choice, session, job, state, cached, scores, prefill });
+            others.push(Answer { choice, session, job, phase, cached, scores, prefill, stalled: None });
         }
-        answer.state = begin(model, &mut answer.session, tokenizer, &answer.job, 0)?;
+        answer.phase = begin(model, &mut answer.session, tokenizer, &answer.job, 0)?;
         answers.extend(others);
-        self.drop_surplus();
         Ok(())
     }
 }
 
 /// An answer from where the session is. Each choice has a seed of its own.
-fn begin(model: &mut Model, session: &mut Session, tokenizer: &Tokenizer, job: &Job, choice: usize) -> Result<State> {
+fn begin(model: &mut Model, session: &mut Session, tokenizer: &Tokenizer, job: &Job, choice: usize) -> Result<Phase> {
     let mut generation = job.generation.clone();
     generation.sampling.seed = generation.sampling.seed.wrapping_add(choice as u64);
-    Ok(State::Generate(Box::new(Generator::start(model, session, tokenizer, &[], generation)?)))
+    let mut generator = Generator::start(model, session, tokenizer, &[], generation)?;
+    if let Some(constraint) = &job.constraint {
+        generator.constrain(constraint.clone());
+    }
+    Ok(Phase::Decode(Box::new(generator)))
 }

@@ -1,17 +1,18 @@
 //! The server: routes, keys and shutdown.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use rushlight_llm::{Model, Tokenizer};
+use rushlight_llm::{GrammarCompiler, Model, Tokenizer};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -41,6 +42,7 @@ pub fn serve(
     let (tokenizer, metrics) = (Arc::new(tokenizer), Arc::new(Metrics::default()));
     let template = tokenizer.chat_template().map_err(Error::Model)?;
     let limits = model.limits().clone();
+    let grammars = GrammarCompiler::new(&tokenizer, &limits).ok();
     let scheduler = Scheduler::new(model, tokenizer.clone(), metrics.clone(), receiver, options.max_sessions);
     let scheduler = scheduler.map_err(Error::Model)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -50,9 +52,13 @@ pub fn serve(
     let thread = std::thread::Builder::new().name("model".to_owned()).spawn(move || scheduler.run());
     let thread = thread.map_err(io("cannot start the thread of the model"))?;
     let shutdown_timeout = options.shutdown_timeout;
-    let service = Arc::new(Service { tokenizer, template, limits, options, metrics, created, jobs });
+    let service = Arc::new(Service { tokenizer, template, grammars, limits, options, metrics, created, jobs });
+    // They count from when the address is known.
+    let inside = runtime.enter();
+    let signals = signals();
+    drop(inside);
     on_listen(address);
-    let served = runtime.block_on(until_stopped(listener, routes(service), shutdown_timeout));
+    let served = runtime.block_on(until_stopped(listener, routes(service), signals, shutdown_timeout));
     // Ends what is still connected, and with it the last sender of jobs.
     runtime.shutdown_timeout(Duration::ZERO);
     let _ = thread.join();
@@ -60,10 +66,15 @@ pub fn serve(
 }
 
 /// Serves until a signal comes; then what is running may end within `timeout`.
-async fn until_stopped(listener: TcpListener, routes: Router, timeout: Duration) -> std::io::Result<()> {
+async fn until_stopped(
+    listener: TcpListener,
+    routes: Router,
+    signals: impl Future<Output = ()> + Send + 'static,
+    timeout: Duration,
+) -> std::io::Result<()> {
     let (stop, mut stopped) = watch::channel(());
     let graceful = axum::serve(listener, routes).with_graceful_shutdown(async move {
-        signal().await;
+        signals.await;
         let _ = stop.send(());
     });
     tokio::select! {
@@ -75,24 +86,30 @@ async fn until_stopped(listener: TcpListener, routes: Router, timeout: Duration)
     }
 }
 
+/// Ends when the process is interrupted or told to terminate, from now on.
 #[cfg(unix)]
-async fn signal() {
+fn signals() -> impl Future<Output = ()> + Send + 'static {
     use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    async move {
+        let [interrupt, terminate] = signals;
+        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
-        Err(_) => drop(tokio::signal::ctrl_c().await),
     }
 }
 
 #[cfg(not(unix))]
-fn signal() -> impl std::future::Future<Output = ()> {
+fn signals() -> impl Future<Output = ()> + Send + 'static {
     async { drop(tokio::signal::ctrl_c().await) }
 }
+
+/// How long a request may take to arrive.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn routes(service: Arc<Service>) -> Router {
     let api = Router::new()
@@ -108,7 +125,7 @@ fn routes(service: Arc<Service>) -> Router {
         .layer(middleware::from_fn_with_state(service.clone(), authorize));
     Router::new()
         .route("/", get(|| async { Html(include_str!("page.html")) }))
-        .route("/health", get(|| async { axum::Json(serde_json::json!({ "status": "ok" })) }))
+        .route("/health", get(health))
         .merge(api)
         .fallback(|request: Request| async move {
             Refusal::new(StatusCode::NOT_FOUND, format!("there is no `{}`", request.uri().path()))
@@ -117,8 +134,14 @@ fn routes(service: Arc<Service>) -> Router {
             let message = format!("`{}` does not take {}", request.uri().path(), request.method());
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message)
         })
+        .layer(middleware::from_fn_with_state(service.clone(), same_site))
         .layer(middleware::from_fn_with_state(service.clone(), count))
         .with_state(service)
+}
+
+/// Well, as long as the model has its thread.
+async fn health(State(service): State<Arc<Service>>) -> Result<axum::Json<serde_json::Value>, Refusal> {
+    if service.is_stopped() { Err(Refusal::stopped()) } else { Ok(axum::Json(serde_json::json!({ "status": "ok" }))) }
 }
 
 async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
@@ -127,21 +150,43 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
 
 /// Counts what is refused.
 async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
+    // Ends what takes its time with the request, too; an answer in pieces begins before.
+    let response = tokio::time::timeout(service.options.timeout + UPLOAD_TIMEOUT, next.run(request)).await;
+    let response = response.unwrap_or_else(|_| Refusal::timeout().into_response());
     if response.status().is_client_error() || response.status().is_server_error() {
         add(&service.metrics.refused, 1);
     }
     response
 }
 
+/// Refuses what pages of other sites send: a browser names the site in `Origin`, and one whose name was made to point here in
+/// `Host`.
+async fn same_site(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let is_open = service.options.api_keys.is_empty() && service.options.address.ip().is_loopback();
+    if is_foreign(request.headers(), is_open) {
+        return Refusal::new(StatusCode::FORBIDDEN, "requests of pages of other sites are refused").into_response();
+    }
+    next.run(request).await
+}
+
+/// True if a page of another site sent a request. `is_open` if every program of this machine may send some, and only those.
+fn is_foreign(headers: &HeaderMap, is_open: bool) -> bool {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = header(HOST).unwrap_or_default();
+    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+    let is_local = matches!(name, "localhost" | "127.0.0.1" | "[::1]" | "");
+    let origin = header(ORIGIN).map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
+    is_open && !is_local || origin.is_some_and(|origin| origin != host)
+}
+
 /// Refuses requests without one of the server's keys.
 async fn authorize(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let keys = &service.options.api_keys;
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default().trim();
+    let given = given.and_then(|value| value.strip_prefix("Bearer ")).filter(|given| !given.is_empty());
     // All keys are compared, and all bytes of each.
-    let is_known = keys.iter().fold(false, |known, key| known | is_same(key.as_bytes(), given.as_bytes()));
-    if keys.is_empty() || is_known {
+    let is_key = |given: &str| keys.iter().fold(false, |known, key| known | is_same(key.as_bytes(), given.as_bytes()));
+    if keys.is_empty() || given.is_some_and(is_key) {
         return next.run(request).await;
     }
     Refusal::new(StatusCode::UNAUTHORIZED, "expected `Authorization: Bearer KEY` with a key of this server")

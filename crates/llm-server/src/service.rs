@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use rushlight_llm::{ChatTemplate, Generation, Limits, Tokenizer};
+use rushlight_llm::{ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Tokenizer};
 use tokio::sync::mpsc;
 
 use crate::error::Refusal;
@@ -57,6 +57,8 @@ pub(crate) struct Service {
     pub tokenizer: Arc<Tokenizer>,
     /// `None` if the tokenizer has none.
     pub template: Option<ChatTemplate>,
+    /// `None` if the vocabulary is not one of texts.
+    pub grammars: Option<GrammarCompiler>,
     pub limits: Limits,
     pub options: Options,
     pub metrics: Arc<Metrics>,
@@ -69,34 +71,73 @@ pub(crate) struct Service {
 const EVENTS: usize = 32;
 
 impl Service {
-    /// Hands a job to the model. `job` makes it of its deadline and the channel of its events.
-    pub fn submit(
-        &self,
-        job: impl FnOnce(Instant, mpsc::Sender<Event>) -> Job,
-    ) -> Result<mpsc::Receiver<Event>, Refusal> {
-        let (sender, events) = mpsc::channel(EVENTS);
-        let job = job(Instant::now() + self.options.timeout, sender);
-        let capacity = self.limits.max_context_len;
-        if job.prompt.len() > capacity {
-            let tokens = job.prompt.len();
-            return Err(Refusal::invalid(format!("the prompt has {tokens} tokens, and the context {capacity}")));
+    /// Compiles the form of an answer, beside the threads that serve.
+    pub async fn constraint(self: &Arc<Self>, grammar: Option<Grammar>) -> Result<Option<Constraint>, Refusal> {
+        let Some(grammar) = grammar else { return Ok(None) };
+        let service = self.clone();
+        let compiled = tokio::task::spawn_blocking(move || match &service.grammars {
+            Some(grammars) => Ok(grammars.compile(&grammar)?),
+            None => Err(Refusal::invalid("the model's tokens are not such that the form of an answer can be given")),
+        });
+        compiled.await.map_err(|_| Refusal::stopped())?.map(Some)
+    }
+
+    /// When a request that comes now has taken too long.
+    pub fn deadline(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.options.timeout).unwrap_or(now)
+    }
+
+    /// True if the thread of the model has ended.
+    pub fn is_stopped(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
+    /// Checks what a job would be refused for.
+    pub fn check(&self, prompt: &[u32], choices: usize) -> Result<(), Refusal> {
+        let (count, capacity, vocabulary) = (prompt.len(), self.limits.max_context_len, self.limits.vocab_size);
+        if count == 0 {
+            return Err(Refusal::of("prompt", "expected at least one token"));
+        }
+        if count > capacity {
+            return Err(Refusal::invalid(format!("the prompt has {count} tokens, and the context {capacity}")));
+        }
+        if let Some(token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(Refusal::of("prompt", format!("expected tokens below {vocabulary}, got {token}")));
         }
         let most = self.options.max_sessions;
-        if !(1..=most).contains(&job.choices) {
-            return Err(Refusal::of("n", format!("expected 1 to {most} answers, got {}", job.choices)));
+        if !(1..=most).contains(&choices) {
+            return Err(Refusal::of("n", format!("expected 1 to {most} answers, got {choices}")));
         }
-        self.metrics.queued.fetch_add(1, Ordering::Relaxed);
-        self.jobs.try_send(job).map_err(|error| {
-            self.metrics.queued.fetch_sub(1, Ordering::Relaxed);
-            match error {
-                mpsc::error::TrySendError::Full(_) => {
-                    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "as many requests wait as the server allows")
-                }
-                mpsc::error::TrySendError::Closed(_) => {
-                    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
-                }
-            }
+        Ok(())
+    }
+
+    /// Puts a job into the queue. `job` is given the channel of its events.
+    pub fn submit(&self, job: impl FnOnce(mpsc::Sender<Event>) -> Job) -> Result<mpsc::Receiver<Event>, Refusal> {
+        let permit = self.jobs.try_reserve().map_err(|error| match error {
+            mpsc::error::TrySendError::Full(()) => Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the queue is full"),
+            mpsc::error::TrySendError::Closed(()) => Refusal::stopped(),
         })?;
-        Ok(events)
+        Ok(self.send(permit, job))
+    }
+
+    /// As [`submit`](Self::submit), but waits for room in the queue.
+    pub async fn submit_later(
+        &self,
+        job: impl FnOnce(mpsc::Sender<Event>) -> Job,
+    ) -> Result<mpsc::Receiver<Event>, Refusal> {
+        let permit = self.jobs.reserve().await.map_err(|_| Refusal::stopped())?;
+        Ok(self.send(permit, job))
+    }
+
+    fn send(
+        &self,
+        permit: mpsc::Permit<'_, Job>,
+        job: impl FnOnce(mpsc::Sender<Event>) -> Job,
+    ) -> mpsc::Receiver<Event> {
+        let (sender, events) = mpsc::channel(EVENTS);
+        self.metrics.queued.fetch_add(1, Ordering::Relaxed);
+        permit.send(job(sender));
+        events
     }
 }

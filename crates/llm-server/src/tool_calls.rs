@@ -3,7 +3,7 @@
 //! Models write them as they were trained to: Hermes and Qwen as JSON between `<tool_call>` and `</tool_call>`, Mistral as a list
 //! behind `[TOOL_CALLS]`, Llama 3 as an answer that is one JSON object, also behind `<|python_tag|>`.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A call of a function.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +14,10 @@ pub(crate) struct ToolCall {
 }
 
 /// Separates calls from an answer's text as it comes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ToolCalls {
+    /// The names of the tools: other JSON is text.
+    names: Vec<String>,
     /// Text that may be the beginning of a call.
     held: String,
     /// True once a character of the answer was text.
@@ -35,6 +37,10 @@ const MISTRAL: &str = "[TOOL_CALLS]";
 const PYTHON: &str = "<|python_tag|>";
 
 impl ToolCalls {
+    pub fn new(names: Vec<String>) -> Self {
+        Self { names, held: String::new(), has_text: false }
+    }
+
     pub fn push(&mut self, piece: &str) -> Parsed {
         self.held.push_str(piece);
         let mut parsed = Parsed::default();
@@ -53,7 +59,7 @@ impl ToolCalls {
             };
             let (before, inside, after) = (before.to_owned(), inside.to_owned(), after.to_owned());
             self.release(&before, parsed);
-            match calls_of(&inside) {
+            match self.calls_of(&inside) {
                 Some(calls) => parsed.calls.extend(calls),
                 None => self.release(&format!("{OPEN}{inside}{CLOSE}"), parsed),
             }
@@ -63,7 +69,7 @@ impl ToolCalls {
         // The whole answer may be a call, which is known when it ends.
         let start = self.held.trim_start();
         let may_be_whole = |mark: &str| start.starts_with(mark) || mark.starts_with(start);
-        if !self.has_text && (start.starts_with('{') || may_be_whole(MISTRAL) || may_be_whole(PYTHON)) {
+        if !self.has_text && (start.starts_with(['{', '[']) || may_be_whole(MISTRAL) || may_be_whole(PYTHON)) {
             return false;
         }
         let certain = self
@@ -91,30 +97,34 @@ impl ToolCalls {
         let start = held.trim();
         let start = start.strip_prefix(PYTHON).or_else(|| start.strip_prefix(MISTRAL)).unwrap_or(start);
         let inside = start.strip_prefix(OPEN).unwrap_or(start);
-        let calls = if self.has_text && inside == start { None } else { calls_of(inside) };
+        let calls = if self.has_text && inside == start { None } else { self.calls_of(inside) };
         match calls {
             Some(calls) => Parsed { text: String::new(), calls },
             None if self.has_text || !held.trim().is_empty() => Parsed { text: held, calls: Vec::new() },
             None => Parsed::default(),
         }
     }
-}
 
-/// Reads calls: an object with a name and arguments, or a list of such.
-fn calls_of(text: &str) -> Option<Vec<ToolCall>> {
-    let calls = match serde_json::from_str(text.trim()).ok()? {
-        Value::Array(calls) if !calls.is_empty() => calls,
-        call @ Value::Object(_) => vec![call],
-        _ => return None,
-    };
-    calls.iter().map(call_of).collect()
+    /// Reads calls of the tools: an object with a name and arguments, or a list of such.
+    fn calls_of(&self, text: &str) -> Option<Vec<ToolCall>> {
+        let calls = match serde_json::from_str(text.trim()).ok()? {
+            Value::Array(calls) if !calls.is_empty() => calls,
+            call @ Value::Object(_) => vec![call],
+            _ => return None,
+        };
+        let calls = calls.iter().map(call_of).collect::<Option<Vec<_>>>()?;
+        calls.iter().all(|call| self.names.contains(&call.name)).then_some(calls)
+    }
 }
 
 fn call_of(call: &Value) -> Option<ToolCall> {
     let call = call.get("function").filter(|function| function.is_object()).unwrap_or(call);
     let name = call.get("name")?.as_str()?.to_owned();
     let arguments = match call.get("arguments").or_else(|| call.get("parameters")) {
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => {
+            serde_json::from_str::<Map<String, Value>>(text).ok()?;
+            text.clone()
+        }
         Some(arguments @ Value::Object(_)) => arguments.to_string(),
         None | Some(Value::Null) => "{}".to_owned(),
         Some(_) => return None,
@@ -129,7 +139,7 @@ mod tests {
     /// The text and the calls of an answer that comes in pieces of a length.
     fn parsed(answer: &str, len: usize) -> (String, Vec<(String, String)>) {
         let characters: Vec<char> = answer.chars().collect();
-        let mut calls = ToolCalls::default();
+        let mut calls = ToolCalls::new(["add", "f", "g"].map(str::to_owned).to_vec());
         let mut pieces: Vec<Parsed> =
             characters.chunks(len).map(|piece| calls.push(&piece.iter().collect::<String>())).collect();
         pieces.push(calls.finish());
@@ -157,6 +167,10 @@ mod tests {
             ("<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "", vec![call("f", "{}")]),
             ("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", "", vec![call("f", "{}")]),
             ("{\"answer\": 42}", "{\"answer\": 42}", vec![]),
+            ("{\"name\": \"Bob\"}", "{\"name\": \"Bob\"}", vec![]),
+            ("{\"name\": \"f\", \"arguments\": \"no JSON\"}", "{\"name\": \"f\", \"arguments\": \"no JSON\"}", vec![]),
+            ("[{\"name\": \"f\", \"arguments\": {}}]", "", vec![call("f", "{}")]),
+            ("[1, 2]", "[1, 2]", vec![]),
             ("<tool_call>nonsense</tool_call>", "<tool_call>nonsense</tool_call>", vec![]),
             ("<tool_call>{\"name\": \"cut", "<tool_call>{\"name\": \"cut", vec![]),
             ("text <tool_c", "text <tool_c", vec![]),

@@ -18,6 +18,9 @@ pub enum Error {
     Tokenizer(String),
     /// A chat template is damaged, or refuses the messages.
     Template(String),
+    /// A grammar that cannot be read, or takes too much, or allows nothing.
+    #[cfg(feature = "grammar")]
+    Grammar(String),
     /// The program is no language model.
     NotLanguageModel { problem: String },
     /// There is no token to begin with.
@@ -59,6 +62,8 @@ impl fmt::Display for Error {
             Self::File { path, error } => write!(f, "cannot read `{}`: {error}", path.display()),
             Self::Tokenizer(problem) => write!(f, "tokenizer: {problem}"),
             Self::Template(problem) => write!(f, "chat template: {problem}"),
+            #[cfg(feature = "grammar")]
+            Self::Grammar(problem) => write!(f, "grammar: {problem}"),
             Self::NotLanguageModel { problem } => write!(
                 f,
                 "the program is no language model: {problem}\n  expected  forward(tokens: i64[1, T], start_pos: i64[1]) -> logits"

@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+#[cfg(feature = "grammar")]
+use crate::grammar::Constraint;
 use crate::model::Model;
 use crate::sampling::{Sampler, Sampling};
 use crate::session::Session;
@@ -26,8 +28,9 @@ pub struct Generation {
     /// Number of most likely tokens that each step has with their log probabilities, besides that of the chosen one; `None` computes
     /// none.
     pub log_probabilities: Option<usize>,
-    /// Guesses tokens, so that a call of the model reads several of the answer. The answer is the same up to the rounding of
-    /// logits: those of a call of several tokens may differ in the last bits from those of a call of one.
+    /// Drafts tokens, so that a call of the model reads several of the answer. The answer is the same up to the rounding of
+    /// logits: those of a call of several tokens may differ from those of a call of one in the last bits, and with weights of bf16
+    /// by the rounding of bf16. How long drafts are is decided by the clock, so that such a difference may come and go.
     pub speculation: Option<Speculation>,
 }
 
@@ -124,6 +127,8 @@ pub struct Generator {
     answer: Answer,
     /// The last token, if the model has not read it.
     unread: Option<u32>,
+    #[cfg(feature = "grammar")]
+    constraint: Option<Constraint>,
     /// `None` before the first token of an answer with drafts.
     budget: Option<Budget>,
     usage: Usage,
@@ -137,7 +142,9 @@ pub struct Step {
     pub text: String,
     /// `None` if the model ended the answer.
     pub token: Option<u32>,
-    /// How likely the token was, if [`Generation::log_probabilities`] asks for it.
+    /// The token with which the model ended the answer, which is no part of it.
+    pub end: Option<u32>,
+    /// How likely the one or the other was, if [`Generation::log_probabilities`] asks for it.
     pub score: Option<TokenScore>,
 }
 
@@ -181,7 +188,18 @@ impl Generator {
             no_speculation: None,
             finish_reason: if is_finished { FinishReason::Length } else { FinishReason::Cancelled },
         };
-        Ok(Self { options, sampler, ends, answer, unread: None, budget: None, usage, is_finished })
+        Ok(Self {
+            options,
+            sampler,
+            ends,
+            answer,
+            unread: None,
+            #[cfg(feature = "grammar")]
+            constraint: None,
+            budget: None,
+            usage,
+            is_finished,
+        })
     }
 
     /// Chooses the next token. `None` when the answer is over.
@@ -227,10 +245,13 @@ impl Generator {
             }
             self.usage.decoded_tokens += 1;
         }
-        let token = self.sampler.sample(session.logits())?.token;
+        let token = self.choose(session.logits())?;
         if !self.options.ignore_eos && self.ends.contains(&token) {
-            return Ok(Some(Step { text: self.finish(tokenizer, FinishReason::Stop)?, ..Step::default() }));
+            let score = self.options.log_probabilities.map(|count| TokenScore::of(session.logits(), token, count));
+            let text = self.finish(tokenizer, FinishReason::Stop)?;
+            return Ok(Some(Step { text, token: None, end: Some(token), score }));
         }
+        let is_complete = self.accept(token)?;
         self.usage.generated_tokens += 1;
         self.unread = Some(token);
         let score = self.options.log_probabilities.map(|count| TokenScore::of(session.logits(), token, count));
@@ -240,10 +261,43 @@ impl Generator {
         if is_stopped {
             self.is_finished = true;
             self.usage.finish_reason = FinishReason::Stop;
+        } else if is_complete {
+            text.push_str(&self.finish(tokenizer, FinishReason::Stop)?);
         } else if is_full {
             text.push_str(&self.finish(tokenizer, FinishReason::Length)?);
         }
-        Ok(Some(Step { text, token: Some(token), score }))
+        Ok(Some(Step { text, token: Some(token), end: None, score }))
+    }
+
+    /// Allows only answers of a grammar from here on. The answer ends where the grammar does.
+    #[cfg(feature = "grammar")]
+    pub fn constrain(&mut self, constraint: Constraint) {
+        self.constraint = Some(constraint);
+    }
+
+    /// Chooses a token, of those that the grammar allows.
+    fn choose(&mut self, logits: &[f32]) -> Result<u32> {
+        #[cfg(feature = "grammar")]
+        if let Some(constraint) = &mut self.constraint {
+            let mut logits = logits.to_vec();
+            constraint.mask(&mut logits)?;
+            return Ok(self.sampler.sample(&logits)?.token);
+        }
+        Ok(self.sampler.sample(logits)?.token)
+    }
+
+    /// Tells the grammar of a token. Returns true if the answer is complete.
+    #[cfg_attr(
+        not(feature = "grammar"),
+        expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "a grammar needs both")
+    )]
+    fn accept(&mut self, token: u32) -> Result<bool> {
+        #[cfg(feature = "grammar")]
+        if let Some(constraint) = &mut self.constraint {
+            return constraint.accept(token);
+        }
+        let _ = token;
+        Ok(false)
     }
 
     /// Gives the model a token of the answer. Returns the time that it took.

@@ -31,6 +31,8 @@ mod base64;
 mod chat;
 mod error;
 mod generate;
+#[cfg(feature = "grammar")]
+mod grammar;
 mod model;
 mod perplexity;
 mod sampling;
@@ -43,6 +45,8 @@ mod tokenizer;
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
 pub use generate::{FinishReason, Generation, Generator, Step, Usage, generate, generate_with_draft};
+#[cfg(feature = "grammar")]
+pub use grammar::{Constraint, Grammar, GrammarCompiler};
 pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
 pub use sampling::{Choice, Dry, Mirostat, Sampler, Sampling};

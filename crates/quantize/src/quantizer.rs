@@ -392,7 +392,7 @@ impl<'a> Work<'a> {
 
     /// Sees the numbers of all values that have scales and were not seen yet.
     fn observe(&mut self, sites: &Sites) -> Result<(), Error> {
-        let unseen = sites.seen.iter().flatten().filter(|value| !self.seen.contains_key(value));
+        let unseen = sites.observed.iter().flatten().filter(|value| !self.seen.contains_key(value));
         let values: Vec<ValueId> = unseen.copied().collect();
         if values.is_empty() {
             return Ok(());
@@ -426,13 +426,13 @@ impl<'a> Work<'a> {
     fn choose_observers(&mut self, sites: &Sites) -> Result<(), Error> {
         let mut best: FxHashMap<usize, (f64, Observer)> = FxHashMap::default();
         for observer in [Observer::Histogram, Observer::MinMax, Observer::Percentile] {
-            self.chosen = sites.rounded.keys().map(|value| (*value, observer)).collect();
+            self.chosen = sites.quantized.keys().map(|value| (*value, observer)).collect();
             let scales = self.scales(sites)?;
             let (noise, _) = self.compare(sites, &scales)?;
             let mut worst: FxHashMap<usize, f64> = FxHashMap::default();
             for (layer, noise) in sites.layers.iter().zip(&noise) {
                 let ratio = noise.ratio().unwrap_or(f64::INFINITY);
-                if let Some(number) = sites.rounded.get(&layer.input) {
+                if let Some(number) = sites.quantized.get(&layer.input) {
                     worst.entry(*number).and_modify(|worst| *worst = worst.min(ratio)).or_insert(ratio);
                 }
             }
@@ -444,14 +444,14 @@ impl<'a> Work<'a> {
             }
         }
         let chosen = |(value, number): (&ValueId, &usize)| Some((*value, best.get(number)?.1));
-        self.chosen = sites.rounded.iter().filter_map(chosen).collect();
+        self.chosen = sites.quantized.iter().filter_map(chosen).collect();
         Ok(())
     }
 
     /// The scale and the zero point of each group of values that share them.
     fn scales(&self, sites: &Sites) -> Result<Vec<(f32, i32)>, Error> {
-        let mut observers = vec![self.settings.observer; sites.seen.len()];
-        for (value, number) in &sites.rounded {
+        let mut observers = vec![self.settings.observer; sites.observed.len()];
+        for (value, number) in &sites.quantized {
             if let Some((observer, chosen)) = observers.get_mut(*number).zip(self.chosen.get(value)) {
                 *observer = *chosen;
             }
@@ -465,13 +465,13 @@ impl<'a> Work<'a> {
                     .help("a part of the model that they do not reach cannot be quantized")
             })
         };
-        sites.seen.iter().zip(observers).map(scale).collect()
+        sites.observed.iter().zip(observers).map(scale).collect()
     }
 
     /// For each layer what its inputs are rounded within.
     fn ranges(&self, sites: &Sites, scales: &[(f32, i32)]) -> FxHashMap<NodeId, (f32, f32)> {
         let range = |layer: &Layer| {
-            let (scale, zero) = *scales.get(*sites.rounded.get(&layer.input)?)?;
+            let (scale, zero) = *scales.get(*sites.quantized.get(&layer.input)?)?;
             let number = |integer: i32| (integer - zero) as f32 * scale;
             Some((layer.node, (number(-128), number(127))))
         };
@@ -554,7 +554,7 @@ impl<'a> Work<'a> {
                 rest.next();
             }
             let wanted: Vec<_> = kinds.iter().map(|(rows, origin, _)| (rows, *origin)).collect();
-            let tapped = taps::with_products(self.model, self.method, &wanted)?;
+            let tapped = taps::with_gram_matrices(self.model, self.method, &wanted)?;
             self.calibration.run(tapped, self.method, Shown::ALL, &mut |seen| {
                 kinds.iter_mut().zip(seen).for_each(|((.., gram), seen)| gram.add(seen.numbers));
                 Ok(())

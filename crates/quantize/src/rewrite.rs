@@ -66,7 +66,7 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
             if rounded.contains_key(&value) {
                 continue;
             }
-            let scale = decisions.sites.rounded.get(&value).and_then(|number| decisions.scales.get(*number));
+            let scale = decisions.sites.quantized.get(&value).and_then(|number| decisions.scales.get(*number));
             let is_convolution = builder.graph.nodes[id].op.name() == aten::CONVOLUTION;
             if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied(), is_convolution)? {
                 rounded.insert(value, again);
@@ -111,7 +111,7 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
         let input = match rounded.get(&layer.input) {
             Some(input) => *input,
             None => {
-                let scale = decisions.sites.rounded.get(&layer.input).and_then(|at| decisions.scales.get(*at));
+                let scale = decisions.sites.quantized.get(&layer.input).and_then(|at| decisions.scales.get(*at));
                 let is_convolution = node.op.name() == aten::CONVOLUTION;
                 let input = round_input(&mut builder, layer.input, decisions.scheme, scale.copied(), is_convolution)?;
                 *rounded.entry(layer.input).or_insert(input.unwrap_or(layer.input))

@@ -24,33 +24,33 @@ pub struct Layer {
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     pub layers: Vec<Layer>,
-    /// Values that are rounded, each with the number of its scale.
-    pub(super) rounded: FxHashMap<ValueId, usize>,
-    /// For each scale the values that say what it must reach.
-    pub(super) seen: Vec<Vec<ValueId>>,
-    /// Nodes that take quantized values.
+    /// Quantized values, each with the number of its scale.
+    pub(super) quantized: FxHashMap<ValueId, usize>,
+    /// For each scale the values whose ranges it must cover.
+    pub(super) observed: Vec<Vec<ValueId>>,
+    /// Nodes that compute with quantized inputs.
     pub(super) integers: FxHashSet<NodeId>,
 }
 
 /// The role of an operator in quantized computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Product,
-    /// Of two tensors.
-    Sum,
+    /// A convolution or a linear layer.
+    Gemm,
+    /// An elementwise operator of two tensors.
+    Binary,
     /// A function of one tensor, which becomes a table, or reads one.
-    Table,
-    /// Gives numbers that it was given, or averages of them.
+    Unary,
+    /// Moves or averages elements, so that its result has the scale of its input.
     SameScale,
-    /// Several tensors in one.
-    Join,
+    Concat,
     Float,
 }
 
 fn kind(name: &str) -> Kind {
     match name {
-        aten::CONVOLUTION | aten::LINEAR => Kind::Product,
-        aten::ADD_TENSOR | aten::MUL_TENSOR => Kind::Sum,
+        aten::CONVOLUTION | aten::LINEAR => Kind::Gemm,
+        aten::ADD_TENSOR | aten::MUL_TENSOR => Kind::Binary,
         aten::RELU
         | aten::HARDTANH
         | aten::CLAMP
@@ -62,7 +62,7 @@ fn kind(name: &str) -> Kind {
         | aten::TANH
         | aten::GELU
         | aten::ELU
-        | aten::_SOFTMAX => Kind::Table,
+        | aten::_SOFTMAX => Kind::Unary,
         aten::MAX_POOL2D_WITH_INDICES
         | aten::ADAPTIVE_AVG_POOL2D
         | aten::_ADAPTIVE_AVG_POOL2D
@@ -78,18 +78,18 @@ fn kind(name: &str) -> Kind {
         | aten::CONSTANT_PAD_ND
         | aten::UPSAMPLE_NEAREST2D_VEC
         | aten::UPSAMPLE_BILINEAR2D_VEC => Kind::SameScale,
-        aten::CAT => Kind::Join,
+        aten::CAT => Kind::Concat,
         _ => Kind::Float,
     }
 }
 
 /// True for operators that the epilogue of the layer before them computes.
-fn is_tail(name: &str) -> bool {
+fn is_epilogue(name: &str) -> bool {
     matches!(name, aten::RELU | aten::HARDTANH | aten::CLAMP | aten::LEAKY_RELU | aten::HARDSWISH | aten::HARDSIGMOID)
 }
 
 /// True for operators that only clamp their input.
-fn is_bound(name: &str) -> bool {
+fn is_clamp(name: &str) -> bool {
     matches!(name, aten::RELU | aten::HARDTANH | aten::CLAMP)
 }
 
@@ -111,24 +111,24 @@ impl Sites {
     /// Finds the sites for these layers, and for the operators between them.
     pub fn of(model: &Model, method: &str, layers: Vec<Layer>) -> Self {
         let Some(graph) = model.methods.get(method) else { return Self::default() };
-        let products: FxHashSet<NodeId> = layers.iter().map(|layer| layer.node).collect();
+        let gemms: FxHashSet<NodeId> = layers.iter().map(|layer| layer.node).collect();
         let uses = uses(graph);
         let mut integers: FxHashSet<NodeId> = FxHashSet::default();
-        // What is computed in integers gives what can be rounded; it is if something takes it so.
+        // The results of nodes that compute in integers; one is quantized if such a node reads it.
         let mut given: FxHashSet<ValueId> = FxHashSet::default();
         for id in &graph.blocks[graph.body].nodes {
             let node = &graph.nodes[*id];
             let operands = operands(graph, node);
             let is_integer = match kind(node.op.name()) {
-                Kind::Product => products.contains(id),
+                Kind::Gemm => gemms.contains(id),
                 Kind::Float => false,
-                Kind::Sum => {
+                Kind::Binary => {
                     let are_tensors =
                         operands.len() == 2 && !operands.iter().any(|it| graph.constant_of(*it).is_some());
                     are_tensors && operands.iter().any(|operand| given.contains(operand))
                 }
-                Kind::Join => operands.iter().any(|operand| given.contains(operand)),
-                Kind::Table | Kind::SameScale => operands.first().is_some_and(|operand| given.contains(operand)),
+                Kind::Concat => operands.iter().any(|operand| given.contains(operand)),
+                Kind::Unary | Kind::SameScale => operands.first().is_some_and(|operand| given.contains(operand)),
             };
             if is_integer {
                 integers.insert(*id);
@@ -137,17 +137,17 @@ impl Sites {
         }
         let takes =
             |value: ValueId| uses.get(&value).into_iter().flatten().flatten().any(|node| integers.contains(node));
-        // What only its tail takes stays in registers.
+        // A value that only the epilogue of its node reads stays in registers.
         let inner = |id: NodeId, result: ValueId| {
             let [Some(only)] = uses.get(&result).map_or(&[][..], Vec::as_slice) else { return false };
             let name = graph.nodes[*only].op.name();
             match kind(graph.nodes[id].op.name()) {
-                Kind::Product => is_tail(name),
-                Kind::Sum => is_bound(name),
+                Kind::Gemm => is_epilogue(name),
+                Kind::Binary => is_clamp(name),
                 _ => false,
             }
         };
-        let mut rounded: Vec<ValueId> = Vec::new();
+        let mut quantized: Vec<ValueId> = Vec::new();
         for id in &graph.blocks[graph.body].nodes {
             if !integers.contains(id) {
                 continue;
@@ -158,13 +158,13 @@ impl Sites {
                     Def::Result(node, _) => integers.contains(&node) && inner(node, operand),
                     Def::Param(_) => false,
                 };
-                if !stays && takes(operand) && !rounded.contains(&operand) {
-                    rounded.push(operand);
+                if !stays && takes(operand) && !quantized.contains(&operand) {
+                    quantized.push(operand);
                 }
             }
         }
-        let (rounded, seen) = scales(graph, &integers, &rounded);
-        Self { layers, rounded, seen, integers }
+        let (quantized, observed) = scales(graph, &integers, &quantized);
+        Self { layers, quantized, observed, integers }
     }
 }
 
@@ -172,9 +172,9 @@ impl Sites {
 fn scales(
     graph: &Graph,
     integers: &FxHashSet<NodeId>,
-    rounded: &[ValueId],
+    quantized: &[ValueId],
 ) -> (FxHashMap<ValueId, usize>, Vec<Vec<ValueId>>) {
-    let mut first: FxHashMap<ValueId, ValueId> = rounded.iter().map(|value| (*value, *value)).collect();
+    let mut first: FxHashMap<ValueId, ValueId> = quantized.iter().map(|value| (*value, *value)).collect();
     fn root(first: &FxHashMap<ValueId, ValueId>, mut value: ValueId) -> ValueId {
         while let Some(next) = first.get(&value).filter(|next| **next != value) {
             value = *next;
@@ -184,7 +184,7 @@ fn scales(
     for id in &graph.blocks[graph.body].nodes {
         let node = &graph.nodes[*id];
         let Some(result) = node.results.first().filter(|_| integers.contains(id)) else { continue };
-        if matches!(kind(node.op.name()), Kind::SameScale | Kind::Join) {
+        if matches!(kind(node.op.name()), Kind::SameScale | Kind::Concat) {
             for operand in operands(graph, node) {
                 if first.contains_key(result) && first.contains_key(&operand) {
                     let (from, to) = (root(&first, *result), root(&first, operand));
@@ -194,26 +194,27 @@ fn scales(
         }
     }
     let mut numbers: FxHashMap<ValueId, usize> = FxHashMap::default();
-    let (mut scale_of, mut seen): (FxHashMap<ValueId, usize>, Vec<Vec<ValueId>>) = (FxHashMap::default(), Vec::new());
-    for value in rounded {
+    let (mut scale_of, mut observed): (FxHashMap<ValueId, usize>, Vec<Vec<ValueId>>) =
+        (FxHashMap::default(), Vec::new());
+    for value in quantized {
         let count = numbers.len();
         let number = *numbers.entry(root(&first, *value)).or_insert(count);
-        seen.resize(numbers.len(), Vec::new());
+        observed.resize(numbers.len(), Vec::new());
         scale_of.insert(*value, number);
-        // What only moves or averages numbers shows none that its operands have not.
+        // Nodes of the same scale widen no range.
         let is_new = match graph.values[*value].def {
             Def::Result(node, _) => {
-                let is_same = matches!(kind(graph.nodes[node].op.name()), Kind::SameScale | Kind::Join);
+                let is_same = matches!(kind(graph.nodes[node].op.name()), Kind::SameScale | Kind::Concat);
                 let from = operands(graph, &graph.nodes[node]);
                 !(is_same && integers.contains(&node) && from.iter().all(|operand| first.contains_key(operand)))
             }
             _ => true,
         };
         if is_new {
-            seen[number].push(*value);
+            observed[number].push(*value);
         }
     }
-    (scale_of, seen)
+    (scale_of, observed)
 }
 
 fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
@@ -252,7 +253,7 @@ fn module(graph: &Graph, node: &Node) -> String {
 /// The tensors of floats that a node computes with, but weights.
 pub(super) fn operands(graph: &Graph, node: &Node) -> Vec<ValueId> {
     let mut operands = Vec::new();
-    if kind(node.op.name()) == Kind::Product {
+    if kind(node.op.name()) == Kind::Gemm {
         operands.extend(node.arg("input").and_then(Arg::as_value));
     } else {
         node.args.iter().for_each(|arg| {
@@ -262,7 +263,7 @@ pub(super) fn operands(graph: &Graph, node: &Node) -> Vec<ValueId> {
                 }
             });
         });
-        if operands.len() == 1 && kind(node.op.name()) == Kind::Sum {
+        if operands.len() == 1 && kind(node.op.name()) == Kind::Binary {
             // A tensor with itself.
             operands.push(operands[0]);
         }

@@ -102,7 +102,7 @@ impl LhsSource {
 
 /// A model that returns the Gram matrix of each kind of rows: `rows' * rows`. The columns
 /// of windows are ordered by position, then by channel.
-pub(super) fn with_products(model: &Model, method: &str, all: &[(&LhsSource, OriginId)]) -> Result<Model, Error> {
+pub(super) fn with_gram_matrices(model: &Model, method: &str, all: &[(&LhsSource, OriginId)]) -> Result<Model, Error> {
     let mut model = alone(model, method);
     let Model { methods, constants, schemas, .. } = &mut model;
     let Some(graph) = methods.get_mut(method) else { return Ok(model) };

@@ -9,12 +9,12 @@ use crate::command::{command, output};
 const WITHOUT: &[(&[&str], &[&str])] = &[
     (&["--package", "rushlight-compiler", "--no-default-features"], &["serde", "serde_json", "zip"]),
     (
-        &["--package", "rushlight", "--no-default-features", "--features", "lower"],
+        &["--package", "rushlight", "--no-default-features", "--features", "lower,cpu,cpu-compile"],
         &["rushlight-quantize", "serde", "serde_json", "zip"],
     ),
     (
-        &["--package", "rushlight", "--no-default-features", "--features", "backends"],
-        &["rushlight-cpu-payload", "rushlight-cpu-run"],
+        &["--package", "rushlight", "--no-default-features", "--features", "lower,llm"],
+        &["rushlight-cpu-compile", "rushlight-cpu-payload", "rushlight-cpu-run"],
     ),
     (
         &["--package", "rushlight", "--no-default-features"],

@@ -68,8 +68,8 @@ impl Generator {
             ));
         };
         *locked(&self.usage) = usage;
-        Ok(step.map(|Step { text, token, score }| {
-            (text, token, score.map(|score| (score.log_probability, score.alternatives)))
+        Ok(step.map(|Step { text, token, score, .. }| {
+            (text, token, score.filter(|_| token.is_some()).map(|score| (score.log_probability, score.alternatives)))
         }))
     }
 

@@ -41,8 +41,8 @@ pub struct Serve {
     api_key: Vec<String>,
 
     /// Maximum number of answers at a time, each with a KV cache of its own
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    sessions: usize,
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
+    sessions: u16,
 
     /// Maximum number of requests that wait
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -52,7 +52,7 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     max_body: usize,
 
-    /// Maximum time of a request, from its arrival to its last token
+    /// Maximum time of a request, from when it has arrived to its last token
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 
@@ -75,11 +75,14 @@ impl Serve {
         let file_name = || self.model.model.model.file_stem().map(|name| name.to_string_lossy().into_owned());
         let mut api_keys = self.api_key;
         api_keys.extend(std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
+        if api_keys.iter().any(|key| key.trim().is_empty()) {
+            return Err(Failure::Arguments("`--api-key` is empty".to_owned()));
+        }
         let options = Options {
             address: SocketAddr::new(self.host, self.port),
             model_name: self.name.clone().or_else(file_name).unwrap_or_else(|| "model".to_owned()),
             api_keys,
-            max_sessions: self.sessions,
+            max_sessions: usize::from(self.sessions),
             max_queue: self.queue,
             max_body: self.max_body,
             timeout: Duration::from_secs(self.timeout),

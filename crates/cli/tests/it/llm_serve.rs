@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,10 @@ struct Server {
 
 impl Server {
     fn start(name: &str, arguments: &[&str]) -> Self {
-        let model = model(name);
+        Self::of(&model(name), arguments)
+    }
+
+    fn of(model: &Path, arguments: &[&str]) -> Self {
         let mut process = command::rushlight()
             .args(["llm", "serve", model.to_str().expect("a name"), "--port", "0", "--temperature", "0"])
             .args(arguments)
@@ -89,6 +92,23 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The model with a context that takes seconds to fill.
+fn long_model(name: &str) -> PathBuf {
+    let folder = command::folder(name);
+    for file in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(Path::new(SAMPLE).join(file), folder.join(file)).expect("a copy");
+    }
+    let config = std::fs::read(Path::new(SAMPLE).join("config.json")).expect("the configuration");
+    let mut config: Value = serde_json::from_slice(&config).expect("JSON");
+    config["max_position_embeddings"] = 20_000.into();
+    std::fs::write(folder.join("config.json"), config.to_string()).expect("the configuration");
+    let model = folder.join("model.pte");
+    let mut compile = command::rushlight();
+    compile.arg("compile").arg(&folder).args(["--backend", "cpu", "--max-context-len", "20000", "-o"]).arg(&model);
+    assert!(compile.output().expect("the command").status.success());
+    model
 }
 
 /// The body of a response in chunks.
@@ -263,17 +283,19 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
             "/v1/chat/completions",
             json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url", "image_url": {} }] }] }),
         ),
-        (
-            "/v1/chat/completions",
-            json!({ "messages": [{ "role": "user", "content": "a" }], "response_format": { "type": "json_object" } }),
-        ),
+        ("/v1/completions", json!({ "prompt": "a", "response_format": { "type": "xml" } })),
+        ("/v1/completions", json!({ "prompt": "a", "response_format": { "type": "json_schema" } })),
+        ("/v1/completions", json!({ "prompt": "a", "guided_json": { "type": "nonsense" } })),
+        ("/v1/completions", json!({ "prompt": "a", "guided_regex": "(" })),
+        ("/v1/completions", json!({ "prompt": "a", "guided_regex": "a", "guided_grammar": "start: \"a\"" })),
+        ("/v1/completions", json!({ "prompt": "a", "logit_bias": { "1": 1, "01": 1 } })),
         ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "a" }], "tools": [{}] })),
         (
             "/v1/chat/completions",
             json!({
                 "messages": [{ "role": "user", "content": "a" }],
                 "tools": [{ "type": "function", "function": { "name": "f" } }],
-                "tool_choice": "required",
+                "tool_choice": { "type": "function", "function": { "name": "g" } },
             }),
         ),
         ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "a" }], "top_logprobs": 3 })),
@@ -295,6 +317,11 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
     assert!(status == 404 && is_refusal(status, &text), "{text}");
     let (status, text) = server.request("POST /v1/embeddings HTTP/1.1", b"{\"input\": \"a\"}");
     assert_eq!(status, 501, "{text}");
+    // A page of another site.
+    let body = b"{\"prompt\": \"a\"}";
+    let (status, text) = server.request("POST /v1/completions HTTP/1.1\r\norigin: http://example.com", body);
+    assert!(status == 403 && is_refusal(status, &text), "{text}");
+    assert_eq!(server.request("POST /v1/completions HTTP/1.1\r\norigin: http://localhost", body).0, 200);
     // Bytes that are cut or changed anywhere are refused, or valid still.
     let valid =
         json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 1, "stop": ["x"], "seed": 4 });
@@ -326,14 +353,51 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
 }
 
 #[test]
+fn answers_have_the_form_that_is_asked_for() {
+    let server = Server::start("llm-serve-form", &[]);
+    let ask = json!({ "prompt": "abc", "max_tokens": 60, "temperature": 1.0, "guided_regex": "[a-c]{3}-[X-Z]{2}!" });
+    let (status, answer) = server.post("/v1/completions", &ask);
+    assert_eq!(status, 200, "{answer}");
+    let text = text_of(&answer["choices"][0]);
+    assert!(text.len() == 7 && text.as_bytes()[3] == b'-' && text.ends_with('!'), "{text}");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    let mut several = ask.clone();
+    (several["n"], several["stream"]) = (3.into(), true.into());
+    let mut texts = [String::new(), String::new(), String::new()];
+    for chunk in server.stream("/v1/completions", &several) {
+        let choice = &chunk["choices"][0];
+        texts[choice["index"].as_u64().expect("an index") as usize].push_str(&text_of(choice));
+    }
+    assert!(texts.iter().all(|text| text.len() == 7 && text.ends_with('!')), "{texts:?}");
+    // The model's letters have no quotes, so that nothing may come.
+    let (status, answer) =
+        server.post("/v1/completions", &json!({ "prompt": "abc", "guided_json": { "type": "string" } }));
+    assert!((400..500).contains(&status), "{answer}");
+}
+
+#[test]
+fn the_end_of_an_answer_has_a_probability() {
+    let server = Server::start("llm-serve-end", &[]);
+    let ask = json!({ "prompt": "abc", "max_tokens": 1, "echo": true, "logprobs": 1, "logit_bias": { "2": 100 } });
+    let (status, answer) = server.post("/v1/completions", &ask);
+    assert_eq!(status, 200, "{answer}");
+    let choice = &answer["choices"][0];
+    let tokens = choice["logprobs"]["tokens"].as_array().expect("tokens");
+    assert_eq!((tokens.last(), &choice["finish_reason"]), (Some(&json!("</s>")), &json!("stop")));
+    assert_eq!(answer["usage"]["prompt_tokens"].as_u64(), Some(tokens.len() as u64 - 1));
+    assert_eq!(answer["usage"]["completion_tokens"], 0);
+}
+
+#[test]
 fn clients_that_leave_free_their_session() {
-    let server = Server::start("llm-serve-leave", &["--sessions", "1", "--queue", "2"]);
-    // An answer without an end: its tokens are those of a context that is full before it is read.
-    let endless = json!({ "prompt": "a", "stream": true, "ignore_eos": true, "max_tokens": 1000 }).to_string();
+    let server = Server::of(&long_model("llm-serve-leave"), &["--sessions", "1", "--queue", "2"]);
+    let endless = json!({ "prompt": "a", "stream": true, "ignore_eos": true, "max_tokens": 19_000 }).to_string();
     for _ in 0..30 {
+        server.until("there is room", |server| server.metric("requests_queued") == 0.0);
         let mut stream = server.send("POST /v1/completions HTTP/1.1", endless.as_bytes());
-        let mut first = [0];
-        stream.read_exact(&mut first).expect("an answer");
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).expect("an answer");
+        assert_eq!(&head, b"HTTP/1.1 200");
         drop(stream);
         // One that leaves before its answer begins.
         drop(server.send("POST /v1/completions HTTP/1.1", endless.as_bytes()));
@@ -341,8 +405,16 @@ fn clients_that_leave_free_their_session() {
     server.until("all are over", |server| {
         server.metric("answers_active") == 0.0 && server.metric("requests_queued") == 0.0
     });
+    assert!(server.metric("requests_cancelled_total") >= 30.0);
     let (status, _) = server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 2 }));
     assert_eq!(status, 200);
+    // More requests than sessions and the queue have room for.
+    let busy: Vec<TcpStream> =
+        (0..8).map(|_| server.send("POST /v1/completions HTTP/1.1", endless.as_bytes())).collect();
+    server.until("the queue is full", |server| {
+        server.request("POST /v1/completions HTTP/1.1", endless.as_bytes()).0 == 429
+    });
+    drop(busy);
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use rushlight_llm::{Step, TokenScore, Tokenizer};
+use rushlight_llm::{Grammar, Step, TokenScore, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::body::{Body, read};
-use super::completions::{Tokens, finish_reason, number, stopped, token_text};
+use super::completions::{TokenCounts, finish_reason, number, token_text};
 use super::sampling::SamplingFields;
 use super::stream;
 use crate::error::Refusal;
@@ -26,8 +26,8 @@ struct Request {
     messages: Vec<Value>,
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
-    #[serde(alias = "max_completion_tokens")]
     max_tokens: Option<usize>,
+    max_completion_tokens: Option<usize>,
     logprobs: Option<bool>,
     top_logprobs: Option<usize>,
     /// Variables of the template, such as `enable_thinking`.
@@ -38,24 +38,37 @@ struct Request {
 
 pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
     let request: Request = read(body)?;
-    let tools = tools(&request)?;
+    let (tools, called) = tools(&request)?;
+    let grammar = match called {
+        Some(called) => Some(called),
+        None => request.sampling.grammar()?,
+    };
+    let constraint = service.constraint(grammar).await?;
     let alternatives = request.logprobs.unwrap_or(false).then(|| request.top_logprobs.unwrap_or(0));
     if alternatives.is_none() && request.top_logprobs.is_some_and(|count| count > 0) {
         return Err(Refusal::of("top_logprobs", "expected `logprobs` to be true with it"));
     }
     let defaults = &service.options.generation;
-    let generation = request.sampling.generation(defaults, request.max_tokens, alternatives, &service.tokenizer)?;
+    let generation = request.sampling.generation(
+        defaults,
+        request.max_completion_tokens.or(request.max_tokens),
+        alternatives,
+        service.limits.vocab_size,
+    )?;
     let messages = request.messages.iter().map(message).collect::<Result<Vec<_>, _>>()?;
     if messages.is_empty() {
         return Err(Refusal::of("messages", "expected at least one message"));
     }
-    let has_tools = !tools.is_null();
+    let deadline = service.deadline();
+    let names = names_of(&tools);
     let variables = request.chat_template_kwargs.unwrap_or_default();
     let prompt = prompt(&service, Value::Array(messages), tools, variables).await?;
     let choices = request.sampling.choices();
-    let mut events = service.submit(|deadline, events| Job {
+    service.check(&prompt, choices)?;
+    let mut events = service.submit(|events| Job {
         prompt,
         generation,
+        constraint,
         choices,
         scores_prompt: false,
         deadline,
@@ -63,11 +76,11 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     })?;
     let model = request.model.unwrap_or_else(|| service.options.model_name.clone());
     let head = Head { id: new_id("chatcmpl"), created: now(), model };
-    let mut answers: Vec<Answer> = (0..choices).map(|_| Answer::new(has_tools)).collect();
+    let mut answers: Vec<Answer> = (0..choices).map(|_| Answer::new(&names)).collect();
     if request.sampling.is_streamed() {
         return Ok(streamed(&service, events, answers, head, request.sampling.includes_usage()));
     }
-    let mut tokens = Tokens::default();
+    let mut tokens = TokenCounts::default();
     while let Some(event) = events.recv().await {
         match event {
             Event::Step { choice, step } => {
@@ -90,22 +103,57 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     Ok(Json(head.json("chat.completion", &choices, Some(&tokens))).into_response())
 }
 
-/// The tools that the template is shown; null for none.
-fn tools(request: &Request) -> Result<Value, Refusal> {
+/// The tools that the template is shown, null for none; and the form of the answer if it must call one.
+fn tools(request: &Request) -> Result<(Value, Option<Grammar>), Refusal> {
     let tools = request.tools.as_deref().unwrap_or_default();
-    let is_function = |tool: &Value| tool.pointer("/function/name").is_some_and(Value::is_string);
-    if let Some(tool) = tools.iter().find(|tool| !is_function(tool)) {
+    let name = |tool: &Value| tool.pointer("/function/name").and_then(Value::as_str).map(str::to_owned);
+    if let Some(tool) = tools.iter().find(|tool| name(tool).is_none()) {
         return Err(Refusal::of("tools", format!("expected functions with a name, got {tool}")));
     }
-    match request.tool_choice.as_ref().map(|choice| choice.as_str().ok_or(choice)) {
-        Some(Ok("none")) => Ok(Value::Null),
-        None | Some(Ok("auto")) if tools.is_empty() => Ok(Value::Null),
-        None | Some(Ok("auto")) => Ok(tools.into()),
-        Some(choice) => {
-            let choice = choice.map_or_else(Value::to_string, str::to_owned);
-            Err(Refusal::of("tool_choice", format!("`{choice}` is not supported yet: expected `auto` or `none`")))
-        }
+    let is_wanted: Box<dyn Fn(&str) -> bool> = match &request.tool_choice {
+        None | Some(Value::Null) => return Ok((if tools.is_empty() { Value::Null } else { tools.into() }, None)),
+        Some(Value::String(choice)) => match choice.as_str() {
+            "none" => return Ok((Value::Null, None)),
+            "auto" => return Ok((if tools.is_empty() { Value::Null } else { tools.into() }, None)),
+            "required" => Box::new(|_| true),
+            _ => {
+                return Err(Refusal::of(
+                    "tool_choice",
+                    format!("expected `auto`, `none`, `required` or a function, got `{choice}`"),
+                ));
+            }
+        },
+        Some(choice) => match choice.pointer("/function/name").and_then(Value::as_str) {
+            Some(wanted) => Box::new(move |name| name == wanted),
+            None => return Err(Refusal::of("tool_choice", format!("expected a function with a name, got {choice}"))),
+        },
+    };
+    let calls: Vec<Value> = tools
+        .iter()
+        .filter(|tool| name(tool).is_some_and(|name| is_wanted(&name)))
+        .map(|tool| {
+            let parameters = tool.pointer("/function/parameters").filter(|schema| schema.is_object());
+            json!({
+                "type": "object",
+                "properties": {
+                    "name": { "const": name(tool) },
+                    "arguments": parameters.cloned().unwrap_or_else(|| json!({ "type": "object" })),
+                },
+                "required": ["name", "arguments"],
+                "additionalProperties": false,
+            })
+        })
+        .collect();
+    if calls.is_empty() {
+        return Err(Refusal::of("tool_choice", "expected a function that is among `tools`"));
     }
+    Ok((tools.into(), Some(Grammar::JsonSchema(json!({ "anyOf": calls })))))
+}
+
+fn names_of(tools: &Value) -> Vec<String> {
+    let tools = tools.as_array().map(Vec::as_slice).unwrap_or_default();
+    let name = |tool: &Value| tool.pointer("/function/name").and_then(Value::as_str).map(str::to_owned);
+    tools.iter().filter_map(name).collect()
 }
 
 /// A message as templates read it: its text is one string, and arguments of calls are objects.
@@ -156,7 +204,7 @@ async fn prompt(
         let text = template.render_with(&messages, &tools, true, &variables)?;
         Ok(service.tokenizer.encode(&text, false)?)
     });
-    rendered.await.map_err(|_| stopped())?
+    rendered.await.map_err(|_| Refusal::stopped())?
 }
 
 /// An answer in the making.
@@ -179,10 +227,11 @@ struct Delta {
 }
 
 impl Answer {
-    fn new(has_tools: bool) -> Self {
+    /// `names` are those of tools that it may call.
+    fn new(names: &[String]) -> Self {
         Self {
             content: String::new(),
-            parser: has_tools.then(ToolCalls::default),
+            parser: (!names.is_empty()).then(|| ToolCalls::new(names.to_vec())),
             calls: Vec::new(),
             scores: Vec::new(),
             reason: None,
@@ -204,7 +253,8 @@ impl Answer {
 
     fn add(&mut self, parsed: Parsed) -> Delta {
         // Tokenizers put a space before a word.
-        let text = if self.content.is_empty() { parsed.text.trim_start() } else { &parsed.text };
+        let space = if self.content.is_empty() { " " } else { "" };
+        let text = parsed.text.strip_prefix(space).unwrap_or(&parsed.text);
         self.content.push_str(text);
         let first = self.calls.len();
         self.calls.extend_from_slice(&parsed.calls);
@@ -224,7 +274,7 @@ impl Answer {
     }
 
     fn into_json(self, index: usize) -> Result<Value, Refusal> {
-        let reason = self.reason.ok_or_else(stopped)?;
+        let reason = self.reason.ok_or_else(Refusal::stopped)?;
         let mut message = json!({ "role": "assistant", "content": self.content, "refusal": null });
         if let (false, Value::Object(fields)) = (self.calls.is_empty(), &mut message) {
             if self.content.trim().is_empty() {
@@ -245,7 +295,8 @@ fn call_json(call: &ToolCall) -> Value {
 fn score_json(tokenizer: &Tokenizer, token: u32, score: &TokenScore) -> Result<Value, Refusal> {
     let json = |token: u32, log_probability: f64| -> Result<Value, Refusal> {
         let text = token_text(tokenizer, token)?;
-        Ok(json!({ "token": text, "logprob": number(log_probability), "bytes": text.as_bytes() }))
+        let bytes = tokenizer.token_bytes(token)?;
+        Ok(json!({ "token": text, "logprob": number(log_probability), "bytes": bytes }))
     };
     let likely = score.alternatives.iter().map(|(token, log_probability)| json(*token, *log_probability));
     let likely = likely.collect::<Result<Vec<_>, _>>()?;
@@ -264,7 +315,7 @@ struct Head {
 }
 
 impl Head {
-    fn json(&self, object: &str, choices: &[Value], tokens: Option<&Tokens>) -> Value {
+    fn json(&self, object: &str, choices: &[Value], tokens: Option<&TokenCounts>) -> Value {
         let Self { id, created, model } = self;
         let mut json = json!({ "id": id, "object": object, "created": created, "model": model, "choices": choices });
         if let (Some(tokens), Value::Object(fields)) = (tokens, &mut json) {
@@ -290,8 +341,9 @@ fn streamed(
     let service = service.clone();
     let head = Arc::new(head);
     let begin = json!({ "role": "assistant", "content": "" });
-    let first = (0..answers.len()).map(|index| head.chunk(index, &begin, &[], None)).collect();
-    let total = Arc::new(std::sync::Mutex::new(Tokens::default()));
+    let first: Vec<Value> = (0..answers.len()).map(|index| head.chunk(index, &begin, &[], None)).collect();
+    let count = answers.len();
+    let total = Arc::new(std::sync::Mutex::new(TokenCounts::default()));
     let (counted, sent) = (total.clone(), head.clone());
     let chunks = move |event| {
         let (choice, delta, reason) = match event {
@@ -331,7 +383,7 @@ fn streamed(
         Ok(total) if includes_usage => vec![head.json("chat.completion.chunk", &[], Some(&total))],
         _ => Vec::new(),
     };
-    stream::respond(events, first, chunks, last)
+    stream::respond(events, count, &first, chunks, last)
 }
 
 /// A name that no other answer of this process has.

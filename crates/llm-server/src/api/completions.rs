@@ -1,12 +1,13 @@
 //! `/v1/completions`: prompts to be continued, as text or tokens.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use rushlight_llm::{FinishReason, Generation, TextStream, TokenScore, Tokenizer};
+use rushlight_llm::{Constraint, FinishReason, Generation, TextStream, TokenScore, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -30,8 +31,7 @@ struct Request {
     model: Option<String>,
     prompt: Prompt,
     max_tokens: Option<usize>,
-    #[serde(default)]
-    echo: bool,
+    echo: Option<bool>,
     logprobs: Option<usize>,
     suffix: Option<String>,
     best_of: Option<usize>,
@@ -58,35 +58,62 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     }
     let max_tokens = request.max_tokens.or(service.options.generation.max_new_tokens).unwrap_or(DEFAULT_MAX_TOKENS);
     let defaults = &service.options.generation;
-    let generation = request.sampling.generation(defaults, Some(max_tokens), request.logprobs, &service.tokenizer)?;
+    let generation =
+        request.sampling.generation(defaults, Some(max_tokens), request.logprobs, service.limits.vocab_size)?;
+    let deadline = service.deadline();
+    let constraint = service.constraint(request.sampling.grammar()?).await?;
     let prompts = prompts(&service, request.prompt).await?;
     let head = Head {
         id: super::chat::new_id("cmpl"),
         created: super::chat::now(),
         model: request.model.unwrap_or_else(|| service.options.model_name.clone()),
     };
-    let answering =
-        Answering { echo: request.echo, has_scores: request.logprobs.is_some(), choices: request.sampling.choices() };
+    let answering = Answering {
+        echo: request.echo.unwrap_or(false),
+        has_scores: request.logprobs.is_some(),
+        choices: request.sampling.choices(),
+        constraint,
+    };
+    prompts.iter().try_for_each(|prompt| service.check(prompt, answering.choices))?;
     if request.sampling.is_streamed() {
         let [prompt] = &prompts[..] else {
             return Err(Refusal::of("prompt", "expected one prompt in a request that streams"));
         };
         let includes_usage = request.sampling.includes_usage();
-        return Ok(streamed(&service, prompt, &generation, answering, head, includes_usage)?.into_response());
+        return Ok(streamed(&service, prompt, &answering, head, includes_usage, |events| {
+            job(prompt, &generation, &answering, deadline, events)
+        })?
+        .into_response());
     }
+    // Some are computed while the answers to the ones before are collected.
+    let ahead = (service.options.max_sessions / answering.choices).max(1);
+    let mut submitted = VecDeque::new();
     let mut choices = Vec::new();
-    let mut tokens = Tokens::default();
-    for prompt in &prompts {
-        let mut events = submit(&service, prompt, &generation, answering)?;
-        let mut answers = Answers::new(&service.tokenizer, prompt, answering)?;
+    let mut counts = TokenCounts::default();
+    let mut rest = prompts.iter();
+    loop {
+        let next = if submitted.len() < ahead { rest.next() } else { None };
+        if let Some(prompt) = next {
+            let job = |events| job(prompt, &generation, &answering, deadline, events);
+            // Only the first asks for a place in the queue, the others wait for one.
+            let events = if choices.is_empty() && submitted.is_empty() {
+                service.submit(job)?
+            } else {
+                service.submit_later(job).await?
+            };
+            submitted.push_back((prompt, events));
+            continue;
+        }
+        let Some((prompt, mut events)) = submitted.pop_front() else { break };
+        let mut answers = Answers::new(&service.tokenizer, prompt, &answering)?;
         while let Some(event) = events.recv().await {
             answers.take(event)?;
         }
-        tokens.add(&answers.tokens);
+        counts.add(&answers.counts);
         let first = choices.len();
         choices.extend(answers.into_json(&service.tokenizer, first)?);
     }
-    Ok(Json(head.json(&choices, Some(&tokens))).into_response())
+    Ok(Json(head.json(&choices, Some(&counts))).into_response())
 }
 
 async fn prompts(service: &Arc<Service>, prompt: Prompt) -> Result<Vec<Vec<u32>>, Refusal> {
@@ -105,29 +132,32 @@ async fn prompts(service: &Arc<Service>, prompt: Prompt) -> Result<Vec<Vec<u32>>
 }
 
 /// What the answers of a prompt have.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Answering {
     /// True if they begin with the prompt.
     echo: bool,
     /// True if they have log probabilities.
     has_scores: bool,
     choices: usize,
+    constraint: Option<Constraint>,
 }
 
-fn submit(
-    service: &Service,
+fn job(
     prompt: &[u32],
     generation: &Generation,
-    answering: Answering,
-) -> Result<mpsc::Receiver<Event>, Refusal> {
-    service.submit(|deadline, events| Job {
+    answering: &Answering,
+    deadline: Instant,
+    events: mpsc::Sender<Event>,
+) -> Job {
+    Job {
         prompt: prompt.to_vec(),
         generation: generation.clone(),
+        constraint: answering.constraint.clone(),
         choices: answering.choices,
         scores_prompt: answering.echo && answering.has_scores,
         deadline,
         events,
-    })
+    }
 }
 
 /// What all chunks of an answer begin with.
@@ -138,7 +168,7 @@ struct Head {
 }
 
 impl Head {
-    fn json(&self, choices: &[Value], tokens: Option<&Tokens>) -> Value {
+    fn json(&self, choices: &[Value], tokens: Option<&TokenCounts>) -> Value {
         let Self { id, created, model } = self;
         let mut json =
             json!({ "id": id, "object": "text_completion", "created": created, "model": model, "choices": choices });
@@ -151,13 +181,13 @@ impl Head {
 
 /// Numbers of tokens.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tokens {
+pub struct TokenCounts {
     prompt: usize,
     cached: usize,
     generated: usize,
 }
 
-impl Tokens {
+impl TokenCounts {
     pub fn add(&mut self, other: &Self) {
         self.prompt += other.prompt;
         self.cached += other.cached;
@@ -191,7 +221,7 @@ pub fn finish_reason(reason: FinishReason) -> &'static str {
 /// The answers to a prompt.
 struct Answers {
     answers: Vec<Answer>,
-    tokens: Tokens,
+    counts: TokenCounts,
     /// The tokens of the prompt, if the answers begin with them.
     echoed: Vec<u32>,
 }
@@ -199,20 +229,20 @@ struct Answers {
 #[derive(Clone, Default)]
 struct Answer {
     text: String,
-    /// Tokens with their scores; `None` for the first of a prompt.
+    /// TokenCounts with their scores; `None` for the first of a prompt.
     scores: Option<Vec<(u32, Option<TokenScore>)>>,
     reason: Option<FinishReason>,
 }
 
 impl Answers {
-    fn new(tokenizer: &Tokenizer, prompt: &[u32], answering: Answering) -> Result<Self, Refusal> {
+    fn new(tokenizer: &Tokenizer, prompt: &[u32], answering: &Answering) -> Result<Self, Refusal> {
         let echoed = if answering.echo { prompt.to_vec() } else { Vec::new() };
         let answer = Answer {
             text: tokenizer.decode(&echoed, true)?,
             scores: answering.has_scores.then(Vec::new),
             reason: None,
         };
-        Ok(Self { answers: vec![answer; answering.choices], tokens: Tokens::default(), echoed })
+        Ok(Self { answers: vec![answer; answering.choices], counts: TokenCounts::default(), echoed })
     }
 
     fn take(&mut self, event: Event) -> Result<(), Refusal> {
@@ -225,12 +255,12 @@ impl Answers {
             Event::Step { choice, step } => {
                 let Some(answer) = self.answers.get_mut(choice) else { return Ok(()) };
                 answer.text.push_str(&step.text);
-                if let (Some(scores), Some(token)) = (&mut answer.scores, step.token) {
+                if let (Some(scores), Some(token)) = (&mut answer.scores, step.token.or(step.end)) {
                     scores.push((token, step.score));
                 }
             }
             Event::Finished { choice, reason, usage, cached } => {
-                self.tokens.finished(&usage, cached);
+                self.counts.finished(&usage, cached);
                 if let Some(answer) = self.answers.get_mut(choice) {
                     answer.reason = Some(reason);
                 }
@@ -242,7 +272,7 @@ impl Answers {
 
     fn into_json(self, tokenizer: &Tokenizer, first: usize) -> Result<Vec<Value>, Refusal> {
         let json = |(index, answer): (usize, Answer)| {
-            let reason = answer.reason.ok_or_else(stopped)?;
+            let reason = answer.reason.ok_or_else(Refusal::stopped)?;
             let scores = answer.scores.map(|scores| Scores::default().json(tokenizer, &scores)).transpose()?;
             Ok(json!({
                 "index": first + index,
@@ -255,16 +285,11 @@ impl Answers {
     }
 }
 
-/// The answer ended before its end.
-pub fn stopped() -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop")
-}
-
 /// Writes log probabilities as `/v1/completions` has them: lists side by side, with the place of each token in the text.
 #[derive(Default)]
 struct Scores {
     stream: TextStream,
-    /// Bytes of the text so far.
+    /// Characters of the text so far.
     offset: usize,
 }
 
@@ -274,11 +299,11 @@ impl Scores {
         for (token, score) in scores {
             tokens.push(Value::from(token_text(tokenizer, *token)?));
             offsets.push(Value::from(self.offset));
-            self.offset += self.stream.push(tokenizer, *token)?.len();
+            self.offset += self.stream.push(tokenizer, *token)?.chars().count();
             of_tokens.push(score.as_ref().map_or(Value::Null, |score| number(score.log_probability)));
             let likely = score.as_ref().map(|score| -> Result<Value, Refusal> {
                 let mut map = Map::new();
-                for (token, log_probability) in &score.alternatives {
+                for (token, log_probability) in score.alternatives.iter().chain([&(*token, score.log_probability)]) {
                     // Of tokens with the same text the most likely.
                     map.entry(token_text(tokenizer, *token)?).or_insert_with(|| number(*log_probability));
                 }
@@ -292,9 +317,9 @@ impl Scores {
     }
 }
 
-/// The text of a token by itself; its name where it has none, as a special token.
+/// The text that a token adds; its name where it has none, as a special token.
 pub fn token_text(tokenizer: &Tokenizer, token: u32) -> Result<String, Refusal> {
-    Ok(tokenizer.decode(&[token], false)?)
+    Ok(String::from_utf8_lossy(&tokenizer.token_bytes(token)?).into_owned())
 }
 
 /// JSON has no infinity.
@@ -305,15 +330,16 @@ pub fn number(log_probability: f64) -> Value {
 fn streamed(
     service: &Arc<Service>,
     prompt: &[u32],
-    generation: &Generation,
-    answering: Answering,
+    answering: &Answering,
     head: Head,
     includes_usage: bool,
+    job: impl FnOnce(mpsc::Sender<Event>) -> Job,
 ) -> Result<Response, Refusal> {
-    let events = submit(service, prompt, generation, answering)?;
+    let events = service.submit(job)?;
     let head = Arc::new(head);
-    let mut tokens = Tokens::default();
+    let mut tokens = TokenCounts::default();
     let (sent, service) = (head.clone(), service.clone());
+    let has_scores = answering.has_scores;
     let mut scores: Vec<Scores> = (0..answering.choices).map(|_| Scores::default()).collect();
     let echoed = if answering.echo { prompt.to_vec() } else { Vec::new() };
     let echo = service.tokenizer.decode(&echoed, true)?;
@@ -322,11 +348,11 @@ fn streamed(
             let reason = reason.map(finish_reason);
             head.json(&[json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason })], None)
         };
-    let first = match (answering.echo, answering.has_scores) {
+    let first: Vec<Value> = match (answering.echo, answering.has_scores) {
         (true, false) => (0..answering.choices).map(|index| chunk(&head, index, echo.clone(), None, None)).collect(),
         _ => Vec::new(),
     };
-    let total = Arc::new(std::sync::Mutex::new(Tokens::default()));
+    let total = Arc::new(std::sync::Mutex::new(TokenCounts::default()));
     let counted = total.clone();
     let chunks = move |event| {
         Ok(match event {
@@ -340,8 +366,8 @@ fn streamed(
                 chunks
             }
             Event::Step { choice, step } => {
-                let logprobs = match (scores.get_mut(choice), step.token) {
-                    (Some(scores), Some(token)) if answering.has_scores => {
+                let logprobs = match (scores.get_mut(choice), step.token.or(step.end)) {
+                    (Some(scores), Some(token)) if has_scores => {
                         Some(scores.json(&service.tokenizer, &[(token, step.score)])?)
                     }
                     _ => None,
@@ -365,5 +391,5 @@ fn streamed(
         Ok(total) if includes_usage => vec![head.json(&[], Some(&total))],
         _ => Vec::new(),
     };
-    Ok(stream::respond(events, first, chunks, last))
+    Ok(stream::respond(events, answering.choices, &first, chunks, last))
 }

@@ -1,8 +1,10 @@
 //! Fields of requests that say how an answer is generated.
 
-use rushlight_llm::{Generation, Tokenizer};
+use std::collections::BTreeMap;
+
+use rushlight_llm::{Generation, Grammar};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::body::OneOrMany;
 use crate::error::Refusal;
@@ -10,6 +12,9 @@ use crate::error::Refusal;
 /// Maximum number of stop strings, and of their bytes: the end of an answer is searched for them at each token.
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
+
+/// Maximum number of tokens with a bias: they are added at each token.
+const MAX_BIASES: usize = 1024;
 
 /// Maximum number of alternatives of a token, as OpenAI has it.
 const MAX_ALTERNATIVES: usize = 20;
@@ -22,8 +27,8 @@ pub struct SamplingFields {
     top_k: Option<usize>,
     min_p: Option<f32>,
     typical_p: Option<f32>,
-    #[serde(alias = "repeat_penalty")]
     repetition_penalty: Option<f32>,
+    repeat_penalty: Option<f32>,
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     logit_bias: Option<Map<String, Value>>,
@@ -34,6 +39,10 @@ pub struct SamplingFields {
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     response_format: Option<ResponseFormat>,
+    guided_json: Option<Value>,
+    guided_regex: Option<String>,
+    /// In Lark's syntax.
+    guided_grammar: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +54,12 @@ struct StreamOptions {
 struct ResponseFormat {
     #[serde(rename = "type")]
     kind: String,
+    json_schema: Option<NamedSchema>,
+}
+
+#[derive(Deserialize)]
+struct NamedSchema {
+    schema: Option<Value>,
 }
 
 impl SamplingFields {
@@ -54,7 +69,7 @@ impl SamplingFields {
         defaults: &Generation,
         max_new_tokens: Option<usize>,
         alternatives: Option<usize>,
-        tokenizer: &Tokenizer,
+        vocab_size: usize,
     ) -> Result<Generation, Refusal> {
         let mut generation = defaults.clone();
         let sampling = &mut generation.sampling;
@@ -64,7 +79,7 @@ impl SamplingFields {
             (&mut sampling.top_p, self.top_p),
             (&mut sampling.min_p, self.min_p),
             (&mut sampling.typical_p, self.typical_p),
-            (&mut sampling.repetition_penalty, self.repetition_penalty),
+            (&mut sampling.repetition_penalty, self.repetition_penalty.or(self.repeat_penalty)),
             (&mut sampling.presence_penalty, self.presence_penalty),
             (&mut sampling.frequency_penalty, self.frequency_penalty),
         ] {
@@ -72,8 +87,8 @@ impl SamplingFields {
         }
         sampling.top_k = self.top_k.unwrap_or(sampling.top_k);
         sampling.seed = self.seed.map_or_else(random_seed, i64::cast_unsigned);
-        for (token, bias) in self.logit_bias.iter().flatten() {
-            sampling.logit_bias.push(bias_of(token, bias, tokenizer)?);
+        if let Some(biases) = &self.logit_bias {
+            sampling.logit_bias.extend(logit_bias(biases, vocab_size)?);
         }
         if let Some(stop) = &self.stop {
             let stop = match stop {
@@ -90,15 +105,38 @@ impl SamplingFields {
             let message = format!("expected at most {MAX_ALTERNATIVES} alternatives, got {alternatives}");
             return Err(Refusal::of("logprobs", message));
         }
-        if let Some(format) = self.response_format.as_ref().filter(|format| format.kind != "text") {
-            let message = format!("`{}` is not supported yet: expected `text`", format.kind);
-            return Err(Refusal::of("response_format", message));
-        }
         generation.ignore_eos = self.ignore_eos.unwrap_or(generation.ignore_eos);
         generation.max_new_tokens = max_new_tokens.or(generation.max_new_tokens);
         generation.log_probabilities = alternatives;
         generation.sampling.check()?;
         Ok(generation)
+    }
+
+    /// The form of the answer, as OpenAI's `response_format` or vLLM's `guided_*` give it.
+    pub fn grammar(&self) -> Result<Option<Grammar>, Refusal> {
+        let format = self.response_format.as_ref().map(|format| match (format.kind.as_str(), &format.json_schema) {
+            ("text", _) => Ok(None),
+            ("json_object", _) => Ok(Some(Grammar::JsonSchema(json!({ "type": "object" })))),
+            ("json_schema", Some(NamedSchema { schema: Some(schema) })) => {
+                Ok(Some(Grammar::JsonSchema(schema.clone())))
+            }
+            ("json_schema", _) => Err(Refusal::of("response_format", "expected `json_schema.schema`")),
+            (kind, _) => Err(Refusal::of(
+                "response_format",
+                format!("expected `text`, `json_object` or `json_schema`, got `{kind}`"),
+            )),
+        });
+        let given = [
+            format.transpose()?.flatten(),
+            self.guided_json.clone().map(Grammar::JsonSchema),
+            self.guided_regex.clone().map(Grammar::Regex),
+            self.guided_grammar.clone().map(Grammar::Lark),
+        ];
+        let mut given = given.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (grammar, None) => Ok(grammar),
+            (_, Some(_)) => Err(Refusal::of("response_format", "expected one form of the answer")),
+        }
     }
 
     /// Number of answers.
@@ -116,12 +154,26 @@ impl SamplingFields {
     }
 }
 
-fn bias_of(token: &str, bias: &Value, tokenizer: &Tokenizer) -> Result<(u32, f32), Refusal> {
-    let wrong =
-        || Refusal::of("logit_bias", format!("expected token ids with a bias from -100 to 100, got `{token}`: {bias}"));
-    let id = token.parse::<u32>().ok().filter(|id| (*id as usize) < tokenizer.vocab_size()).ok_or_else(wrong)?;
-    let bias = bias.as_f64().filter(|bias| bias.abs() <= 100.0).ok_or_else(wrong)?;
-    Ok((id, bias as f32))
+fn logit_bias(biases: &Map<String, Value>, vocab_size: usize) -> Result<BTreeMap<u32, f32>, Refusal> {
+    let wrong = |got: String| {
+        Refusal::of(
+            "logit_bias",
+            format!("expected at most {MAX_BIASES} token ids, each once, with a bias from -100 to 100, got {got}"),
+        )
+    };
+    if biases.len() > MAX_BIASES {
+        return Err(wrong(format!("{} of them", biases.len())));
+    }
+    let mut all = BTreeMap::new();
+    for (token, bias) in biases {
+        let wrong = || wrong(format!("`{token}`: {bias}"));
+        let id = token.parse::<u32>().ok().filter(|id| (*id as usize) < vocab_size).ok_or_else(wrong)?;
+        let bias = bias.as_f64().filter(|bias| bias.abs() <= 100.0).ok_or_else(wrong)?;
+        if all.insert(id, bias as f32).is_some() {
+            return Err(wrong());
+        }
+    }
+    Ok(all)
 }
 
 /// A seed for requests without one.

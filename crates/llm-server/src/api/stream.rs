@@ -7,32 +7,42 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::Refusal;
 use crate::job::Event;
 
-/// Streams what `chunks` makes of each event, one or several JSON values, and then the mark that OpenAI's clients wait for. A
-/// client that goes away drops the stream, and with it the channel of events, by which the model hears of it.
+/// Streams what `chunks` makes of each event, one or several JSON values, and after the last of the answers the mark that
+/// OpenAI's clients wait for. Without it the answer was cut off. A client that goes away drops the receiver, by which the events
+/// are dropped, and the model hears of it.
 pub fn respond(
-    events: mpsc::Receiver<Event>,
-    first: Vec<Value>,
+    mut events: mpsc::Receiver<Event>,
+    answers: usize,
+    first: &[Value],
     mut chunks: impl FnMut(Event) -> Result<Vec<Value>, Refusal> + Send + 'static,
     last: impl FnOnce() -> Vec<Value> + Send + 'static,
 ) -> Response {
     let (sender, receiver) = mpsc::channel::<Result<Bytes, Infallible>>(1);
+    let mut text = text_of(first);
     tokio::spawn(async move {
-        let mut events = ReceiverStream::new(events);
-        let mut text = text_of(&first);
-        while let Some(event) = events.next().await {
-            match chunks(event) {
-                Ok(values) => text.push_str(&text_of(&values)),
-                Err(refusal) => {
-                    text.push_str(&text_of(&[refusal.json()]));
-                    drop(sender.send(Ok(Bytes::from(text))).await);
-                    return;
+        let mut unfinished = answers;
+        loop {
+            let event = tokio::select! {
+                () = sender.closed() => return,
+                event = events.recv() => event,
+            };
+            let end = match event {
+                Some(event) => {
+                    unfinished -= usize::from(matches!(event, Event::Finished { .. }));
+                    chunks(event).map(|values| text.push_str(&text_of(&values))).err()
                 }
+                None if unfinished > 0 => Some(Refusal::cut_off()),
+                None => break,
+            };
+            if let Some(refusal) = end {
+                text.push_str(&text_of(&[refusal.json()]));
+                drop(sender.send(Ok(Bytes::from(text))).await);
+                return;
             }
             if !text.is_empty() && sender.send(Ok(Bytes::from(std::mem::take(&mut text)))).await.is_err() {
                 return;

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::byte_level;
 use super::pattern::Pattern;
 use super::pre_tokenizer::{Metaspace, Prepend};
-use super::settings::{check_len, count, damaged, flag, kind, list, text};
+use super::settings::{check_len, count, damaged, flag, kind, list, max_len, text};
 use crate::error::Result;
 
 #[derive(Debug)]
@@ -56,6 +56,26 @@ impl Decoder {
     pub(super) fn decode(&self, tokens: Vec<String>, max: usize) -> Result<Vec<String>> {
         let tokens = self.apply(tokens, max)?;
         check_len(tokens.iter().map(String::len).sum(), max).map(|()| tokens)
+    }
+
+    /// The bytes of a token within a text.
+    pub(super) fn token_bytes(&self, token: &str) -> Result<Vec<u8>> {
+        /// Text before the token, from which no decoder takes anything.
+        const BEFORE: &str = "x";
+        let is = |kind: fn(&Self) -> bool| match self {
+            Self::Sequence(all) => all.iter().any(kind),
+            one => kind(one),
+        };
+        if is(|decoder| matches!(decoder, Self::ByteLevel)) {
+            let mut bytes = Vec::new();
+            byte_level::decode(token, &mut bytes);
+            return Ok(bytes);
+        }
+        if let (true, Some(byte)) = (is(|decoder| matches!(decoder, Self::ByteFallback)), byte_of(token)) {
+            return Ok(vec![byte]);
+        }
+        let text = self.decode(vec![BEFORE.to_owned(), token.to_owned()], max_len(token.len()))?.concat();
+        Ok(text.strip_prefix(BEFORE).unwrap_or(&text).as_bytes().to_vec())
     }
 
     fn apply(&self, mut tokens: Vec<String>, max: usize) -> Result<Vec<String>> {
@@ -127,12 +147,14 @@ impl Decoder {
     }
 }
 
+/// The byte of a token such as `<0x0A>`.
+fn byte_of(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>').filter(|digits| digits.len() == 2)?;
+    u8::from_str_radix(digits, 16).ok()
+}
+
 /// Neighbouring tokens of bytes, as `<0x0A>`, become the characters that they are; what is none becomes U+FFFD for each byte.
 fn bytes_to_text(tokens: Vec<String>) -> Vec<String> {
-    let byte = |token: &str| {
-        let digits = token.strip_prefix("<0x")?.strip_suffix('>').filter(|digits| digits.len() == 2)?;
-        u8::from_str_radix(digits, 16).ok()
-    };
     let mut texts = Vec::with_capacity(tokens.len());
     let mut bytes = Vec::new();
     let flush = |bytes: &mut Vec<u8>, texts: &mut Vec<String>| {
@@ -146,7 +168,7 @@ fn bytes_to_text(tokens: Vec<String>) -> Vec<String> {
         }
     };
     for token in tokens {
-        match byte(&token) {
+        match byte_of(&token) {
             Some(byte) => bytes.push(byte),
             None => {
                 flush(&mut bytes, &mut texts);

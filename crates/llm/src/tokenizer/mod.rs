@@ -175,6 +175,27 @@ impl Tokenizer {
         }
     }
 
+    /// The bytes that a token adds to a text that has begun, which may be a part of a character; none for a token that does not
+    /// exist.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn token_bytes(&self, token: u32) -> Result<Vec<u8>> {
+        match &self.scheme {
+            Scheme::Pipeline(pipeline) => pipeline.token_bytes(token),
+            Scheme::SentencePiece(sentencepiece) => Ok(sentencepiece.token_bytes(token)),
+        }
+    }
+
+    /// True for tokens that are no text.
+    #[cfg(feature = "grammar")]
+    pub(crate) fn is_special(&self, token: u32) -> bool {
+        match &self.scheme {
+            Scheme::Pipeline(pipeline) => pipeline.is_special(token),
+            Scheme::SentencePiece(sentencepiece) => sentencepiece.is_special(token),
+        }
+    }
+
     /// The token as the tokenizer's file spells it.
     pub fn id_to_token(&self, token: u32) -> Option<&str> {
         match &self.scheme {

@@ -90,6 +90,23 @@ impl Pipeline {
         }
     }
 
+    pub(super) fn token_bytes(&self, token: u32) -> Result<Vec<u8>> {
+        let Some(text) = self.id_to_token(token) else { return Ok(Vec::new()) };
+        if self.added.content(token).is_some() {
+            return Ok(text.as_bytes().to_vec());
+        }
+        match &self.decoder {
+            Some(decoder) => decoder.token_bytes(text),
+            // Tokens without a decoder have spaces between them.
+            None => Ok(format!(" {text}").into_bytes()),
+        }
+    }
+
+    #[cfg(feature = "grammar")]
+    pub(super) fn is_special(&self, token: u32) -> bool {
+        self.added.is_special(token)
+    }
+
     pub(super) fn id_to_token(&self, token: u32) -> Option<&str> {
         self.added.content(token).or_else(|| self.model.vocabulary().text(token))
     }

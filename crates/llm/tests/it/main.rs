@@ -1,6 +1,7 @@
 //! Language models against Hugging Face's packages: the samples that `tools/llm_samples.py` wrote.
 
 mod gguf;
+mod grammar;
 mod hostile;
 mod sampling;
 mod sessions;

@@ -4,6 +4,7 @@
 
 #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
 mod blobs;
+#[cfg(any(feature = "cpu", feature = "cpu-compile"))]
 mod cpu;
 #[cfg(feature = "backends")]
 mod host;
@@ -50,9 +51,9 @@ pub struct BackendInfo {
 
 /// The two halves of a back end, as far as this build has them.
 struct Halves {
-    /// Makes the ahead-of-time half.
+    /// Makes the ahead-of-time half; `None` if this build does not have it.
     #[cfg(feature = "compile")]
-    compile: fn(&Destination) -> Box<dyn Backend>,
+    compile: Option<fn(&Destination) -> Box<dyn Backend>>,
     /// `None` if this build does not have it.
     #[cfg(feature = "backends")]
     run: Option<RunHalf>,
@@ -93,6 +94,7 @@ pub(crate) struct StepInfo {
 
 /// Where the result of a compilation goes.
 #[cfg(feature = "compile")]
+#[allow(dead_code, reason = "back ends read it, and a build may have none")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Destination {
     /// Number of threads that compile; as many as the machine runs at once if `None`. An option of the back end may replace it.
@@ -114,6 +116,7 @@ pub(crate) struct QuantizedKernels {
 
 /// The back ends, the preferred ones first.
 const TABLE: &[BackendInfo] = &[
+    #[cfg(any(feature = "cpu", feature = "cpu-compile"))]
     cpu::CPU,
     #[cfg(feature = "compile")]
     BackendInfo {
@@ -142,7 +145,19 @@ impl BackendInfo {
     /// The options that it has when a model is compiled.
     #[cfg(feature = "compile")]
     pub fn options(&self) -> &'static [OptionSpec] {
-        self.halves.as_ref().map_or(&[], |halves| (halves.compile)(&Destination::default()).options())
+        self.compiling_half(&Destination::default()).map_or(&[], |half| half.options())
+    }
+
+    /// True for the runtime's operators, and if this build has the ahead-of-time half.
+    #[cfg(feature = "compile")]
+    fn is_compiled_for(&self) -> bool {
+        self.halves.as_ref().is_none_or(|halves| halves.compile.is_some())
+    }
+
+    /// The ahead-of-time half, with the defaults of its options; `None` if this build does not have it.
+    #[cfg(feature = "compile")]
+    fn compiling_half(&self, destination: &Destination) -> Option<Box<dyn Backend>> {
+        Some((self.halves.as_ref()?.compile?)(destination))
     }
 
     /// The run-time half; `None` for the runtime's operators.
@@ -170,7 +185,8 @@ impl core::fmt::Debug for BackendInfo {
 /// The back ends that programs can be lowered to, the preferred ones first.
 #[cfg(feature = "lower")]
 pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
-    run_halves().map(|(backend, _)| backend)
+    let compiles = |backend: &&BackendInfo| backend.halves.as_ref().is_some_and(|halves| halves.compile.is_some());
+    run_halves().map(|(backend, _)| backend).filter(compiles)
 }
 
 /// The back end that quantization is made for, with what it asks of that.

@@ -37,10 +37,11 @@ impl BackendSpec {
     /// # Errors
     /// `NotFound`, with the names that exist.
     pub fn new(name: &str) -> Result<Self, Error> {
-        match TABLE.iter().find(|backend| backend.name == name) {
+        match TABLE.iter().find(|backend| backend.name == name && backend.is_compiled_for()) {
             Some(backend) => Ok(Self { backend, options: Vec::new() }),
             None => {
-                let names: Vec<String> = backends().map(|backend| format!("`{}`", backend.name)).collect();
+                let names = backends().filter(|backend| backend.is_compiled_for());
+                let names: Vec<String> = names.map(|backend| format!("`{}`", backend.name)).collect();
                 Err(Error::new(Code::NotFound, "no backend of this name comes with Rushlight")
                     .expected(names.join(", "))
                     .got(format!("`{name}`")))
@@ -91,8 +92,8 @@ impl BackendSpec {
         if self.options.iter().any(|(known, _)| known == name) {
             return Err(given_twice(self.name(), name).into());
         }
-        let set = match &self.backend.halves {
-            Some(halves) => set(&mut *(halves.compile)(&Destination::default())).map_err(Error::from),
+        let set = match self.backend.compiling_half(&Destination::default()) {
+            Some(mut half) => set(&mut *half).map_err(Error::from),
             None => Err(Error::invalid(format!("the backend has no option `{name}`"))
                 .expected("no options".to_owned())
                 .got(format!("`{name}`"))),
@@ -110,8 +111,7 @@ impl BackendSpec {
     /// The ahead-of-time half, with its options; `None` for the reference operators.
     #[cfg(any(feature = "lower", feature = "pt2"))]
     pub(crate) fn make(&self, destination: &Destination) -> Result<Option<Box<dyn Backend>>, Error> {
-        let Some(halves) = &self.backend.halves else { return Ok(None) };
-        let mut backend = (halves.compile)(destination);
+        let Some(mut backend) = self.backend.compiling_half(destination) else { return Ok(None) };
         for (name, value) in &self.options {
             set_option(&mut *backend, name, value.as_value())?;
         }

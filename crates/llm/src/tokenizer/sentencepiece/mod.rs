@@ -181,6 +181,21 @@ impl SentencePiece {
         text
     }
 
+    pub(super) fn token_bytes(&self, token: u32) -> Vec<u8> {
+        let piece = self.kinds.get(token as usize).zip(self.vocabulary().text(token));
+        match piece {
+            Some((PieceKind::Byte(byte), _)) => vec![*byte],
+            Some((PieceKind::Unknown, _)) => self.unknown_surface.as_bytes().to_vec(),
+            Some((_, text)) => text.replace(SPACE, " ").into_bytes(),
+            None => Vec::new(),
+        }
+    }
+
+    #[cfg(feature = "grammar")]
+    pub(super) fn is_special(&self, token: u32) -> bool {
+        matches!(self.kinds.get(token as usize), Some(PieceKind::Control))
+    }
+
     pub(super) fn vocabulary(&self) -> &Vocabulary {
         match &self.segmentation {
             Segmentation::Unigram(unigram) => &unigram.vocabulary,

@@ -1,0 +1,132 @@
+//! Answers of a given form, by llguidance: at each token those that the form does not allow are left out.
+
+use std::fmt;
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::Value as Json;
+
+use crate::error::{Error, Result};
+use crate::model::Limits;
+use crate::tokenizer::Tokenizer;
+
+/// The form of an answer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Grammar {
+    /// JSON that a schema allows.
+    JsonSchema(Json),
+    /// A text that a regular expression matches as a whole.
+    Regex(String),
+    /// A context-free grammar in Lark's syntax, with llguidance's extensions.
+    Lark(String),
+}
+
+/// Compiles grammars for the tokens of a tokenizer, of which a model of these limits has logits. Making one takes time in proportion to the vocabulary, so that it is kept.
+#[derive(Clone)]
+pub struct GrammarCompiler(Arc<ParserFactory>);
+
+/// The state of an answer in its grammar. A clone is that of another answer.
+pub struct Constraint(Matcher);
+
+/// What llguidance's error says for a mask without a token.
+const NO_EXTENSION: &str = "NoExtensionBias";
+
+impl GrammarCompiler {
+    /// Reads the vocabulary.
+    ///
+    /// # Errors
+    /// `Grammar` for a vocabulary that llguidance does not take, and `Tokenizer` where tokens have no text.
+    pub fn new(tokenizer: &Tokenizer, limits: &Limits) -> Result<Self> {
+        let size = u32::try_from(limits.vocab_size).map_err(|error| grammar(&error))?;
+        let mut ends: Vec<u32> = limits.eos.iter().chain(&tokenizer.special_tokens().eos).copied().collect();
+        ends.retain(|end| *end < size);
+        ends.dedup();
+        let mut words = Vec::with_capacity(limits.vocab_size);
+        for token in 0..size {
+            let mut bytes = tokenizer.token_bytes(token)?;
+            if tokenizer.is_special(token) || ends.contains(&token) {
+                // No text has it.
+                bytes.insert(0, TokTrie::SPECIAL_TOKEN_MARKER);
+            }
+            words.push(bytes);
+        }
+        let first = ends.first().copied().ok_or_else(|| grammar(&"the model has no token that ends an answer"))?;
+        let trie = TokTrie::from(&TokRxInfo::new(size, first), &words).with_eos_tokens(&ends);
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory = ParserFactory::new_simple(&environment).map_err(|error| grammar(&error))?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(Self(Arc::new(factory)))
+    }
+
+    /// Compiles a grammar.
+    ///
+    /// # Errors
+    /// `Grammar`, with what is wrong or not supported, or takes too much to check.
+    pub fn compile(&self, given: &Grammar) -> Result<Constraint> {
+        let top = match given {
+            Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+            Grammar::Regex(regex) => TopLevelGrammar::from_regex(regex),
+            Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark.clone()),
+        };
+        let matcher = Matcher::new(self.0.create_parser(top));
+        match matcher.get_error() {
+            Some(error) => Err(grammar(&error)),
+            None => Ok(Constraint(matcher)),
+        }
+    }
+}
+
+impl Constraint {
+    /// Sets the logits of tokens to negative infinity that may not come next.
+    ///
+    /// # Errors
+    /// `Grammar` if nothing may come, or that takes too much to find out.
+    pub fn mask(&mut self, logits: &mut [f32]) -> Result<()> {
+        let mask = self.0.compute_mask_or_eos().map_err(|error| {
+            let is_empty = error.to_string().starts_with(NO_EXTENSION);
+            if is_empty { grammar(&"none of the model's tokens may come next") } else { grammar(&error) }
+        })?;
+        for (token, logit) in logits.iter_mut().enumerate() {
+            if !(token < mask.len() && mask.get(token)) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a token to the answer. Returns true if nothing may follow.
+    ///
+    /// # Errors
+    /// `Grammar` for a token that may not come.
+    pub fn accept(&mut self, token: u32) -> Result<bool> {
+        self.0.consume_token(token).map_err(|error| grammar(&error))?;
+        Ok(self.0.is_stopped())
+    }
+}
+
+impl Clone for Constraint {
+    fn clone(&self) -> Self {
+        Self(self.0.deep_clone())
+    }
+}
+
+impl fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Constraint").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for GrammarCompiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrammarCompiler").finish_non_exhaustive()
+    }
+}
+
+fn grammar(error: &dyn fmt::Display) -> Error {
+    // llguidance marks that it leaves the grammar itself out.
+    Error::Grammar(error.to_string().trim_end_matches("<non-verbose/>").trim_end().to_owned())
+}
