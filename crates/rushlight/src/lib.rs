@@ -104,8 +104,6 @@ pub use rushlight_engine::Isa;
 pub use rushlight_engine::hwbench::Limits;
 #[cfg(feature = "backends")]
 pub use rushlight_engine::profile::{Cost, StepProfile, StepRun, StepTime};
-#[cfg(feature = "compile")]
-pub use rushlight_graph as graph;
 pub use rushlight_kernels as kernels;
 #[cfg(target_has_atomic = "8")]
 pub use rushlight_runtime::Arena;
@@ -118,6 +116,17 @@ pub use session::Session;
 pub use source::LoadMode;
 #[cfg(feature = "std")]
 pub use tensor::{Tensor, Value};
+
+/// The intermediate representation that backends and passes of one's own read and make.
+#[cfg(feature = "compile")]
+pub mod graph {
+    pub use rushlight_graph::{
+        Action, Arena, Arg, Block, BlockId, Builder, Bytes, Constant, ConstantData, ConstantId, Def, Delegate,
+        DelegateId, Error, ErrorKind, Expr, Granularity, Graph, Id, Input, Kind, Layout, Literal, MemoryFormat, Model,
+        Node, NodeId, Op, Origin, OriginId, Param, Pass, Quantization, Schema, Schemas, SourceFrame, State, StateId,
+        Symbol, SymbolId, Symbols, Target, TensorType, Type, Update, Value, ValueId, operators, text,
+    };
+}
 
 /// What backends and passes of one's own are written against, and what [`Compiler`] does not cover.
 #[cfg(feature = "compile")]
