@@ -70,6 +70,7 @@ impl Failure {
     }
 
     /// Standard input could not be read.
+    #[cfg(feature = "llm")]
     pub fn stdin(error: io::Error) -> Self {
         Self::File { what: "cannot read standard input".to_owned(), error }
     }

@@ -14,6 +14,7 @@ mod failure;
 mod hwbench;
 mod inputs;
 mod inspect;
+#[cfg(feature = "llm")]
 mod llm;
 mod machine;
 mod op_paths;
@@ -63,6 +64,7 @@ enum Command {
     /// Export a language model with transformers and compile it to a .pte file
     ExportLlm(export_llm::ExportLlm),
     /// Run language models: continue a text, chat, bench, tokenize
+    #[cfg(feature = "llm")]
     Llm(llm::Llm),
     /// Quantize a .pt2 file and compile it to a .pte file
     Quantize(quantize::Quantize),
@@ -115,6 +117,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Compile(compile) => compile.run(),
         Command::ExportLlm(export) => export.run(),
+        #[cfg(feature = "llm")]
         Command::Llm(llm) => llm.run(),
         Command::Quantize(quantize) => quantize.run(),
         Command::Compare(compare) => compare.run(),

@@ -49,6 +49,7 @@ pub fn print_piece(text: &str) {
 }
 
 /// Whether standard output takes no more.
+#[cfg(feature = "llm")]
 pub fn is_closed() -> bool {
     FAILED.get().is_some()
 }
