@@ -1,4 +1,4 @@
-//! What clients and operators are told when something goes wrong.
+//! Errors of the server, and error responses.
 
 use std::{fmt, io};
 

@@ -1,4 +1,4 @@
-//! What the HTTP side asks of the thread that owns the model, and what it hears.
+//! Requests to the thread that owns the model, and its events.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub events: mpsc::Sender<Event>,
 }
 
-/// What happens to a job. After the end of all choices, or a failure, the channel closes.
+/// An event of a job. After the end of all choices, or a failure, the channel closes.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The scores of the prompt's tokens; `None` for the first of all.

@@ -55,7 +55,7 @@ struct Answer {
     /// Those of the prompt's tokens, if they are asked for.
     scores: Vec<Option<TokenScore>>,
     prefill: Duration,
-    /// Since when its client has read nothing of what there is.
+    /// Since when the channel of events is full.
     stalled: Option<Instant>,
 }
 
@@ -68,7 +68,7 @@ enum Phase {
 /// What becomes of an answer after its turn.
 enum Turn {
     GoesOn,
-    /// The client has not yet taken what there is.
+    /// The channel of events is full.
     Waits,
     Over,
 }
@@ -225,10 +225,9 @@ impl Scheduler {
         let has_room = self.idle.len() + self.answers.len() < self.max_sessions;
         let idle = self.idle.iter().enumerate().map(|(index, session)| (known(session), Reverse(index)));
         let best = idle.max().map(|(known, Reverse(index))| (index, known));
-        let is_same = |(index, known): &(usize, usize)| {
-            let position = self.idle.get(*index).map_or(0, Session::position);
-            2 * known >= position
-        };
+        // The prompt goes on with the session, rather than only begin like it.
+        let is_same =
+            |index: usize, known: usize| known > 0 && 2 * known >= self.idle.get(index).map_or(0, Session::position);
         let shared = self.answers.iter().map(|answer| (known(&answer.session), &answer.session));
         let shared = shared.max_by_key(|(known, _)| *known).filter(|(known, _)| *known >= MIN_SHARED);
         if let Some((count, session)) = shared
@@ -239,7 +238,7 @@ impl Scheduler {
             return Ok(copy);
         }
         match best {
-            Some((index, known)) if !has_room || known > 0 && is_same(&(index, known)) => Ok(self.idle.remove(index)),
+            Some((index, known)) if !has_room || is_same(index, known) => Ok(self.idle.remove(index)),
             _ => match (self.model.session(), best) {
                 (Ok(session), _) => Ok(session),
                 (Err(_), Some((index, _))) => Ok(self.idle.remove(index)),

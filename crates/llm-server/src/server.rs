@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use rushlight_llm::{GrammarCompiler, Model, Tokenizer};
+use rushlight_llm::{Model, Tokenizer};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -42,7 +42,6 @@ pub fn serve(
     let (tokenizer, metrics) = (Arc::new(tokenizer), Arc::new(Metrics::default()));
     let template = tokenizer.chat_template().map_err(Error::Model)?;
     let limits = model.limits().clone();
-    let grammars = GrammarCompiler::new(&tokenizer, &limits).ok();
     let scheduler = Scheduler::new(model, tokenizer.clone(), metrics.clone(), receiver, options.max_sessions);
     let scheduler = scheduler.map_err(Error::Model)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -52,7 +51,8 @@ pub fn serve(
     let thread = std::thread::Builder::new().name("model".to_owned()).spawn(move || scheduler.run());
     let thread = thread.map_err(io("cannot start the thread of the model"))?;
     let shutdown_timeout = options.shutdown_timeout;
-    let service = Arc::new(Service { tokenizer, template, grammars, limits, options, metrics, created, jobs });
+    let service =
+        Arc::new(Service { tokenizer, template, grammars: OnceLock::new(), limits, options, metrics, created, jobs });
     // They count from when the address is known.
     let inside = runtime.enter();
     let signals = signals();

@@ -1,8 +1,8 @@
-//! What handlers share: options, the tokenizer, and the way to the model.
+//! The state that handlers share: options, the tokenizer, and the queue of the model.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -57,8 +57,8 @@ pub(crate) struct Service {
     pub tokenizer: Arc<Tokenizer>,
     /// `None` if the tokenizer has none.
     pub template: Option<ChatTemplate>,
-    /// `None` if the vocabulary is not one of texts.
-    pub grammars: Option<GrammarCompiler>,
+    /// Made for the first grammar; `None` if there can be none for these tokens.
+    pub grammars: OnceLock<Option<GrammarCompiler>>,
     pub limits: Limits,
     pub options: Options,
     pub metrics: Arc<Metrics>,
@@ -75,11 +75,15 @@ impl Service {
     pub async fn constraint(self: &Arc<Self>, grammar: Option<Grammar>) -> Result<Option<Constraint>, Refusal> {
         let Some(grammar) = grammar else { return Ok(None) };
         let service = self.clone();
-        let compiled = tokio::task::spawn_blocking(move || match &service.grammars {
+        let compiled = tokio::task::spawn_blocking(move || match service.grammars() {
             Some(grammars) => Ok(grammars.compile(&grammar)?),
             None => Err(Refusal::invalid("the model's tokens are not such that the form of an answer can be given")),
         });
         compiled.await.map_err(|_| Refusal::stopped())?.map(Some)
+    }
+
+    fn grammars(&self) -> Option<&GrammarCompiler> {
+        self.grammars.get_or_init(|| GrammarCompiler::new(&self.tokenizer, &self.limits).ok()).as_ref()
     }
 
     /// When a request that comes now has taken too long.

@@ -45,6 +45,17 @@ pub enum FinishReason {
     Cancelled,
 }
 
+impl FinishReason {
+    /// The name in OpenAI's API, which has none for answers that the caller ended.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// Token counts and times of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
@@ -246,15 +257,14 @@ impl Generator {
             self.usage.decoded_tokens += 1;
         }
         let token = self.choose(session.logits())?;
+        let score = self.options.log_probabilities.map(|count| TokenScore::of(session.logits(), token, count));
         if !self.options.ignore_eos && self.ends.contains(&token) {
-            let score = self.options.log_probabilities.map(|count| TokenScore::of(session.logits(), token, count));
             let text = self.finish(tokenizer, FinishReason::Stop)?;
             return Ok(Some(Step { text, token: None, end: Some(token), score }));
         }
         let is_complete = self.accept(token)?;
         self.usage.generated_tokens += 1;
         self.unread = Some(token);
-        let score = self.options.log_probabilities.map(|count| TokenScore::of(session.logits(), token, count));
         let (mut text, is_stopped) = self.answer.push(tokenizer, token)?;
         let is_full = self.options.max_new_tokens.is_some_and(|max| self.usage.generated_tokens >= max)
             || session.position() >= model.limits().max_context_len;

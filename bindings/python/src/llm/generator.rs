@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rushlight_llm::{FinishReason, Step, Usage};
+use rushlight_llm::{Step, Usage};
 
 use super::generation::Generation;
 use super::session::Session;
@@ -76,12 +76,7 @@ impl Generator {
     /// Tokens of the prompt and of the answer, seconds that the model took for them, and why the answer ended.
     fn usage(&self) -> (usize, usize, f64, f64, &'static str) {
         let usage = *locked(&self.usage);
-        // As OpenAI's API calls it.
-        let reason = match usage.finish_reason {
-            FinishReason::Stop => "stop",
-            FinishReason::Length => "length",
-            FinishReason::Cancelled => "cancelled",
-        };
+        let reason = usage.finish_reason.name();
         (usage.prompt_tokens, usage.generated_tokens, usage.prefill.as_secs_f64(), usage.decode.as_secs_f64(), reason)
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use clap::Args;
-use rushlight_llm::{Draft, FinishReason, Usage, generate_with_draft};
+use rushlight_llm::{Draft, Usage, generate_with_draft};
 use serde_json::json;
 
 use super::generation::{Options, TextModel};
@@ -57,7 +57,7 @@ impl Run {
         if self.json {
             output::print_json(&json!({
                 "text": text,
-                "finish_reason": finish_reason(&usage),
+                "finish_reason": usage.finish_reason.name(),
                 "usage": usage_json(&usage),
             }));
         } else {
@@ -82,15 +82,6 @@ pub fn read(text: &str) -> Result<String, Failure> {
         return Ok(text.to_owned());
     }
     std::io::read_to_string(std::io::stdin()).map_err(Failure::stdin)
-}
-
-/// As OpenAI's API calls it.
-fn finish_reason(usage: &Usage) -> &'static str {
-    match usage.finish_reason {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-        FinishReason::Cancelled => "cancelled",
-    }
 }
 
 fn usage_json(usage: &Usage) -> serde_json::Value {

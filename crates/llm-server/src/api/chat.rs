@@ -1,8 +1,6 @@
 //! `/v1/chat/completions`: conversations, with tools.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::State;
@@ -12,13 +10,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::body::{Body, read};
-use super::completions::{TokenCounts, finish_reason, number, token_text};
+use super::completions::number;
+use super::head::{Head, TokenCounts, new_id};
 use super::sampling::SamplingFields;
 use super::stream;
 use crate::error::Refusal;
 use crate::job::{Event, Job};
 use crate::service::Service;
 use crate::tool_calls::{Parsed, ToolCall, ToolCalls};
+
+const CHUNK: &str = "chat.completion.chunk";
 
 #[derive(Deserialize)]
 struct Request {
@@ -74,8 +75,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         deadline,
         events,
     })?;
-    let model = request.model.unwrap_or_else(|| service.options.model_name.clone());
-    let head = Head { id: new_id("chatcmpl"), created: now(), model };
+    let head = Head::new(&service, "chatcmpl", request.model);
     let mut answers: Vec<Answer> = (0..choices).map(|_| Answer::new(&names)).collect();
     if request.sampling.is_streamed() {
         return Ok(streamed(&service, events, answers, head, request.sampling.includes_usage()));
@@ -91,7 +91,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
             Event::Finished { choice, reason, usage, cached } => {
                 tokens.finished(&usage, cached);
                 if let Some(answer) = answers.get_mut(choice) {
-                    answer.finish(finish_reason(reason));
+                    answer.finish(reason.name());
                 }
             }
             Event::Failed(refusal) => return Err(refusal),
@@ -282,7 +282,7 @@ impl Answer {
             }
             fields.insert("tool_calls".to_owned(), self.calls.iter().map(call_json).collect());
         }
-        let scores = if self.scores.is_empty() { Value::Null } else { json!({ "content": self.scores }) };
+        let scores = scores_json(&self.scores);
         Ok(json!({ "index": index, "message": message, "logprobs": scores, "finish_reason": reason }))
     }
 }
@@ -294,8 +294,8 @@ fn call_json(call: &ToolCall) -> Value {
 
 fn score_json(tokenizer: &Tokenizer, token: u32, score: &TokenScore) -> Result<Value, Refusal> {
     let json = |token: u32, log_probability: f64| -> Result<Value, Refusal> {
-        let text = token_text(tokenizer, token)?;
         let bytes = tokenizer.token_bytes(token)?;
+        let text = String::from_utf8_lossy(&bytes);
         Ok(json!({ "token": text, "logprob": number(log_probability), "bytes": bytes }))
     };
     let likely = score.alternatives.iter().map(|(token, log_probability)| json(*token, *log_probability));
@@ -307,28 +307,15 @@ fn score_json(tokenizer: &Tokenizer, token: u32, score: &TokenScore) -> Result<V
     Ok(own)
 }
 
-/// What all chunks of an answer begin with.
-struct Head {
-    id: String,
-    created: u64,
-    model: String,
+/// A chunk with a delta of one answer.
+fn chunk(head: &Head, index: usize, delta: &Value, scores: &[Value], reason: Option<&str>) -> Value {
+    let choice = json!({ "index": index, "delta": delta, "logprobs": scores_json(scores), "finish_reason": reason });
+    head.json(CHUNK, &[choice], None)
 }
 
-impl Head {
-    fn json(&self, object: &str, choices: &[Value], tokens: Option<&TokenCounts>) -> Value {
-        let Self { id, created, model } = self;
-        let mut json = json!({ "id": id, "object": object, "created": created, "model": model, "choices": choices });
-        if let (Some(tokens), Value::Object(fields)) = (tokens, &mut json) {
-            fields.insert("usage".to_owned(), tokens.json());
-        }
-        json
-    }
-
-    fn chunk(&self, index: usize, delta: &Value, scores: &[Value], reason: Option<&str>) -> Value {
-        let scores = if scores.is_empty() { Value::Null } else { json!({ "content": scores }) };
-        let choice = json!({ "index": index, "delta": delta, "logprobs": scores, "finish_reason": reason });
-        self.json("chat.completion.chunk", &[choice], None)
-    }
+/// The log probabilities of tokens, or null.
+fn scores_json(scores: &[Value]) -> Value {
+    if scores.is_empty() { Value::Null } else { json!({ "content": scores }) }
 }
 
 fn streamed(
@@ -341,7 +328,7 @@ fn streamed(
     let service = service.clone();
     let head = Arc::new(head);
     let begin = json!({ "role": "assistant", "content": "" });
-    let first: Vec<Value> = (0..answers.len()).map(|index| head.chunk(index, &begin, &[], None)).collect();
+    let first: Vec<Value> = (0..answers.len()).map(|index| chunk(&head, index, &begin, &[], None)).collect();
     let count = answers.len();
     let total = Arc::new(std::sync::Mutex::new(TokenCounts::default()));
     let (counted, sent) = (total.clone(), head.clone());
@@ -356,7 +343,7 @@ fn streamed(
                     total.finished(&usage, cached);
                 }
                 match answers.get_mut(choice) {
-                    Some(answer) => (choice, answer.finish(finish_reason(reason)), answer.reason),
+                    Some(answer) => (choice, answer.finish(reason.name()), answer.reason),
                     None => return Ok(Vec::new()),
                 }
             }
@@ -365,36 +352,23 @@ fn streamed(
         };
         let mut chunks = Vec::new();
         if !delta.text.is_empty() || !delta.scores.is_empty() {
-            chunks.push(sent.chunk(choice, &json!({ "content": delta.text }), &delta.scores, None));
+            chunks.push(chunk(&sent, choice, &json!({ "content": delta.text }), &delta.scores, None));
         }
         for (index, call) in &delta.calls {
             let mut call = call_json(call);
             if let Value::Object(fields) = &mut call {
                 fields.insert("index".to_owned(), (*index).into());
             }
-            chunks.push(sent.chunk(choice, &json!({ "tool_calls": [call] }), &[], None));
+            chunks.push(chunk(&sent, choice, &json!({ "tool_calls": [call] }), &[], None));
         }
         if reason.is_some() {
-            chunks.push(sent.chunk(choice, &json!({}), &[], reason));
+            chunks.push(chunk(&sent, choice, &json!({}), &[], reason));
         }
         Ok(chunks)
     };
     let last = move || match total.lock() {
-        Ok(total) if includes_usage => vec![head.json("chat.completion.chunk", &[], Some(&total))],
+        Ok(total) if includes_usage => vec![head.json(CHUNK, &[], Some(&total))],
         _ => Vec::new(),
     };
     stream::respond(events, count, &first, chunks, last)
-}
-
-/// A name that no other answer of this process has.
-pub fn new_id(kind: &str) -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-    format!("{kind}-{nanoseconds:016x}{count:08x}")
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

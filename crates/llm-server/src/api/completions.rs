@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::body::{Body, read};
+use super::head::{Head, TokenCounts};
 use super::sampling::SamplingFields;
 use super::stream;
 use super::tokenize::encode;
@@ -22,6 +23,8 @@ use crate::service::Service;
 
 /// Maximum number of tokens of an answer whose request names none, as OpenAI has it.
 const DEFAULT_MAX_TOKENS: usize = 16;
+
+const OBJECT: &str = "text_completion";
 
 /// Maximum number of prompts in a request.
 const MAX_PROMPTS: usize = 128;
@@ -63,11 +66,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     let deadline = service.deadline();
     let constraint = service.constraint(request.sampling.grammar()?).await?;
     let prompts = prompts(&service, request.prompt).await?;
-    let head = Head {
-        id: super::chat::new_id("cmpl"),
-        created: super::chat::now(),
-        model: request.model.unwrap_or_else(|| service.options.model_name.clone()),
-    };
+    let head = Head::new(&service, "cmpl", request.model);
     let answering = Answering {
         echo: request.echo.unwrap_or(false),
         has_scores: request.logprobs.is_some(),
@@ -113,7 +112,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         let first = choices.len();
         choices.extend(answers.into_json(&service.tokenizer, first)?);
     }
-    Ok(Json(head.json(&choices, Some(&counts))).into_response())
+    Ok(Json(head.json(OBJECT, &choices, Some(&counts))).into_response())
 }
 
 async fn prompts(service: &Arc<Service>, prompt: Prompt) -> Result<Vec<Vec<u32>>, Refusal> {
@@ -160,64 +159,6 @@ fn job(
     }
 }
 
-/// What all chunks of an answer begin with.
-struct Head {
-    id: String,
-    created: u64,
-    model: String,
-}
-
-impl Head {
-    fn json(&self, choices: &[Value], tokens: Option<&TokenCounts>) -> Value {
-        let Self { id, created, model } = self;
-        let mut json =
-            json!({ "id": id, "object": "text_completion", "created": created, "model": model, "choices": choices });
-        if let (Some(tokens), Value::Object(fields)) = (tokens, &mut json) {
-            fields.insert("usage".to_owned(), tokens.json());
-        }
-        json
-    }
-}
-
-/// Numbers of tokens.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TokenCounts {
-    prompt: usize,
-    cached: usize,
-    generated: usize,
-}
-
-impl TokenCounts {
-    pub fn add(&mut self, other: &Self) {
-        self.prompt += other.prompt;
-        self.cached += other.cached;
-        self.generated += other.generated;
-    }
-
-    /// Notes the end of an answer. Those of one prompt share it.
-    pub fn finished(&mut self, usage: &rushlight_llm::Usage, cached: usize) {
-        (self.prompt, self.cached) = (usage.prompt_tokens, cached);
-        self.generated += usage.generated_tokens;
-    }
-
-    pub fn json(&self) -> Value {
-        json!({
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.generated,
-            "total_tokens": self.prompt + self.generated,
-            "prompt_tokens_details": { "cached_tokens": self.cached },
-        })
-    }
-}
-
-/// As OpenAI calls it.
-pub fn finish_reason(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Length => "length",
-        FinishReason::Stop | FinishReason::Cancelled => "stop",
-    }
-}
-
 /// The answers to a prompt.
 struct Answers {
     answers: Vec<Answer>,
@@ -229,7 +170,7 @@ struct Answers {
 #[derive(Clone, Default)]
 struct Answer {
     text: String,
-    /// TokenCounts with their scores; `None` for the first of a prompt.
+    /// Tokens with their scores; `None` for the first of a prompt.
     scores: Option<Vec<(u32, Option<TokenScore>)>>,
     reason: Option<FinishReason>,
 }
@@ -278,7 +219,7 @@ impl Answers {
                 "index": first + index,
                 "text": answer.text,
                 "logprobs": scores,
-                "finish_reason": finish_reason(reason),
+                "finish_reason": reason.name(),
             }))
         };
         self.answers.into_iter().enumerate().map(json).collect()
@@ -318,7 +259,7 @@ impl Scores {
 }
 
 /// The text that a token adds; its name where it has none, as a special token.
-pub fn token_text(tokenizer: &Tokenizer, token: u32) -> Result<String, Refusal> {
+fn token_text(tokenizer: &Tokenizer, token: u32) -> Result<String, Refusal> {
     Ok(String::from_utf8_lossy(&tokenizer.token_bytes(token)?).into_owned())
 }
 
@@ -337,7 +278,6 @@ fn streamed(
 ) -> Result<Response, Refusal> {
     let events = service.submit(job)?;
     let head = Arc::new(head);
-    let mut tokens = TokenCounts::default();
     let (sent, service) = (head.clone(), service.clone());
     let has_scores = answering.has_scores;
     let mut scores: Vec<Scores> = (0..answering.choices).map(|_| Scores::default()).collect();
@@ -345,8 +285,12 @@ fn streamed(
     let echo = service.tokenizer.decode(&echoed, true)?;
     let chunk =
         move |head: &Head, index: usize, text: String, logprobs: Option<Value>, reason: Option<FinishReason>| {
-            let reason = reason.map(finish_reason);
-            head.json(&[json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason })], None)
+            let reason = reason.map(FinishReason::name);
+            head.json(
+                OBJECT,
+                &[json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason })],
+                None,
+            )
         };
     let first: Vec<Value> = match (answering.echo, answering.has_scores) {
         (true, false) => (0..answering.choices).map(|index| chunk(&head, index, echo.clone(), None, None)).collect(),
@@ -378,9 +322,8 @@ fn streamed(
                 vec![chunk(&sent, choice, step.text, logprobs, None)]
             }
             Event::Finished { choice, reason, usage, cached } => {
-                tokens.finished(&usage, cached);
                 if let Ok(mut total) = counted.lock() {
-                    *total = tokens;
+                    total.finished(&usage, cached);
                 }
                 vec![chunk(&sent, choice, String::new(), None, Some(reason))]
             }
@@ -388,7 +331,7 @@ fn streamed(
         })
     };
     let last = move || match total.lock() {
-        Ok(total) if includes_usage => vec![head.json(&[], Some(&total))],
+        Ok(total) if includes_usage => vec![head.json(OBJECT, &[], Some(&total))],
         _ => Vec::new(),
     };
     Ok(stream::respond(events, answering.choices, &first, chunks, last))

@@ -6,5 +6,6 @@ pub mod models;
 pub mod tokenize;
 
 mod body;
+mod head;
 mod sampling;
 mod stream;

@@ -1,0 +1,76 @@
+//! Fields that all responses have: the id, the time, the model, and the usage.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::service::Service;
+
+/// The fields that a response and all its chunks begin with.
+pub struct Head {
+    id: String,
+    /// Seconds since 1970.
+    created: u64,
+    model: String,
+}
+
+impl Head {
+    /// The head of a new response; `kind` is the prefix of its id, and `model` the name in the request.
+    pub fn new(service: &Service, kind: &str, model: Option<String>) -> Self {
+        Self {
+            id: new_id(kind),
+            created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            model: model.unwrap_or_else(|| service.options.model_name.clone()),
+        }
+    }
+
+    /// A response or a chunk of the kind `object`.
+    pub fn json(&self, object: &str, choices: &[Value], usage: Option<&TokenCounts>) -> Value {
+        let Self { id, created, model } = self;
+        let mut json = json!({ "id": id, "object": object, "created": created, "model": model, "choices": choices });
+        if let (Some(usage), Value::Object(fields)) = (usage, &mut json) {
+            fields.insert("usage".to_owned(), usage.json());
+        }
+        json
+    }
+}
+
+/// Numbers of tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TokenCounts {
+    prompt: usize,
+    cached: usize,
+    generated: usize,
+}
+
+impl TokenCounts {
+    pub fn add(&mut self, other: &Self) {
+        self.prompt += other.prompt;
+        self.cached += other.cached;
+        self.generated += other.generated;
+    }
+
+    /// Notes the end of an answer. Those of one prompt share it.
+    pub fn finished(&mut self, usage: &rushlight_llm::Usage, cached: usize) {
+        (self.prompt, self.cached) = (usage.prompt_tokens, cached);
+        self.generated += usage.generated_tokens;
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.generated,
+            "total_tokens": self.prompt + self.generated,
+            "prompt_tokens_details": { "cached_tokens": self.cached },
+        })
+    }
+}
+
+/// A name that no other answer of this process has.
+pub fn new_id(kind: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    format!("{kind}-{nanoseconds:016x}{count:08x}")
+}
