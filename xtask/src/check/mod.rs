@@ -36,8 +36,13 @@ pub fn fences() -> Result<()> {
     circles::check()
 }
 
-pub fn clippy() -> Result<()> {
-    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
+fn clippy() -> Result<()> {
+    clippy_of(&["--workspace"])
+}
+
+/// Clippy over the packages that these arguments of cargo name.
+pub fn clippy_of(packages: &[&str]) -> Result<()> {
+    cargo(&[&["clippy", "--quiet", "--all-targets"], packages, &["--", "-D", "warnings"]].concat())
 }
 
 fn docs() -> Result<()> {
