@@ -46,14 +46,14 @@ pub fn quick() -> Result<()> {
     Steps::run("quick", QUICK)
 }
 
-/// Clippy leaves a core free for most of its time, and so do tests.
+/// Clippy leaves a core free for most of its time, and so do tests. It comes after checks that compile nothing, as cargo would
+/// let the tests wait for it.
 fn quick_check_and_tests() -> Result<()> {
+    let check = || check::format().and_then(|()| check::fences()).and_then(|()| check::clippy_of(QUICK_PACKAGES));
     thread::scope(|scope| {
-        let check = scope
-            .spawn(|| check::format().and_then(|()| check::clippy_of(QUICK_PACKAGES)).and_then(|()| check::fences()));
-        let tests = quick_unit().and_then(|()| quick_suites());
-        let check = check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        tests.and(check)
+        let steps = [scope.spawn(quick_unit), scope.spawn(quick_suites), scope.spawn(check)];
+        let results = steps.map(|step| step.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        results.into_iter().collect()
     })
 }
 
