@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use rushlight::{Code, Input, Module, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
+use rushlight::{BatchCall, Code, Input, MethodBatch, Module, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
 
 use crate::error::{Error, Result};
 use crate::session::{Session, State};
@@ -23,6 +23,10 @@ pub struct Model {
     /// True if a call returns the logits of all its tokens.
     has_all_logits: bool,
     limits: Limits,
+    /// The method for one token, for several sessions at once.
+    batch: MethodBatch,
+    /// Maximum number of sessions in it.
+    max_batch: usize,
     /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
     planned: Arc<()>,
 }
@@ -41,6 +45,9 @@ pub struct Limits {
     /// Tokens that end an answer.
     pub eos: Vec<u32>,
 }
+
+/// Sessions that one call adds a token to; more take several calls. Products of weights by more rows gain little.
+const MAX_BATCH: usize = 16;
 
 /// The second input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +126,9 @@ impl Model {
         }
         let eos = eos.into_iter().filter_map(|id| u32::try_from(id).ok()).collect();
         let limits = Limits { max_seq_len, max_context_len, vocab_size, bos, eos };
-        Ok(Self { module, methods, positions, has_all_logits, limits, planned: Arc::new(()) })
+        let batch = module.batch(&methods[1])?;
+        let max_batch = if positions == Positions::None { 1 } else { MAX_BATCH };
+        Ok(Self { module, methods, positions, has_all_logits, limits, batch, max_batch, planned: Arc::new(()) })
     }
 
     pub fn limits(&self) -> &Limits {
@@ -176,23 +185,64 @@ impl Model {
 
     /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`.
     pub(crate) fn call(&mut self, state: &mut State, tokens: &[u32], position: usize) -> Result<Logits> {
-        let ids: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
-        let positions: Vec<i64> = match self.positions {
-            Positions::None => Vec::new(),
-            Positions::Start => vec![position as i64],
-            Positions::Each => (position..position + tokens.len()).map(|position| position as i64).collect(),
-        };
-        let (sizes, count) = ([1, ids.len()], [positions.len()]);
-        let mut inputs: Vec<Input<'_>> = vec![TensorView::of(&sizes, &ids).map_err(rushlight::Error::from)?.into()];
-        if self.positions != Positions::None {
-            inputs.push(TensorView::of(&count, &positions).map_err(rushlight::Error::from)?.into());
-        }
+        let arguments = Arguments::new(self.positions, tokens, position);
+        let inputs = arguments.inputs()?;
         let method = &self.methods[usize::from(tokens.len() == 1)];
         let outputs = match state {
             State::Own(session) => self.module.run_in(session, method, &inputs)?,
             State::InModule(_) => self.module.run(method, &inputs)?,
         };
         Logits::of(outputs, self.limits.vocab_size)
+    }
+
+    /// Maximum number of sessions, of `wanted`, that a call adds a token to. Memory for them is there then.
+    pub(crate) fn batch_size(&mut self, wanted: usize) -> usize {
+        let size = wanted.min(self.max_batch);
+        if size > 1 && self.batch.reserve(&mut self.module, size).is_err() {
+            // Not enough memory: one after the other is slower, and works.
+            self.max_batch = 1;
+        }
+        size.min(self.max_batch)
+    }
+
+    /// Adds a token to each session, at its position.
+    pub(crate) fn call_batch(&mut self, calls: Vec<(&mut rushlight::Session, u32, usize)>) -> Result<Vec<Logits>> {
+        let arguments: Vec<_> = calls.iter().map(|call| Arguments::new(self.positions, &[call.1], call.2)).collect();
+        let inputs = arguments.iter().map(Arguments::inputs).collect::<Result<Vec<_>>>()?;
+        let calls = calls.into_iter().zip(&inputs).map(|((session, ..), inputs)| BatchCall { session, inputs });
+        let outputs = self.batch.run(&mut self.module, &mut calls.collect::<Vec<_>>())?;
+        outputs.into_iter().map(|outputs| Logits::of(outputs, self.limits.vocab_size)).collect()
+    }
+}
+
+/// The tokens of a call and where they are.
+struct Arguments {
+    tokens: Vec<i64>,
+    /// None, the position of the first token, or those of all.
+    positions: Vec<i64>,
+    sizes: [usize; 2],
+    count: [usize; 1],
+}
+
+impl Arguments {
+    fn new(form: Positions, tokens: &[u32], position: usize) -> Self {
+        let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        let positions: Vec<i64> = match form {
+            Positions::None => Vec::new(),
+            Positions::Start => vec![position as i64],
+            Positions::Each => (position..position + tokens.len()).map(|position| position as i64).collect(),
+        };
+        let (sizes, count) = ([1, tokens.len()], [positions.len()]);
+        Self { tokens, positions, sizes, count }
+    }
+
+    fn inputs(&self) -> Result<Vec<Input<'_>>> {
+        let mut inputs: Vec<Input<'_>> =
+            vec![TensorView::of(&self.sizes, &self.tokens).map_err(rushlight::Error::from)?.into()];
+        if !self.positions.is_empty() {
+            inputs.push(TensorView::of(&self.count, &self.positions).map_err(rushlight::Error::from)?.into());
+        }
+        Ok(inputs)
     }
 }
 

@@ -72,6 +72,51 @@ impl Session {
         Ok(&self.logits)
     }
 
+    /// Adds a token to each session as [`prefill`](Self::prefill) does, in calls that read the weights once for several of them where
+    /// a back end keeps their caches.
+    ///
+    /// # Errors
+    /// Those of `prefill`, for the first session that has one: `Poisoned`, `UnknownToken` and `ContextFull` change no session. An
+    /// error of the module poisons those of its call.
+    pub fn prefill_batch(model: &mut Model, batch: &mut [(&mut Self, u32)]) -> Result<()> {
+        batch.iter().try_for_each(|(session, token)| session.check(model, &[*token]))?;
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let owned = rest.iter().take_while(|(session, _)| matches!(session.state, State::Own(_))).count();
+            let size = model.batch_size(owned).max(1);
+            let (part, others) = rest.split_at_mut(size);
+            match part {
+                [(session, token)] => drop(session.prefill(model, &[*token])?),
+                _ => Self::call_batch(model, part)?,
+            }
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// Adds a token to each of several sessions in one call.
+    fn call_batch(model: &mut Model, batch: &mut [(&mut Self, u32)]) -> Result<()> {
+        batch.iter_mut().try_for_each(|(session, _)| session.forget_ahead())?;
+        let calls = batch.iter_mut().filter_map(|(session, token)| {
+            let position = session.position();
+            match &mut session.state {
+                State::Own(state) => Some((state, *token, position)),
+                State::InModule(_) => None,
+            }
+        });
+        let logits = model.call_batch(calls.collect());
+        for (index, (session, token)) in batch.iter_mut().enumerate() {
+            match &logits {
+                Ok(logits) => {
+                    session.tokens.push(*token);
+                    logits[index].read_from_end(0, &mut session.logits);
+                }
+                Err(_) => session.is_poisoned = true,
+            }
+        }
+        logits.map(drop)
+    }
+
     /// Adds a token as [`prefill`](Self::prefill) does, in a call that reads `drafts` after it too. As long as these are the tokens
     /// that are added next, `prefill` has their logits already.
     ///

@@ -81,6 +81,14 @@ impl<'m> Extended<'m> {
         self.steps.get(index as usize).map(|step| &step.plain)
     }
 
+    /// Step `index` as it would be without devices, with its states and those of executions to which none are lent; `None` if a
+    /// value that it uses is in device memory.
+    pub(crate) fn host_step(&mut self, index: u32) -> Option<(Step<'m>, &mut [StateSlot], &mut States)> {
+        let ExtendedStep { plain, reads, writes, places, slots } = self.steps.get_mut(index as usize)?;
+        let is_on_host = reads.is_empty() && writes.is_empty() && places.iter().all(Option::is_none);
+        is_on_host.then_some((*plain, slots, &mut self.states))
+    }
+
     /// Begins an execution: what the last one left on devices is out of date, and what it left pending is abandoned.
     fn begin(&mut self, delegates: &mut Delegates<'m>) {
         self.abandon(delegates);
@@ -226,15 +234,22 @@ impl<'r, 'm> Execution<'r, 'm> {
         }
     }
 
-    /// Goes on with the extended step `at`, which is instruction `index`.
-    fn poll_extended(&mut self, index: usize, at: u32, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
-        let Loaded { extended, delegates, values, taken, .. } = &mut *self.loaded;
-        let (values, taken) = (*values, *taken);
-        let Some(extended) = extended.as_deref_mut() else { return Err(Fault::Changed.into()) };
-        if self.phase == Phase::Fresh {
+    /// Begins with the extended steps, unless one ran already.
+    pub(crate) fn begin_extended(&mut self) {
+        if self.phase == Phase::Fresh
+            && let Loaded { extended: Some(extended), delegates, .. } = &mut *self.loaded
+        {
             extended.begin(delegates);
             self.phase = Phase::Inputs;
         }
+    }
+
+    /// Goes on with the extended step `at`, which is instruction `index`.
+    fn poll_extended(&mut self, index: usize, at: u32, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
+        self.begin_extended();
+        let Loaded { extended, delegates, values, taken, .. } = &mut *self.loaded;
+        let (values, taken) = (*values, *taken);
+        let Some(extended) = extended.as_deref_mut() else { return Err(Fault::Changed.into()) };
         let Extended { steps, placed, states, in_flight } = extended;
         let Some(step) = steps.get_mut(at as usize) else { return Err(Fault::Changed.into()) };
         if self.phase == Phase::Inputs {

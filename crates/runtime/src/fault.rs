@@ -119,6 +119,7 @@ faults! {
     BufferType: DelegateInvalidHandle, "the buffer is not of the type that the delegate expects";
     #[cfg(feature = "alloc")]
     Abandoned: InvalidState, "the execution has failed before";
+    OtherMethod: InvalidArgument, "the executions of a batch are of different methods";
 
     TensorBytes: InvalidArgument, "bytes of the tensor: expected {a}, got {b}", a, b;
     TensorRank: InvalidArgument, "expected rank at most 16, got rank {a}", a;

@@ -9,6 +9,8 @@
 extern crate alloc;
 
 mod alias;
+#[cfg(feature = "alloc")]
+mod batch;
 mod context;
 mod data;
 mod delegate;

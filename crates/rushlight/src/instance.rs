@@ -129,7 +129,7 @@ impl Shown {
     }
 }
 
-enum Failure {
+pub(crate) enum Failure {
     Facade(Error),
     Runtime(rushlight_runtime::Error),
 }
@@ -233,6 +233,29 @@ impl MethodInstance {
         states: Option<&'r mut States>,
         inputs: &'r [Input<'r>],
     ) -> Result<Submission<'r>, Error> {
+        let deadline = self.deadline();
+        let (execution, context) = self.start_with(states, inputs)?;
+        let submitted = match deadline {
+            None => execution.submit(),
+            Some((limit, deadline)) => execution.submit_traced(&mut Timed::until(&mut (), limit, deadline)),
+        };
+        match submitted {
+            Ok(submission) => Ok(Submission { submission, deadline, context }),
+            Err(error) => Err(context.explain(error.into())),
+        }
+    }
+
+    /// The time limit of calls, and when one that begins now has to end.
+    pub(crate) fn deadline(&self) -> Option<(Duration, Option<Instant>)> {
+        self.time_limit.map(|limit| (limit, crate::clock::deadline(limit)))
+    }
+
+    /// Binds the inputs, or copies of them, and memory for the outputs.
+    pub(crate) fn start_with<'r>(
+        &'r mut self,
+        states: Option<&'r mut States>,
+        inputs: &'r [Input<'r>],
+    ) -> Result<(runtime::Execution<'r, 'static>, Context<'r>), Error> {
         let is_copied = !self.accepts(inputs);
         self.copies.clear();
         if is_copied {
@@ -240,7 +263,7 @@ impl MethodInstance {
         }
         self.memory = zeros(&self.unplanned)?;
         let name = self.method.name().to_owned();
-        let Self { method, shown, program, registry, time_limit, copies, memory, .. } = self;
+        let Self { method, shown, program, registry, copies, memory, .. } = self;
         let context = Context { shown, program, registry, inputs, name };
         let mut buffers = buffers(memory);
         let borrowed;
@@ -250,17 +273,12 @@ impl MethodInstance {
         } else {
             inputs
         };
-        let deadline = time_limit.map(|limit| (limit, crate::clock::deadline(limit)));
         let execution = match states {
             Some(states) => method.start_in(states, given, &mut buffers),
             None => method.start(given, &mut buffers),
         };
-        let submitted = execution.and_then(|execution| match deadline {
-            None => execution.submit(),
-            Some((limit, deadline)) => execution.submit_traced(&mut Timed::until(&mut (), limit, deadline)),
-        });
-        match submitted {
-            Ok(submission) => Ok(Submission { submission, deadline, context }),
+        match execution {
+            Ok(execution) => Ok((execution, context)),
             Err(error) => Err(context.explain(error.into())),
         }
     }
@@ -336,7 +354,7 @@ fn buffers(memory: &mut [(usize, Tensor)]) -> Vec<OutputBuffer<'_>> {
 }
 
 /// Copies of the outputs.
-fn values(outputs: &Outputs<'_, '_>) -> Result<Vec<Value>, Failure> {
+pub(crate) fn values(outputs: &Outputs<'_, '_>) -> Result<Vec<Value>, Failure> {
     let mut values = Vec::with_capacity(outputs.len());
     for index in 0..outputs.len() {
         values.push(match outputs.get(index)? {
@@ -398,7 +416,7 @@ fn borrowed_inputs<'i>(
 }
 
 /// What explains the errors of a call.
-struct Context<'r> {
+pub(crate) struct Context<'r> {
     shown: &'r Shown,
     program: &'r Program<'static>,
     registry: &'r Registry<'static>,
@@ -407,7 +425,7 @@ struct Context<'r> {
 }
 
 impl Context<'_> {
-    fn explain(&self, failure: Failure) -> Error {
+    pub fn explain(&self, failure: Failure) -> Error {
         match failure {
             Failure::Facade(error) => error,
             Failure::Runtime(error) => {

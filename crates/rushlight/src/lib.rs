@@ -31,6 +31,8 @@ mod atomic;
 #[cfg(any(feature = "compile", feature = "backends"))]
 mod backends;
 #[cfg(feature = "std")]
+mod batch;
+#[cfg(feature = "std")]
 mod clock;
 #[cfg(feature = "pt2")]
 mod compile;
@@ -73,6 +75,8 @@ pub use backends::{BackendChoice, BackendSpec};
 pub use backends::{BackendInfo, backends};
 #[cfg(feature = "backends")]
 pub use backends::{chosen_isa, default_threads, runs_backend};
+#[cfg(feature = "std")]
+pub use batch::{BatchCall, MethodBatch};
 #[cfg(feature = "pt2")]
 pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "std")]

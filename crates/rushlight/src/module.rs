@@ -604,7 +604,7 @@ impl Module {
     }
 
     /// Loads a method, with states of its own for its delegates or without.
-    fn instantiate_with(&mut self, name: &str, has_states: bool) -> Result<MethodInstance, Error> {
+    pub(crate) fn instantiate_with(&mut self, name: &str, has_states: bool) -> Result<MethodInstance, Error> {
         let meta = self.meta(name)?;
         #[cfg(feature = "lower")]
         if let Ok(lowered) = self.lowered() {

@@ -16,8 +16,10 @@ use crate::output;
 Examples:
   rushlight llm bench llama.pte
   rushlight llm bench llama.pte --prompt 128,512 --at 0,2048 --threads 4 --json
+  rushlight llm bench llama.pte --at 128 --sessions 1,4,8
 
-`prefill N` is a prompt of N tokens; `decode at P` are tokens one by one after P others. The rates are medians. Tokens are made up.")]
+`prefill N` is a prompt of N tokens; `decode at P` are tokens one by one after P others. `x S` are S sessions, each of which gets
+a token in every call; their rate is that of all together. The rates are medians. Tokens are made up.")]
 pub struct Bench {
     #[command(flatten)]
     model: arguments::Model,
@@ -31,6 +33,10 @@ pub struct Bench {
     /// Positions at which to decode
     #[arg(long, value_name = "POSITION,...", value_delimiter = ',', default_value = "128,512")]
     at: Vec<usize>,
+
+    /// Numbers of sessions that decode at once
+    #[arg(long, value_name = "SESSIONS,...", value_delimiter = ',', default_value = "1", value_parser = count)]
+    sessions: Vec<usize>,
 
     /// Tokens to decode at each position
     #[arg(long, short = 'n', value_name = "TOKENS", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
@@ -50,6 +56,8 @@ struct Measured {
     what: &'static str,
     /// Length of the prompt, or the position.
     at: usize,
+    sessions: usize,
+    /// Tokens of all sessions.
     tokens: usize,
     median: Duration,
 }
@@ -71,19 +79,19 @@ impl Bench {
         };
         for &len in self.prompt.iter().filter(|len| fits("prefill", **len, **len)) {
             let time = || prefill(&mut model, &mut session, len);
-            measured.push(Measured { what: "prefill", at: len, tokens: len, median: self.median(time)? });
+            let median = self.median(time)?;
+            measured.push(Measured { what: "prefill", at: len, sessions: 1, tokens: len, median });
         }
         for &at in self.at.iter().filter(|at| fits("decode at", **at, at.saturating_add(new))) {
-            let time = || {
-                prefill(&mut model, &mut session, at)?;
-                let tokens = tokens_of(&model, new);
-                let start = Instant::now();
-                for token in tokens {
-                    session.prefill(&mut model, &[token])?;
-                }
-                Ok(start.elapsed())
-            };
-            measured.push(Measured { what: "decode", at, tokens: new, median: self.median(time)? });
+            for &count in &self.sessions {
+                let time = || {
+                    prefill(&mut model, &mut session, at)?;
+                    let more = (1..count).map(|_| session.fork()).collect::<Result<Vec<_>, _>>();
+                    decode(&mut model, &mut session, more?, new)
+                };
+                let median = self.median(time)?;
+                measured.push(Measured { what: "decode", at, sessions: count, tokens: new * count, median });
+            }
         }
         if measured.is_empty() {
             return Err(Failure::Arguments(
@@ -107,6 +115,7 @@ impl Bench {
                 json!({
                     "test": row.what,
                     "at": row.at,
+                    "sessions": row.sessions,
                     "tokens": row.tokens,
                     "seconds": row.median.as_secs_f64(),
                     "tokens_per_second": rate(row),
@@ -116,8 +125,11 @@ impl Bench {
             return;
         }
         let rows = measured.iter().map(|row| {
-            let name =
+            let mut name =
                 if row.what == "prefill" { format!("prefill {}", row.at) } else { format!("decode at {}", row.at) };
+            if row.sessions > 1 {
+                name.push_str(&format!(" x {}", row.sessions));
+            }
             let each = row.median.as_secs_f64() * 1e3 / row.tokens as f64;
             vec![name, format!("{:.1}", rate(row)), format!("{each:.3}")]
         });
@@ -132,6 +144,17 @@ fn prefill(model: &mut Model, session: &mut Session, len: usize) -> Result<Durat
     let start = Instant::now();
     if len > 0 {
         session.prefill(model, &tokens)?;
+    }
+    Ok(start.elapsed())
+}
+
+/// Adds `count` tokens to each session, one to all of them at a time; how long that takes.
+fn decode(model: &mut Model, first: &mut Session, mut more: Vec<Session>, count: usize) -> Result<Duration, Failure> {
+    let tokens = tokens_of(model, count);
+    let start = Instant::now();
+    for token in tokens {
+        let mut batch: Vec<_> = std::iter::once(&mut *first).chain(&mut more).map(|session| (session, token)).collect();
+        Session::prefill_batch(model, &mut batch)?;
     }
     Ok(start.elapsed())
 }

@@ -107,6 +107,15 @@ pub trait Delegate: Send {
         self.execute_until(&call.context, call.interrupts)
     }
 
+    /// Runs calls of several sessions, each with arguments and states of its own
+    /// ([`Execution::finish_batch`](crate::Execution::finish_batch)). A delegate that reads its weights once for all of them is
+    /// faster than one call after the other, which is what it does by default. After an error, any of the states may have
+    /// changed or not.
+    #[cfg(feature = "alloc")]
+    fn call_batch(&mut self, calls: &mut [Call<'_, '_>]) -> Result<()> {
+        calls.iter_mut().try_for_each(|call| self.call(call))
+    }
+
     /// The delegate as one that uses the memory of a device or completes later, which is called instead then.
     #[cfg(feature = "alloc")]
     fn device(&mut self) -> Option<&mut dyn DeviceDelegate> {

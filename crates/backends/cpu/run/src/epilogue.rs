@@ -90,7 +90,7 @@ pub(crate) fn groupwise<'s>(
 }
 
 /// Returns the scales and zero points of dynamically quantized rows, `[2, rows]` or `[2, 1]`.
-fn qparams<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<RowQparams<'s>> {
+pub(crate) fn qparams<'s>(tensor: TensorId, reader: &Reader<'s, '_, '_, '_>) -> Result<RowQparams<'s>> {
     let qparams = reader.floats(tensor)?;
     let (scales, zero_points) = qparams.split_at_checked(qparams.len() / 2).ok_or(NO_QPARAMS)?;
     Ok(RowQparams { scales, zero_points })

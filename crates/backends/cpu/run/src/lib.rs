@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod batch;
 mod bf16_placement;
 mod convert;
 mod convolution;
@@ -32,6 +33,7 @@ use rushlight_runtime::{
     State, StateInfo, TensorMut,
 };
 
+use batch::{Lane, LaneCall, Rows};
 use isolated::Isolated;
 use memory::{Arena, Memory};
 use prepared::PreparedStep;
@@ -111,10 +113,11 @@ struct CpuDelegate<'m> {
     engine: Arc<Engine>,
     profile: Option<Recorder>,
     steps: Vec<PreparedStep>,
-    shapes: Shapes,
     memory: Memory<'m>,
-    arena: Arena,
-    states: States,
+    lane: Lane,
+    /// For the other calls of a batch.
+    more_lanes: Vec<Lane>,
+    rows: Rows,
     scratch: Vec<f32>,
     outputs: usize,
     #[cfg(feature = "isolate")]
@@ -140,21 +143,20 @@ impl<'m> CpuDelegate<'m> {
         }
         let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
         let threads = backend.engine.threads() as u64;
-        let arena = Arena::new(program.arena)?;
         let scratch = memory::zeros(program.scratch.saturating_mul(threads))?;
         let outputs = program.outputs.len();
         let steps = program.steps.iter().map(|step| PreparedStep::new(step, &program)).collect();
-        let shapes = Shapes::new(&program);
-        let states = States::new(&program);
+        let lane =
+            Lane { shapes: Shapes::new(&program), arena: Arena::new(program.arena)?, states: States::new(&program) };
         let memory = Memory::new(program, blobs);
         Ok(Self {
             engine: backend.engine.clone(),
             profile,
             steps,
-            shapes,
             memory,
-            arena,
-            states,
+            lane,
+            more_lanes: Vec::new(),
+            rows: Rows::default(),
             scratch,
             outputs,
             #[cfg(feature = "isolate")]
@@ -192,11 +194,7 @@ impl Delegate for CpuDelegate<'_> {
     }
 
     fn execute_until(&mut self, context: &DelegateContext<'_>, interrupts: Interrupts<'_>) -> Result<()> {
-        if self.shapes.update(context, &self.memory)? {
-            let mut steps = self.steps.iter().enumerate();
-            steps.try_for_each(|(index, step)| step.check_work(&self.shapes).map_err(|error| error.step(index)))?;
-            self.shapes.accept();
-        }
+        update_shapes(&mut self.lane.shapes, context, &self.memory, &self.steps)?;
         // Clearing 64 entries would take as long as a small program, and most have one output or two.
         match self.outputs {
             0..=2 => self.run(context, interrupts, &mut [const { None }; 2]),
@@ -207,21 +205,47 @@ impl Delegate for CpuDelegate<'_> {
     }
 
     fn call(&mut self, call: &mut Call<'_, '_>) -> Result<()> {
-        if self.states.is_empty() {
+        if self.lane.states.is_empty() {
             return self.execute_until(&call.context, call.interrupts);
         }
-        self.states.borrow(&mut call.states)?;
+        self.lane.states.borrow(&mut call.states)?;
         let result = self.execute_until(&call.context, call.interrupts);
-        self.states.exchange(&mut call.states)?;
+        self.lane.states.exchange(&mut call.states)?;
+        result
+    }
+
+    fn call_batch(&mut self, calls: &mut [Call<'_, '_>]) -> Result<()> {
+        // The profile has times of single calls.
+        if calls.len() < 2 || self.profile.is_some() {
+            return calls.iter_mut().try_for_each(|call| self.call(call));
+        }
+        while self.more_lanes.len() + 1 < calls.len() {
+            self.more_lanes.push(self.lane.another()?);
+        }
+        let mut borrowed = 0;
+        let mut result = Ok(());
+        for (lane, call) in self.lanes().zip(&mut *calls) {
+            result = lane.states.borrow(&mut call.states);
+            if result.is_err() {
+                break;
+            }
+            borrowed += 1;
+        }
+        if result.is_ok() {
+            result = self.run_batch(calls);
+        }
+        for (lane, call) in self.lanes().zip(&mut *calls).take(borrowed) {
+            lane.states.exchange(&mut call.states)?;
+        }
         result
     }
 
     fn state(&self, index: usize) -> Option<StateInfo<'_>> {
-        self.states.info(index)
+        self.lane.states.info(index)
     }
 
     fn new_state(&mut self, index: usize) -> Result<Box<dyn State>> {
-        self.states.make(index)
+        self.lane.states.make(index)
     }
 }
 
@@ -233,7 +257,7 @@ impl CpuDelegate<'_> {
         interrupts: Interrupts<'_>,
         outputs: &mut [Option<TensorMut<'c>>],
     ) -> Result<()> {
-        self.memory.outputs(context, &self.shapes, outputs)?;
+        self.memory.outputs(context, &self.lane.shapes, outputs)?;
         let count = self.steps.len();
         for (index, step) in self.steps.iter_mut().enumerate() {
             interrupts.check(index, count)?;
@@ -241,9 +265,9 @@ impl CpuDelegate<'_> {
             let mut cx = memory::StepContext {
                 context,
                 memory: &self.memory,
-                shapes: &self.shapes,
-                arena: &mut self.arena,
-                states: self.states.floats(),
+                shapes: &self.lane.shapes,
+                arena: &mut self.lane.arena,
+                states: self.lane.states.floats(),
                 outputs: &mut *outputs,
                 scratch: &mut self.scratch,
                 isolated: Isolated::default(),
@@ -256,9 +280,61 @@ impl CpuDelegate<'_> {
             #[cfg(feature = "isolate")]
             Isolated::finish(&mut cx);
             if let (Some(recorder), Some(started)) = (&self.profile, started) {
-                recorder.record(index, started, &self.shapes);
+                recorder.record(index, started, &self.lane.shapes);
             }
         }
         Ok(())
     }
+
+    /// The memory of all calls of a batch.
+    fn lanes(&mut self) -> impl Iterator<Item = &mut Lane> {
+        std::iter::once(&mut self.lane).chain(&mut self.more_lanes)
+    }
+
+    /// Runs all steps for calls whose states are borrowed.
+    fn run_batch(&mut self, calls: &[Call<'_, '_>]) -> Result<()> {
+        let Self { engine, steps, memory, lane, more_lanes, rows, scratch, .. } = self;
+        let mut lanes = Vec::with_capacity(calls.len());
+        for (lane, call) in std::iter::once(lane).chain(more_lanes).zip(calls) {
+            update_shapes(&mut lane.shapes, &call.context, memory, steps)?;
+            let mut outputs: Vec<_> = (0..self.outputs).map(|_| None).collect();
+            memory.outputs(&call.context, &lane.shapes, &mut outputs)?;
+            lanes.push(LaneCall { lane, context: &call.context, outputs });
+        }
+        let count = steps.len();
+        for (index, step) in steps.iter_mut().enumerate() {
+            calls.iter().try_for_each(|call| call.interrupts.check(index, count))?;
+            let done = match step.shared_product() {
+                Some(product) => rows.product(product, engine, memory, &mut lanes),
+                None => lanes.iter_mut().try_for_each(|lane| {
+                    let mut cx = lane.step_context(memory, scratch);
+                    #[cfg(feature = "isolate")]
+                    if self.is_isolated {
+                        step.isolate(&mut cx);
+                    }
+                    let done = step.run(engine, &mut cx);
+                    #[cfg(feature = "isolate")]
+                    Isolated::finish(&mut cx);
+                    done
+                }),
+            };
+            done.map_err(|error| error.step(index))?;
+        }
+        Ok(())
+    }
+}
+
+/// Computes the sizes of a call again if those of its inputs changed.
+fn update_shapes(
+    shapes: &mut Shapes,
+    context: &DelegateContext<'_>,
+    memory: &Memory<'_>,
+    steps: &[PreparedStep],
+) -> Result<()> {
+    if shapes.update(context, memory)? {
+        let mut steps = steps.iter().enumerate();
+        steps.try_for_each(|(index, step)| step.check_work(shapes).map_err(|error| error.step(index)))?;
+        shapes.accept();
+    }
+    Ok(())
 }

@@ -38,6 +38,11 @@ impl Arena {
         let start = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>()).min(ALIGNMENT);
         Ok(Self { floats, start })
     }
+
+    /// An arena of the same size.
+    pub fn another(&self) -> Result<Self> {
+        Self::new(self.floats.len().saturating_sub(ALIGNMENT) as u64)
+    }
 }
 
 /// Allocates `len` zeros.
@@ -98,7 +103,7 @@ impl<'m> Memory<'m> {
     }
 
     /// True for intermediate results that are stored as bf16.
-    fn is_bf16(&self, tensor: TensorId) -> bool {
+    pub fn is_bf16(&self, tensor: TensorId) -> bool {
         self.dtype(tensor) == Some(ScalarType::BFloat16)
     }
 

@@ -1,6 +1,6 @@
 //! Steps with their lookup tables, which are computed once, when a program is loaded.
 
-use rushlight_cpu_payload as payload;
+use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind};
 use rushlight_engine::{self as engine, Data, Engine, Isa, QuantOut, SoftmaxTable, Source};
 
 use rushlight_runtime::{Code, Detail, Error, Result};
@@ -30,6 +30,18 @@ impl PreparedStep {
                 Err(Error::new(Code::DelegateInvalidCompatibility, Detail::Work { operations, limit }))
             }
         }
+    }
+
+    /// The step as a product by constant weights, if it is one whose rows may be those of several calls.
+    pub fn shared_product(&self) -> Option<&payload::Matmul> {
+        let Self::Other(step) = self else { return None };
+        let payload::Step::Matmul(step) = &**step else { return None };
+        let is_shared = match step.kind {
+            MatmulKind::Packed { .. } | MatmulKind::WeightOnly { .. } | MatmulKind::Groupwise { .. } => true,
+            MatmulKind::Int8 { epilogue } => matches!(epilogue, Int8Epilogue::Dynamic { .. }),
+            MatmulKind::Dense { .. } => false,
+        };
+        is_shared.then_some(step)
     }
 
     /// Copies the tensors of the step to allocations of their own.

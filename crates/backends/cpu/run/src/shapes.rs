@@ -10,6 +10,7 @@ use crate::error::Unfit;
 use crate::memory::Memory;
 
 /// Sizes, computed from those of the inputs.
+#[derive(Clone)]
 pub(crate) struct Shapes {
     ops: Vec<SizeOp>,
     values: Vec<i64>,

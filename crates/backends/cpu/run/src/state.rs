@@ -88,6 +88,11 @@ impl States {
         Self { declared: program.states.clone(), lent: program.states.iter().map(|_| Vec::new()).collect() }
     }
 
+    /// The states of another call of the same program.
+    pub fn another(&self) -> Self {
+        Self { declared: self.declared.clone(), lent: self.lent.iter().map(|_| Vec::new()).collect() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.declared.is_empty()
     }

@@ -1,0 +1,87 @@
+//! Calls of several sessions at once.
+
+use std::sync::Arc;
+
+use rushlight_runtime::{Execution, Input, States};
+
+use crate::clock::Timed;
+use crate::error::Error;
+use crate::instance::{Failure, MethodInstance, values};
+use crate::module::Module;
+use crate::session::Session;
+use crate::tensor::Value;
+
+/// A method that runs for several sessions at once. Where a back end keeps the sessions' states, it reads its weights once for all
+/// of them: a call of eight sessions of a language model, a token each, takes little longer than a call of one.
+///
+/// [`Module::batch`] makes one. It has a copy of the method for each session of the largest batch so far: memory for
+/// intermediate results and outputs, while weights are the module's.
+#[derive(Debug)]
+pub struct MethodBatch {
+    method: String,
+    copies: Vec<MethodInstance>,
+    module: Arc<()>,
+}
+
+/// A call of one session.
+#[derive(Debug)]
+pub struct BatchCall<'c> {
+    pub session: &'c mut Session,
+    pub inputs: &'c [Input<'c>],
+}
+
+impl Module {
+    /// A method for calls of several sessions at once.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the program has no such method.
+    pub fn batch(&mut self, method: &str) -> Result<MethodBatch, Error> {
+        self.meta(method)?;
+        Ok(MethodBatch { method: method.to_owned(), copies: Vec::new(), module: self.identity() })
+    }
+}
+
+impl MethodBatch {
+    /// Makes copies of the method for so many sessions. [`run`](Self::run) makes those that it lacks; that they are made is known
+    /// to be possible afterwards, before a state changes.
+    ///
+    /// # Errors
+    /// Those of [`Module::load_method`], and `InvalidArgument` for another module.
+    pub fn reserve(&mut self, module: &mut Module, sessions: usize) -> Result<(), Error> {
+        if !Arc::ptr_eq(&self.module, &module.identity()) {
+            return Err(Error::invalid("the batch is of another module").help("make it with this module's `batch`"));
+        }
+        while self.copies.len() < sessions {
+            self.copies.push(module.instantiate_with(&self.method, false)?);
+        }
+        Ok(())
+    }
+
+    /// Runs the method for each session. Returns the outputs of each call.
+    ///
+    /// Results are those of [`Module::run_in`] but for the order of sums in matrix products, which may depend on how many rows
+    /// there are.
+    ///
+    /// # Errors
+    /// Those of [`reserve`](Self::reserve) and of the inputs, before a state changes; that of the call that fails first, with which
+    /// all end: each state may have changed then or not.
+    pub fn run(&mut self, module: &mut Module, calls: &mut [BatchCall<'_>]) -> Result<Vec<Vec<Value>>, Error> {
+        self.reserve(module, calls.len())?;
+        let mut executions: Vec<Execution<'_, 'static>> = Vec::with_capacity(calls.len());
+        let mut first = None;
+        for (copy, call) in self.copies.iter_mut().zip(calls) {
+            let deadline = copy.deadline();
+            let states: &mut States = call.session.states(&self.module)?;
+            let (execution, context) = copy.start_with(Some(states), call.inputs)?;
+            executions.push(execution);
+            first.get_or_insert((deadline, context));
+        }
+        let Some((deadline, context)) = first else { return Ok(Vec::new()) };
+        let outputs = match deadline {
+            None => Execution::finish_batch(executions, &mut ()),
+            Some((limit, deadline)) => Execution::finish_batch(executions, &mut Timed::until(&mut (), limit, deadline)),
+        };
+        let all = outputs.map_err(Failure::from).and_then(|outputs| outputs.iter().map(values).collect());
+        all.map_err(|failure| context.explain(failure))
+    }
+}
