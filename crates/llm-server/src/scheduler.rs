@@ -1,4 +1,4 @@
-//! The thread that owns the model: answers take turns, a token or a part of a prompt each.
+//! The thread that owns the model: all answers get a token in one call of it, and a prompt is read in parts between these calls.
 
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,6 +101,7 @@ impl Scheduler {
         while self.accept() {
             self.metrics.active.store(self.answers.len() as u64, Ordering::Relaxed);
             let mut all_wait = !self.answers.is_empty();
+            self.read_batch();
             let mut has_prefilled = false;
             let mut index = 0;
             while let Some(answer) = self.answers.get(index) {
@@ -126,9 +127,7 @@ impl Scheduler {
                     // A defect, which spoils one session.
                     Err(_) => {
                         let answer = self.answers.swap_remove(index);
-                        let message = "the server failed at this request";
-                        let failed = Event::Failed(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message));
-                        let _ = answer.job.events.try_send(failed);
+                        let _ = answer.job.events.try_send(Event::Failed(defect()));
                     }
                 }
             }
@@ -271,6 +270,44 @@ impl Scheduler {
         self.idle.drain(..surplus);
     }
 
+    /// Gives the model the last tokens of all answers that can go on, if they are several.
+    fn read_batch(&mut self) {
+        let now = Instant::now();
+        let can_go_on = |answer: &Answer| {
+            let events = &answer.job.events;
+            matches!(answer.phase, Phase::Decode(_))
+                && events.capacity() > 0
+                && !events.is_closed()
+                && now < answer.job.deadline
+        };
+        let Self { model, answers, .. } = self;
+        let ready: Vec<bool> = answers.iter().map(can_go_on).collect();
+        let mut batch = Vec::new();
+        for (answer, _) in answers.iter_mut().zip(&ready).filter(|(_, is_ready)| **is_ready) {
+            if let Phase::Decode(generator) = &mut answer.phase {
+                batch.push((&mut **generator, &mut answer.session));
+            }
+        }
+        if batch.len() < 2 {
+            return;
+        }
+        let read = catch_unwind(AssertUnwindSafe(|| Generator::read_batch(model, &mut batch)));
+        let (refusal, is_defect) = match read {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => (Refusal::from(error), false),
+            Err(_) => (defect(), true),
+        };
+        let failed = ready.iter().enumerate().filter(|(_, is_ready)| **is_ready);
+        for (index, _) in failed.rev() {
+            let answer = self.answers.remove(index);
+            let _ = answer.job.events.try_send(Event::Failed(refusal.clone()));
+            self.count(&answer);
+            if !is_defect {
+                self.keep(answer.session);
+            }
+        }
+    }
+
     /// Goes on with an answer.
     fn turn(&mut self, index: usize) -> Turn {
         let Some(answer) = self.answers.get_mut(index) else { return Turn::Over };
@@ -367,6 +404,11 @@ impl Scheduler {
         answers.extend(others);
         Ok(())
     }
+}
+
+/// The answer to a client when the server panicked.
+fn defect() -> Refusal {
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed at this request")
 }
 
 /// An answer from where the session is. Each choice has a seed of its own.
