@@ -34,7 +34,7 @@ impl Module {
     /// A method for calls of several sessions at once.
     ///
     /// # Errors
-    /// `InvalidArgument` if the program has no such method.
+    /// `NotFound` if the program has no such method.
     pub fn batch(&mut self, method: &str) -> Result<MethodBatch, Error> {
         self.meta(method)?;
         Ok(MethodBatch { method: method.to_owned(), copies: Vec::new(), module: self.identity() })
@@ -51,7 +51,7 @@ impl MethodBatch {
         if !Arc::ptr_eq(&self.module, &module.identity()) {
             return Err(Error::invalid("the batch is of another module").help("make it with this module's `batch`"));
         }
-        while self.copies.len() < sessions {
+        while self.copies.len() < sessions && !module.shares_memory() {
             self.copies.push(module.instantiate_with(&self.method, false)?);
         }
         Ok(())
@@ -59,7 +59,8 @@ impl MethodBatch {
 
     /// Runs the method for each session. Returns the outputs of each call.
     ///
-    /// Results are those of [`Module::run_in`] but for the order of sums in matrix products, which may depend on how many rows
+    /// Methods that [share memory](crate::ModuleBuilder::share_memory) run one after the other, as [`Module::run_in`] does.
+    /// Otherwise results are those of `run_in` but for the order of sums in matrix products, which may depend on how many rows
     /// there are.
     ///
     /// # Errors
@@ -67,6 +68,9 @@ impl MethodBatch {
     /// all end: each state may have changed then or not.
     pub fn run(&mut self, module: &mut Module, calls: &mut [BatchCall<'_>]) -> Result<Vec<Vec<Value>>, Error> {
         self.reserve(module, calls.len())?;
+        if module.shares_memory() {
+            return calls.iter_mut().map(|call| module.run_in(call.session, &self.method, call.inputs)).collect();
+        }
         let mut executions: Vec<Execution<'_, 'static>> = Vec::with_capacity(calls.len());
         let mut first = None;
         for (copy, call) in self.copies.iter_mut().zip(calls) {

@@ -566,6 +566,10 @@ impl Module {
         no_states(self.options.memory_limit)
     }
 
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.options.share_memory
+    }
+
     pub(crate) fn identity(&self) -> Arc<()> {
         self.identity.clone()
     }

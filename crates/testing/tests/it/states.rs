@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rushlight::{Code, Input, Module, Session, TensorView, Value};
+use rushlight::{BatchCall, Code, Input, Module, Session, TensorView, Value};
 use rushlight_compiler::partition::Backend;
 use rushlight_compiler::{CompileOptions, compile};
 use rushlight_cpu_compile::Cpu;
@@ -44,10 +44,14 @@ fn caches() -> Model {
 }
 
 fn module(model: &Model, backends: Vec<Box<dyn Backend>>) -> Module {
+    module_with(model, backends, true)
+}
+
+fn module_with(model: &Model, backends: Vec<Box<dyn Backend>>, shares_memory: bool) -> Module {
     let compiled = compile(model.clone(), &CompileOptions { backends, ..CompileOptions::default() }).unwrap();
     assert!(compiled.report.entries.iter().all(|entry| !entry.is_returned));
     let bytes = compiled.program.to_bytes().unwrap();
-    Module::builder().lower("off").threads(1).share_memory(true).load_bytes(&bytes).unwrap()
+    Module::builder().lower("off").threads(1).share_memory(shares_memory).load_bytes(&bytes).unwrap()
 }
 
 fn on_cpu(model: &Model) -> Module {
@@ -145,6 +149,45 @@ fn sessions_have_caches_of_their_own() {
     one.clear().unwrap();
     assert_eq!(run_in(&mut cpu, &mut one, 0, 4), expected[0]);
     assert_eq!(one.restore(&saved[..saved.len() - 1]).unwrap_err().code(), Code::InvalidExternalData);
+}
+
+#[test]
+fn a_batch_has_calls_of_any_position_and_length() {
+    for shares_memory in [false, true] {
+        batches(module_with(&caches(), vec![Box::new(Cpu::default())], shares_memory));
+    }
+}
+
+fn batches(mut cpu: Module) {
+    let mut batch = cpu.batch("prefill").unwrap();
+    let mut sessions: Vec<Session> = (0..3).map(|_| cpu.session().unwrap()).collect();
+    let mut alone: Vec<Session> = sessions.iter().map(|session| session.fork().unwrap()).collect();
+    for lengths in [[4, 1, 6], [1, 1, 1], [2, 3, 1]] {
+        let starts = if lengths == [4, 1, 6] {
+            [0; 3]
+        } else if lengths == [1; 3] {
+            [4, 1, 6]
+        } else {
+            [5, 2, 7]
+        };
+        let calls: Vec<Call> = starts.iter().zip(lengths).map(|(start, rows)| Call::new(*start, rows)).collect();
+        let inputs: Vec<_> = calls.iter().map(Call::inputs).collect();
+        let each = sessions.iter_mut().zip(&inputs);
+        let mut batched: Vec<_> = each.map(|(session, inputs)| BatchCall { session, inputs }).collect();
+        let outputs = batch.run(&mut cpu, &mut batched).unwrap();
+        for (index, outputs) in outputs.iter().enumerate() {
+            let expected = run_in(&mut cpu, &mut alone[index], starts[index], lengths[index]);
+            assert_close(&floats(outputs), &expected);
+        }
+    }
+    // A position that one of them cannot have is an error; what the others keep is unchanged after going back.
+    let calls = [Call::new(6, 1), Call::new(CAPACITY, 1)];
+    let inputs = calls.each_ref().map(Call::inputs);
+    let each = sessions.iter_mut().zip(&inputs);
+    let mut batched: Vec<_> = each.map(|(session, inputs)| BatchCall { session, inputs }).collect();
+    batch.run(&mut cpu, &mut batched).unwrap_err();
+    let expected = run_in(&mut cpu, &mut alone[0], 6, 1);
+    assert_close(&run_in(&mut cpu, &mut sessions[0], 6, 1), &expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rushlight::compiler::{CompileOptions, compile};
 use rushlight::graph::{Arg, Graph, Model, Origin, TensorType, Type};
 use rushlight::runtime::{DelegateEvent, DelegateTracer, Event, EventTracer, MemoryKind};
-use rushlight::{Code, Input, Module, ModuleBuilder, ScalarType, TensorView};
+use rushlight::{BatchCall, Code, Input, Module, ModuleBuilder, ScalarType, TensorView};
 use rushlight_example_backend::{Chain, ChainRuntime, Device, DeviceRuntime, NAME, Payload, Step, Sum};
 use rushlight_format::pte::{
     DelegateModel, InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel,
@@ -184,6 +184,30 @@ fn methods_share_state_and_sessions_have_their_own() {
     assert_eq!(device.buffers(), 1);
     drop(a);
     assert_eq!(device.buffers(), 0);
+}
+
+#[test]
+fn a_batch_of_sessions_runs_one_after_the_other_on_a_device() {
+    let (mut module, _) = on_device();
+    let mut batch = module.batch("decode").unwrap();
+    let (mut a, mut b) = (module.session().unwrap(), module.session().unwrap());
+    module.run_in(&mut b, "prefill", &input()).unwrap();
+    let inputs = input();
+    for expected in [[1.0, 1.5], [2.0, 2.5]] {
+        let mut calls = [&mut a, &mut b].map(|session| BatchCall { session, inputs: &inputs });
+        let outputs = batch.run(&mut module, &mut calls).unwrap();
+        assert_eq!(outputs.iter().map(|outputs| first(outputs)).collect::<Vec<_>>(), expected);
+    }
+    assert!(batch.run(&mut module, &mut []).unwrap().is_empty());
+    assert_eq!(module.batch("train").unwrap_err().code(), Code::NotFound);
+    let (mut other, _) = on_device();
+    let error = batch.run(&mut other, &mut [BatchCall { session: &mut a, inputs: &inputs }]).unwrap_err();
+    assert!(error.message().contains("another module"), "{error}");
+    let mut foreign = other.session().unwrap();
+    let mut calls = [&mut a, &mut foreign].map(|session| BatchCall { session, inputs: &inputs });
+    let error = batch.run(&mut module, &mut calls).unwrap_err();
+    assert!(error.message().contains("another module"), "{error}");
+    assert_eq!(first(&module.run_in(&mut a, "decode", &inputs).unwrap()), 3.0, "nothing ran");
 }
 
 #[test]
