@@ -203,14 +203,15 @@ fn embedded() -> Result<()> {
 }
 
 /// Generated files are up to date. The tests of the Python package with the library of the profile `checked`, without torch and
-/// numpy, and beside both: `wheel` tests what users install. And OpenAI's client, with our server.
+/// numpy, and beside both: `wheel` tests what users install. And OpenAI's client, with our server, and conversations in a terminal.
 fn python() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
     // With the tests, so that all crates have the features that they have there, and are not compiled again.
     run(checked("build").args(["--tests", "--lib"]))?;
     run(&mut command(venv_python(), &["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so"]))?;
-    run(command(venv_python(), &["-m", "pytest", "-q", "tests/server"]).env("RUSHLIGHT", "target/checked/rushlight"))
+    run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
+        .env("RUSHLIGHT", "target/checked/rushlight"))
 }
 
 /// The wheel, which takes minutes to optimise: its size, and the same tests.

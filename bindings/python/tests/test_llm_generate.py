@@ -1,10 +1,12 @@
 """`rushlight.llm.LLM` beside transformers with the model of `tests/decoders/llama`."""
 
 import asyncio
+import concurrent.futures
 import gc
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -441,3 +443,160 @@ def test_what_cannot_be_done_is_refused(llm, file, tmp_path):
     shutil.copy(DECODER / "tokenizer.json", tmp_path)
     with pytest.raises(ValueError, match="no chat template"):
         rushlight.llm.LLM(file.read_bytes(), tmp_path / "tokenizer.json").chat(MESSAGES)
+
+
+def test_an_answer_has_its_form(llm):
+    class Model:
+        @staticmethod
+        def model_json_schema():
+            return {"type": "boolean"}
+
+    sampled = {"max_new_tokens": 40, "temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    for seed in range(3):
+        for schema in ({"type": "boolean"}, '{"enum": [true, false]}', Model, Model()):
+            answer = llm.generate("Is it", json_schema=schema, seed=seed, **sampled)
+            assert answer.text in ("true", "false") and answer.finish_reason == "stop"
+        assert re.fullmatch("[a-c]{4}x?", llm.generate("Is it", regex="[a-c]{4}x?", seed=seed, **sampled).text)
+        for grammar in ('start: "yes" | "no"', 'root ::= "yes" | "no"'):
+            answers = [
+                llm.generate("Is it", grammar=grammar, seed=seed, **sampled),
+                llm.chat(MESSAGES, grammar=grammar, seed=seed, **sampled),
+                asyncio.run(_awaited(llm.agenerate("Is it", grammar=grammar, seed=seed, **sampled))),
+            ]
+            assert {answer.text for answer in answers} <= {"yes", "no"}
+    for options, problem in (
+        ({"json_schema": {"type": "nonsense"}}, "nonsense"),
+        ({"json_schema": "{"}, "json_schema: EOF"),
+        ({"regex": "("}, "grammar"),
+        ({"grammar": "root ::= a"}, "line 1, column 10: there is no rule `a`"),
+        ({"regex": "a", "grammar": "start: /a/"}, "one of json_schema, regex and grammar"),
+        # The tokenizer has letters alone.
+        ({"json_schema": {"type": "integer"}}, "none of the model's tokens"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            llm.generate("Hello", **options)
+
+
+async def _awaited(answer):
+    return await answer
+
+
+@pytest.fixture(scope="module")
+def verifier(tmp_path_factory):
+    """A program that can verify drafts, beside its tokenizer."""
+    folder = tmp_path_factory.mktemp("verifier")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DECODER / name, folder)
+    file = folder / "llama.pte"
+    rushlight.llm.export(DECODER, max_context_len=CONTEXT, full_logits=True).save(file)
+    return file
+
+
+def test_guessed_tokens_change_nothing(verifier, llm):
+    target, draft = rushlight.llm.LLM(verifier, threads=1), rushlight.llm.LLM(verifier, threads=1)
+    for options in ({"temperature": 0}, {"seed": 5}):
+        options |= {"max_new_tokens": 60, "ignore_eos": True}
+        plain = target.generate("abcabcabcabc", **options)
+        assert plain.usage.drafted_tokens == 0
+        for speculate in ("lookup", draft):
+            guessed = target.generate("abcabcabcabc", speculate=speculate, draft_max=4, **options)
+            assert (guessed.text, guessed.tokens) == (plain.text, plain.tokens)
+            assert guessed.usage.drafted_tokens >= guessed.usage.accepted_tokens > 0
+    assert target.chat(MESSAGES, speculate=draft, **GREEDY).text == target.chat(MESSAGES, **GREEDY).text
+    # Two models that guess for each other, from several threads.
+    expected = target.generate("abcabcabc", max_new_tokens=30, **GREEDY).text
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        pairs = [(target, draft), (draft, target)] * 4
+        answers = [
+            threads.submit(one.generate, "abcabcabc", speculate=other, max_new_tokens=30, **GREEDY) for one, other in pairs
+        ]
+        for answer in answers:
+            try:
+                assert answer.result().text == expected
+            except RuntimeError as error:
+                # Each waits for the other.
+                assert "the model is in use" in str(error)
+    with pytest.warns(RuntimeWarning, match="tokens are not guessed: the program returns the logits of the last token"):
+        assert llm.generate("abc", speculate="lookup", max_new_tokens=5, **GREEDY).usage.drafted_tokens == 0
+    for options, problem in (
+        ({"speculate": "magic"}, '"lookup" or an LLM, got "magic"'),
+        ({"speculate": target}, "cannot guess for itself"),
+        ({"speculate": "lookup", "draft_max": 0}, "draft_max must be 1 or more, got 0"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            target.generate("abc", **options)
+    with pytest.raises(TypeError, match="speculate"):
+        target.generate("abc", speculate=3)
+
+
+def test_samplers_are_those_of_the_command_line(llm):
+    options = {"seed": 1, "max_new_tokens": 30, "ignore_eos": True}
+    plain = llm.generate("abcabcabc", **options).text
+    for chosen in (
+        {"dry_multiplier": 9, "dry_base": 2, "dry_allowed_length": 1, "dry_penalty_last_n": 40},
+        {"dry_multiplier": 9, "dry_allowed_length": 1, "dry_sequence_breaker": "none"},
+        {"dry_multiplier": 9, "dry_allowed_length": 1, "dry_sequence_breaker": ["a", "b"]},
+        {"mirostat": 2, "mirostat_tau": 1.5, "mirostat_eta": 0.2},
+        {"executorch_sampler": True},
+    ):
+        answer = llm.generate("abcabcabc", **chosen, **options).text
+        assert answer == llm.generate("abcabcabc", **chosen, **options).text != plain, chosen
+    for chosen, problem in (
+        ({"dry_multiplier": 1, "dry_base": 0}, "dry_base"),
+        ({"dry_allowed_length": -1}, "dry_allowed_length must be 0 or more, got -1"),
+        ({"mirostat": 1}, "mirostat must be 0 or 2, got 1"),
+        ({"mirostat": 2, "mirostat_tau": -1}, "mirostat_tau"),
+        ({"executorch_sampler": True}, "seed"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            llm.generate("Hello", **chosen)
+
+
+def test_threads_do_not_mix_the_prompts_of_a_session(llm):
+    session = llm.session()
+    questions = [[{"role": "user", "content": text}] for text in ("Who are you", "What is it", "Why", "When was that")]
+    expected = [llm.chat(question, max_new_tokens=8, **GREEDY).text for question in questions]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        ask = lambda question: session.chat(question, max_new_tokens=8, **GREEDY).text
+        for _ in range(5):
+            assert list(threads.map(ask, questions)) == expected
+
+    async def all_at_once():
+        asked = (session.achat(question, max_new_tokens=8, **GREEDY) for question in questions)
+        return await asyncio.gather(*(_awaited(answer) for answer in asked))
+
+    assert [answer.text for answer in asyncio.run(all_at_once())] == expected
+
+
+def test_an_interrupt_ends_a_prompt(tmp_path):
+    shutil.copytree(DECODER, tmp_path, dirs_exist_ok=True)
+    config = json.loads((DECODER / "config.json").read_text()) | {"max_position_embeddings": 60_000}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    rushlight.llm.export(tmp_path, max_context_len=60_000, max_seq_len=512).save(tmp_path / "llama.pte")
+    printed = run(f"""
+        import os, signal, threading, time
+        import rushlight.llm
+
+        llm = rushlight.llm.LLM({str(tmp_path / "llama.pte")!r}, threads=1)
+        session = llm.session()
+        for read in (lambda prompt: llm.generate(prompt), session.generate, session.prefill):
+            pressed = []
+            def press():
+                pressed.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Timer(0.3, press).start()
+            try:
+                read([5] * 50_000)
+            except KeyboardInterrupt:
+                print(time.monotonic() - pressed[0])
+        position = session.position
+        begin = time.monotonic()
+        session.prefill([5] * 128)
+        print(time.monotonic() - begin, position)
+        session.reset()
+        print(llm.generate("Hello", max_new_tokens=3, temperature=0).finish_reason)
+    """)
+    *seconds, part, position, reason = printed.split()
+    assert len(seconds) == 3 and 0 < int(position) < 50_000 and int(position) % 128 == 0 and reason == "length"
+    # Within 0.2 s, or what a part of the prompt takes.
+    assert all(float(time) < 0.2 + 2 * float(part) for time in seconds), (seconds, part)

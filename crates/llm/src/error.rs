@@ -39,6 +39,10 @@ pub enum Error {
     NotSupported(&'static str),
     /// A draft model that does not have the tokens of the model.
     DraftVocabulary { expected: usize, got: usize },
+    /// A draft model whose session cannot go back, as it has to after each wrong guess.
+    DraftRewind,
+    /// A draft of the caller's own failed.
+    Draft(String),
     /// The bytes are no saved session.
     NoSession,
     /// Options of sampling that mean nothing.
@@ -97,6 +101,12 @@ impl fmt::Display for Error {
                 "the draft model has another vocabulary\n  expected  {expected} tokens, as the model has\n  got       {got}\n  help      \
                  use a smaller model of the same family"
             ),
+            Self::DraftRewind => write!(
+                f,
+                "the draft model cannot go back after a wrong guess\n  expected  a program that a back end runs, without a ring cache or \
+                 a recurrent state\n  help      compile it with `--backend cpu`, and a sliding window with a --max-seq-len of its context"
+            ),
+            Self::Draft(problem) => write!(f, "the draft: {problem}"),
             Self::NoSession => write!(f, "the bytes are no saved session"),
             Self::Sampling { option, expected, got } => {
                 write!(f, "the sampling option `{option}` has no such value\n  expected  {expected}\n  got       {got}")

@@ -172,12 +172,30 @@ impl Generator {
         prompt: &[u32],
         options: Generation,
     ) -> Result<Self> {
+        Self::start_while(model, session, tokenizer, prompt, options, || ControlFlow::Continue(()))
+    }
+
+    /// As [`start`](Self::start), but `goes_on` is asked between parts of the prompt, as in [`Session::prefill_while`]. If it breaks,
+    /// the answer is over.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub fn start_while(
+        model: &mut Model,
+        session: &mut Session,
+        tokenizer: &Tokenizer,
+        prompt: &[u32],
+        options: Generation,
+        goes_on: impl FnMut() -> ControlFlow<()>,
+    ) -> Result<Self> {
         let mut sampler = Sampler::new(options.sampling.clone())?;
         options.speculation.map_or(Ok(()), Speculation::check)?;
         let start = Instant::now();
+        let mut read = 0;
         if !prompt.is_empty() || !session.has_logits() {
-            session.prefill(model, prompt)?;
+            read = session.prefill_while(model, prompt, goes_on)?;
         }
+        let is_cancelled = read < prompt.len();
         let prefill = start.elapsed();
         sampler.observe_prompt(session.tokens());
         let mut ends: Vec<u32> = model.limits().eos.clone();
@@ -187,9 +205,9 @@ impl Generator {
             stream: TextStream::after(tokenizer, session.tokens())?,
             held: String::new(),
         };
-        let is_finished = options.max_new_tokens == Some(0);
+        let is_empty = options.max_new_tokens == Some(0);
         let usage = Usage {
-            prompt_tokens: prompt.len(),
+            prompt_tokens: read,
             generated_tokens: 0,
             prefill,
             decoded_tokens: 0,
@@ -197,7 +215,7 @@ impl Generator {
             drafted_tokens: 0,
             accepted_tokens: 0,
             no_speculation: None,
-            finish_reason: if is_finished { FinishReason::Length } else { FinishReason::Cancelled },
+            finish_reason: if is_empty && !is_cancelled { FinishReason::Length } else { FinishReason::Cancelled },
         };
         Ok(Self {
             options,
@@ -209,7 +227,7 @@ impl Generator {
             constraint: None,
             budget: None,
             usage,
-            is_finished,
+            is_finished: is_empty || is_cancelled,
         })
     }
 
@@ -277,11 +295,13 @@ impl Generator {
         if self.is_finished {
             return Ok(None);
         }
-        if let Some(token) = self.unread.take() {
+        if let Some(token) = self.unread {
             match draft {
                 Some(draft) => self.read_with_draft(model, session, token, draft)?,
                 None => drop(self.read(model, session, token)?),
             }
+            // Not before: where a draft fails, the next step reads it.
+            self.unread = None;
             self.usage.decoded_tokens += 1;
         }
         let token = self.choose(session.logits())?;

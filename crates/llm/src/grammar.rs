@@ -9,6 +9,7 @@ use llguidance::{Matcher, ParserFactory};
 use serde_json::Value as Json;
 
 use crate::error::{Error, Result};
+use crate::gbnf;
 use crate::model::Limits;
 use crate::tokenizer::Tokenizer;
 
@@ -22,6 +23,16 @@ pub enum Grammar {
     Regex(String),
     /// A context-free grammar in Lark's syntax, with llguidance's extensions.
     Lark(String),
+    /// A grammar in the syntax of llama.cpp, whose rule `root` is the answer.
+    Gbnf(String),
+}
+
+impl Grammar {
+    /// A grammar in the syntax of Lark or GBNF: the latter's first rule has `::=`.
+    pub fn of_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        if gbnf::is_gbnf(&text) { Self::Gbnf(text) } else { Self::Lark(text) }
+    }
 }
 
 /// Compiles grammars for the tokens of a tokenizer, of which a model of these limits has logits. Making one takes time in proportion to the vocabulary, so that it is kept.
@@ -30,6 +41,13 @@ pub struct GrammarCompiler(Arc<ParserFactory>);
 
 /// The state of an answer in its grammar. A clone is that of another answer.
 pub struct Constraint(Matcher);
+
+/// Bytes of the stack on which a grammar is compiled: a rule is compiled inside of the one that names it first. The system gives those
+/// alone that are used.
+const STACK: usize = 256 << 20;
+
+/// Maximum number of a grammar's rules and parentheses, or of a schema's objects, each of which may take some of the stack.
+const MAX_PARTS: usize = 8000;
 
 /// What llguidance's error says for a mask without a token.
 const NO_EXTENSION: &str = "NoExtensionBias";
@@ -67,16 +85,38 @@ impl GrammarCompiler {
     /// # Errors
     /// `Grammar`, with what is wrong or not supported, or takes too much to check.
     pub fn compile(&self, given: &Grammar) -> Result<Constraint> {
-        let top = match given {
-            Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
-            Grammar::Regex(regex) => TopLevelGrammar::from_regex(regex),
-            Grammar::Lark(lark) => TopLevelGrammar::from_lark(lark.clone()),
+        let (top, parts) = match given {
+            Grammar::JsonSchema(schema) => (TopLevelGrammar::from_json_schema(schema.clone()), objects(schema)),
+            Grammar::Regex(regex) => (TopLevelGrammar::from_regex(regex), 0),
+            Grammar::Lark(lark) => {
+                (TopLevelGrammar::from_lark(lark.clone()), lark.matches([':', '(', '[', '{']).count())
+            }
+            Grammar::Gbnf(text) => (TopLevelGrammar::from_lark(gbnf::to_lark(text)?), 0),
         };
-        let matcher = Matcher::new(self.0.create_parser(top));
+        if parts > MAX_PARTS {
+            return Err(grammar(&format_args!(
+                "expected at most {MAX_PARTS} rules and parentheses, or objects of a schema, got {parts}"
+            )));
+        }
+        let compile = || Matcher::new(self.0.create_parser(top));
+        let matcher = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
+            let thread = thread.map_err(|error| grammar(&format_args!("there is no thread to compile it: {error}")))?;
+            thread.join().map_err(|_| grammar(&"it cannot be compiled"))
+        })?;
         match matcher.get_error() {
             Some(error) => Err(grammar(&error)),
             None => Ok(Constraint(matcher)),
         }
+    }
+}
+
+/// Number of objects in a schema.
+fn objects(schema: &Json) -> usize {
+    match schema {
+        Json::Array(items) => items.iter().map(objects).sum(),
+        Json::Object(fields) => 1 + fields.values().map(objects).sum::<usize>(),
+        _ => 0,
     }
 }
 
@@ -127,6 +167,8 @@ impl fmt::Debug for GrammarCompiler {
 }
 
 fn grammar(error: &dyn fmt::Display) -> Error {
-    // llguidance marks that it leaves the grammar itself out.
-    Error::Grammar(error.to_string().trim_end_matches("<non-verbose/>").trim_end().to_owned())
+    let text = error.to_string();
+    // llguidance catches its panics, and marks that it leaves the grammar itself out.
+    let text = text.split("\n<backtrace>").next().unwrap_or_default();
+    Error::Grammar(text.trim_end_matches("<non-verbose/>").trim_end().to_owned())
 }

@@ -30,6 +30,8 @@
 mod base64;
 mod chat;
 mod error;
+#[cfg(feature = "grammar")]
+mod gbnf;
 mod generate;
 #[cfg(feature = "grammar")]
 mod grammar;
@@ -51,7 +53,7 @@ pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
 pub use sampling::{Choice, Dry, Mirostat, Sampler, Sampling};
 pub use session::Session;
-pub use speculation::{Draft, DraftModel, Speculation};
+pub use speculation::{Draft, DraftModel, DraftSession, Speculation};
 pub use text_stream::TextStream;
 pub use token_score::TokenScore;
 pub use tokenizer::{SpecialTokens, Tokenizer};

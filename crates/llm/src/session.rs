@@ -1,5 +1,6 @@
 //! A conversation: the tokens so far, and what the model keeps of them.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -117,6 +118,35 @@ impl Session {
         logits.map(drop)
     }
 
+    /// Tokens that [`prefill_while`](Self::prefill_while) reads at a time: so many that each weight is seldom read, and so few that
+    /// it does not take long.
+    pub const PREFILL_PART: usize = 128;
+
+    /// As [`prefill`](Self::prefill), but `goes_on` is asked before each part of [`PREFILL_PART`](Self::PREFILL_PART) tokens; if it
+    /// breaks, the session has the parts before. Returns the number of tokens that were added.
+    ///
+    /// # Errors
+    /// Those of `prefill`.
+    pub fn prefill_while(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        mut goes_on: impl FnMut() -> ControlFlow<()>,
+    ) -> Result<usize> {
+        self.check(model, tokens)?;
+        // Without a cache each call computes all tokens before.
+        let part = if model.has_no_cache() { tokens.len() } else { Self::PREFILL_PART };
+        let mut added = 0;
+        for part in tokens.chunks(part) {
+            if goes_on().is_break() {
+                break;
+            }
+            self.prefill(model, part)?;
+            added += part.len();
+        }
+        Ok(added)
+    }
+
     /// Adds a token as [`prefill`](Self::prefill) does, in a call that reads `drafts` after it too. As long as these are the tokens
     /// that are added next, `prefill` has their logits already.
     ///
@@ -143,19 +173,23 @@ impl Session {
         self.ahead.as_ref().and_then(|ahead| ahead.tokens.get(ahead.added)).copied()
     }
 
-    /// Why tokens cannot be read before it is known that they are added.
-    pub(crate) fn cannot_read_ahead(&mut self, model: &Model) -> Option<&'static str> {
+    /// Why drafts cannot be verified; `None` if they can be.
+    pub fn cannot_read_ahead(&mut self, model: &Model) -> Option<&'static str> {
         if !model.has_all_logits() {
             return Some("the program returns the logits of the last token alone: compile it with --full-logits");
         }
-        let can_rewind = match &mut self.state {
-            // It changes nothing where it is possible.
-            State::Own(session) => session.rewind(self.tokens.len()).is_ok(),
-            State::InModule(_) => model.has_no_cache(),
-        };
-        (!can_rewind).then_some(
+        self.cannot_rewind(model).then_some(
             "the session cannot go back: the program has a ring cache, a recurrent state, or no back end for it",
         )
+    }
+
+    /// True if the session cannot forget its last tokens alone.
+    pub(crate) fn cannot_rewind(&mut self, model: &Model) -> bool {
+        match &mut self.state {
+            // It changes nothing where it is possible.
+            State::Own(session) => session.rewind(self.tokens.len()).is_err(),
+            State::InModule(_) => !model.has_no_cache(),
+        }
     }
 
     /// Adds tokens as long as they were read before. Returns their number.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Limits, Model};
 use crate::sampling::most_likely;
 use crate::session::Session;
 
@@ -39,6 +39,14 @@ pub trait Draft {
 }
 
 impl Speculation {
+    /// Maximum number of tokens to guess at a time where nothing else is said, here and with a draft model.
+    pub const MAX_DRAFT: usize = 8;
+
+    /// Prompt lookup by as many tokens as are enough in practice.
+    pub const fn lookup(max_draft: usize) -> Self {
+        Self::PromptLookup { max_ngram: 4, max_draft }
+    }
+
     pub(crate) fn check(self) -> Result<()> {
         let Self::PromptLookup { max_ngram, max_draft } = self;
         for (option, got) in [("max_ngram", max_ngram), ("max_draft", max_draft)] {
@@ -84,54 +92,105 @@ fn continuation(tokens: &[u32], max_ngram: usize) -> Option<usize> {
 #[derive(Debug)]
 pub struct DraftModel {
     model: Model,
-    session: Session,
-    max_draft: usize,
+    session: DraftSession,
 }
 
 impl DraftModel {
     /// Drafts of at most `max_draft` tokens for a `target`.
     ///
     /// # Errors
-    /// `DraftVocabulary` if the models do not have the same number of tokens, and those of [`Model::session`].
+    /// Those of [`DraftSession::new`].
     pub fn new(mut model: Model, target: &Model, max_draft: usize) -> Result<Self> {
-        let (expected, got) = (target.limits().vocab_size, model.limits().vocab_size);
-        if expected != got {
-            return Err(Error::DraftVocabulary { expected, got });
-        }
-        let session = model.session()?;
-        Ok(Self { model, session, max_draft })
+        let session = DraftSession::new(&mut model, target.limits().vocab_size, max_draft)?;
+        Ok(Self { model, session })
     }
 }
 
 impl Draft for DraftModel {
-    /// Nothing if the context of the draft model is shorter.
     fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
-        let Self { model, session, .. } = self;
-        if tokens.is_empty() || tokens.len() > model.limits().max_context_len {
-            return Ok(());
-        }
-        let known = session.keep_common_prefix(model, tokens)?;
-        session.prefill(model, tokens.get(known..).unwrap_or_default())?;
-        Ok(())
+        self.session.prefill(&mut self.model, tokens)
     }
 
     fn propose(&mut self, tokens: &[u32], max: usize) -> Result<Vec<u32>> {
+        self.session.propose(&mut self.model, tokens, max)
+    }
+}
+
+/// What an answer has of a draft model for itself. Methods take the model that made it, as a [`Draft`] does that shares one.
+#[derive(Debug)]
+pub struct DraftSession {
+    session: Session,
+    max_draft: usize,
+    /// Number of tokens that both models have.
+    vocabulary: usize,
+}
+
+/// The larger vocabulary divided by this is the most by which two may differ: models of a family pad them to other multiples.
+const PADDING: usize = 16;
+
+impl DraftSession {
+    /// Drafts of at most `max_draft` tokens by `model`, for one with `target_vocabulary` logits. Where one of the two has more, as
+    /// its vocabulary is padded, the tokens that both have are guessed. The model is called once.
+    ///
+    /// # Errors
+    /// `DraftVocabulary` if the numbers of tokens are those of different tokenizers, `DraftRewind` if the draft model cannot go back,
+    /// and those of [`Model::session`] and [`Session::prefill`].
+    pub fn new(model: &mut Model, target_vocabulary: usize, max_draft: usize) -> Result<Self> {
+        let (expected, got) = (target_vocabulary, model.limits().vocab_size);
+        if expected.abs_diff(got) > expected.max(got) / PADDING {
+            return Err(Error::DraftVocabulary { expected, got });
+        }
+        let mut session = model.session()?;
+        // Whether it can go back is known once it has a token.
+        session.prefill(model, &[0])?;
+        if session.cannot_rewind(model) {
+            return Err(Error::DraftRewind);
+        }
+        session.reset(model)?;
+        Ok(Self { session, max_draft, vocabulary: expected.min(got) })
+    }
+
+    /// As [`Draft::prefill`]: nothing if the draft model has a shorter context, or lacks one of the tokens.
+    ///
+    /// # Errors
+    /// Those of [`Session::prefill`].
+    pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<()> {
+        if !can_read(model, tokens) {
+            return Ok(());
+        }
+        let known = self.session.keep_common_prefix(model, tokens)?;
+        self.session.prefill(model, tokens.get(known..).unwrap_or_default())?;
+        Ok(())
+    }
+
+    /// As [`Draft::propose`].
+    ///
+    /// # Errors
+    /// Those of [`Session::prefill`].
+    pub fn propose(&mut self, model: &mut Model, tokens: &[u32], max: usize) -> Result<Vec<u32>> {
         let mut draft = Vec::new();
-        let capacity = self.model.limits().max_context_len;
-        if tokens.is_empty() || tokens.len() > capacity {
+        if !can_read(model, tokens) {
             return Ok(draft);
         }
-        let count = self.max_draft.min(max).min(capacity - tokens.len() + 1);
-        self.prefill(tokens)?;
+        let room = model.limits().max_context_len - tokens.len();
+        let count = self.max_draft.min(max).min(room + 1);
+        self.prefill(model, tokens)?;
         while draft.len() < count {
             if let Some(last) = draft.last() {
-                self.session.prefill(&mut self.model, &[*last])?;
+                self.session.prefill(model, &[*last])?;
             }
-            let Some(token) = most_likely(self.session.logits()) else { break };
+            let logits = self.session.logits();
+            let Some(token) = most_likely(logits.get(..self.vocabulary).unwrap_or(logits)) else { break };
             draft.push(token);
         }
         Ok(draft)
     }
+}
+
+/// True if a model has room for tokens, and knows them.
+fn can_read(model: &Model, tokens: &[u32]) -> bool {
+    let Limits { max_context_len, vocab_size, .. } = *model.limits();
+    (1..=max_context_len).contains(&tokens.len()) && tokens.iter().all(|token| (*token as usize) < vocab_size)
 }
 
 /// Decides how long drafts may be, so that an answer with drafts takes hardly longer than without, even if none is accepted.

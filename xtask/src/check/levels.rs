@@ -102,6 +102,7 @@ const ALLOWED: &[&str] = &[
     "ISC",
     "Zlib",
     "Unicode-3.0",
+    "BSL-1.0",
     "Unlicense",
     "CC0-1.0",
     "0BSD",

@@ -2,12 +2,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use rushlight_llm::{Step, Usage};
 
+use super::draft::SharedDraft;
+use super::error;
 use super::generation::Generation;
-use super::session::Session;
+use super::session::{Session, unless_interrupted};
 use super::tokenizer::{Tokenizer, Tokens};
 use crate::turns::locked;
 
@@ -17,11 +19,17 @@ pub struct Generator {
     session: Py<Session>,
     tokenizer: Py<Tokenizer>,
     /// Locked by the thread alone whose turn the model is, which therefore never waits for it.
-    inner: Mutex<rushlight_llm::Generator>,
+    inner: Mutex<Inner>,
     /// The number of changes of the session that this answer goes on from.
     changes: u64,
     /// As of the last step; locked by threads that are attached to the interpreter.
     usage: Mutex<Usage>,
+}
+
+/// An answer, and what guesses its tokens if another model does.
+struct Inner {
+    generator: rushlight_llm::Generator,
+    draft: Option<SharedDraft>,
 }
 
 /// The log probability of a token, and the most likely tokens with theirs.
@@ -41,27 +49,61 @@ impl Generator {
         prompt: Tokens,
         options: &Generation,
     ) -> PyResult<Self> {
-        let (text, options) = (&tokenizer.get().inner, options.0.clone());
-        let (inner, changes) = session.get().with(py, |model, state| {
+        let text = &tokenizer.get().inner;
+        let model = &session.get().model;
+        let limits = &model.get().limits;
+        let mut generation = options.inner.clone();
+        if let Some(dry) = generation.sampling.dry.take() {
+            let dry = py.detach(|| dry.break_at_given(text, &options.breakers));
+            generation.sampling.dry = Some(error::map(py, dry)?);
+        }
+        let constraint = options.grammar.as_ref().map(|grammar| tokenizer.get().constraint(py, limits, grammar));
+        let constraint = constraint.transpose()?;
+        let draft = match &options.draft {
+            Some((draft, _)) if draft.is(model) => {
+                return Err(PyValueError::new_err("speculate: a model cannot guess for itself"));
+            }
+            Some((draft, max)) => Some(SharedDraft::new(py, draft.clone_ref(py), limits.vocab_size, *max)?),
+            None => None,
+        };
+        let mut interrupt = None;
+        let goes_on = || unless_interrupted(&mut interrupt);
+        let (mut generator, changes) = session.get().with(py, |model, state| {
             state.changes += 1;
-            let generator = rushlight_llm::Generator::start(model, &mut state.session, text, &prompt.0, options)?;
+            let session = &mut state.session;
+            let generator =
+                rushlight_llm::Generator::start_while(model, session, text, &prompt.0, generation, goes_on)?;
             Ok((generator, state.changes))
         })?;
-        let usage = Mutex::new(inner.usage());
-        Ok(Self { session, tokenizer, inner: Mutex::new(inner), changes, usage })
+        if let Some(interrupt) = interrupt {
+            return Err(interrupt);
+        }
+        if let Some(constraint) = constraint {
+            generator.constrain(constraint);
+        }
+        let usage = Mutex::new(generator.usage());
+        Ok(Self { session, tokenizer, inner: Mutex::new(Inner { generator, draft }), changes, usage })
     }
 
     /// What the next step adds; `None` when the answer is over.
     fn step(&self, py: Python<'_>) -> PyResult<Option<Added>> {
         let tokenizer = &self.tokenizer.get().inner;
+        let mut raised = None;
         let step = self.session.get().with(py, |model, state| {
             if state.changes != self.changes {
                 return Ok(None);
             }
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            let step = inner.step(model, &mut state.session, tokenizer)?;
-            Ok(Some((step, inner.usage())))
-        })?;
+            let Inner { generator, draft } = &mut *inner;
+            let step = match draft {
+                Some(draft) => generator
+                    .step_with_draft(model, &mut state.session, tokenizer, draft)
+                    .inspect_err(|_| raised = draft.take_raised())?,
+                None => generator.step(model, &mut state.session, tokenizer)?,
+            };
+            Ok(Some((step, generator.usage())))
+        });
+        let step = step.map_err(|error| raised.unwrap_or(error))?;
         let Some((step, usage)) = step else {
             return Err(PyRuntimeError::new_err(
                 "the session was used for something else since: the answer cannot go on",
@@ -73,10 +115,19 @@ impl Generator {
         }))
     }
 
-    /// Tokens of the prompt and of the answer, seconds that the model took for them, and why the answer ended.
-    fn usage(&self) -> (usize, usize, f64, f64, &'static str) {
+    /// Tokens of the prompt and of the answer, seconds that the model took for them, tokens that were guessed and that were right, why
+    /// the answer ended, and why none was guessed although that was asked for.
+    fn usage(&self) -> (usize, usize, f64, f64, usize, usize, &'static str, Option<&'static str>) {
         let usage = *locked(&self.usage);
-        let reason = usage.finish_reason.name();
-        (usage.prompt_tokens, usage.generated_tokens, usage.prefill.as_secs_f64(), usage.decode.as_secs_f64(), reason)
+        (
+            usage.prompt_tokens,
+            usage.generated_tokens,
+            usage.prefill.as_secs_f64(),
+            usage.decode.as_secs_f64(),
+            usage.drafted_tokens,
+            usage.accepted_tokens,
+            usage.finish_reason.name(),
+            usage.no_speculation,
+        )
     }
 }

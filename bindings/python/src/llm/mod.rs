@@ -1,5 +1,6 @@
 //! Language models: tokenizers, models with sessions, and answers that are generated step by step.
 
+mod draft;
 mod error;
 mod generation;
 mod generator;

@@ -13,7 +13,7 @@ use crate::turns::Turns;
 #[pyclass(frozen, module = "rushlight")]
 pub struct LanguageModel {
     pub turns: Turns<Model>,
-    limits: Limits,
+    pub limits: Limits,
 }
 
 #[pymethods]

@@ -1,5 +1,6 @@
 //! Conversations with a model.
 
+use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -18,7 +19,7 @@ use crate::tensor::Tensor;
 /// The tokens of a conversation, and the model's KV cache of these.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Session {
-    model: Py<LanguageModel>,
+    pub model: Py<LanguageModel>,
     /// Locked by the thread alone whose turn the model is, which therefore never waits for it.
     state: Mutex<State>,
 }
@@ -61,6 +62,12 @@ impl Session {
     }
 }
 
+/// Breaks after a signal whose handler raises, such as that of Ctrl-C, and keeps what it raises.
+pub fn unless_interrupted(interrupt: &mut Option<PyErr>) -> ControlFlow<()> {
+    *interrupt = Python::attach(|py| py.check_signals()).err();
+    if interrupt.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 #[pymethods]
 impl Session {
     #[new]
@@ -89,7 +96,10 @@ impl Session {
     }
 
     fn prefill(&self, py: Python<'_>, tokens: Tokens) -> PyResult<()> {
-        self.change(py, |model, session| session.prefill(model, &tokens.0).map(|_| ()))
+        let mut interrupt = None;
+        let goes_on = || unless_interrupted(&mut interrupt);
+        self.change(py, |model, session| session.prefill_while(model, &tokens.0, goes_on).map(drop))?;
+        interrupt.map_or(Ok(()), Err)
     }
 
     fn reset(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,12 +1,15 @@
 //! Text to tokens and back.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use rushlight_llm::{Constraint, Grammar, GrammarCompiler, Limits};
 use serde_json::Value as Json;
 
 use super::error;
+use crate::turns::locked;
 
 /// Tokens as the caller gives them.
 pub struct Tokens(pub Vec<u32>);
@@ -28,6 +31,26 @@ pub fn id(given: i64) -> PyResult<u32> {
 #[pyclass(frozen, module = "rushlight")]
 pub struct Tokenizer {
     pub inner: rushlight_llm::Tokenizer,
+    /// The compiler of grammars that was made last, and for which model. Locked by threads that are attached to the interpreter.
+    grammars: Mutex<Option<(Limits, GrammarCompiler)>>,
+}
+
+impl Tokenizer {
+    /// Compiles the form of an answer of a model.
+    pub fn constraint(&self, py: Python<'_>, limits: &Limits, grammar: &Grammar) -> PyResult<Constraint> {
+        let known = locked(&self.grammars).as_ref().filter(|(of, _)| of == limits).map(|(_, known)| known.clone());
+        let is_new = known.is_none();
+        let compiled = py.detach(|| {
+            let compiler = known.map_or_else(|| GrammarCompiler::new(&self.inner, limits), Ok)?;
+            let constraint = compiler.compile(grammar)?;
+            Ok((compiler, constraint))
+        });
+        let (compiler, constraint) = error::map(py, compiled)?;
+        if is_new {
+            *locked(&self.grammars) = Some((limits.clone(), compiler));
+        }
+        Ok(constraint)
+    }
 }
 
 #[pymethods]
@@ -35,7 +58,8 @@ impl Tokenizer {
     /// Opens a tokenizer's file, or the one in a folder.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        Ok(Self { inner: error::map(py, py.detach(|| rushlight_llm::Tokenizer::open(path)))? })
+        let inner = error::map(py, py.detach(|| rushlight_llm::Tokenizer::open(path)))?;
+        Ok(Self { inner, grammars: Mutex::new(None) })
     }
 
     /// The file of a model's tokenizer, if there is one beside it.

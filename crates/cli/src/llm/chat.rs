@@ -1,16 +1,14 @@
 //! `rushlight llm chat`.
 
-use std::io::{self, BufRead, IsTerminal};
-use std::ops::ControlFlow;
+use std::io::{self, IsTerminal};
 
 use clap::Args;
-use rushlight_llm::{Draft, Message, generate_with_draft};
 use serde_json::Value as Json;
 
-use super::generation::{Options, TextModel};
-use super::run::warn_without_drafts;
+use super::conversation::Conversation;
+use super::lines::{self, Lines};
+use super::speaker;
 use crate::failure::Failure;
-use crate::output;
 
 /// Talks to a model, line by line.
 #[derive(Args)]
@@ -20,11 +18,10 @@ Examples:
   rushlight llm chat llama.pte --system \"Answer in one sentence.\"
   echo \"What is a quark?\" | rushlight llm chat llama.pte
 
-Lines that begin with a slash are commands: /reset forgets the conversation, /exit ends it.")]
+In a terminal, Ctrl-C stops an answer, Ctrl-D ends the program, and a line that ends with a backslash goes on. Lines that begin
+with a slash are commands: /reset forgets the conversation, /regenerate answers the last message anew, /save FILE writes the
+messages as JSON, /exit ends the program.")]
 pub struct Chat {
-    #[command(flatten)]
-    model: TextModel,
-
     /// The system prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -34,7 +31,7 @@ pub struct Chat {
     template_args: Vec<(String, Json)>,
 
     #[command(flatten)]
-    options: Options,
+    speaker: speaker::Arguments,
 }
 
 fn template_arg(text: &str) -> Result<(String, Json), String> {
@@ -45,7 +42,7 @@ fn template_arg(text: &str) -> Result<(String, Json), String> {
 
 impl Chat {
     pub fn run(self) -> Result<(), Failure> {
-        let tokenizer = self.model.tokenizer()?;
+        let tokenizer = self.speaker.model.tokenizer()?;
         let Some(mut template) = tokenizer.chat_template()? else {
             return Err(Failure::Arguments(
                 "the tokenizer has no chat template\n  help      a `tokenizer_config.json` or `chat_template.jinja` beside the \
@@ -56,63 +53,18 @@ impl Chat {
         for (name, value) in &self.template_args {
             template = template.with_variable(name, value.clone());
         }
-        let mut model = self.model.load()?;
-        let mut session = model.session()?;
-        let system = || self.system.iter().map(|text| Message::new("system", text)).collect::<Vec<_>>();
-        let mut messages = system();
-        let options = self.options.generation(&tokenizer)?;
-        let mut draft = self.options.draft(&model, &self.model)?;
-        let is_watched = io::stdin().is_terminal() && io::stdout().is_terminal();
-        let mut lines = io::stdin().lock().lines();
-        loop {
-            if is_watched {
-                output::print_piece("> ");
+        let mut conversation = Conversation {
+            speaker: self.speaker.load(tokenizer)?,
+            template,
+            system: self.system,
+            messages: Vec::new(),
+            is_watched: io::stdin().is_terminal() && io::stdout().is_terminal(),
+        };
+        let mut lines = if conversation.is_watched { Lines::terminal()? } else { Lines::pipe() };
+        while let Some(line) = lines.next()? {
+            if !lines::answering(|| conversation.take(&line, lines::is_stopped))? {
+                break;
             }
-            let Some(line) = lines.next() else { break };
-            let line = line.map_err(Failure::stdin)?;
-            match line.trim() {
-                "" => continue,
-                "/exit" => break,
-                "/reset" => {
-                    messages = system();
-                    session.reset(&mut model)?;
-                    continue;
-                }
-                command if command.starts_with('/') => {
-                    output::warn(&format!("unknown command `{command}`: /reset, /exit"));
-                    continue;
-                }
-                _ => messages.push(Message::new("user", &line)),
-            }
-            // The template has the special tokens.
-            let tokens = tokenizer.encode(&template.render(&messages, true)?, false)?;
-            let known = session.keep_common_prefix(&mut model, &tokens)?;
-            let mut answer = String::new();
-            let draft = draft.as_mut().map(|draft| &mut **draft as &mut dyn Draft);
-            let new = &tokens[known..];
-            let generated = generate_with_draft(&mut model, &mut session, &tokenizer, new, &options, draft, |piece| {
-                // Tokenizers put a space before a word.
-                let piece = if answer.is_empty() { piece.trim_start() } else { piece };
-                answer.push_str(piece);
-                output::print_piece(piece);
-                if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            let usage = match generated {
-                Ok(usage) => usage,
-                // A person can begin anew.
-                Err(error @ rushlight_llm::Error::ContextFull { .. }) if is_watched => {
-                    output::warn(&format!("{error}, or /reset"));
-                    messages.pop();
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            output::print("");
-            if is_watched {
-                output::to_stderr(&usage.to_string());
-            }
-            warn_without_drafts(&usage);
-            messages.push(Message::new("assistant", &answer));
         }
         Ok(())
     }

@@ -48,35 +48,35 @@ pub struct Options {
     max_new_tokens: Option<usize>,
 
     /// Sampling temperature; 0 is greedy
-    #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = Sampling::RANDOM.temperature, allow_negative_numbers = true)]
     temperature: f32,
 
     /// Choose among the K most likely tokens; 0 for all
-    #[arg(long, value_name = "K", default_value_t = 40)]
+    #[arg(long, value_name = "K", default_value_t = Sampling::RANDOM.top_k)]
     top_k: usize,
 
     /// Choose among the most likely tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = Sampling::RANDOM.top_p, allow_negative_numbers = true)]
     top_p: f32,
 
     /// Choose among tokens with at least this share of the probability of the most likely one
-    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = Sampling::RANDOM.min_p, allow_negative_numbers = true)]
     min_p: f32,
 
     /// Choose among tokens whose information is closest to the entropy, as many as together have this probability
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = Sampling::RANDOM.typical_p, allow_negative_numbers = true)]
     typical_p: f32,
 
     /// Divide logits of tokens that were seen by this, and multiply negative ones
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::RANDOM.repetition_penalty, allow_negative_numbers = true)]
     repetition_penalty: f32,
 
     /// Subtract this from logits of tokens that were generated
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::RANDOM.presence_penalty, allow_negative_numbers = true)]
     presence_penalty: f32,
 
     /// Subtract this from logits of tokens for each time that they were generated
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = Sampling::RANDOM.frequency_penalty, allow_negative_numbers = true)]
     frequency_penalty: f32,
 
     /// Subtract this, times the base to the power of how much longer than allowed it is, from logits of tokens that would go on with a
@@ -85,11 +85,11 @@ pub struct Options {
     dry_multiplier: f32,
 
     /// Base of the penalty for repetitions
-    #[arg(long, value_name = "X", default_value_t = 1.75, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = Dry::DEFAULT.base, allow_negative_numbers = true)]
     dry_base: f32,
 
     /// Length of a repetition from which it is penalized
-    #[arg(long, value_name = "TOKENS", default_value_t = 2)]
+    #[arg(long, value_name = "TOKENS", default_value_t = Dry::DEFAULT.allowed_length)]
     dry_allowed_length: usize,
 
     /// Number of last tokens in which repetitions are looked for; by default all
@@ -105,11 +105,11 @@ pub struct Options {
     mirostat: String,
 
     /// Target of mirostat, in bits
-    #[arg(long, value_name = "BITS", default_value_t = 5.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BITS", default_value_t = Mirostat::DEFAULT.tau, allow_negative_numbers = true)]
     mirostat_tau: f32,
 
     /// How fast mirostat learns
-    #[arg(long, value_name = "X", default_value_t = 0.1, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = Mirostat::DEFAULT.eta, allow_negative_numbers = true)]
     mirostat_eta: f32,
 
     /// Choose the tokens that the sampler of ExecuTorch's runners chooses, of the temperature, the seed and top-p 0.9
@@ -118,7 +118,7 @@ pub struct Options {
     executorch_sampler: bool,
 
     /// Seed of the random number generator; the same one gives the same text
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = Sampling::RANDOM.seed)]
     seed: u64,
 
     /// A text that ends the answer; may be repeated
@@ -139,7 +139,7 @@ pub struct Options {
     pub draft_model: Option<PathBuf>,
 
     /// Maximum number of tokens to guess at a time
-    #[arg(long, value_name = "TOKENS", default_value_t = 8, value_parser = count)]
+    #[arg(long, value_name = "TOKENS", default_value_t = Speculation::MAX_DRAFT, value_parser = count)]
     draft_max: usize,
 }
 
@@ -149,9 +149,6 @@ enum Guess {
     /// What followed the last tokens when they came before
     Lookup,
 }
-
-/// Tokens that have to be alike before what followed them is a guess.
-const MAX_NGRAM: usize = 4;
 
 impl Options {
     pub fn generation(&self, tokenizer: &Tokenizer) -> Result<Generation, Failure> {
@@ -189,19 +186,14 @@ impl Options {
             base: self.dry_base,
             allowed_length: self.dry_allowed_length,
             last: self.dry_penalty_last_n,
-            ..Dry::default()
+            ..Dry::DEFAULT
         };
-        let given: Vec<&str> = self.dry_sequence_breaker.iter().map(String::as_str).collect();
-        Ok(Some(match &given[..] {
-            [] => dry.break_at(tokenizer, &Dry::BREAKERS)?,
-            ["none"] => dry,
-            texts => dry.break_at(tokenizer, texts)?,
-        }))
+        Ok(Some(dry.break_at_given(tokenizer, &self.dry_sequence_breaker)?))
     }
 
     fn speculation(&self) -> Option<Speculation> {
         let Guess::Lookup = self.speculate?;
-        Some(Speculation::PromptLookup { max_ngram: MAX_NGRAM, max_draft: self.draft_max })
+        Some(Speculation::lookup(self.draft_max))
     }
 
     /// What guesses tokens, if that is asked for.

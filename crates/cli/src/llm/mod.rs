@@ -2,11 +2,16 @@
 
 mod bench;
 mod chat;
+mod conversation;
+#[cfg(feature = "grammar")]
+mod form;
 mod generation;
+mod lines;
 mod perplexity;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+mod speaker;
 mod tokenize;
 
 use clap::{Args, Subcommand};
@@ -61,7 +66,9 @@ impl From<rushlight_llm::Error> for Failure {
             Error::NoTokens | Error::UnknownToken { .. } | Error::ContextFull { .. } | Error::Template(_) => {
                 Self::Input(error.to_string())
             }
-            Error::Sampling { .. } | Error::DraftVocabulary { .. } => Self::Arguments(error.to_string()),
+            Error::Sampling { .. } | Error::DraftVocabulary { .. } | Error::DraftRewind => {
+                Self::Arguments(error.to_string())
+            }
             other => Self::Other(other.to_string()),
         }
     }

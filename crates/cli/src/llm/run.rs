@@ -1,12 +1,10 @@
 //! `rushlight llm run`.
 
-use std::ops::ControlFlow;
-
 use clap::Args;
-use rushlight_llm::{Draft, Usage, generate_with_draft};
+use rushlight_llm::Usage;
 use serde_json::json;
 
-use super::generation::{Options, TextModel};
+use super::speaker;
 use crate::failure::Failure;
 use crate::output;
 
@@ -18,18 +16,16 @@ Examples:
   rushlight llm run llama.pte --temperature 0 -n 64 \"The capital of France is\"
   rushlight llm run llama.pte --json \"Once\" > answer.json      with token counts and times
   rushlight llm run llama.pte --speculate lookup \"1, 2, 3, 1, 2,\"
+  rushlight llm run llama.pte --regex \"[0-9]{4}\" \"The year of the moon landing: \"
   cat question.txt | rushlight llm run llama.pte -             the prompt from standard input
 
 `rushlight llm chat` puts the prompt into the model's chat template.")]
 pub struct Run {
     #[command(flatten)]
-    model: TextModel,
+    speaker: speaker::Arguments,
 
     /// The text to continue; `-` reads standard input
     prompt: String,
-
-    #[command(flatten)]
-    options: Options,
 
     /// Print the text, token counts and times as JSON
     #[arg(long)]
@@ -38,22 +34,20 @@ pub struct Run {
 
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
-        let tokenizer = self.model.tokenizer()?;
-        let mut model = self.model.load()?;
+        let tokenizer = self.speaker.model.tokenizer()?;
         let prompt = tokenizer.encode(&read(&self.prompt)?, true)?;
-        let mut session = model.session()?;
         let mut text = String::new();
-        let options = self.options.generation(&tokenizer)?;
-        let mut draft = self.options.draft(&model, &self.model)?;
-        let draft = draft.as_mut().map(|draft| &mut **draft as &mut dyn Draft);
-        let usage = generate_with_draft(&mut model, &mut session, &tokenizer, &prompt, &options, draft, |piece| {
-            if self.json {
-                text.push_str(piece);
-            } else {
-                output::print_piece(piece);
-            }
-            if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        let usage = self.speaker.load(tokenizer)?.answer(
+            &prompt,
+            || false,
+            |piece| {
+                if self.json {
+                    text.push_str(piece);
+                } else {
+                    output::print_piece(piece);
+                }
+            },
+        )?;
         if self.json {
             output::print_json(&json!({
                 "text": text,
@@ -64,15 +58,7 @@ impl Run {
             output::print("");
             output::to_stderr(&usage.to_string());
         }
-        warn_without_drafts(&usage);
         Ok(())
-    }
-}
-
-/// Says why no tokens were guessed, if they should have been.
-pub fn warn_without_drafts(usage: &Usage) {
-    if let Some(reason) = usage.no_speculation {
-        output::warn(&format!("tokens are not guessed: {reason}"));
     }
 }
 

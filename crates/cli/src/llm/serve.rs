@@ -67,11 +67,13 @@ impl Serve {
     pub fn run(self) -> Result<(), Failure> {
         if self.options.draft_model.is_some() {
             return Err(Failure::Arguments(
-                "`--draft-model` is not supported here: `--speculate lookup` is".to_owned(),
+                "`--draft-model` is not supported here: answers take turns in sessions of their own, and a draft model has one\n  help     \
+                 `--speculate lookup` guesses without a model"
+                    .to_owned(),
             ));
         }
         let tokenizer = self.model.tokenizer()?;
-        let model = self.model.load()?;
+        let mut model = self.model.load()?;
         let file_name = || self.model.model.model.file_stem().map(|name| name.to_string_lossy().into_owned());
         let mut api_keys = self.api_key;
         api_keys.extend(std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
@@ -89,6 +91,11 @@ impl Serve {
             generation: self.options.generation(&tokenizer)?,
             ..Options::default()
         };
+        if options.generation.speculation.is_some()
+            && let Some(reason) = model.session()?.cannot_read_ahead(&model)
+        {
+            output::warn(&format!("tokens are not guessed: {reason}"));
+        }
         let name = options.model_name.clone();
         serve(model, tokenizer, options, |address| {
             output::to_stderr(&format!("`{name}` is served at http://{address}; Ctrl-C stops it"));

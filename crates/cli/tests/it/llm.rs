@@ -119,6 +119,64 @@ fn samplers_are_chosen() {
     }
 }
 
+#[cfg(feature = "grammar")]
+#[test]
+fn answers_are_of_their_form() {
+    let model = model("llm-form");
+    let folder = model.parent().expect("a folder").to_owned();
+    let model = model.to_str().expect("a name");
+    let (schema, grammar) = (folder.join("schema.json"), folder.join("grammar.gbnf"));
+    std::fs::write(&schema, r#"{"type": "boolean"}"#).expect("a file");
+    std::fs::write(&grammar, "root ::= \"yes\" | \"no\" # or not\n").expect("a file");
+    let run = |options: &[&str]| text(&llm(&[&["run", model, "Is it", "-n", "60"], options].concat(), ""));
+    for seed in ["1", "2", "3"] {
+        let seed = ["--seed", seed];
+        let (schema, grammar) = (schema.to_str().expect("a name"), grammar.to_str().expect("a name"));
+        let json = run(&[&["--json-schema", schema], &seed[..]].concat());
+        assert!(["true\n", "false\n"].contains(&json.as_str()), "{json}");
+        let json = run(&[&["--json-schema", r#"{"enum": [null, true]}"#], &seed[..]].concat());
+        assert!(["null\n", "true\n"].contains(&json.as_str()), "{json}");
+        let letters = run(&[&["--regex", "[a-c]{4}"], &seed[..]].concat());
+        assert!(
+            letters.len() == 5 && letters.trim_end().chars().all(|letter| ('a'..='c').contains(&letter)),
+            "{letters}"
+        );
+        let answer = run(&[&["--grammar", grammar], &seed[..]].concat());
+        assert!(["yes\n", "no\n"].contains(&answer.as_str()), "{answer}");
+    }
+    let answers = llm(&["chat", model, "--grammar", grammar.to_str().expect("a name")], "Hi\nAnd\n");
+    assert!(text(&answers).lines().all(|line| ["yes", "no"].contains(&line)));
+    std::fs::write(&grammar, "root ::= a\n").expect("a file");
+    for (options, code, expected) in [
+        (["--json-schema", "{"], 2, "`--json-schema` is no JSON"),
+        (["--json-schema", "/missing"], 3, "cannot read `/missing`"),
+        (["--json-schema", r#"{"type": "nonsense"}"#], 2, "nonsense"),
+        (["--regex", "("], 2, "grammar"),
+        (["--grammar", "/missing"], 3, "cannot read `/missing`"),
+        (["--grammar", grammar.to_str().expect("a name")], 2, "line 1, column 10: there is no rule `a`"),
+    ] {
+        let output = llm(&[&["run", model, "a"], &options[..]].concat(), "");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {error}");
+        assert!(error.contains(expected), "{options:?}: {error}");
+    }
+}
+
+#[test]
+fn a_chat_is_saved_and_answered_anew() {
+    let model = model("llm-chat-commands");
+    let file = model.with_file_name("saved.json");
+    let chat = ["chat", model.to_str().expect("a name"), "-n", "5", "--ignore-eos", "--system", "Be nice"];
+    let answers = text(&llm(&chat, &format!("/regenerate\nHi\n/regenerate\n/save {}\n/help\n", file.display())));
+    let lines: Vec<&str> = answers.lines().collect();
+    assert_eq!(lines.len(), 2, "{answers}");
+    assert_ne!(lines.first(), lines.get(1), "another seed");
+    let saved: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("the file")).expect("JSON");
+    let roles: Vec<_> = saved.as_array().expect("messages").iter().map(|message| message["role"].as_str()).collect();
+    assert_eq!(roles, [Some("system"), Some("user"), Some("assistant")]);
+    assert_eq!(saved[2]["content"].as_str(), lines.get(1).copied());
+}
+
 #[test]
 fn a_chat_goes_on_until_its_input_ends() {
     let model = model("llm-chat");

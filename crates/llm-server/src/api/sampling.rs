@@ -41,7 +41,7 @@ pub struct SamplingFields {
     response_format: Option<ResponseFormat>,
     guided_json: Option<Value>,
     guided_regex: Option<String>,
-    /// In Lark's syntax.
+    /// In the syntax of Lark or of GBNF.
     guided_grammar: Option<String>,
 }
 
@@ -130,7 +130,7 @@ impl SamplingFields {
             format.transpose()?.flatten(),
             self.guided_json.clone().map(Grammar::JsonSchema),
             self.guided_regex.clone().map(Grammar::Regex),
-            self.guided_grammar.clone().map(Grammar::Lark),
+            self.guided_grammar.clone().map(Grammar::of_text),
         ];
         let mut given = given.into_iter().flatten();
         match (given.next(), given.next()) {

@@ -22,13 +22,16 @@ pub struct Dry {
 }
 
 impl Default for Dry {
-    /// The values of text-generation-webui, without breakers.
     fn default() -> Self {
-        Self { multiplier: 0.8, base: 1.75, allowed_length: 2, last: None, breakers: BTreeSet::new() }
+        Self::DEFAULT
     }
 }
 
 impl Dry {
+    /// The values of text-generation-webui, without breakers.
+    pub const DEFAULT: Self =
+        Self { multiplier: 0.8, base: 1.75, allowed_length: 2, last: None, breakers: BTreeSet::new() };
+
     /// The texts that llama.cpp and text-generation-webui break at.
     pub const BREAKERS: [&'static str; 4] = ["\n", ":", "\"", "*"];
 
@@ -45,6 +48,19 @@ impl Dry {
             }
         }
         Ok(self)
+    }
+
+    /// As [`break_at`](Self::break_at), for texts that a person gave: [`BREAKERS`](Self::BREAKERS) if there are none, and nothing for
+    /// `none` alone.
+    ///
+    /// # Errors
+    /// Those of `break_at`.
+    pub fn break_at_given(self, tokenizer: &Tokenizer, texts: &[String]) -> Result<Self> {
+        match texts {
+            [] => self.break_at(tokenizer, &Self::BREAKERS),
+            [none] if none == "none" => Ok(self),
+            texts => self.break_at(tokenizer, texts),
+        }
     }
 
     pub(super) fn check(&self) -> Result<()> {

@@ -49,11 +49,23 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
+        Self::GREEDY
+    }
+}
+
+impl Sampling {
+    /// Chooses the most likely token.
+    pub const GREEDY: Self = Self::of(0.0, 0, 1.0, 0.0);
+
+    /// What the command line, its server and Python choose tokens by where nothing else is said: the values of llama.cpp.
+    pub const RANDOM: Self = Self::of(0.8, 40, 0.95, 0.05);
+
+    const fn of(temperature: f32, top_k: usize, top_p: f32, min_p: f32) -> Self {
         Self {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
             typical_p: 1.0,
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
@@ -77,10 +89,14 @@ pub struct Mirostat {
     pub eta: f32,
 }
 
-impl Default for Mirostat {
+impl Mirostat {
     /// The values of llama.cpp.
+    pub const DEFAULT: Self = Self { tau: 5.0, eta: 0.1 };
+}
+
+impl Default for Mirostat {
     fn default() -> Self {
-        Self { tau: 5.0, eta: 0.1 }
+        Self::DEFAULT
     }
 }
 

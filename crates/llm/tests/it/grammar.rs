@@ -181,3 +181,182 @@ fn grammars_that_cannot_be_are_errors() {
         assert!(matches!(&error, Error::Grammar(problem) if !problem.is_empty()), "{error}");
     }
 }
+
+/// JSON in llama.cpp's grammar form.
+const JSON_GBNF: &str = r#"
+root   ::= object # an object alone
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+
+object ::=
+  "{" ws (
+            string ":" ws value
+    ("," ws string ":" ws value)*
+  )? "}" ws
+
+array  ::= "[" ws ( value ("," ws value)* )? "]" ws
+
+string ::= "\"" (
+    [^"\\\x7F\x00-\x1F] |
+    "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) # escapes
+  )* "\"" ws
+
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
+
+# Not endless.
+ws ::= | " " | "\n" [ \t]{0,20}
+"#;
+
+/// True if a text is an answer of a grammar, token by token.
+fn is_answer(compiler: &GrammarCompiler, tokenizer: &Tokenizer, grammar: &Grammar, end: u32, text: &str) -> bool {
+    let mut constraint = compiler.compile(grammar).unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
+    let mut is_over = false;
+    for token in tokenizer.encode(text, false).unwrap().into_iter().chain([end]) {
+        if is_over {
+            return token == end;
+        }
+        let mut logits = vec![0.0; tokenizer.vocab_size()];
+        if constraint.mask(&mut logits).is_err() || logits[token as usize] != 0.0 {
+            return false;
+        }
+        is_over = token == end || constraint.accept(token).unwrap();
+    }
+    true
+}
+
+#[test]
+fn gbnf_is_what_llama_cpp_takes() {
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/byte_level")).unwrap();
+    let end = end_of(&tokenizer);
+    let compiler = compiler(&tokenizer, end);
+    for (gbnf, answers, others) in [
+        ("root ::= \"ab\" | \"c\"", &["ab", "c"][..], &["", "a", "abc", "b"][..]),
+        ("# first\nroot ::= x-1 x-1? # two\nx-1 ::= [a-c_-]", &["a", "b-", "_c"], &["", "abc", "d"]),
+        // Rules are of characters: the longest beginning is not the only one.
+        ("root ::= [a-z]* \"x\"", &["x", "axx", "ax"], &["a", "xa"]),
+        ("root ::= (\"ab\" | \"abc\") \"cd\"", &["abcd", "abccd"], &["abc", "abd"]),
+        ("root ::= \"(\" root \")\" | [a-z]* \"x\"", &["x", "((axx))", "(ax)"], &["(x", "a", "xa"]),
+        (
+            "root ::= list\nlist ::= item | list \",\" item\nitem ::= \"a\" | \"ab\" | \"b\"",
+            &["a,ab,b"],
+            &["a,", "abb"],
+        ),
+        ("root ::= \"\\x41\\u00e9\\U0001F642\\t\\n\\\\\\\"[\\[\\]\"", &["A\u{e9}🙂\t\n\\\"[[]"], &["A"]),
+        ("root ::= [^a-y\\]\\\\\\n] .", &["zz", "é🙂", "Z\n"], &["az", "]z", "\\z", "\nz", "z"]),
+        ("root ::= ( \"a\"\n | \"b\" ){2,3} \"\"", &["ab", "bab"], &["a", "abab"]),
+        ("root ::= \"ab\"{2} \"c\"{1,} (\"d\"+)? ((\"e\"*){2})+", &["ababc", "ababccdde", "ababce"], &["abc", "abab"]),
+        ("root ::= a{0,0} | \"x\" |\n  \"y\"\na ::= \"a\"", &["", "x", "y"], &["a"]),
+        ("root ::= (\"a\" | )\r\n\r\nunused ::= root", &["a", ""], &["aa"]),
+    ] {
+        let grammar = Grammar::of_text(gbnf);
+        assert!(matches!(grammar, Grammar::Gbnf(_)), "{gbnf}");
+        let is = |text: &str| is_answer(&compiler, &tokenizer, &grammar, end, text);
+        assert_eq!(answers.iter().find(|text| !is(text)), None, "{gbnf}");
+        assert_eq!(others.iter().find(|text| is(text)), None, "{gbnf}");
+    }
+    assert!(matches!(Grammar::of_text("// Lark\nstart: \"::=\""), Grammar::Lark(_)));
+    let json = Grammar::of_text(JSON_GBNF);
+    let mut random = Random(11);
+    let mut count = 0;
+    while count < 20 {
+        let Some(tokens) = answer(&compiler, &json, tokenizer.vocab_size(), end, &mut random) else { continue };
+        let text = tokenizer.decode(&tokens, true).unwrap();
+        // What llama.cpp's escapes and numbers allow beyond JSON is not in this grammar, but for surrogates.
+        if !text.contains("\\u") && !text.contains(['e', 'E']) {
+            let value: Json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
+            assert!(value.is_object(), "{text}");
+        }
+        count += 1;
+    }
+}
+
+#[test]
+fn gbnf_that_is_wrong_is_an_error_with_its_place() {
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/byte_level")).unwrap();
+    let compiler = compiler(&tokenizer, end_of(&tokenizer));
+    for (gbnf, expected) in [
+        ("", "no rule `root`"),
+        ("x ::= \"a\"", "no rule `root`"),
+        ("root ::= a\n\nb ::= \"b\"", "line 1, column 10: there is no rule `a`"),
+        ("root ::= \"é\" \"a", "line 1, column 16: expected the end `\"`"),
+        ("root ::= \"a\n\"", "line 1, column 12: expected the end `\"`"),
+        ("root ::= [a", "line 1, column 12: expected the end `]`"),
+        ("root ::= []", "line 1, column 10: there are no characters"),
+        ("root ::= \"a\"\nb ::= [z-a]", "line 2, column 8: the range from 'z' to 'a' is empty"),
+        ("root ::= (\"a\"\n", "line 2, column 1: expected `)`, for the `(` of line 1, column 10"),
+        ("root ::= \"a\")", "line 1, column 13: expected the end of the line"),
+        ("root ::= *", "line 1, column 10: expected the end of the line"),
+        ("root ::= \"\\q\"", "line 1, column 11: there is no escape"),
+        ("root ::= \"\\xq0\"", "line 1, column 11: expected 2 hexadecimal digits"),
+        ("root ::= \"\\uD800\"", "line 1, column 11: there is no character U+D800"),
+        ("root ::= \"a\"{3,2}", "line 1, column 13: the maximum of repetitions"),
+        ("root ::= \"a\"{9999999999}", "line 1, column 14: expected a number of repetitions"),
+        ("root ::= \"a\"{1", "line 1, column 15: expected `}`"),
+        ("root ::= <think>", "line 1, column 10: tokens"),
+        ("root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: the rule `root` is there twice"),
+        ("root = \"a\"", "line 1, column 6: expected `::=`"),
+        ("root ::= \"a\"\n= b", "line 2, column 1: expected the name"),
+    ] {
+        let error = compiler.compile(&Grammar::Gbnf(gbnf.to_owned())).expect_err(gbnf).to_string();
+        assert!(error.contains(expected), "{gbnf}: {error}");
+    }
+}
+
+#[test]
+fn hostile_grammars_end() {
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/byte_level")).unwrap();
+    let compiler = compiler(&tokenizer, end_of(&tokenizer));
+    let chain = |count: usize, end: &str| {
+        let rules = (0..count).map(|rule| format!("r{rule} ::= r{}\n", rule + 1));
+        format!("root ::= r0\n{}r{count} ::= {end}\n", rules.collect::<String>())
+    };
+    let lark_chain = |count: usize| {
+        let rules = (0..count).map(|rule| format!("r{rule}: r{} | start\n", rule + 1));
+        format!("start: r0\n{}r{count}: \"a\"\n", rules.collect::<String>())
+    };
+    let schema_chain = |count: usize| {
+        let one = |of: usize| (format!("r{of}"), json!({ "$ref": format!("#/$defs/r{}", of + 1) }));
+        let mut rules: Map<String, Json> = (0..count).map(one).collect();
+        rules.insert(format!("r{count}"), json!({ "type": "null" }));
+        Grammar::JsonSchema(json!({ "$defs": rules, "$ref": "#/$defs/r0" }))
+    };
+    let doubling = |count: usize| {
+        let rules = (0..count).map(|rule| format!("r{rule} ::= r{0} r{0}\n", rule + 1));
+        format!("root ::= r0\n{}r{count} ::= \"a\"\n", rules.collect::<String>())
+    };
+    for grammar in [
+        format!("root ::= {}", "(".repeat(30_000)),
+        format!("root ::= {}\"a\"{}", "(".repeat(30_000), ")".repeat(30_000)),
+        format!("root ::= {}\"a\"{}", "(".repeat(190), ")".repeat(190)),
+        format!("root ::= \"a\"{}", "*".repeat(30_000)),
+        format!("root ::= {}", "\"a\" ".repeat(12_000)),
+        format!("root ::= {}", "\"a\" | ".repeat(9_000)),
+        format!("root ::= \"{}\"", "a".repeat(60_000)),
+        format!("root ::= \"(\" root \")\" | \"{}\"", "a".repeat(60_000)),
+        "root ::= \"a\"{2000}{2000}{2000}".to_owned(),
+        "root ::= \"(\" root \")\" | [a-z]{2000}{2000}{2000}".to_owned(),
+        "root ::= root".to_owned(),
+        "root ::= root root | \"\"".to_owned(),
+        "root ::= (root*)*".to_owned(),
+        "root ::= .{0,2000} .{0,2000} .{0,2000} \"x\"".to_owned(),
+        "root ::= root \"x\" | .{0,2000} .{0,2000} .{0,2000}".to_owned(),
+        chain(900, "\"a\""),
+        chain(900, "\"a\" | root"),
+        chain(20_000, "\"a\""),
+        doubling(50),
+        doubling(50).replace("\"a\"", "root | \"a\""),
+    ]
+    .map(Grammar::Gbnf)
+    .into_iter()
+    .chain([
+        Grammar::Lark(lark_chain(1000)),
+        Grammar::Lark(format!("start: {}\"a\"{}", "(".repeat(30_000), ")".repeat(30_000))),
+        Grammar::Regex(format!("{}a{}", "(".repeat(30_000), ")".repeat(30_000))),
+        schema_chain(7900),
+        schema_chain(30_000),
+    ]) {
+        // An error, or a grammar whose first token is found or given up.
+        if let Ok(mut constraint) = compiler.compile(&grammar) {
+            let _ = constraint.mask(&mut vec![0.0; tokenizer.vocab_size()]);
+        }
+    }
+}

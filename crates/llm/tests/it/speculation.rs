@@ -1,11 +1,12 @@
 //! Answers with drafts are those without.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use rushlight::{Compiler, LanguageModelOptions, Module, Quantization, Scheme};
 use rushlight_llm::{
-    Draft, DraftModel, Error, Generation, Generator, Model, Result, Sampling, Session, Speculation, Step, Tokenizer,
-    Usage,
+    Draft, DraftModel, Error, FinishReason, Generation, Generator, Model, Result, Sampling, Session, Speculation, Step,
+    Tokenizer, Usage,
 };
 
 use serde_json::Value as Json;
@@ -39,12 +40,13 @@ fn quantized(
     Model::new(Module::builder().lower("off").threads(1).load_bytes(&bytes).unwrap()).unwrap()
 }
 
-/// The tiny Llama with the first half of its tokens.
-fn half_of_the_vocabulary() -> Model {
-    let (from, to) = (folder("decoders/llama"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("speculation-vocabulary"));
+/// The tiny Llama, which has 64 tokens, with fewer of them, or with more, whose weights are 0.
+fn with_vocabulary(count: usize) -> Model {
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("speculation-vocabulary-{count}"));
+    let from = folder("decoders/llama");
     std::fs::create_dir_all(&to).unwrap();
     let mut config = json(&from.join("config.json"));
-    config["vocab_size"] = 32.into();
+    config["vocab_size"] = count.into();
     std::fs::write(to.join("config.json"), config.to_string()).unwrap();
     let file = std::fs::read(from.join("model.safetensors")).unwrap();
     let (len, rest) = file.split_first_chunk().unwrap();
@@ -53,13 +55,13 @@ fn half_of_the_vocabulary() -> Model {
     let mut kept = Vec::new();
     for (_, tensor) in header.as_object_mut().unwrap().iter_mut().filter(|(name, _)| *name != "__metadata__") {
         let range: [usize; 2] = serde_json::from_value(tensor["data_offsets"].clone()).unwrap();
-        let mut bytes = &data[range[0]..range[1]];
+        let mut bytes = data[range[0]..range[1]].to_vec();
         if tensor["shape"][0] == 64 {
-            tensor["shape"][0] = 32.into();
-            bytes = &bytes[..bytes.len() / 2];
+            tensor["shape"][0] = count.into();
+            bytes.resize(bytes.len() / 64 * count, 0);
         }
         tensor["data_offsets"] = vec![kept.len(), kept.len() + bytes.len()].into();
-        kept.extend_from_slice(bytes);
+        kept.extend_from_slice(&bytes);
     }
     let header = header.to_string();
     let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &kept].concat();
@@ -174,6 +176,68 @@ fn answers_with_a_draft_model_are_those_without() {
     }
 }
 
+#[test]
+fn vocabularies_may_be_padded() {
+    for (target, draft) in [(64, 62), (64, 68), (68, 64)] {
+        let mut target = with_vocabulary(target);
+        let mut draft = DraftModel::new(with_vocabulary(draft), &target, 4).unwrap();
+        let [drafted, accepted] = compare(&mut target, 0..10, Some(&mut draft));
+        assert!(drafted > accepted && accepted > 0, "{accepted} of {drafted}");
+    }
+}
+
+/// Fails every other time.
+struct Failing {
+    draft: Speculation,
+    fails: bool,
+}
+
+impl Draft for Failing {
+    fn propose(&mut self, tokens: &[u32], max: usize) -> Result<Vec<u32>> {
+        self.fails = !self.fails;
+        if self.fails { Err(Error::Draft("it fails".to_owned())) } else { self.draft.propose(tokens, max) }
+    }
+}
+
+#[test]
+fn an_answer_goes_on_after_a_draft_that_failed() {
+    let mut model = model("llama", CONTEXT, true, "cpu");
+    let tokenizer = tokenizer();
+    let mut session = model.session().unwrap();
+    let options = Generation { max_new_tokens: Some(40), ignore_eos: true, ..Generation::default() };
+    let prompt = prompt(2);
+    let (expected, _) = answer(&mut model, &mut session, &prompt, options.clone(), None).unwrap();
+    session.reset(&mut model).unwrap();
+    let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &prompt, options).unwrap();
+    let mut draft = Failing { draft: LOOKUP, fails: false };
+    let (mut steps, mut failures) = (Vec::new(), 0);
+    loop {
+        match generator.step_with_draft(&mut model, &mut session, &tokenizer, &mut draft) {
+            Ok(Some(step)) => steps.push(step),
+            Ok(None) => break,
+            Err(error) => {
+                assert!(error.to_string().contains("the draft: it fails"), "{error}");
+                failures += 1;
+            }
+        }
+    }
+    assert_eq!(steps, expected);
+    assert!(failures > 0);
+}
+
+#[test]
+fn a_prompt_is_read_until_it_is_stopped() {
+    let mut model = model("llama", CONTEXT, true, "cpu");
+    let mut session = model.session().unwrap();
+    let options = Generation { max_new_tokens: Some(9), ..Generation::default() };
+    let stop = || ControlFlow::Break(());
+    let mut stopped =
+        Generator::start_while(&mut model, &mut session, &tokenizer(), &[3, 4, 5], options, stop).unwrap();
+    assert_eq!(stopped.step(&mut model, &mut session, &tokenizer()).unwrap(), None);
+    assert_eq!((stopped.usage().prompt_tokens, stopped.usage().finish_reason), (0, FinishReason::Cancelled));
+    assert!(session.tokens().is_empty());
+}
+
 /// Whatever is drafted: wrong tokens, ones that the model does not have, and more than was asked for.
 struct Noise(Random);
 
@@ -259,9 +323,17 @@ fn models_that_cannot_verify_decode_token_by_token() {
 #[test]
 fn drafts_that_cannot_be_are_errors() {
     let target = model("llama", CONTEXT, true, "cpu");
-    let error = DraftModel::new(half_of_the_vocabulary(), &target, 4).unwrap_err();
+    let error = DraftModel::new(with_vocabulary(32), &target, 4).unwrap_err();
     assert!(matches!(error, Error::DraftVocabulary { expected: 64, got: 32 }), "{error}");
     assert!(error.to_string().contains("another vocabulary"), "{error}");
+    for (name, max_seq_len, backend) in
+        [("llama", CONTEXT, "portable"), ("lfm2", CONTEXT, "cpu"), ("mistral-window", 2, "cpu")]
+    {
+        let draft = model(name, max_seq_len, true, backend);
+        let target = model(name, CONTEXT, true, "cpu");
+        let error = DraftModel::new(draft, &target, 4).unwrap_err();
+        assert!(matches!(error, Error::DraftRewind), "{name}: {error}");
+    }
     let mut model = target;
     let mut session = model.session().unwrap();
     for (max_ngram, max_draft) in [(0, 4), (4, 0)] {

@@ -1,6 +1,7 @@
 """Answers: whole, piece by piece, and without blocking an event loop."""
 
 import asyncio
+import warnings
 from typing import NamedTuple
 
 
@@ -13,6 +14,9 @@ class Usage(NamedTuple):
     # Time in which the model read the prompt, and the tokens of the answer.
     prefill_seconds: float
     decode_seconds: float
+    # Tokens that were guessed, with `speculate`, and those of them that the answer has.
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def total_tokens(self):
@@ -50,21 +54,24 @@ class Completion(NamedTuple):
 class Answer:
     """An answer that is generated as it is asked for: each piece of text takes one or more steps of the model."""
 
-    def __init__(self, start, with_logprobs=False):
+    def __init__(self, start, lock, with_logprobs=False):
         # Makes the generator of the core, and what to do with its session in the end.
         self._start = start
+        # Of the session. A stream has it only while it reads the prompt: another thread may take its next piece.
+        self._lock = lock
         self._generator = None
         self._text = []
         self._tokens = []
         self._logprobs = [] if with_logprobs else None
         self._is_over = False
-        self._usage = (0, 0, 0.0, 0.0, "cancelled")
+        self._usage = (0, 0, 0.0, 0.0, 0, 0, "cancelled", None)
 
     def _begin(self):
         """Reads the prompt, if that was not done."""
         if self._generator is None and not self._is_over:
             try:
-                generator, self._release = self._start()
+                with self._lock:
+                    generator, self._release = self._start()
             except BaseException:
                 self._is_over = True
                 raise
@@ -97,9 +104,10 @@ class Answer:
         return None
 
     def _finish(self):
-        """The whole answer."""
-        while self._step() is not None:
-            pass
+        """The whole answer, before anything else happens to its session."""
+        with self._lock:
+            while self._step() is not None:
+                pass
         return self.completion
 
     def close(self):
@@ -109,12 +117,14 @@ class Answer:
         if generator is not None:
             self._usage = generator.usage()
             self._release()
+            if (reason := self._usage[-1]) is not None:
+                warnings.warn(f"tokens are not guessed: {reason}", RuntimeWarning, stacklevel=2)
 
     @property
     def completion(self):
         """The answer so far; it is "cancelled" until it is over."""
         generator = self._generator
-        *counts, reason = self._usage if generator is None else generator.usage()
+        *counts, reason, _ = self._usage if generator is None else generator.usage()
         return Completion("".join(self._text), list(self._tokens), reason, Usage(*counts), self._logprobs)
 
     def __repr__(self):
@@ -163,9 +173,11 @@ class AsyncStream(Answer):
             raise
 
     async def _all(self):
-        while await self._next() is not None:
-            pass
-        return self.completion
+        try:
+            return await asyncio.to_thread(self._finish)
+        except asyncio.CancelledError:
+            self.close()
+            raise
 
     def __await__(self):
         return self._all().__await__()

@@ -1,6 +1,9 @@
 """Models and sessions."""
 
+import contextlib
+import json
 import os
+import threading
 
 from .._module import core_arguments
 from .._rushlight import Generation, Generator, LanguageModel
@@ -28,11 +31,22 @@ class _Speaker:
         `repetition_penalty` (1): divides positive logits of tokens that were seen, in the prompt too, and multiplies negative
         ones. `presence_penalty` and `frequency_penalty` (0): subtracted from logits of tokens that were generated, once and for
         each time.
+        `dry_multiplier` (0), `dry_base` (1.75), `dry_allowed_length` (2), `dry_penalty_last_n` (None), `dry_sequence_breaker`:
+        penalize tokens that would go on with a repetition (DRY); 0 does not. A breaker, or each of a list, is a text that no
+        repetition goes across; by default the line break, `:`, `"` and `*`, and "none" is none.
+        `mirostat` (0), `mirostat_tau` (5), `mirostat_eta` (0.1): 2 keeps the surprisal of the answer near `mirostat_tau` bits, in
+        place of top-k, top-p, min-p and typical-p.
+        `executorch_sampler`: choose the tokens that the sampler of ExecuTorch's runners chooses, by `temperature` and `seed` alone.
         `logit_bias`: a dictionary of numbers that are added to logits of tokens.
         `seed` (0): the same one gives the same text; None is another one each time.
         `stop`: a text that ends the answer and is no part of it, or a list of them.
         `ignore_eos`: go on after tokens that end an answer.
         `logprobs`: True for the log probability of each token, or the number of most likely tokens with theirs beside it.
+        `json_schema`, `regex`, `grammar`: the form of the answer, one of them: JSON of a schema, which is a dictionary, a text, or
+        a class with `model_json_schema` as Pydantic's models; a text that a regular expression matches as a whole; or one of a
+        grammar in the syntax of Lark or of llama.cpp (GBNF).
+        `speculate`: "lookup", or a smaller `LLM` with the same tokens: guess up to `draft_max` (8) tokens, and verify several in one
+        call. The answer is the same, and comes faster where the guesses are right.
 
         Raises ValueError for options that mean nothing, for an empty prompt and one that does not fit, and for tokens that the
         model does not have; and rushlight.Error if the program fails.
@@ -68,8 +82,8 @@ class _Speaker:
         return stream
 
     def _answer(self, kind, start, prompt, options):
-        generation = Generation(**options)
-        return kind(lambda: start(prompt, generation), with_logprobs=generation.has_logprobs)
+        generation = Generation(**_core_options(options))
+        return kind(lambda: start(prompt, generation), self._locked(), with_logprobs=generation.has_logprobs)
 
 
 class LLM(_Speaker):
@@ -150,6 +164,10 @@ class LLM(_Speaker):
         """
         return Session(self, self._new_session())
 
+    def _locked(self):
+        # Each answer has a session of its own.
+        return contextlib.nullcontext()
+
     def _new_session(self):
         try:
             return _Session(self._core)
@@ -197,14 +215,25 @@ class Session(_Speaker):
         beginning = session.fork()
         session.generate(" there was", max_new_tokens=16)
 
-    An error in the middle of a call makes a session unusable until `reset`, but not the model.
+    Threads may use a session. An answer that is no stream is whole before the next call of another thread begins.
+
+    An error in the middle of a call makes a session unusable until `reset`, but not the model. A prompt in the middle of which
+    Ctrl-C came is there up to some token.
     """
 
-    __slots__ = ("_core", "_llm")
+    __slots__ = ("_core", "_llm", "_lock", "_process")
 
     def __init__(self, llm, core):
         self._llm = llm
         self._core = core
+        self._process = None
+
+    def _locked(self):
+        """The lock of the session."""
+        if self._process != os.getpid():
+            # In the child of a fork, the threads that may have it are gone.
+            self._lock, self._process = threading.RLock(), os.getpid()
+        return self._lock
 
     @property
     def tokens(self):
@@ -223,7 +252,8 @@ class Session(_Speaker):
 
     def prefill(self, prompt):
         """Adds a text or a list of tokens. What the tokenizer puts before a text is added at the beginning alone."""
-        self._core.prefill(self._encoded(prompt))
+        with self._locked():
+            self._core.prefill(self._encoded(prompt))
 
     def keep_common_prefix(self, tokens):
         """Keeps the tokens that the session and `tokens` begin with, and forgets the others. Returns their number.
@@ -231,30 +261,36 @@ class Session(_Speaker):
         It is at most all but the last, whose logits are wanted: go on with `prefill(tokens[kept:])`. Where the model cannot go
         back, it is 0.
         """
-        return self._core.keep_common_prefix(list(tokens))
+        with self._locked():
+            return self._core.keep_common_prefix(list(tokens))
 
     def reset(self):
         """Forgets everything."""
-        self._core.reset()
+        with self._locked():
+            self._core.reset()
 
     def rewind(self, position):
         """Forgets the tokens from `position` on.
 
         Raises ValueError for a position that was not reached, and RuntimeError where the model cannot go back.
         """
-        self._core.rewind(position)
+        with self._locked():
+            self._core.rewind(position)
 
     def fork(self):
         """Makes a session that goes on from here on its own."""
-        return Session(self._llm, self._core.fork())
+        with self._locked():
+            return Session(self._llm, self._core.fork())
 
     def save(self):
         """The session as bytes, for `restore` of a session with the same program."""
-        return self._core.save()
+        with self._locked():
+            return self._core.save()
 
     def restore(self, saved):
         """Goes on from a saved session. Raises ValueError or rushlight.Error for bytes that are none of this program."""
-        self._core.restore(saved)
+        with self._locked():
+            self._core.restore(saved)
 
     def _encoded(self, prompt):
         return _tokens(self._llm._tokenizer, prompt, self.position == 0)
@@ -290,6 +326,18 @@ def _tokenizer(model, given):
             raise ValueError(f"{where}: give `tokenizer`, the path of a file or folder")
         return found
     return given if isinstance(given, Tokenizer) else Tokenizer.load(given)
+
+
+def _core_options(options):
+    """Options as the core takes them: schemas as JSON, and models as their core."""
+    schema, draft = options.get("json_schema"), options.get("speculate")
+    if schema is not None and not isinstance(schema, str):
+        if hasattr(schema, "model_json_schema"):
+            schema = schema.model_json_schema()
+        options = {**options, "json_schema": json.dumps(schema, allow_nan=False)}
+    if isinstance(draft, LLM):
+        options = {**options, "speculate": draft._core}
+    return options
 
 
 def _is_list_of_prompts(prompt):

@@ -1,0 +1,111 @@
+//! A conversation with a model: its messages, and what a line of input does to them.
+
+use std::path::Path;
+
+use rushlight_llm::{ChatTemplate, Error, FinishReason, Message};
+use serde_json::json;
+
+use super::speaker::Speaker;
+use crate::failure::Failure;
+use crate::output;
+
+/// What lines that begin with a slash do.
+pub const COMMANDS: &str = "/reset forgets the conversation, /regenerate answers the last message anew, /save FILE writes the messages \
+                            as JSON, /exit ends the program";
+
+/// Messages, and the model that answers them.
+pub struct Conversation {
+    pub speaker: Speaker,
+    pub template: ChatTemplate,
+    /// The system prompt, if there is one.
+    pub system: Option<String>,
+    /// Those after the system prompt.
+    pub messages: Vec<Message>,
+    /// True if a person reads the answers.
+    pub is_watched: bool,
+}
+
+impl Conversation {
+    /// Answers a line, or does what it commands. False if it ends the conversation.
+    pub fn take(&mut self, line: &str, is_stopped: impl Fn() -> bool) -> Result<bool, Failure> {
+        let (command, argument) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        match command {
+            "" => {}
+            "/exit" | "/quit" => return Ok(false),
+            "/help" => output::to_stderr(COMMANDS),
+            "/reset" => {
+                self.messages.clear();
+                let Speaker { model, session, .. } = &mut self.speaker;
+                session.reset(model)?;
+            }
+            "/regenerate" => {
+                let is_answered = self.messages.pop_if(|last| last.role == "assistant").is_some();
+                if is_answered {
+                    self.speaker.next_seed();
+                }
+                if self.messages.is_empty() {
+                    output::warn("there is no message to answer");
+                } else {
+                    self.answer(is_stopped)?;
+                }
+            }
+            "/save" if argument.trim().is_empty() => output::warn("expected the name of a file: /save FILE"),
+            "/save" => match self.save(Path::new(argument.trim())) {
+                Ok(()) => {}
+                Err(error) => output::warn(&format!("cannot write `{}`: {error}", argument.trim())),
+            },
+            unknown if unknown.starts_with('/') => {
+                output::warn(&format!("unknown command `{unknown}`: {COMMANDS}"));
+            }
+            _ => {
+                self.messages.push(Message::new("user", line));
+                self.answer(is_stopped)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Answers the messages.
+    fn answer(&mut self, is_stopped: impl Fn() -> bool) -> Result<(), Failure> {
+        let system = self.system.iter().map(|text| Message::new("system", text));
+        let messages: Vec<Message> = system.chain(self.messages.iter().cloned()).collect();
+        // The template has the special tokens.
+        let tokens = self.speaker.tokenizer.encode(&self.template.render(&messages, true)?, false)?;
+        let Speaker { model, session, .. } = &mut self.speaker;
+        let known = session.keep_common_prefix(model, &tokens)?;
+        let mut answer = String::new();
+        let answered = self.speaker.answer(tokens.get(known..).unwrap_or_default(), is_stopped, |piece| {
+            // Tokenizers put a space before a word.
+            let piece = if answer.is_empty() { piece.trim_start() } else { piece };
+            answer.push_str(piece);
+            output::print_piece(piece);
+        });
+        let usage = match answered {
+            Ok(usage) => usage,
+            // A person can begin anew.
+            Err(error @ Error::ContextFull { .. }) if self.is_watched => {
+                output::warn(&format!("{error}, or /reset"));
+                self.messages.pop();
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        output::print("");
+        if self.is_watched {
+            output::to_stderr(&format!("\x1b[2m{usage}\x1b[0m"));
+        }
+        if usage.finish_reason == FinishReason::Cancelled && answer.is_empty() {
+            self.messages.pop();
+        } else {
+            self.messages.push(Message::new("assistant", &answer));
+        }
+        Ok(())
+    }
+
+    fn save(&self, path: &Path) -> std::io::Result<()> {
+        let system = self.system.iter().map(|text| json!({ "role": "system", "content": text }));
+        let others = self.messages.iter().map(|Message { role, content }| json!({ "role": role, "content": content }));
+        let messages: Vec<_> = system.chain(others).collect();
+        std::fs::write(path, format!("{:#}\n", json!(messages)))
+    }
+}

@@ -1,0 +1,109 @@
+//! Lines of a conversation: from a terminal with an editor and its history, or from a pipe; and Ctrl-C.
+
+use std::io::{self, BufRead};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::MemHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Config, Editor, Helper};
+
+use crate::failure::Failure;
+
+/// Where lines come from.
+pub enum Lines {
+    Terminal(Box<Editor<Continuation, MemHistory>>),
+    Pipe(io::Lines<io::StdinLock<'static>>),
+}
+
+/// True while the model answers.
+static IS_ANSWERING: AtomicBool = AtomicBool::new(false);
+/// True once Ctrl-C was pressed since the answer began.
+static IS_STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Exit code of a program that Ctrl-C ends.
+const INTERRUPTED: i32 = 130;
+
+/// Lines go on after a backslash.
+pub struct Continuation;
+
+impl Lines {
+    /// An editor, whose history is forgotten in the end. Ctrl-C stops an answer from here on; the second time it ends the program.
+    pub fn terminal() -> Result<Self, Failure> {
+        let config = Config::builder().auto_add_history(true).build();
+        let editor = Editor::with_history(config, MemHistory::new()).map_err(failed)?;
+        ctrlc::set_handler(|| {
+            if !IS_ANSWERING.load(Ordering::Relaxed) || IS_STOPPED.swap(true, Ordering::Relaxed) {
+                std::process::exit(INTERRUPTED);
+            }
+        })
+        .map_err(|error| Failure::Other(format!("Ctrl-C cannot be watched: {error}")))?;
+        Ok(Self::Terminal(Box::new(with_continuation(editor))))
+    }
+
+    pub fn pipe() -> Self {
+        Self::Pipe(io::stdin().lock().lines())
+    }
+
+    /// The next line, without its end; `None` at the end of all.
+    pub fn next(&mut self) -> Result<Option<String>, Failure> {
+        let editor = match self {
+            Self::Pipe(lines) => return lines.next().transpose().map_err(Failure::stdin),
+            Self::Terminal(editor) => editor,
+        };
+        match editor.readline("> ") {
+            Ok(line) => Ok(Some(line.replace("\\\n", "\n"))),
+            // Ctrl-C gives the line up.
+            Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
+            Err(ReadlineError::Eof) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+/// Runs what answers; Ctrl-C is noted meanwhile.
+pub fn answering<R>(act: impl FnOnce() -> R) -> R {
+    IS_STOPPED.store(false, Ordering::Relaxed);
+    IS_ANSWERING.store(true, Ordering::Relaxed);
+    let result = act();
+    IS_ANSWERING.store(false, Ordering::Relaxed);
+    result
+}
+
+/// True if Ctrl-C was pressed since the answer began.
+pub fn is_stopped() -> bool {
+    IS_STOPPED.load(Ordering::Relaxed)
+}
+
+fn with_continuation(mut editor: Editor<Continuation, MemHistory>) -> Editor<Continuation, MemHistory> {
+    editor.set_helper(Some(Continuation));
+    editor
+}
+
+fn failed(error: ReadlineError) -> Failure {
+    match error {
+        ReadlineError::Io(error) => Failure::stdin(error),
+        error => Failure::Other(format!("cannot read the terminal: {error}")),
+    }
+}
+
+impl Validator for Continuation {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let goes_on = context.input().ends_with('\\');
+        Ok(if goes_on { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}
+
+impl Helper for Continuation {}
+impl Highlighter for Continuation {}
+
+impl Hinter for Continuation {
+    type Hint = String;
+}
+
+impl Completer for Continuation {
+    type Candidate = String;
+}
