@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::api;
+use crate::connections;
 use crate::error::{Error, Refusal};
 use crate::metrics::{Metrics, add};
 use crate::scheduler::Scheduler;
@@ -45,12 +46,11 @@ pub fn serve(
     let scheduler = Scheduler::new(model, tokenizer.clone(), metrics.clone(), receiver, options.max_sessions);
     let scheduler = scheduler.map_err(Error::Model)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let listener = runtime.block_on(TcpListener::bind(options.address));
+    let listener = runtime.block_on(async { connections::listen(options.address) });
     let listener = listener.map_err(io(&format!("cannot listen on {}", options.address)))?;
     let address = listener.local_addr().map_err(io("the address that is listened on is unknown"))?;
     let thread = std::thread::Builder::new().name("model".to_owned()).spawn(move || scheduler.run());
     let thread = thread.map_err(io("cannot start the thread of the model"))?;
-    let shutdown_timeout = options.shutdown_timeout;
     let service =
         Arc::new(Service { tokenizer, template, grammars: OnceLock::new(), limits, options, metrics, created, jobs });
     // They count from when the address is known.
@@ -58,31 +58,28 @@ pub fn serve(
     let signals = signals();
     drop(inside);
     on_listen(address);
-    let served = runtime.block_on(until_stopped(listener, routes(service), signals, shutdown_timeout));
+    runtime.block_on(until_stopped(listener, service, signals));
     // Ends what is still connected, and with it the last sender of jobs.
     runtime.shutdown_timeout(Duration::ZERO);
     let _ = thread.join();
-    served.map_err(io("cannot accept connections"))
+    Ok(())
 }
 
-/// Serves until a signal comes; then what is running may end within `timeout`.
-async fn until_stopped(
-    listener: TcpListener,
-    routes: Router,
-    signals: impl Future<Output = ()> + Send + 'static,
-    timeout: Duration,
-) -> std::io::Result<()> {
+/// Serves until a signal comes; then requests have `shutdown_timeout` to be answered.
+async fn until_stopped(listener: TcpListener, service: Arc<Service>, signals: impl Future<Output = ()>) {
+    let Options { max_connections, client_timeout, shutdown_timeout, .. } = service.options;
     let (stop, mut stopped) = watch::channel(());
-    let graceful = axum::serve(listener, routes).with_graceful_shutdown(async move {
+    let stop = async move {
         signals.await;
-        let _ = stop.send(());
-    });
+        drop(stop);
+    };
     tokio::select! {
-        served = graceful => served,
+        () = connections::serve(listener, routes(service), max_connections, client_timeout, stop) => {}
         () = async {
+            // The sender is gone.
             let _ = stopped.changed().await;
-            tokio::time::sleep(timeout).await;
-        } => Ok(()),
+            tokio::time::sleep(shutdown_timeout).await;
+        } => {}
     }
 }
 
@@ -107,9 +104,6 @@ fn signals() -> impl Future<Output = ()> + Send + 'static {
 fn signals() -> impl Future<Output = ()> + Send + 'static {
     async { drop(tokio::signal::ctrl_c().await) }
 }
-
-/// How long a request may take to arrive.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn routes(service: Arc<Service>) -> Router {
     let api = Router::new()
@@ -150,9 +144,7 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
 
 /// Counts what is refused.
 async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    // Ends what takes its time with the request, too; an answer in pieces begins before.
-    let response = tokio::time::timeout(service.options.timeout + UPLOAD_TIMEOUT, next.run(request)).await;
-    let response = response.unwrap_or_else(|_| Refusal::timeout().into_response());
+    let response = next.run(request).await;
     if response.status().is_client_error() || response.status().is_server_error() {
         add(&service.metrics.refused, 1);
     }

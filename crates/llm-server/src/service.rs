@@ -28,6 +28,11 @@ pub struct Options {
     pub max_queue: usize,
     /// Maximum bytes of a request.
     pub max_body: usize,
+    /// Maximum number of connections at a time; more wait.
+    pub max_connections: usize,
+    /// How long a client may take to send the head of a request, and then its body, to read nothing of an answer, and to keep a
+    /// connection that it does not use.
+    pub client_timeout: Duration,
     /// Maximum time of a request, with that in the queue.
     pub timeout: Duration,
     /// How long answers may go on when the server is told to stop.
@@ -45,6 +50,8 @@ impl Default for Options {
             max_sessions: 4,
             max_queue: 64,
             max_body: 4 << 20,
+            max_connections: 1000,
+            client_timeout: Duration::from_secs(30),
             timeout: Duration::from_mins(10),
             shutdown_timeout: Duration::from_secs(10),
             generation: Generation::default(),

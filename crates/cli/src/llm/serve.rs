@@ -52,6 +52,15 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     max_body: usize,
 
+    /// Maximum number of connections at a time; more wait
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = crate::arguments::count)]
+    max_connections: usize,
+
+    /// Maximum time that a client may take to send the head of a request, and then its body, that it may read nothing of an answer,
+    /// and that it may keep a connection without using it
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..))]
+    client_timeout: u64,
+
     /// Maximum time of a request, from when it has arrived to its last token
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
@@ -85,6 +94,8 @@ impl Serve {
             max_sessions: usize::from(self.sessions),
             max_queue: self.queue,
             max_body: self.max_body,
+            max_connections: self.max_connections,
+            client_timeout: Duration::from_secs(self.client_timeout),
             timeout: Duration::from_secs(self.timeout),
             generation: self.options.generation(&tokenizer)?,
             ..Options::default()

@@ -52,7 +52,7 @@ enum Prompt {
 }
 
 pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
-    let request: Request = read(body)?;
+    let request: Request = read(&body)?;
     if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
         return Err(Refusal::of("suffix", "it is not supported: the answer goes on from the prompt alone"));
     }
@@ -66,7 +66,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     let deadline = service.deadline();
     let constraint = service.constraint(request.sampling.grammar()?).await?;
     let prompts = prompts(&service, request.prompt).await?;
-    let head = Head::new(&service, "cmpl", request.model);
+    let head = Head::new(&service, "cmpl", request.model)?;
     let answering = Answering {
         echo: request.echo.unwrap_or(false),
         has_scores: request.logprobs.is_some(),

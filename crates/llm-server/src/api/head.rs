@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::error::Refusal;
 use crate::service::Service;
 
 /// The fields that a response and all its chunks begin with.
@@ -15,14 +16,20 @@ pub struct Head {
     model: String,
 }
 
+/// Maximum bytes of a model's name in a request: each chunk of the response repeats it.
+const MAX_NAME: usize = 1024;
+
 impl Head {
     /// The head of a new response; `kind` is the prefix of its id, and `model` the name in the request.
-    pub fn new(service: &Service, kind: &str, model: Option<String>) -> Self {
-        Self {
+    pub fn new(service: &Service, kind: &str, model: Option<String>) -> Result<Self, Refusal> {
+        if let Some(len) = model.as_ref().map(String::len).filter(|len| *len > MAX_NAME) {
+            return Err(Refusal::of("model", format!("expected a name of at most {MAX_NAME} bytes, got {len}")));
+        }
+        Ok(Self {
             id: new_id(kind),
             created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             model: model.unwrap_or_else(|| service.options.model_name.clone()),
-        }
+        })
     }
 
     /// A response or a chunk of the kind `object`.
