@@ -29,6 +29,7 @@
 
 mod base64;
 mod chat;
+mod embedding;
 mod error;
 mod generate;
 #[cfg(feature = "grammar")]
@@ -43,6 +44,7 @@ mod token_score;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
+pub use embedding::{Pool, Pooling};
 pub use error::{Error, Result};
 pub use generate::{FinishReason, Generation, Generator, Step, Usage, generate, generate_with_draft};
 #[cfg(feature = "grammar")]

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
+use rushlight_llm::Pooling;
 use rushlight_llm_server::{Error, Options, serve};
 
 use super::generation::{self, TextModel};
@@ -18,7 +19,7 @@ Examples:
   rushlight llm serve llama.pte --port 8000 --name llama-3.2-1b --sessions 8
   curl http://localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
 
-A page to chat with is at http://localhost:8080. Routes: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize,
+A page to chat with is at http://localhost:8080. Routes: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize,
 /health, /metrics. Sampling options say what requests leave open.")]
 pub struct Serve {
     #[command(flatten)]
@@ -65,6 +66,10 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 
+    /// How the hidden states of a text become its embedding, with a program of `compile --hidden-states`
+    #[arg(long, value_name = "POOLING", default_value = "last", value_parser = ["last", "mean"])]
+    pooling: String,
+
     #[command(flatten)]
     options: generation::Options,
 }
@@ -97,6 +102,7 @@ impl Serve {
             max_connections: self.max_connections,
             client_timeout: Duration::from_secs(self.client_timeout),
             timeout: Duration::from_secs(self.timeout),
+            pooling: if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last },
             generation: self.options.generation(&tokenizer)?,
             ..Options::default()
         };

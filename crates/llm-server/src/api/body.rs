@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 
+use super::tokenize::encode;
 use crate::error::Refusal;
 use crate::service::Service;
 
@@ -44,4 +45,35 @@ pub fn read<T: DeserializeOwned>(Body(bytes): &Body) -> Result<T, Refusal> {
 pub enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
+}
+
+/// One prompt or several, as texts or tokens.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "expected a text, texts, tokens or lists of tokens")]
+pub enum Prompt {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+/// Maximum number of prompts in a request.
+const MAX_PROMPTS: usize = 128;
+
+impl Prompt {
+    /// The tokens of all; `param` is the field of the request.
+    pub async fn tokens(self, service: &Arc<Service>, param: &'static str) -> Result<Vec<Vec<u32>>, Refusal> {
+        let texts = match self {
+            Self::Tokens(tokens) if !tokens.is_empty() => return Ok(vec![tokens]),
+            Self::TokenLists(lists) if (1..=MAX_PROMPTS).contains(&lists.len()) => return Ok(lists),
+            Self::Text(text) => vec![text],
+            Self::Texts(texts) if (1..=MAX_PROMPTS).contains(&texts.len()) => texts,
+            _ => return Err(Refusal::of(param, format!("expected 1 to {MAX_PROMPTS} texts"))),
+        };
+        let mut prompts = Vec::with_capacity(texts.len());
+        for text in texts {
+            prompts.push(encode(service, text, true).await?);
+        }
+        Ok(prompts)
+    }
 }

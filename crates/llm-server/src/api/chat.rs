@@ -38,6 +38,7 @@ struct Request {
 }
 
 pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
+    service.answers()?;
     let request: Request = read(&body)?;
     let (tools, called) = tools(&request)?;
     let grammar = match called {

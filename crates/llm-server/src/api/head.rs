@@ -19,16 +19,25 @@ pub struct Head {
 /// Maximum bytes of a model's name in a request: each chunk of the response repeats it.
 const MAX_NAME: usize = 1024;
 
+/// The name of the model in a response: that of the request, if it has one.
+pub fn model_name(service: &Service, asked: Option<String>) -> Result<String, Refusal> {
+    match asked {
+        Some(name) if name.len() > MAX_NAME => {
+            let message = format!("expected a name of at most {MAX_NAME} bytes, got {}", name.len());
+            Err(Refusal::of("model", message))
+        }
+        Some(name) => Ok(name),
+        None => Ok(service.options.model_name.clone()),
+    }
+}
+
 impl Head {
     /// The head of a new response; `kind` is the prefix of its id, and `model` the name in the request.
     pub fn new(service: &Service, kind: &str, model: Option<String>) -> Result<Self, Refusal> {
-        if let Some(len) = model.as_ref().map(String::len).filter(|len| *len > MAX_NAME) {
-            return Err(Refusal::of("model", format!("expected a name of at most {MAX_NAME} bytes, got {len}")));
-        }
         Ok(Self {
             id: new_id(kind),
             created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-            model: model.unwrap_or_else(|| service.options.model_name.clone()),
+            model: model_name(service, model)?,
         })
     }
 
@@ -52,6 +61,16 @@ pub struct TokenCounts {
 }
 
 impl TokenCounts {
+    /// Those of prompts without answers.
+    pub fn of_prompts(prompt: usize) -> Self {
+        Self { prompt, ..Self::default() }
+    }
+
+    /// As OpenAI's API has them where nothing is generated.
+    pub fn prompt_json(&self) -> Value {
+        json!({ "prompt_tokens": self.prompt, "total_tokens": self.prompt })
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.prompt += other.prompt;
         self.cached += other.cached;
