@@ -4,37 +4,11 @@
 """
 
 import asyncio
-import json
-import os
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import openai
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-MODEL = ROOT / "tests/decoders/llama"
-RUSHLIGHT = os.environ.get("RUSHLIGHT", str(ROOT / "target/checked/rushlight"))
-GREEDY = json.loads((MODEL / "text.json").read_text())
-KEY = "a key"
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("server")
-    program = folder / "tiny.pte"
-    compile = [RUSHLIGHT, "compile", MODEL, "--backend", "cpu", "--max-context-len", "80", "-o", program]
-    subprocess.run(compile, check=True, capture_output=True)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(MODEL / name, folder)
-    command = [RUSHLIGHT, "llm", "serve", program, "--port", "0", "--temperature", "0", "--api-key", KEY]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        line = process.stderr.readline()
-        yield re.search(r"http://[\d.:]+", line)[0] + "/v1"
-        process.terminate()
-        assert process.wait(60) == 0
+from rushlight_server import GREEDY, KEY
 
 
 @pytest.fixture

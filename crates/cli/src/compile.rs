@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::{Compiler, LanguageModelOptions, Quantization, is_language_model, open_exported};
+use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Quantization, is_language_model, open_exported};
 use rushlight_compiler::emit::ExternalWeights;
 use rushlight_compiler::partition::Report;
 use rushlight_compiler::{Compiled, ConstantResult};
@@ -32,6 +32,7 @@ Examples:
   rushlight compile Llama-3.2-1B/ --quantize 8da4w --embeddings 4 --backend cpu -o llama.pte
   rushlight compile Qwen3-0.6B/ --max-context-len 4096 --max-seq-len 512 --kv-cache int8 -o qwen.pte
   rushlight compile qwen3-0.6b-q8_0.gguf --quantize int4 --backend cpu -o qwen.pte
+  rushlight compile Qwen3-Embedding-0.6B/ --hidden-states --backend cpu -o embedding.pte
 
 A language model is a folder of Hugging Face, with config.json and .safetensors files, or a GGUF file. `forward` of its program takes tokens
 [1, T] and the position of the first, and returns the logits of the last; ExecuTorch's runners know such programs.")]
@@ -54,6 +55,10 @@ pub struct Compile {
 
     #[command(flatten)]
     language_model: LanguageModel,
+
+    /// Have a language model return the hidden states of all tokens after its last norm, for embeddings, rather than logits
+    #[arg(long, conflicts_with = "full_logits")]
+    hidden_states: bool,
 
     /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
     /// first. What none claims runs on the portable operators. `rushlight backends` lists the backends and their options
@@ -117,7 +122,11 @@ impl Compile {
         let language_model = LanguageModelOptions {
             max_context_len: self.language_model.max_context_len,
             max_seq_len: self.language_model.max_seq_len,
-            full_logits: self.language_model.full_logits,
+            output: match (self.language_model.full_logits, self.hidden_states) {
+                (_, true) => LanguageModelOutput::HiddenStates,
+                (true, false) => LanguageModelOutput::AllLogits,
+                (false, false) => LanguageModelOutput::LastLogits,
+            },
         };
         for model in &self.models {
             if is_language_model(model) {

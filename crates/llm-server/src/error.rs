@@ -95,6 +95,8 @@ impl From<rushlight_llm::Error> for Refusal {
             Error::Grammar(_) => Self::of("response_format", message),
             Error::ContextFull { .. }
             | Error::NoTokens
+            | Error::ReturnsHiddenStates
+            | Error::ReturnsLogits
             | Error::UnknownToken { .. }
             | Error::Tokenizer(_)
             | Error::NotSupported(_) => Self::invalid(message),

@@ -1,5 +1,5 @@
 //! Serves a language model over HTTP as OpenAI's API has it: chat and text completions, also streamed, with sessions over shared
-//! weights.
+//! weights; or embeddings, if the program returns hidden states.
 //!
 //! [`serve`] listens until it is told to stop. One thread owns the model and lets requests take turns, a token each; the
 //! prompts of earlier requests are kept, so that what a new one begins with alike is not computed again.
@@ -18,6 +18,9 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod api;
+mod base64;
+mod connections;
+mod embedder;
 mod error;
 mod job;
 mod metrics;

@@ -17,10 +17,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use crate::api;
+use crate::connections;
+use crate::embedder::Embedder;
 use crate::error::{Error, Refusal};
 use crate::metrics::{Metrics, add};
 use crate::scheduler::Scheduler;
-use crate::service::{Options, Service};
+use crate::service::{Options, Queue, Service};
 
 /// Serves a model until the process is interrupted or told to terminate. `on_listen` gets the address.
 ///
@@ -38,51 +40,63 @@ pub fn serve(
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(io("cannot start the threads that serve"))?;
-    let (jobs, receiver) = mpsc::channel(options.max_queue.max(1));
     let (tokenizer, metrics) = (Arc::new(tokenizer), Arc::new(Metrics::default()));
     let template = tokenizer.chat_template().map_err(Error::Model)?;
     let limits = model.limits().clone();
-    let scheduler = Scheduler::new(model, tokenizer.clone(), metrics.clone(), receiver, options.max_sessions);
-    let scheduler = scheduler.map_err(Error::Model)?;
+    let (queue, run) = model_thread(model, tokenizer.clone(), metrics.clone(), &options).map_err(Error::Model)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let listener = runtime.block_on(TcpListener::bind(options.address));
+    let listener = runtime.block_on(async { connections::listen(options.address) });
     let listener = listener.map_err(io(&format!("cannot listen on {}", options.address)))?;
     let address = listener.local_addr().map_err(io("the address that is listened on is unknown"))?;
-    let thread = std::thread::Builder::new().name("model".to_owned()).spawn(move || scheduler.run());
+    let thread = std::thread::Builder::new().name("model".to_owned()).spawn(run);
     let thread = thread.map_err(io("cannot start the thread of the model"))?;
-    let shutdown_timeout = options.shutdown_timeout;
     let service =
-        Arc::new(Service { tokenizer, template, grammars: OnceLock::new(), limits, options, metrics, created, jobs });
+        Arc::new(Service { tokenizer, template, grammars: OnceLock::new(), limits, options, metrics, created, queue });
     // They count from when the address is known.
     let inside = runtime.enter();
     let signals = signals();
     drop(inside);
     on_listen(address);
-    let served = runtime.block_on(until_stopped(listener, routes(service), signals, shutdown_timeout));
+    runtime.block_on(until_stopped(listener, service, signals));
     // Ends what is still connected, and with it the last sender of jobs.
     runtime.shutdown_timeout(Duration::ZERO);
     let _ = thread.join();
-    served.map_err(io("cannot accept connections"))
+    Ok(())
 }
 
-/// Serves until a signal comes; then what is running may end within `timeout`.
-async fn until_stopped(
-    listener: TcpListener,
-    routes: Router,
-    signals: impl Future<Output = ()> + Send + 'static,
-    timeout: Duration,
-) -> std::io::Result<()> {
+/// The queue of a model, and what its thread runs.
+fn model_thread(
+    model: Model,
+    tokenizer: Arc<Tokenizer>,
+    metrics: Arc<Metrics>,
+    options: &Options,
+) -> rushlight_llm::Result<(Queue, Box<dyn FnOnce() + Send>)> {
+    let capacity = options.max_queue.max(1);
+    if let Some(size) = model.embedding_size() {
+        let (jobs, receiver) = mpsc::channel(capacity);
+        let embedder = Embedder::new(model, options.pooling, metrics, receiver)?;
+        return Ok((Queue::Embeddings { jobs, size }, Box::new(|| embedder.run())));
+    }
+    let (jobs, receiver) = mpsc::channel(capacity);
+    let scheduler = Scheduler::new(model, tokenizer, metrics, receiver, options.max_sessions)?;
+    Ok((Queue::Answers(jobs), Box::new(|| scheduler.run())))
+}
+
+/// Serves until a signal comes; then requests have `shutdown_timeout` to be answered.
+async fn until_stopped(listener: TcpListener, service: Arc<Service>, signals: impl Future<Output = ()>) {
+    let Options { max_connections, client_timeout, shutdown_timeout, .. } = service.options;
     let (stop, mut stopped) = watch::channel(());
-    let graceful = axum::serve(listener, routes).with_graceful_shutdown(async move {
+    let stop = async move {
         signals.await;
-        let _ = stop.send(());
-    });
+        drop(stop);
+    };
     tokio::select! {
-        served = graceful => served,
+        () = connections::serve(listener, routes(service), max_connections, client_timeout, stop) => {}
         () = async {
+            // The sender is gone.
             let _ = stopped.changed().await;
-            tokio::time::sleep(timeout).await;
-        } => Ok(()),
+            tokio::time::sleep(shutdown_timeout).await;
+        } => {}
     }
 }
 
@@ -108,16 +122,13 @@ fn signals() -> impl Future<Output = ()> + Send + 'static {
     async { drop(tokio::signal::ctrl_c().await) }
 }
 
-/// How long a request may take to arrive.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(30);
-
 fn routes(service: Arc<Service>) -> Router {
     let api = Router::new()
         .route("/v1/models", get(api::models::list))
         .route("/v1/models/{*model}", get(api::models::one))
         .route("/v1/chat/completions", post(api::chat::complete))
         .route("/v1/completions", post(api::completions::complete))
-        .route("/v1/embeddings", post(api::models::embeddings))
+        .route("/v1/embeddings", post(api::embeddings::embed))
         .route("/tokenize", post(api::tokenize::tokenize))
         .route("/detokenize", post(api::tokenize::detokenize))
         .route("/metrics", get(metrics))
@@ -150,9 +161,7 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
 
 /// Counts what is refused.
 async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    // Ends what takes its time with the request, too; an answer in pieces begins before.
-    let response = tokio::time::timeout(service.options.timeout + UPLOAD_TIMEOUT, next.run(request)).await;
-    let response = response.unwrap_or_else(|_| Refusal::timeout().into_response());
+    let response = next.run(request).await;
     if response.status().is_client_error() || response.status().is_server_error() {
         add(&service.metrics.refused, 1);
     }

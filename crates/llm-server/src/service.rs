@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use rushlight_llm::{ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Tokenizer};
-use tokio::sync::mpsc;
+use rushlight_llm::{ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Pooling, Tokenizer};
+use tokio::sync::{mpsc, oneshot};
 
+use crate::embedder::EmbeddingJob;
 use crate::error::Refusal;
 use crate::job::{Event, Job};
 use crate::metrics::Metrics;
@@ -28,10 +29,17 @@ pub struct Options {
     pub max_queue: usize,
     /// Maximum bytes of a request.
     pub max_body: usize,
+    /// Maximum number of connections at a time; more wait.
+    pub max_connections: usize,
+    /// How long a client may take to send the head of a request, and then its body, to read nothing of an answer, and to keep a
+    /// connection that it does not use.
+    pub client_timeout: Duration,
     /// Maximum time of a request, with that in the queue.
     pub timeout: Duration,
     /// How long answers may go on when the server is told to stop.
     pub shutdown_timeout: Duration,
+    /// How the hidden states of a text become its embedding.
+    pub pooling: Pooling,
     /// What requests leave open; a model's authors recommend a temperature, for example.
     pub generation: Generation,
 }
@@ -45,8 +53,11 @@ impl Default for Options {
             max_sessions: 4,
             max_queue: 64,
             max_body: 4 << 20,
+            max_connections: 1000,
+            client_timeout: Duration::from_secs(30),
             timeout: Duration::from_mins(10),
             shutdown_timeout: Duration::from_secs(10),
+            pooling: Pooling::default(),
             generation: Generation::default(),
         }
     }
@@ -64,7 +75,17 @@ pub(crate) struct Service {
     pub metrics: Arc<Metrics>,
     /// When the server began, in seconds since 1970.
     pub created: u64,
-    pub jobs: mpsc::Sender<Job>,
+    pub queue: Queue,
+}
+
+/// Requests that wait for the model.
+pub(crate) enum Queue {
+    Answers(mpsc::Sender<Job>),
+    /// `size` is the number of elements of an embedding.
+    Embeddings {
+        jobs: mpsc::Sender<EmbeddingJob>,
+        size: usize,
+    },
 }
 
 /// Number of steps that wait for a client; the model goes on with other answers meanwhile.
@@ -94,21 +115,48 @@ impl Service {
 
     /// True if the thread of the model has ended.
     pub fn is_stopped(&self) -> bool {
-        self.jobs.is_closed()
+        match &self.queue {
+            Queue::Answers(jobs) => jobs.is_closed(),
+            Queue::Embeddings { jobs, .. } => jobs.is_closed(),
+        }
+    }
+
+    /// The queue of answers, if the model generates some.
+    pub fn answers(&self) -> Result<&mpsc::Sender<Job>, Refusal> {
+        match &self.queue {
+            Queue::Answers(jobs) => Ok(jobs),
+            Queue::Embeddings { .. } => Err(rushlight_llm::Error::ReturnsHiddenStates.into()),
+        }
+    }
+
+    /// Number of elements of an embedding, if the model has some.
+    pub fn embedding_size(&self) -> Result<usize, Refusal> {
+        match &self.queue {
+            Queue::Answers(_) => Err(rushlight_llm::Error::ReturnsLogits.into()),
+            Queue::Embeddings { size, .. } => Ok(*size),
+        }
+    }
+
+    /// Embeds texts.
+    pub async fn embed(
+        &self,
+        prompts: Vec<Vec<u32>>,
+        dimensions: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<f32>>, Refusal> {
+        let Queue::Embeddings { jobs, .. } = &self.queue else {
+            return Err(rushlight_llm::Error::ReturnsLogits.into());
+        };
+        let (embeddings, received) = oneshot::channel();
+        let permit = reserve(jobs)?;
+        self.metrics.queued.fetch_add(1, Ordering::Relaxed);
+        permit.send(EmbeddingJob { prompts, dimensions, deadline, embeddings });
+        received.await.map_err(|_| Refusal::stopped())?
     }
 
     /// Checks what a job would be refused for.
     pub fn check(&self, prompt: &[u32], choices: usize) -> Result<(), Refusal> {
-        let (count, capacity, vocabulary) = (prompt.len(), self.limits.max_context_len, self.limits.vocab_size);
-        if count == 0 {
-            return Err(Refusal::of("prompt", "expected at least one token"));
-        }
-        if count > capacity {
-            return Err(Refusal::invalid(format!("the prompt has {count} tokens, and the context {capacity}")));
-        }
-        if let Some(token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(Refusal::of("prompt", format!("expected tokens below {vocabulary}, got {token}")));
-        }
+        self.check_prompt("prompt", prompt)?;
         let most = self.options.max_sessions;
         if !(1..=most).contains(&choices) {
             return Err(Refusal::of("n", format!("expected 1 to {most} answers, got {choices}")));
@@ -116,12 +164,24 @@ impl Service {
         Ok(())
     }
 
+    /// Checks that the model can read a prompt, which is in the field `param`.
+    pub fn check_prompt(&self, param: &'static str, prompt: &[u32]) -> Result<(), Refusal> {
+        let (count, capacity, vocabulary) = (prompt.len(), self.limits.max_context_len, self.limits.vocab_size);
+        if count == 0 {
+            return Err(Refusal::of(param, "expected at least one token"));
+        }
+        if count > capacity {
+            return Err(Refusal::invalid(format!("the prompt has {count} tokens, and the context {capacity}")));
+        }
+        if let Some(token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(Refusal::of(param, format!("expected tokens below {vocabulary}, got {token}")));
+        }
+        Ok(())
+    }
+
     /// Puts a job into the queue. `job` is given the channel of its events.
     pub fn submit(&self, job: impl FnOnce(mpsc::Sender<Event>) -> Job) -> Result<mpsc::Receiver<Event>, Refusal> {
-        let permit = self.jobs.try_reserve().map_err(|error| match error {
-            mpsc::error::TrySendError::Full(()) => Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the queue is full"),
-            mpsc::error::TrySendError::Closed(()) => Refusal::stopped(),
-        })?;
+        let permit = reserve(self.answers()?)?;
         Ok(self.send(permit, job))
     }
 
@@ -130,7 +190,7 @@ impl Service {
         &self,
         job: impl FnOnce(mpsc::Sender<Event>) -> Job,
     ) -> Result<mpsc::Receiver<Event>, Refusal> {
-        let permit = self.jobs.reserve().await.map_err(|_| Refusal::stopped())?;
+        let permit = self.answers()?.reserve().await.map_err(|_| Refusal::stopped())?;
         Ok(self.send(permit, job))
     }
 
@@ -144,4 +204,12 @@ impl Service {
         permit.send(job(sender));
         events
     }
+}
+
+/// Takes a place in a queue.
+fn reserve<J>(jobs: &mpsc::Sender<J>) -> Result<mpsc::Permit<'_, J>, Refusal> {
+    jobs.try_reserve().map_err(|error| match error {
+        mpsc::error::TrySendError::Full(()) => Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the queue is full"),
+        mpsc::error::TrySendError::Closed(()) => Refusal::stopped(),
+    })
 }

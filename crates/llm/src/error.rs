@@ -23,6 +23,10 @@ pub enum Error {
     Grammar(String),
     /// The program is no language model.
     NotLanguageModel { problem: String },
+    /// The program returns hidden states, where logits are needed.
+    ReturnsHiddenStates,
+    /// The program returns logits, where hidden states are needed.
+    ReturnsLogits,
     /// There is no token to begin with.
     NoTokens,
     /// A token that the model does not have.
@@ -71,6 +75,15 @@ impl fmt::Display for Error {
             Self::NotLanguageModel { problem } => write!(
                 f,
                 "the program is no language model: {problem}\n  expected  forward(tokens: i64[1, T], start_pos: i64[1]) -> logits"
+            ),
+            Self::ReturnsHiddenStates => write!(
+                f,
+                "the program returns hidden states: it has embeddings, and generates nothing\n  expected  logits\n  help      compile \
+                 without --hidden-states"
+            ),
+            Self::ReturnsLogits => write!(
+                f,
+                "the program returns logits: it has no embeddings\n  expected  hidden states\n  help      compile with --hidden-states"
             ),
             Self::NoTokens => write!(f, "there is no token to begin with: the prompt is empty"),
             Self::UnknownToken { token, vocabulary } => write!(

@@ -29,6 +29,7 @@
 
 mod base64;
 mod chat;
+mod embedding;
 mod error;
 #[cfg(feature = "grammar")]
 mod gbnf;
@@ -45,6 +46,7 @@ mod token_score;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
+pub use embedding::{Pool, Pooling};
 pub use error::{Error, Result};
 pub use generate::{FinishReason, Generation, Generator, Step, Usage, generate, generate_with_draft};
 #[cfg(feature = "grammar")]

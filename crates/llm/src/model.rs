@@ -14,14 +14,18 @@ use crate::session::{Session, State};
 ///
 /// The second input says where the tokens are: one number is the position of the first, several are those of all. Without it, the
 /// program has no KV cache and computes the whole context at each call.
+///
+/// A program whose method `returns_hidden_states` returns true gives the hidden states of all tokens, `[1, T, hidden]`, in place of
+/// logits: it has embeddings ([`Session::embed`]), and generates nothing.
 #[derive(Debug)]
 pub struct Model {
     module: Module,
     /// The method for several tokens, and that for one.
     methods: [String; 2],
     positions: Positions,
-    /// True if a call returns the logits of all its tokens.
-    has_all_logits: bool,
+    output: Output,
+    /// Number of elements of a row of the output.
+    width: usize,
     limits: Limits,
     /// The method for one token, for several sessions at once.
     batch: MethodBatch,
@@ -38,7 +42,7 @@ pub struct Limits {
     pub max_seq_len: usize,
     /// Number of positions of the KV cache.
     pub max_context_len: usize,
-    /// Number of logits.
+    /// Number of tokens that there are, as many as logits.
     pub vocab_size: usize,
     /// The token that a text begins with.
     pub bos: Option<u32>,
@@ -48,6 +52,17 @@ pub struct Limits {
 
 /// Sessions that one call adds a token to; more take several calls. Products of weights by more rows gain little.
 const MAX_BATCH: usize = 16;
+
+/// What a call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    LastLogits,
+    AllLogits,
+    HiddenStates,
+}
+
+/// The metadata method of programs that return hidden states.
+const HIDDEN_STATES: &str = "returns_hidden_states";
 
 /// The second input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,13 +117,23 @@ impl Model {
                 "a call has exactly {longest} tokens: export with a dynamic length"
             )));
         }
-        let Some(ValueInfo::Tensor(logits)) = meta.outputs.first() else {
+        let Some(ValueInfo::Tensor(result)) = meta.outputs.first() else {
             return Err(Error::not_a_model(format!("`{}` returns no tensor", meta.name)));
         };
-        let Some(vocab_size) = logits.sizes.last().copied().filter(|size| *size > 0) else {
-            return Err(Error::not_a_model("its logits are one number"));
+        let Some(width) = result.sizes.last().copied().filter(|size| *size > 0) else {
+            return Err(Error::not_a_model("its result is one number"));
         };
-        let has_all_logits = matches!(logits.sizes[..], [1, rows, _] if rows > 1);
+        let has_hidden_states =
+            has(&module, HIDDEN_STATES) && matches!(module.run(HIDDEN_STATES, &[])?.first(), Some(Value::Bool(true)));
+        let output = match result.sizes[..] {
+            [1, _, _] if has_hidden_states => Output::HiddenStates,
+            _ if has_hidden_states => {
+                let problem = format!("its hidden states are of the shape {:?}, not those of all tokens", result.sizes);
+                return Err(Error::not_a_model(problem));
+            }
+            [1, rows, _] if rows > 1 => Output::AllLogits,
+            _ => Output::LastLogits,
+        };
         let mut number = |name: &str| numbers(&mut module, name).map(|numbers| numbers.first().copied());
         let declared_seq_len = number("get_max_seq_len")?;
         let max_seq_len = declared_seq_len.map_or(longest, |len| longest.min(len as usize)).max(1);
@@ -119,6 +144,12 @@ impl Model {
             // A call has the whole context.
             max_context_len = max_seq_len;
         }
+        let vocab_size = match output {
+            Output::HiddenStates => number("get_vocab_size")?
+                .map(|size| size as usize)
+                .ok_or_else(|| Error::not_a_model("it has no method `get_vocab_size`"))?,
+            Output::LastLogits | Output::AllLogits => width,
+        };
         let bos = number("get_bos_id")?.and_then(|id| u32::try_from(id).ok());
         let mut eos = numbers(&mut module, "get_eos_ids")?;
         if eos.is_empty() {
@@ -128,7 +159,7 @@ impl Model {
         let limits = Limits { max_seq_len, max_context_len, vocab_size, bos, eos };
         let batch = module.batch(&methods[1])?;
         let max_batch = if positions == Positions::None { 1 } else { MAX_BATCH };
-        Ok(Self { module, methods, positions, has_all_logits, limits, batch, max_batch, planned: Arc::new(()) })
+        Ok(Self { module, methods, positions, output, width, limits, batch, max_batch, planned: Arc::new(()) })
     }
 
     pub fn limits(&self) -> &Limits {
@@ -174,7 +205,12 @@ impl Model {
 
     /// True if a call returns the logits of all its tokens, rather than those of the last.
     pub(crate) fn has_all_logits(&self) -> bool {
-        self.has_all_logits
+        self.output == Output::AllLogits
+    }
+
+    /// Number of elements of an embedding; `None` for a program that returns logits.
+    pub fn embedding_size(&self) -> Option<usize> {
+        (self.output == Output::HiddenStates).then_some(self.width)
     }
 
     /// Forgets the states that are in the memory of the program.
@@ -184,7 +220,7 @@ impl Model {
     }
 
     /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`.
-    pub(crate) fn call(&mut self, state: &mut State, tokens: &[u32], position: usize) -> Result<Logits> {
+    pub(crate) fn call(&mut self, state: &mut State, tokens: &[u32], position: usize) -> Result<Rows> {
         let arguments = Arguments::new(self.positions, tokens, position);
         let inputs = arguments.inputs()?;
         let method = &self.methods[usize::from(tokens.len() == 1)];
@@ -192,7 +228,7 @@ impl Model {
             State::Own(session) => self.module.run_in(session, method, &inputs)?,
             State::InModule(_) => self.module.run(method, &inputs)?,
         };
-        Logits::of(outputs, self.limits.vocab_size)
+        Rows::of(outputs, self.width)
     }
 
     /// Maximum number of sessions, of `wanted`, that a call adds a token to. Memory for them is there then.
@@ -206,12 +242,12 @@ impl Model {
     }
 
     /// Adds a token to each session, at its position.
-    pub(crate) fn call_batch(&mut self, calls: Vec<(&mut rushlight::Session, u32, usize)>) -> Result<Vec<Logits>> {
+    pub(crate) fn call_batch(&mut self, calls: Vec<(&mut rushlight::Session, u32, usize)>) -> Result<Vec<Rows>> {
         let arguments: Vec<_> = calls.iter().map(|call| Arguments::new(self.positions, &[call.1], call.2)).collect();
         let inputs = arguments.iter().map(Arguments::inputs).collect::<Result<Vec<_>>>()?;
         let calls = calls.into_iter().zip(&inputs).map(|((session, ..), inputs)| BatchCall { session, inputs });
         let outputs = self.batch.run(&mut self.module, &mut calls.collect::<Vec<_>>())?;
-        outputs.into_iter().map(|outputs| Logits::of(outputs, self.limits.vocab_size)).collect()
+        outputs.into_iter().map(|outputs| Rows::of(outputs, self.width)).collect()
     }
 }
 
@@ -246,27 +282,27 @@ impl Arguments {
     }
 }
 
-/// The logits of a call, `[rows, vocabulary]`: those of all its tokens, or of the last.
+/// The logits or hidden states of a call, `[rows, width]`: those of all its tokens, or of the last.
 #[derive(Debug)]
-pub(crate) struct Logits {
+pub(crate) struct Rows {
     outputs: Vec<Value>,
-    vocab_size: usize,
+    width: usize,
     rows: usize,
 }
 
-impl Logits {
-    fn of(outputs: Vec<Value>, vocab_size: usize) -> Result<Self> {
+impl Rows {
+    fn of(outputs: Vec<Value>, width: usize) -> Result<Self> {
         let Some(Value::Tensor(tensor)) = outputs.first() else {
-            return Err(Error::not_a_model("it returned no logits"));
+            return Err(Error::not_a_model("it returned no tensor"));
         };
         if !matches!(tensor.dtype(), ScalarType::Float | ScalarType::Half | ScalarType::BFloat16) {
-            return Err(Error::not_a_model(format!("its logits are of {}", tensor.dtype().name())));
+            return Err(Error::not_a_model(format!("its result is of {}", tensor.dtype().name())));
         }
-        let rows = tensor.bytes().len() / (vocab_size * tensor.dtype().size());
+        let rows = tensor.bytes().len() / (width * tensor.dtype().size());
         if rows == 0 {
-            return Err(Error::not_a_model(format!("it returned logits of the shape {:?}", tensor.shape())));
+            return Err(Error::not_a_model(format!("its result is of the shape {:?}", tensor.shape())));
         }
-        Ok(Self { outputs, vocab_size, rows })
+        Ok(Self { outputs, width, rows })
     }
 
     /// Number of tokens that they are of.
@@ -274,13 +310,13 @@ impl Logits {
         self.rows
     }
 
-    /// Reads the logits of a token as f32, counted from the last, which is 0; nothing where there are none.
+    /// Reads the row of a token as f32, counted from the last, which is 0; nothing where there are none.
     pub(crate) fn read_from_end(&self, index: usize, to: &mut Vec<f32>) {
         to.clear();
         let (Some(Value::Tensor(tensor)), Some(row)) = (self.outputs.first(), self.rows.checked_sub(index + 1)) else {
             return;
         };
-        let len = self.vocab_size * tensor.dtype().size();
+        let len = self.width * tensor.dtype().size();
         let bytes = tensor.bytes().get(row * len..(row + 1) * len).unwrap_or_default();
         match tensor.dtype() {
             ScalarType::Half => to.extend(bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32())),

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Poll;
 
+use crate::embedding::Pool;
 use crate::error::{Error, Result};
-use crate::model::{Logits, Model};
+use crate::model::{Model, Rows};
 use crate::token_score::{TokenScore, log_probability};
 
 /// The tokens that one user of a [`Model`] gave it, and the KV cache of these. Methods take the model that made the session.
@@ -27,7 +28,7 @@ struct Ahead {
     /// Number of them that were added since.
     added: usize,
     /// Those after each of them.
-    logits: Logits,
+    logits: Rows,
 }
 
 /// Where the KV cache is.
@@ -62,7 +63,7 @@ impl Session {
     /// # Errors
     /// `Poisoned`, `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
     pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<&[f32]> {
-        self.check(model, tokens)?;
+        self.check_for_logits(model, tokens)?;
         let rest = tokens.get(self.add_ahead(tokens)..).unwrap_or_default();
         if !rest.is_empty() {
             self.forget_ahead()?;
@@ -154,7 +155,7 @@ impl Session {
     /// Those of `prefill`, and `NotLanguageModel` for a call that returned less than the logits of all its tokens.
     pub(crate) fn prefill_with_drafts(&mut self, model: &mut Model, token: u32, drafts: Vec<u32>) -> Result<()> {
         let tokens: Vec<u32> = std::iter::once(token).chain(drafts.iter().copied()).collect();
-        self.check(model, &tokens)?;
+        self.check_for_logits(model, &tokens)?;
         self.forget_ahead()?;
         let logits = self.call(model, &tokens)?;
         if logits.rows() < tokens.len() {
@@ -248,7 +249,7 @@ impl Session {
         tokens: &[u32],
         score: impl Fn(&[f32], u32) -> S,
     ) -> Result<Vec<Option<S>>> {
-        self.check(model, tokens)?;
+        self.check_for_logits(model, tokens)?;
         self.forget_ahead()?;
         let first = tokens.first().filter(|_| !self.logits.is_empty()).map(|token| score(&self.logits, *token));
         let mut scores = Vec::with_capacity(tokens.len());
@@ -263,6 +264,40 @@ impl Session {
             }
         }
         Ok(scores)
+    }
+
+    /// Adds tokens in as many calls as it takes, and their hidden states to `pool`.
+    ///
+    /// # Errors
+    /// `ReturnsLogits` for a program that returns logits, `NotLanguageModel` for a call that returned less than the hidden states of
+    /// all its tokens, and those of [`prefill`](Self::prefill).
+    pub fn embed(&mut self, model: &mut Model, tokens: &[u32], pool: &mut Pool) -> Result<()> {
+        if model.embedding_size().is_none() {
+            return Err(Error::ReturnsLogits);
+        }
+        self.check(model, tokens)?;
+        let mut row = Vec::new();
+        for chunk in tokens.chunks(model.max_call_len(tokens.len()).max(1)) {
+            let states = self.call(model, chunk)?;
+            if states.rows() < chunk.len() {
+                self.is_poisoned = true;
+                let (expected, got) = (chunk.len(), states.rows());
+                return Err(Error::not_a_model(format!("a call of {expected} tokens returned {got} hidden states")));
+            }
+            for index in (0..chunk.len()).rev() {
+                states.read_from_end(index, &mut row);
+                pool.add(&row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks tokens that are to be added, and that there will be logits.
+    fn check_for_logits(&self, model: &Model, tokens: &[u32]) -> Result<()> {
+        if model.embedding_size().is_some() {
+            return Err(Error::ReturnsHiddenStates);
+        }
+        self.check(model, tokens)
     }
 
     /// Checks tokens that are to be added.
@@ -285,7 +320,7 @@ impl Session {
     }
 
     /// Adds tokens in one call.
-    fn call(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Logits> {
+    fn call(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Rows> {
         let position = self.position();
         self.tokens.extend_from_slice(tokens);
         let (given, position) = if model.has_no_cache() { (&self.tokens[..], 0) } else { (tokens, position) };

@@ -101,7 +101,7 @@ impl Compiler {
 
     /// A decoder, built of what a language model is published as instead of an exported program: a folder of Hugging Face
     /// with `config.json` and `.safetensors` files, or a GGUF file. It is the only source of the program. The method `forward` takes tokens
-    /// `[1, T]` and the position of the first of them, and returns logits; the KV cache is state.
+    /// `[1, T]` and the position of the first of them, and returns logits, or hidden states; the KV cache is state.
     #[cfg(feature = "llm")]
     #[must_use]
     pub fn language_model(mut self, path: impl AsRef<Path>, options: LanguageModelOptions) -> Self {

@@ -101,7 +101,7 @@ pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
 #[cfg(feature = "llm")]
-pub use rushlight_compiler::front::llm::Options as LanguageModelOptions;
+pub use rushlight_compiler::front::llm::{Options as LanguageModelOptions, Output as LanguageModelOutput};
 #[cfg(feature = "backends")]
 pub use rushlight_engine::Isa;
 #[cfg(feature = "backends")]

@@ -84,7 +84,11 @@ fn tokens_of_long_sessions_allocate_nothing() {
         let number = |key: &str| expected[key].as_u64().unwrap() as usize;
         let (count, context) = (number("tokens"), number("context"));
         let folder = with_context(&sample, context);
-        let options = LanguageModelOptions { max_context_len: Some(context), max_seq_len: Some(8), full_logits: false };
+        let options = LanguageModelOptions {
+            max_context_len: Some(context),
+            max_seq_len: Some(8),
+            ..LanguageModelOptions::default()
+        };
         let program = Compiler::new().language_model(folder, options).backend("cpu").compile().unwrap();
         let mut module = Module::builder().lower("off").threads(1).load_bytes(&program.to_bytes().unwrap()).unwrap();
         let method = module.method("forward").unwrap();

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
+use rushlight_llm::Pooling;
 use rushlight_llm_server::{Error, Options, serve};
 
 use super::generation::{self, TextModel};
@@ -18,7 +19,7 @@ Examples:
   rushlight llm serve llama.pte --port 8000 --name llama-3.2-1b --sessions 8
   curl http://localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
 
-A page to chat with is at http://localhost:8080. Routes: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize,
+A page to chat with is at http://localhost:8080. Routes: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize,
 /health, /metrics. Sampling options say what requests leave open.")]
 pub struct Serve {
     #[command(flatten)]
@@ -52,9 +53,22 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     max_body: usize,
 
+    /// Maximum number of connections at a time; more wait
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = crate::arguments::count)]
+    max_connections: usize,
+
+    /// Maximum time that a client may take to send the head of a request, and then its body, that it may read nothing of an answer,
+    /// and that it may keep a connection without using it
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..))]
+    client_timeout: u64,
+
     /// Maximum time of a request, from when it has arrived to its last token
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
+
+    /// How the hidden states of a text become its embedding, with a program of `compile --hidden-states`
+    #[arg(long, value_name = "POOLING", default_value = "last", value_parser = ["last", "mean"])]
+    pooling: String,
 
     #[command(flatten)]
     options: generation::Options,
@@ -87,7 +101,10 @@ impl Serve {
             max_sessions: usize::from(self.sessions),
             max_queue: self.queue,
             max_body: self.max_body,
+            max_connections: self.max_connections,
+            client_timeout: Duration::from_secs(self.client_timeout),
             timeout: Duration::from_secs(self.timeout),
+            pooling: if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last },
             generation: self.options.generation(&tokenizer)?,
             ..Options::default()
         };

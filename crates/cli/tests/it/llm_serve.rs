@@ -1,6 +1,6 @@
 //! `rushlight llm serve`, with a tiny Llama that transformers knows, over sockets.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -316,7 +316,7 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
     let (status, text) = server.request("GET /v1/models/other HTTP/1.1", b"");
     assert!(status == 404 && is_refusal(status, &text), "{text}");
     let (status, text) = server.request("POST /v1/embeddings HTTP/1.1", b"{\"input\": \"a\"}");
-    assert_eq!(status, 501, "{text}");
+    assert!(status == 400 && text.contains("--hidden-states"), "{text}");
     // A page of another site.
     let body = b"{\"prompt\": \"a\"}";
     let (status, text) = server.request("POST /v1/completions HTTP/1.1\r\norigin: http://example.com", body);
@@ -437,6 +437,88 @@ fn limits_are_kept() {
     assert_eq!(server.request("GET /v1/models HTTP/1.1", b"").0, 401);
     let (status, page) = server.request("GET / HTTP/1.1", b"");
     assert!(status == 200 && page.contains("<!doctype html>"));
+}
+
+/// What a server sends until it closes the connection; `None` if it keeps it for a minute.
+fn until_closed(stream: &mut TcpStream) -> Option<String> {
+    stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a time limit");
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
+        _ => Some(String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}
+
+#[test]
+fn slow_clients_lose_their_connection() {
+    let server = Server::of(&long_model("llm-serve-slow"), &["--client-timeout", "2"]);
+    let connect = |text: &str| {
+        let mut stream = TcpStream::connect(server.address).expect("a connection");
+        stream.write_all(text.as_bytes()).expect("it is taken");
+        stream
+    };
+    let body = json!({ "prompt": "a", "max_tokens": 2 }).to_string();
+    let head = format!("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n", body.len());
+    let start = Instant::now();
+    let mut nothing = connect("");
+    let mut half_a_head = connect(&head);
+    let mut half_a_body = connect(&format!("{head}\r\n{}", &body[..5]));
+    let mut idle = connect("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    // One that sends a letter at a time.
+    let mut drip = connect("");
+    while start.elapsed() < Duration::from_secs(10) && drip.write_all(b"G").is_ok() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(start.elapsed() >= Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(10), "a head has all the time that it wants");
+    assert_eq!(until_closed(&mut nothing).as_deref(), Some(""));
+    assert_eq!(until_closed(&mut half_a_head).as_deref(), Some(""));
+    let late = until_closed(&mut half_a_body).expect("it is closed");
+    assert!(late.starts_with("HTTP/1.1 408 "), "{late}");
+    let idle = until_closed(&mut idle).expect("it is closed");
+    assert!(idle.starts_with("HTTP/1.1 200 "), "{idle}");
+    // One that reads nothing of what it asked for: more than the buffers on the way hold.
+    let ask = json!({
+        "model": "x".repeat(1000), "prompt": "a", "max_tokens": 19_000, "ignore_eos": true, "stream": true, "logprobs": 20,
+    });
+    let unread = server.send("POST /v1/completions HTTP/1.1", ask.to_string().as_bytes());
+    server.until("it is answered", |server| server.metric("answers_active") == 1.0);
+    server.until("its session is free", |server| server.metric("answers_active") == 0.0);
+    assert_eq!(server.metric("requests_cancelled_total"), 1.0);
+    drop(unread);
+    assert_eq!(server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 2 })).0, 200);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait() {
+    let server = Server::start("llm-serve-connections", &["--max-connections", "8"]);
+    let ask = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let open = || {
+        let mut stream = TcpStream::connect(server.address).expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a time limit");
+        stream.write_all(ask).expect("it is taken");
+        stream
+    };
+    let read = |stream: &mut TcpStream| {
+        let (mut answer, mut byte) = (Vec::new(), [0]);
+        while !answer.ends_with(br#"{"status":"ok"}"#) {
+            stream.read_exact(&mut byte)?;
+            answer.extend(byte);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 "));
+        std::io::Result::Ok(())
+    };
+    let mut streams: Vec<TcpStream> = (0..8).map(|_| open()).collect();
+    streams.iter_mut().for_each(|stream| read(stream).expect("an answer"));
+    let mut ninth = open();
+    ninth.set_read_timeout(Some(Duration::from_millis(300))).expect("a time limit");
+    assert!(read(&mut ninth).is_err(), "it is served");
+    // Those that are served go on.
+    streams.iter_mut().for_each(|stream| stream.write_all(ask).expect("it is taken"));
+    streams.iter_mut().for_each(|stream| read(stream).expect("an answer"));
+    drop(streams.pop());
+    ninth.set_read_timeout(Some(Duration::from_mins(1))).expect("a time limit");
+    read(&mut ninth).expect("an answer");
 }
 
 #[test]

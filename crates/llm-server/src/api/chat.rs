@@ -38,7 +38,8 @@ struct Request {
 }
 
 pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
-    let request: Request = read(body)?;
+    service.answers()?;
+    let request: Request = read(&body)?;
     let (tools, called) = tools(&request)?;
     let grammar = match called {
         Some(called) => Some(called),
@@ -60,6 +61,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     if messages.is_empty() {
         return Err(Refusal::of("messages", "expected at least one message"));
     }
+    let head = Head::new(&service, "chatcmpl", request.model)?;
     let deadline = service.deadline();
     let names = names_of(&tools);
     let variables = request.chat_template_kwargs.unwrap_or_default();
@@ -75,7 +77,6 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         deadline,
         events,
     })?;
-    let head = Head::new(&service, "chatcmpl", request.model);
     let mut answers: Vec<Answer> = (0..choices).map(|_| Answer::new(&names)).collect();
     if request.sampling.is_streamed() {
         return Ok(streamed(&service, events, answers, head, request.sampling.includes_usage()));

@@ -12,11 +12,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::body::{Body, read};
+use super::body::{Body, Prompt, read};
 use super::head::{Head, TokenCounts};
 use super::sampling::SamplingFields;
 use super::stream;
-use super::tokenize::encode;
 use crate::error::Refusal;
 use crate::job::{Event, Job};
 use crate::service::Service;
@@ -25,9 +24,6 @@ use crate::service::Service;
 const DEFAULT_MAX_TOKENS: usize = 16;
 
 const OBJECT: &str = "text_completion";
-
-/// Maximum number of prompts in a request.
-const MAX_PROMPTS: usize = 128;
 
 #[derive(Deserialize)]
 struct Request {
@@ -42,17 +38,9 @@ struct Request {
     sampling: SamplingFields,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected `prompt` to be a text, texts, tokens or lists of tokens")]
-enum Prompt {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
-}
-
 pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
-    let request: Request = read(body)?;
+    service.answers()?;
+    let request: Request = read(&body)?;
     if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
         return Err(Refusal::of("suffix", "it is not supported: the answer goes on from the prompt alone"));
     }
@@ -65,8 +53,8 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         request.sampling.generation(defaults, Some(max_tokens), request.logprobs, service.limits.vocab_size)?;
     let deadline = service.deadline();
     let constraint = service.constraint(request.sampling.grammar()?).await?;
-    let prompts = prompts(&service, request.prompt).await?;
-    let head = Head::new(&service, "cmpl", request.model);
+    let prompts = request.prompt.tokens(&service, "prompt").await?;
+    let head = Head::new(&service, "cmpl", request.model)?;
     let answering = Answering {
         echo: request.echo.unwrap_or(false),
         has_scores: request.logprobs.is_some(),
@@ -113,21 +101,6 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         choices.extend(answers.into_json(&service.tokenizer, first)?);
     }
     Ok(Json(head.json(OBJECT, &choices, Some(&counts))).into_response())
-}
-
-async fn prompts(service: &Arc<Service>, prompt: Prompt) -> Result<Vec<Vec<u32>>, Refusal> {
-    let texts = match prompt {
-        Prompt::Tokens(tokens) if !tokens.is_empty() => return Ok(vec![tokens]),
-        Prompt::TokenLists(lists) if (1..=MAX_PROMPTS).contains(&lists.len()) => return Ok(lists),
-        Prompt::Text(text) => vec![text],
-        Prompt::Texts(texts) if (1..=MAX_PROMPTS).contains(&texts.len()) => texts,
-        _ => return Err(Refusal::of("prompt", format!("expected 1 to {MAX_PROMPTS} prompts"))),
-    };
-    let mut prompts = Vec::with_capacity(texts.len());
-    for text in texts {
-        prompts.push(encode(service, text, true).await?);
-    }
-    Ok(prompts)
 }
 
 /// What the answers of a prompt have.

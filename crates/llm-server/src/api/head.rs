@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::error::Refusal;
 use crate::service::Service;
 
 /// The fields that a response and all its chunks begin with.
@@ -15,14 +16,29 @@ pub struct Head {
     model: String,
 }
 
+/// Maximum bytes of a model's name in a request: each chunk of the response repeats it.
+const MAX_NAME: usize = 1024;
+
+/// The name of the model in a response: that of the request, if it has one.
+pub fn model_name(service: &Service, asked: Option<String>) -> Result<String, Refusal> {
+    match asked {
+        Some(name) if name.len() > MAX_NAME => {
+            let message = format!("expected a name of at most {MAX_NAME} bytes, got {}", name.len());
+            Err(Refusal::of("model", message))
+        }
+        Some(name) => Ok(name),
+        None => Ok(service.options.model_name.clone()),
+    }
+}
+
 impl Head {
     /// The head of a new response; `kind` is the prefix of its id, and `model` the name in the request.
-    pub fn new(service: &Service, kind: &str, model: Option<String>) -> Self {
-        Self {
+    pub fn new(service: &Service, kind: &str, model: Option<String>) -> Result<Self, Refusal> {
+        Ok(Self {
             id: new_id(kind),
             created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-            model: model.unwrap_or_else(|| service.options.model_name.clone()),
-        }
+            model: model_name(service, model)?,
+        })
     }
 
     /// A response or a chunk of the kind `object`.
@@ -45,6 +61,16 @@ pub struct TokenCounts {
 }
 
 impl TokenCounts {
+    /// Those of prompts without answers.
+    pub fn of_prompts(prompt: usize) -> Self {
+        Self { prompt, ..Self::default() }
+    }
+
+    /// As OpenAI's API has them where nothing is generated.
+    pub fn prompt_json(&self) -> Value {
+        json!({ "prompt_tokens": self.prompt, "total_tokens": self.prompt })
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.prompt += other.prompt;
         self.cached += other.cached;

@@ -31,7 +31,3 @@ pub async fn one(State(service): State<Arc<Service>>, Path(name): Path<String>) 
     let message = format!("there is no model `{name}`: expected `{}`", service.options.model_name);
     Err(Refusal::new(StatusCode::NOT_FOUND, message))
 }
-
-pub async fn embeddings() -> Refusal {
-    Refusal::new(StatusCode::NOT_IMPLEMENTED, "the program returns logits, from which there are no embeddings")
-}

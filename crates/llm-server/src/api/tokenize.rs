@@ -26,13 +26,13 @@ pub struct Tokens {
 }
 
 pub async fn tokenize(State(service): State<Arc<Service>>, body: Body) -> Result<Json<Value>, Refusal> {
-    let Text { content, add_special } = read(body)?;
+    let Text { content, add_special } = read(&body)?;
     let tokens = encode(&service, content, add_special).await?;
     Ok(Json(json!({ "tokens": tokens, "count": tokens.len(), "max_model_len": service.limits.max_context_len })))
 }
 
 pub async fn detokenize(State(service): State<Arc<Service>>, body: Body) -> Result<Json<Value>, Refusal> {
-    let Tokens { tokens } = read(body)?;
+    let Tokens { tokens } = read(&body)?;
     let text = service.tokenizer.decode(&tokens, false).map_err(|error| Refusal::of("tokens", error.to_string()))?;
     Ok(Json(json!({ "content": text, "prompt": text })))
 }

@@ -10,7 +10,7 @@ const CONTEXT: usize = 80;
 const STEPS: usize = 12;
 
 fn model(name: &str, scheme: Option<Scheme>, cache: KvCache, backend: &str) -> Model {
-    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(8), full_logits: false };
+    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(8), ..Default::default() };
     let checkpoint = folder("decoders").join(name);
     let mut compiler = Compiler::new().language_model(checkpoint, options).backend(backend).kv_cache(cache);
     if let Some(scheme) = scheme {

@@ -1,6 +1,7 @@
 //! Language models against Hugging Face's packages: the samples that `tools/llm_samples.py` wrote.
 
 mod batches;
+mod embeddings;
 mod gguf;
 // Without the feature `grammar`, which a run of the whole workspace has, nothing of them is compiled.
 #[cfg(feature = "grammar")]

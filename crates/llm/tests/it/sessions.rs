@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use rushlight::{Compiler, LanguageModelOptions, Module};
+use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Module};
 use rushlight_llm::{Error, FinishReason, Generation, Generator, Model, Session, Tokenizer, generate, score_text};
 use serde_json::Value as Json;
 
@@ -15,7 +15,8 @@ fn model(max_seq_len: usize, backend: &str) -> Model {
 }
 
 fn model_with(max_seq_len: usize, backend: &str, full_logits: bool) -> Model {
-    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), full_logits };
+    let output = if full_logits { LanguageModelOutput::AllLogits } else { LanguageModelOutput::LastLogits };
+    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), output };
     let compiler = Compiler::new().language_model(folder("decoders/llama"), options).backend(backend);
     let bytes = compiler.compile().unwrap().to_bytes().unwrap();
     Model::new(Module::builder().lower("off").threads(1).load_bytes(&bytes).unwrap()).unwrap()

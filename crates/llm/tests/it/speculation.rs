@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use rushlight::{Compiler, LanguageModelOptions, Module, Quantization, Scheme};
+use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Module, Quantization, Scheme};
 use rushlight_llm::{
     Draft, DraftModel, Error, FinishReason, Generation, Generator, Model, Result, Sampling, Session, Speculation, Step,
     Tokenizer, Usage,
@@ -31,7 +31,8 @@ fn quantized(
     backend: &str,
     scheme: Option<Scheme>,
 ) -> Model {
-    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), full_logits };
+    let output = if full_logits { LanguageModelOutput::AllLogits } else { LanguageModelOutput::LastLogits };
+    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), output };
     let mut compiler = Compiler::new().language_model(checkpoint, options).backend(backend);
     if let Some(scheme) = scheme {
         compiler = compiler.quantize(Quantization::new(scheme));

@@ -61,7 +61,8 @@ fn compiled(path: &Path, backend: &str) -> Module {
 }
 
 fn compiled_with(path: &Path, backend: &str, kv_cache: KvCache) -> Module {
-    let options = LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), full_logits: false };
+    let options =
+        LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), ..LanguageModelOptions::default() };
     let compiler = Compiler::new().language_model(path, options).kv_cache(kv_cache).backend(backend);
     let program = compiler.compile().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let is_left = |entry: &&Entry| !matches!(entry.fate, Fate::Claimed { .. });
@@ -184,7 +185,11 @@ fn decoders_are_quantized() {
         for name in ["llama-3.2", "gemma3", "phi3", "lfm2"] {
             let path = folder().join(name);
             let expected: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
-            let options = LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), full_logits: false };
+            let options = LanguageModelOptions {
+                max_context_len: Some(80),
+                max_seq_len: Some(8),
+                ..LanguageModelOptions::default()
+            };
             let quantization = Quantization::new(scheme).embeddings(8);
             let compiler = Compiler::new().language_model(&path, options).backend("cpu").quantize(quantization);
             let program = compiler.compile().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -200,7 +205,8 @@ fn decoders_are_quantized() {
 
 #[test]
 fn what_a_program_does_not_have_is_refused() {
-    let options = LanguageModelOptions { max_context_len: Some(8), max_seq_len: Some(4), full_logits: false };
+    let options =
+        LanguageModelOptions { max_context_len: Some(8), max_seq_len: Some(4), ..LanguageModelOptions::default() };
     for backend in ["portable", "cpu"] {
         let compiler = Compiler::new().language_model(folder().join("llama"), options).backend(backend);
         let program = compiler.compile().unwrap().to_bytes().unwrap();

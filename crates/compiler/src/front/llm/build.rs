@@ -11,11 +11,11 @@ use rushlight_graph::{
     SymbolId, Target, TensorType, Type, Update, ValueId,
 };
 
-use super::Options;
 use super::decoder::{Activation, Decoder, Layer};
 use super::family::{Joined, QkNorm};
 use super::rope::Table;
 use super::tensors::{Tensor, Tensors, damaged};
+use super::{HIDDEN_STATES, Options, Output};
 
 /// The name of the method.
 const METHOD: &str = "forward";
@@ -45,10 +45,13 @@ pub(super) fn build(
     let length = graph.symbols.push(symbol("s0", 1, limits.seq_len));
     let start = graph.symbols.push(symbol("u0", 0, limits.context - 1));
     let mut build = Build { decoder, tensors, limits, model: &mut model, graph, length, start, written: None };
-    build.forward(options.full_logits)?;
+    build.forward(options.output)?;
     let graph = build.graph;
     model.add_method(METHOD, graph);
     describe(&mut model, decoder, limits);
+    if options.output == Output::HiddenStates {
+        model.constant_methods.insert(HIDDEN_STATES.to_owned(), vec![Literal::Bool(true)]);
+    }
     rules(&mut model, limits)?;
     model.verify()?;
     Ok(model)
@@ -120,7 +123,7 @@ struct Cache {
 }
 
 impl Build<'_> {
-    fn forward(&mut self, all_rows: bool) -> Result<(), Error> {
+    fn forward(&mut self, output: Output) -> Result<(), Error> {
         let Decoder { vocab, hidden, .. } = *self.decoder;
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
         let long = |shape: Vec<Expr>| Type::Tensor(TensorType::new(ScalarType::Long, shape));
@@ -141,10 +144,26 @@ impl Build<'_> {
             x = self.layer(x, index, *layer, &rotations).map_err(|error| error.at(format!("layer {index}")))?;
         }
         self.update_written_positions()?;
-        if !all_rows {
+        if output == Output::LastLogits {
             x = self.call("", aten::SELECT_COPY_INT, vec![x.into(), 1.into(), (-1).into()])?;
         }
         x = self.norm(x, names.norm, hidden)?;
+        x = match output {
+            Output::LastLogits | Output::AllLogits => self.logits(x, table)?,
+            Output::HiddenStates => {
+                for part in ["weight", "bias"] {
+                    self.tensors.take_optional(&format!("{}.{part}", names.head));
+                }
+                x
+            }
+        };
+        self.graph.outputs = vec![x.into()];
+        Ok(())
+    }
+
+    /// Applies the head; `table` has the embeddings.
+    fn logits(&mut self, x: ValueId, table: ValueId) -> Result<ValueId, Error> {
+        let Decoder { names, vocab, hidden, .. } = *self.decoder;
         let head = format!("{}.weight", names.head);
         let is_tied = self.decoder.is_tied.unwrap_or_else(|| !self.tensors.contains(&head));
         let head = if is_tied {
@@ -155,11 +174,9 @@ impl Build<'_> {
             self.weight(&head, &[vocab, hidden])?
         };
         let bias = self.optional_bias(names.head, vocab)?;
-        x = self.call(names.head, aten::LINEAR, vec![x.into(), head.into(), bias])?;
-        x = self.scaled(x, self.decoder.logits_scale)?;
-        x = self.capped(x, self.decoder.logits_cap)?;
-        self.graph.outputs = vec![x.into()];
-        Ok(())
+        let x = self.call(names.head, aten::LINEAR, vec![x.into(), head.into(), bias])?;
+        let x = self.scaled(x, self.decoder.logits_scale)?;
+        self.capped(x, self.decoder.logits_cap)
     }
 
     fn layer(&mut self, x: ValueId, index: usize, layer: Layer, rotations: &[Rotation]) -> Result<ValueId, Error> {

@@ -1,7 +1,8 @@
 //! Builds decoders from what language models are published as: a folder of Hugging Face with its configuration and weights, or
 //! a GGUF file. The graph that PyTorch would export is made of a description of each family (`family`), so that nobody needs PyTorch.
 //!
-//! The program has one method, `forward(tokens: i64[1, T], start_pos: i64[1])`, which returns the logits of the last token, and
+//! The program has one method, `forward(tokens: i64[1, T], start_pos: i64[1])`, which returns the logits of the last token, or what
+//! [`Output`] says, and
 //! the methods by which ExecuTorch's runners learn what it is like. The KV cache is state. Weights stay in the file until they
 //! are quantized, packed or written, one after the other.
 #![deny(clippy::indexing_slicing)]
@@ -51,9 +52,25 @@ pub struct Options {
     pub max_context_len: Option<usize>,
     /// Maximum number of tokens of a call; by default all positions.
     pub max_seq_len: Option<usize>,
-    /// True if logits of all tokens are returned, rather than of the last one.
-    pub full_logits: bool,
+    /// What a call returns.
+    pub output: Output,
 }
+
+/// What a call returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// The logits of the last token, `[1, vocabulary]`.
+    #[default]
+    LastLogits,
+    /// The logits of all tokens, `[1, T, vocabulary]`.
+    AllLogits,
+    /// The hidden states of all tokens after the last norm, `[1, T, hidden]`: embeddings are made of them. The program has no head, and
+    /// its method [`HIDDEN_STATES`] returns true.
+    HiddenStates,
+}
+
+/// The metadata method of programs that return hidden states.
+pub const HIDDEN_STATES: &str = "returns_hidden_states";
 
 /// Positions by default.
 const DEFAULT_CONTEXT: usize = 2048;
@@ -127,7 +144,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
     for (name, bytes) in &checkpoint.weights {
         safetensors::read(name, bytes, &mut stored)?;
     }
-    let mut tensors = if text.is_some() { stored.of_text_model()? } else { stored };
+    let mut tensors = if text.is_some() { stored.of_text_model()? } else { stored.of_base_model()? };
     let model = build::build(&decoder, &mut tensors, limits, options)?;
     check_all_used(&tensors)?;
     Ok(model)
@@ -216,6 +233,24 @@ fn check_all_used(tensors: &Tensors) -> Result<(), Error> {
 }
 
 impl Tensors {
+    /// The tensors with the names of a decoder. A base model, without a head, is stored without the prefix that it has in one.
+    fn of_base_model(self) -> Result<Self, Error> {
+        const PREFIX: &str = "model.";
+        if self.left().any(|name| name.starts_with(PREFIX)) {
+            return Ok(self);
+        }
+        let mut tensors = Self::default();
+        for tensor in self.into_tensors() {
+            let name = if tensor.name.starts_with("lm_head.") {
+                tensor.name.clone()
+            } else {
+                format!("{PREFIX}{}", tensor.name)
+            };
+            tensors.add(Tensor { name, ..tensor })?;
+        }
+        Ok(tensors)
+    }
+
     /// The decoder's part of a model of text and images, with the names of a decoder.
     fn of_text_model(self) -> Result<Self, Error> {
         let mut tensors = Self::default();

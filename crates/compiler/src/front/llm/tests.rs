@@ -69,11 +69,30 @@ fn a_checkpoint_becomes_a_method_with_its_metadata() {
     }
     assert_eq!(model.states.len(), 2);
     assert_eq!(model.methods["forward"].updates.len(), 2);
-    let options = Options { max_context_len: Some(16), max_seq_len: Some(4), full_logits: true };
+    let options = Options { max_context_len: Some(16), max_seq_len: Some(4), output: Output::AllLogits };
     let model = import_with(&config(), &weights(), &options).unwrap();
     let graph = &model.methods["forward"];
     let logits = graph.outputs[0].as_value().unwrap();
     assert_eq!(graph.tensor(logits).unwrap().rank(), 3);
+}
+
+#[test]
+fn hidden_states_take_the_place_of_logits() {
+    let options = Options { output: Output::HiddenStates, ..Options::default() };
+    // A head is not used, and a base model has none, nor the prefix of a decoder's names.
+    let mut with_head = weights();
+    with_head.push(("lm_head.weight", vec![VOCAB, HIDDEN]));
+    let base: Vec<_> = weights().into_iter().map(|(name, sizes)| (name.trim_start_matches("model."), sizes)).collect();
+    for weights in [weights(), with_head, base.clone()] {
+        let model = import_with(&config(), &weights, &options).unwrap();
+        let graph = &model.methods["forward"];
+        let shape = &graph.tensor(graph.outputs[0].as_value().unwrap()).unwrap().shape;
+        assert_eq!((shape.len(), shape[2].as_int()), (3, Some(HIDDEN as i64)));
+        assert_eq!(model.constant_methods[HIDDEN_STATES], [rushlight_graph::Literal::Bool(true)]);
+    }
+    // With its embeddings as head.
+    let model = import_with(&config(), &base, &Options::default()).unwrap();
+    assert!(!model.constant_methods.contains_key(HIDDEN_STATES));
 }
 
 #[test]
@@ -138,7 +157,7 @@ fn weights_that_do_not_fit_are_errors() {
 #[test]
 fn lengths_that_the_model_does_not_have_are_errors() {
     for (context, seq_len) in [(33, 1), (0, 1), (8, 9), (8, 0)] {
-        let options = Options { max_context_len: Some(context), max_seq_len: Some(seq_len), full_logits: false };
+        let options = Options { max_context_len: Some(context), max_seq_len: Some(seq_len), ..Options::default() };
         assert!(import_with(&config(), &weights(), &options).is_err(), "{context} {seq_len}");
     }
 }

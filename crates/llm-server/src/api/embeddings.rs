@@ -1,0 +1,55 @@
+//! `/v1/embeddings`: vectors of texts.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::body::{Body, Prompt, read};
+use super::head::{TokenCounts, model_name};
+use crate::base64;
+use crate::error::Refusal;
+use crate::service::Service;
+
+#[derive(Deserialize)]
+struct Request {
+    model: Option<String>,
+    input: Prompt,
+    encoding_format: Option<String>,
+    dimensions: Option<usize>,
+}
+
+pub async fn embed(State(service): State<Arc<Service>>, body: Body) -> Result<Json<Value>, Refusal> {
+    let size = service.embedding_size()?;
+    let request: Request = read(&body)?;
+    let is_base64 = match request.encoding_format.as_deref() {
+        None | Some("float") => false,
+        Some("base64") => true,
+        Some(other) => {
+            return Err(Refusal::of("encoding_format", format!("expected `float` or `base64`, got `{other}`")));
+        }
+    };
+    let dimensions = request.dimensions.unwrap_or(size);
+    if !(1..=size).contains(&dimensions) {
+        return Err(Refusal::of("dimensions", format!("expected 1 to {size}, got {dimensions}")));
+    }
+    let model = model_name(&service, request.model)?;
+    let deadline = service.deadline();
+    let prompts = request.input.tokens(&service, "input").await?;
+    prompts.iter().try_for_each(|prompt| service.check_prompt("input", prompt))?;
+    let counts = TokenCounts::of_prompts(prompts.iter().map(Vec::len).sum());
+    let embeddings = service.embed(prompts, dimensions, deadline).await?;
+    let data = embeddings.into_iter().enumerate().map(|(index, embedding)| {
+        let embedding = if is_base64 {
+            let bytes: Vec<u8> = embedding.iter().flat_map(|x| x.to_le_bytes()).collect();
+            Value::from(base64::encode(&bytes))
+        } else {
+            Value::from(embedding)
+        };
+        json!({ "object": "embedding", "index": index, "embedding": embedding })
+    });
+    let data: Value = data.collect();
+    Ok(Json(json!({ "object": "list", "data": data, "model": model, "usage": counts.prompt_json() })))
+}

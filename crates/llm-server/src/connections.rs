@@ -1,0 +1,161 @@
+//! Connections: how many there are at a time, and how long they may keep the server waiting.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Sleep;
+
+/// How long no connection is accepted after the system refused one, for want of file descriptors or memory.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Bytes that the system keeps of what is sent until the client reads it. By default they grow to megabytes: a client that has stopped
+/// reading would be noticed late, and many of them would take the memory.
+const SEND_BUFFER: u32 = 128 << 10;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Listens on an address. Must be called in a runtime.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // On Windows, several processes could listen on the port.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Serves at most `max` connections at a time; more wait in the system's backlog. A connection is closed once its client takes longer
+/// than `timeout` to send the head of a request, or does not read for so long, or sends none for so long. Ends once `stop` does
+/// and all requests are answered.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    max: usize,
+    timeout: Duration,
+    stop: impl Future<Output = ()>,
+) {
+    let max = u32::try_from(max.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+    let slots = Arc::new(Semaphore::new(max as usize));
+    let (stopping, is_stopping) = watch::channel(());
+    let mut stop = pin!(stop);
+    loop {
+        let (stream, slot) = tokio::select! {
+            () = &mut stop => break,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        tokio::spawn(connection(stream, routes.clone(), timeout, is_stopping.clone(), slot));
+    }
+    drop(listener);
+    drop(stopping);
+    // All of them are free once all connections are closed.
+    let _ = slots.acquire_many(max).await;
+}
+
+/// Accepts a connection as soon as there is a slot for it.
+async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+    let Ok(slot) = slots.clone().acquire_owned().await else { return std::future::pending().await };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, slot),
+            // The client has gone already.
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Serves one connection; `slot` is free when it is closed.
+async fn connection(
+    stream: TcpStream,
+    routes: Router,
+    timeout: Duration,
+    mut is_stopping: watch::Receiver<()>,
+    _slot: OwnedSemaphorePermit,
+) {
+    // A token is sent at once, not together with the next.
+    let _ = stream.set_nodelay(true);
+    let stream = TokioIo::new(LimitedStream { stream, timeout, stalled: None });
+    let mut builder = Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(timeout);
+    let mut served = pin!(builder.serve_connection(stream, TowerToHyperService::new(routes)));
+    // An error is the client's: it left, or spoke no HTTP.
+    tokio::select! {
+        _ = served.as_mut() => {}
+        // The sender is gone.
+        _ = is_stopping.changed() => {
+            served.as_mut().graceful_shutdown();
+            let _ = served.await;
+        }
+    }
+}
+
+/// A stream that fails once its peer reads nothing for `timeout` although there are bytes to send.
+struct LimitedStream {
+    stream: TcpStream,
+    timeout: Duration,
+    /// Ends when the time is over; `None` while the peer reads.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl LimitedStream {
+    fn limit<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let timeout = self.timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for LimitedStream {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, to)
+    }
+}
+
+impl AsyncWrite for LimitedStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.limit(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.limit(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
