@@ -30,6 +30,8 @@ struct Index {
 struct AddedToken {
     id: u32,
     content: String,
+    /// What is looked for, if that is another text, which decoders turn back.
+    normalized: Option<Box<str>>,
     is_special: bool,
     /// True if it matches at word boundaries only.
     single_word: bool,
@@ -59,7 +61,8 @@ impl AddedTokens {
             let id = id(&json["id"])?;
             let flag = |name| flag(json, name, false);
             let (single_word, lstrip, rstrip) = (flag("single_word"), flag("lstrip"), flag("rstrip"));
-            let at = this.push(AddedToken { id, content, is_special, single_word, lstrip, rstrip });
+            let normalized = Some(pattern.as_str().into()).filter(|normalized: &Box<str>| **normalized != *content);
+            let at = this.push(AddedToken { id, content, normalized, is_special, single_word, lstrip, rstrip });
             let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
             index.insert(pattern, at);
         }
@@ -71,8 +74,8 @@ impl AddedTokens {
         let mut this = Self::default();
         for (id, text) in pieces {
             let (single_word, lstrip, rstrip) = (false, false, false);
-            let at =
-                this.push(AddedToken { id, content: text.to_owned(), is_special: true, single_word, lstrip, rstrip });
+            let (content, normalized, is_special) = (text.to_owned(), None, true);
+            let at = this.push(AddedToken { id, content, normalized, is_special, single_word, lstrip, rstrip });
             this.plain.insert(text.to_owned(), at);
         }
         this
@@ -88,6 +91,12 @@ impl AddedTokens {
 
     pub(super) fn content(&self, id: u32) -> Option<&str> {
         self.by_id.get(&id).map(|at| self.tokens[*at].content.as_str())
+    }
+
+    /// The text of a token that decoders turn back.
+    pub(super) fn encoded(&self, id: u32) -> Option<&str> {
+        let token = self.by_id.get(&id).map(|at| &self.tokens[*at])?;
+        Some(token.normalized.as_deref().unwrap_or(&token.content))
     }
 
     pub(super) fn id(&self, content: &str) -> Option<u32> {

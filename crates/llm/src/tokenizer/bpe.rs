@@ -1,12 +1,14 @@
 //! Byte-pair encoding (Sennrich et al. 2016): merges adjacent pairs by rank.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Mutex, PoisonError};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value as Json;
 
+use super::byte_level;
 use super::settings::{damaged, flag, list};
 use super::vocabulary::Vocabulary;
 use crate::error::Result;
@@ -21,12 +23,38 @@ pub(super) struct Bpe {
     /// `continuing_subword_prefix` and `end_of_word_suffix`.
     prefix: String,
     suffix: String,
+    /// Tokens that no text has: they become the two that were merged to them.
+    unused: FxHashSet<u32>,
+    /// Where words are bytes, the token of each byte.
+    bytes: Option<Bytes>,
+    /// True if a word begins wherever a space does, as no token has spaces behind something else.
+    splits_at_spaces: bool,
     /// Tokens of words that were encoded.
     cache: Mutex<FxHashMap<Box<str>, Box<[u32]>>>,
 }
 
+/// How words are read whose characters stand for bytes.
+#[derive(Debug)]
+enum Bytes {
+    /// The token of each byte.
+    Tokens(Box<[u32; 256]>),
+    /// Bytes are mapped to characters, some of which have no token, or another one at the ends of a word.
+    Characters,
+}
+
 /// By a pair of tokens, the rank of its merge and the token that it becomes.
-type Merges = FxHashMap<(u32, u32), (u32, u32)>;
+#[derive(Debug, Default)]
+struct Merges(FxHashMap<u64, (u32, u32)>);
+
+impl Merges {
+    fn insert(&mut self, (a, b): (u32, u32), merge: (u32, u32)) {
+        self.0.insert(u64::from(a) << 32 | u64::from(b), merge);
+    }
+
+    fn get(&self, a: u32, b: u32) -> Option<(u32, u32)> {
+        self.0.get(&(u64::from(a) << 32 | u64::from(b))).copied()
+    }
+}
 
 /// Values of `merges` in place of a list: two tokens become the one of both their texts, the one with the lowest number or the
 /// highest of the `scores` first.
@@ -45,8 +73,14 @@ pub(super) struct Unknown {
 }
 
 /// Words that are kept, and the bytes of each.
-const MAX_CACHED: usize = 10_000;
+const MAX_CACHED: usize = 1 << 15;
 const MAX_CACHED_BYTES: usize = 64;
+
+/// Symbols of a word whose best merge is searched among all.
+const MAX_SEARCHED: usize = MAX_CACHED_BYTES;
+
+/// SentencePiece's character for a space.
+const SPACE: char = '▁';
 
 /// A part of a word, in a list of its neighbours.
 #[derive(Clone, Copy)]
@@ -78,10 +112,12 @@ impl Bpe {
             _ => listed_merges(&vocabulary, &prefix, list(json, "merges")?)?,
         };
         let suffix = json["end_of_word_suffix"].as_str().unwrap_or_default().to_owned();
-        Ok(Self { vocabulary, merges, unknown, ignore_merges, prefix, suffix, cache: Mutex::default() })
+        let this = Self::new(vocabulary, merges, unknown);
+        let splits_at_spaces = this.splits_at_spaces && prefix.is_empty() && suffix.is_empty() && !ignore_merges;
+        Ok(Self { ignore_merges, prefix, suffix, splits_at_spaces, ..this })
     }
 
-    /// Tokens with scores, by which they are merged.
+    /// Tokens with scores, by which they are merged, some of which are not used.
     ///
     /// # Errors
     /// For tokens that are too long, or have too many pairs.
@@ -89,35 +125,100 @@ impl Bpe {
         vocabulary: Vocabulary,
         score: impl Fn(u32) -> Option<f64>,
         unknown: Unknown,
+        unused: FxHashSet<u32>,
     ) -> Result<Self> {
         let merges = merges_by_score(&vocabulary, score)?;
-        let (prefix, suffix) = (String::new(), String::new());
-        Ok(Self { vocabulary, merges, unknown, ignore_merges: false, prefix, suffix, cache: Mutex::default() })
+        let this = Self::new(vocabulary, merges, unknown);
+        Ok(Self { splits_at_spaces: this.splits_at_spaces && unused.is_empty(), unused, ..this })
     }
 
-    /// Adds the tokens of a word.
-    pub(super) fn encode(&self, word: &str, to: &mut Vec<u32>) {
+    fn new(vocabulary: Vocabulary, merges: Merges, unknown: Unknown) -> Self {
+        let begins_words = |text: &str| text.trim_start_matches(SPACE).find(SPACE).is_none();
+        let mut merged = merges.0.values().map(|(_, token)| vocabulary.text(*token).unwrap_or_default());
+        let splits_at_spaces = vocabulary.id(SPACE.encode_utf8(&mut [0; 4])).is_some() && merged.all(begins_words);
+        Self {
+            vocabulary,
+            merges,
+            unknown,
+            ignore_merges: false,
+            prefix: String::new(),
+            suffix: String::new(),
+            unused: FxHashSet::default(),
+            bytes: None,
+            splits_at_spaces,
+            cache: Mutex::default(),
+        }
+    }
+
+    /// Takes words as they are, whose bytes the vocabulary has as characters.
+    pub(super) fn take_bytes(&mut self) {
+        let token = |byte: usize| self.vocabulary.id(byte_level::char_of(byte as u8).encode_utf8(&mut [0; 4]));
+        let tokens: Option<Vec<u32>> = (0..256).map(token).collect();
+        let tokens = tokens.filter(|_| self.prefix.is_empty() && self.suffix.is_empty());
+        let tokens = tokens.and_then(|tokens| tokens.into_boxed_slice().try_into().ok());
+        self.bytes = Some(tokens.map_or(Bytes::Characters, Bytes::Tokens));
+        self.splits_at_spaces = false;
+    }
+
+    /// Adds the tokens of words.
+    pub(super) fn encode<'w>(&self, words: impl Iterator<Item = &'w str>, to: &mut Vec<u32>) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        for word in words {
+            if self.splits_at_spaces {
+                let mut start = 0;
+                for (at, _) in word.match_indices(SPACE) {
+                    if at > start && !word[..at].ends_with(SPACE) {
+                        self.encode_word(&word[start..at], &mut cache, to);
+                        start = at;
+                    }
+                }
+                self.encode_word(&word[start..], &mut cache, to);
+            } else {
+                self.encode_word(word, &mut cache, to);
+            }
+        }
+    }
+
+    fn encode_word(&self, word: &str, cache: &mut FxHashMap<Box<str>, Box<[u32]>>, to: &mut Vec<u32>) {
+        if word.len() > MAX_CACHED_BYTES {
+            self.merge_word(word, to);
+            return;
+        }
+        if let Some(known) = cache.get(word) {
+            to.extend_from_slice(known);
+            return;
+        }
+        let start = to.len();
+        self.merge_word(word, to);
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
+        }
+        cache.insert(word.into(), to[start..].into());
+    }
+
+    /// Adds the tokens of a word that is not in the cache.
+    fn merge_word(&self, word: &str, to: &mut Vec<u32>) {
+        let is_mapped = self.ignore_merges || matches!(self.bytes, Some(Bytes::Characters));
+        let mapped = if self.bytes.is_some() && is_mapped {
+            Cow::Owned(byte_level::encode_bytes(word.as_bytes()))
+        } else {
+            Cow::Borrowed(word)
+        };
         if self.ignore_merges
-            && let Some(token) = self.vocabulary.id(word)
+            && let Some(token) = self.vocabulary.id(&mapped)
         {
             to.push(token);
             return;
         }
-        if word.len() > MAX_CACHED_BYTES {
-            to.extend(self.merged(self.characters(word)));
-            return;
+        let tokens = match &self.bytes {
+            Some(Bytes::Tokens(tokens)) => word.bytes().map(|byte| tokens[usize::from(byte)]).collect(),
+            _ => self.characters(&mapped),
+        };
+        if tokens.len() <= MAX_SEARCHED && self.unused.is_empty() {
+            to.extend(self.merged_by_search(tokens));
+        } else {
+            to.extend(self.merged(tokens));
         }
-        if let Some(known) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(word) {
-            to.extend_from_slice(known);
-            return;
-        }
-        let tokens = self.merged(self.characters(word));
-        to.extend_from_slice(&tokens);
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.len() >= MAX_CACHED {
-            cache.clear();
-        }
-        cache.insert(word.into(), tokens.into());
     }
 
     /// The tokens of a word's characters.
@@ -156,7 +257,35 @@ impl Bpe {
         tokens
     }
 
-    /// Merges neighbours, those of the lowest rank first, of equals the first.
+    /// Merges neighbours, those of the lowest rank first, of equals the first: the best among few is searched again and again.
+    fn merged_by_search(&self, mut tokens: Vec<u32>) -> Vec<u32> {
+        const NO_MERGE: (u32, u32) = (u32::MAX, 0);
+        let merge = |tokens: &[u32], at: usize| match (tokens.get(at), tokens.get(at + 1)) {
+            (Some(a), Some(b)) => self.merges.get(*a, *b).unwrap_or(NO_MERGE),
+            _ => NO_MERGE,
+        };
+        let mut merges = [NO_MERGE; MAX_SEARCHED];
+        for (at, slot) in merges.iter_mut().enumerate().take(tokens.len()) {
+            *slot = merge(&tokens, at);
+        }
+        loop {
+            let known = merges.iter().take(tokens.len()).enumerate();
+            let Some((at, (rank, whole))) = known.min_by_key(|(_, (rank, _))| *rank) else { break };
+            if *rank == u32::MAX {
+                break;
+            }
+            tokens[at] = *whole;
+            tokens.remove(at + 1);
+            merges.copy_within(at + 2.., at + 1);
+            merges[at] = merge(&tokens, at);
+            if let Some(before) = at.checked_sub(1) {
+                merges[before] = merge(&tokens, before);
+            }
+        }
+        tokens
+    }
+
+    /// The same for words of any length: merges wait in a queue.
     fn merged(&self, tokens: Vec<u32>) -> Vec<u32> {
         let last = tokens.len().wrapping_sub(1);
         let mut symbols: Vec<Symbol> = tokens
@@ -170,10 +299,14 @@ impl Bpe {
             })
             .collect();
         let mut queue = BinaryHeap::new();
-        let candidate = |symbols: &[Symbol], at: usize| {
+        let mut parts: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
+        let mut candidate = |symbols: &[Symbol], at: usize| {
             let (a, b) = (symbols.get(at)?, symbols.get(symbols.get(at)?.next)?);
-            let (rank, whole) = self.merges.get(&(a.token, b.token))?;
-            Some(Reverse((*rank, at, *whole)))
+            let (rank, whole) = self.merges.get(a.token, b.token)?;
+            if self.unused.contains(&whole) {
+                parts.insert(whole, (a.token, b.token));
+            }
+            Some(Reverse((rank, at, whole)))
         };
         queue.extend((0..symbols.len()).filter_map(|at| candidate(&symbols, at)));
         while let Some(Reverse((_, at, whole))) = queue.pop() {
@@ -181,7 +314,7 @@ impl Bpe {
             let next = symbols[at].next;
             let is_current = symbols[at].is_alive
                 && symbols.get(next).is_some_and(|b| {
-                    self.merges.get(&(symbols[at].token, b.token)).is_some_and(|(_, token)| *token == whole)
+                    self.merges.get(symbols[at].token, b.token).is_some_and(|(_, token)| token == whole)
                 });
             if !is_current {
                 continue;
@@ -196,13 +329,27 @@ impl Bpe {
             let previous = symbols[at].previous;
             queue.extend([previous, at].into_iter().filter_map(|at| candidate(&symbols, at)));
         }
-        symbols.into_iter().filter(|symbol| symbol.is_alive).map(|symbol| symbol.token).collect()
+        let merged = symbols.into_iter().filter(|symbol| symbol.is_alive).map(|symbol| symbol.token);
+        if parts.is_empty() { merged.collect() } else { merged.flat_map(|token| used(token, &parts)).collect() }
     }
+}
+
+/// The tokens that an unused one was last merged of, and those that these were.
+fn used(token: u32, parts: &FxHashMap<u32, (u32, u32)>) -> Vec<u32> {
+    let (mut used, mut left) = (Vec::new(), vec![token]);
+    while let Some(token) = left.pop() {
+        match parts.get(&token) {
+            // The second comes after all of the first.
+            Some((a, b)) => left.extend([*b, *a]),
+            None => used.push(token),
+        }
+    }
+    used
 }
 
 /// Merges that a file lists, the first of the lowest rank.
 fn listed_merges(vocabulary: &Vocabulary, prefix: &str, list: &[Json]) -> Result<Merges> {
-    let mut merges = FxHashMap::default();
+    let mut merges = Merges::default();
     for (rank, merge) in list.iter().enumerate() {
         // A text with a space, or two texts.
         let pair = match merge {

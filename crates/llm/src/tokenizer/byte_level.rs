@@ -2,8 +2,6 @@
 
 use std::sync::LazyLock;
 
-use rustc_hash::FxHashMap;
-
 /// The character of each byte.
 static CHARS: LazyLock<[char; 256]> = LazyLock::new(|| {
     let mut next = 0x100;
@@ -16,12 +14,16 @@ static CHARS: LazyLock<[char; 256]> = LazyLock::new(|| {
     })
 });
 
-static BYTES: LazyLock<FxHashMap<char, u8>> =
-    LazyLock::new(|| CHARS.iter().enumerate().map(|(byte, char)| (*char, byte as u8)).collect());
+/// The byte of each character.
+static BYTES: LazyLock<Vec<Option<u8>>> = LazyLock::new(|| {
+    let mut bytes = vec![None; CHARS.iter().map(|char| *char as usize + 1).max().unwrap_or(0)];
+    CHARS.iter().enumerate().for_each(|(byte, char)| bytes[*char as usize] = Some(byte as u8));
+    bytes
+});
 
-/// A character for each byte of a text.
-pub(super) fn encode(text: &str) -> String {
-    encode_bytes(text.as_bytes())
+/// Adds a character for each byte of a text.
+pub(super) fn encode(text: &str, to: &mut String) {
+    to.extend(text.bytes().map(|byte| CHARS[usize::from(byte)]));
 }
 
 /// A character for each byte.
@@ -29,11 +31,17 @@ pub(super) fn encode_bytes(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| CHARS[usize::from(*byte)]).collect()
 }
 
+/// The character of a byte.
+pub(super) fn char_of(byte: u8) -> char {
+    CHARS[usize::from(byte)]
+}
+
 /// Adds the bytes of a token, or its text if it is not made of such characters.
 pub(super) fn decode(token: &str, to: &mut Vec<u8>) {
     let start = to.len();
+    let known = &BYTES[..];
     for char in token.chars() {
-        let Some(byte) = BYTES.get(&char) else {
+        let Some(Some(byte)) = known.get(char as usize) else {
             to.truncate(start);
             to.extend_from_slice(token.as_bytes());
             return;

@@ -1,5 +1,7 @@
 //! Decoders: token strings to text.
 
+use std::borrow::Cow;
+
 use serde_json::Value as Json;
 
 use super::byte_level;
@@ -52,10 +54,24 @@ impl Decoder {
         })
     }
 
+    /// The text of tokens.
+    pub(super) fn text<'t>(&self, tokens: impl Iterator<Item = &'t str>) -> Result<String> {
+        if let Self::ByteLevel = self {
+            let mut bytes = Vec::new();
+            tokens.for_each(|token| byte_level::decode(token, &mut bytes));
+            return Ok(
+                String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+            );
+        }
+        let tokens: Vec<Cow<'_, str>> = tokens.map(Cow::Borrowed).collect();
+        let max = max_len(tokens.iter().map(|token| token.len()).sum());
+        Ok(self.decode(tokens, max)?.concat())
+    }
+
     /// Decodes tokens to at most `max` bytes.
-    pub(super) fn decode(&self, tokens: Vec<String>, max: usize) -> Result<Vec<String>> {
+    fn decode<'t>(&self, tokens: Vec<Cow<'t, str>>, max: usize) -> Result<Vec<Cow<'t, str>>> {
         let tokens = self.apply(tokens, max)?;
-        check_len(tokens.iter().map(String::len).sum(), max).map(|()| tokens)
+        check_len(tokens.iter().map(|token| token.len()).sum(), max).map(|()| tokens)
     }
 
     /// The bytes of a token within a text.
@@ -74,53 +90,49 @@ impl Decoder {
         if let (true, Some(byte)) = (is(|decoder| matches!(decoder, Self::ByteFallback)), byte_of(token)) {
             return Ok(vec![byte]);
         }
-        let text = self.decode(vec![BEFORE.to_owned(), token.to_owned()], max_len(token.len()))?.concat();
+        let text = self.text([BEFORE, token].into_iter())?;
         Ok(text.strip_prefix(BEFORE).unwrap_or(&text).as_bytes().to_vec())
     }
 
-    fn apply(&self, mut tokens: Vec<String>, max: usize) -> Result<Vec<String>> {
+    fn apply<'t>(&self, mut tokens: Vec<Cow<'t, str>>, max: usize) -> Result<Vec<Cow<'t, str>>> {
         match self {
-            Self::Sequence(all) => all.iter().try_fold(tokens, |tokens, decoder| decoder.decode(tokens, max)),
+            Self::Sequence(all) => return all.iter().try_fold(tokens, |tokens, decoder| decoder.decode(tokens, max)),
             Self::ByteLevel => {
                 let mut bytes = Vec::new();
                 tokens.iter().for_each(|token| byte_level::decode(token, &mut bytes));
-                Ok(vec![String::from_utf8_lossy(&bytes).into_owned()])
+                return Ok(vec![Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())]);
             }
-            Self::ByteFallback => Ok(bytes_to_text(tokens)),
-            Self::Fuse => Ok(vec![tokens.concat()]),
+            Self::ByteFallback => return Ok(bytes_to_text(tokens)),
+            Self::Fuse => return Ok(vec![Cow::Owned(tokens.concat())]),
             Self::Metaspace(Metaspace { replacement, prepend, .. }) => {
                 for (at, token) in tokens.iter_mut().enumerate() {
                     // The space that the first word was given is none of the text's.
                     let space = if at == 0 && *prepend != Prepend::Never { "" } else { " " };
-                    *token = token.replace(replacement, space);
+                    replace(token, replacement, space);
                 }
-                Ok(tokens)
             }
             Self::WordPiece { prefix, cleanup } => {
                 for (at, token) in tokens.iter_mut().enumerate() {
                     if at > 0 {
-                        *token = match token.strip_prefix(prefix.as_str()) {
-                            Some(rest) => rest.to_owned(),
-                            None => format!(" {token}"),
-                        };
+                        match token.strip_prefix(prefix.as_str()) {
+                            Some(rest) => *token = Cow::Owned(rest.to_owned()),
+                            None => token.to_mut().insert(0, ' '),
+                        }
                     }
                     if *cleanup {
-                        *token = cleaned_up(token);
+                        clean_up(token);
                     }
                 }
-                Ok(tokens)
             }
             Self::Bpe { suffix } => {
                 let last = tokens.len().saturating_sub(1);
                 for (at, token) in tokens.iter_mut().enumerate().filter(|_| !suffix.is_empty()) {
-                    *token = token.replace(suffix, if at == last { "" } else { " " });
+                    replace(token, suffix, if at == last { "" } else { " " });
                 }
-                Ok(tokens)
             }
             Self::Strip { content, start, stop } => {
                 for token in &mut tokens {
-                    let mut text = token.as_str();
-                    let mut left = *start;
+                    let (mut text, mut left) = (token.as_ref(), *start);
                     while let (1.., Some(rest)) = (left, text.strip_prefix(*content)) {
                         (text, left) = (rest, left - 1);
                     }
@@ -128,22 +140,44 @@ impl Decoder {
                     while let (1.., Some(rest)) = (left, text.strip_suffix(*content)) {
                         (text, left) = (rest, left - 1);
                     }
-                    *token = text.to_owned();
+                    if text.len() < token.len() {
+                        *token = Cow::Owned(text.to_owned());
+                    }
                 }
-                Ok(tokens)
+            }
+            Self::Replace(Pattern::Text(from), to) if !from.is_empty() => {
+                let mut len = 0;
+                for token in &mut tokens {
+                    replace(token, from, to);
+                    len += token.len();
+                    check_len(len, max)?;
+                }
             }
             Self::Replace(pattern, content) => {
-                tokens.iter().map(|token| pattern.replace(token, content, max)).collect()
+                for token in &mut tokens {
+                    *token = Cow::Owned(pattern.replace(token, content, max)?);
+                }
             }
             Self::Ctc { pad, delimiter, cleanup } => {
                 tokens.dedup();
-                let text = |token: &String| {
-                    let token = token.replace(pad, "");
-                    if *cleanup { cleaned_up(&token).replace(delimiter, " ") } else { token }
-                };
-                Ok(tokens.iter().map(text).filter(|token| !token.is_empty()).collect())
+                for token in &mut tokens {
+                    replace(token, pad, "");
+                    if *cleanup {
+                        clean_up(token);
+                        replace(token, delimiter, " ");
+                    }
+                }
+                tokens.retain(|token| !token.is_empty());
             }
         }
+        Ok(tokens)
+    }
+}
+
+/// Replaces a text in a token.
+fn replace(token: &mut Cow<'_, str>, from: &str, to: &str) {
+    if token.contains(from) {
+        *token = Cow::Owned(token.replace(from, to));
     }
 }
 
@@ -154,17 +188,17 @@ fn byte_of(token: &str) -> Option<u8> {
 }
 
 /// Neighbouring tokens of bytes, as `<0x0A>`, become the characters that they are; what is none becomes U+FFFD for each byte.
-fn bytes_to_text(tokens: Vec<String>) -> Vec<String> {
+fn bytes_to_text(tokens: Vec<Cow<'_, str>>) -> Vec<Cow<'_, str>> {
     let mut texts = Vec::with_capacity(tokens.len());
     let mut bytes = Vec::new();
-    let flush = |bytes: &mut Vec<u8>, texts: &mut Vec<String>| {
+    let flush = |bytes: &mut Vec<u8>, texts: &mut Vec<Cow<'_, str>>| {
         if bytes.is_empty() {
             return;
         }
         let count = bytes.len();
         match String::from_utf8(std::mem::take(bytes)) {
-            Ok(text) => texts.push(text),
-            Err(_) => texts.extend(std::iter::repeat_n(char::REPLACEMENT_CHARACTER.to_string(), count)),
+            Ok(text) => texts.push(Cow::Owned(text)),
+            Err(_) => texts.extend(std::iter::repeat_n(Cow::Borrowed("\u{fffd}"), count)),
         }
     };
     for token in tokens {
@@ -181,8 +215,8 @@ fn bytes_to_text(tokens: Vec<String>) -> Vec<String> {
 }
 
 /// English as it is written: no space before punctuation and contractions (`clean_up_tokenization_spaces` of transformers).
-fn cleaned_up(text: &str) -> String {
-    let rules = [
+fn clean_up(token: &mut Cow<'_, str>) {
+    const RULES: [(&str, &str); 11] = [
         (" .", "."),
         (" ?", "?"),
         (" !", "!"),
@@ -195,5 +229,9 @@ fn cleaned_up(text: &str) -> String {
         (" 've", "'ve"),
         (" 're", "'re"),
     ];
-    rules.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+
+    let pairs = token.as_bytes().windows(2);
+    if pairs.into_iter().any(|pair| pair[0] == b' ' && b".?!,'nd".contains(&pair[1])) {
+        RULES.into_iter().for_each(|(from, to)| replace(token, from, to));
+    }
 }

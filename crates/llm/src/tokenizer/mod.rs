@@ -5,6 +5,7 @@ mod bpe;
 mod byte_level;
 mod decoder;
 mod gguf;
+mod linear;
 mod llama2c;
 mod model;
 mod normalizer;
@@ -64,13 +65,17 @@ const GGUF: &[u8] = b"GGUF";
 /// Bytes that are read of a file: a `.gguf` has its vocabulary at the beginning, and weights then.
 const MAX_FILE: u64 = 1 << 26;
 
+/// Maximum bytes of a file of settings beside it; those that list the added tokens again have a megabyte.
+const MAX_SETTINGS: u64 = 1 << 24;
+
 impl Tokenizer {
     /// Opens a tokenizer by the content of its file, or that of a folder:
     ///
     /// - `tokenizer.json` of Hugging Face, whose special tokens and chat template are in files beside, which are read too;
     /// - a `.gguf`, which has the vocabulary and the chat template inside;
     /// - SentencePiece's model;
-    /// - tiktoken's ranks, by whose number it is GPT-2's, GPT-4's, GPT-4o's, Qwen's or Llama 3's, as are all of less than 50,000;
+    /// - tiktoken's ranks, by whose number it is GPT-2's, Codex's, Whisper's, GPT-4's, GPT-4o's, Qwen's, Llama 4's or Llama 3's, as are all of less
+    ///   than 50,000;
     /// - Mistral's `tekken.json`;
     /// - llama2.c's file, the original or ExecuTorch's.
     ///
@@ -261,9 +266,10 @@ impl Tokenizer {
             }
         }
         let file = file("chat_template.jinja");
-        if file.exists() {
-            let template = std::fs::read_to_string(&file).map_err(|error| Error::file(&file, error))?;
-            self.chat_template = Some(template);
+        if let Some(bytes) = settings_file(&file)? {
+            let template = String::from_utf8(bytes);
+            let damaged = |error| Error::Tokenizer(format!("`{}`: {error}", file.display()));
+            self.chat_template = Some(template.map_err(damaged)?);
         }
         Ok(())
     }
@@ -271,10 +277,21 @@ impl Tokenizer {
 
 /// The JSON of a file, if there is one.
 fn json(path: &Path) -> Result<Option<Json>> {
+    let Some(bytes) = settings_file(path)? else { return Ok(None) };
+    let damaged = |error| Error::Tokenizer(format!("`{}`: {error}", path.display()));
+    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+}
+
+/// The content of a file of settings, if there is one.
+fn settings_file(path: &Path) -> Result<Option<Vec<u8>>> {
     if !path.exists() {
         return Ok(None);
     }
-    let bytes = std::fs::read(path).map_err(|error| Error::file(path, error))?;
-    let damaged = |error| Error::Tokenizer(format!("`{}`: {error}", path.display()));
-    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+    let mut bytes = Vec::new();
+    let opened = File::open(path).and_then(|opened| opened.take(MAX_SETTINGS + 1).read_to_end(&mut bytes));
+    opened.map_err(|error| Error::file(path, error))?;
+    if bytes.len() as u64 > MAX_SETTINGS {
+        return Err(Error::Tokenizer(format!("`{}` has more than {MAX_SETTINGS} bytes", path.display())));
+    }
+    Ok(Some(bytes))
 }

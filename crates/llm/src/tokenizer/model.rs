@@ -57,22 +57,26 @@ impl TokenModel {
         }
     }
 
-    /// Adds the tokens of a word.
-    pub(super) fn encode(&self, word: &str, to: &mut Vec<u32>) -> Result<()> {
+    /// Adds the tokens of words.
+    pub(super) fn encode<'w>(&self, words: impl Iterator<Item = &'w str>, to: &mut Vec<u32>) -> Result<()> {
         match self {
-            Self::Bpe(bpe) => bpe.encode(word, to),
-            Self::Unigram(unigram) => unigram.encode(word, to)?,
+            Self::Bpe(bpe) => bpe.encode(words, to),
+            Self::Unigram(unigram) => words.into_iter().try_for_each(|word| unigram.encode(word, to))?,
             Self::WordPiece { vocabulary, unknown, prefix, max_chars } => {
-                let start = to.len();
-                let is_short = word.chars().nth(*max_chars).is_none();
-                if !(is_short && word_pieces(vocabulary, prefix, word, to)) {
-                    to.truncate(start);
-                    to.push(*unknown);
+                for word in words {
+                    let start = to.len();
+                    let is_short = word.chars().nth(*max_chars).is_none();
+                    if !(is_short && word_pieces(vocabulary, prefix, word, to)) {
+                        to.truncate(start);
+                        to.push(*unknown);
+                    }
                 }
             }
             Self::WordLevel { vocabulary, unknown } => {
-                let token = vocabulary.id(word).or(*unknown);
-                to.push(token.ok_or_else(|| damaged(format!("{word:?} has no token, nor has what is unknown")))?);
+                for word in words {
+                    let token = vocabulary.id(word).or(*unknown);
+                    to.push(token.ok_or_else(|| damaged(format!("{word:?} has no token, nor has what is unknown")))?);
+                }
             }
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Normalizers: what changes a text before it is split.
 
+use std::sync::LazyLock;
+
 use serde_json::Value as Json;
 use unicode_normalization::UnicodeNormalization;
 
@@ -12,10 +14,8 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(super) enum Normalizer {
     Sequence(Vec<Self>),
-    Nfc,
-    Nfd,
-    Nfkc,
-    Nfkd,
+    Form(NormalForm),
+    Nmt,
     Lowercase,
     StripAccents(Pattern),
     Strip { left: bool, right: bool },
@@ -36,22 +36,33 @@ pub(super) struct Bert {
     lowercase: bool,
 }
 
-/// Marks that combine with the letter before.
-/// Of Unicode 9.
-const MARKS: &str = r"(?=\p{age:9.0})\p{M}";
+/// Unicode's normal forms.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NormalForm {
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
+}
+
+/// Marks that combine with the letter before, of Unicode 9.
+const MARKS: &str = r"(?=\p{age:9.0})(?!\x{111C9})[\p{M}\x{1CF2}\x{1CF3}]";
+/// Characters of later versions than the tables of Hugging Face's tokenizers.
+const LATER: &str = r"[^\p{age:9.0}]+";
 /// Control characters and those of formats, but for those that are spaces.
 /// As everywhere in BERT's components, of Unicode 8.
 const CONTROLS: &str = r"(?![\t\n\r])[\x{0}\x{FFFD}]|(?=\p{age:8.0})(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]";
-const NONSPACING_MARKS: &str = r"(?=\p{age:8.0})[\p{Mn}\x{1734}\x{A9BD}\x{1171E}](?<![\x{1885}\x{1886}])";
+const NONSPACING_MARKS: &str = r"(?=\p{age:8.0})(?![\x{1885}\x{1886}\x{A9BD}\x{111C9}])[\p{Mn}\x{1734}\x{1171E}]";
 
 impl Normalizer {
     pub(super) fn of(json: &Json) -> Result<Self> {
         Ok(match kind(json)? {
             "Sequence" => Self::Sequence(list(json, "normalizers")?.iter().map(Self::of).collect::<Result<_>>()?),
-            "NFC" => Self::Nfc,
-            "NFD" => Self::Nfd,
-            "NFKC" => Self::Nfkc,
-            "NFKD" => Self::Nfkd,
+            "NFC" => Self::Form(NormalForm::Nfc),
+            "NFD" => Self::Form(NormalForm::Nfd),
+            "NFKC" => Self::Form(NormalForm::Nfkc),
+            "NFKD" => Self::Form(NormalForm::Nfkd),
+            "Nmt" => Self::Nmt,
             "Lowercase" => Self::Lowercase,
             "StripAccents" => Self::StripAccents(Pattern::regex(MARKS)?),
             "Strip" => Self::Strip { left: flag(json, "strip_left", true), right: flag(json, "strip_right", true) },
@@ -84,10 +95,8 @@ impl Normalizer {
             Self::Sequence(all) => {
                 all.iter().try_fold(text.to_owned(), |text, normalizer| normalizer.normalize(&text, max))?
             }
-            Self::Nfc => text.nfc().collect(),
-            Self::Nfd => text.nfd().collect(),
-            Self::Nfkc => text.nfkc().collect(),
-            Self::Nfkd => text.nfkd().collect(),
+            Self::Form(form) => form.of(text)?,
+            Self::Nmt => text.chars().filter_map(nmt).collect(),
             Self::Lowercase => lowercase(text),
             Self::StripAccents(marks) => marks.replace(text, "", max)?,
             Self::Strip { left, right } => {
@@ -98,9 +107,60 @@ impl Normalizer {
             Self::Prepend(prefix) => format!("{prefix}{text}"),
             Self::Replace(pattern, content) => pattern.replace(text, content, max)?,
             Self::Precompiled(map) => map.normalize(text),
-            Self::ByteLevel => byte_level::encode(text),
+            Self::ByteLevel => byte_level::encode_bytes(text.as_bytes()),
             Self::Bert(bert) => bert.normalize(text, max)?,
         })
+    }
+}
+
+impl NormalForm {
+    /// The normal form of a text by Unicode 9: later characters stay as they are.
+    fn of(self, text: &str) -> Result<String> {
+        static LATER_PATTERN: LazyLock<Result<Pattern>> = LazyLock::new(|| Pattern::regex(LATER));
+
+        if text.is_ascii() {
+            return Ok(text.to_owned());
+        }
+        let later = LATER_PATTERN.as_ref().map_err(|error| damaged(error.to_string()))?;
+        let mut normalized = String::with_capacity(text.len());
+        let mut end = 0;
+        later.find(text, |found| {
+            self.push(&text[end..found.start], &mut normalized);
+            normalized.push_str(&text[found.clone()]);
+            end = found.end;
+            Ok(())
+        })?;
+        self.push(&text[end..], &mut normalized);
+        Ok(normalized)
+    }
+
+    fn push(self, text: &str, to: &mut String) {
+        match self {
+            Self::Nfc => to.extend(text.nfc()),
+            Self::Nfd => to.extend(text.nfd()),
+            Self::Nfkc => to.extend(text.nfkc()),
+            Self::Nfkd => to.extend(text.nfkd()),
+        }
+    }
+}
+
+/// What SentencePiece's rules for machine translation make of a character before NFKC: spaces are spaces, and control characters are
+/// nothing.
+fn nmt(char: char) -> Option<char> {
+    match char {
+        '\u{1}'..='\u{8}' | '\u{b}' | '\u{e}'..='\u{1f}' | '\u{7f}' | '\u{8f}' | '\u{9f}' => None,
+        '\t'
+        | '\n'
+        | '\u{c}'
+        | '\r'
+        | '\u{1680}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{2581}'
+        | '\u{feff}'
+        | '\u{fffd}' => Some(' '),
+        other => Some(other),
     }
 }
 
@@ -128,7 +188,7 @@ impl Bert {
             text = spaced;
         }
         if let Some(marks) = &self.strip_accents {
-            text = marks.replace(&text.nfd().collect::<String>(), "", max)?;
+            text = marks.replace(&NormalForm::Nfd.of(&text)?, "", max)?;
         }
         Ok(if self.lowercase { lowercase(&text) } else { text })
     }

@@ -1,18 +1,24 @@
 //! Texts and regular expressions that settings look for.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use fancy_regex::{Regex, RegexBuilder};
 use serde_json::Value as Json;
 
+use super::linear::Linear;
 use super::settings::{check_len, damaged};
+use super::split_patterns::{CL100K, POSSESSIVE_CL100K};
 use crate::error::Result;
 
 /// A string or a regular expression to search for.
 #[derive(Debug)]
 pub(super) enum Pattern {
     Text(String),
-    /// With look-ahead, as the usual ones have.
+    /// Each character of a kind.
+    Char(fn(char) -> bool),
+    Linear(Box<Linear>),
+    /// What looks around elsewhere than usual ones do, by backtracking.
     Regex(Box<Regex>),
 }
 
@@ -26,36 +32,57 @@ pub(super) enum SplitBehavior {
     Contiguous,
 }
 
-/// Steps back in one search. Usual expressions take one for each character, in texts of any length; others end in seconds.
+/// Steps back in one search, which take seconds.
 const MAX_BACKTRACKING: usize = 1 << 26;
+/// Time that the searches in a text may take, besides that for each of its bytes: those with backtracking do not count their steps.
+const MAX_TIME: Duration = Duration::from_secs(5);
+const MAX_TIME_PER_BYTE: Duration = Duration::from_micros(10);
 
 impl Pattern {
     /// A setting: `{"String": …}` or `{"Regex": …}`.
     pub(super) fn of(json: &Json) -> Result<Self> {
         match (json["String"].as_str(), json["Regex"].as_str()) {
             (Some(text), _) => Ok(Self::Text(text.to_owned())),
-            (None, Some(regex)) => Self::regex(regex),
+            (None, Some(regex)) => Self::regex(&with_words(regex)),
             (None, None) => Err(damaged("a pattern is neither `String` nor `Regex`")),
         }
     }
 
     pub(super) fn regex(regex: &str) -> Result<Self> {
-        let built = RegexBuilder::new(&with_unicode_classes(regex)).backtrack_limit(MAX_BACKTRACKING).build();
+        let regex = with_unicode_classes(regex);
+        let linear = Linear::of(if regex == POSSESSIVE_CL100K { CL100K } else { &regex });
+        if let Some(linear) = linear {
+            return Ok(Self::Linear(Box::new(linear)));
+        }
+        let built = RegexBuilder::new(&regex).backtrack_limit(MAX_BACKTRACKING).build();
         let built = built.map_err(|error| damaged(format!("the regular expression `{regex}`: {error}")))?;
         Ok(Self::Regex(Box::new(built)))
     }
 
     /// Calls `found` with each match that is not empty, in order.
-    fn find(&self, text: &str, mut found: impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
+    pub(super) fn find(&self, text: &str, mut found: impl FnMut(Range<usize>) -> Result<()>) -> Result<()> {
         match self {
             Self::Text(pattern) if pattern.is_empty() => Ok(()),
             Self::Text(pattern) => {
                 text.match_indices(pattern.as_str()).try_for_each(|(at, part)| found(at..at + part.len()))
             }
-            Self::Regex(regex) => regex.find_iter(text).try_for_each(|part| {
-                let range = part.map_err(|error| damaged(format!("a regular expression gave up: {error}")))?.range();
-                if range.is_empty() { Ok(()) } else { found(range) }
-            }),
+            Self::Char(is_found) => {
+                let chars = text.char_indices().filter(|(_, char)| is_found(*char));
+                chars.into_iter().try_for_each(|(at, char)| found(at..at + char.len_utf8()))
+            }
+            Self::Linear(linear) => linear.find(text, found),
+            Self::Regex(regex) => {
+                let (start, len) = (Instant::now(), u32::try_from(text.len()).unwrap_or(u32::MAX));
+                let max = MAX_TIME + MAX_TIME_PER_BYTE * len;
+                regex.find_iter(text).try_for_each(|part| {
+                    let part = part.map_err(|error| damaged(format!("a regular expression gave up: {error}")))?;
+                    if start.elapsed() > max {
+                        return Err(damaged("a regular expression gave up: it takes too long for this text"));
+                    }
+                    let range = part.range();
+                    if range.is_empty() { Ok(()) } else { found(range) }
+                })
+            }
         }
     }
 
@@ -75,25 +102,11 @@ impl Pattern {
 
     /// Splits a text. Empty parts are left out.
     pub(super) fn split(&self, text: &str, behavior: SplitBehavior, invert: bool) -> Result<Vec<Range<usize>>> {
-        // All parts in order, and whether they were found.
-        let mut parts: Vec<(Range<usize>, bool)> = Vec::new();
-        let mut end = 0;
-        self.find(text, |found| {
-            if found.start > end {
-                parts.push((end..found.start, invert));
-            }
-            end = found.end;
-            parts.push((found, !invert));
-            Ok(())
-        })?;
-        if end < text.len() {
-            parts.push((end..text.len(), invert));
-        }
-        let mut split: Vec<Range<usize>> = Vec::with_capacity(parts.len());
+        let mut split: Vec<Range<usize>> = Vec::new();
         let mut was_found = false;
-        for (part, is_found) in parts {
+        let mut push = |part: Range<usize>, is_found: bool| {
             let joins = match behavior {
-                SplitBehavior::Removed if is_found => continue,
+                SplitBehavior::Removed if is_found => return,
                 SplitBehavior::Removed | SplitBehavior::Isolated => false,
                 SplitBehavior::Contiguous => is_found == was_found,
                 SplitBehavior::MergedWithPrevious => is_found && !was_found,
@@ -104,9 +117,53 @@ impl Pattern {
                 _ => split.push(part),
             }
             was_found = is_found;
+        };
+        let mut end = 0;
+        self.find(text, |found| {
+            if found.start > end {
+                push(end..found.start, invert);
+            }
+            end = found.end;
+            push(found, !invert);
+            Ok(())
+        })?;
+        if end < text.len() {
+            push(end..text.len(), invert);
         }
         Ok(split)
     }
+}
+
+/// `\w`, `\b` and their negations as Oniguruma has them: without joiners, but with the fractions and superscripts of Latin-1.
+fn with_words(regex: &str) -> String {
+    const WORD: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}";
+
+    let mut written = String::with_capacity(regex.len());
+    let mut depth = 0_usize;
+    let mut chars = regex.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            '\\' => {
+                match (chars.next(), depth) {
+                    (Some('w'), _) => written.push_str(&format!("[{WORD}]")),
+                    (Some('W'), _) => written.push_str(&format!("[^{WORD}]")),
+                    (Some('b'), 0) => {
+                        written.push_str(&format!("(?:(?<=[{WORD}])(?![{WORD}])|(?<![{WORD}])(?=[{WORD}]))"));
+                    }
+                    (Some('B'), 0) => {
+                        written.push_str(&format!("(?:(?<=[{WORD}])(?=[{WORD}])|(?<![{WORD}])(?![{WORD}]))"));
+                    }
+                    (escaped, _) => written.extend(['\\'].into_iter().chain(escaped)),
+                }
+                continue;
+            }
+            _ => {}
+        }
+        written.push(char);
+    }
+    written
 }
 
 /// Oniguruma's POSIX classes, which are those of Unicode.
@@ -115,7 +172,7 @@ fn with_unicode_classes(regex: &str) -> String {
         ("[:alpha:]", r"\p{Alphabetic}"),
         ("[:alnum:]", r"\p{Alphabetic}\p{Nd}"),
         ("[:space:]", r"\s"),
-        ("[:punct:]", r"\p{P}$+<=>\^`|~"),
+        ("[:punct:]", r"\p{P}\p{S}"),
     ];
     classes.into_iter().fold(regex.to_owned(), |regex, (class, unicode)| regex.replace(class, unicode))
 }

@@ -9,7 +9,7 @@ use super::decoder::Decoder;
 use super::model::TokenModel;
 use super::normalizer::Normalizer;
 use super::post_processor::SpecialTokensTemplate;
-use super::pre_tokenizer::{PreTokenizer, Word};
+use super::pre_tokenizer::{PreTokenizer, Words};
 use super::settings::{damaged, max_len};
 use crate::error::Result;
 
@@ -32,11 +32,18 @@ impl Pipeline {
         let part = |name: &str| Some(&json[name]).filter(|json| !json.is_null());
         let normalizer = part("normalizer").map(Normalizer::of).transpose()?;
         let added = json["added_tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut pre_tokenizer = part("pre_tokenizer").map(PreTokenizer::of).transpose()?;
+        let mut model = TokenModel::of(&json["model"])?;
+        if let (TokenModel::Bpe(bpe), Some(pre_tokenizer)) = (&mut model, &mut pre_tokenizer)
+            && pre_tokenizer.leaves_bytes()
+        {
+            bpe.take_bytes();
+        }
         Ok(Self {
             added: AddedTokens::of(added, normalizer.as_ref())?,
             normalizer,
-            pre_tokenizer: part("pre_tokenizer").map(PreTokenizer::of).transpose()?,
-            model: TokenModel::of(&json["model"])?,
+            pre_tokenizer,
+            model,
             template: part("post_processor").map(SpecialTokensTemplate::of).transpose()?.unwrap_or_default(),
             decoder: part("decoder").map(Decoder::of).transpose()?,
         })
@@ -67,11 +74,12 @@ impl Pipeline {
                 Part::Token(id) => to.push(id),
                 Part::Text(range) => {
                     let is_first = is_first && range.start == 0;
-                    let mut words = vec![Word { text: normalized[range].to_owned(), is_first }];
-                    if let Some(pre_tokenizer) = &self.pre_tokenizer {
-                        words = pre_tokenizer.split(words, max_len(normalized.len()))?;
-                    }
-                    words.iter().try_for_each(|word| self.model.encode(&word.text, to))?;
+                    let Some(pre_tokenizer) = &self.pre_tokenizer else {
+                        self.model.encode([&normalized[range]].into_iter(), to)?;
+                        continue;
+                    };
+                    let words = Words::of(normalized[range].to_owned(), is_first);
+                    self.model.encode(pre_tokenizer.split(words, max_len(normalized.len()))?.iter(), to)?;
                 }
             }
         }
@@ -80,19 +88,16 @@ impl Pipeline {
 
     pub(super) fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String> {
         let wanted = tokens.iter().filter(|token| !(skip_special && self.added.is_special(**token)));
-        let texts: Vec<String> = wanted.filter_map(|token| self.id_to_token(*token).map(str::to_owned)).collect();
+        let texts = wanted.filter_map(|token| self.encoded(*token));
         match &self.decoder {
-            Some(decoder) => {
-                let max = max_len(texts.iter().map(String::len).sum());
-                Ok(decoder.decode(texts, max)?.concat())
-            }
-            None => Ok(texts.join(" ")),
+            Some(decoder) => decoder.text(texts),
+            None => Ok(texts.collect::<Vec<_>>().join(" ")),
         }
     }
 
     pub(super) fn token_bytes(&self, token: u32) -> Result<Vec<u8>> {
-        let Some(text) = self.id_to_token(token) else { return Ok(Vec::new()) };
-        if self.added.content(token).is_some() {
+        let Some(text) = self.encoded(token) else { return Ok(Vec::new()) };
+        if self.added.content(token) == Some(text) {
             return Ok(text.as_bytes().to_vec());
         }
         match &self.decoder {
@@ -100,6 +105,11 @@ impl Pipeline {
             // Tokens without a decoder have spaces between them.
             None => Ok(format!(" {text}").into_bytes()),
         }
+    }
+
+    /// The text of a token that the decoder turns back.
+    fn encoded(&self, token: u32) -> Option<&str> {
+        self.added.encoded(token).or_else(|| self.model.vocabulary().text(token))
     }
 
     #[cfg(feature = "grammar")]

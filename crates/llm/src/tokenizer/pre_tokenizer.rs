@@ -1,5 +1,7 @@
 //! Pre-tokenizers: what splits a text into words, each of which the model encodes on its own.
 
+use std::ops::Range;
+
 use serde_json::Value as Json;
 
 use super::byte_level;
@@ -8,12 +10,18 @@ use super::settings::{check_len, count, damaged, flag, kind, list, text};
 use super::split_patterns::GPT2;
 use crate::error::Result;
 
-/// A part of the text.
+/// A text in words, with what pre-tokenizers have made of it.
+#[derive(Debug)]
+pub(super) struct Words {
+    text: String,
+    words: Vec<Word>,
+}
+
 #[derive(Clone, Debug)]
-pub(super) struct Word {
-    pub(super) text: String,
+struct Word {
+    range: Range<usize>,
     /// True if the text begins with it.
-    pub(super) is_first: bool,
+    is_first: bool,
 }
 
 #[derive(Debug)]
@@ -22,6 +30,8 @@ pub(super) enum PreTokenizer {
     ByteLevel {
         add_prefix_space: bool,
         words: Option<Pattern>,
+        /// False if the model takes bytes as they are.
+        maps_bytes: bool,
     },
     Metaspace(Metaspace),
     Split {
@@ -57,11 +67,17 @@ impl PreTokenizer {
         let split = |regex: &str, behavior, invert| -> Result<Self> {
             Ok(Self::Split { pattern: Pattern::regex(regex)?, behavior, invert })
         };
+        let without_spaces = || Self::Split {
+            pattern: Pattern::Char(char::is_whitespace),
+            behavior: SplitBehavior::Removed,
+            invert: false,
+        };
         Ok(match kind(json)? {
             "Sequence" => Self::Sequence(list(json, "pretokenizers")?.iter().map(Self::of).collect::<Result<_>>()?),
             "ByteLevel" => Self::ByteLevel {
                 add_prefix_space: flag(json, "add_prefix_space", true),
                 words: if flag(json, "use_regex", true) { Some(Pattern::regex(GPT2)?) } else { None },
+                maps_bytes: true,
             },
             "Metaspace" => Self::Metaspace(Metaspace::of(json)?),
             "Split" => Self::Split {
@@ -70,11 +86,10 @@ impl PreTokenizer {
                 invert: flag(json, "invert", false),
             },
             "Whitespace" => split(r"\w+|[^\w\s]+", SplitBehavior::Removed, true)?,
-            "WhitespaceSplit" => split(r"\s", SplitBehavior::Removed, false)?,
-            "BertPreTokenizer" => Self::Sequence(vec![
-                split(r"\s", SplitBehavior::Removed, false)?,
-                split(PUNCTUATION, SplitBehavior::Isolated, false)?,
-            ]),
+            "WhitespaceSplit" => without_spaces(),
+            "BertPreTokenizer" => {
+                Self::Sequence(vec![without_spaces(), split(PUNCTUATION, SplitBehavior::Isolated, false)?])
+            }
             "Punctuation" => {
                 let behavior = json["behavior"].as_str().map_or(Ok(SplitBehavior::Isolated), SplitBehavior::of)?;
                 split(PUNCTUATION, behavior, false)?
@@ -85,69 +100,143 @@ impl PreTokenizer {
                 } else {
                     SplitBehavior::Contiguous
                 };
-                split(r"\p{N}", behavior, false)?
+                Self::Split { pattern: Pattern::Char(char::is_numeric), behavior, invert: false }
             }
             "CharDelimiterSplit" => Self::Split {
                 pattern: Pattern::Text(text(json, "delimiter")?.to_owned()),
                 behavior: SplitBehavior::Removed,
                 invert: false,
             },
+            "UnicodeScripts" => {
+                Self::Split { pattern: Pattern::regex(&script_runs())?, behavior: SplitBehavior::Removed, invert: true }
+            }
             "FixedLength" => Self::FixedLength(count(json, "length")?.max(1)),
             other => return Err(damaged(format!("the pre-tokenizer `{other}` is not known"))),
         })
     }
 
-    /// Splits words, of at most `max` bytes together.
-    pub(super) fn split(&self, words: Vec<Word>, max: usize) -> Result<Vec<Word>> {
-        let words = self.apply(words, max)?;
-        check_len(words.iter().map(|word| word.text.len()).sum(), max).map(|()| words)
+    /// True if the last thing done to words is to map their bytes, which the model may do instead: then this does not.
+    pub(super) fn leaves_bytes(&mut self) -> bool {
+        match self {
+            Self::Sequence(all) => all.last_mut().is_some_and(Self::leaves_bytes),
+            Self::ByteLevel { maps_bytes, .. } => std::mem::replace(maps_bytes, false),
+            _ => false,
+        }
     }
 
-    fn apply(&self, words: Vec<Word>, max: usize) -> Result<Vec<Word>> {
+    /// Splits words, of at most `max` bytes together.
+    pub(super) fn split(&self, words: Words, max: usize) -> Result<Words> {
+        let words = self.apply(words, max)?;
+        check_len(words.text.len(), max).map(|()| words)
+    }
+
+    fn apply(&self, words: Words, max: usize) -> Result<Words> {
         match self {
             Self::Sequence(all) => all.iter().try_fold(words, |words, each| each.split(words, max)),
-            Self::ByteLevel { add_prefix_space, words: pattern } => {
-                let mut split = Vec::with_capacity(words.len());
-                for mut word in words {
-                    if *add_prefix_space && !word.text.starts_with(' ') {
-                        word.text.insert(0, ' ');
-                    }
-                    match pattern {
-                        Some(pattern) => word.split_into(pattern, SplitBehavior::Isolated, false, &mut split)?,
-                        None => split.push(word),
-                    }
+            Self::ByteLevel { add_prefix_space, words: pattern, maps_bytes } => {
+                let mut words = words;
+                if *add_prefix_space {
+                    words = words.rewritten(|word, _, to| {
+                        if !word.starts_with(' ') {
+                            to.push(' ');
+                        }
+                        to.push_str(word);
+                    });
                 }
-                split.iter_mut().for_each(|word| word.text = byte_level::encode(&word.text));
-                Ok(split)
+                if let Some(pattern) = pattern {
+                    words = words.split_by(pattern, SplitBehavior::Isolated, false)?;
+                }
+                if *maps_bytes {
+                    words = words.rewritten(|word, _, to| byte_level::encode(word, to));
+                }
+                Ok(words)
             }
             Self::Metaspace(metaspace) => metaspace.split(words, max),
-            Self::Split { pattern, behavior, invert } => {
-                let mut split = Vec::with_capacity(words.len());
-                for word in words {
-                    word.split_into(pattern, *behavior, *invert, &mut split)?;
+            Self::Split { pattern, behavior, invert } => words.split_by(pattern, *behavior, *invert),
+            Self::FixedLength(length) => words.split_with(|word, to| {
+                let mut ends = word.char_indices().map(|(at, _)| at).skip(1).chain([word.len()]).skip(length - 1);
+                let mut start = 0;
+                while start < word.len() {
+                    let end = ends.next().unwrap_or(word.len());
+                    to.push(start..end);
+                    start = end;
+                    ends.by_ref().take(length - 1).for_each(drop);
                 }
-                Ok(split)
-            }
-            Self::FixedLength(length) => {
-                let mut split = Vec::new();
-                for word in words {
-                    let chars: Vec<char> = word.text.chars().collect();
-                    for (index, chunk) in chars.chunks(*length).enumerate() {
-                        split.push(Word { text: chunk.iter().collect(), is_first: word.is_first && index == 0 });
-                    }
-                }
-                Ok(split)
-            }
+                Ok(())
+            }),
         }
     }
 }
 
-impl Word {
-    fn split_into(&self, pattern: &Pattern, behavior: SplitBehavior, invert: bool, to: &mut Vec<Self>) -> Result<()> {
-        for part in pattern.split(&self.text, behavior, invert)? {
-            to.push(Self { is_first: self.is_first && part.start == 0, text: self.text[part].to_owned() });
+/// Runs of one script with the spaces in them, of Unicode 9, where the scripts of Japanese and Chinese are one. What is no script comes
+/// with a run, but begins none.
+fn script_runs() -> String {
+    const SCRIPTS: &str = "Adlam Ahom AnatolianHieroglyphs Arabic Armenian Avestan Balinese Bamum BassaVah Batak Bengali Bhaiksuki \
+        Bopomofo Brahmi Braille Buginese Buhid CanadianAboriginal Carian CaucasianAlbanian Chakma Cham Cherokee Common Coptic Cuneiform \
+        Cypriot Cyrillic Deseret Devanagari Duployan EgyptianHieroglyphs Elbasan Ethiopic Georgian Glagolitic Gothic Grantha Greek \
+        Gujarati Gurmukhi Hangul Hanunoo Hatran Hebrew ImperialAramaic Inherited InscriptionalPahlavi InscriptionalParthian Javanese \
+        Kaithi Kannada KayahLi Kharoshthi Khmer Khojki Khudawadi Lao Latin Lepcha Limbu LinearA LinearB Lisu Lycian Lydian Mahajani \
+        Malayalam Mandaic Manichaean Marchen MeeteiMayek MendeKikakui MeroiticCursive MeroiticHieroglyphs Miao Modi Mongolian Mro Multani \
+        Myanmar Nabataean NewTaiLue Newa Nko Ogham OlChiki OldHungarian OldItalic OldNorthArabian OldPermic OldPersian OldSouthArabian \
+        OldTurkic Oriya Osage Osmanya PahawhHmong Palmyrene PauCinHau PhagsPa Phoenician PsalterPahlavi Rejang Runic Samaritan Saurashtra \
+        Sharada Shavian Siddham SignWriting Sinhala SoraSompeng Sundanese SylotiNagri Syriac Tagalog Tagbanwa TaiLe TaiTham TaiViet Takri \
+        Tamil Tangut Telugu Thaana Thai Tibetan Tifinagh Tirhuta Ugaritic Vai WarangCiti Yi";
+
+    let run = |script: &str| format!(r"[{script}&&[^ ]&&\p{{age:9.0}}][{script} \P{{age:9.0}}\p{{Co}}\p{{Cn}}]*");
+    let han = run(r"\p{Han}\p{Hiragana}\p{Katakana}\u{30FC}");
+    let others = SCRIPTS.split(' ').map(|script| match script {
+        "Common" => run(r"[\p{Common}&&[^\u{30FC}]]"),
+        script => run(&format!(r"\p{{{script}}}")),
+    });
+    std::iter::once(han).chain(others).collect::<Vec<_>>().join("|")
+}
+
+impl Words {
+    /// A text as one word. `is_first` if it is the beginning of all.
+    pub(super) fn of(text: String, is_first: bool) -> Self {
+        let words = vec![Word { range: 0..text.len(), is_first }];
+        Self { text, words }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(|word| &self.text[word.range.clone()])
+    }
+
+    /// The words that a function appends to a text, which is given each word and whether it is the first of all.
+    fn rewritten(self, mut rewrite: impl FnMut(&str, bool, &mut String)) -> Self {
+        let mut text = String::with_capacity(self.text.len() + self.text.len() / 2);
+        let mut words = self.words;
+        for word in &mut words {
+            let start = text.len();
+            rewrite(&self.text[word.range.clone()], word.is_first, &mut text);
+            word.range = start..text.len();
         }
-        Ok(())
+        Self { text, words }
+    }
+
+    fn split_by(self, pattern: &Pattern, behavior: SplitBehavior, invert: bool) -> Result<Self> {
+        self.split_with(|word, to| {
+            if to.is_empty() {
+                *to = pattern.split(word, behavior, invert)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Splits each word into the ranges that a function makes of it.
+    fn split_with(self, mut split: impl FnMut(&str, &mut Vec<Range<usize>>) -> Result<()>) -> Result<Self> {
+        let Self { text, words } = self;
+        let mut parts = Vec::new();
+        let mut all = Vec::with_capacity(words.len());
+        for Word { range, is_first } in words {
+            parts.clear();
+            split(&text[range.clone()], &mut parts)?;
+            all.extend(parts.iter().map(|part| Word {
+                range: range.start + part.start..range.start + part.end,
+                is_first: is_first && part.start == 0,
+            }));
+        }
+        Ok(Self { text, words: all })
     }
 }
 
@@ -165,25 +254,31 @@ impl Metaspace {
         Ok(Self { replacement: text(json, "replacement")?.to_owned(), prepend, split: flag(json, "split", true) })
     }
 
-    fn split(&self, words: Vec<Word>, max: usize) -> Result<Vec<Word>> {
-        let mut split = Vec::with_capacity(words.len());
-        let [space, replacement] = [" ", &self.replacement].map(|text| Pattern::Text(text.to_owned()));
-        for mut word in words {
-            word.text = space.replace(&word.text, &self.replacement, max)?;
+    fn split(&self, words: Words, max: usize) -> Result<Words> {
+        let replacement = self.replacement.as_str();
+        // Each space may be replaced, and each word have one before it.
+        let added = words.text.matches(' ').count().saturating_add(words.words.len());
+        check_len(added.saturating_mul(replacement.len()).saturating_add(words.text.len()), max)?;
+        let words = words.rewritten(|word, is_first, to| {
             let is_wanted = match self.prepend {
                 Prepend::Always => true,
-                Prepend::First => word.is_first,
+                Prepend::First => is_first,
                 Prepend::Never => false,
             };
-            if is_wanted && !word.text.starts_with(&self.replacement) {
-                word.text.insert_str(0, &self.replacement);
+            if is_wanted && !word.starts_with(' ') && !word.starts_with(replacement) {
+                to.push_str(replacement);
             }
-            if self.split {
-                word.split_into(&replacement, SplitBehavior::MergedWithNext, false, &mut split)?;
-            } else {
-                split.push(word);
+            for (index, part) in word.split(' ').enumerate() {
+                if index > 0 {
+                    to.push_str(replacement);
+                }
+                to.push_str(part);
             }
+        });
+        if self.split {
+            let pattern = Pattern::Text(replacement.to_owned());
+            return words.split_by(&pattern, SplitBehavior::MergedWithNext, false);
         }
-        Ok(split)
+        Ok(words)
     }
 }

@@ -18,28 +18,38 @@ struct Encoding {
     ranks: usize,
     split_pattern: &'static str,
     normalizer: Option<&'static str>,
-    /// Special tokens, from the number of ranks on.
-    special: fn() -> Vec<(usize, String)>,
+    /// Special tokens, of a file of this number of ranks.
+    special: fn(usize) -> Vec<(usize, String)>,
     /// The tokens that begin and end a text.
     bos: Option<&'static str>,
     eos: &'static [&'static str],
 }
 
 impl Encoding {
-    const fn new(ranks: usize, split_pattern: &'static str, special: fn() -> Vec<(usize, String)>) -> Self {
+    const fn new(ranks: usize, split_pattern: &'static str, special: fn(usize) -> Vec<(usize, String)>) -> Self {
         Self { ranks, split_pattern, normalizer: None, special, bos: None, eos: &[END] }
     }
 }
 
-/// `r50k_base`, `cl100k_base`, `o200k_base`, and those of Qwen and Llama 3.
+/// `r50k_base` and `p50k_base`, whose token for the end is among the others; Whisper's for many languages, whose file has an empty
+/// token at the end; `cl100k_base`, `o200k_base`, and those of Qwen, Llama 4 and Llama 3.
+///
+/// Whisper's for English has the ranks of `r50k_base`, and cannot be told from it.
 const ENCODINGS: &[Encoding] = &[
-    Encoding::new(50_256, split_patterns::GPT2, || named(0, &[END])),
+    Encoding::new(50_256, split_patterns::GPT2, |_| named(50_256, &[END])),
+    Encoding::new(50_281, split_patterns::GPT2, |_| named(50_256, &[END])),
+    Encoding::new(50_257, split_patterns::GPT2, whisper),
     Encoding::new(100_256, split_patterns::CL100K, cl100k),
     Encoding::new(199_998, split_patterns::O200K, o200k),
     Encoding {
         normalizer: Some("NFC"),
         eos: &["<|im_end|>", END],
         ..Encoding::new(151_643, split_patterns::QWEN, qwen)
+    },
+    Encoding {
+        bos: Some("<|begin_of_text|>"),
+        eos: &["<|end_of_text|>", "<|eom|>", "<|eot|>"],
+        ..Encoding::new(200_000, split_patterns::O200K, llama4)
     },
     LLAMA3,
 ];
@@ -53,35 +63,81 @@ const LLAMA3: Encoding = Encoding {
 /// Files of fewer ranks are small ones of somebody's own, which ExecuTorch takes for Llama 3's.
 const MIN_KNOWN: usize = 50_000;
 
+/// Beginning of the line of an empty token.
+const EMPTY: &str = "= ";
+
 const END: &str = "<|endoftext|>";
 
 /// Special tokens of Llama 3, of which ExecuTorch has the same.
 const LLAMA3_SPECIAL: usize = 256;
+/// Special tokens of Llama 4.
+const LLAMA4_SPECIAL: usize = 2048;
 /// Further special tokens of Qwen.
 const QWEN_EXTRA: usize = 205;
 
+/// Whisper's languages.
+const LANGUAGES: &str = "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk \
+    br eu is hy ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su";
+
 fn named(first: usize, names: &[&str]) -> Vec<(usize, String)> {
-    names.iter().enumerate().map(|(index, name)| (first + index, (*name).to_owned())).collect()
+    numbered(first, names.iter().map(|name| (*name).to_owned()))
 }
 
-fn cl100k() -> Vec<(usize, String)> {
-    let fim = named(1, &[END, "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]);
-    [fim, named(20, &["<|endofprompt|>"])].concat()
+fn numbered(first: usize, names: impl Iterator<Item = String>) -> Vec<(usize, String)> {
+    names.enumerate().map(|(index, name)| (first + index, name)).collect()
 }
 
-fn o200k() -> Vec<(usize, String)> {
-    [named(1, &[END]), named(20, &["<|endofprompt|>"])].concat()
+fn whisper(ranks: usize) -> Vec<(usize, String)> {
+    const AFTER: [&str; 6] = ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"];
+    const TIMESTAMPS: u32 = 1501;
+
+    let first = ["endoftext", "startoftranscript"].into_iter().chain(LANGUAGES.split(' ')).chain(AFTER);
+    let timestamps = (0..TIMESTAMPS).map(|index| format!("<|{}.{:02}|>", index / 50, index % 50 * 2));
+    numbered(ranks, first.map(|name| format!("<|{name}|>")).chain(timestamps))
 }
 
-fn qwen() -> Vec<(usize, String)> {
-    let first = named(0, &[END, "<|im_start|>", "<|im_end|>"]);
-    let extra = (0..QWEN_EXTRA).map(|index| (first.len() + index, format!("<|extra_{index}|>")));
-    first.iter().cloned().chain(extra).collect()
+fn cl100k(ranks: usize) -> Vec<(usize, String)> {
+    let fim = named(ranks + 1, &[END, "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]);
+    [fim, named(ranks + 20, &["<|endofprompt|>"])].concat()
 }
 
-fn llama3() -> Vec<(usize, String)> {
+fn o200k(ranks: usize) -> Vec<(usize, String)> {
+    [named(ranks + 1, &[END]), named(ranks + 20, &["<|endofprompt|>"])].concat()
+}
+
+fn qwen(ranks: usize) -> Vec<(usize, String)> {
+    let first = [END, "<|im_start|>", "<|im_end|>"].map(str::to_owned).into_iter();
+    numbered(ranks, first.chain((0..QWEN_EXTRA).map(|index| format!("<|extra_{index}|>"))))
+}
+
+fn llama4(ranks: usize) -> Vec<(usize, String)> {
+    let reserved = |kind: &'static str, ids: std::ops::Range<u32>| {
+        ids.map(move |id| format!("<|{kind}reserved_special_token_{id}|>"))
+    };
+    let all = |names: &'static [&'static str]| names.iter().map(|name| format!("<|{name}|>"));
+    let names = all(&["begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix"])
+        .chain(all(&["header_start", "header_end", "eom", "eot", "step"]))
+        .chain(reserved("text_post_train_", 0..6))
+        .chain(all(&["python_start", "python_end", "finetune_right_pad"]))
+        .chain(reserved("text_post_train_", 8..69))
+        .chain(all(&["image_start", "image_end"]))
+        .chain(reserved("vision_", 0..2))
+        .chain(all(&["tile_x_separator", "tile_y_separator"]))
+        .chain(reserved("vision_", 2..6))
+        .chain(all(&["image"]))
+        .chain(reserved("vision_", 6..7))
+        .chain(all(&["patch"]))
+        .chain(reserved("vision_", 7..1048))
+        .chain(reserved("reasoning_", 0..8))
+        .chain(all(&["reasoning_thinking_start", "reasoning_thinking_end"]));
+    let names: Vec<String> = names.collect();
+    let rest = reserved("", 0..(LLAMA4_SPECIAL.saturating_sub(names.len())) as u32);
+    numbered(ranks, names.into_iter().chain(rest))
+}
+
+fn llama3(ranks: usize) -> Vec<(usize, String)> {
     let first = named(
-        0,
+        ranks,
         &[
             "<|begin_of_text|>",
             "<|end_of_text|>",
@@ -98,7 +154,8 @@ fn llama3() -> Vec<(usize, String)> {
         ],
     );
     // Two of the reserved ones are among the first.
-    let reserved = (first.len()..LLAMA3_SPECIAL).map(|id| (id, format!("<|reserved_special_token_{}|>", id - 10)));
+    let reserved =
+        (first.len()..LLAMA3_SPECIAL).map(|id| (ranks + id, format!("<|reserved_special_token_{}|>", id - 10)));
     first.iter().cloned().chain(reserved).collect()
 }
 
@@ -122,11 +179,18 @@ fn entry(line: &str) -> Option<(Vec<u8>, usize)> {
 pub(super) fn read(bytes: &[u8]) -> Result<(Json, SpecialTokens)> {
     let text = str::from_utf8(bytes).map_err(|_| damaged("the file of tiktoken is not ASCII"))?;
     let mut ranked = Vec::new();
+    let mut ranks = 0;
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
-        let entry = entry(line);
-        ranked.push(entry.ok_or_else(|| damaged(format!("line {} has no token and rank", number + 1)))?);
+        match entry(line) {
+            Some((token, rank)) => {
+                ranks = ranks.max(rank + 1);
+                ranked.push((token, rank));
+            }
+            // Whisper's ends with an empty token, which no text has.
+            None if line == format!("{EMPTY}{ranks}") && ranks == ranked.len() => ranks += 1,
+            None => return Err(damaged(format!("line {} has no token and rank", number + 1))),
+        }
     }
-    let ranks = ranked.iter().map(|(_, rank)| rank + 1).max().unwrap_or(0);
     let encoding = match ENCODINGS.iter().find(|encoding| encoding.ranks == ranks) {
         Some(encoding) => encoding,
         None if ranks < MIN_KNOWN => &LLAMA3,
@@ -139,8 +203,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Json, SpecialTokens)> {
             )));
         }
     };
-    let special: Vec<(usize, String)> =
-        (encoding.special)().into_iter().map(|(distance, name)| (ranks + distance, name)).collect();
+    let special = (encoding.special)(ranks);
     let id = |name: &str| special.iter().find(|(_, special)| special == name).map(|(id, _)| *id as u32);
     let ends = SpecialTokens {
         bos: encoding.bos.and_then(id),

@@ -111,8 +111,8 @@ impl Unigram {
         let mut best: Vec<Option<Best>> = vec![None; word.len() + 1];
         best[0] = Some(Best { token: None, score: 0.0, start: 0 });
         let improve = |slot: &mut Option<Best>, new: Best| {
-            if slot.is_none_or(|old| new.score > old.score) {
-                let score = if self.rounds_to_f32 { f64::from(new.score as f32) } else { new.score };
+            let score = if self.rounds_to_f32 { f64::from(new.score as f32) } else { new.score };
+            if slot.is_none_or(|old| score > old.score) {
                 *slot = Some(Best { score, ..new });
             }
         };

@@ -91,17 +91,17 @@ impl SentencePiece {
         let segmentation = match algorithm {
             Algorithm::Unigram => Segmentation::Unigram(Unigram::of_pieces(&pieces, unknown, byte_fallback)?),
             Algorithm::Bpe => {
-                if pieces.iter().any(|piece| piece.kind == PieceKind::Unused) {
-                    return Err(damaged("BPE with unused pieces is not supported"));
-                }
                 let mut vocabulary = Vocabulary::default();
                 for (id, piece) in pieces.iter().enumerate() {
                     vocabulary.insert(&piece.text, id as u32);
                 }
-                let is_merged = |piece: &&Piece| matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined);
+                let is_merged = |piece: &&Piece| {
+                    matches!(piece.kind, PieceKind::Normal | PieceKind::UserDefined | PieceKind::Unused)
+                };
                 let score = |id: u32| pieces.get(id as usize).filter(is_merged).map(|piece| f64::from(piece.score));
                 let unknown = Unknown { token: Some(unknown), is_fused: true, byte_fallback };
-                Segmentation::Bpe(Bpe::by_scores(vocabulary, score, unknown)?)
+                let unused = pieces.iter().zip(0..).filter(|(piece, _)| piece.kind == PieceKind::Unused);
+                Segmentation::Bpe(Bpe::by_scores(vocabulary, score, unknown, unused.map(|(_, id)| id).collect())?)
             }
         };
         Ok(Self {
@@ -142,7 +142,7 @@ impl SentencePiece {
                 for part in self.normalizer.user_defined.split(normalized) {
                     match part {
                         Part::Token(token) => to.push(token),
-                        Part::Text(range) => bpe.encode(&normalized[range], to),
+                        Part::Text(range) => bpe.encode([&normalized[range]].into_iter(), to),
                     }
                 }
                 Ok(())
