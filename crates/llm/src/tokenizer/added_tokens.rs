@@ -61,7 +61,7 @@ impl AddedTokens {
             let id = id(&json["id"])?;
             let flag = |name| flag(json, name, false);
             let (single_word, lstrip, rstrip) = (flag("single_word"), flag("lstrip"), flag("rstrip"));
-            let normalized = Some(pattern.as_str().into()).filter(|normalized: &Box<str>| **normalized != *content);
+            let normalized = (*pattern != *content).then(|| pattern.as_str().into());
             let at = this.push(AddedToken { id, content, normalized, is_special, single_word, lstrip, rstrip });
             let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
             index.insert(pattern, at);
