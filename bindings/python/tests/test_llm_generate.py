@@ -316,7 +316,9 @@ def test_an_answer_can_be_ended(llm):
 
 def run(script):
     """What a script in a process of its own prints."""
-    command = [sys.executable, "-c", textwrap.dedent(script)]
+    # Programs that a shell starts in the background ignore interrupts, and so do theirs.
+    heed = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", heed + textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
