@@ -31,6 +31,9 @@ pub struct GrammarCompiler(Arc<ParserFactory>);
 /// The state of an answer in its grammar. A clone is that of another answer.
 pub struct Constraint(Matcher);
 
+/// Maximum bytes of a grammar: llguidance takes seconds and hundreds of megabytes for some of a few megabytes before it refuses them.
+const MAX_BYTES: usize = 64 << 10;
+
 /// What llguidance's error says for a mask without a token.
 const NO_EXTENSION: &str = "NoExtensionBias";
 
@@ -67,6 +70,13 @@ impl GrammarCompiler {
     /// # Errors
     /// `Grammar`, with what is wrong or not supported, or takes too much to check.
     pub fn compile(&self, given: &Grammar) -> Result<Constraint> {
+        let len = match given {
+            Grammar::JsonSchema(schema) => schema.to_string().len(),
+            Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
+        };
+        if len > MAX_BYTES {
+            return Err(grammar(&format!("expected at most {MAX_BYTES} bytes, got {len}")));
+        }
         let top = match given {
             Grammar::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
             Grammar::Regex(regex) => TopLevelGrammar::from_regex(regex),
