@@ -26,6 +26,7 @@ const STAGES: &[Step] = &[
 const LONG_STAGES: &[Step] = &[
     ("loom", loom),
     ("wheel", wheel),
+    ("server-load", server_load),
     ("models-whole", models_whole),
     ("zoo", zoo),
     ("aarch64-whole", aarch64_whole),
@@ -212,6 +213,17 @@ fn python() -> Result<()> {
     run(&mut command(venv_python(), &["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so"]))?;
     run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
         .env("RUSHLIGHT", "target/checked/rushlight"))
+}
+
+/// The server with 32 clients for ten minutes, of which a third go away in the middle of an answer; and with ten thousand requests of
+/// which bytes are changed.
+fn server_load() -> Result<()> {
+    setup::one("python")?;
+    run(&mut checked("build"))?;
+    let load = ["tests/server/load.py", "--seconds", "600"];
+    run(command(venv_python(), &load).env("RUSHLIGHT", "target/checked/rushlight"))?;
+    let mut wrong = tests();
+    run(wrong.args(["--test", "it", "--", "llm_serve::wrong_requests_"]).env("RUSHLIGHT_MUTATIONS", "10000"))
 }
 
 /// The wheel, which takes minutes to optimise: its size, and the same tests.

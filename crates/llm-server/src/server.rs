@@ -14,7 +14,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use rushlight_llm::{Model, Tokenizer};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::api;
 use crate::connections;
@@ -22,7 +22,7 @@ use crate::embedder::Embedder;
 use crate::error::{Error, Refusal};
 use crate::metrics::{Metrics, add};
 use crate::scheduler::Scheduler;
-use crate::service::{Options, Queue, Service};
+use crate::service::{MAX_PREPARING, Options, Queue, Service};
 
 /// Serves a model until the process is interrupted or told to terminate. `on_listen` gets the address.
 ///
@@ -50,8 +50,17 @@ pub fn serve(
     let address = listener.local_addr().map_err(io("the address that is listened on is unknown"))?;
     let thread = std::thread::Builder::new().name("model".to_owned()).spawn(run);
     let thread = thread.map_err(io("cannot start the thread of the model"))?;
-    let service =
-        Arc::new(Service { tokenizer, template, grammars: OnceLock::new(), limits, options, metrics, created, queue });
+    let service = Arc::new(Service {
+        tokenizer,
+        template,
+        grammars: OnceLock::new(),
+        limits,
+        options,
+        metrics,
+        preparing: Arc::new(Semaphore::new(MAX_PREPARING)),
+        created,
+        queue,
+    });
     // They count from when the address is known.
     let inside = runtime.enter();
     let signals = signals();
@@ -172,6 +181,9 @@ async fn count(State(service): State<Arc<Service>>, request: Request, next: Next
 /// `Host`.
 async fn same_site(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let is_open = service.options.api_keys.is_empty() && service.options.address.ip().is_loopback();
+    if request.headers().get_all(HOST).iter().count() > 1 {
+        return Refusal::invalid("expected one `Host`").into_response();
+    }
     if is_foreign(request.headers(), is_open) {
         return Refusal::new(StatusCode::FORBIDDEN, "requests of pages of other sites are refused").into_response();
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use rushlight_llm::{ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Pooling, Tokenizer};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::embedder::EmbeddingJob;
 use crate::error::Refusal;
@@ -73,6 +73,8 @@ pub(crate) struct Service {
     pub limits: Limits,
     pub options: Options,
     pub metrics: Arc<Metrics>,
+    /// Permits to read a request and to prepare it for the queue.
+    pub preparing: Arc<Semaphore>,
     /// When the server began, in seconds since 1970.
     pub created: u64,
     pub queue: Queue,
@@ -87,6 +89,9 @@ pub(crate) enum Queue {
         size: usize,
     },
 }
+
+/// Maximum number of requests that are prepared at a time.
+pub(crate) const MAX_PREPARING: usize = 4;
 
 /// Number of steps that wait for a client; the model goes on with other answers meanwhile.
 const EVENTS: usize = 32;

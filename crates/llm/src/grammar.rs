@@ -49,6 +49,9 @@ const STACK: usize = 256 << 20;
 /// Maximum number of a grammar's rules and parentheses, or of a schema's objects, each of which may take some of the stack.
 const MAX_PARTS: usize = 8000;
 
+/// Maximum bytes of a grammar: llguidance takes seconds and hundreds of megabytes for some of a few megabytes before it refuses them.
+const MAX_BYTES: usize = 64 << 10;
+
 /// What llguidance's error says for a mask without a token.
 const NO_EXTENSION: &str = "NoExtensionBias";
 
@@ -85,6 +88,13 @@ impl GrammarCompiler {
     /// # Errors
     /// `Grammar`, with what is wrong or not supported, or takes too much to check.
     pub fn compile(&self, given: &Grammar) -> Result<Constraint> {
+        let len = match given {
+            Grammar::JsonSchema(schema) => schema.to_string().len(),
+            Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
+        };
+        if len > MAX_BYTES {
+            return Err(grammar(&format!("expected at most {MAX_BYTES} bytes, got {len}")));
+        }
         let (top, parts) = match given {
             Grammar::JsonSchema(schema) => (TopLevelGrammar::from_json_schema(schema.clone()), objects(schema)),
             Grammar::Regex(regex) => (TopLevelGrammar::from_regex(regex), 0),

@@ -252,7 +252,7 @@ fn conversations_are_answered_as_the_template_has_them() {
 
 #[test]
 fn wrong_requests_are_refused_and_nothing_is_lost() {
-    let server = Server::start("llm-serve-wrong", &["--max-body", "10000"]);
+    let server = Server::start("llm-serve-wrong", &["--max-body", "100000"]);
     let wrong = [
         ("/v1/completions", json!({})),
         ("/v1/completions", json!([])),
@@ -274,7 +274,7 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
         ("/v1/completions", json!({ "prompt": "a", "suffix": "b" })),
         ("/v1/completions", json!({ "prompt": ["a", "b"], "stream": true })),
         ("/v1/completions", json!({ "prompt": "long ".repeat(200) })),
-        ("/v1/completions", json!({ "prompt": "long ".repeat(10_000) })),
+        ("/v1/completions", json!({ "prompt": "long ".repeat(100_000) })),
         ("/v1/chat/completions", json!({ "messages": [] })),
         ("/v1/chat/completions", json!({ "messages": ["hello"] })),
         ("/v1/chat/completions", json!({ "messages": [{ "content": "hello" }] })),
@@ -289,6 +289,16 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
         ("/v1/completions", json!({ "prompt": "a", "guided_regex": "(" })),
         ("/v1/completions", json!({ "prompt": "a", "guided_regex": "a", "guided_grammar": "start: \"a\"" })),
         ("/v1/completions", json!({ "prompt": "a", "logit_bias": { "1": 1, "01": 1 } })),
+        ("/v1/completions", json!({ "prompt": "a", "model": "x".repeat(1025) })),
+        ("/v1/completions", json!({ "prompt": "a", "guided_regex": "a".repeat(70_000) })),
+        ("/v1/completions", json!({ "prompt": "a", "n": 1_000_000_000 })),
+        (
+            "/v1/chat/completions",
+            json!({
+                "messages": [{ "role": "user", "content": "a" }],
+                "tools": vec![json!({ "type": "function", "function": { "name": "f" } }); 129],
+            }),
+        ),
         ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "a" }], "tools": [{}] })),
         (
             "/v1/chat/completions",
@@ -322,6 +332,26 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
     let (status, text) = server.request("POST /v1/completions HTTP/1.1\r\norigin: http://example.com", body);
     assert!(status == 403 && is_refusal(status, &text), "{text}");
     assert_eq!(server.request("POST /v1/completions HTTP/1.1\r\norigin: http://localhost", body).0, 200);
+    let (status, text) = server.request("POST /v1/completions HTTP/1.1\r\nhost: example.com", body);
+    assert!(status == 400 && is_refusal(status, &text), "{text}");
+    // Requests whose lengths do not say where the next one begins are refused, or the last of their connection.
+    let next = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for lengths in [
+        "content-length: 6\r\ntransfer-encoding: chunked",
+        "content-length: 5\r\ncontent-length: 6",
+        "content-length: +5",
+        "content-length: 18446744073709551616",
+        "transfer-encoding: xchunked",
+        "transfer-encoding: chunked, identity",
+        "transfer-encoding : chunked",
+    ] {
+        let head = format!("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n{lengths}\r\n\r\n");
+        let mut stream = TcpStream::connect(server.address).expect("a connection");
+        stream.write_all(format!("{head}0\r\n\r\n{next}{next}").as_bytes()).expect("it is taken");
+        let answers = until_closed(&mut stream).expect("it is closed");
+        assert_eq!(answers.matches("HTTP/1.1 4").count(), 1, "{lengths}: {answers}");
+        assert_eq!(answers.matches("HTTP/1.1").count(), 1, "{lengths}: {answers}");
+    }
     // Bytes that are cut or changed anywhere are refused, or valid still.
     let valid =
         json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 1, "stop": ["x"], "seed": 4 });

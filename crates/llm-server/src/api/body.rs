@@ -6,13 +6,18 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::tokenize::encode;
 use crate::error::Refusal;
 use crate::service::Service;
 
-/// The bytes of a request's body, which arrive within the client's time limit.
-pub struct Body(Bytes);
+/// The bytes of a request's body, which arrive within the client's time limit. Few requests are prepared at a time, as what they become
+/// takes many times their bytes: a handler lets go of its body once the request is in the queue.
+pub struct Body {
+    bytes: Bytes,
+    _preparing: OwnedSemaphorePermit,
+}
 
 impl FromRequest<Arc<Service>> for Body {
     type Rejection = Refusal;
@@ -29,13 +34,14 @@ impl FromRequest<Arc<Service>> for Body {
             };
             Refusal::new(status, message)
         })?;
-        Ok(Self(bytes))
+        let preparing = service.preparing.clone().acquire_owned().await.map_err(|_| Refusal::stopped())?;
+        Ok(Self { bytes, _preparing: preparing })
     }
 }
 
 /// Reads a request, whatever its content type says.
-pub fn read<T: DeserializeOwned>(Body(bytes): &Body) -> Result<T, Refusal> {
-    serde_json::from_slice(bytes)
+pub fn read<T: DeserializeOwned>(body: &Body) -> Result<T, Refusal> {
+    serde_json::from_slice(&body.bytes)
         .map_err(|error| Refusal::invalid(format!("the request is no valid JSON for this route: {error}")))
 }
 

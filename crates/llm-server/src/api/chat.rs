@@ -21,6 +21,9 @@ use crate::tool_calls::{Parsed, ToolCall, ToolCalls};
 
 const CHUNK: &str = "chat.completion.chunk";
 
+/// Maximum number of tools, as OpenAI has it.
+const MAX_TOOLS: usize = 128;
+
 #[derive(Deserialize)]
 struct Request {
     model: Option<String>,
@@ -77,9 +80,12 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         deadline,
         events,
     })?;
+    drop(body);
     let mut answers: Vec<Answer> = (0..choices).map(|_| Answer::new(&names)).collect();
     if request.sampling.is_streamed() {
-        return Ok(streamed(&service, events, answers, head, request.sampling.includes_usage()));
+        let includes_usage = request.sampling.includes_usage();
+        let chunks = Chunks { service, head, answers, tokens: TokenCounts::default(), includes_usage };
+        return Ok(stream::respond(events, choices, &chunks.first(), chunks));
     }
     let mut tokens = TokenCounts::default();
     while let Some(event) = events.recv().await {
@@ -107,6 +113,9 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
 /// The tools that the template is shown, null for none; and the form of the answer if it must call one.
 fn tools(request: &Request) -> Result<(Value, Option<Grammar>), Refusal> {
     let tools = request.tools.as_deref().unwrap_or_default();
+    if tools.len() > MAX_TOOLS {
+        return Err(Refusal::of("tools", format!("expected at most {MAX_TOOLS} tools, got {}", tools.len())));
+    }
     let name = |tool: &Value| tool.pointer("/function/name").and_then(Value::as_str).map(str::to_owned);
     if let Some(tool) = tools.iter().find(|tool| name(tool).is_none()) {
         return Err(Refusal::of("tools", format!("expected functions with a name, got {tool}")));
@@ -319,31 +328,33 @@ fn scores_json(scores: &[Value]) -> Value {
     if scores.is_empty() { Value::Null } else { json!({ "content": scores }) }
 }
 
-fn streamed(
-    service: &Arc<Service>,
-    events: tokio::sync::mpsc::Receiver<Event>,
-    mut answers: Vec<Answer>,
+/// The answers of a stream.
+struct Chunks {
+    service: Arc<Service>,
     head: Head,
+    answers: Vec<Answer>,
+    tokens: TokenCounts,
     includes_usage: bool,
-) -> Response {
-    let service = service.clone();
-    let head = Arc::new(head);
-    let begin = json!({ "role": "assistant", "content": "" });
-    let first: Vec<Value> = (0..answers.len()).map(|index| chunk(&head, index, &begin, &[], None)).collect();
-    let count = answers.len();
-    let total = Arc::new(std::sync::Mutex::new(TokenCounts::default()));
-    let (counted, sent) = (total.clone(), head.clone());
-    let chunks = move |event| {
+}
+
+impl Chunks {
+    /// The beginning of each answer.
+    fn first(&self) -> Vec<Value> {
+        let begin = json!({ "role": "assistant", "content": "" });
+        (0..self.answers.len()).map(|index| chunk(&self.head, index, &begin, &[], None)).collect()
+    }
+}
+
+impl stream::Chunks for Chunks {
+    fn of(&mut self, event: Event) -> Result<Vec<Value>, Refusal> {
         let (choice, delta, reason) = match event {
-            Event::Step { choice, step } => match answers.get_mut(choice) {
-                Some(answer) => (choice, answer.push(&service.tokenizer, step)?, None),
+            Event::Step { choice, step } => match self.answers.get_mut(choice) {
+                Some(answer) => (choice, answer.push(&self.service.tokenizer, step)?, None),
                 None => return Ok(Vec::new()),
             },
             Event::Finished { choice, reason, usage, cached } => {
-                if let Ok(mut total) = counted.lock() {
-                    total.finished(&usage, cached);
-                }
-                match answers.get_mut(choice) {
+                self.tokens.finished(&usage, cached);
+                match self.answers.get_mut(choice) {
                     Some(answer) => (choice, answer.finish(reason.name()), answer.reason),
                     None => return Ok(Vec::new()),
                 }
@@ -353,23 +364,22 @@ fn streamed(
         };
         let mut chunks = Vec::new();
         if !delta.text.is_empty() || !delta.scores.is_empty() {
-            chunks.push(chunk(&sent, choice, &json!({ "content": delta.text }), &delta.scores, None));
+            chunks.push(chunk(&self.head, choice, &json!({ "content": delta.text }), &delta.scores, None));
         }
         for (index, call) in &delta.calls {
             let mut call = call_json(call);
             if let Value::Object(fields) = &mut call {
                 fields.insert("index".to_owned(), (*index).into());
             }
-            chunks.push(chunk(&sent, choice, &json!({ "tool_calls": [call] }), &[], None));
+            chunks.push(chunk(&self.head, choice, &json!({ "tool_calls": [call] }), &[], None));
         }
         if reason.is_some() {
-            chunks.push(chunk(&sent, choice, &json!({}), &[], reason));
+            chunks.push(chunk(&self.head, choice, &json!({}), &[], reason));
         }
         Ok(chunks)
-    };
-    let last = move || match total.lock() {
-        Ok(total) if includes_usage => vec![head.json(CHUNK, &[], Some(&total))],
-        _ => Vec::new(),
-    };
-    stream::respond(events, count, &first, chunks, last)
+    }
+
+    fn last(&self) -> Vec<Value> {
+        if self.includes_usage { vec![self.head.json(CHUNK, &[], Some(&self.tokens))] } else { Vec::new() }
+    }
 }

@@ -62,15 +62,19 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         constraint,
     };
     prompts.iter().try_for_each(|prompt| service.check(prompt, answering.choices))?;
+    drop(body);
     if request.sampling.is_streamed() {
         let [prompt] = &prompts[..] else {
             return Err(Refusal::of("prompt", "expected one prompt in a request that streams"));
         };
+        let pieces = Pieces::new(&service.tokenizer, prompt, &answering)?;
+        let events = service.submit(|events| job(prompt, &generation, &answering, deadline, events))?;
+        let first = pieces.first();
         let includes_usage = request.sampling.includes_usage();
-        return Ok(streamed(&service, prompt, &answering, head, includes_usage, |events| {
-            job(prompt, &generation, &answering, deadline, events)
-        })?
-        .into_response());
+        let mut chunks =
+            Chunks { scores: vec![Scores::default(); answering.choices], service, head, pieces, includes_usage };
+        let first = chunks.json(first)?;
+        return Ok(stream::respond(events, answering.choices, &first, chunks));
     }
     // Some are computed while the answers to the ones before are collected.
     let ahead = (service.options.max_sessions / answering.choices).max(1);
@@ -92,13 +96,29 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
             continue;
         }
         let Some((prompt, mut events)) = submitted.pop_front() else { break };
-        let mut answers = Answers::new(&service.tokenizer, prompt, &answering)?;
+        let mut pieces = Pieces::new(&service.tokenizer, prompt, &answering)?;
+        let no_scores = answering.has_scores.then(Vec::new);
+        let begin = |choice| Piece { scores: no_scores.clone(), ..Piece::of(choice) };
+        let mut answers: Vec<Piece> = (0..answering.choices).map(begin).collect();
+        let mut add = |pieces: Vec<Piece>| {
+            for piece in pieces {
+                if let Some(answer) = answers.get_mut(piece.choice) {
+                    answer.append(piece);
+                }
+            }
+        };
+        add(pieces.first());
         while let Some(event) = events.recv().await {
-            answers.take(event)?;
+            add(pieces.of(event)?);
         }
-        counts.add(&answers.counts);
+        counts.add(&pieces.counts);
         let first = choices.len();
-        choices.extend(answers.into_json(&service.tokenizer, first)?);
+        for answer in answers {
+            if answer.reason.is_none() {
+                return Err(Refusal::cut_off());
+            }
+            choices.push(answer.json(&service.tokenizer, first, &mut Scores::default())?);
+        }
     }
     Ok(Json(head.json(OBJECT, &choices, Some(&counts))).into_response())
 }
@@ -132,75 +152,90 @@ fn job(
     }
 }
 
-/// The answers to a prompt.
-struct Answers {
-    answers: Vec<Answer>,
-    counts: TokenCounts,
-    /// The tokens of the prompt, if the answers begin with them.
-    echoed: Vec<u32>,
-}
-
-#[derive(Clone, Default)]
-struct Answer {
+/// A piece of an answer, or all of it.
+#[derive(Default)]
+struct Piece {
+    choice: usize,
     text: String,
-    /// Tokens with their scores; `None` for the first of a prompt.
+    /// Tokens with their scores, `None` for the first of a prompt; if they are asked for.
     scores: Option<Vec<(u32, Option<TokenScore>)>>,
     reason: Option<FinishReason>,
 }
 
-impl Answers {
-    fn new(tokenizer: &Tokenizer, prompt: &[u32], answering: &Answering) -> Result<Self, Refusal> {
-        let echoed = if answering.echo { prompt.to_vec() } else { Vec::new() };
-        let answer = Answer {
-            text: tokenizer.decode(&echoed, true)?,
-            scores: answering.has_scores.then(Vec::new),
-            reason: None,
-        };
-        Ok(Self { answers: vec![answer; answering.choices], counts: TokenCounts::default(), echoed })
+impl Piece {
+    fn of(choice: usize) -> Self {
+        Self { choice, ..Self::default() }
     }
 
-    fn take(&mut self, event: Event) -> Result<(), Refusal> {
-        match event {
+    fn append(&mut self, next: Self) {
+        self.text.push_str(&next.text);
+        if let Some(scores) = next.scores {
+            self.scores.get_or_insert_default().extend(scores);
+        }
+        self.reason = next.reason.or(self.reason);
+    }
+
+    /// One of `choices`, of which there are `first` before those of its prompt. `scores` is that of the pieces before.
+    fn json(&self, tokenizer: &Tokenizer, first: usize, scores: &mut Scores) -> Result<Value, Refusal> {
+        let logprobs = self.scores.as_ref().map(|list| scores.json(tokenizer, list)).transpose()?;
+        let reason = self.reason.map(FinishReason::name);
+        Ok(json!({ "index": first + self.choice, "text": self.text, "logprobs": logprobs, "finish_reason": reason }))
+    }
+}
+
+/// Makes pieces of the events of a prompt.
+struct Pieces {
+    choices: usize,
+    has_scores: bool,
+    counts: TokenCounts,
+    /// The tokens of the prompt and their text, if the answers begin with them.
+    echo: Option<(Vec<u32>, String)>,
+}
+
+impl Pieces {
+    fn new(tokenizer: &Tokenizer, prompt: &[u32], answering: &Answering) -> Result<Self, Refusal> {
+        let Answering { echo, has_scores, choices, .. } = *answering;
+        let echo = if echo { Some((prompt.to_vec(), tokenizer.decode(prompt, true)?)) } else { None };
+        Ok(Self { choices, has_scores, counts: TokenCounts::default(), echo })
+    }
+
+    /// The prompt, unless its scores come with an event.
+    fn first(&self) -> Vec<Piece> {
+        if self.has_scores { Vec::new() } else { self.echoes(None) }
+    }
+
+    fn echoes(&self, scores: Option<&[(u32, Option<TokenScore>)]>) -> Vec<Piece> {
+        let Some((_, text)) = &self.echo else { return Vec::new() };
+        let echo = |choice| Piece { text: text.clone(), scores: scores.map(<[_]>::to_vec), ..Piece::of(choice) };
+        (0..self.choices).map(echo).collect()
+    }
+
+    fn of(&mut self, event: Event) -> Result<Vec<Piece>, Refusal> {
+        Ok(match event {
             Event::Prompt(scores) => {
-                let echoed: Vec<_> = self.echoed.iter().copied().zip(scores).collect();
-                let lists = self.answers.iter_mut().filter_map(|answer| answer.scores.as_mut());
-                lists.for_each(|scores| scores.extend_from_slice(&echoed));
+                let tokens = self.echo.as_ref().map(|(tokens, _)| &tokens[..]).unwrap_or_default();
+                let scores: Vec<_> = tokens.iter().copied().zip(scores).collect();
+                self.echoes(Some(&scores))
             }
             Event::Step { choice, step } => {
-                let Some(answer) = self.answers.get_mut(choice) else { return Ok(()) };
-                answer.text.push_str(&step.text);
-                if let (Some(scores), Some(token)) = (&mut answer.scores, step.token.or(step.end)) {
-                    scores.push((token, step.score));
+                let token = step.token.or(step.end).filter(|_| self.has_scores);
+                let scores = token.map(|token| vec![(token, step.score)]);
+                if step.text.is_empty() && scores.is_none() {
+                    return Ok(Vec::new());
                 }
+                vec![Piece { text: step.text, scores, ..Piece::of(choice) }]
             }
             Event::Finished { choice, reason, usage, cached } => {
                 self.counts.finished(&usage, cached);
-                if let Some(answer) = self.answers.get_mut(choice) {
-                    answer.reason = Some(reason);
-                }
+                vec![Piece { reason: Some(reason), ..Piece::of(choice) }]
             }
             Event::Failed(refusal) => return Err(refusal),
-        }
-        Ok(())
-    }
-
-    fn into_json(self, tokenizer: &Tokenizer, first: usize) -> Result<Vec<Value>, Refusal> {
-        let json = |(index, answer): (usize, Answer)| {
-            let reason = answer.reason.ok_or_else(Refusal::stopped)?;
-            let scores = answer.scores.map(|scores| Scores::default().json(tokenizer, &scores)).transpose()?;
-            Ok(json!({
-                "index": first + index,
-                "text": answer.text,
-                "logprobs": scores,
-                "finish_reason": reason.name(),
-            }))
-        };
-        self.answers.into_iter().enumerate().map(json).collect()
+        })
     }
 }
 
 /// Writes log probabilities as `/v1/completions` has them: lists side by side, with the place of each token in the text.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Scores {
     stream: TextStream,
     /// Characters of the text so far.
@@ -241,71 +276,34 @@ pub fn number(log_probability: f64) -> Value {
     Value::from(if log_probability.is_finite() { log_probability } else { -9999.0 })
 }
 
-fn streamed(
-    service: &Arc<Service>,
-    prompt: &[u32],
-    answering: &Answering,
+/// The pieces of a stream.
+struct Chunks {
+    service: Arc<Service>,
     head: Head,
+    pieces: Pieces,
+    /// Those of each answer.
+    scores: Vec<Scores>,
     includes_usage: bool,
-    job: impl FnOnce(mpsc::Sender<Event>) -> Job,
-) -> Result<Response, Refusal> {
-    let events = service.submit(job)?;
-    let head = Arc::new(head);
-    let (sent, service) = (head.clone(), service.clone());
-    let has_scores = answering.has_scores;
-    let mut scores: Vec<Scores> = (0..answering.choices).map(|_| Scores::default()).collect();
-    let echoed = if answering.echo { prompt.to_vec() } else { Vec::new() };
-    let echo = service.tokenizer.decode(&echoed, true)?;
-    let chunk =
-        move |head: &Head, index: usize, text: String, logprobs: Option<Value>, reason: Option<FinishReason>| {
-            let reason = reason.map(FinishReason::name);
-            head.json(
-                OBJECT,
-                &[json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason })],
-                None,
-            )
-        };
-    let first: Vec<Value> = match (answering.echo, answering.has_scores) {
-        (true, false) => (0..answering.choices).map(|index| chunk(&head, index, echo.clone(), None, None)).collect(),
-        _ => Vec::new(),
-    };
-    let total = Arc::new(std::sync::Mutex::new(TokenCounts::default()));
-    let counted = total.clone();
-    let chunks = move |event| {
-        Ok(match event {
-            Event::Prompt(of_prompt) => {
-                let list: Vec<_> = echoed.iter().copied().zip(of_prompt).collect();
-                let mut chunks = Vec::new();
-                for (index, scores) in scores.iter_mut().enumerate() {
-                    let logprobs = scores.json(&service.tokenizer, &list)?;
-                    chunks.push(chunk(&sent, index, echo.clone(), Some(logprobs), None));
-                }
-                chunks
-            }
-            Event::Step { choice, step } => {
-                let logprobs = match (scores.get_mut(choice), step.token.or(step.end)) {
-                    (Some(scores), Some(token)) if has_scores => {
-                        Some(scores.json(&service.tokenizer, &[(token, step.score)])?)
-                    }
-                    _ => None,
-                };
-                if step.text.is_empty() && logprobs.is_none() {
-                    return Ok(Vec::new());
-                }
-                vec![chunk(&sent, choice, step.text, logprobs, None)]
-            }
-            Event::Finished { choice, reason, usage, cached } => {
-                if let Ok(mut total) = counted.lock() {
-                    total.finished(&usage, cached);
-                }
-                vec![chunk(&sent, choice, String::new(), None, Some(reason))]
-            }
-            Event::Failed(refusal) => return Err(refusal),
-        })
-    };
-    let last = move || match total.lock() {
-        Ok(total) if includes_usage => vec![head.json(OBJECT, &[], Some(&total))],
-        _ => Vec::new(),
-    };
-    Ok(stream::respond(events, answering.choices, &first, chunks, last))
+}
+
+impl Chunks {
+    fn json(&mut self, pieces: Vec<Piece>) -> Result<Vec<Value>, Refusal> {
+        let mut chunks = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let Some(scores) = self.scores.get_mut(piece.choice) else { continue };
+            chunks.push(self.head.json(OBJECT, &[piece.json(&self.service.tokenizer, 0, scores)?], None));
+        }
+        Ok(chunks)
+    }
+}
+
+impl stream::Chunks for Chunks {
+    fn of(&mut self, event: Event) -> Result<Vec<Value>, Refusal> {
+        let pieces = self.pieces.of(event)?;
+        self.json(pieces)
+    }
+
+    fn last(&self) -> Vec<Value> {
+        if self.includes_usage { vec![self.head.json(OBJECT, &[], Some(&self.pieces.counts))] } else { Vec::new() }
+    }
 }

@@ -40,6 +40,7 @@ pub async fn embed(State(service): State<Arc<Service>>, body: Body) -> Result<Js
     let prompts = request.input.tokens(&service, "input").await?;
     prompts.iter().try_for_each(|prompt| service.check_prompt("input", prompt))?;
     let counts = TokenCounts::of_prompts(prompts.iter().map(Vec::len).sum());
+    drop(body);
     let embeddings = service.embed(prompts, dimensions, deadline).await?;
     let data = embeddings.into_iter().enumerate().map(|(index, embedding)| {
         let embedding = if is_base64 {

@@ -12,15 +12,22 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::error::Refusal;
 use crate::job::Event;
 
-/// Streams what `chunks` makes of each event, one or several JSON values, and after the last of the answers the mark that
-/// OpenAI's clients wait for. Without it the answer was cut off. A client that goes away drops the receiver, by which the events
-/// are dropped, and the model hears of it.
+/// Writes the events of a job as JSON values.
+pub trait Chunks: Send + 'static {
+    /// The chunks of an event, in order.
+    fn of(&mut self, event: Event) -> Result<Vec<Value>, Refusal>;
+
+    /// The chunks after the last event.
+    fn last(&self) -> Vec<Value>;
+}
+
+/// Streams the chunks of `first`, of each event and the last, and then the mark that OpenAI's clients wait for. Without it the answer was
+/// cut off. A client that goes away drops the receiver, by which the events are dropped, and the model hears of it.
 pub fn respond(
     mut events: mpsc::Receiver<Event>,
     answers: usize,
     first: &[Value],
-    mut chunks: impl FnMut(Event) -> Result<Vec<Value>, Refusal> + Send + 'static,
-    last: impl FnOnce() -> Vec<Value> + Send + 'static,
+    mut chunks: impl Chunks,
 ) -> Response {
     let (sender, receiver) = mpsc::channel::<Result<Bytes, Infallible>>(1);
     let mut text = text_of(first);
@@ -34,7 +41,7 @@ pub fn respond(
             let end = match event {
                 Some(event) => {
                     unfinished -= usize::from(matches!(event, Event::Finished { .. }));
-                    chunks(event).map(|values| text.push_str(&text_of(&values))).err()
+                    chunks.of(event).map(|values| text.push_str(&text_of(&values))).err()
                 }
                 None if unfinished > 0 => Some(Refusal::cut_off()),
                 None => break,
@@ -48,7 +55,7 @@ pub fn respond(
                 return;
             }
         }
-        text.push_str(&text_of(&last()));
+        text.push_str(&text_of(&chunks.last()));
         text.push_str("data: [DONE]\n\n");
         drop(sender.send(Ok(Bytes::from(text))).await);
     });
