@@ -30,14 +30,18 @@ GREEDY = {"temperature": 0, "ignore_eos": True}
 MESSAGES = [{"role": "user", "content": "Who are you"}]
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("llama")
+def exported(folder, **options):
+    """The program of the decoder, beside its tokenizer."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(DECODER / name, folder)
     file = folder / "llama.pte"
-    rushlight.llm.export(DECODER, max_context_len=CONTEXT).save(file)
+    rushlight.llm.export(DECODER, max_context_len=CONTEXT, **options).save(file)
     return file
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return exported(tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="module")
@@ -486,12 +490,7 @@ async def _awaited(answer):
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory):
     """A program that can verify drafts, beside its tokenizer."""
-    folder = tmp_path_factory.mktemp("verifier")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(DECODER / name, folder)
-    file = folder / "llama.pte"
-    rushlight.llm.export(DECODER, max_context_len=CONTEXT, full_logits=True).save(file)
-    return file
+    return exported(tmp_path_factory.mktemp("verifier"), full_logits=True)
 
 
 def test_guessed_tokens_change_nothing(verifier, llm):

@@ -18,7 +18,6 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod api;
-mod base64;
 mod connections;
 mod embedder;
 mod error;

@@ -142,7 +142,7 @@ impl Gbnf {
 /// Reads a grammar.
 struct Parser<'a> {
     text: &'a str,
-    /// What is not read yet.
+    /// The unparsed rest.
     rest: &'a str,
     grammar: Gbnf,
     /// Where rules are named for the first time.
@@ -246,7 +246,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What a sequence is made of; nothing at its end.
+    /// Parses an element of a sequence; `None` at its end.
     fn element(&mut self, depth: usize) -> Result<Option<Element>> {
         let at = self.position();
         if self.take("\"") {

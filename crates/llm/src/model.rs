@@ -50,10 +50,10 @@ pub struct Limits {
     pub eos: Vec<u32>,
 }
 
-/// Sessions that one call adds a token to; more take several calls. Products of weights by more rows gain little.
+/// Maximum number of sessions of a call, each of which takes memory for intermediate results and outputs; more take several calls.
 const MAX_BATCH: usize = 16;
 
-/// What a call returns.
+/// The output of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
     LastLogits,

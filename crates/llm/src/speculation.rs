@@ -116,7 +116,7 @@ impl Draft for DraftModel {
     }
 }
 
-/// What an answer has of a draft model for itself. Methods take the model that made it, as a [`Draft`] does that shares one.
+/// The session of a draft model, for one answer. Methods take the model that made it, as a [`Draft`] does that shares one.
 #[derive(Debug)]
 pub struct DraftSession {
     session: Session,

@@ -10,7 +10,7 @@ use super::model::LanguageModel;
 pub struct SharedDraft {
     model: Py<LanguageModel>,
     session: DraftSession,
-    /// What was raised while the thread waited for its turn.
+    /// The exception of a thread that waited for its turn.
     raised: Option<PyErr>,
 }
 
@@ -22,7 +22,7 @@ impl SharedDraft {
         Ok(Self { session: error::map(py, session)?, model, raised: None })
     }
 
-    /// What the last error of a draft was raised by, if it is none of the model.
+    /// Takes the exception of the last draft that failed, unless the model failed.
     pub fn take_raised(&mut self) -> Option<PyErr> {
         self.raised.take()
     }

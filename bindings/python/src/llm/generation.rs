@@ -41,7 +41,7 @@ impl Texts {
     }
 }
 
-/// What guesses tokens.
+/// The source of drafts.
 #[derive(FromPyObject)]
 enum Speculate {
     #[pyo3(transparent, annotation = "str")]

@@ -9,7 +9,7 @@ use super::speaker::Speaker;
 use crate::failure::Failure;
 use crate::output;
 
-/// What lines that begin with a slash do.
+/// The commands, which begin with a slash.
 pub const COMMANDS: &str = "/reset forgets the conversation, /regenerate answers the last message anew, /save FILE writes the messages \
                             as JSON, /exit ends the program";
 

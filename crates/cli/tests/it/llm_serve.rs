@@ -469,7 +469,7 @@ fn limits_are_kept() {
     assert!(status == 200 && page.contains("<!doctype html>"));
 }
 
-/// What a server sends until it closes the connection; `None` if it keeps it for a minute.
+/// The bytes up to the end of the connection as text; `None` if the server keeps it for a minute.
 fn until_closed(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a time limit");
     let mut bytes = Vec::new();

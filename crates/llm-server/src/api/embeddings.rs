@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{Body, Prompt, read};
 use super::head::{TokenCounts, model_name};
-use crate::base64;
 use crate::error::Refusal;
 use crate::service::Service;
 
@@ -45,7 +46,7 @@ pub async fn embed(State(service): State<Arc<Service>>, body: Body) -> Result<Js
     let data = embeddings.into_iter().enumerate().map(|(index, embedding)| {
         let embedding = if is_base64 {
             let bytes: Vec<u8> = embedding.iter().flat_map(|x| x.to_le_bytes()).collect();
-            Value::from(base64::encode(&bytes))
+            Value::from(STANDARD.encode(&bytes))
         } else {
             Value::from(embedding)
         };

@@ -57,7 +57,7 @@ impl Sampling {
     /// Chooses the most likely token.
     pub const GREEDY: Self = Self::of(0.0, 0, 1.0, 0.0);
 
-    /// What the command line, its server and Python choose tokens by where nothing else is said: the values of llama.cpp.
+    /// The defaults of the command line, its server and Python: those of llama.cpp.
     pub const RANDOM: Self = Self::of(0.8, 40, 0.95, 0.05);
 
     const fn of(temperature: f32, top_k: usize, top_p: f32, min_p: f32) -> Self {

@@ -30,7 +30,7 @@ struct Index {
 struct AddedToken {
     id: u32,
     content: String,
-    /// What is looked for, if that is another text, which decoders turn back.
+    /// The normalized content, which texts are searched for, if it differs.
     normalized: Option<Box<str>>,
     is_special: bool,
     /// True if it matches at word boundaries only.

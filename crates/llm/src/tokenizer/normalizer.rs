@@ -144,8 +144,7 @@ impl NormalForm {
     }
 }
 
-/// What SentencePiece's rules for machine translation make of a character before NFKC: spaces are spaces, and control characters are
-/// nothing.
+/// SentencePiece's rules for machine translation, before NFKC: kinds of spaces become spaces, and control characters are removed.
 fn nmt(char: char) -> Option<char> {
     match char {
         '\u{1}'..='\u{8}' | '\u{b}' | '\u{e}'..='\u{1f}' | '\u{7f}' | '\u{8f}' | '\u{9f}' => None,

@@ -18,7 +18,7 @@ pub(super) enum Pattern {
     /// Each character of a kind.
     Char(fn(char) -> bool),
     Linear(Box<Linear>),
-    /// What looks around elsewhere than usual ones do, by backtracking.
+    /// By backtracking: expressions with other look-around than the usual one.
     Regex(Box<Regex>),
 }
 

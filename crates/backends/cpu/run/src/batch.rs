@@ -17,7 +17,7 @@ use crate::state::States;
 
 const NOT_SHARED: Unfit = Unfit::Part("a product that is not one of constant weights");
 
-/// What a call runs on: sizes, memory of intermediate results, and states.
+/// The sizes, intermediate results and states of one call.
 pub(crate) struct Lane {
     pub shapes: Shapes,
     pub arena: Arena,
@@ -28,6 +28,18 @@ impl Lane {
     /// A lane for another call of the same program.
     pub fn another(&self) -> Result<Self> {
         Ok(Self { shapes: self.shapes.clone(), arena: self.arena.another()?, states: self.states.another() })
+    }
+
+    pub fn step_context<'s, 'o, 'c, 'm>(
+        &'s mut self,
+        context: &'s DelegateContext<'c>,
+        memory: &'s Memory<'m>,
+        outputs: &'s mut [Option<TensorMut<'o>>],
+        scratch: &'s mut [f32],
+    ) -> StepContext<'s, 'o, 'c, 'm> {
+        let Self { shapes, arena, states } = self;
+        let (states, isolated) = (states.floats(), Isolated::default());
+        StepContext { context, memory, shapes, arena, states, outputs, scratch, isolated }
     }
 }
 
@@ -44,9 +56,7 @@ impl<'b, 'c> LaneCall<'b, 'c> {
         memory: &'s Memory<'m>,
         scratch: &'s mut [f32],
     ) -> StepContext<'s, 'b, 'c, 'm> {
-        let Lane { shapes, arena, states } = &mut *self.lane;
-        let (context, outputs, isolated) = (self.context, &mut self.outputs[..], Isolated::default());
-        StepContext { context, memory, shapes, arena, states: states.floats(), outputs, scratch, isolated }
+        self.lane.step_context(self.context, memory, &mut self.outputs, scratch)
     }
 }
 

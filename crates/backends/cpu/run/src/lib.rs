@@ -34,6 +34,7 @@ use rushlight_runtime::{
 };
 
 use batch::{Lane, LaneCall, Rows};
+#[cfg(feature = "isolate")]
 use isolated::Isolated;
 use memory::{Arena, Memory};
 use prepared::PreparedStep;
@@ -262,16 +263,7 @@ impl CpuDelegate<'_> {
         for (index, step) in self.steps.iter_mut().enumerate() {
             interrupts.check(index, count)?;
             let started = self.profile.as_ref().map(|_| std::time::Instant::now());
-            let mut cx = memory::StepContext {
-                context,
-                memory: &self.memory,
-                shapes: &self.lane.shapes,
-                arena: &mut self.lane.arena,
-                states: self.lane.states.floats(),
-                outputs: &mut *outputs,
-                scratch: &mut self.scratch,
-                isolated: Isolated::default(),
-            };
+            let mut cx = self.lane.step_context(context, &self.memory, &mut *outputs, &mut self.scratch);
             #[cfg(feature = "isolate")]
             if self.is_isolated {
                 step.isolate(&mut cx);

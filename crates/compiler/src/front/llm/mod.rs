@@ -52,11 +52,11 @@ pub struct Options {
     pub max_context_len: Option<usize>,
     /// Maximum number of tokens of a call; by default all positions.
     pub max_seq_len: Option<usize>,
-    /// What a call returns.
+    /// The output of a call.
     pub output: Output,
 }
 
-/// What a call returns.
+/// The output of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// The logits of the last token, `[1, vocabulary]`.
