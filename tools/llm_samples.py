@@ -6,6 +6,7 @@
   `ranks/NAME/expected.json`: tokens of the same ranks with the words of other encodings.
 - `templates.json`: chat templates with messages, tools, and the text that `apply_chat_template` renders, or its error.
 - `sampling.json`: logits with settings, and the probabilities that the logits processors of transformers leave.
+- `vocabularies.json`: what samplers leave of the tokens of a large vocabulary.
 - `samplers.json`: what DRY, mirostat 2 and ExecuTorch's sampler make of logits, by their definitions.
 - `perplexity.json`: log-likelihoods of a text by transformers.
 - `tests/decoders/llama/tokenizer.json` and `tokenizer_config.json`, for its 64 tokens.
@@ -332,6 +333,50 @@ SAMPLINGS = [
 ]  # fmt: skip
 
 
+def processed(scores, settings, prompt=None):
+    """Logits after the processors of transformers."""
+    steps = []
+    if "repetition_penalty" in settings:
+        steps.append(logits_process.RepetitionPenaltyLogitsProcessor(settings["repetition_penalty"]))
+    steps.append(logits_process.TemperatureLogitsWarper(settings["temperature"]))
+    for name, kind in (
+        ("top_k", logits_process.TopKLogitsWarper), ("top_p", logits_process.TopPLogitsWarper),
+        ("min_p", logits_process.MinPLogitsWarper), ("typical_p", logits_process.TypicalLogitsWarper),
+    ):  # fmt: skip
+        if name in settings:
+            steps.append(kind(settings[name]))
+    for step in steps:
+        scores = step(prompt, scores)
+    return scores
+
+
+def whole_vocabulary(squarings, scale):
+    """Logits of 100,003 tokens: few stand out after many squarings of their uniform numbers."""
+    numbers = np.arange(100_003, dtype=np.uint64) * np.uint64(2_654_435_761) % np.uint64(2**32) >> np.uint64(8)
+    logits = numbers.astype(np.float32) / np.float32(2**24)
+    for _ in range(squarings):
+        logits = logits * logits
+    return logits * np.float32(scale)
+
+
+def write_whole_vocabularies():
+    """What is left of them, as a count and a sum of tokens, with the probability of the most likely one. In double precision, as
+    sums of 100,000 numbers are not exact to one token in single precision."""
+    rows = []
+    for squarings, scale in ((0, 3), (4, 20), (7, 30)):
+        logits = torch.from_numpy(whole_vocabulary(squarings, scale))
+        for settings in (
+            {"top_k": 40}, {"top_k": 5000, "top_p": 0.9}, {"top_p": 0.95}, {"top_p": 0.5, "min_p": 0.1}, {"min_p": 0.05}, {"typical_p": 0.9},
+            {"top_k": 40, "top_p": 0.95, "min_p": 0.05}, {},
+        ):  # fmt: skip
+            settings = settings | {"temperature": 0.8}
+            scores = processed(logits[None].double(), settings)[0]
+            left = torch.nonzero(scores > -torch.inf)[:, 0]
+            row = {"squarings": squarings, "scale": scale, "settings": settings, "count": len(left), "sum": int(left.sum())}
+            rows.append(row | {"most": torch.softmax(scores, -1).max().item()})
+    (OUT / "vocabularies.json").write_text(json.dumps(rows) + "\n")
+
+
 def write_samplings():
     generator = torch.Generator().manual_seed(20)
     rows = []
@@ -342,19 +387,7 @@ def write_samplings():
             logits[5] = logits[9] = logits[11]
             logits[7] = -torch.inf
         scores, prompt = logits[None].clone(), torch.tensor([settings.get("prompt", [])], dtype=torch.long)
-        steps = []
-        if "repetition_penalty" in settings:
-            steps.append(logits_process.RepetitionPenaltyLogitsProcessor(settings["repetition_penalty"]))
-        steps.append(logits_process.TemperatureLogitsWarper(settings["temperature"]))
-        for name, kind in (
-            ("top_k", logits_process.TopKLogitsWarper), ("top_p", logits_process.TopPLogitsWarper),
-            ("min_p", logits_process.MinPLogitsWarper), ("typical_p", logits_process.TypicalLogitsWarper),
-        ):  # fmt: skip
-            if name in settings:
-                steps.append(kind(settings[name]))
-        for step in steps:
-            scores = step(prompt, scores)
-        probabilities = torch.softmax(scores[0].double(), -1).tolist()
+        probabilities = torch.softmax(processed(scores, settings, prompt)[0].double(), -1).tolist()
         logits = ["-inf" if logit == -torch.inf else logit for logit in logits.tolist()]
         rows.append({"settings": settings, "logits": logits, "probabilities": probabilities})
     (OUT / "sampling.json").write_text(json.dumps(rows) + "\n")
@@ -521,6 +554,7 @@ if __name__ == "__main__":
     write_tiktokens()
     write_templates()
     write_samplings()
+    write_whole_vocabularies()
     write_samplers()
     write_decoder_tokenizer()
     write_perplexities()

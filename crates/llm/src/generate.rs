@@ -140,6 +140,9 @@ pub struct Generator {
     unread: Option<u32>,
     #[cfg(feature = "grammar")]
     constraint: Option<Constraint>,
+    /// Room for logits of which the grammar allows some.
+    #[cfg(feature = "grammar")]
+    allowed: Vec<f32>,
     /// `None` before the first token of an answer with drafts.
     budget: Option<Budget>,
     usage: Usage,
@@ -225,6 +228,8 @@ impl Generator {
             unread: None,
             #[cfg(feature = "grammar")]
             constraint: None,
+            #[cfg(feature = "grammar")]
+            allowed: Vec::new(),
             budget: None,
             usage,
             is_finished: is_empty || is_cancelled,
@@ -337,9 +342,10 @@ impl Generator {
     fn choose(&mut self, logits: &[f32]) -> Result<u32> {
         #[cfg(feature = "grammar")]
         if let Some(constraint) = &mut self.constraint {
-            let mut logits = logits.to_vec();
-            constraint.mask(&mut logits)?;
-            return Ok(self.sampler.sample(&logits)?.token);
+            self.allowed.clear();
+            self.allowed.extend_from_slice(logits);
+            constraint.mask(&mut self.allowed)?;
+            return Ok(self.sampler.sample(&self.allowed)?.token);
         }
         Ok(self.sampler.sample(logits)?.token)
     }

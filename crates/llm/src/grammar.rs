@@ -140,11 +140,22 @@ impl Constraint {
             let is_empty = error.to_string().starts_with(NO_EXTENSION);
             if is_empty { grammar(&"none of the model's tokens may come next") } else { grammar(&error) }
         })?;
-        for (token, logit) in logits.iter_mut().enumerate() {
-            if !(token < mask.len() && mask.get(token)) {
-                *logit = f32::NEG_INFINITY;
+        let size = mask.len();
+        for (logits, (first, bits)) in logits.chunks_mut(32).zip((0..).step_by(32).zip(mask.as_slice())) {
+            let len = size.saturating_sub(first).min(32);
+            match *bits {
+                0 => logits.fill(f32::NEG_INFINITY),
+                u32::MAX if len == 32 => {}
+                bits => {
+                    let is_allowed = |bit: usize| bit < len && bits >> bit & 1 == 1;
+                    let forbidden = logits.iter_mut().enumerate().filter(|(bit, _)| !is_allowed(*bit));
+                    forbidden.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+                }
             }
         }
+        // Those that the vocabulary lacks.
+        let known = size.min(logits.len());
+        logits.get_mut(known..).unwrap_or_default().fill(f32::NEG_INFINITY);
         Ok(())
     }
 

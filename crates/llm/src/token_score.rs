@@ -1,5 +1,7 @@
 //! How likely tokens are.
 
+use crate::sampling::{Weights, most_likely, reached_by};
+
 /// How likely a token was. Probabilities are those of the model, before sampling changed them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenScore {
@@ -12,27 +14,23 @@ pub struct TokenScore {
 impl TokenScore {
     /// The score of a token by logits, with `count` alternatives.
     pub(crate) fn of(logits: &[f32], token: u32, count: usize) -> Self {
-        let scores = log_probabilities(logits);
-        let of = |token: u32| scores.get(token as usize).copied().unwrap_or(f64::NEG_INFINITY);
-        let mut order: Vec<u32> = (0..scores.len() as u32).collect();
-        let by_score = |a: &u32, b: &u32| of(*b).total_cmp(&of(*a)).then(a.cmp(b));
-        let count = count.min(order.len());
-        if (1..order.len()).contains(&count) {
-            order.select_nth_unstable_by(count - 1, by_score);
+        let normalizer = log_sum_exp(logits);
+        let least = reached_by(logits, count);
+        let likely = (0..).zip(logits).filter(|(_, logit)| count > 0 && **logit >= least);
+        let mut alternatives: Vec<(u32, f32)> = likely.map(|(token, logit)| (token, *logit)).collect();
+        alternatives.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        alternatives.truncate(count);
+        let score = |(token, logit)| (token, log_softmax(logit, normalizer));
+        Self {
+            log_probability: logits
+                .get(token as usize)
+                .map_or(f64::NEG_INFINITY, |logit| log_softmax(*logit, normalizer)),
+            alternatives: alternatives.into_iter().map(score).collect(),
         }
-        order.truncate(count);
-        order.sort_unstable_by(by_score);
-        Self { log_probability: of(token), alternatives: order.into_iter().map(|token| (token, of(token))).collect() }
     }
 }
 
-/// The natural logarithm of each token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
-fn log_probabilities(logits: &[f32]) -> Vec<f64> {
-    let normalizer = log_sum_exp(logits);
-    logits.iter().map(|logit| log_softmax(*logit, normalizer)).collect()
-}
-
-/// As [`log_probabilities`], of one token.
+/// The natural logarithm of a token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
 pub(crate) fn log_probability(logits: &[f32], token: u32) -> f64 {
     logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| log_softmax(*logit, log_sum_exp(logits)))
 }
@@ -44,8 +42,6 @@ fn log_softmax(logit: f32, normalizer: f64) -> f64 {
 
 /// The logarithm of the sum of exponentials, of the logits that are numbers.
 fn log_sum_exp(logits: &[f32]) -> f64 {
-    let numbers = || logits.iter().copied().filter(|logit| !logit.is_nan());
-    let max = f64::from(numbers().fold(f32::NEG_INFINITY, f32::max));
-    let sum: f64 = numbers().map(|logit| libm::exp(f64::from(logit) - max)).sum();
-    max + libm::log(sum)
+    let most = most_likely(logits).and_then(|token| logits.get(token as usize));
+    most.map_or(f64::NEG_INFINITY, |most| f64::from(*most) + libm::log(Weights::of(logits, *most, 1.0).total()))
 }

@@ -17,6 +17,12 @@ macro_rules! function {
     };
 }
 
+/// Replaces numbers by their exponentials, to 2 units in the last place. Nothing but the arithmetic of IEEE 754 is used, so that the
+/// results are the same on every machine.
+pub fn exp(values: &mut [f32]) {
+    values.iter_mut().for_each(|value| *value = math::exp(*value));
+}
+
 function!(ACOS_OUT, acos_out, "acos", map(math::acos), libm::acos);
 function!(ACOSH_OUT, acosh_out, "acosh", map(math::acosh), acosh);
 function!(ASIN_OUT, asin_out, "asin", map(math::asin), libm::asin);

@@ -6,12 +6,17 @@
 
 mod dry;
 mod executorch;
+mod vocabulary;
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 pub use dry::Dry;
 use executorch::ExecuTorchSampler;
+pub(crate) use vocabulary::most_likely;
+use vocabulary::{NEGLIGIBLE, exponentials};
+pub(crate) use vocabulary::{Weights, reached_by};
 
 /// How a token is chosen. The default is the most likely one.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,7 +168,10 @@ pub struct Sampler {
     /// The bound of mirostat, in bits.
     surprisal: f64,
     executorch: Option<ExecuTorchSampler>,
+    /// The candidates of a step, the lower token first, and room for another order of them and for penalized logits.
     candidates: Vec<Candidate>,
+    ordered: Vec<Candidate>,
+    penalized: Vec<f32>,
 }
 
 /// A token that may be chosen.
@@ -173,10 +181,6 @@ struct Candidate {
     logit: f32,
     probability: f64,
 }
-
-/// Tokens this far below the most likely one, in units of the temperature, have no weight in double precision sums of
-/// probabilities, however many they are.
-const NEGLIGIBLE: f32 = 60.0;
 
 impl Sampler {
     /// A sampler that has seen no tokens.
@@ -188,8 +192,17 @@ impl Sampler {
         let random = Random(options.seed);
         let surprisal = options.mirostat.map_or(0.0, |mirostat| 2.0 * f64::from(mirostat.tau));
         let executorch = options.executorch.then(|| ExecuTorchSampler::new(options.temperature, options.seed));
-        let (seen, tokens, candidates) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Self { options, random, seen, tokens, surprisal, executorch, candidates })
+        Ok(Self {
+            options,
+            random,
+            seen: HashMap::new(),
+            tokens: Vec::new(),
+            surprisal,
+            executorch,
+            candidates: Vec::new(),
+            ordered: Vec::new(),
+            penalized: Vec::new(),
+        })
     }
 
     /// Notes tokens of the prompt, for the repetition penalty and DRY.
@@ -208,8 +221,7 @@ impl Sampler {
         if let Some(sampler) = &mut self.executorch {
             return sampler.sample(logits);
         }
-        self.fill(logits)?;
-        let choice = self.choose();
+        let choice = self.with_penalties(logits, Self::choose)?;
         if let Some(Mirostat { tau, eta }) = self.options.mirostat {
             let bits = -f64::from(choice.log_probability) / std::f64::consts::LN_2;
             self.surprisal -= f64::from(eta) * (bits - f64::from(tau));
@@ -226,40 +238,74 @@ impl Sampler {
     /// # Errors
     /// As [`sample`](Self::sample).
     pub fn distribution(&mut self, logits: &[f32]) -> Result<Vec<(u32, f64)>> {
-        self.fill(logits)?;
-        self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
+        self.with_penalties(logits, Self::fill)?;
+        self.candidates.sort_unstable_by(by_likelihood);
         Ok(self.candidates.iter().map(|candidate| (candidate.token, candidate.probability)).collect())
+    }
+
+    /// Does something with logits after bias and penalties.
+    fn with_penalties<T>(&mut self, logits: &[f32], f: impl FnOnce(&mut Self, &[f32]) -> T) -> T {
+        let mut penalized = std::mem::take(&mut self.penalized);
+        let is_changed = self.penalize(logits, &mut penalized);
+        let result = f(self, if is_changed { &penalized } else { logits });
+        self.penalized = penalized;
+        result
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> Result<Choice> {
+        let Sampling { temperature, top_k, top_p, min_p, typical_p, mirostat, .. } = self.options;
+        let keeps_all = top_p >= 1.0 && min_p == 0.0 && typical_p >= 1.0 && mirostat.is_none();
+        if keeps_all && temperature > 0.0 && !(1..logits.len()).contains(&top_k) {
+            let most = greatest(logits)?.1;
+            if most < f32::INFINITY {
+                let share = self.random.next_f64();
+                let (token, probability) = Weights::of(logits, most, temperature).at(share).ok_or(Error::NoLogits)?;
+                return Ok(Choice { token, log_probability: libm::log(probability) as f32 });
+            }
+        }
+        self.fill(logits)?;
+        Ok(self.choose_candidate())
     }
 
     /// Sets the candidates and their probabilities.
     fn fill(&mut self, logits: &[f32]) -> Result<()> {
-        let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = self.options;
-        let changed = self.penalized(logits);
-        let logits = changed.as_deref().unwrap_or(logits);
-        let best = most_likely(logits).ok_or(Error::NoLogits)?;
-        let most = logits.get(best as usize).copied().unwrap_or_default();
+        let Sampling { temperature, top_k, top_p, min_p, typical_p, mirostat, .. } = self.options;
+        let (best, most) = greatest(logits)?;
         self.candidates.clear();
         if temperature == 0.0 || most == f32::INFINITY {
             self.candidates.push(Candidate { token: best, logit: most, probability: 1.0 });
             return Ok(());
         }
-        let scaled = logits.iter().enumerate().map(|(token, logit)| (token as u32, (logit - most) / temperature));
-        let likely = scaled.filter(|(_, logit)| *logit > -NEGLIGIBLE);
-        self.candidates.extend(likely.map(|(token, logit)| Candidate { token, logit, probability: 0.0 }));
-        if self.options.mirostat.is_some() {
-            self.normalize();
+        let total = || Weights::of(logits, most, temperature).total();
+        if mirostat.is_some() {
+            let total = total();
+            // The most likely token at least.
+            self.collect(logits, most, (libm::exp2(-self.surprisal) * total).min(1.0));
+            self.divide_by(total);
             self.keep_expected();
             return Ok(());
         }
-        if (1..self.candidates.len()).contains(&top_k) {
-            let (_, last, _) = self.candidates.select_nth_unstable_by(top_k - 1, |a, b| b.logit.total_cmp(&a.logit));
-            let least = last.logit;
-            self.candidates.retain(|candidate| candidate.logit >= least);
-            self.candidates.sort_unstable_by_key(|candidate| candidate.token);
+        if (1..logits.len()).contains(&top_k) {
+            let reached = reached_by(logits, top_k);
+            self.collect(logits, most, libm::exp(f64::from((reached - most) / temperature)));
+            if let Some(last) = top_k.checked_sub(1).filter(|last| *last < self.candidates.len()) {
+                self.ordered.clone_from(&self.candidates);
+                let (_, last, _) = self.ordered.select_nth_unstable_by(last, |a, b| b.logit.total_cmp(&a.logit));
+                let least = last.logit;
+                self.candidates.retain(|candidate| candidate.logit >= least);
+            }
+            self.normalize();
+        } else if top_p < 1.0 {
+            let total = total();
+            // Tokens of less than this together have less than what a nucleus leaves out.
+            self.collect(logits, most, (1.0 - f64::from(top_p)) / logits.len() as f64 * total);
+            self.divide_by(total);
+        } else {
+            self.collect(logits, most, f64::from(min_p));
+            self.normalize();
         }
-        self.normalize();
         if top_p < 1.0 {
-            self.keep_nucleus(f64::from(top_p));
+            self.keep_first(f64::from(top_p), by_likelihood);
         }
         if min_p > 0.0 {
             let most = self.candidates.iter().fold(0.0f64, |most, candidate| most.max(candidate.probability));
@@ -272,83 +318,107 @@ impl Sampler {
         Ok(())
     }
 
-    /// Logits with bias and penalties, if there are some.
-    fn penalized(&self, logits: &[f32]) -> Option<Vec<f32>> {
+    /// Makes candidates of all tokens whose weight relative to that of the most likely one, whose logit is `most`, is `least` or more, and
+    /// perhaps of some with slightly less.
+    fn collect(&mut self, logits: &[f32], most: f32, least: f64) {
+        /// More than the error of logarithms and quotients in single precision.
+        const SLACK: f32 = 1e-3;
+        let least = (libm::log(least) as f32 - SLACK).max(-NEGLIGIBLE);
+        let temperature = self.options.temperature;
+        let scaled = (0..).zip(logits).map(|(token, logit)| (token, (logit - most) / temperature));
+        let likely = scaled.filter(|(_, logit)| *logit > least);
+        self.candidates.extend(likely.map(|(token, logit)| Candidate { token, logit, probability: 0.0 }));
+        let candidates = &mut self.candidates;
+        exponentials(candidates, |candidate| candidate.logit, |candidate, weight| candidate.probability = weight);
+    }
+
+    /// Writes logits with bias and penalties, if there are some. Returns whether there are.
+    fn penalize(&self, logits: &[f32], out: &mut Vec<f32>) -> bool {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, ref logit_bias, .. } = self.options;
         let penalizes = repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
         let dry = self.options.dry.as_ref();
         if !penalizes && logit_bias.is_empty() && dry.is_none() {
-            return None;
+            return false;
         }
-        let mut logits = logits.to_vec();
+        out.clear();
+        out.extend_from_slice(logits);
         for (token, bias) in logit_bias {
-            if let Some(logit) = logits.get_mut(*token as usize) {
+            if let Some(logit) = out.get_mut(*token as usize) {
                 *logit += bias;
             }
         }
         for (token, [_, generated]) in self.seen.iter().filter(|_| penalizes) {
-            let Some(logit) = logits.get_mut(*token as usize) else { continue };
+            let Some(logit) = out.get_mut(*token as usize) else { continue };
             *logit = if *logit < 0.0 { *logit * repetition_penalty } else { *logit / repetition_penalty };
             if *generated > 0 {
                 *logit -= presence_penalty + frequency_penalty * *generated as f32;
             }
         }
         if let Some(dry) = dry {
-            dry.penalize(&self.tokens, &mut logits);
+            dry.penalize(&self.tokens, out);
         }
-        Some(logits)
+        true
     }
 
-    /// Computes the probabilities of the candidates.
+    /// Makes the probabilities of the candidates those among them.
     fn normalize(&mut self) {
-        let most = self.candidates.iter().fold(f32::NEG_INFINITY, |most, candidate| most.max(candidate.logit));
-        let mut sum = 0.0;
-        for candidate in &mut self.candidates {
-            candidate.probability = libm::exp(f64::from(candidate.logit - most));
-            sum += candidate.probability;
-        }
+        let sum = self.candidates.iter().map(|candidate| candidate.probability).sum();
+        self.divide_by(sum);
+    }
+
+    fn divide_by(&mut self, sum: f64) {
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
     }
 
-    /// Top-p: keeps the most likely candidates with a cumulative probability of `mass`.
-    fn keep_nucleus(&mut self, mass: f64) {
-        self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
-        self.keep_first(mass);
-    }
-
-    /// Keeps the first candidates with a cumulative probability of `mass`, at least one.
-    fn keep_first(&mut self, mass: f64) {
-        let mut sum = 0.0;
-        let mut before = |candidate: &Candidate| {
-            let is_needed = sum < mass;
-            sum += candidate.probability;
-            is_needed
-        };
-        let count = self.candidates.iter().take_while(|candidate| before(candidate)).count();
-        self.candidates.truncate(count.max(1));
+    /// Keeps the first candidates of an order that together have the probability `mass`, at least one.
+    fn keep_first(&mut self, mass: f64, order: impl Fn(&Candidate, &Candidate) -> Ordering) {
+        self.ordered.clone_from(&self.candidates);
+        // The last one to keep, of those that are left; those before have less than the mass. Halves are looked at, as a sort of
+        // a vocabulary takes much longer.
+        let mut left = &mut self.ordered[..];
+        let mut before = 0.0;
+        while left.len() > 1 {
+            let middle = left.len() / 2;
+            left.select_nth_unstable_by(middle, &order);
+            let (first, rest) = left.split_at_mut(middle);
+            let sum: f64 = first.iter().map(|candidate| candidate.probability).sum();
+            left = if before + sum < mass {
+                before += sum;
+                rest
+            } else {
+                first
+            };
+        }
+        if let [last] = left {
+            self.candidates.retain(|candidate| order(candidate, last).is_le());
+        }
         self.normalize();
     }
 
     /// Mirostat: keeps the candidates that are at most as surprising as the bound, at least one.
     fn keep_expected(&mut self) {
-        self.candidates.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token)));
-        let is_expected = |candidate: &&Candidate| -libm::log2(candidate.probability) <= self.surprisal;
-        let count = self.candidates.iter().take_while(is_expected).count();
-        self.candidates.truncate(count.max(1));
+        let most = self.candidates.iter().copied().min_by(by_likelihood);
+        let least = libm::exp2(-self.surprisal);
+        self.candidates.retain(|candidate| candidate.probability >= least);
+        if self.candidates.is_empty() {
+            self.candidates.extend(most);
+        }
+        self.candidates.sort_unstable_by(by_likelihood);
         self.normalize();
     }
 
     /// Locally typical sampling: keeps the candidates of the surprisal closest to the entropy, with a cumulative probability of `mass`.
     fn keep_typical(&mut self, mass: f64) {
-        let surprisal = |candidate: &Candidate| -libm::log(candidate.probability);
-        let possible = self.candidates.iter().filter(|candidate| candidate.probability > 0.0);
-        let entropy: f64 = possible.map(|candidate| candidate.probability * surprisal(candidate)).sum();
+        let Some(any) = self.candidates.first() else { return };
+        // Logits and logarithms of probabilities differ by the same number everywhere.
+        let normalizer = f64::from(any.logit) - libm::log(any.probability);
+        let surprisal = |candidate: &Candidate| normalizer - f64::from(candidate.logit);
+        let entropy: f64 = self.candidates.iter().map(|candidate| candidate.probability * surprisal(candidate)).sum();
         let distance = |candidate: &Candidate| (surprisal(candidate) - entropy).abs();
-        self.candidates.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.token.cmp(&b.token)));
-        self.keep_first(mass);
+        self.keep_first(mass, |a, b| distance(a).total_cmp(&distance(b)).then(a.token.cmp(&b.token)));
     }
 
-    fn choose(&mut self) -> Choice {
+    fn choose_candidate(&mut self) -> Choice {
         let mut left = self.random.next_f64();
         let mut chosen = None;
         for candidate in &self.candidates {
@@ -363,16 +433,15 @@ impl Sampler {
     }
 }
 
-/// The first token of the greatest logit; none if no logit is a number above negative infinity.
-pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
-    let mut best = None;
-    let mut most = f32::NEG_INFINITY;
-    for (token, logit) in logits.iter().enumerate() {
-        if *logit > most {
-            (best, most) = (Some(token as u32), *logit);
-        }
-    }
-    best
+/// The more likely first, of equals the lower token.
+fn by_likelihood(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
+}
+
+/// The first token of the greatest logit, and that logit.
+fn greatest(logits: &[f32]) -> Result<(u32, f32)> {
+    let token = most_likely(logits).ok_or(Error::NoLogits)?;
+    Ok((token, logits.get(token as usize).copied().unwrap_or_default()))
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).

@@ -109,23 +109,53 @@ fn tokens_are_those_of_executorchs_sampler() {
     }
 }
 
+fn sampling(settings: &Json) -> Sampling {
+    let number = |name: &str, default: f32| settings[name].as_f64().map_or(default, |number| number as f32);
+    Sampling {
+        temperature: number("temperature", 0.0),
+        top_k: settings["top_k"].as_u64().unwrap_or(0) as usize,
+        top_p: number("top_p", 1.0),
+        min_p: number("min_p", 0.0),
+        typical_p: number("typical_p", 1.0),
+        repetition_penalty: number("repetition_penalty", 1.0),
+        ..Sampling::default()
+    }
+}
+
+/// `whole_vocabulary` of `tools/llm_samples.py`.
+fn whole_vocabulary(squarings: u64, scale: f32) -> Vec<f32> {
+    let number = |token: u32| (token.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 24) as f32;
+    let squared = |number: f32| (0..squarings).fold(number, |number, _| number * number);
+    (0..100_003).map(|token| squared(number(token)) * scale).collect()
+}
+
+#[test]
+fn large_vocabularies_are_left_what_transformers_leaves() {
+    for row in rows(&folder("llm/vocabularies.json")) {
+        let logits = whole_vocabulary(row["squarings"].as_u64().unwrap(), number(&row["scale"]));
+        let mut sampler = Sampler::new(sampling(&row["settings"])).unwrap();
+        let left = sampler.distribution(&logits).unwrap();
+        assert_eq!(left.len() as u64, row["count"].as_u64().unwrap(), "{row}");
+        let sum: u64 = left.iter().map(|(token, _)| u64::from(*token)).sum();
+        assert_eq!(sum, row["sum"].as_u64().unwrap(), "{row}");
+        let most = row["most"].as_f64().unwrap();
+        assert!((left[0].1 / most - 1.0).abs() < 1e-5, "{row}: {} is the most likely", left[0].1);
+        // What is sampled is left.
+        for _ in 0..20 {
+            let choice = sampler.sample(&logits).unwrap();
+            let probability = left.iter().find(|(token, _)| *token == choice.token).unwrap().1;
+            assert!((f64::from(choice.log_probability) - probability.ln()).abs() < 1e-5, "{row}: {choice:?}");
+        }
+    }
+}
+
 #[test]
 fn distributions_are_those_of_transformers() {
     let rows = rows(&folder("llm/sampling.json"));
     assert_eq!(rows.len(), 10);
     for row in rows {
         let settings = &row["settings"];
-        let number = |name: &str, default: f32| settings[name].as_f64().map_or(default, |number| number as f32);
-        let mut sampler = Sampler::new(Sampling {
-            temperature: number("temperature", 0.0),
-            top_k: settings["top_k"].as_u64().unwrap_or(0) as usize,
-            top_p: number("top_p", 1.0),
-            min_p: number("min_p", 0.0),
-            typical_p: number("typical_p", 1.0),
-            repetition_penalty: number("repetition_penalty", 1.0),
-            ..Sampling::default()
-        })
-        .unwrap();
+        let mut sampler = Sampler::new(sampling(settings)).unwrap();
         let prompt: Vec<u32> = serde_json::from_value(settings["prompt"].clone()).unwrap_or_default();
         sampler.observe_prompt(&prompt);
         let logits = row["logits"].as_array().unwrap().iter();
