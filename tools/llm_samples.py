@@ -427,8 +427,8 @@ def mirostat(rows, tau, eta, temperature, seed):
     for logits in rows:
         scaled = [logit / temperature for logit in logits]
         weights = [math.exp(logit - max(scaled)) for logit in scaled]
-        likely = sorted(range(len(weights)), key=lambda token: -weights[token])
-        left = [token for token in likely if -math.log2(weights[token] / sum(weights)) <= bound] or likely[:1]
+        likely = [token for token, weight in enumerate(weights) if -math.log2(weight / sum(weights)) <= bound]
+        left = likely or [weights.index(max(weights))]
         probabilities = [weights[token] / sum(weights[token] for token in left) for token in left]
         coin = generator.next()
         index = next((index for index in range(len(left)) if coin < sum(probabilities[: index + 1])), len(left) - 1)

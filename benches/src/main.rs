@@ -20,6 +20,7 @@ mod process;
 mod quantize;
 mod resident;
 mod serve;
+mod text;
 
 use std::path::{Path, PathBuf};
 
@@ -37,12 +38,13 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   compile              compiling whole models, and chains of growing length
   quantize             a whole model to int8
   cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
+  text                 what samplers, grammars, tokenizers and chat templates cost beside a model's calls
   serve                our side of that: a process that answers commands
   serve-portable       our side of operators
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
 (for compile: tools/models/large.py; for quantize and cpu: tools/models/peers.py), PEERS_PYTHON an interpreter with the peers,
-PYTHON an interpreter with torch, executorch and rushlight, DOCUMENT the file to update (nothing is written without).";
+PYTHON an interpreter with torch, executorch and rushlight, VOCABULARY the file of a tokenizer, DOCUMENT the file to update (nothing is written without).";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -63,6 +65,7 @@ fn main() -> Result<()> {
             is_whole = false;
             cpu::run(table, Some(model))?
         }
+        ["text"] => ("Text beside decoding", text::run(&variable("VOCABULARY")?)?),
         ["serve"] => return serve::run(),
         ["serve-portable"] => return portable::run(),
         ["quantize-once", model, inputs, out] => {

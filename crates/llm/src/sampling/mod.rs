@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub use dry::Dry;
 use executorch::ExecuTorchSampler;
 pub(crate) use vocabulary::most_likely;
-use vocabulary::{NEGLIGIBLE, exponentials};
+use vocabulary::{NEGLIGIBLE, at_least, exponentials};
 pub(crate) use vocabulary::{Weights, reached_by};
 
 /// How a token is chosen. The default is the most likely one.
@@ -321,13 +321,13 @@ impl Sampler {
     /// Makes candidates of all tokens whose weight relative to that of the most likely one, whose logit is `most`, is `least` or more, and
     /// perhaps of some with slightly less.
     fn collect(&mut self, logits: &[f32], most: f32, least: f64) {
-        /// More than the error of logarithms and quotients in single precision.
+        /// More than the error of logarithms, products and quotients in single precision.
         const SLACK: f32 = 1e-3;
-        let least = (libm::log(least) as f32 - SLACK).max(-NEGLIGIBLE);
         let temperature = self.options.temperature;
-        let scaled = (0..).zip(logits).map(|(token, logit)| (token, (logit - most) / temperature));
-        let likely = scaled.filter(|(_, logit)| *logit > least);
-        self.candidates.extend(likely.map(|(token, logit)| Candidate { token, logit, probability: 0.0 }));
+        let scaled = (libm::log(least) as f32 - SLACK).max(-NEGLIGIBLE);
+        let likely = at_least(logits, most + scaled * temperature - most.abs() * f32::EPSILON);
+        let candidate = |(token, logit)| Candidate { token, logit: (logit - most) / temperature, probability: 0.0 };
+        self.candidates.extend(likely.map(candidate));
         let candidates = &mut self.candidates;
         exponentials(candidates, |candidate| candidate.logit, |candidate, weight| candidate.probability = weight);
     }
@@ -403,7 +403,6 @@ impl Sampler {
         if self.candidates.is_empty() {
             self.candidates.extend(most);
         }
-        self.candidates.sort_unstable_by(by_likelihood);
         self.normalize();
     }
 

@@ -36,6 +36,13 @@ fn greatest(block: &[f32]) -> f32 {
     lanes.iter().chain(parts.remainder()).fold(f32::NEG_INFINITY, |most, logit| greater(most, *logit))
 }
 
+/// The tokens whose logits are `least` or more, with those.
+pub(super) fn at_least(logits: &[f32], least: f32) -> impl Iterator<Item = (u32, f32)> {
+    let blocks = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).filter(move |(_, block)| greatest(block) >= least);
+    let tokens = blocks.flat_map(|(first, block)| (first..).zip(block.iter().copied()));
+    tokens.filter(move |(_, logit)| *logit >= least)
+}
+
 /// A number that at least `count` logits are not below, close to the greatest such number: that of the maxima of blocks.
 /// Negative infinity where there are not enough of them.
 pub(crate) fn reached_by(logits: &[f32], count: usize) -> f32 {
@@ -61,10 +68,12 @@ impl<'a> Weights<'a> {
         let mut weights =
             Self { logits, most, temperature, sums: Vec::with_capacity(logits.len() / BLOCK + 1), total: 0.0 };
         for block in logits.chunks(BLOCK) {
-            let mut sum = 0.0;
-            for weight in weights.of_block(block) {
-                sum += f64::from(weight);
+            let block = weights.of_block(block);
+            let mut lanes = [0.0; 8];
+            for part in block.chunks_exact(lanes.len()) {
+                lanes.iter_mut().zip(part).for_each(|(sum, weight)| *sum += f64::from(*weight));
             }
+            let sum = lanes.iter().sum();
             weights.sums.push(sum);
             weights.total += sum;
         }
