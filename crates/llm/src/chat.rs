@@ -1,17 +1,16 @@
 //! Chat templates: messages to the text that a model was trained on, in Jinja as transformers renders it.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
-use serde::Serialize;
 use serde_json::Value as Json;
-use serde_json::ser::Formatter;
 
 use crate::error::{Error, Result};
+use crate::python_json::to_json;
 
 /// A chat template.
 pub struct ChatTemplate {
@@ -74,7 +73,10 @@ impl ChatTemplate {
         });
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: String| strftime(&format, seconds_now()));
-        environment.add_filter("tojson", |value: &Value, options: Kwargs| to_json(value, &options));
+        environment.add_filter("tojson", |value: &Value, options: Kwargs| {
+            check_depth(value, MAX_DEPTH)?;
+            to_json(value, &options)
+        });
         environment.add_filter("escape", escape);
         environment.add_filter("e", escape);
         environment.add_test("iterable", |value: &Value| {
@@ -127,8 +129,9 @@ impl ChatTemplate {
         variables: &serde_json::Map<String, Json>,
     ) -> Result<String> {
         let chat = self.environment.get_template(NAME).map_err(|error| template(&error))?;
+        let messages = with_reasoning(messages);
         let context = minijinja::context! {
-            messages => Value::from(Serde(messages)),
+            messages => Value::from(Serde(&*messages)),
             tools => Value::from(Serde(tools)),
             documents => (),
             add_generation_prompt,
@@ -138,6 +141,25 @@ impl ChatTemplate {
         };
         chat.render(context).map_err(|error| template(&error))
     }
+}
+
+/// Messages whose reasoning has the names that templates read, whichever of its names it was given by, as in transformers.
+fn with_reasoning(messages: &Json) -> Cow<'_, Json> {
+    const NAMES: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+    let reasoning = |message: &Json| {
+        let given = NAMES.iter().filter_map(|name| message.get(name)).find(|text| !text.is_null());
+        given.cloned()
+    };
+    let mut messages = Cow::Borrowed(messages);
+    if messages.as_array().is_some_and(|messages| messages.iter().any(|message| reasoning(message).is_some())) {
+        for message in messages.to_mut().as_array_mut().into_iter().flatten() {
+            if let (Some(text), Some(fields)) = (reasoning(message), message.as_object_mut()) {
+                fields.entry("thinking").or_insert_with(|| text.clone());
+                fields.insert("reasoning_content".to_owned(), text);
+            }
+        }
+    }
+    messages
 }
 
 impl fmt::Debug for ChatTemplate {
@@ -250,60 +272,10 @@ fn without_generation_marks(source: &str) -> String {
     text
 }
 
-/// JSON as Python's `json.dumps` writes it, with `ensure_ascii=False` unless the template says otherwise.
-fn to_json(value: &Value, options: &Kwargs) -> std::result::Result<Value, minijinja::Error> {
-    let indent: Option<usize> = options.get("indent")?;
-    let is_ascii: Option<bool> = options.get("ensure_ascii")?;
-    options.assert_all_used()?;
-    check_depth(value, MAX_DEPTH)?;
-    let mut text = match indent {
-        Some(width) => {
-            let indent = " ".repeat(width.min(16));
-            serialized(value, serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes()))?
-        }
-        None => serialized(value, Spaced)?,
-    };
-    if is_ascii == Some(true) {
-        text = text.chars().fold(String::new(), |mut text, char| {
-            if char.is_ascii() {
-                text.push(char);
-            } else {
-                char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
-            }
-            text
-        });
-    }
-    Ok(text.into())
-}
-
-fn serialized(value: &Value, formatter: impl Formatter) -> std::result::Result<String, minijinja::Error> {
-    let mut bytes = Vec::new();
-    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, formatter));
-    written.map_err(|error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// HTML's special characters, as Jinja escapes them.
 fn escape(text: &str) -> String {
     let rules = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("'", "&#39;"), ("\"", "&#34;")];
     rules.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
-/// A space after each comma and colon.
-struct Spaced;
-
-impl Formatter for Spaced {
-    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b": ")
-    }
 }
 
 fn seconds_now() -> i64 {

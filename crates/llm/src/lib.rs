@@ -38,6 +38,7 @@ mod generate;
 mod grammar;
 mod model;
 mod perplexity;
+mod python_json;
 mod sampling;
 mod session;
 mod speculation;
