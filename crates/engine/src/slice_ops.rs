@@ -107,3 +107,13 @@ pub(crate) fn scale<S: Simd>(s: S, y: &mut [f32], factor: f32) {
         s.store_slice(y, v);
     }
 }
+
+/// Adds `x` times a factor to `y`, which has the same length.
+#[inline(always)]
+pub(crate) fn add_scaled<S: Simd>(s: S, y: &mut [f32], x: &[f32], factor: f32) {
+    let factor = s.splat(factor);
+    for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
+        let v = s.fma(s.load_slice(x), factor, s.load_slice(y));
+        s.store_slice(y, v);
+    }
+}

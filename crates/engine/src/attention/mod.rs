@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod rows;
+mod split;
 mod task;
 
 use core::ops::Range;
@@ -13,7 +14,8 @@ use crate::parallel::SharedOutput;
 use crate::{Engine, FloatSlice, FloatSliceMut};
 
 use rows::{PlainRows, Rows};
-use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, ScratchLayout};
+use split::{Combine, KeySplit};
+use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, PartialOutput, ScratchLayout};
 
 pub use rows::{KeyValueSlice, QuantizedRows};
 
@@ -56,13 +58,14 @@ pub type MaskStrides = Strides;
 
 /// Returns the scratch memory that [`attention`] needs, in floats.
 pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
-    ScratchLayout::new(attention).len().saturating_mul(engine.threads())
+    let layout = ScratchLayout::new(attention);
+    layout.len().saturating_mul(engine.threads()).saturating_add(KeySplit::of(attention, layout).scratch())
 }
 
 impl Attention {
     /// Scratch memory per thread, in floats, that suffices for these sizes and all smaller ones.
     pub fn scratch_per_thread(&self) -> usize {
-        ScratchLayout::largest(self).len()
+        ScratchLayout::largest(self).len().saturating_add(KeySplit::largest_scratch(self))
     }
 }
 
@@ -159,29 +162,42 @@ fn run<T: Element, R: Rows<T>>(
 ) {
     let layout = ScratchLayout::new(a);
     let pairs = a.batch * a.kv_heads;
+    let split = KeySplit::of(a, layout);
+    let (scratch, partial) = scratch.split_at_mut(layout.len() * engine.threads());
+    let scratch = SharedOutput::new(scratch);
+    // SAFETY: no two tasks have a slot at the same time.
+    let scratch = |slot: usize| unsafe { scratch.slice(slot * layout.len()..(slot + 1) * layout.len()) };
+    let task = |attention, y, pair: usize, scratch, rows, keys, part| {
+        let (batch, group) = (pair / a.kv_heads, pair % a.kv_heads);
+        AttentionTask { attention, q, k, v, mask, y, layout, scratch, batch, group, rows, keys, part }
+    };
+    if let (AttentionOutput::Floats(y), 2..) = (y, split.parts) {
+        let (strides, len) = split.outputs(a);
+        let rows = a.batch * a.heads * a.rows;
+        let (outputs, states) = partial.split_at_mut(split.parts * len);
+        let (maxima, sums) = states.split_at_mut(split.parts * rows);
+        {
+            let (outputs, maxima, sums) =
+                (SharedOutput::new(outputs), SharedOutput::new(maxima), SharedOutput::new(sums));
+            let of_part = &Attention { y: strides, ..*a };
+            engine.pool.run_with_slot(pairs * split.parts, |slot, index| {
+                let (pair, part) = (index / split.parts, index % split.parts);
+                let output = PartialOutput { output: part * len, row: part * rows, maxima, sums };
+                let y = AttentionOutput::Floats(outputs);
+                let task = task(of_part, y, pair, scratch(slot), 0..a.rows, split.keys(part), Some(output));
+                engine.dispatch.run_for::<T, _>(task);
+            });
+        }
+        engine.dispatch.run_for::<f32, _>(Combine { attention: a, split, outputs, maxima, sums, y });
+        return;
+    }
     // With fewer (batch, group) pairs than tasks, split their rows.
     let limit = a.rows.div_ceil(MIN_TASK_ROWS);
     let parts = if engine.threads() == 1 { 1 } else { (2 * engine.threads()).div_ceil(pairs).min(limit) };
-    let scratch = SharedOutput::new(scratch);
-    engine.pool.run_with_slot(pairs * parts, |slot, task| {
-        let (pair, part) = (task / parts, task % parts);
+    engine.pool.run_with_slot(pairs * parts, |slot, index| {
+        let (pair, part) = (index / parts, index % parts);
         let rows = part * a.rows / parts..(part + 1) * a.rows / parts;
-        // SAFETY: no two tasks have a slot at the same time.
-        let scratch = unsafe { scratch.slice(slot * layout.len()..(slot + 1) * layout.len()) };
-        let (batch, group) = (pair / a.kv_heads, pair % a.kv_heads);
-        engine.dispatch.run_for::<T, _>(AttentionTask {
-            attention: a,
-            q,
-            k,
-            v,
-            mask,
-            y,
-            layout,
-            scratch,
-            batch,
-            group,
-            rows,
-        });
+        engine.dispatch.run_for::<T, _>(task(a, y, pair, scratch(slot), rows, 0..a.keys, None));
     });
 }
 

@@ -36,7 +36,7 @@ const PREFETCHED_KEYS: usize = 16;
 #[derive(Clone, Copy)]
 pub(super) struct ScratchLayout {
     /// Keys of a block, a multiple of 16.
-    block: usize,
+    pub(super) block: usize,
     keys: usize,
     values: usize,
     scores: usize,
@@ -96,6 +96,21 @@ pub(super) struct AttentionTask<'a, T, Kv> {
     pub(super) group: usize,
     /// Rows of each of the group's heads.
     pub(super) rows: Range<usize>,
+    /// Keys of the task, from the beginning of a block on.
+    pub(super) keys: Range<usize>,
+    /// What the task gives if it has only a part of the keys.
+    pub(super) part: Option<PartialOutput<'a>>,
+}
+
+/// The output for a part of the keys, which is not divided by the sum of exponentials.
+#[derive(Clone, Copy)]
+pub(super) struct PartialOutput<'a> {
+    /// Where the part's rows begin in the output, and in what follows.
+    pub(super) output: usize,
+    pub(super) row: usize,
+    /// Maxima of scores and sums of exponentials, of all rows of a part.
+    pub(super) maxima: SharedOutput<'a>,
+    pub(super) sums: SharedOutput<'a>,
 }
 
 impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
@@ -103,7 +118,7 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { attention, q, k, v, mask, y, layout, scratch, batch, group, rows } = self;
+        let Self { attention, q, k, v, mask, y, layout, scratch, batch, group, rows, keys: range, part } = self;
         let (keys, scratch) = scratch.split_at_mut(layout.keys);
         let (values, scratch) = scratch.split_at_mut(layout.values);
         let (scores, states) = scratch.split_at_mut(layout.scores);
@@ -111,15 +126,23 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
         let heads = attention.heads / attention.kv_heads;
         let is_packed = T::IS_BF16 || attention.rows * heads >= MIN_PACKED_ROWS;
         let epilogue = Epilogue::default().args();
-        let inputs = AttentionOperands { attention, q, k, v, mask, y, batch, group };
-        for first in (0..attention.keys.max(1)).step_by(layout.block) {
-            let count = (attention.keys - first).min(layout.block);
+        let output = part.map_or(0, |part| part.output);
+        let inputs = AttentionOperands { attention, q, k, v, mask, y, output, batch, group };
+        if part.is_some() {
+            // It may begin behind the keys that a row sees.
+            maxima.fill(f32::NEG_INFINITY);
+            sums.fill(0.0);
+        }
+        for first in (range.start..range.end.max(range.start + 1)).step_by(layout.block) {
+            let count = (range.end - first).min(layout.block);
             // Later blocks are masked for all rows.
             if attention.causal.is_some_and(|before| first >= before.saturating_add(rows.end)) {
                 break;
             }
+            let is_first = first == range.start;
+            let stride = layout.block;
             let mut block =
-                KeyBlock { inputs, first, count, keys, values, scores, epilogue: &epilogue, stride: layout.block };
+                KeyBlock { inputs, first, is_first, count, keys, values, scores, epilogue: &epilogue, stride };
             if !is_packed {
                 // Tasks have parts of the rows only where they are many.
                 let lines = 0..heads * attention.rows;
@@ -141,6 +164,14 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
                     row += together;
                 }
             }
+        }
+        if let Some(PartialOutput { row, maxima: all_maxima, sums: all_sums, .. }) = part {
+            let first = row + (batch * attention.heads + group * heads) * attention.rows;
+            for (all, own) in [(all_maxima, maxima), (all_sums, sums)] {
+                // SAFETY: these rows of the part are this task's.
+                unsafe { all.slice(first..first + own.len()) }.copy_from_slice(own);
+            }
+            return;
         }
         let AttentionOutput::Floats(y) = y else { return };
         for head in 0..heads {
@@ -173,6 +204,8 @@ struct AttentionOperands<'a, T, Kv> {
     v: Kv,
     mask: Option<&'a [f32]>,
     y: AttentionOutput<'a>,
+    /// Where the output begins in `y`.
+    output: usize,
     batch: usize,
     group: usize,
 }
@@ -182,6 +215,12 @@ impl<'a, T: Element, Kv: Rows<T>> AttentionOperands<'a, T, Kv> {
     #[inline(always)]
     fn at(&self, strides: Strides, head: usize, row: usize) -> usize {
         self.batch * strides.batch + head * strides.head + row * strides.row
+    }
+
+    /// Returns the offset of a row of the output.
+    #[inline(always)]
+    fn output_at(&self, head: usize, row: usize) -> usize {
+        self.output + self.at(self.attention.y, head, row)
     }
 
     #[inline(always)]
@@ -229,7 +268,7 @@ impl<'a, T: Element, Kv: Rows<T>> AttentionOperands<'a, T, Kv> {
     /// Returns an output row.
     #[inline(always)]
     fn result<U>(&self, y: &SharedOutput<'a, U>, head: usize, row: usize) -> &'a mut [U] {
-        let at = self.at(self.attention.y, head, row);
+        let at = self.output_at(head, row);
         // SAFETY: `Attention::check` made sure that rows of the result are disjoint; each is of one task, which holds
         // one such slice at a time.
         unsafe { y.slice(at..at + self.attention.value_depth) }
@@ -248,6 +287,8 @@ impl<'a, T: Element, Kv: Rows<T>> AttentionOperands<'a, T, Kv> {
 struct KeyBlock<'a, T, Kv> {
     inputs: AttentionOperands<'a, T, Kv>,
     first: usize,
+    /// True if it is the first one of its task.
+    is_first: bool,
     count: usize,
     /// Panels of 16 keys, `[ceil(count / 16)][depth][16]`; bf16 in pairs along depth.
     keys: &'a mut [f32],
@@ -366,12 +407,12 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
             seen = seen.max(self.seen(at.row));
         }
         let lines = &lines[..count];
-        if self.first == 0 {
+        if self.is_first {
             maxima.fill(f32::NEG_INFINITY);
             sums.fill(0.0);
         }
         if seen == 0 {
-            if self.first == 0 {
+            if self.is_first {
                 lines.iter().for_each(|line| self.inputs.zero(line.head, line.row));
             }
             return;
@@ -409,7 +450,7 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
                 // SAFETY: a row of scores has `stride` elements, a multiple of 16.
                 unsafe { T::store(s, weights.wrapping_add(hidden), LANES, s.splat(0.0)) };
             }
-            if maxima[i] == max || self.first == 0 {
+            if maxima[i] == max || self.is_first {
                 sums[i] += sum;
             } else {
                 let less = s.to_array(math::exp(s, s.splat(maxima[i] - max)))[0];
@@ -523,7 +564,7 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
         first: usize,
         seen: usize,
     ) -> usize {
-        let Attention { y: strides, value_depth, .. } = *self.inputs.attention;
+        let value_depth = self.inputs.attention.value_depth;
         let lines = &lines[first..][..R];
         let scores = &self.scores[first * self.stride..];
         for start in (0..seen).step_by(PREFETCHED_KEYS) {
@@ -534,9 +575,9 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
                 let lanes = |c: usize| value_depth.saturating_sub(column + c * LANES).min(LANES);
                 let mut sums = [[s.splat(0.0); C]; R];
                 let out = |line: &Line, c: usize| {
-                    y.at(self.inputs.at(strides, line.head, line.row)).wrapping_add(column + c * LANES)
+                    y.at(self.inputs.output_at(line.head, line.row)).wrapping_add(column + c * LANES)
                 };
-                if self.first > 0 || start > 0 {
+                if !self.is_first || start > 0 {
                     for r in 0..R {
                         for c in 0..C {
                             // SAFETY: the rows of the result are this task's, and have `value_depth` elements.
@@ -612,12 +653,12 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
             columns: value_depth,
             out: ElementPtrMut::f32(core::ptr::null_mut()),
             out_stride: strides.row,
-            is_first: self.first == 0,
+            is_first: self.is_first,
             epilogue: self.epilogue,
         };
         match self.inputs.y {
             AttentionOutput::Floats(y) => {
-                let out = ElementPtrMut::f32(y.at(self.inputs.at(strides, head, row)));
+                let out = ElementPtrMut::f32(y.at(self.inputs.output_at(head, row)));
                 // SAFETY: the pointers are to a score for each key, `pack` has written the panels, and the results are
                 // this task's.
                 unsafe { BlockGemm { out, ..gemm }.run::<T, S>(s) };

@@ -117,9 +117,15 @@ fn cases(rng: &mut Rng, count: usize, depths: &[usize]) -> Vec<Attention> {
     let mut cases = vec![plain(1, 3, 197, 197, 64), plain(6, 3, 49, 49, 32), plain(1, 2, 1, 700, 64)];
     cases.extend([plain(1, 1, 70, 1100, 16), Attention { causal: Some(0), ..plain(1, 2, 300, 300, 24) }]);
     // A token of a language model, and a few.
-    for (heads, kv_heads, rows, keys, depth) in
-        [(8, 2, 1, 700, 64), (8, 1, 1, 530, 40), (7, 1, 1, 33, 64), (3, 1, 2, 299, 24), (4, 1, 3, 270, 16)]
-    {
+    for (heads, kv_heads, rows, keys, depth) in [
+        (8, 2, 1, 700, 64),
+        (8, 1, 1, 530, 40),
+        (12, 1, 1, 900, 32),
+        (1, 1, 1, 3000, 16),
+        (7, 1, 1, 33, 64),
+        (3, 1, 2, 299, 24),
+        (4, 1, 3, 270, 16),
+    ] {
         cases.push(Attention { kv_heads, causal: Some(keys - rows), ..plain(1, heads, rows, keys, depth) });
     }
     for _ in 0..count {

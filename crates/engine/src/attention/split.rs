@@ -1,0 +1,118 @@
+//! Keys in parts, which threads take side by side where there are few queries: "Flash-Decoding", Dao et al. 2023.
+//!
+//! How many parts there are is a matter of the shape alone, and what they give is added in the order of keys, so that the output does
+//! not depend on the number of threads.
+#![allow(unsafe_code)]
+
+use core::ops::Range;
+
+use super::task::{MAX_BLOCK_KEYS, ScratchLayout};
+use super::{Attention, Strides};
+use crate::arch::{Kernel, Simd, math};
+use crate::parallel::SharedOutput;
+use crate::slice_ops;
+
+/// Tasks that are enough for the threads of a machine.
+const TASKS: usize = 32;
+
+/// Maximum rows of a group, of all of its heads: more give work enough for their keys to be packed once.
+const MAX_ROWS: usize = 16;
+
+/// How the keys of an attention are split, and where the parts' results are.
+#[derive(Clone, Copy)]
+pub(super) struct KeySplit {
+    pub(super) parts: usize,
+    /// Keys that are seen, in blocks of [`ScratchLayout::block`].
+    keys: usize,
+    block: usize,
+    /// Rows of all heads and batches.
+    rows: usize,
+    value_depth: usize,
+}
+
+impl KeySplit {
+    pub(super) fn of(attention: &Attention, layout: ScratchLayout) -> Self {
+        let &Attention { batch, heads, kv_heads, rows, value_depth, .. } = attention;
+        let keys = attention.causal.map_or(attention.keys, |before| attention.keys.min(before.saturating_add(rows)));
+        let blocks = keys.div_ceil(layout.block);
+        let limit =
+            if rows_of_group(attention) <= MAX_ROWS { TASKS / batch.saturating_mul(kv_heads).max(1) } else { 1 };
+        let rows = batch.saturating_mul(heads).saturating_mul(rows);
+        Self { parts: limit.min(blocks).max(1), keys, block: layout.block, rows, value_depth }
+    }
+
+    /// Memory of the parts' results, in floats.
+    pub(super) fn scratch(self) -> usize {
+        if self.parts == 1 {
+            return 0;
+        }
+        self.value_depth.saturating_add(2).saturating_mul(self.parts).saturating_mul(self.rows)
+    }
+
+    /// As [`scratch`](Self::scratch), for these sizes and all smaller ones.
+    pub(super) fn largest_scratch(attention: &Attention) -> usize {
+        if attention.keys <= MAX_BLOCK_KEYS {
+            return 0;
+        }
+        attention.value_depth.saturating_add(2).saturating_mul(TASKS * rows_of_group(attention).min(MAX_ROWS))
+    }
+
+    /// The keys of a part.
+    pub(super) fn keys(self, part: usize) -> Range<usize> {
+        let blocks = self.keys.div_ceil(self.block);
+        let start = |part: usize| (part * blocks / self.parts * self.block).min(self.keys);
+        start(part)..start(part + 1)
+    }
+
+    /// The strides of the parts' outputs, and the elements of one.
+    pub(super) fn outputs(self, attention: &Attention) -> (Strides, usize) {
+        let row = self.value_depth;
+        let head = attention.rows * row;
+        (Strides { batch: attention.heads * head, head, row }, self.rows * row)
+    }
+}
+
+fn rows_of_group(attention: &Attention) -> usize {
+    (attention.heads / attention.kv_heads.max(1)).saturating_mul(attention.rows)
+}
+
+/// Sums of the parts' outputs, each relative to the maximum of its scores, divided by the sum of all exponentials.
+pub(super) struct Combine<'a> {
+    pub(super) attention: &'a Attention,
+    pub(super) split: KeySplit,
+    /// `[parts][batch][heads][rows][value_depth]`.
+    pub(super) outputs: &'a [f32],
+    /// Maxima of scores and sums of exponentials: `[parts][batch][heads][rows]`.
+    pub(super) maxima: &'a [f32],
+    pub(super) sums: &'a [f32],
+    pub(super) y: SharedOutput<'a>,
+}
+
+impl Kernel for Combine<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { attention, split, outputs, maxima, sums, y } = self;
+        let &Attention { heads, rows, value_depth, y: strides, .. } = attention;
+        for row in 0..split.rows {
+            let (batch, head) = (row / rows / heads, row / rows % heads);
+            let at = batch * strides.batch + head * strides.head + row % rows * strides.row;
+            // SAFETY: `Attention::check` made sure that the row is there; no other thread is at work.
+            let y = unsafe { y.slice(at..at + value_depth) };
+            y.fill(0.0);
+            let parts = || (0..split.parts).map(|part| part * split.rows + row);
+            let max = parts().fold(f32::NEG_INFINITY, |max, part| max.max(maxima[part]));
+            let mut sum = 0.0;
+            // A part without a key that is seen has written no output.
+            for part in parts().filter(|part| sums[*part] != 0.0) {
+                let factor = s.to_array(math::exp(s, s.splat(maxima[part] - max)))[0];
+                sum += factor * sums[part];
+                slice_ops::add_scaled(s, y, &outputs[part * value_depth..][..value_depth], factor);
+            }
+            if sum != 0.0 {
+                slice_ops::scale(s, y, 1.0 / sum);
+            }
+        }
+    }
+}
