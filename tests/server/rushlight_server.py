@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,12 +15,10 @@ KEY = "a key"
 
 
 def compiled(folder, *options, model=MODEL, context=80):
-    """The program `tiny.pte` in a folder, with its tokenizer."""
+    """The program `tiny.pte` in a folder, with the tokenizer of the tiny Llama."""
     program = Path(folder) / "tiny.pte"
-    compile = [RUSHLIGHT, "compile", model, "--backend", "cpu", "--max-context-len", str(context), "-o", program]
-    subprocess.run([*compile, *options], check=True, capture_output=True)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(MODEL / name, folder)
+    compile = [RUSHLIGHT, "compile", model, "--tokenizer", MODEL, "--backend", "cpu", "--max-context-len", str(context)]
+    subprocess.run([*compile, *options, "-o", program], check=True, capture_output=True)
     return program
 
 

@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <chore>
 
-  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks
+  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks, ray for its example
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api

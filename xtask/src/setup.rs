@@ -34,7 +34,8 @@ pub fn one(what: &str) -> Result<()> {
         "cross" => cross(),
         "qemu" => system_packages(),
         "peers" => peers(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers"),
+        "ray" => ray(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray"),
     }
 }
 
@@ -65,6 +66,16 @@ fn peers() -> Result<()> {
         std::fs::write(Path::new(own.trim()).join("main.pth"), main)?;
         Ok(())
     })
+}
+
+/// Python of the environment with Ray.
+pub fn ray_python() -> PathBuf {
+    root().join(".venv-ray/bin/python")
+}
+
+/// Makes `.venv-ray` with what `examples/ray` needs.
+fn ray() -> Result<()> {
+    environment(".venv-ray", "examples/ray/requirements.txt", &[], || Ok(()))
 }
 
 /// Whoever needs an environment that is being made waits for it.

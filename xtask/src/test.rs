@@ -3,11 +3,11 @@
 use std::process::Command;
 use std::thread;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
-use crate::setup::{self, venv_python};
+use crate::setup::{self, ray_python, venv_python};
 use crate::size;
 use crate::steps::{Step, Steps};
 
@@ -27,6 +27,7 @@ const LONG_STAGES: &[Step] = &[
     ("loom", loom),
     ("wheel", wheel),
     ("server-load", server_load),
+    ("ray", ray),
     ("models-whole", models_whole),
     ("zoo", zoo),
     ("aarch64-whole", aarch64_whole),
@@ -224,6 +225,20 @@ fn server_load() -> Result<()> {
     run(command(venv_python(), &load).env("RUSHLIGHT", "target/checked/rushlight"))?;
     let mut wrong = tests();
     run(wrong.args(["--test", "it", "--", "llm_serve::wrong_requests_"]).env("RUSHLIGHT_MUTATIONS", "10000"))
+}
+
+/// `examples/ray`: batches on actors, and servers behind HAProxy.
+fn ray() -> Result<()> {
+    setup::one("python")?;
+    setup::one("ray").context("NOT RUN: all of this stage, as Ray is not there")?;
+    run(&mut checked("build"))?;
+    let package = root().join("target/ray/package");
+    let assemble = ["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so", "--assemble"];
+    run(command(venv_python(), &assemble).arg(&package))?;
+    // Ray's workers have other working directories.
+    run(command(ray_python(), &["tests/ray/check.py"])
+        .env("PYTHONPATH", &package)
+        .env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }
 
 /// The wheel, which takes minutes to optimise: its size, and the same tests.

@@ -11,7 +11,7 @@ use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::graph::Bytes;
 use rushlight::graph::{Constant, Literal, TensorType};
-use rushlight::{CompiledProgram, Compiler, Input, Quantization, TensorView, Value};
+use rushlight::{CompiledProgram, Compiler, Input, ProgramTokenizer, Quantization, TensorView, Value};
 use rushlight_devtools::describe;
 use rushlight_format::pte::{InstructionModel, PlanModel};
 
@@ -69,6 +69,8 @@ pub struct Request<'py> {
     /// Patterns of names, each with a file or none, and the most bytes of a file.
     external_weights: Option<ExternalRules>,
     quantization: Option<QuantizationRequest<'py>>,
+    /// The file or folder of the tokenizer that the program carries.
+    tokenizer: Option<PathBuf>,
 }
 
 /// How to quantize: see `rushlight.Quantization`.
@@ -137,6 +139,9 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
     let mut compiler = Compiler::new().share_state(request.share_state).kv_cache(kv_cache);
     for (name, source) in &request.methods {
         compiler = Exported::of(source)?.method(compiler, name);
+    }
+    if let Some(path) = request.tokenizer {
+        compiler = compiler.tokenizer(ProgramTokenizer::Of(path));
     }
     let mut failures: Vec<Arc<Failure>> = Vec::new();
     for backend in &request.backends {

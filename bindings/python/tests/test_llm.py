@@ -1,5 +1,8 @@
 """`rushlight.llm.export` beside eager transformers, and the command of the module."""
 
+import pathlib
+import shutil
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -31,6 +34,7 @@ MODELS = {
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, tie_word_embeddings=True)),
 }
 PROMPT, STEPS = 9, 8
+DECODER = pathlib.Path(__file__).resolve().parents[3] / "tests" / "decoders" / "llama"
 
 
 @pytest.fixture(params=sorted(MODELS))
@@ -126,6 +130,24 @@ def test_a_folder_becomes_a_quantized_file(tmp_path, capsys):
     prompt = torch.randint(0, SIZES["vocab_size"], (1, PROMPT))
     logits, expected = rushlight.load(file)(prompt, torch.tensor([0])), eager(model, prompt)
     assert (logits - expected).abs().max() < 0.05 * expected.abs().max()
+    # A folder without a tokenizer gives a program without one.
+    with pytest.raises(ValueError, match="carries no tokenizer"):
+        rushlight.llm.LLM(file)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DECODER / name, tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    rushlight.llm.main(arguments)
+    tokenizer = rushlight.llm.LLM(file).tokenizer
+    expected = transformers.PreTrainedTokenizerFast.from_pretrained(DECODER)
+    assert tokenizer.encode("Hello") == expected.encode("Hello")
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False) == "Hi"
+    rushlight.llm.main([*arguments, "--tokenizer", str(DECODER)])
+    chat = [{"role": "user", "content": "Hi"}]
+    text = rushlight.llm.LLM(file).tokenizer.apply_chat_template(chat, tokenize=False)
+    assert text == expected.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    rushlight.llm.main([*arguments, "--no-tokenizer"])
+    with pytest.raises(ValueError, match="carries no tokenizer"):
+        rushlight.llm.LLM(file)
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):

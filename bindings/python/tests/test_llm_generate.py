@@ -31,9 +31,7 @@ MESSAGES = [{"role": "user", "content": "Who are you"}]
 
 
 def exported(folder, **options):
-    """The program of the decoder, beside its tokenizer."""
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(DECODER / name, folder)
+    """The program of the decoder, which carries its tokenizer."""
     file = folder / "llama.pte"
     rushlight.llm.export(DECODER, max_context_len=CONTEXT, **options).save(file)
     return file
@@ -436,19 +434,57 @@ def test_what_cannot_be_done_is_refused(llm, file, tmp_path):
     with pytest.raises(FileNotFoundError, match="none.json"):
         rushlight.llm.Tokenizer.load(tmp_path / "none.json")
     with pytest.raises(ValueError, match="unknown kind"):
-        rushlight.llm.Tokenizer.load(file)
+        rushlight.llm.Tokenizer.load(DECODER / "model.safetensors")
     with pytest.raises(rushlight.Error, match="none.pte"):
         rushlight.llm.LLM(tmp_path / "none.pte")
-    shutil.copy(file, tmp_path)
-    with pytest.raises(ValueError, match="has no tokenizer beside it"):
-        rushlight.llm.LLM(tmp_path / file.name)
-    with pytest.raises(ValueError, match="of bytes needs a tokenizer"):
-        rushlight.llm.LLM(file.read_bytes())
     with pytest.raises(ValueError, match="no language model"):
         rushlight.llm.LLM(DECODER.parents[2] / "examples" / "cortex-m" / "digits.pte", DECODER)
     shutil.copy(DECODER / "tokenizer.json", tmp_path)
     with pytest.raises(ValueError, match="no chat template"):
         rushlight.llm.LLM(file.read_bytes(), tmp_path / "tokenizer.json").chat(MESSAGES)
+
+
+def test_the_tokenizer_is_in_the_program(file, llm, tmp_path):
+    # Nothing is beside it.
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    assert rushlight.llm.Tokenizer.beside(file) is None
+    expected = rushlight.llm.Tokenizer.load(DECODER)
+    texts = (llm.tokenizer.apply_chat_template(MESSAGES, tokenize=False), TEXT["prompt"])
+    for found in (rushlight.llm.Tokenizer.load(file), rushlight.llm.LLM(file.read_bytes()).tokenizer):
+        assert found.apply_chat_template(MESSAGES, tokenize=False) == texts[0]
+        assert found.encode(texts[1]) == expected.encode(texts[1]) == EXPECTED["prompt"]
+        assert (found.bos_id, found.eos_ids) == (expected.bos_id, expected.eos_ids)
+    # Without it, the one beside the program, or one that is named.
+    lonely = exported(tmp_path, tokenizer=False)
+    for source, message in ((lonely, "carries no tokenizer, and none is beside it"), (lonely.read_bytes(), "carries no")):
+        with pytest.raises(ValueError, match=message):
+            rushlight.llm.LLM(source)
+    with pytest.raises(ValueError, match="llama.pte` carries no tokenizer"):
+        rushlight.llm.Tokenizer.load(lonely)
+    assert rushlight.llm.LLM(lonely, file).tokenizer.encode("Hello") == expected.encode("Hello")
+    shutil.copy(DECODER / "tokenizer.json", tmp_path)
+    beside = rushlight.llm.LLM(lonely)
+    assert beside.tokenizer.encode("Hello") == expected.encode("Hello")
+    with pytest.raises(ValueError, match="no chat template"):
+        beside.chat(MESSAGES)
+    # Inside comes before beside.
+    shutil.copy(file, tmp_path / "inside.pte")
+    assert rushlight.llm.LLM(tmp_path / "inside.pte").chat(MESSAGES, max_new_tokens=1).text
+    # One that is named at the export, of a model in memory.
+    model = transformers.AutoModelForCausalLM.from_pretrained(DECODER, dtype=torch.float32)
+    program = rushlight.llm.export(model, max_context_len=CONTEXT, tokenizer=DECODER / "tokenizer.json")
+    assert rushlight.llm.LLM(program.buffer).chat(MESSAGES, max_new_tokens=1).text
+    with pytest.raises(FileNotFoundError, match="none"):
+        rushlight.llm.export(DECODER, tokenizer=tmp_path / "none")
+
+
+def test_a_damaged_tokenizer_inside_is_an_error(file, tmp_path):
+    whole = file.read_bytes()
+    name = (DECODER / "tokenizer.json").read_bytes()
+    assert whole.count(name) == 1
+    for part in (b" " * len(name), name[: len(name) // 2] + b" " * (len(name) - len(name) // 2)):
+        with pytest.raises(ValueError, match="`tokenizer.json` inside of the program"):
+            rushlight.llm.LLM(whole.replace(name, part))
 
 
 def test_an_answer_has_its_form(llm):
@@ -489,7 +525,7 @@ async def _awaited(answer):
 
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory):
-    """A program that can verify drafts, beside its tokenizer."""
+    """A program that can verify drafts."""
     return exported(tmp_path_factory.mktemp("verifier"), full_logits=True)
 
 

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 theirs = pytest.importorskip("executorch.extension.llm.runner")
 
@@ -23,6 +24,19 @@ def folder(tmp_path_factory):
     shutil.copy(DECODER / "tokenizer.json", folder)
     rushlight.llm.export(DECODER, max_context_len=128, backend="portable").save(folder / "llama.pte")
     return folder
+
+
+def test_executorch_gives_the_same_logits_with_a_tokenizer_inside(folder):
+    portable_lib = pytest.importorskip("executorch.extension.pybindings.portable_lib")
+    whole = (folder / "llama.pte").read_bytes()
+    assert whole.count((DECODER / "tokenizer.json").read_bytes()) == 1
+    bare = rushlight.llm.export(DECODER, max_context_len=128, backend="portable", tokenizer=False).buffer
+    tokens, start = torch.tensor([[5, 6, 7]]), torch.tensor([0])
+    logits = [
+        portable_lib._load_for_executorch_from_buffer(program).forward((tokens, start))[0] for program in (whole, bare)
+    ]
+    assert torch.equal(*logits)
+    torch.testing.assert_close(torch.from_dlpack(rushlight.load(whole)(tokens, start)), logits[0])
 
 
 def runner(module, folder):

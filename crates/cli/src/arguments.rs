@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::{BackendSpec, KvCache, LoadMode, Lower, Module, ModuleBuilder, Scheme, StepProfile};
+use rushlight::{BackendSpec, KvCache, LoadMode, Lower, Module, ModuleBuilder, ProgramTokenizer, Scheme, StepProfile};
 use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
@@ -76,6 +76,25 @@ pub struct LanguageModel {
     #[arg(long, value_name = "TYPE", default_value = KvCache::default().name(),
         value_parser = named::<KvCache>(KvCache::ALL.map(KvCache::name)))]
     pub kv_cache: KvCache,
+
+    /// The tokenizer that the program carries: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, or a
+    /// folder; by default that of the language model, if it has one
+    #[arg(long, value_name = "FILE|FOLDER")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Leave the tokenizer out of the program
+    #[arg(long, conflicts_with = "tokenizer")]
+    pub no_tokenizer: bool,
+}
+
+impl LanguageModel {
+    pub fn program_tokenizer(&self) -> ProgramTokenizer {
+        match &self.tokenizer {
+            Some(path) => ProgramTokenizer::Of(path.clone()),
+            None if self.no_tokenizer => ProgramTokenizer::Omitted,
+            None => ProgramTokenizer::OfModel,
+        }
+    }
 }
 
 /// Limits on a program's memory and time.

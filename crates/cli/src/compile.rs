@@ -10,6 +10,7 @@ use rushlight_compiler::emit::ExternalWeights;
 use rushlight_compiler::partition::Report;
 use rushlight_compiler::{Compiled, ConstantResult};
 use rushlight_devtools::describe;
+use rushlight_format::tokenizer;
 use rushlight_graph::Literal;
 use serde_json::json;
 
@@ -117,7 +118,10 @@ pub struct Compile {
 impl Compile {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
-        let mut compiler = Compiler::new().share_state(self.share_state).kv_cache(self.language_model.kv_cache);
+        let mut compiler = Compiler::new()
+            .share_state(self.share_state)
+            .kv_cache(self.language_model.kv_cache)
+            .tokenizer(self.language_model.program_tokenizer());
         let mut paths = Vec::with_capacity(self.models.len());
         let language_model = LanguageModelOptions {
             max_context_len: self.language_model.max_context_len,
@@ -183,6 +187,8 @@ impl Compile {
             _ => {}
         }
         let instructions: usize = program.methods.iter().map(|plan| plan.instructions.len()).sum();
+        let named_data = program.named_data.iter().map(|(key, data)| (key.as_str(), data.size()));
+        let tokenizer: Vec<(&str, u64)> = tokenizer::files(named_data).collect();
         let activations: u64 = program.methods.iter().flat_map(|plan| &plan.buffer_sizes).sum();
         if self.json {
             let mut result = json!({
@@ -197,6 +203,7 @@ impl Compile {
                     "instructions": plan.instructions.len(),
                     "planned_bytes": plan.buffer_sizes.iter().sum::<u64>(),
                 })).collect::<Vec<_>>(),
+                "tokenizer": tokenizer.iter().map(|(name, _)| name).collect::<Vec<_>>(),
                 "backends": report.claim_counts(),
                 "seconds": elapsed.as_secs_f64(),
             });
@@ -207,8 +214,12 @@ impl Compile {
             return Ok(());
         }
         let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let tokenizer = match tokenizer.iter().map(|(_, bytes)| bytes).sum() {
+            0 => String::new(),
+            bytes => format!("tokenizer {} · ", output::bytes(bytes)),
+        };
         let summary = format!(
-            "{}  {} · {} · {} · {} · activations {} · {}",
+            "{}  {} · {} · {} · {} · activations {} · {tokenizer}{}",
             output.display(),
             output::bytes(size),
             plural(program.methods.len(), "method"),

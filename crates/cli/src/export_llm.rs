@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use rushlight::ProgramTokenizer;
 
 use crate::arguments::{LanguageModel, WeightQuantization, output_file};
 use crate::failure::Failure;
@@ -76,6 +77,15 @@ impl ExportLlm {
             }
         }
         export.args(["--kv-cache", self.language_model.kv_cache.name()]);
+        match self.language_model.program_tokenizer() {
+            ProgramTokenizer::OfModel => {}
+            ProgramTokenizer::Omitted => {
+                export.arg("--no-tokenizer");
+            }
+            ProgramTokenizer::Of(path) => {
+                export.arg("--tokenizer").arg(path);
+            }
+        }
         if self.language_model.full_logits {
             export.arg("--full-logits");
         }

@@ -9,7 +9,7 @@ use rushlight_compiler::{CompileOptions, Stage, advance, import_pt2};
 use rushlight_devtools::describe;
 use rushlight_devtools::graph::{self, ModelView};
 use rushlight_devtools::memory::{self, MemoryMap};
-use rushlight_format::Program;
+use rushlight_format::{Program, tokenizer};
 use rushlight_graph::Bytes;
 use rushlight_graph::text::Detail;
 use serde_json::json;
@@ -145,7 +145,13 @@ impl Inspect {
             let len = program.segment(i).map_or(0, <[u8]>::len);
             output::print(&format!("  segment {i}    {}", output::bytes(len as u64)));
         }
-        for (key, data) in program.named_data() {
+        let tokenizer: Vec<(&str, &[u8])> = tokenizer::files(program.named_data()).collect();
+        if !tokenizer.is_empty() {
+            let names: Vec<&str> = tokenizer.iter().map(|(name, _)| *name).collect();
+            let size = tokenizer.iter().map(|(_, data)| data.len() as u64).sum();
+            output::print(&format!("  tokenizer    {}  {}", names.join(", "), output::bytes(size)));
+        }
+        for (key, data) in program.named_data().filter(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX)) {
             output::print(&format!("  named data   {key}  {}", output::bytes(data.len() as u64)));
         }
         for plan in program.methods() {

@@ -3,14 +3,16 @@
 
 use rushlight::{MethodMeta, QuantizationReport, SizeRange, TensorInfo, ValueInfo};
 use rushlight_compiler::partition::{Entry, Report};
-use rushlight_format::Program;
+use rushlight_format::{Program, tokenizer};
 use serde_json::{Value as Json, json};
 
-/// Methods, inputs, outputs, operators, delegates, memory plan and segments of a program.
+/// Methods, inputs, outputs, operators, delegates, memory plan, segments and tokenizer of a program.
 pub fn program(program: &Program<'_>) -> Json {
     let segments: Vec<Json> =
         (0..program.num_segments()).map(|i| json!({ "bytes": program.segment(i).map_or(0, <[u8]>::len) })).collect();
     let named: Vec<Json> = program.named_data().map(|(key, data)| json!({ "key": key, "bytes": data.len() })).collect();
+    let tokenizer = tokenizer::files(program.named_data());
+    let tokenizer: Vec<Json> = tokenizer.map(|(name, data)| json!({ "file": name, "bytes": data.len() })).collect();
     json!({
         "bytes": program.bytes().len(),
         "version": program.version(),
@@ -18,6 +20,7 @@ pub fn program(program: &Program<'_>) -> Json {
         "constants": program.num_constants(),
         "segments": segments,
         "named_data": named,
+        "tokenizer": tokenizer,
         "methods": program.methods().map(|plan| method(&MethodMeta::of(&plan))).collect::<Vec<_>>(),
     })
 }

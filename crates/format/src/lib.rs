@@ -36,6 +36,7 @@ pub mod bundled;
 pub mod ptd;
 pub mod pte;
 pub mod shapes;
+pub mod tokenizer;
 #[cfg(feature = "xnnpack")]
 pub mod xnnpack;
 

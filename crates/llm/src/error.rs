@@ -16,6 +16,8 @@ pub enum Error {
     File { path: PathBuf, error: io::Error },
     /// A tokenizer's file is damaged or of an unknown kind, or it cannot encode a text.
     Tokenizer(String),
+    /// A model has no tokenizer: its program carries none, and none of the files that were looked at is there.
+    NoTokenizer { model: Option<PathBuf>, looked_at: Vec<PathBuf> },
     /// A chat template is damaged, or refuses the messages.
     Template(String),
     /// A grammar that cannot be read, or takes too much, or allows nothing.
@@ -69,6 +71,27 @@ impl fmt::Display for Error {
             Self::Module(error) => write!(f, "{error}"),
             Self::File { path, error } => write!(f, "cannot read `{}`: {error}", path.display()),
             Self::Tokenizer(problem) => write!(f, "tokenizer: {problem}"),
+            Self::NoTokenizer { model, looked_at } => {
+                match model {
+                    Some(model) => write!(f, "`{}` carries no tokenizer", model.display())?,
+                    None => write!(f, "the program carries no tokenizer")?,
+                }
+                if !looked_at.is_empty() {
+                    write!(f, ", and none is beside it\n  expected ")?;
+                }
+                for (index, path) in looked_at.iter().enumerate() {
+                    let before = match index {
+                        0 => "",
+                        _ if index + 1 == looked_at.len() => " or",
+                        _ => ",",
+                    };
+                    write!(f, "{before} `{}`", path.display())?;
+                }
+                write!(
+                    f,
+                    "\n  help      name its file or folder (`--tokenizer`, `tokenizer=` in Python), or compile the model again"
+                )
+            }
             Self::Template(problem) => write!(f, "chat template: {problem}"),
             #[cfg(feature = "grammar")]
             Self::Grammar(problem) => write!(f, "grammar: {problem}"),

@@ -12,7 +12,7 @@
 //!
 //! # fn main() -> rushlight_llm::Result<()> {
 //! let mut model = Model::load("llama.pte")?;
-//! let tokenizer = Tokenizer::open("tokenizer.json")?;
+//! let tokenizer = Tokenizer::open("llama.pte")?;
 //! let mut session = model.session()?;
 //! let prompt = tokenizer.encode("Once upon a time", true)?;
 //! let options = Generation { max_new_tokens: Some(100), sampling: Sampling::default(), ..Generation::default() };

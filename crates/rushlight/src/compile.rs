@@ -26,6 +26,7 @@ use crate::module::Module;
 #[cfg(feature = "backends")]
 use crate::quantize::{Quantization, QuantizationReport};
 use crate::source::{self, LoadMode, Shared};
+use crate::tokenizer::{ProgramTokenizer, TokenizerFiles};
 
 /// Compiles exported programs, each to a method of one `.pte` file.
 #[derive(Debug, Default)]
@@ -33,6 +34,7 @@ pub struct Compiler {
     methods: Vec<(String, MethodSource)>,
     #[cfg(feature = "llm")]
     language_model: Option<(PathBuf, LanguageModelOptions)>,
+    tokenizer: ProgramTokenizer,
     /// In the order of priority; what cannot be one is an error of the compilation.
     backends: Vec<Result<BackendChoice, Error>>,
     #[cfg(feature = "backends")]
@@ -109,6 +111,14 @@ impl Compiler {
         self
     }
 
+    /// The tokenizer that the program carries: by default that of the language model. Its files are copied as they are, of a GGUF
+    /// file the metadata, and are read when the program is written.
+    #[must_use]
+    pub fn tokenizer(mut self, tokenizer: ProgramTokenizer) -> Self {
+        self.tokenizer = tokenizer;
+        self
+    }
+
     /// A method that takes nothing and returns a constant.
     #[must_use]
     pub fn constant(mut self, name: impl Into<String>, value: ConstantResult) -> Self {
@@ -171,12 +181,12 @@ impl Compiler {
         &mut self.options
     }
 
-    /// True if the program is that of a language model.
-    fn has_language_model(&self) -> bool {
+    /// The folder or file of the language model, if there is one.
+    fn language_model_path(&self) -> Option<PathBuf> {
         #[cfg(feature = "llm")]
-        return self.language_model.is_some();
+        return self.language_model.as_ref().map(|(path, _)| path.clone());
         #[cfg(not(feature = "llm"))]
-        return false;
+        return None;
     }
 
     /// Compiles.
@@ -187,7 +197,8 @@ impl Compiler {
     /// for a backend that is given twice or after `portable`, for an option that a backend does not have, and for file names
     /// that weights cannot have. The error names the node and its line of Python.
     pub fn compile(mut self) -> Result<CompiledProgram, Error> {
-        if self.methods.is_empty() != self.has_language_model() {
+        let language_model = self.language_model_path();
+        if self.methods.is_empty() != language_model.is_some() {
             return Err(if self.methods.is_empty() {
                 Error::invalid("nothing to compile").help("name at least one .pt2 file")
             } else {
@@ -238,7 +249,6 @@ impl Compiler {
         };
         #[cfg(not(feature = "llm"))]
         let decoder = None;
-        #[cfg_attr(not(feature = "backends"), expect(unused_mut, reason = "what quantizes runs programs"))]
         let mut model = match decoder {
             Some(decoder) => decoder,
             None => import_pt2(&programs, self.options.import)?,
@@ -246,6 +256,14 @@ impl Compiler {
         #[cfg(feature = "backends")]
         let quantization =
             self.quantization.map(|quantization| quantization.apply(&mut model, &programs)).transpose()?;
+        // After the quantization, which runs programs of the model.
+        let tokenizer = match (&self.tokenizer, language_model) {
+            (ProgramTokenizer::OfModel, Some(path)) => TokenizerFiles::of(&path)?,
+            (ProgramTokenizer::Of(path), _) => TokenizerFiles::named(path)?,
+            (ProgramTokenizer::OfModel, None) | (ProgramTokenizer::Omitted, _) => TokenizerFiles::default(),
+        };
+        tokenizer.paths.iter().for_each(|file| inputs.add(file));
+        model.named_data.extend(tokenizer.named_data);
         let program = CompiledProgram {
             compiled: compile(model, &self.options)?,
             inputs,

@@ -29,7 +29,7 @@ pub fn is_language_model(path: impl AsRef<Path>) -> bool {
 }
 
 /// True for a regular file that begins as GGUF files do: reading from a pipe would take its bytes away.
-fn is_gguf(path: &Path) -> bool {
+pub(crate) fn is_gguf(path: &Path) -> bool {
     let mut start = [0; 8];
     path.is_file()
         && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()

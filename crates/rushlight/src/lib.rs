@@ -66,6 +66,8 @@ mod session;
 mod source;
 #[cfg(feature = "std")]
 mod tensor;
+#[cfg(feature = "pt2")]
+mod tokenizer;
 
 #[cfg(feature = "compile")]
 pub use atomic::{InputFiles, write_file};
@@ -120,6 +122,8 @@ pub use session::Session;
 pub use source::LoadMode;
 #[cfg(feature = "std")]
 pub use tensor::{Tensor, Value};
+#[cfg(feature = "pt2")]
+pub use tokenizer::ProgramTokenizer;
 
 /// The intermediate representation that backends and passes of one's own read and make.
 #[cfg(feature = "compile")]

@@ -307,6 +307,7 @@ def compile(
     stack_traces: bool = False,
     external_weights: _ExternalWeights = False,
     external_weights_max_bytes: Optional[int] = None,
+    tokenizer: Union[None, str, os.PathLike[str]] = None,
 ) -> Program: ...
 def export(
     model: Any,
@@ -326,6 +327,7 @@ def export(
     stack_traces: bool = False,
     external_weights: _ExternalWeights = False,
     external_weights_max_bytes: Optional[int] = None,
+    tokenizer: Union[None, str, os.PathLike[str]] = None,
 ) -> Program: ...
 
 class ComparisonRow(NamedTuple):

@@ -195,6 +195,7 @@ def compile(
     stack_traces=False,
     external_weights=False,
     external_weights_max_bytes=None,
+    tokenizer=None,
 ):
     """Compiles exported programs to a program that runs without PyTorch. Itself needs no torch.
 
@@ -224,6 +225,8 @@ def compile(
     patterns of weights' names, in which `*` is any text, to names of files, or True for one called as the program: the
     first that fits counts, and weights that fit none stay inside.
     `external_weights_max_bytes`: a file that would have more bytes of weights becomes several.
+    `tokenizer`: the path of the tokenizer's file or folder, for a language model that carries it, as `rushlight.llm.LLM` and
+    `rushlight llm` find it.
 
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
@@ -247,6 +250,7 @@ def compile(
                 "plan_outputs": plan_outputs,
                 "stack_traces": stack_traces,
                 "external_weights": _external_rules(external_weights, external_weights_max_bytes),
+                "tokenizer": tokenizer,
             }
         )
     )
@@ -275,6 +279,7 @@ def export(
     stack_traces=False,
     external_weights=False,
     external_weights_max_bytes=None,
+    tokenizer=None,
 ):
     """Exports a `torch.nn.Module` with `torch.export.export` and compiles it. Needs torch.
 
@@ -326,6 +331,7 @@ def export(
         stack_traces=stack_traces,
         external_weights=external_weights,
         external_weights_max_bytes=external_weights_max_bytes,
+        tokenizer=tokenizer,
     )
 
 

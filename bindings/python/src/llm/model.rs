@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use rushlight_llm::{Limits, Model};
 
 use super::error;
+use super::tokenizer::Tokenizer;
 use crate::module::{Lowering, load};
 use crate::turns::Turns;
 
@@ -36,6 +37,14 @@ impl LanguageModel {
         let model = error::map(py, py.detach(|| Model::new(module)))?;
         let limits = model.limits().clone();
         Ok(Self { turns: Turns::new(model), limits })
+    }
+
+    /// The tokenizer that the program carries, or else the one beside its file.
+    fn tokenizer(&self, py: Python<'_>, path: Option<PathBuf>) -> PyResult<Tokenizer> {
+        let found = self
+            .turns
+            .with(py, |model| rushlight_llm::Tokenizer::of_model(model.module().program(), path.as_deref()))?;
+        Ok(Tokenizer::of(error::map(py, found)?))
     }
 
     #[getter]

@@ -36,6 +36,10 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
+    pub fn of(inner: rushlight_llm::Tokenizer) -> Self {
+        Self { inner, grammars: Mutex::new(None) }
+    }
+
     /// Compiles the form of an answer of a model.
     pub fn constraint(&self, py: Python<'_>, limits: &Limits, grammar: &Grammar) -> PyResult<Constraint> {
         let known = locked(&self.grammars).as_ref().filter(|(of, _)| of == limits).map(|(_, known)| known.clone());
@@ -55,11 +59,10 @@ impl Tokenizer {
 
 #[pymethods]
 impl Tokenizer {
-    /// Opens a tokenizer's file, or the one in a folder.
+    /// Opens a tokenizer's file, the one in a folder, or the one that a program carries.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let inner = error::map(py, py.detach(|| rushlight_llm::Tokenizer::open(path)))?;
-        Ok(Self { inner, grammars: Mutex::new(None) })
+        error::map(py, py.detach(|| rushlight_llm::Tokenizer::open(path))).map(Self::of)
     }
 
     /// The file of a model's tokenizer, if there is one beside it.

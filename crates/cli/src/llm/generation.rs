@@ -17,8 +17,9 @@ pub struct TextModel {
     #[command(flatten)]
     pub running: arguments::Running,
 
-    /// The tokenizer: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, or a folder; by default
-    /// MODEL.tokenizer.json, tokenizer.json, tekken.json, tokenizer.model or tokenizer.bin beside the model
+    /// The tokenizer: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, a folder, or a .pte that
+    /// carries one; by default that inside of the model, or else MODEL.tokenizer.json, tokenizer.json, tekken.json,
+    /// tokenizer.model or tokenizer.bin beside it
     #[arg(long, short, value_name = "FILE|FOLDER")]
     tokenizer: Option<PathBuf>,
 }
@@ -29,14 +30,10 @@ impl TextModel {
     }
 
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
-        let beside = || Tokenizer::beside(&self.model.model);
-        match self.tokenizer.clone().or_else(beside) {
-            Some(path) => Ok(Tokenizer::open(path)?),
-            None => Err(Failure::Arguments(format!(
-                "`{}` has no tokenizer beside it\n  help      name it with `--tokenizer`: `tokenizer.json`, `tokenizer.model`, `tekken.json` or a `.gguf`",
-                self.model.model.display()
-            ))),
-        }
+        Ok(match &self.tokenizer {
+            Some(path) => Tokenizer::open(path)?,
+            None => Tokenizer::of_model(self.model.load()?.program(), Some(&self.model.model))?,
+        })
     }
 }
 

@@ -14,10 +14,11 @@ use crate::output;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  rushlight llm tokenize llama.pte \"Hello, world\"
   rushlight llm tokenize tokenizer.json \"Hello, world\"
   rushlight llm tokenize Llama-3.2-1B/ - < book.txt --json > tokens.json")]
 pub struct Tokenize {
-    /// A tokenizer: tokenizer.json, tokenizer.model, tekken.json, a .gguf, or a folder
+    /// A tokenizer: tokenizer.json, tokenizer.model, tekken.json, a .gguf, a folder, or a .pte that carries one
     tokenizer: PathBuf,
 
     /// The text; `-` reads standard input

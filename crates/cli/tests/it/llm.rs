@@ -8,7 +8,7 @@ use crate::command;
 
 pub const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/decoders/llama");
 
-fn llm(arguments: &[&str], input: &str) -> Output {
+pub fn llm(arguments: &[&str], input: &str) -> Output {
     let mut process = command::rushlight()
         .arg("llm")
         .args(arguments)
@@ -22,12 +22,12 @@ fn llm(arguments: &[&str], input: &str) -> Output {
     process.wait_with_output().expect("the command")
 }
 
-fn text(output: &Output) -> String {
+pub fn text(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A compiled model with its tokenizer beside it.
+/// A compiled model, which carries its tokenizer.
 pub fn model(name: &str) -> PathBuf {
     model_with(name, &[])
 }
@@ -38,9 +38,6 @@ fn model_with(name: &str, options: &[&str]) -> PathBuf {
     let mut compile = command::rushlight();
     compile.args(["compile", SAMPLE, "--backend", "cpu", "--max-context-len", "80", "-o"]).arg(&model).args(options);
     assert!(compile.output().expect("the command").status.success());
-    for file in ["tokenizer.json", "tokenizer_config.json"] {
-        std::fs::copy(Path::new(SAMPLE).join(file), folder.join(file)).expect("a copy");
-    }
     model
 }
 
@@ -208,6 +205,7 @@ fn errors_say_what_to_do() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1");
     let other = format!("{corpus}/add.pte");
     let lonely = format!("{corpus}/mlp.pte");
+    let weights = format!("{SAMPLE}/model.safetensors");
     let long = "a".repeat(100);
     for (arguments, code, expected) in [
         (&["run", model, ""][..], 6, "the prompt is empty"),
@@ -219,8 +217,10 @@ fn errors_say_what_to_do() {
         (&["run", model, "a", "--speculate", "lookup", "--draft-model", model], 2, "cannot be used with"),
         (&["run", model, "a", "--draft-model", &other], 1, "no language model"),
         (&["run", model, "a", "--tokenizer", "/missing"], 3, "cannot read `/missing`"),
-        (&["run", model, "a", "--tokenizer", model], 1, "of an unknown kind"),
-        (&["run", &lonely, "a"], 2, "no tokenizer beside it"),
+        (&["run", model, "a", "--tokenizer", &weights], 1, "of an unknown kind"),
+        (&["run", model, "a", "--tokenizer", &other], 2, "carries no tokenizer"),
+        (&["run", &lonely, "a"], 2, "mlp.pte` carries no tokenizer, and none is beside it"),
+        (&["tokenize", &lonely, "a"], 2, "mlp.pte` carries no tokenizer"),
         (&["run", &other, "a", "--tokenizer", SAMPLE], 1, "no language model"),
         (&["run", model, &long], 6, "the context is full"),
         (&["chat", model, "--tokenizer", &format!("{corpus}/../../llm/tokenizers/unigram")], 2, "no chat template"),

@@ -7,6 +7,7 @@ mod hwbench;
 mod limits;
 mod llm;
 mod llm_serve;
+mod llm_tokenizer;
 mod op_paths;
 mod outputs;
 mod quantize;

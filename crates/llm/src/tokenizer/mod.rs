@@ -4,6 +4,7 @@ mod added_tokens;
 mod bpe;
 mod byte_level;
 mod decoder;
+mod files;
 mod gguf;
 mod linear;
 mod llama2c;
@@ -28,10 +29,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rushlight::{Module, Program};
+use rushlight_format::FileKind;
+use rushlight_format::tokenizer::{self as carried, HUGGING_FACE, MAX_FILE, VOCABULARIES};
 use serde_json::Value as Json;
 
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
+use files::SettingsFiles;
 use pipeline::Pipeline;
 use sentencepiece::{Description, SentencePiece};
 pub use special_tokens::SpecialTokens;
@@ -54,19 +59,11 @@ enum Scheme {
     SentencePiece(Box<SentencePiece>),
 }
 
-/// Names of a tokenizer's file in a folder, or beside a model: that of Hugging Face, Mistral's, what SentencePiece and Llama 3 have,
-/// and ExecuTorch's.
-const FILES: &[&str] = &[HUGGING_FACE, "tekken.json", "tokenizer.model", "tokenizer.bin"];
-const HUGGING_FACE: &str = "tokenizer.json";
+/// Bytes by which a program is known.
+const KIND_LEN: u64 = 8;
 
 /// Magic bytes of a `.gguf`.
 const GGUF: &[u8] = b"GGUF";
-
-/// Bytes that are read of a file: a `.gguf` has its vocabulary at the beginning, and weights then.
-const MAX_FILE: u64 = 1 << 26;
-
-/// Maximum bytes of a file of settings beside it; those that list the added tokens again have a megabyte.
-const MAX_SETTINGS: u64 = 1 << 24;
 
 impl Tokenizer {
     /// Opens a tokenizer by the content of its file, or that of a folder:
@@ -77,21 +74,30 @@ impl Tokenizer {
     /// - tiktoken's ranks, by whose number it is GPT-2's, Codex's, Whisper's, GPT-4's, GPT-4o's, Qwen's, Llama 4's or Llama 3's, as are all of less
     ///   than 50,000;
     /// - Mistral's `tekken.json`;
-    /// - llama2.c's file, the original or ExecuTorch's.
+    /// - llama2.c's file, the original or ExecuTorch's;
+    /// - a `.pte` that carries one of these.
     ///
     /// # Errors
-    /// `File` if a file cannot be read, `Tokenizer` if it is damaged or of an unknown kind.
+    /// `File` if a file cannot be read, `Tokenizer` if it is damaged or of an unknown kind, `Module` for a damaged program,
+    /// `NoTokenizer` for one that carries none.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = if path.is_dir() {
-            let inside = FILES.iter().map(|name| path.join(name)).find(|file| file.exists());
+            let inside = VOCABULARIES.iter().map(|name| path.join(name)).find(|file| file.exists());
             inside.unwrap_or_else(|| path.join(HUGGING_FACE))
         } else {
             path.to_owned()
         };
         let mut bytes = Vec::new();
-        let opened = File::open(&file).and_then(|opened| opened.take(MAX_FILE).read_to_end(&mut bytes));
-        opened.map_err(|error| Error::file(&file, error))?;
+        let mut opened = File::open(&file).map_err(|error| Error::file(&file, error))?;
+        let mut read = |count| opened.by_ref().take(count).read_to_end(&mut bytes).map(|_| FileKind::of(&bytes));
+        if read(KIND_LEN).map_err(|error| Error::file(&file, error))? == FileKind::Program {
+            let module = Module::load(&file)?;
+            return Self::of_program(module.program())?
+                .ok_or_else(|| Error::NoTokenizer { model: Some(file), looked_at: Vec::new() });
+        }
+        // A `.gguf` has its vocabulary at the beginning, and weights then.
+        read(MAX_FILE).map_err(|error| Error::file(&file, error))?;
         let mut tokenizer = Self::from_bytes(&bytes).map_err(|error| match error {
             Error::Tokenizer(problem) => Error::Tokenizer(format!("`{}`: {problem}", file.display())),
             other => other,
@@ -99,9 +105,52 @@ impl Tokenizer {
         if let Some(folder) = file.parent().filter(|_| !bytes.starts_with(GGUF)) {
             // Of `llama.tokenizer.json` they are `llama.tokenizer_config.json` and so on.
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            tokenizer.read_settings(folder, name.strip_suffix(HUGGING_FACE).unwrap_or_default())?;
+            let prefix = name.strip_suffix(HUGGING_FACE).unwrap_or_default();
+            tokenizer.read_settings(SettingsFiles::Folder(folder, prefix))?;
         }
         Ok(tokenizer)
+    }
+
+    /// Reads the tokenizer that a program carries, as `rushlight compile` and `rushlight export-llm` put it there; `None` if it
+    /// carries none.
+    ///
+    /// # Errors
+    /// `Tokenizer` if it is damaged, too large, or of an unknown kind.
+    pub fn of_program(program: &Program<'_>) -> Result<Option<Self>> {
+        let parsed = program.parsed();
+        let carried = |name: &str| Some((name.to_owned(), parsed.named(&format!("{}{name}", carried::KEY_PREFIX))?));
+        let Some((name, bytes)) = VOCABULARIES.iter().copied().chain([carried::GGUF]).find_map(carried) else {
+            return Ok(None);
+        };
+        let damaged = |problem: String| Error::Tokenizer(format!("`{name}` inside of the program: {problem}"));
+        if bytes.len() as u64 > MAX_FILE {
+            return Err(damaged(format!("it has {} bytes, more than {MAX_FILE}", bytes.len())));
+        }
+        let mut tokenizer = Self::from_bytes(bytes).map_err(|error| match error {
+            Error::Tokenizer(problem) => damaged(problem),
+            other => other,
+        })?;
+        tokenizer.read_settings(SettingsFiles::Program(parsed))?;
+        Ok(Some(tokenizer))
+    }
+
+    /// Reads the tokenizer of a model: the one that its program carries, or else the file [`beside`](Self::beside) that of the
+    /// program.
+    ///
+    /// # Errors
+    /// `NoTokenizer`, with all places where it could be, and those of [`open`](Self::open). A damaged one inside of the program
+    /// is an error, whatever is beside it.
+    pub fn of_model(program: &Program<'_>, path: Option<&Path>) -> Result<Self> {
+        if let Some(tokenizer) = Self::of_program(program)? {
+            return Ok(tokenizer);
+        }
+        match path.and_then(Self::beside) {
+            Some(file) => Self::open(file),
+            None => Err(Error::NoTokenizer {
+                model: path.map(Path::to_owned),
+                looked_at: path.into_iter().flat_map(places_beside).collect(),
+            }),
+        }
     }
 
     /// Reads a tokenizer from the bytes of its file.
@@ -153,8 +202,7 @@ impl Tokenizer {
     /// The file of a model's tokenizer: `NAME.tokenizer.json` in the folder of `NAME.pte`, or another one there of the names that
     /// tokenizers have.
     pub fn beside(model: &Path) -> Option<PathBuf> {
-        let others = FILES.iter().map(|name| model.with_file_name(name));
-        std::iter::once(model.with_extension(HUGGING_FACE)).chain(others).find(|path| path.exists())
+        places_beside(model).find(|path| path.exists())
     }
 
     /// The tokens of a text. With `add_special`, those that the tokenizer puts around a text are added; special tokens that the
@@ -241,9 +289,8 @@ impl Tokenizer {
     }
 
     /// Reads special tokens and the chat template from the files of a folder of Hugging Face.
-    fn read_settings(&mut self, folder: &Path, prefix: &str) -> Result<()> {
-        let file = |name: &str| folder.join(format!("{prefix}{name}"));
-        if let Some(config) = json(&file("tokenizer_config.json"))? {
+    fn read_settings(&mut self, files: SettingsFiles<'_>) -> Result<()> {
+        if let Some(config) = files.json(carried::TOKENIZER_CONFIG)? {
             // A name, or a token with its properties.
             let name = |key: &str| config[key].as_str().or_else(|| config[key]["content"].as_str());
             let id = |key: &str| name(key).and_then(|name| self.token_to_id(name));
@@ -254,7 +301,7 @@ impl Tokenizer {
             }
             self.chat_template = pipeline::chat_template(&config["chat_template"]).map(str::to_owned);
         }
-        if let Some(config) = json(&file("generation_config.json"))? {
+        if let Some(config) = files.json(carried::GENERATION_CONFIG)? {
             let ids = match &config["eos_token_id"] {
                 Json::Array(ids) => ids.iter().filter_map(Json::as_u64).collect(),
                 id => id.as_u64().into_iter().collect::<Vec<_>>(),
@@ -265,33 +312,14 @@ impl Tokenizer {
                 }
             }
         }
-        let file = file("chat_template.jinja");
-        if let Some(bytes) = settings_file(&file)? {
-            let template = String::from_utf8(bytes);
-            let damaged = |error| Error::Tokenizer(format!("`{}`: {error}", file.display()));
-            self.chat_template = Some(template.map_err(damaged)?);
+        if let Some(template) = files.text(carried::CHAT_TEMPLATE)? {
+            self.chat_template = Some(template);
         }
         Ok(())
     }
 }
 
-/// The JSON of a file, if there is one.
-fn json(path: &Path) -> Result<Option<Json>> {
-    let Some(bytes) = settings_file(path)? else { return Ok(None) };
-    let damaged = |error| Error::Tokenizer(format!("`{}`: {error}", path.display()));
-    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
-}
-
-/// The content of a file of settings, if there is one.
-fn settings_file(path: &Path) -> Result<Option<Vec<u8>>> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    let opened = File::open(path).and_then(|opened| opened.take(MAX_SETTINGS + 1).read_to_end(&mut bytes));
-    opened.map_err(|error| Error::file(path, error))?;
-    if bytes.len() as u64 > MAX_SETTINGS {
-        return Err(Error::Tokenizer(format!("`{}` has more than {MAX_SETTINGS} bytes", path.display())));
-    }
-    Ok(Some(bytes))
+/// Files that may be the tokenizer of a model, by priority.
+fn places_beside(model: &Path) -> impl Iterator<Item = PathBuf> {
+    std::iter::once(model.with_extension(HUGGING_FACE)).chain(VOCABULARIES.map(|name| model.with_file_name(name)))
 }

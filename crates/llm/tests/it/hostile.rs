@@ -1,5 +1,8 @@
 //! Files that somebody changed: an error, or a tokenizer that encodes and decodes, but no panic.
 
+use rushlight::Module;
+use rushlight_format::Program;
+use rushlight_format::pte::ProgramModel;
 use rushlight_llm::{ChatTemplate, Error, Tokenizer};
 
 use crate::{folder, rows};
@@ -64,6 +67,54 @@ fn mutated_tokenizers_are_errors_or_work() {
         }
     }
     assert!(refused > 100 && read > 50, "{refused} refused, {read} read");
+}
+
+/// A program that carries these files of a tokenizer.
+fn program(files: &[(&str, &[u8])]) -> Module {
+    let bytes = std::fs::read(folder("corpus/1.5.1/add.pte")).unwrap();
+    let parsed = Program::parse(&bytes).unwrap();
+    let mut model = ProgramModel::from_program(&parsed);
+    for (name, data) in files {
+        model.named_data.push((format!("rushlight.tokenizer/{name}"), data.to_vec().into()));
+    }
+    Module::from_bytes(&model.to_bytes().unwrap()).unwrap()
+}
+
+#[test]
+fn damaged_tokenizers_inside_of_programs_are_errors() {
+    let file = std::fs::read(folder("decoders/llama/tokenizer.json")).unwrap();
+    let config = std::fs::read(folder("decoders/llama/tokenizer_config.json")).unwrap();
+    let carried = |files: &[(&str, &[u8])]| Tokenizer::of_program(program(files).program());
+    let whole = carried(&[("tokenizer.json", &file), ("tokenizer_config.json", &config)]).unwrap().unwrap();
+    assert!(whole.chat_template().unwrap().is_some());
+    assert!(carried(&[]).unwrap().is_none());
+    // Settings alone are no tokenizer.
+    assert!(carried(&[("tokenizer_config.json", &config)]).unwrap().is_none());
+    let huge = vec![b' '; (64 << 20) + 1];
+    for (files, expected) in [
+        (&[("tokenizer.json", &file[..file.len() / 2])][..], "`tokenizer.json` inside of the program: EOF"),
+        (&[("tokenizer.json", &[])], "`tokenizer.json` inside of the program: the file is of an unknown kind"),
+        (&[("tokenizer.gguf", b"GGUF")], "`tokenizer.gguf` inside of the program: "),
+        (&[("tokenizer.json", &huge)], "`tokenizer.json` inside of the program: it has 67108865 bytes"),
+        (
+            &[("tokenizer.json", &file), ("tokenizer_config.json", b"{")],
+            "`tokenizer_config.json` inside of the program: EOF",
+        ),
+        (
+            &[("tokenizer.json", &file), ("generation_config.json", &huge)],
+            "`generation_config.json` inside of the program: ",
+        ),
+        (
+            &[("tokenizer.json", &file), ("chat_template.jinja", &[0xff])],
+            "`chat_template.jinja` inside of the program: ",
+        ),
+    ] {
+        let error = carried(files).unwrap_err();
+        assert!(matches!(error, Error::Tokenizer(_)) && error.to_string().contains(expected), "{error}");
+    }
+    for end in 0..file.len() {
+        assert!(matches!(carried(&[("tokenizer.json", &file[..end])]), Err(Error::Tokenizer(_))));
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use rushlight_compiler::front::xnnpack;
 use rushlight_compiler::partition::{PORTABLE, Report};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::pte::WriteOptions;
+use rushlight_format::tokenizer;
 use rushlight_graph::Bytes;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
@@ -220,6 +221,8 @@ impl Lowered {
             return Err(left("methods that share memory may share state in ways that only the file's own plan keeps"));
         }
         let refusal = model.delegates.iter().find_map(|(_, delegate)| delegate.refusal.clone()).map(Error::from);
+        // What reads it reads it in the file.
+        model.named_data.retain(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX));
         let known = model.named_data.len();
         let report = advance(&mut model, &options, Stage::Final)?;
         if !translated && report.entries.iter().all(|entry| entry.claimant() == PORTABLE) {

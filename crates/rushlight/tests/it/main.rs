@@ -10,3 +10,4 @@ mod methods;
 mod outputs;
 mod quantize;
 mod time_limit;
+mod tokenizer;

@@ -1,7 +1,7 @@
 """Language models: exported by PyTorch, and talked to without it.
 
     program = rushlight.llm.export("SmolLM2-135M/", quantize="8da4w", embeddings=4)
-    program.save("smollm2.pte")         # and its tokenizer.json beside it
+    program.save("smollm2.pte")         # with its tokenizer inside
 
     llm = rushlight.llm.LLM("smollm2.pte")
     print(llm.generate("Once upon a time", max_new_tokens=64).text)

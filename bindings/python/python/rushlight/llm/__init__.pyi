@@ -228,6 +228,7 @@ def export(
     kv_cache: str = "f32",
     backend: _Backends = "cpu",
     constant_methods: Optional[Mapping[str, Any]] = None,
+    tokenizer: Union[_Path, Literal[False], None] = None,
     **options: Any,
 ) -> Program: ...
 def main(arguments: Optional[Sequence[str]] = None) -> None: ...

@@ -1,6 +1,7 @@
 """The export of decoders of transformers, and its command."""
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from .._backend import adapted
 from .._compile import compile
 from .._errors import Error
 from .._quantization import SCHEMES, Quantization
+from .._rushlight import TOKENIZER_SETTINGS, TOKENIZER_VOCABULARIES
 
 # Positions of the cache by default, where the model has as many.
 _DEFAULT_CONTEXT = 2048
@@ -29,6 +31,7 @@ def export(
     kv_cache="f32",
     backend="cpu",
     constant_methods=None,
+    tokenizer=None,
     **options,
 ):
     """Exports a decoder of transformers with its KV cache and compiles it. Needs torch and transformers.
@@ -46,6 +49,8 @@ def export(
     `quantize`: the name of a scheme that needs no calibration, such as "8da4w" or "int4", or a `rushlight.Quantization`.
     `embeddings`: 8 or 4 bits for the table of the embeddings, with `quantize`.
     `kv_cache`: what the cache is stored as: "f32", or "int8" with a scale and a zero point for each row.
+    `tokenizer`: what the program carries: by default the tokenizer of the folder or of the model on the hub, if it has one;
+    the path of another file or folder, as for a `PreTrainedModel`, which has none; or False for none.
     `backend`, `constant_methods` and `options` are as for `rushlight.compile`; a constant method replaces that of the same name.
 
     Raises ValueError for lengths that the model does not have and for a cache of another type, and TypeError for a model that is no decoder.
@@ -54,9 +59,13 @@ def export(
     quantize, backend = _quantization(quantize, embeddings), adapted(backend)
     if kv_cache not in _KV_CACHES:
         raise ValueError(f"kv_cache is {kv_cache!r}: expected one of {_KV_CACHES}")
+    if tokenizer not in (None, False) and not os.path.exists(tokenizer):
+        raise FileNotFoundError(f"there is no tokenizer `{os.fspath(tokenizer)}`")
     import torch
 
     network = _loaded(model)
+    if tokenizer is None and not isinstance(model, torch.nn.Module):
+        tokenizer = _published_tokenizer(model)
     context = _context(max_context_len, network)
     seq_len = context if max_seq_len is None else max_seq_len
     if not 1 <= seq_len <= context:
@@ -80,8 +89,26 @@ def export(
             kv_cache=kv_cache,
             backend=backend,
             constant_methods=constants,
+            tokenizer=tokenizer or None,
             **options,
         )
+
+
+def _published_tokenizer(model):
+    """The file of the tokenizer in a folder or in a model on the hub, with its settings beside it; None if there is none."""
+    from transformers.utils import cached_file
+
+    def found(names):
+        for name in names:
+            with contextlib.suppress(OSError):
+                yield cached_file(os.fspath(model), name)
+
+    vocabulary = next(found(TOKENIZER_VOCABULARIES), None)
+    if vocabulary is not None:
+        # What comes from the hub comes into the same folder.
+        for _ in found(TOKENIZER_SETTINGS):
+            pass
+    return vocabulary
 
 
 def _loaded(model):
@@ -182,6 +209,8 @@ def main(arguments=None):
     parser.add_argument("--max-seq-len", type=int, metavar="TOKENS", help="the most tokens of a call")
     parser.add_argument("--full-logits", action="store_true", help="return the logits of all tokens")
     parser.add_argument("--kv-cache", choices=_KV_CACHES, default="f32", help="what the cache is stored as")
+    parser.add_argument("--tokenizer", metavar="FILE|FOLDER", help="what the program carries; by default that of the model")
+    parser.add_argument("--no-tokenizer", action="store_true", help="leave the tokenizer out of the program")
     parser.add_argument("--backend", action="append", metavar="NAME[:KEY=VALUE,...]", help="by default cpu")
     options = parser.parse_args(arguments)
     try:
@@ -194,6 +223,7 @@ def main(arguments=None):
             full_logits=options.full_logits,
             kv_cache=options.kv_cache,
             backend=options.backend or "cpu",
+            tokenizer=False if options.no_tokenizer else options.tokenizer,
         )
         written = program.save(options.output)
     except (Error, ImportError, OSError, TypeError, ValueError) as error:

@@ -94,8 +94,8 @@ class LLM(_Speaker):
         print(answer.text, answer.finish_reason, answer.usage.completion_tokens)
 
     `path_or_bytes`, `data`, `threads`, `lower`, `cache`, `memory_limit` and `time_limit` are as for `rushlight.load`.
-    `tokenizer` is a `Tokenizer`, or the path of its file or folder; by default it is found beside the program, as
-    `Tokenizer.beside` says.
+    `tokenizer` is a `Tokenizer`, or the path of its file or folder; by default it is that which the program carries, or else the
+    one beside it, as `Tokenizer.beside` says.
 
     Each answer of `generate` and `chat` begins anew; `session` makes conversations that go on. Threads may use a model, which
     takes their steps in turns, as do all answers that are not over.
@@ -121,7 +121,7 @@ class LLM(_Speaker):
         self._core = LanguageModel(
             *core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit)
         )
-        self._tokenizer = _tokenizer(path_or_bytes, tokenizer)
+        self._tokenizer = _tokenizer(self._core, path_or_bytes, tokenizer)
         # A session whose answer is over, for the next one.
         self._idle = []
 
@@ -316,15 +316,10 @@ class Session(_Speaker):
         return f"rushlight.llm.Session(position={self.position})"
 
 
-def _tokenizer(model, given):
+def _tokenizer(core, source, given):
     """The tokenizer of a model."""
     if given is None:
-        is_path = isinstance(model, (str, os.PathLike))
-        found = Tokenizer.beside(model) if is_path else None
-        if found is None:
-            where = f"`{os.fspath(model)}` has no tokenizer beside it" if is_path else "a program of bytes needs a tokenizer"
-            raise ValueError(f"{where}: give `tokenizer`, the path of a file or folder")
-        return found
+        return Tokenizer(core.tokenizer(source if isinstance(source, (str, os.PathLike)) else None))
     return given if isinstance(given, Tokenizer) else Tokenizer.load(given)
 
 

@@ -18,9 +18,11 @@ class Tokenizer:
         """Opens a tokenizer by the content of its file, or that of a folder.
 
         A `tokenizer.json` of Hugging Face, whose special tokens and chat template are in files beside, which are read too; a
-        model of SentencePiece; ranks of tiktoken; Mistral's `tekken.json`; a file of llama2.c; or a `.gguf`.
+        model of SentencePiece; ranks of tiktoken; Mistral's `tekken.json`; a file of llama2.c; a `.gguf`; or a `.pte` that carries
+        one of these.
 
-        Raises OSError if a file cannot be read, and ValueError if it is damaged or of an unknown kind.
+        Raises OSError if a file cannot be read, ValueError if it is damaged or of an unknown kind and for a program without a
+        tokenizer, and rushlight.Error for one that is damaged.
         """
         return cls(_Core(path))
 

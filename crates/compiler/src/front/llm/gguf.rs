@@ -1,5 +1,7 @@
 //! The container of llama.cpp: metadata, the table of tensors, and their data, which stays in the mapped file.
 
+use std::ops::Range;
+
 use indexmap::IndexMap;
 
 use rushlight_graph::{Bytes, Error};
@@ -32,6 +34,29 @@ pub fn read_metadata(bytes: &[u8]) -> Result<Metadata, Error> {
     let mut cursor = Cursor { bytes, at: 0 };
     cursor.header().map(|(metadata, _)| metadata)
 }
+
+/// The key of the vocabulary.
+const VOCABULARY: &str = "tokenizer.ggml.tokens";
+
+/// The metadata of a file as one without tensors, which tokenizers are read from; `None` if there is no vocabulary.
+///
+/// # Errors
+/// As [`read_metadata`].
+pub fn vocabulary(bytes: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let mut cursor = Cursor { bytes, at: 0 };
+    let (metadata, _) = cursor.header()?;
+    if !metadata.contains_key(VOCABULARY) {
+        return Ok(None);
+    }
+    let mut file = bytes.get(..cursor.at).unwrap_or_default().to_vec();
+    if let Some(tensors) = file.get_mut(TENSOR_COUNT) {
+        tensors.fill(0);
+    }
+    Ok(Some(file))
+}
+
+/// Where the header has the number of tensors.
+const TENSOR_COUNT: Range<usize> = 8..16;
 
 /// A parsed file.
 #[derive(Debug)]

@@ -1,0 +1,38 @@
+//! The tokenizer that a program of a language model carries: its files among the named data, which runtimes ignore.
+//!
+//! The key of a file is [`KEY_PREFIX`] and the file's name, and the data are its bytes: one file with the vocabulary, and
+//! those of [`SETTINGS`] that there are.
+
+/// What the keys of a tokenizer's files begin with.
+pub const KEY_PREFIX: &str = "rushlight.tokenizer/";
+
+/// The vocabulary as Hugging Face has it.
+pub const HUGGING_FACE: &str = "tokenizer.json";
+
+/// Names of the file with the vocabulary, by priority: that of Hugging Face, Mistral's, what SentencePiece and Llama 3 have, and
+/// ExecuTorch's. A file of another name is carried as [`OTHER_VOCABULARY`]; its content says what it is.
+pub const VOCABULARIES: [&str; 4] = [HUGGING_FACE, "tekken.json", OTHER_VOCABULARY, "tokenizer.bin"];
+
+/// The name of a vocabulary whose file is called otherwise.
+pub const OTHER_VOCABULARY: &str = "tokenizer.model";
+
+/// The metadata of a GGUF file, with the vocabulary, as one without tensors.
+pub const GGUF: &str = "tokenizer.gguf";
+
+/// What Hugging Face has of special tokens, in the order in which it is read.
+pub const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+/// The tokens that end an answer.
+pub const GENERATION_CONFIG: &str = "generation_config.json";
+/// The chat template, which replaces that of [`TOKENIZER_CONFIG`].
+pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
+
+/// Files of settings beside the vocabulary.
+pub const SETTINGS: [&str; 3] = [TOKENIZER_CONFIG, GENERATION_CONFIG, CHAT_TEMPLATE];
+
+/// Maximum bytes of a file.
+pub const MAX_FILE: u64 = 64 << 20;
+
+/// The tokenizer's files among named data, by their names.
+pub fn files<'a, T>(named_data: impl Iterator<Item = (&'a str, T)>) -> impl Iterator<Item = (&'a str, T)> {
+    named_data.filter_map(|(key, data)| Some((key.strip_prefix(KEY_PREFIX)?, data)))
+}
