@@ -17,13 +17,14 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <chore>
 
-  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks
+  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
+                 tokenizers for the tests of these
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm;
-                 models-whole, zoo (hours) and aarch64-whole only by their names
+                 models-whole, tokenizers-whole, zoo (hours) and aarch64-whole only by their names
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
                  the extension's tests under it, beside torch (all by default)

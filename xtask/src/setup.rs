@@ -34,7 +34,8 @@ pub fn one(what: &str) -> Result<()> {
         "cross" => cross(),
         "qemu" => system_packages(),
         "peers" => peers(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers"),
+        "tokenizers" => tokenizers(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, tokenizers"),
     }
 }
 
@@ -46,6 +47,11 @@ pub fn venv_python() -> PathBuf {
 /// Python of the environment with the engines that benchmarks compare with.
 pub fn peers_python() -> PathBuf {
     root().join(".venv-peers/bin/python")
+}
+
+/// Python of the environment with the tokenizers that the tests compare with.
+pub fn tokenizers_python() -> PathBuf {
+    root().join(".venv-tokenizers/bin/python")
 }
 
 /// Makes `.venv` with the versions that `tools/requirements.txt` pins. Several gigabytes, a few minutes the first time.
@@ -65,6 +71,11 @@ fn peers() -> Result<()> {
         std::fs::write(Path::new(own.trim()).join("main.pth"), main)?;
         Ok(())
     })
+}
+
+/// Makes `.venv-tokenizers` with the versions that `tools/requirements-tokenizers.txt` pins.
+fn tokenizers() -> Result<()> {
+    environment(".venv-tokenizers", "tools/requirements-tokenizers.txt", &["--no-deps"], || Ok(()))
 }
 
 /// Whoever needs an environment that is being made waits for it.

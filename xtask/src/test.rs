@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
-use crate::setup::{self, venv_python};
+use crate::setup::{self, tokenizers_python, venv_python};
 use crate::size;
 use crate::steps::{Step, Steps};
 
@@ -27,6 +27,7 @@ const LONG_STAGES: &[Step] = &[
     ("loom", loom),
     ("wheel", wheel),
     ("server-load", server_load),
+    ("tokenizers-whole", tokenizers_whole),
     ("models-whole", models_whole),
     ("zoo", zoo),
     ("aarch64-whole", aarch64_whole),
@@ -204,15 +205,38 @@ fn embedded() -> Result<()> {
 }
 
 /// Generated files are up to date. The tests of the Python package with the library of the profile `checked`, without torch and
-/// numpy, and beside both: `wheel` tests what users install. And OpenAI's client, with our server, and conversations in a terminal.
+/// numpy, and beside both: `wheel` tests what users install. Tokenizers beside their originals. And OpenAI's client, with our server,
+/// and conversations in a terminal.
 fn python() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
     // With the tests, so that all crates have the features that they have there, and are not compiled again.
     run(checked("build").args(["--tests", "--lib"]))?;
     run(&mut command(venv_python(), &["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so"]))?;
+    if let Err(error) = setup::one("tokenizers") {
+        println!("NOT RUN: tokenizers beside their originals, which cannot be installed: {error:#}");
+    } else {
+        println!("NOT RUN: each long text with each tokenizer; `cargo xtask test tokenizers-whole` takes them");
+        run(&mut tokenizers())?;
+    }
     run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
         .env("RUSHLIGHT", "target/checked/rushlight"))
+}
+
+/// Tokenizers beside their originals, with the Python package that `tools/test_wheel.py` put together.
+fn tokenizers() -> Command {
+    let mut tests = command(tokenizers_python(), &["-m", "pytest", "-q", "--numprocesses", "2"]);
+    tests.arg("tests/tokenizers").env("PYTHONPATH", "target/wheel/package");
+    tests
+}
+
+/// The same with each long text for each tokenizer.
+fn tokenizers_whole() -> Result<()> {
+    setup::one("tokenizers")?;
+    run(checked("build").args(["--tests", "--lib"]))?;
+    let assemble = ["--library", "target/checked/lib_rushlight.so", "--assemble", "target/wheel/package"];
+    run(command(tokenizers_python(), &["tools/test_wheel.py"]).args(assemble))?;
+    run(tokenizers().env("RUSHLIGHT_WHOLE", "1"))
 }
 
 /// The server with 32 clients for ten minutes, of which a third go away in the middle of an answer; and with ten thousand requests of
