@@ -216,7 +216,9 @@ fn python() -> Result<()> {
     if let Err(error) = setup::one("tokenizers") {
         println!("NOT RUN: tokenizers beside their originals, which cannot be installed: {error:#}");
     } else {
-        println!("NOT RUN: each long text with each tokenizer; `cargo xtask test tokenizers-whole` takes them");
+        println!(
+            "NOT RUN: each character and long text with each tokenizer; `cargo xtask test tokenizers-whole` takes them"
+        );
         run(&mut tokenizers())?;
     }
     run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
@@ -230,7 +232,7 @@ fn tokenizers() -> Command {
     tests
 }
 
-/// The same with each long text for each tokenizer.
+/// The same with each character and long text for each tokenizer.
 fn tokenizers_whole() -> Result<()> {
     setup::one("tokenizers")?;
     run(checked("build").args(["--tests", "--lib"]))?;

@@ -84,9 +84,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
             )));
         }
     };
-    let added = tokens.iter().enumerate().filter(|(id, _)| matches!(kind(*id), CONTROL | USER_DEFINED));
+    let added = tokens.iter().enumerate().filter(|(id, _)| matches!(kind(*id), UNKNOWN | CONTROL | USER_DEFINED));
     let added = added.map(
-        |(id, content)| json!({ "id": id, "content": content, "special": kind(id) == CONTROL, "normalized": false }),
+        |(id, content)| json!({ "id": id, "content": content, "special": kind(id) != USER_DEFINED, "normalized": false }),
     );
     settings["added_tokens"] = added.collect();
     if settings["model"]["vocab"].is_null() {
@@ -203,7 +203,7 @@ fn gemma(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<J
 /// WordPiece, as BERT has it. In the file tokens within words are spelled as they are, and those that begin words with a space.
 fn word_piece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
     const PREFIX: &str = "##";
-    let spelled = |token: &String| match token.strip_prefix(SPACE) {
+    let spelled = |token: &String| match token.strip_prefix(SPACE).filter(|word| !word.is_empty()) {
         Some(word) => word.to_owned(),
         None if token.starts_with('[') && token.ends_with(']') => token.clone(),
         None => format!("{PREFIX}{token}"),

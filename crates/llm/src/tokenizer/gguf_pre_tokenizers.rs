@@ -24,9 +24,11 @@ enum Step {
     PunctuationMark,
     /// Runs of digits.
     Digits,
+    /// GPT-2's words, whose bytes are characters in later steps. Otherwise bytes come last.
+    WordsOfBytes,
 }
 
-use Step::{Digits, Punctuation, PunctuationMark, Split};
+use Step::{Digits, Punctuation, PunctuationMark, Split, WordsOfBytes};
 
 const fn named(names: &'static [&'static str], steps: &'static [Step]) -> GgufPreTokenizer {
     GgufPreTokenizer { names, steps, ignores_merges: false, adds_bos: false }
@@ -121,7 +123,8 @@ const PRE_TOKENIZERS: &[GgufPreTokenizer] = &[
     named(&["deepseek-llm"], &[LINE_BREAK, CASED, ASCII_AND_WIDE_SIGNS, Split(r"\s+$"), CJK, Digits]),
     named(&["deepseek-coder"], &[LINE_BREAK, Split(r"\s?\p{L}+"), Split(r"\s?\p{P}+"), CJK, DIGIT]),
     named(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], &[Split(r"\p{N}{1,3}"), HAN_AND_KANA, DEEPSEEK_V3]),
-    named(&["falcon", "default"], &[Punctuation, Split(GPT2), Digits, Split("[0-9][0-9][0-9]")]),
+    named(&["falcon"], &[Punctuation, WordsOfBytes, Digits, Split("[0-9][0-9][0-9]")]),
+    named(&["default"], &[Punctuation, Split(GPT2), Digits, Split("[0-9][0-9][0-9]")]),
     named(&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM]),
     named(&["viking"], &[BLOOM, DIGIT]),
     GgufPreTokenizer {
@@ -161,9 +164,12 @@ impl GgufPreTokenizer {
             Punctuation => json!({ "type": "Punctuation", "behavior": "Contiguous" }),
             PunctuationMark => json!({ "type": "Punctuation", "behavior": "Isolated" }),
             Digits => json!({ "type": "Digits", "individual_digits": false }),
+            WordsOfBytes => json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": true }),
         };
         let mut steps: Vec<Json> = self.steps.iter().map(step).collect();
-        steps.push(json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false }));
+        if !self.steps.iter().any(|step| matches!(step, WordsOfBytes)) {
+            steps.push(json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false }));
+        }
         json!({ "type": "Sequence", "pretokenizers": steps })
     }
 }
