@@ -14,14 +14,14 @@ const MEGABYTE: f64 = 1e6;
 
 /// Measures with an interpreter that has the packages, and Rushlight's in `PYTHONPATH`; the section of the document.
 pub fn run(python: &Path) -> Result<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tokenizers.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tokenizer_speed.py");
     let rows = answer(Command::new(python).arg(script))?;
     let mut text = conditions("cargo xtask bench tokenizers");
     text.push_str(
         "\n\nA text of half a megabyte, prose and code of this repository with words of many scripts, in megabytes a second of the \
          processor's time: the median of five runs in turns, in one process with one thread. *Ratio* is Rushlight's speed to that \
-         of the package. Those of `tests/tokenizers` that are named after a model without a number are trained there and have 3000 \
-         tokens.\n\n\
+         of the package. The tokenizers gemma, llama2, bert, t5 and sp_unigram are trained in `tests/tokenizers`, with 3000 tokens; \
+         the others are those of the models.\n\n\
          | tokenizer | package | encode | theirs | ratio | decode | theirs | ratio |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in rows.as_array().context("a list of rows")? {

@@ -34,7 +34,9 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["cpu"] => cpu(CPU_TABLES, None),
         ["cpu", table] => cpu(&[table], None),
         ["cpu", table, model] => cpu(&[table], Some(model)),
-        _ => bail!("unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, cpu [table] [model]"),
+        _ => {
+            bail!("unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, cpu [table] [model]")
+        }
     }
 }
 

@@ -29,6 +29,23 @@ pub(super) struct Unigram {
 /// Penalty of an unknown character, in log-probability, below the lowest score.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
+/// A score as Hugging Face's `tokenizers` reads it: its JSON parser rounds the digits, and divides by a power of ten, which may be one unit in
+/// the last place off. Segmentations whose scores are equal are told apart by that.
+fn as_tokenizers_reads(score: f64) -> f64 {
+    let shortest = format!("{score:e}");
+    let parts = || {
+        let (digits, exponent) = shortest.split_once('e')?;
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let significand: i64 = format!("{whole}{fraction}").parse().ok()?;
+        Some((significand, exponent.parse::<i32>().ok()? - fraction.len() as i32))
+    };
+    let read = parts().filter(|(_, exponent)| (-MAX_EXACT_POWER..0).contains(exponent));
+    read.map_or(score, |(significand, exponent)| significand as f64 / 10_f64.powi(-exponent))
+}
+
+/// The largest power of ten that a double has exactly.
+const MAX_EXACT_POWER: i32 = 22;
+
 /// Sum of scores in single precision below which SentencePiece counts from zero again.
 const MIN_F32_SUM: f64 = -100_000.0;
 
@@ -72,7 +89,7 @@ impl Unigram {
                 return Err(damaged(format!("the token {token} has no text and score")));
             };
             this.vocabulary.insert(text, token as u32);
-            this.scores.push(score);
+            this.scores.push(as_tokenizers_reads(score));
         }
         this.trie = Trie::new(this.vocabulary.iter().map(|(token, text)| (text, token)))?;
         if this.unknown.is_some_and(|token| token as usize >= this.scores.len()) {
@@ -191,5 +208,22 @@ impl Unigram {
             }
         }
         best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tokens of `tokenizers` 0.23.3.
+    #[test]
+    fn equal_scores_are_told_apart_as_tokenizers_does() {
+        let (one, sixteen) = ("x", "x".repeat(16));
+        let json = serde_json::json!({
+            "unk_id": 0, "vocab": [["<unk>", 0.0], [one, -8.5438852889224], [sixteen, -10.724019044108879]],
+        });
+        let mut tokens = Vec::new();
+        Unigram::of(&json).unwrap().encode(&"x".repeat(19), &mut tokens).unwrap();
+        assert_eq!(tokens, [1, 1, 2, 1]);
     }
 }

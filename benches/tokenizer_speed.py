@@ -1,7 +1,7 @@
 """Encodes and decodes long texts with Rushlight and the packages that the tokenizers come from, in turns, in one process with one
 thread. Prints JSON: for each tokenizer the seconds of the processor that each side takes.
 
-    PYTHONPATH=FOLDER python benches/tokenizers.py [NAME]
+    PYTHONPATH=FOLDER python benches/tokenizer_speed.py [NAME]
 """
 
 import json
