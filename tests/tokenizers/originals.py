@@ -80,8 +80,11 @@ class SentencePiece:
         return self.processor.decode(tokens)
 
     def comparable(self, text):
+        # Some models have thousands of them.
+        present = set(text)
         for piece in self.control:
-            text = text.replace(piece, "")
+            if piece[0] in present and piece in text:
+                text = text.replace(piece, "")
         return text
 
 
