@@ -21,6 +21,7 @@ mod quantize;
 mod resident;
 mod serve;
 mod text;
+mod tokenizers;
 
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,7 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   overhead             what the runtime costs by itself, from Rust and from Python
   compile              compiling whole models, and chains of growing length
   quantize             a whole model to int8
+  tokenizers           tokenizers beside the packages that they come from
   cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
   text                 what samplers, grammars, tokenizers and chat templates cost beside a model's calls
   serve                our side of that: a process that answers commands
@@ -60,6 +62,7 @@ fn main() -> Result<()> {
         ["overhead"] => ("Overhead", overhead::run(&worker()?, &variable("MODELS")?, &variable("PYTHON")?)?),
         ["compile"] => ("Compiling", compile::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["quantize"] => ("Quantizing", quantize::run(&variable("MODELS")?, &variable("PYTHON")?)?),
+        ["tokenizers"] => ("Tokenizers", tokenizers::run(&variable("PYTHON")?)?),
         ["cpu", table] => cpu::run(table, None)?,
         ["cpu", table, model] => {
             is_whole = false;

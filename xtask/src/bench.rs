@@ -6,13 +6,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, exists, output, root, run};
-use crate::setup::{self, peers_python, venv_python};
+use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 
 /// Tables of the CPU engine beside its peers.
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
-/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, or `cpu` with all its
-/// tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
+/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, `tokenizers`, `text`,
+/// or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
 /// `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
     setup::one("python")?;
@@ -22,6 +22,8 @@ pub fn measure(what: &[&str]) -> Result<()> {
             overhead()?;
             compile()?;
             quantize()?;
+            tokenizers()?;
+            text()?;
             cpu(CPU_TABLES, None)
         }
         ["portable", filter] => run(&mut beside_runtime(&["operators", filter])?),
@@ -29,10 +31,16 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["overhead"] => overhead(),
         ["compile"] => compile(),
         ["quantize"] => quantize(),
+        ["tokenizers"] => tokenizers(),
+        ["text"] => text(),
         ["cpu"] => cpu(CPU_TABLES, None),
         ["cpu", table] => cpu(&[table], None),
         ["cpu", table, model] => cpu(&[table], Some(model)),
-        _ => bail!("unknown benchmark: portable [filter], overhead, compile, quantize, cpu [table] [model]"),
+        _ => {
+            bail!(
+                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, cpu [table] [model]"
+            )
+        }
     }
 }
 
@@ -70,6 +78,30 @@ fn quantize() -> Result<()> {
         .arg(&models)
         .args(["--only", "resnet50", "--forms", "pt2"]))?;
     run(benches(&["quantize"])?.env("MODELS", &models))
+}
+
+/// Tokenizers beside the packages that they come from, from Python on both sides.
+fn tokenizers() -> Result<()> {
+    setup::one("tokenizers")?;
+    run(&mut command("cargo", &["build", "--quiet", "--release", "-p", "rushlight-python"]))?;
+    let package = folder()?.join("python-library");
+    let assemble = ["tools/test_wheel.py", "--library", "target/release/lib_rushlight.so", "--assemble"];
+    run(command(tokenizers_python(), &assemble).arg(&package))?;
+    let versions = versions_of(tokenizers_python(), "tokenizers tiktoken sentencepiece")?;
+    run(benches(&["tokenizers"])?
+        .env("PYTHON", tokenizers_python())
+        .env("PYTHONPATH", &package)
+        .env("VERSIONS", versions))
+}
+
+/// What text costs beside decoding, with the vocabulary of GPT-4o that litellm brings.
+fn text() -> Result<()> {
+    const O200K: &str = "litellm_core_utils/tokenizers/fb374d419588a4632f3f557e76b4b70aebbca790";
+    setup::one("tokenizers")?;
+    let find = "import importlib.util as u; print(u.find_spec('litellm').submodule_search_locations[0])";
+    let package = PathBuf::from(output(&mut command(tokenizers_python(), &["-c", find]))?.trim());
+    let versions = versions_of(tokenizers_python(), "litellm")?;
+    run(benches(&["text"])?.env("VOCABULARY", package.join(O200K)).env("VERSIONS", versions))
 }
 
 /// The CPU engine beside its peers.

@@ -30,6 +30,8 @@ const TARGETS: &[Target] = &[
     ("npy", &[], ""),
     ("npz", &[], ""),
     ("image", &[], ""),
+    ("tokenizer", &[], ""),
+    ("chat_template", &[], ""),
 ];
 
 const PROGRAMS: &[&str] = &["0.2.0", "0.7.0", "1.5.1", "1.5.1-xnnpack"];
@@ -162,7 +164,7 @@ fn one(program: &Path, target: &Target, seconds: &str) -> Result<(String, bool)>
     let figure = |key: &str| figures.get(key).copied().unwrap_or("?");
     let found = if status.success() { "nothing".to_owned() } else { format!("FOUND, see {}", log.display()) };
     let (runs, peak) = (figure("number_of_executed_units"), figure("peak_rss_mb"));
-    Ok((format!("{name:<10} {runs:>12} executions  {peak:>6} MiB  {found}"), status.success()))
+    Ok((format!("{name:<13} {runs:>12} executions  {peak:>6} MiB  {found}"), status.success()))
 }
 
 fn minimise(program: &Path, target: &Target) -> Result<()> {

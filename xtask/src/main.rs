@@ -17,13 +17,14 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <chore>
 
-  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks, ray for its example
+  setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
+                 tokenizers for the tests of these, ray for its example
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm;
-                 models-whole, zoo (hours) and aarch64-whole only by their names
+                 models-whole, tokenizers-whole, ray, zoo (hours) and aarch64-whole only by their names
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
                  the extension's tests under it, beside torch (all by default)
@@ -31,9 +32,10 @@ usage: cargo xtask <chore>
                  libFuzzer with the address sanitizer, with a nightly compiler: all targets for 60 seconds each by default;
                  minimise keeps what was found in fuzz/seeds
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
-  bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, cpu (all
-                 by default); portable <text> only prints the operators whose line contains the text; cpu <table> makes
-                 one of latency, int8, sources, loading, scaling, and cpu <table> <model> only prints it for that model";
+  bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, quantize,
+                 tokenizers, text, cpu (all by default); portable <text> only prints the operators whose line contains the text;
+                 cpu <table> makes one of latency, int8, sources, loading, scaling, and cpu <table> <model> only prints it
+                 for that model";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

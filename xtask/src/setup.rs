@@ -35,7 +35,8 @@ pub fn one(what: &str) -> Result<()> {
         "qemu" => system_packages(),
         "peers" => peers(),
         "ray" => ray(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray"),
+        "tokenizers" => tokenizers(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers"),
     }
 }
 
@@ -47,6 +48,11 @@ pub fn venv_python() -> PathBuf {
 /// Python of the environment with the engines that benchmarks compare with.
 pub fn peers_python() -> PathBuf {
     root().join(".venv-peers/bin/python")
+}
+
+/// Python of the environment with the tokenizers that the tests compare with.
+pub fn tokenizers_python() -> PathBuf {
+    root().join(".venv-tokenizers/bin/python")
 }
 
 /// Makes `.venv` with the versions that `tools/requirements.txt` pins. Several gigabytes, a few minutes the first time.
@@ -76,6 +82,11 @@ pub fn ray_python() -> PathBuf {
 /// Makes `.venv-ray` with what `examples/ray` needs.
 fn ray() -> Result<()> {
     environment(".venv-ray", "examples/ray/requirements.txt", &[], || Ok(()))
+}
+
+/// Makes `.venv-tokenizers` with the versions that `tools/requirements-tokenizers.txt` pins.
+fn tokenizers() -> Result<()> {
+    environment(".venv-tokenizers", "tools/requirements-tokenizers.txt", &["--no-deps"], || Ok(()))
 }
 
 /// Whoever needs an environment that is being made waits for it.

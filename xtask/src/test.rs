@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
-use crate::setup::{self, ray_python, venv_python};
+use crate::setup::{self, ray_python, tokenizers_python, venv_python};
 use crate::size;
 use crate::steps::{Step, Steps};
 
@@ -28,6 +28,7 @@ const LONG_STAGES: &[Step] = &[
     ("wheel", wheel),
     ("server-load", server_load),
     ("ray", ray),
+    ("tokenizers-whole", tokenizers_whole),
     ("models-whole", models_whole),
     ("zoo", zoo),
     ("aarch64-whole", aarch64_whole),
@@ -205,15 +206,47 @@ fn embedded() -> Result<()> {
 }
 
 /// Generated files are up to date. The tests of the Python package with the library of the profile `checked`, without torch and
-/// numpy, and beside both: `wheel` tests what users install. And OpenAI's client, with our server, and conversations in a terminal.
+/// numpy, and beside both: `wheel` tests what users install. Tokenizers beside their originals, and chat templates beside
+/// transformers. And OpenAI's client, with our server,
+/// and conversations in a terminal.
 fn python() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/op_schemas.py", "--check"]))?;
     // With the tests, so that all crates have the features that they have there, and are not compiled again.
     run(checked("build").args(["--tests", "--lib"]))?;
     run(&mut command(venv_python(), &["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so"]))?;
+    if let Err(error) = setup::one("tokenizers") {
+        println!(
+            "NOT RUN: tokenizers beside their originals, and chat templates, which cannot be installed: {error:#}"
+        );
+    } else {
+        println!(
+            "NOT RUN: each character and long text with each tokenizer; `cargo xtask test tokenizers-whole` takes them"
+        );
+        run(&mut tokenizers())?;
+        run(command(venv_python(), &["-m", "pytest", "-q", "tests/templates"]).env("PYTHONPATH", PYTHON_PACKAGE))?;
+    }
     run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
         .env("RUSHLIGHT", "target/checked/rushlight"))
+}
+
+/// The Python package that `tools/test_wheel.py` puts together.
+const PYTHON_PACKAGE: &str = "target/wheel/package";
+
+/// Tokenizers beside their originals.
+fn tokenizers() -> Command {
+    let mut tests = command(tokenizers_python(), &["-m", "pytest", "-q", "--numprocesses", "2"]);
+    tests.arg("tests/tokenizers").env("PYTHONPATH", PYTHON_PACKAGE);
+    tests
+}
+
+/// The same with each character and long text for each tokenizer.
+fn tokenizers_whole() -> Result<()> {
+    setup::one("tokenizers")?;
+    run(checked("build").args(["--tests", "--lib"]))?;
+    let assemble = ["--library", "target/checked/lib_rushlight.so", "--assemble", PYTHON_PACKAGE];
+    run(command(tokenizers_python(), &["tools/test_wheel.py"]).args(assemble))?;
+    run(tokenizers().env("RUSHLIGHT_WHOLE", "1"))
 }
 
 /// The server with 32 clients for ten minutes, of which a third go away in the middle of an answer; and with ten thousand requests of

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::normalizer::Normalizer;
 use super::settings::{flag, id, max_len, text};
+use super::trie::Trie;
 use crate::error::Result;
 
 /// The tokens that a file adds.
@@ -19,11 +20,12 @@ pub(super) struct AddedTokens {
     normalized: Index,
 }
 
-/// Tokens by what is looked for, and the lengths of these by their first character, the longest first.
+/// Tokens by what is looked for.
 #[derive(Debug, Default)]
 struct Index {
-    tokens: FxHashMap<Box<str>, usize>,
-    lengths: FxHashMap<char, Vec<usize>>,
+    trie: Trie,
+    /// By a byte, whether one begins with it; empty if there are none.
+    is_first: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,7 @@ pub(super) enum Part {
 impl AddedTokens {
     pub(super) fn of(json: &[Json], normalizer: Option<&Normalizer>) -> Result<Self> {
         let mut this = Self::default();
+        let (mut plain, mut normalized_patterns) = (Vec::new(), Vec::new());
         for json in json {
             let content = text(json, "content")?.to_owned();
             let is_special = flag(json, "special", false);
@@ -63,22 +66,24 @@ impl AddedTokens {
             let (single_word, lstrip, rstrip) = (flag("single_word"), flag("lstrip"), flag("rstrip"));
             let normalized = (*pattern != *content).then(|| pattern.as_str().into());
             let at = this.push(AddedToken { id, content, normalized, is_special, single_word, lstrip, rstrip });
-            let index = if is_normalized { &mut this.normalized } else { &mut this.plain };
-            index.insert(pattern, at);
+            if is_normalized { &mut normalized_patterns } else { &mut plain }.push((pattern, at));
         }
+        (this.plain, this.normalized) = (Index::of(&plain)?, Index::of(&normalized_patterns)?);
         Ok(this)
     }
 
     /// Special tokens of these numbers and texts, which are found in the text as it is.
-    pub(super) fn of_pieces<'p>(pieces: impl Iterator<Item = (u32, &'p str)>) -> Self {
+    pub(super) fn of_pieces<'p>(pieces: impl Iterator<Item = (u32, &'p str)>) -> Result<Self> {
         let mut this = Self::default();
+        let mut plain = Vec::new();
         for (id, text) in pieces {
             let (single_word, lstrip, rstrip) = (false, false, false);
             let (content, normalized, is_special) = (text.to_owned(), None, true);
             let at = this.push(AddedToken { id, content, normalized, is_special, single_word, lstrip, rstrip });
-            this.plain.insert(text.to_owned(), at);
+            plain.push((text.to_owned(), at));
         }
-        this
+        this.plain = Index::of(&plain)?;
+        Ok(this)
     }
 
     /// Adds a token, and returns its index.
@@ -113,7 +118,7 @@ impl AddedTokens {
 
     /// Bytes of the longest token that a text begins with.
     pub(super) fn prefix(&self, text: &str) -> Option<usize> {
-        self.plain.find(text, 0, text.chars().next()?).map(|(_, end)| end)
+        self.plain.find(text, 0).map(|(_, end)| end)
     }
 
     /// Splits a text before it is normalized.
@@ -129,13 +134,13 @@ impl AddedTokens {
     fn split_at(&self, index: &Index, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut start = 0;
-        if !index.tokens.is_empty() {
+        if !index.is_first.is_empty() {
             let mut next = 0;
-            for (at, char) in text.char_indices() {
-                if at < next {
+            for (at, byte) in text.bytes().enumerate() {
+                if !index.is_first[usize::from(byte)] || at < next {
                     continue;
                 }
-                let Some((token, end)) = index.find(text, at, char) else { continue };
+                let Some((token, end)) = index.find(text, at) else { continue };
                 let token = &self.tokens[token];
                 next = end;
                 let is_letter = |char: char| char.is_alphanumeric() || char == '_';
@@ -161,20 +166,21 @@ impl AddedTokens {
 }
 
 impl Index {
-    fn insert(&mut self, pattern: String, token: usize) {
-        let Some(first) = pattern.chars().next() else { return };
-        let lengths = self.lengths.entry(first).or_default();
-        if let Err(place) = lengths.binary_search_by(|length| pattern.len().cmp(length)) {
-            lengths.insert(place, pattern.len());
+    /// Of equal texts the first token counts.
+    fn of(patterns: &[(String, usize)]) -> Result<Self> {
+        let patterns = patterns.iter().filter(|(pattern, _)| !pattern.is_empty());
+        let trie = Trie::new(patterns.clone().map(|(pattern, at)| (pattern.as_str(), *at as u32)))?;
+        let mut is_first = Vec::new();
+        for byte in patterns.filter_map(|(pattern, _)| pattern.bytes().next()) {
+            is_first.resize(256, false);
+            is_first[usize::from(byte)] = true;
         }
-        self.tokens.entry(pattern.into()).or_insert(token);
+        Ok(Self { trie, is_first })
     }
 
-    /// The longest token at a place of a text, which begins with a character there, and its end.
-    fn find(&self, text: &str, at: usize, first: char) -> Option<(usize, usize)> {
-        self.lengths.get(&first)?.iter().find_map(|length| {
-            let end = at + length;
-            Some((*self.tokens.get(text.get(at..end)?)?, end))
-        })
+    /// The longest token at a place of a text, and its end.
+    fn find(&self, text: &str, at: usize) -> Option<(usize, usize)> {
+        let (len, token) = self.trie.longest(Trie::ROOT, &text.as_bytes()[at..])?;
+        Some((token as usize, at + len))
     }
 }

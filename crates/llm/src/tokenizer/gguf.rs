@@ -1,37 +1,41 @@
-//! The vocabulary inside of a `.gguf`, as the settings that a `tokenizer.json` of the same model has.
+//! The vocabulary inside of a `.gguf`, as the settings that a `tokenizer.json` of the same model has, or the model of SentencePiece.
 
 use rushlight_compiler::front::llm::gguf::{Metadata, Value, read_metadata};
 use serde_json::{Map, Value as Json, json};
 
-use super::bpe::BY_SCORE;
+use super::bpe::{BY_RANK, BY_SCORE};
+use super::gguf_pre_tokenizers::GgufPreTokenizer;
+use super::piece::{Piece, PieceKind, byte_of_name};
+use super::precompiled::CharsMap;
+use super::sentencepiece::{Algorithm, Description, UNKNOWN_SURFACE, Whitespace, check_distinct};
 use super::settings::damaged;
 use super::special_tokens::SpecialTokens;
-use super::split_patterns::{GPT2, LLAMA3, O200K, QWEN, TEKKEN};
 use crate::error::{Error, Result};
 
 /// The tokenizer of a GGUF file.
 pub(super) struct GgufVocabulary {
-    /// As in a `tokenizer.json`.
-    pub(super) settings: Json,
-    pub(super) special: SpecialTokens,
+    pub(super) source: Source,
     pub(super) chat_template: Option<String>,
 }
 
-/// Names of pre-tokenizers, the expressions that split a text one after the other, and whether words that are tokens stay whole.
-const PRE_TOKENIZERS: &[(&[&str], &[&str], bool)] = &[
-    (&["gpt-2", "mpt", "olmo", "jais", "phi-2", "trillion"], &[GPT2], false),
-    (&["llama-bpe", "llama3", "llama-v3", "lfm2", "smollm3"], &[LLAMA3], true),
-    (&["dbrx", "smaug-bpe"], &[LLAMA3], false),
-    (&["qwen2", "deepseek-r1-qwen", "hunyuan"], &[QWEN], false),
-    (&["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"], &[r"\p{N}", GPT2], false),
-    (&["gpt-4o", "llama4"], &[O200K], false),
-    (&["tekken"], &[TEKKEN], true),
-];
+/// What a tokenizer is made of.
+pub(super) enum Source {
+    /// As in a `tokenizer.json`, with the tokens that begin and end texts.
+    Settings(Json, SpecialTokens),
+    SentencePiece(Description),
+}
 
 /// Kinds of tokens.
 const UNKNOWN: f64 = 2.0;
 const CONTROL: f64 = 3.0;
 const USER_DEFINED: f64 = 4.0;
+const UNUSED: f64 = 5.0;
+const BYTE: f64 = 6.0;
+
+/// SentencePiece's character for a space, and what it begins words with in vocabularies of WordPiece.
+const SPACE: char = '▁';
+/// Characters of a word that BERT knows.
+const MAX_WORD: usize = 100;
 
 /// Reads the beginning of a file.
 ///
@@ -45,35 +49,54 @@ pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
     };
     let kinds = file.numbers("token_type");
     let kind = |token: usize| kinds.get(token).copied().unwrap_or(1.0);
-    let vocabulary: Map<String, Json> = tokens.iter().enumerate().map(|(id, text)| (text.clone(), id.into())).collect();
-    let added = tokens.iter().enumerate().filter(|(id, _)| matches!(kind(*id), CONTROL | USER_DEFINED));
-    let added = added.map(
-        |(id, content)| json!({ "id": id, "content": content, "special": kind(id) == CONTROL, "normalized": false }),
-    );
-    let mut settings = match file.text("model") {
-        Some("gpt2") => byte_level(&file)?,
-        Some("llama") => {
-            let unknown = (0..tokens.len()).find(|token| kind(*token) == UNKNOWN);
-            sentencepiece(&file, tokens, unknown)
+    let token =
+        |key: &str| file.int(key).and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < tokens.len());
+    let flag = |key: &str, default: bool| file.flag(key).unwrap_or(default);
+    let (mut bos, mut eos) = (token("bos_token_id"), token("eos_token_id"));
+    let unknown = || (0..tokens.len()).find(|token| kind(*token) == UNKNOWN);
+    // Whether a token begins a text and one ends it, if the file does not say so.
+    let (mut settings, adds) = match file.text("model") {
+        Some("gpt2") => {
+            let pre_tokenizer = pre_tokenizer(&file)?;
+            (byte_level(&file, pre_tokenizer)?, [pre_tokenizer.adds_bos, false])
+        }
+        Some("gemma4") => (gemma(&file, tokens, unknown())?, [true, false]),
+        Some("llama") => (sentencepiece(&file, tokens, unknown()), [true, false]),
+        Some("bert") => {
+            let named = |name: &str| tokens.iter().position(|token| token == name).map(|id| id as u32);
+            bos = bos.or_else(|| token("cls_token_id")).or_else(|| named("[CLS]"));
+            eos = token("seperator_token_id").or(eos).or_else(|| named("[SEP]"));
+            let unknown = token("unknown_token_id").map(|id| id as usize).or_else(unknown);
+            let unknown = unknown.or_else(|| named("[UNK]").map(|id| id as usize));
+            (word_piece(&file, tokens, unknown)?, [true, flag("add_sep_token", true)])
+        }
+        Some("t5") => {
+            let around = [bos.filter(|_| flag("add_bos_token", false)), eos.filter(|_| flag("add_eos_token", true))];
+            let description = unigram(&file, tokens, kind, [bos, eos], around)?;
+            let source = Source::SentencePiece(description);
+            return Ok(GgufVocabulary { source, chat_template: chat_template(&metadata) });
         }
         other => {
             return Err(Error::Tokenizer(format!(
-                "the vocabulary is of the kind `{}`\n  expected  `gpt2` or `llama`\n  help      use the model's `tokenizer.json`",
+                "the vocabulary is of the kind `{}`\n  expected  `gpt2`, `llama`, `gemma4`, `bert` or `t5`\n  help      use the model's \
+                 `tokenizer.json`",
                 other.unwrap_or_default()
             )));
         }
     };
+    let added = tokens.iter().enumerate().filter(|(id, _)| matches!(kind(*id), UNKNOWN | CONTROL | USER_DEFINED));
+    let added = added.map(
+        |(id, content)| json!({ "id": id, "content": content, "special": kind(id) != USER_DEFINED, "normalized": false }),
+    );
     settings["added_tokens"] = added.collect();
-    settings["model"]["vocab"] = Json::Object(vocabulary);
-    let token =
-        |key: &str| file.int(key).and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < tokens.len());
-    let (bos, eos) = (token("bos_token_id"), token("eos_token_id"));
+    if settings["model"]["vocab"].is_null() {
+        let ids = tokens.iter().enumerate().map(|(id, text)| (text.clone(), id.into()));
+        settings["model"]["vocab"] = Json::Object(ids.collect());
+    }
+    let [begins, ends] = adds;
     settings["post_processor"] = around(
         tokens,
-        [
-            bos.filter(|_| file.flag("add_bos_token").unwrap_or(file.text("model") == Some("llama"))),
-            eos.filter(|_| file.flag("add_eos_token").unwrap_or(false)),
-        ],
+        [bos.filter(|_| flag("add_bos_token", begins)), eos.filter(|_| ends || flag("add_eos_token", false))],
     );
     let ends = [eos, token("eot_token_id"), token("eom_token_id")].into_iter().flatten();
     let mut special = SpecialTokens { bos, eos: Vec::new() };
@@ -82,11 +105,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
             special.eos.push(end);
         }
     }
-    let chat_template = match metadata.get("tokenizer.chat_template") {
+    Ok(GgufVocabulary { source: Source::Settings(settings, special), chat_template: chat_template(&metadata) })
+}
+
+fn chat_template(metadata: &Metadata) -> Option<String> {
+    match metadata.get("tokenizer.chat_template") {
         Some(Value::Text(template)) => Some(template.clone()),
         _ => None,
-    };
-    Ok(GgufVocabulary { settings, special, chat_template })
+    }
 }
 
 /// The metadata below `tokenizer.ggml`.
@@ -126,25 +152,130 @@ impl File<'_> {
     }
 }
 
-/// BPE of bytes, as GPT-2 has it.
-fn byte_level(file: &File<'_>) -> Result<Json> {
-    let name = file.text("pre").unwrap_or("gpt-2");
-    let known = PRE_TOKENIZERS.iter().find(|(names, _, _)| names.contains(&name));
-    let Some((_, patterns, ignore_merges)) = known else {
-        return Err(Error::Tokenizer(format!(
+fn pre_tokenizer(file: &File<'_>) -> Result<GgufPreTokenizer> {
+    let name = file.text("pre").unwrap_or("default");
+    GgufPreTokenizer::of_name(name).ok_or_else(|| {
+        Error::Tokenizer(format!(
             "the pre-tokenizer `{name}` is not known\n  expected  {}\n  help      use the model's `tokenizer.json`",
-            PRE_TOKENIZERS.iter().flat_map(|(names, _, _)| *names).copied().collect::<Vec<_>>().join(", ")
-        )));
+            GgufPreTokenizer::names().join(", ")
+        ))
+    })
+}
+
+fn merges<'f>(file: &'f File<'_>) -> Result<&'f [String]> {
+    match file.get("merges") {
+        Some(Value::Texts(merges)) => Ok(merges),
+        _ => Err(damaged("the GGUF file has no merges")),
+    }
+}
+
+/// BPE of bytes, as GPT-2 has it.
+fn byte_level(file: &File<'_>, pre_tokenizer: GgufPreTokenizer) -> Result<Json> {
+    // Where tokens are ranks of tiktoken, files may leave merges out.
+    let merges = if file.text("pre") == Some("kimi-k2") && file.get("merges").is_none() {
+        json!(BY_RANK)
+    } else {
+        json!(merges(file)?)
     };
-    let Some(Value::Texts(merges)) = file.get("merges") else { return Err(damaged("the GGUF file has no merges")) };
-    let split = |pattern: &&str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated" });
-    let mut steps: Vec<Json> = patterns.iter().map(split).collect();
-    steps.push(json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false }));
     Ok(json!({
-        "pre_tokenizer": { "type": "Sequence", "pretokenizers": steps },
-        "model": { "type": "BPE", "merges": merges, "ignore_merges": ignore_merges },
+        "pre_tokenizer": pre_tokenizer.settings(),
+        "model": { "type": "BPE", "merges": merges, "ignore_merges": pre_tokenizer.ignores_merges },
         "decoder": { "type": "ByteLevel" },
     }))
+}
+
+/// BPE of characters by a list of merges, as `tokenizer.json` files of Gemma have it.
+fn gemma(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
+    Ok(json!({
+        "normalizer": { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
+        "model": {
+            "type": "BPE", "merges": merges(file)?, "byte_fallback": true, "fuse_unk": true,
+            "unk_token": unknown.and_then(|token| tokens.get(token)),
+        },
+        "decoder": { "type": "Sequence", "decoders": [
+            { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
+            { "type": "ByteFallback" },
+            { "type": "Fuse" },
+        ] },
+    }))
+}
+
+/// WordPiece, as BERT has it. In the file tokens within words are spelled as they are, and those that begin words with a space.
+fn word_piece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
+    const PREFIX: &str = "##";
+    let spelled = |token: &String| match token.strip_prefix(SPACE).filter(|word| !word.is_empty()) {
+        Some(word) => word.to_owned(),
+        None if token.starts_with('[') && token.ends_with(']') => token.clone(),
+        None => format!("{PREFIX}{token}"),
+    };
+    let unknown = unknown.and_then(|id| tokens.get(id)).ok_or_else(|| damaged("the GGUF file has no unknown token"))?;
+    let vocabulary: Map<String, Json> =
+        tokens.iter().enumerate().map(|(id, token)| (spelled(token), id.into())).collect();
+    if vocabulary.len() < tokens.len() {
+        return Err(damaged("two tokens of the GGUF file are the same"));
+    }
+    let flag = |name: &str| file.flag(name).unwrap_or(true);
+    Ok(json!({
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+            "lowercase": flag("normalizer.lowercase"), "strip_accents": flag("normalizer.strip_accents"),
+        },
+        "pre_tokenizer": { "type": "BertPreTokenizer" },
+        "model": {
+            "type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": PREFIX, "max_input_chars_per_word": MAX_WORD,
+            "vocab": vocabulary,
+        },
+        "decoder": { "type": "WordPiece", "prefix": PREFIX, "cleanup": true },
+    }))
+}
+
+/// SentencePiece's unigram model, as T5 and XLM-RoBERTa have it.
+fn unigram(
+    file: &File<'_>,
+    tokens: &[String],
+    kind: impl Fn(usize) -> f64,
+    [bos, eos]: [Option<u32>; 2],
+    around: [Option<u32>; 2],
+) -> Result<Description> {
+    let scores = file.numbers("scores");
+    let mut pieces = Vec::with_capacity(tokens.len());
+    for (id, text) in tokens.iter().enumerate() {
+        let score = scores.get(id).copied().unwrap_or_default() as f32;
+        if score.is_nan() {
+            return Err(damaged(format!("the score of the token {id} is no number")));
+        }
+        let kind = match kind(id) {
+            UNKNOWN => PieceKind::Unknown,
+            CONTROL => PieceKind::Control,
+            USER_DEFINED => PieceKind::UserDefined,
+            UNUSED => PieceKind::Unused,
+            BYTE => byte_of_name(text).map_or(PieceKind::Normal, PieceKind::Byte),
+            _ => PieceKind::Normal,
+        };
+        pieces.push(Piece { text: text.clone(), score, kind });
+    }
+    check_distinct(&pieces)?;
+    let unknown = pieces.iter().position(|piece| piece.kind == PieceKind::Unknown);
+    let chars_map: Vec<u8> =
+        file.numbers("precompiled_charsmap").iter().map(|byte| (*byte as i64 & 0xff) as u8).collect();
+    let flag = |name: &str, default: bool| file.flag(name).unwrap_or(default);
+    Ok(Description {
+        byte_fallback: pieces.iter().any(|piece| matches!(piece.kind, PieceKind::Byte(_))),
+        pieces,
+        algorithm: Algorithm::Unigram,
+        unknown: unknown.ok_or_else(|| damaged("the GGUF file has no unknown token"))? as u32,
+        unknown_surface: UNKNOWN_SURFACE.to_owned(),
+        around,
+        bos,
+        eos,
+        chars_map: if chars_map.is_empty() { None } else { Some(CharsMap::of_bytes(&chars_map)?) },
+        whitespace: Whitespace {
+            adds_dummy_prefix: flag("add_space_prefix", true),
+            removes_extra: flag("remove_extra_whitespaces", false),
+            escapes: true,
+            is_suffix: false,
+        },
+    })
 }
 
 /// BPE of characters, as SentencePiece has it: the pair becomes one whose token has the highest score.

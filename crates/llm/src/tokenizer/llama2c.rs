@@ -84,6 +84,7 @@ fn description(entries: &[(f32, &[u8])], first: u32, ends: [u32; 2]) -> Result<D
         unknown_surface: String::new(),
         bos: Some(bos),
         eos: Some(eos),
+        around: [Some(bos), None],
         chars_map: None,
         whitespace: Whitespace { adds_dummy_prefix: true, removes_extra: false, escapes: true, is_suffix: false },
     })

@@ -6,6 +6,7 @@ mod byte_level;
 mod decoder;
 mod files;
 mod gguf;
+mod gguf_pre_tokenizers;
 mod linear;
 mod llama2c;
 mod model;
@@ -22,8 +23,10 @@ mod special_tokens;
 mod split_patterns;
 mod tekken;
 mod tiktoken;
+mod trie;
 mod unigram;
 mod vocabulary;
+mod word_piece;
 
 use std::fs::File;
 use std::io::Read;
@@ -160,8 +163,12 @@ impl Tokenizer {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         const SHOWN: usize = 16;
         if bytes.starts_with(GGUF) {
-            let gguf::GgufVocabulary { settings, special, chat_template } = gguf::read(bytes)?;
-            return Ok(Self { chat_template, ..Self::of_settings(&settings, special)? });
+            let gguf::GgufVocabulary { source, chat_template } = gguf::read(bytes)?;
+            let tokenizer = match source {
+                gguf::Source::Settings(settings, special) => Self::of_settings(&settings, special)?,
+                gguf::Source::SentencePiece(description) => Self::of_description(description)?,
+            };
+            return Ok(Self { chat_template, ..tokenizer });
         }
         // It begins with a number, which may be any byte.
         if let Some(description) = llama2c::read(bytes)? {

@@ -3,16 +3,17 @@
 use serde_json::Value as Json;
 
 use super::bpe::Bpe;
-use super::settings::{count, damaged, text};
+use super::settings::damaged;
 use super::unigram::Unigram;
 use super::vocabulary::Vocabulary;
+use super::word_piece::WordPiece;
 use crate::error::Result;
 
 #[derive(Debug)]
 pub(super) enum TokenModel {
     Bpe(Bpe),
     Unigram(Unigram),
-    WordPiece { vocabulary: Vocabulary, unknown: u32, prefix: String, max_chars: usize },
+    WordPiece(WordPiece),
     WordLevel { vocabulary: Vocabulary, unknown: Option<u32> },
 }
 
@@ -28,16 +29,7 @@ impl TokenModel {
         Ok(match kind {
             "BPE" => Self::Bpe(Bpe::of(json)?),
             "Unigram" => Self::Unigram(Unigram::of(json)?),
-            "WordPiece" => {
-                let vocabulary = Vocabulary::of(&json["vocab"])?;
-                let unknown = vocabulary.id(text(json, "unk_token")?);
-                Self::WordPiece {
-                    unknown: unknown.ok_or_else(|| damaged("the unknown token is not in the vocabulary"))?,
-                    vocabulary,
-                    prefix: text(json, "continuing_subword_prefix")?.to_owned(),
-                    max_chars: count(json, "max_input_chars_per_word")?,
-                }
-            }
+            "WordPiece" => Self::WordPiece(WordPiece::of(json)?),
             "WordLevel" => {
                 let vocabulary = Vocabulary::of(&json["vocab"])?;
                 let unknown = json["unk_token"].as_str().and_then(|text| vocabulary.id(text));
@@ -53,7 +45,8 @@ impl TokenModel {
         match self {
             Self::Bpe(bpe) => &bpe.vocabulary,
             Self::Unigram(unigram) => &unigram.vocabulary,
-            Self::WordPiece { vocabulary, .. } | Self::WordLevel { vocabulary, .. } => vocabulary,
+            Self::WordPiece(word_piece) => &word_piece.vocabulary,
+            Self::WordLevel { vocabulary, .. } => vocabulary,
         }
     }
 
@@ -62,16 +55,7 @@ impl TokenModel {
         match self {
             Self::Bpe(bpe) => bpe.encode(words, to),
             Self::Unigram(unigram) => words.into_iter().try_for_each(|word| unigram.encode(word, to))?,
-            Self::WordPiece { vocabulary, unknown, prefix, max_chars } => {
-                for word in words {
-                    let start = to.len();
-                    let is_short = word.chars().nth(*max_chars).is_none();
-                    if !(is_short && word_pieces(vocabulary, prefix, word, to)) {
-                        to.truncate(start);
-                        to.push(*unknown);
-                    }
-                }
-            }
+            Self::WordPiece(word_piece) => words.into_iter().for_each(|word| word_piece.encode(word, to)),
             Self::WordLevel { vocabulary, unknown } => {
                 for word in words {
                     let token = vocabulary.id(word).or(*unknown);
@@ -81,29 +65,4 @@ impl TokenModel {
         }
         Ok(())
     }
-}
-
-/// Adds the longest tokens that a word begins with, one after the other; false if there is none at some place.
-fn word_pieces(vocabulary: &Vocabulary, prefix: &str, word: &str, to: &mut Vec<u32>) -> bool {
-    let mut start = 0;
-    let mut piece = String::new();
-    while start < word.len() {
-        let mut longest = (start + vocabulary.longest()).min(word.len());
-        while !word.is_char_boundary(longest) {
-            longest -= 1;
-        }
-        let ends = word[start..longest].char_indices().rev().map(|(at, char)| start + at + char.len_utf8());
-        let found = ends.into_iter().find_map(|end| {
-            piece.clear();
-            if start > 0 {
-                piece.push_str(prefix);
-            }
-            piece.push_str(&word[start..end]);
-            Some((vocabulary.id(&piece)?, end))
-        });
-        let Some((token, end)) = found else { return false };
-        to.push(token);
-        start = end;
-    }
-    true
 }

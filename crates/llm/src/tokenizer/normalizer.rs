@@ -15,10 +15,15 @@ use crate::error::Result;
 pub(super) enum Normalizer {
     Sequence(Vec<Self>),
     Form(NormalForm),
+    /// By the tables of today, not those of Hugging Face's tokenizers.
+    CurrentForm(NormalForm),
     Nmt,
     Lowercase,
     StripAccents(Pattern),
-    Strip { left: bool, right: bool },
+    Strip {
+        left: bool,
+        right: bool,
+    },
     Prepend(String),
     Replace(Pattern, String),
     Precompiled(CharsMap),
@@ -45,14 +50,17 @@ pub(super) enum NormalForm {
     Nfkd,
 }
 
+/// A normalizer of no `tokenizer.json`: NFC of the latest Unicode, as Python has it.
+pub(super) const CURRENT_NFC: &str = "NFC of today";
+
 /// Marks that combine with the letter before, of Unicode 9.
-const MARKS: &str = r"(?=\p{age:9.0})(?!\x{111C9})[\p{M}\x{1CF2}\x{1CF3}]";
+const MARKS: &str = r"[[\p{M}\x{1CF2}\x{1CF3}]&&\p{age:9.0}--\x{111C9}]";
 /// Characters of later versions than the tables of Hugging Face's tokenizers.
 const LATER: &str = r"[^\p{age:9.0}]+";
 /// Control characters and those of formats, but for those that are spaces.
 /// As everywhere in BERT's components, of Unicode 8.
-const CONTROLS: &str = r"(?![\t\n\r])[\x{0}\x{FFFD}]|(?=\p{age:8.0})(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]";
-const NONSPACING_MARKS: &str = r"(?=\p{age:8.0})(?![\x{1885}\x{1886}\x{A9BD}\x{111C9}])[\p{Mn}\x{1734}\x{1171E}]";
+const CONTROLS: &str = r"[\x{0}\x{FFFD}[[\p{Cc}\p{Cf}\p{Co}]&&\p{age:8.0}--\t\n\r]]";
+const NONSPACING_MARKS: &str = r"[[\p{Mn}\x{1734}\x{1171E}]&&\p{age:8.0}--\x{1885}\x{1886}\x{A9BD}\x{111C9}]";
 
 impl Normalizer {
     pub(super) fn of(json: &Json) -> Result<Self> {
@@ -62,6 +70,7 @@ impl Normalizer {
             "NFD" => Self::Form(NormalForm::Nfd),
             "NFKC" => Self::Form(NormalForm::Nfkc),
             "NFKD" => Self::Form(NormalForm::Nfkd),
+            CURRENT_NFC => Self::CurrentForm(NormalForm::Nfc),
             "Nmt" => Self::Nmt,
             "Lowercase" => Self::Lowercase,
             "StripAccents" => Self::StripAccents(Pattern::regex(MARKS)?),
@@ -96,6 +105,7 @@ impl Normalizer {
                 all.iter().try_fold(text.to_owned(), |text, normalizer| normalizer.normalize(&text, max))?
             }
             Self::Form(form) => form.of(text)?,
+            Self::CurrentForm(form) => form.of_current(text),
             Self::Nmt => text.chars().filter_map(nmt).collect(),
             Self::Lowercase => lowercase(text),
             Self::StripAccents(marks) => marks.replace(text, "", max)?,
@@ -132,6 +142,13 @@ impl NormalForm {
         })?;
         self.push(&text[end..], &mut normalized);
         Ok(normalized)
+    }
+
+    /// The normal form of a text by the latest Unicode.
+    fn of_current(self, text: &str) -> String {
+        let mut normalized = String::with_capacity(text.len());
+        self.push(text, &mut normalized);
+        normalized
     }
 
     fn push(self, text: &str, to: &mut String) {

@@ -60,7 +60,7 @@ pub(super) enum Prepend {
 }
 
 /// Of Unicode 8.
-const PUNCTUATION: &str = r"[!-/:-@\[-`{-~]|(?=\p{age:8.0})\p{P}|[\x{166D}\x{111C9}]";
+const PUNCTUATION: &str = r"[!-/:-@\[-`{-~[\p{P}&&\p{age:8.0}]\x{166D}\x{111C9}]";
 
 impl PreTokenizer {
     pub(super) fn of(json: &Json) -> Result<Self> {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::bpe::BY_RANK;
 use super::byte_level;
+use super::normalizer::CURRENT_NFC;
 use super::settings::damaged;
 use super::special_tokens::SpecialTokens;
 use super::split_patterns;
@@ -42,7 +43,7 @@ const ENCODINGS: &[Encoding] = &[
     Encoding::new(100_256, split_patterns::CL100K, cl100k),
     Encoding::new(199_998, split_patterns::O200K, o200k),
     Encoding {
-        normalizer: Some("NFC"),
+        normalizer: Some(CURRENT_NFC),
         eos: &["<|im_end|>", END],
         ..Encoding::new(151_643, split_patterns::QWEN, qwen)
     },

@@ -73,10 +73,6 @@ fn sample(name: &str) -> (Vec<String>, Vec<String>, Vec<u8>) {
 fn agree(tokenizer: &Tokenizer, name: &str) {
     for row in rows(&folder("llm/tokenizers").join(name).join("expected.json")) {
         let text = row["text"].as_str().unwrap();
-        // An unknown token that a text spells is one there, and characters here.
-        if text.contains("<unk>") {
-            continue;
-        }
         let tokens: Vec<u32> = serde_json::from_value(row["tokens"].clone()).unwrap();
         assert_eq!(tokenizer.encode(text, true).unwrap(), tokens, "{text:?}");
         assert_eq!(tokenizer.decode(&tokens, true).unwrap(), row["decoded"], "{text:?}");
@@ -120,6 +116,61 @@ fn sentencepiece_vocabularies_agree() {
         .list("tokenizer.ggml.token_type", 5, tokens.len(), &kinds)
         .int("tokenizer.ggml.bos_token_id", 1);
     agree(&Tokenizer::from_bytes(&file.bytes()).unwrap(), "sentencepiece_bpe");
+}
+
+/// In the file tokens within words are spelled as they are, and those that begin words with a space.
+#[test]
+fn word_piece_vocabularies_agree() {
+    let file = json(&folder("llm/tokenizers/word_piece/tokenizer.json"));
+    let mut tokens = vec![String::new(); file["model"]["vocab"].as_object().unwrap().len()];
+    for (token, id) in file["model"]["vocab"].as_object().unwrap() {
+        let is_special = file["added_tokens"].as_array().unwrap().iter().any(|added| added["content"] == **token);
+        tokens[id.as_u64().unwrap() as usize] = match token.strip_prefix("##") {
+            Some(rest) => rest.to_owned(),
+            None if is_special => token.replace('<', "[").replace('>', "]"),
+            None => format!("▁{token}"),
+        };
+    }
+    let id = |token: &str| tokens.iter().position(|known| known == token).unwrap() as u32;
+    let bytes = File::default()
+        .text("tokenizer.ggml.model", "bert")
+        .texts("tokenizer.ggml.tokens", &tokens)
+        .int("tokenizer.ggml.unknown_token_id", id("[unk]"))
+        .int("tokenizer.ggml.cls_token_id", id("[s]"))
+        .add("tokenizer.ggml.add_sep_token", 7, &[0])
+        .bytes();
+    let tokenizer = Tokenizer::from_bytes(&bytes).unwrap();
+    for row in rows(&folder("llm/tokenizers/word_piece/expected.json")) {
+        let text = row["text"].as_str().unwrap();
+        if !text.contains('<') {
+            let tokens: Vec<u32> = serde_json::from_value(row["tokens"].clone()).unwrap();
+            assert_eq!(tokenizer.encode(text, true).unwrap(), tokens, "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn unigram_vocabularies_are_read() {
+    let tokens = ["<unk>", "<s>", "</s>", "▁", "a", "b", "▁ab"].map(str::to_owned);
+    let with = |kinds: &[i32]| {
+        let kinds: Vec<u8> = kinds.iter().flat_map(|kind| kind.to_le_bytes()).collect();
+        let scores: Vec<u8> =
+            [0.0, 0.0, 0.0, -2.0, -3.0, -3.5, -4.0_f32].iter().flat_map(|score| score.to_le_bytes()).collect();
+        let file = File::default()
+            .text("tokenizer.ggml.model", "t5")
+            .texts("tokenizer.ggml.tokens", &tokens)
+            .list("tokenizer.ggml.scores", 6, tokens.len(), &scores)
+            .list("tokenizer.ggml.token_type", 5, tokens.len(), &kinds)
+            .int("tokenizer.ggml.eos_token_id", 2);
+        Tokenizer::from_bytes(&file.bytes())
+    };
+    let tokenizer = with(&[2, 3, 3, 1, 1, 1, 1]).unwrap();
+    // The one token is likelier than the three.
+    assert_eq!(tokenizer.encode("ab ba", true).unwrap(), [6, 3, 5, 4, 2]);
+    assert_eq!(tokenizer.decode(&[6, 3, 5, 4, 2], true).unwrap(), "ab ba");
+    assert_eq!(*tokenizer.special_tokens(), SpecialTokens { bos: None, eos: vec![2] });
+    let error = with(&[1, 3, 3, 1, 1, 1, 1]).unwrap_err().to_string();
+    assert!(error.contains("no unknown token"), "{error}");
 }
 
 #[test]

@@ -117,6 +117,38 @@ fn damaged_tokenizers_inside_of_programs_are_errors() {
     }
 }
 
+/// The seeds of the fuzz targets, which have components that the samples lack.
+#[test]
+fn mutated_seeds_are_errors_or_work() {
+    let files = |name: &str| {
+        let entries = std::fs::read_dir(folder("../fuzz/seeds").join(name)).unwrap();
+        let files: Vec<Vec<u8>> = entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        assert!(files.len() >= 4, "{name}");
+        files
+    };
+    let (mut refused, mut worked) = (0, 0);
+    let mut count = |result: Result<(), Error>| if result.is_ok() { worked += 1 } else { refused += 1 };
+    for file in files("tokenizer") {
+        for seed in 0..COUNT * 4 {
+            count(Tokenizer::from_bytes(&mutated(&file, seed)).and_then(|tokenizer| {
+                for text in ["Hello,  wörld 你好 12 <s>", "aaaaaaaaaaaaaaaa", ""] {
+                    let tokens = tokenizer.encode(text, true)?;
+                    tokenizer.decode(&tokens, false)?;
+                }
+                tokenizer.decode(&[0, 1, 255, u32::MAX], false).map(|_| ())
+            }));
+        }
+    }
+    for source in files("chat_template") {
+        for seed in 0..COUNT * 4 {
+            let template = ChatTemplate::new(&String::from_utf8_lossy(&mutated(&source, seed)));
+            let message = rushlight_llm::Message::new("user", "a <b> c");
+            count(template.and_then(|template| template.render(&[message], true)).map(|_| ()));
+        }
+    }
+    assert!(refused > 500 && worked > 500, "{refused} refused, {worked} worked");
+}
+
 #[test]
 fn mutated_templates_are_errors_or_work() {
     let (mut refused, mut rendered) = (0, 0);

@@ -18,6 +18,9 @@ use crate::error::Result;
 pub(super) use model_proto::{is_model_proto, read as read_model_proto};
 use normalizer::Normalizer;
 
+/// Text of an unknown piece, unless the model says otherwise.
+pub(super) const UNKNOWN_SURFACE: &str = " \u{2047} ";
+
 /// The character that stands for a space.
 const SPACE: char = '▁';
 
@@ -33,6 +36,8 @@ pub(super) struct Description {
     pub(super) unknown_surface: String,
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
+    /// The tokens that are put before and after a text.
+    pub(super) around: [Option<u32>; 2],
     pub(super) chars_map: Option<CharsMap>,
     pub(super) whitespace: Whitespace,
 }
@@ -64,6 +69,7 @@ pub(super) struct SentencePiece {
     /// Control pieces, which are recognized in texts as they are in those of chat templates.
     control: AddedTokens,
     unknown_surface: String,
+    around: [Option<u32>; 2],
     pub(super) special: SpecialTokens,
 }
 
@@ -76,18 +82,18 @@ enum Segmentation {
 
 impl SentencePiece {
     pub(super) fn new(description: Description) -> Result<Self> {
-        let Description { pieces, algorithm, byte_fallback, unknown, bos, eos, chars_map, whitespace, .. } =
+        let Description { pieces, algorithm, byte_fallback, unknown, bos, eos, around, chars_map, whitespace, .. } =
             description;
         if pieces.get(unknown as usize).is_none() {
             return Err(damaged(format!("the unknown piece is {unknown}, of {} pieces", pieces.len())));
         }
         let known = |token: Option<u32>| token.filter(|token| (*token as usize) < pieces.len());
-        let (bos, eos) = (known(bos), known(eos));
+        let (bos, eos, around) = (known(bos), known(eos), around.map(known));
         let of_kind = |kind: PieceKind| {
             let pieces = pieces.iter().enumerate().filter(|(_, piece)| piece.kind == kind);
             AddedTokens::of_pieces(pieces.map(|(id, piece)| (id as u32, piece.text.as_str())))
         };
-        let (control, user_defined) = (of_kind(PieceKind::Control), of_kind(PieceKind::UserDefined));
+        let (control, user_defined) = (of_kind(PieceKind::Control)?, of_kind(PieceKind::UserDefined)?);
         let segmentation = match algorithm {
             Algorithm::Unigram => Segmentation::Unigram(Unigram::of_pieces(&pieces, unknown, byte_fallback)?),
             Algorithm::Bpe => {
@@ -110,16 +116,16 @@ impl SentencePiece {
             normalizer: Normalizer { chars_map, whitespace, user_defined },
             control,
             unknown_surface: description.unknown_surface,
+            around,
             special: SpecialTokens { bos, eos: eos.into_iter().collect() },
         })
     }
 
-    /// The tokens of a text. With `add_special`, behind the token that begins texts; a model without one ends them with the token
-    /// for that, as T5 does.
+    /// The tokens of a text, with `add_special` those that are put around one.
     pub(super) fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         let mut tokens = Vec::with_capacity(text.len() / 3);
-        let (bos, eos) = (self.special.bos, self.special.eos.first().copied());
-        tokens.extend(bos.filter(|_| add_special));
+        let [before, after] = self.around.map(|token| token.filter(|_| add_special));
+        tokens.extend(before);
         for part in self.control.split(text) {
             match part {
                 Part::Token(token) => tokens.push(token),
@@ -131,7 +137,7 @@ impl SentencePiece {
                 }
             }
         }
-        tokens.extend(eos.filter(|_| add_special && bos.is_none()));
+        tokens.extend(after);
         Ok(tokens)
     }
 

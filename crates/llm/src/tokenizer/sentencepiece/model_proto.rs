@@ -3,7 +3,7 @@
 use super::super::piece::{Piece, PieceKind, byte_of_name};
 use super::super::precompiled::CharsMap;
 use super::super::settings::damaged;
-use super::{Algorithm, Description, Whitespace, check_distinct};
+use super::{Algorithm, Description, UNKNOWN_SURFACE, Whitespace, check_distinct};
 use crate::error::Result;
 
 /// Numbers of fields of `ModelProto`.
@@ -70,6 +70,8 @@ pub(in super::super) fn read(bytes: &[u8]) -> Result<Description> {
         unknown_surface: trainer.unknown_surface,
         bos,
         eos,
+        // A model without a token that begins texts ends them with one, as T5 does.
+        around: [bos, eos.filter(|_| bos.is_none())],
         chars_map: if chars_map.is_empty() { None } else { Some(CharsMap::of_bytes(chars_map)?) },
         whitespace: Whitespace {
             adds_dummy_prefix: normalizer.adds_dummy_prefix,
@@ -99,7 +101,7 @@ impl Default for TrainerSpec {
             whitespace_is_suffix: false,
             bos: "<s>".to_owned(),
             eos: "</s>".to_owned(),
-            unknown_surface: " \u{2047} ".to_owned(),
+            unknown_surface: UNKNOWN_SURFACE.to_owned(),
         }
     }
 }
