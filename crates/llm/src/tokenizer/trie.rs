@@ -100,31 +100,25 @@ struct Builder {
 }
 
 impl Builder {
-    /// Places where several children are tried to be put before it is behind all others.
-    const MAX_TRIES: usize = 256;
+    /// Places where several children are tried to be put before they are put behind all others, so that building takes time in
+    /// proportion to the texts.
+    const MAX_TRIES: usize = 1024;
 
     /// Puts the children of a node by these bytes, in ascending order, where there is room. Returns their base.
     fn place(&mut self, labels: &[u8], node: u32) -> u32 {
         let (first, is_single) = (usize::from(labels[0]), labels.len() == 1);
         let mut at = if is_single { self.first_free } else { self.first_roomy }.max(first);
         let mut tries = 0;
-        loop {
-            let is_free = |label: &u8| self.is_free(at - first + usize::from(*label));
-            if self.is_free(at) {
-                tries += 1;
-                if labels.iter().all(is_free) || tries > Self::MAX_TRIES && at >= self.units.len() {
-                    break;
-                }
-                if tries == Self::MAX_TRIES {
-                    at = self.units.len().max(first);
-                    self.first_roomy = at;
-                    continue;
-                }
-            }
+        while !labels.iter().all(|label| self.is_free(at - first + usize::from(*label))) {
             at += 1;
+            tries += 1;
+            if tries == Self::MAX_TRIES && !is_single {
+                self.first_roomy = self.units.len();
+                at = self.first_roomy.max(first);
+            }
         }
-        if is_single && self.units.get(self.first_free).is_none_or(|unit| unit.parent != NONE) {
-            self.first_free = at;
+        if is_single {
+            self.first_free = at + 1;
         }
         let base = at - first;
         let end = base + usize::from(*labels.last().unwrap_or(&0)) + 1;
