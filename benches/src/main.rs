@@ -39,8 +39,8 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   compile              compiling whole models, and chains of growing length
   quantize             a whole model to int8
   tokenizers           tokenizers beside the packages that they come from
-  cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
   text                 what samplers, grammars, tokenizers and chat templates cost beside a model's calls
+  cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
   serve                our side of that: a process that answers commands
   serve-portable       our side of operators
 

@@ -31,6 +31,8 @@ CONVERSATIONS = {
         {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "<think>\nTwo and two.\n</think>\n\n4"},
         {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes", "reasoning_content": "Hm."},
     ],
+    "thinking": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "T"}, {"role": "user", "content": "c"}],
+    "reasoning": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning": "R"}, {"role": "user", "content": "c"}],
     "called": [
         {"role": "system", "content": "Use tools."}, {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": "", "tool_calls": [CALL]},
@@ -57,7 +59,7 @@ def templates():
 
     for file in sorted(MODELS.glob("*.json")):
         walk(file.stem, json.loads(file.read_text()))
-    return {name: template for template, name in found.items()}
+    return {f"{name}-{index}": template for index, (template, name) in enumerate(found.items())}
 
 
 TEMPLATES = templates()

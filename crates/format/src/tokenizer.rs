@@ -29,8 +29,11 @@ pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
 /// Files of settings beside the vocabulary.
 pub const SETTINGS: [&str; 3] = [TOKENIZER_CONFIG, GENERATION_CONFIG, CHAT_TEMPLATE];
 
-/// Maximum bytes of a file.
-pub const MAX_FILE: u64 = 64 << 20;
+/// Maximum bytes of a vocabulary.
+pub const MAX_VOCABULARY: u64 = 64 << 20;
+
+/// Maximum bytes of a file of settings; those that list the added tokens again have a megabyte.
+pub const MAX_SETTINGS: u64 = 16 << 20;
 
 /// The tokenizer's files among named data, by their names.
 pub fn files<'a, T>(named_data: impl Iterator<Item = (&'a str, T)>) -> impl Iterator<Item = (&'a str, T)> {

@@ -39,11 +39,11 @@ pub(crate) fn to_json(value: &Value, options: &Kwargs) -> Result<Value, Error> {
     Ok(if is_ascii == Some(true) { escaped(&text).into() } else { text.into_owned().into() })
 }
 
-/// All characters beyond ASCII by their units of UTF-16.
+/// Characters beyond ASCII, and DEL, by their units of UTF-16.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
-        if char.is_ascii() {
+        if char.is_ascii() && char != '\u{7f}' {
             escaped.push(char);
         } else {
             char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}")));
@@ -136,13 +136,19 @@ mod tests {
     fn options_are_those_of_python() {
         let mut environment = minijinja::Environment::new();
         environment.add_filter("tojson", |value: &Value, options: Kwargs| to_json(value, &options));
-        let value = serde_json::json!({ "b": [1, [], { "ä": "😀" }], "a": {} });
+        let value = serde_json::json!({ "b": [1, [], { "ä": "😀" }], "a": {}, "\u{7f}": 1 });
         for (options, expected) in [
-            ("", r#"{"b": [1, [], {"ä": "😀"}], "a": {}}"#),
-            ("separators=(',', ':')", r#"{"b":[1,[],{"ä":"😀"}],"a":{}}"#),
-            ("sort_keys=true, ensure_ascii=true", r#"{"a": {}, "b": [1, [], {"\u00e4": "\ud83d\ude00"}]}"#),
-            ("indent=1", "{\n \"b\": [\n  1,\n  [],\n  {\n   \"ä\": \"😀\"\n  }\n ],\n \"a\": {}\n}"),
-            ("indent=0, separators=(' ;', '=')", "{\n\"b\"=[\n1 ;\n[] ;\n{\n\"ä\"=\"😀\"\n}\n] ;\n\"a\"={}\n}"),
+            ("", "{\"b\": [1, [], {\"ä\": \"😀\"}], \"a\": {}, \"\u{7f}\": 1}"),
+            ("separators=(',', ':')", "{\"b\":[1,[],{\"ä\":\"😀\"}],\"a\":{},\"\u{7f}\":1}"),
+            (
+                "sort_keys=true, ensure_ascii=true",
+                r#"{"a": {}, "b": [1, [], {"\u00e4": "\ud83d\ude00"}], "\u007f": 1}"#,
+            ),
+            ("indent=1", "{\n \"b\": [\n  1,\n  [],\n  {\n   \"ä\": \"😀\"\n  }\n ],\n \"a\": {},\n \"\u{7f}\": 1\n}"),
+            (
+                "indent=0, separators=(' ;', '=')",
+                "{\n\"b\"=[\n1 ;\n[] ;\n{\n\"ä\"=\"😀\"\n}\n] ;\n\"a\"={} ;\n\"\u{7f}\"=1\n}",
+            ),
         ] {
             let source = format!("{{{{ value | tojson({options}) }}}}");
             let context = context! { value => Value::from(Serde(&value)) };

@@ -1,6 +1,6 @@
 //! How likely tokens are.
 
-use crate::sampling::{Weights, most_likely, reached_by};
+use crate::sampling::{Weights, most_likely, top_k_threshold};
 
 /// How likely a token was. Probabilities are those of the model, before sampling changed them.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ impl TokenScore {
     /// The score of a token by logits, with `count` alternatives.
     pub(crate) fn of(logits: &[f32], token: u32, count: usize) -> Self {
         let normalizer = log_sum_exp(logits);
-        let least = reached_by(logits, count);
+        let least = top_k_threshold(logits, count);
         let likely = (0..).zip(logits).filter(|(_, logit)| count > 0 && **logit >= least);
         let mut alternatives: Vec<(u32, f32)> = likely.map(|(token, logit)| (token, *logit)).collect();
         alternatives.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rushlight_format::tokenizer::{HUGGING_FACE, KEY_PREFIX, MAX_FILE, OTHER_VOCABULARY, SETTINGS, VOCABULARIES};
+use rushlight_format::tokenizer::{
+    HUGGING_FACE, KEY_PREFIX, MAX_SETTINGS, MAX_VOCABULARY, OTHER_VOCABULARY, SETTINGS, VOCABULARIES,
+};
 use rushlight_format::{Blob, FileKind};
 use rushlight_runtime::Code;
 
@@ -64,11 +66,11 @@ impl TokenizerFiles {
         let prefix = name.strip_suffix(HUGGING_FACE);
         let carried = prefix.map_or(&*name, |_| HUGGING_FACE);
         let carried = if VOCABULARIES.contains(&carried) { carried } else { OTHER_VOCABULARY };
-        files.add(carried, &vocabulary)?;
+        files.add(carried, &vocabulary, MAX_VOCABULARY)?;
         for settings in SETTINGS {
             let file = vocabulary.with_file_name(format!("{}{settings}", prefix.unwrap_or_default()));
             if file.is_file() {
-                files.add(settings, &file)?;
+                files.add(settings, &file, MAX_SETTINGS)?;
             }
         }
         Ok(files)
@@ -82,19 +84,15 @@ impl TokenizerFiles {
 
         let vocabulary = gguf::vocabulary(&open_shared(path)?);
         if let Some(vocabulary) = vocabulary.map_err(|error| error.at(format!("file `{}`", path.display())))? {
+            check_size(path, vocabulary.len() as u64, MAX_VOCABULARY)?;
             self.named_data.push((format!("{KEY_PREFIX}{GGUF}"), vocabulary.into()));
             self.paths.push(path.to_owned());
         }
         Ok(())
     }
 
-    fn add(&mut self, name: &str, path: &Path) -> Result<(), Error> {
-        let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
-        if size > MAX_FILE {
-            return Err(Error::new(Code::NotSupported, format!("`{}` is too large for a tokenizer", path.display()))
-                .expected(format!("at most {MAX_FILE} bytes"))
-                .got(format!("{size} bytes")));
-        }
+    fn add(&mut self, name: &str, path: &Path, max_bytes: u64) -> Result<(), Error> {
+        check_size(path, fs::metadata(path).map_or(0, |metadata| metadata.len()), max_bytes)?;
         let bytes = open_shared(path)?;
         let kind = FileKind::of(&bytes);
         if matches!(kind, FileKind::Program | FileKind::Gguf) {
@@ -106,4 +104,13 @@ impl TokenizerFiles {
         self.paths.push(path.to_owned());
         Ok(())
     }
+}
+
+fn check_size(path: &Path, bytes: u64, max_bytes: u64) -> Result<(), Error> {
+    if bytes <= max_bytes {
+        return Ok(());
+    }
+    Err(Error::new(Code::NotSupported, format!("`{}` is too large for a tokenizer", path.display()))
+        .expected(format!("at most {max_bytes} bytes"))
+        .got(format!("{bytes} bytes")))
 }

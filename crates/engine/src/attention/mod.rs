@@ -56,10 +56,10 @@ pub struct Strides {
 /// Elements between batches, heads and queries of a mask, 0 where it is broadcast; the keys are contiguous.
 pub type MaskStrides = Strides;
 
-/// Returns the scratch memory that [`attention`] needs, in floats.
+/// Returns the scratch memory that [`attention`] needs, in floats, whatever keys a mask hides.
 pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
-    let layout = ScratchLayout::new(attention);
-    layout.len().saturating_mul(engine.threads()).saturating_add(KeySplit::of(attention, layout).scratch())
+    let of_threads = ScratchLayout::largest(attention).len().saturating_mul(engine.threads());
+    of_threads.saturating_add(KeySplit::largest_scratch(attention))
 }
 
 impl Attention {

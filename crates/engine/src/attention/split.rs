@@ -1,7 +1,7 @@
-//! Keys in parts, which threads take side by side where there are few queries: "Flash-Decoding", Dao et al. 2023.
+//! Splits the keys of few queries between threads and merges the partial outputs ("Flash-Decoding", Dao et al. 2023).
 //!
-//! How many parts there are is a matter of the shape alone, and what they give is added in the order of keys, so that the output does
-//! not depend on the number of threads.
+//! The number of parts depends on the shape alone, and they are merged in the order of keys, so that the output does not depend on
+//! the number of threads.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
@@ -12,10 +12,10 @@ use crate::arch::{Kernel, Simd, math};
 use crate::parallel::SharedOutput;
 use crate::slice_ops;
 
-/// Tasks that are enough for the threads of a machine.
-const TASKS: usize = 32;
+/// Maximum number of tasks of a split; a constant, so that results do not depend on the machine's threads.
+const MAX_TASKS: usize = 32;
 
-/// Maximum rows of a group, of all of its heads: more give work enough for their keys to be packed once.
+/// Maximum query rows of a group, of all of its heads: the partial outputs of more take too much memory.
 const MAX_ROWS: usize = 16;
 
 /// How the keys of an attention are split, and where the parts' results are.
@@ -31,30 +31,23 @@ pub(super) struct KeySplit {
 }
 
 impl KeySplit {
+    /// Decides the number of parts: one if there are many query rows or one block of keys.
     pub(super) fn of(attention: &Attention, layout: ScratchLayout) -> Self {
         let &Attention { batch, heads, kv_heads, rows, value_depth, .. } = attention;
         let keys = attention.causal.map_or(attention.keys, |before| attention.keys.min(before.saturating_add(rows)));
         let blocks = keys.div_ceil(layout.block);
         let limit =
-            if rows_of_group(attention) <= MAX_ROWS { TASKS / batch.saturating_mul(kv_heads).max(1) } else { 1 };
+            if rows_of_group(attention) <= MAX_ROWS { MAX_TASKS / batch.saturating_mul(kv_heads).max(1) } else { 1 };
         let rows = batch.saturating_mul(heads).saturating_mul(rows);
         Self { parts: limit.min(blocks).max(1), keys, block: layout.block, rows, value_depth }
     }
 
-    /// Memory of the parts' results, in floats.
-    pub(super) fn scratch(self) -> usize {
-        if self.parts == 1 {
-            return 0;
-        }
-        self.value_depth.saturating_add(2).saturating_mul(self.parts).saturating_mul(self.rows)
-    }
-
-    /// As [`scratch`](Self::scratch), for these sizes and all smaller ones.
+    /// Memory of the parts' results in floats, for these sizes and all smaller ones.
     pub(super) fn largest_scratch(attention: &Attention) -> usize {
         if attention.keys <= MAX_BLOCK_KEYS {
             return 0;
         }
-        attention.value_depth.saturating_add(2).saturating_mul(TASKS * rows_of_group(attention).min(MAX_ROWS))
+        attention.value_depth.saturating_add(2).saturating_mul(MAX_TASKS * rows_of_group(attention).min(MAX_ROWS))
     }
 
     /// The keys of a part.
@@ -76,7 +69,7 @@ fn rows_of_group(attention: &Attention) -> usize {
     (attention.heads / attention.kv_heads.max(1)).saturating_mul(attention.rows)
 }
 
-/// Sums of the parts' outputs, each relative to the maximum of its scores, divided by the sum of all exponentials.
+/// Merges the partial outputs: rescales each to the common maximum, adds them, and divides by the sum of exponentials.
 pub(super) struct Combine<'a> {
     pub(super) attention: &'a Attention,
     pub(super) split: KeySplit,

@@ -98,14 +98,14 @@ pub(super) struct AttentionTask<'a, T, Kv> {
     pub(super) rows: Range<usize>,
     /// Keys of the task, from the beginning of a block on.
     pub(super) keys: Range<usize>,
-    /// What the task gives if it has only a part of the keys.
+    /// Where the unnormalized output goes if the task has a part of the keys; `None` if it writes final rows.
     pub(super) part: Option<PartialOutput<'a>>,
 }
 
-/// The output for a part of the keys, which is not divided by the sum of exponentials.
+/// Destination of the unnormalized output for a part of the keys, and of its softmax state.
 #[derive(Clone, Copy)]
 pub(super) struct PartialOutput<'a> {
-    /// Where the part's rows begin in the output, and in what follows.
+    /// Offset of the part's rows: in floats of the output, and in rows of `maxima` and `sums`.
     pub(super) output: usize,
     pub(super) row: usize,
     /// Maxima of scores and sums of exponentials, of all rows of a part.
@@ -129,7 +129,7 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
         let output = part.map_or(0, |part| part.output);
         let inputs = AttentionOperands { attention, q, k, v, mask, y, output, batch, group };
         if part.is_some() {
-            // It may begin behind the keys that a row sees.
+            // All of the part's keys may be masked for a row.
             maxima.fill(f32::NEG_INFINITY);
             sums.fill(0.0);
         }

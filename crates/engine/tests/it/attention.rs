@@ -321,6 +321,30 @@ fn refuses_mixed_types_and_odd_depth_in_bf16() {
 }
 
 #[test]
+fn a_mask_may_leave_keys_for_larger_blocks() {
+    let mut a = plain(1, 2, 1, 700, 64);
+    let strides = Strides { batch: 0, head: 0, row: 64 };
+    (a.q, a.k, a.v, a.y) = (strides, strides, strides, Strides { head: 64, ..strides });
+    a.mask = Some(Strides { batch: 0, head: 0, row: 0 });
+    let mut rng = Rng(3);
+    let (q, kv) = (rng.vector(64), rng.vector(700 * 64));
+    // 700 keys are three blocks of 240, and 512 two of 256.
+    let mask: Vec<f32> = (0..700).map(|key| if key < 512 { 0.0 } else { f32::NEG_INFINITY }).collect();
+    let tensors = Tensors { q: q.clone(), k: kv.clone(), v: kv.clone(), mask: Some(mask.clone()), y_len: 128 };
+    assert_agrees(
+        &a,
+        &reference(&a, &tensors),
+        |_| 5e-6,
+        |engine| {
+            let (mut y, mut scratch) = (vec![0.0; 128], vec![f32::NAN; attention_scratch(engine, &a)]);
+            let inputs = AttentionInputs { mask: Some(&mask), ..AttentionInputs::new(&q, &kv, &kv) };
+            attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
+            y
+        },
+    );
+}
+
+#[test]
 fn no_keys_give_zeros_and_nan_propagates() {
     for engine in engines() {
         let mut a = plain(1, 1, 2, 0, 4);

@@ -17,8 +17,8 @@ macro_rules! function {
     };
 }
 
-/// Replaces numbers by their exponentials, to 2 units in the last place. Nothing but the arithmetic of IEEE 754 is used, so that the
-/// results are the same on every machine.
+/// Replaces each element by its exponential, to 2 units in the last place, with arithmetic of IEEE 754 only: the same bits on every
+/// machine.
 pub fn exp(values: &mut [f32]) {
     values.iter_mut().for_each(|value| *value = math::exp(*value));
 }

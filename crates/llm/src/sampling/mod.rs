@@ -14,9 +14,8 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 pub use dry::Dry;
 use executorch::ExecuTorchSampler;
-pub(crate) use vocabulary::most_likely;
-use vocabulary::{NEGLIGIBLE, at_least, exponentials};
-pub(crate) use vocabulary::{Weights, reached_by};
+use vocabulary::{NEGLIGIBLE, at_least, set_exponentials};
+pub(crate) use vocabulary::{Weights, most_likely, top_k_threshold};
 
 /// How a token is chosen. The default is the most likely one.
 #[derive(Clone, Debug, PartialEq)]
@@ -256,10 +255,11 @@ impl Sampler {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, mirostat, .. } = self.options;
         let keeps_all = top_p >= 1.0 && min_p == 0.0 && typical_p >= 1.0 && mirostat.is_none();
         if keeps_all && temperature > 0.0 && !(1..logits.len()).contains(&top_k) {
-            let most = greatest(logits)?.1;
+            let most = argmax(logits)?.1;
             if most < f32::INFINITY {
                 let share = self.random.next_f64();
-                let (token, probability) = Weights::of(logits, most, temperature).at(share).ok_or(Error::NoLogits)?;
+                let (token, probability) =
+                    Weights::of(logits, most, temperature).at_cumulative(share).ok_or(Error::NoLogits)?;
                 return Ok(Choice { token, log_probability: libm::log(probability) as f32 });
             }
         }
@@ -270,7 +270,7 @@ impl Sampler {
     /// Sets the candidates and their probabilities.
     fn fill(&mut self, logits: &[f32]) -> Result<()> {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, mirostat, .. } = self.options;
-        let (best, most) = greatest(logits)?;
+        let (best, most) = argmax(logits)?;
         self.candidates.clear();
         if temperature == 0.0 || most == f32::INFINITY {
             self.candidates.push(Candidate { token: best, logit: most, probability: 1.0 });
@@ -286,7 +286,7 @@ impl Sampler {
             return Ok(());
         }
         if (1..logits.len()).contains(&top_k) {
-            let reached = reached_by(logits, top_k);
+            let reached = top_k_threshold(logits, top_k);
             self.collect(logits, most, libm::exp(f64::from((reached - most) / temperature)));
             if let Some(last) = top_k.checked_sub(1).filter(|last| *last < self.candidates.len()) {
                 self.ordered.clone_from(&self.candidates);
@@ -329,7 +329,7 @@ impl Sampler {
         let candidate = |(token, logit)| Candidate { token, logit: (logit - most) / temperature, probability: 0.0 };
         self.candidates.extend(likely.map(candidate));
         let candidates = &mut self.candidates;
-        exponentials(candidates, |candidate| candidate.logit, |candidate, weight| candidate.probability = weight);
+        set_exponentials(candidates, |candidate| candidate.logit, |candidate, weight| candidate.probability = weight);
     }
 
     /// Writes logits with bias and penalties, if there are some. Returns whether there are.
@@ -373,8 +373,8 @@ impl Sampler {
     /// Keeps the first candidates of an order that together have the probability `mass`, at least one.
     fn keep_first(&mut self, mass: f64, order: impl Fn(&Candidate, &Candidate) -> Ordering) {
         self.ordered.clone_from(&self.candidates);
-        // The last one to keep, of those that are left; those before have less than the mass. Halves are looked at, as a sort of
-        // a vocabulary takes much longer.
+        // Quickselect on cumulative probability: a sort of a vocabulary takes much longer. The last candidate to keep is in
+        // `left`, and those before have less than the mass.
         let mut left = &mut self.ordered[..];
         let mut before = 0.0;
         while left.len() > 1 {
@@ -438,7 +438,7 @@ fn by_likelihood(a: &Candidate, b: &Candidate) -> Ordering {
 }
 
 /// The first token of the greatest logit, and that logit.
-fn greatest(logits: &[f32]) -> Result<(u32, f32)> {
+fn argmax(logits: &[f32]) -> Result<(u32, f32)> {
     let token = most_likely(logits).ok_or(Error::NoLogits)?;
     Ok((token, logits.get(token as usize).copied().unwrap_or_default()))
 }

@@ -1,5 +1,4 @@
-//! What a sampler asks of the logits of a whole vocabulary, in loops over blocks of which compilers make vector code: a vocabulary of
-//! 128,000 tokens takes a sort milliseconds, and a call of a small model takes no more than ten.
+//! Passes over the logits of a whole vocabulary: argmax, thresholds and sums of softmax, in blocks that compilers vectorize.
 
 use rushlight::kernels::elementwise;
 
@@ -14,9 +13,9 @@ pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
     let mut best = None;
     let mut most = f32::NEG_INFINITY;
     for (index, block) in logits.chunks(BLOCK).enumerate() {
-        let greatest = greatest(block);
-        if greatest > most {
-            (best, most) = (Some(index), greatest);
+        let max = block_max(block);
+        if max > most {
+            (best, most) = (Some(index), max);
         }
     }
     let first = best? * BLOCK;
@@ -24,8 +23,8 @@ pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
     u32::try_from(first + within).ok()
 }
 
-/// The greatest number of a block; negative infinity if there is none.
-fn greatest(block: &[f32]) -> f32 {
+/// The largest number of a block; negative infinity if there is none.
+fn block_max(block: &[f32]) -> f32 {
     // In this form NaN is left out, and a lane of a vector has a maximum of its own.
     let greater = |most: f32, logit: f32| if logit > most { logit } else { most };
     let mut lanes = [f32::NEG_INFINITY; 8];
@@ -38,15 +37,15 @@ fn greatest(block: &[f32]) -> f32 {
 
 /// The tokens whose logits are `least` or more, with those.
 pub(super) fn at_least(logits: &[f32], least: f32) -> impl Iterator<Item = (u32, f32)> {
-    let blocks = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).filter(move |(_, block)| greatest(block) >= least);
+    let blocks = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).filter(move |(_, block)| block_max(block) >= least);
     let tokens = blocks.flat_map(|(first, block)| (first..).zip(block.iter().copied()));
     tokens.filter(move |(_, logit)| *logit >= least)
 }
 
-/// A number that at least `count` logits are not below, close to the greatest such number: that of the maxima of blocks.
-/// Negative infinity where there are not enough of them.
-pub(crate) fn reached_by(logits: &[f32], count: usize) -> f32 {
-    let mut maxima: Vec<f32> = logits.chunks(BLOCK).map(greatest).collect();
+/// A lower bound of the `count`-th largest logit: the `count`-th largest maximum of a block. Negative infinity if there are fewer
+/// blocks.
+pub(crate) fn top_k_threshold(logits: &[f32], count: usize) -> f32 {
+    let mut maxima: Vec<f32> = logits.chunks(BLOCK).map(block_max).collect();
     if !(1..=maxima.len()).contains(&count) {
         return f32::NEG_INFINITY;
     }
@@ -84,9 +83,9 @@ impl<'a> Weights<'a> {
         self.total
     }
 
-    /// The token at which the sum of weights, in the order of tokens, exceeds this share of the total, with its probability.
-    pub fn at(&self, share: f64) -> Option<(u32, f64)> {
-        let mut left = share * self.total;
+    /// The token at which the sum of weights, in the order of tokens, exceeds this probability, with its own.
+    pub fn at_cumulative(&self, probability: f64) -> Option<(u32, f64)> {
+        let mut left = probability * self.total;
         let mut found = None;
         for (index, (block, sum)) in self.logits.chunks(BLOCK).zip(&self.sums).enumerate() {
             // Rounding may leave a little of the whole: then it is the last token that has a weight.
@@ -127,7 +126,7 @@ impl<'a> Weights<'a> {
 }
 
 /// Gives each item the exponential of its logit.
-pub(super) fn exponentials<T>(items: &mut [T], logit: impl Fn(&T) -> f32, mut set: impl FnMut(&mut T, f64)) {
+pub(super) fn set_exponentials<T>(items: &mut [T], logit: impl Fn(&T) -> f32, mut set: impl FnMut(&mut T, f64)) {
     for items in items.chunks_mut(BLOCK) {
         let mut values = [0.0; BLOCK];
         values.iter_mut().zip(&*items).for_each(|(value, item)| *value = logit(item));

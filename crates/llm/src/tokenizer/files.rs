@@ -5,13 +5,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use rushlight_format::tokenizer::KEY_PREFIX;
+use rushlight_format::tokenizer::{KEY_PREFIX, MAX_SETTINGS};
 use serde_json::Value as Json;
 
 use crate::error::{Error, Result};
-
-/// Maximum bytes of a file of settings; those that list the added tokens again have a megabyte.
-const MAX_SETTINGS: u64 = 1 << 24;
 
 /// Where files of settings are.
 #[derive(Clone, Copy)]

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 
 use rushlight::{Module, Program};
 use rushlight_format::FileKind;
-use rushlight_format::tokenizer::{self as carried, HUGGING_FACE, MAX_FILE, VOCABULARIES};
+use rushlight_format::tokenizer::{self as carried, HUGGING_FACE, MAX_VOCABULARY, VOCABULARIES};
 use serde_json::Value as Json;
 
 use crate::chat::ChatTemplate;
@@ -100,7 +100,7 @@ impl Tokenizer {
                 .ok_or_else(|| Error::NoTokenizer { model: Some(file), looked_at: Vec::new() });
         }
         // A `.gguf` has its vocabulary at the beginning, and weights then.
-        read(MAX_FILE).map_err(|error| Error::file(&file, error))?;
+        read(MAX_VOCABULARY).map_err(|error| Error::file(&file, error))?;
         let mut tokenizer = Self::from_bytes(&bytes).map_err(|error| match error {
             Error::Tokenizer(problem) => Error::Tokenizer(format!("`{}`: {problem}", file.display())),
             other => other,
@@ -126,8 +126,8 @@ impl Tokenizer {
             return Ok(None);
         };
         let damaged = |problem: String| Error::Tokenizer(format!("`{name}` inside of the program: {problem}"));
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(damaged(format!("it has {} bytes, more than {MAX_FILE}", bytes.len())));
+        if bytes.len() as u64 > MAX_VOCABULARY {
+            return Err(damaged(format!("it has {} bytes, more than {MAX_VOCABULARY}", bytes.len())));
         }
         let mut tokenizer = Self::from_bytes(bytes).map_err(|error| match error {
             Error::Tokenizer(problem) => damaged(problem),

@@ -94,7 +94,7 @@ fn the_files_are_those_of_the_model_or_named_or_none() {
     // What is no tokenizer.
     fs::write(folder.join("model.pte"), &program).expect("a file");
     let large = fs::File::create(folder.join("large.json")).expect("a file");
-    large.set_len(tokenizer::MAX_FILE + 1).expect("a sparse file");
+    large.set_len(tokenizer::MAX_VOCABULARY + 1).expect("a sparse file");
     for (path, code, expected) in [
         (folder.join("none"), Code::NotFound, "none"),
         (folder.clone(), Code::NotFound, "has no tokenizer"),

@@ -1,7 +1,6 @@
 """The export of decoders of transformers, and its command."""
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
@@ -100,12 +99,13 @@ def _published_tokenizer(model):
 
     def found(names):
         for name in names:
-            with contextlib.suppress(OSError):
-                yield cached_file(os.fspath(model), name)
+            file = cached_file(os.fspath(model), name, _raise_exceptions_for_missing_entries=False)
+            if file is not None:
+                yield file
 
     vocabulary = next(found(TOKENIZER_VOCABULARIES), None)
     if vocabulary is not None:
-        # What comes from the hub comes into the same folder.
+        # The hub's files land in one folder, where the compiler looks for the settings.
         for _ in found(TOKENIZER_SETTINGS):
             pass
     return vocabulary
