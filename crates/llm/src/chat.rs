@@ -9,8 +9,10 @@ use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::Value as Json;
 
+use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::python_json::to_json;
+use crate::template_limits;
 
 /// A chat template.
 pub struct ChatTemplate {
@@ -45,10 +47,6 @@ const NAME: &str = "chat template";
 /// Steps after which a template is taken to be endless.
 const FUEL: u64 = 1_000_000;
 
-/// Bytes of a template, and those of one tag beside its strings: what is nested in it is evaluated on the stack.
-const MAX_SOURCE: usize = 1 << 18;
-const MAX_TAG: usize = 1536;
-
 /// Maximum depth of a value that is written.
 const MAX_DEPTH: usize = 64;
 
@@ -58,7 +56,7 @@ impl ChatTemplate {
     /// # Errors
     /// `Template` with the line.
     pub fn new(source: &str) -> Result<Self> {
-        check_size(source)?;
+        template_limits::check(source)?;
         let mut environment = Environment::new();
         // As transformers sets up Jinja.
         let syntax =
@@ -139,7 +137,9 @@ impl ChatTemplate {
             eos_token => &self.eos_token,
             ..minijinja::context! { ..Value::from(Serde(variables)), ..Value::from(Serde(&self.variables)) }
         };
-        chat.render(context).map_err(|error| template(&error))
+        // An attribute of a namespace may be nested as deeply as a template has steps.
+        let rendered = deep_stack::run(|| chat.render(context)).map_err(Error::Template)?;
+        rendered.map_err(|error| template(&error))
     }
 }
 
@@ -172,52 +172,6 @@ fn template(error: &minijinja::Error) -> Error {
     let line = error.line().map_or_else(String::new, |line| format!("line {line}: "));
     let problem = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     Error::Template(format!("{line}{problem}"))
-}
-
-/// Fails if a template is larger than any of a model, or has a tag that is.
-fn check_size(source: &str) -> Result<()> {
-    if source.len() > MAX_SOURCE {
-        return Err(Error::Template(format!("it has {} bytes, more than {MAX_SOURCE}", source.len())));
-    }
-    let mut rest = source;
-    while let Some(start) = ["{{", "{%", "{#"].iter().filter_map(|tag| rest.find(tag)).min() {
-        let (tag, after) = rest[start..].split_at(2);
-        rest = match tag {
-            "{#" => after.split_once("#}").map_or("", |(_, rest)| rest),
-            tag => {
-                let len = tag_len(after, if tag == "{{" { "}}" } else { "%}" })?;
-                &after[len..]
-            }
-        };
-    }
-    // minijinja 3.1.0 divides by the number of values.
-    let is_empty_cycle = |text: &str| text.trim_start().starts_with(')');
-    if source.split("cycle").skip(1).any(|after| after.trim_start().strip_prefix('(').is_some_and(is_empty_cycle)) {
-        return Err(Error::Template("`loop.cycle` has no values".to_owned()));
-    }
-    Ok(())
-}
-
-/// The bytes of a tag up to its end, those of strings among them.
-fn tag_len(text: &str, end: &str) -> Result<usize> {
-    let (mut quote, mut is_escaped, mut count) = (None, false, 0);
-    for (at, char) in text.char_indices() {
-        match quote {
-            Some(_) if is_escaped => is_escaped = false,
-            Some(_) if char == '\\' => is_escaped = true,
-            Some(begin) if char == begin => quote = None,
-            Some(_) => {}
-            None if text[at..].starts_with(end) => return Ok(at),
-            None => {
-                count += char.len_utf8();
-                quote = matches!(char, '\'' | '"').then_some(char);
-            }
-        }
-        if count > MAX_TAG {
-            return Err(Error::Template(format!("a tag has more than {MAX_TAG} bytes beside its strings")));
-        }
-    }
-    Ok(text.len())
 }
 
 /// Fails if a value is nested too deeply, as one that contains itself.

@@ -8,6 +8,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::Value as Json;
 
+use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::gbnf;
 use crate::model::Limits;
@@ -41,10 +42,6 @@ pub struct GrammarCompiler(Arc<ParserFactory>);
 
 /// The state of an answer in its grammar. A clone is that of another answer.
 pub struct Constraint(Matcher);
-
-/// Bytes of the stack on which a grammar is compiled: a rule is compiled inside of the one that names it first. The system gives those
-/// alone that are used.
-const STACK: usize = 256 << 20;
 
 /// Maximum number of a grammar's rules and parentheses, or of a schema's objects, each of which may take some of the stack.
 const MAX_PARTS: usize = 8000;
@@ -108,12 +105,9 @@ impl GrammarCompiler {
                 "expected at most {MAX_PARTS} rules and parentheses, or objects of a schema, got {parts}"
             )));
         }
+        // A rule is compiled inside of the one that names it first.
         let compile = || Matcher::new(self.0.create_parser(top));
-        let matcher = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
-            let thread = thread.map_err(|error| grammar(&format_args!("there is no thread to compile it: {error}")))?;
-            thread.join().map_err(|_| grammar(&"it cannot be compiled"))
-        })?;
+        let matcher = deep_stack::run(compile).map_err(|problem| grammar(&problem))?;
         match matcher.get_error() {
             Some(error) => Err(grammar(&error)),
             None => Ok(Constraint(matcher)),

@@ -29,6 +29,7 @@
 
 mod base64;
 mod chat;
+mod deep_stack;
 mod embedding;
 mod error;
 #[cfg(feature = "grammar")]
@@ -42,6 +43,7 @@ mod python_json;
 mod sampling;
 mod session;
 mod speculation;
+mod template_limits;
 mod text_stream;
 mod token_score;
 mod tokenizer;

@@ -95,6 +95,20 @@ impl Separated {
 }
 
 impl Formatter for Separated {
+    /// With an exponent below 1e-4 and from 1e16 on, which has a sign and two digits.
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let shortest = format!("{value:e}");
+        let parts =
+            shortest.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)));
+        match parts {
+            Some((digits, exponent)) if !(-4..16).contains(&exponent) => {
+                let sign = if exponent < 0 { '-' } else { '+' };
+                write!(writer, "{digits}e{sign}{:02}", exponent.abs())
+            }
+            _ => write!(writer, "{value:?}"),
+        }
+    }
+
     fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
         self.begin(writer, b"[")
     }
@@ -155,6 +169,10 @@ mod tests {
             let got = environment.render_named_str("t", &source, context).unwrap();
             assert_eq!(got, expected, "{options}");
         }
+        let numbers = serde_json::json!([1e-5, 1.5e-7, 1e16, 1.0, 0.0001, 123_456_789_012_345.0, -1e300, 1e-100, 3]);
+        let context = context! { value => Value::from(Serde(&numbers)) };
+        let got = environment.render_named_str("t", "{{ value | tojson }}", context).unwrap();
+        assert_eq!(got, "[1e-05, 1.5e-07, 1e+16, 1.0, 0.0001, 123456789012345.0, -1e+300, 1e-100, 3]");
         let error = environment.render_named_str("t", "{{ 1 | tojson(separators=[',']) }}", ()).unwrap_err();
         assert_eq!(error.detail(), Some("tojson: expected 2 separators, got 1"));
     }

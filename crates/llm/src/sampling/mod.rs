@@ -330,6 +330,8 @@ impl Sampler {
         self.candidates.extend(likely.map(candidate));
         let candidates = &mut self.candidates;
         set_exponentials(candidates, |candidate| candidate.logit, |candidate, weight| candidate.probability = weight);
+        // The slack lets some in that have no weight.
+        candidates.retain(|candidate| candidate.probability > 0.0);
     }
 
     /// Writes logits with bias and penalties, if there are some. Returns whether there are.

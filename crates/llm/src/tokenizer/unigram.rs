@@ -57,6 +57,9 @@ struct Best {
     start: u32,
 }
 
+/// Places of a text that the memory is kept for: more are released.
+const MAX_KEPT: usize = 1 << 16;
+
 /// No token, and no place.
 const NONE: u32 = u32::MAX;
 
@@ -91,7 +94,9 @@ impl Unigram {
             this.vocabulary.insert(text, token as u32);
             this.scores.push(as_tokenizers_reads(score));
         }
-        this.trie = Trie::new(this.vocabulary.iter().map(|(token, text)| (text, token)))?;
+        // Of equal texts the last token counts.
+        let found = this.vocabulary.iter().filter(|(token, text)| this.vocabulary.id(text) == Some(*token));
+        this.trie = Trie::new(found.map(|(token, text)| (text, token)))?;
         if this.unknown.is_some_and(|token| token as usize >= this.scores.len()) {
             return Err(damaged("the unknown token is not in the vocabulary"));
         }
@@ -150,8 +155,10 @@ impl Unigram {
             }
             end = start as usize;
         }
-        ends_at.clear();
-        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = ends_at;
+        if ends_at.capacity() <= MAX_KEPT {
+            ends_at.clear();
+            *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = ends_at;
+        }
         for Part { start, end, token, is_unknown } in parts.into_iter().rev() {
             if !is_unknown {
                 to.push(token);

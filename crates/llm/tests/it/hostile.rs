@@ -250,3 +250,23 @@ fn hostile_templates_are_errors() {
         let _ = ChatTemplate::new(&source).and_then(|template| template.render(&[], true));
     }
 }
+
+#[test]
+fn templates_that_would_end_the_process_are_errors() {
+    let elifs = format!("{{% if x %}}{}{{% endif %}}", "{% elif x %}".repeat(5000));
+    for source in [
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|string }}",
+        "{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x ~ 'a' }}",
+        "{% for x in [1] %}{{ loop.cycle(*[]) }}{% endfor %}",
+        "{{ [1, 2][::-9223372036854775808] }}",
+        &elifs,
+    ] {
+        let rendered = ChatTemplate::new(source).and_then(|template| template.render(&[], true));
+        assert!(matches!(rendered, Err(Error::Template(_))), "{source}: {rendered:?}");
+    }
+    // As deep as a template may nest what it makes.
+    let deep = "{% set ns = namespace(x=[]) %}{% for i in range(40000) %}{% set ns.x = [ns.x] %}{% endfor %}x";
+    assert_eq!(ChatTemplate::new(deep).and_then(|template| template.render(&[], true)).unwrap(), "x");
+    // Written in a string it is no call.
+    assert_eq!(ChatTemplate::new("{{ 'lifecycle()' }}").unwrap().render(&[], true).unwrap(), "lifecycle()");
+}
