@@ -147,11 +147,17 @@ fn a_named_tokenizer_comes_first_then_that_inside_then_that_beside() {
         assert!(error.contains(&format!("`{}`", folder.join(name).display())), "{error}");
     }
     fails(&["llm", "tokenize", without, "a"], 2, &["without.pte` carries no tokenizer"]);
+    let (damaged, unread) = (folder.join("damaged.json"), folder.join("unread.pte"));
+    fs::write(&damaged, "{").expect("a file");
+    compile(SAMPLE, &unread, &["--tokenizer", damaged.to_str().expect("a name")]);
+    let unread = unread.to_str().expect("a name");
+    fails(&["llm", "run", unread, "a"], 1, &["inside of the program"]);
     let beside = folder.join("tokenizer.json");
     fs::write(&beside, other.to_string()).expect("a file");
     let beside = beside.to_str().expect("a name");
     assert_eq!(tokens(&[without, "aaaa"]).as_ref(), Some(&b), "that beside it");
     assert_eq!(tokens(&[with, "aaaa"]).as_ref(), Some(&a), "that inside, not that beside it");
+    assert_eq!(tokens(&[unread, "aaaa"]).as_ref(), Some(&b), "that beside one that cannot be read");
     assert_eq!(tokens(&[with, "aaaa", "--tokenizer", beside]).as_ref(), Some(&b), "that which is named");
     assert_eq!(tokens(&[without, "aaaa", "--tokenizer", with]).as_ref(), Some(&a), "that of another program");
     // And one that is named when the program is compiled.

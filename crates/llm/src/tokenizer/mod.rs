@@ -137,19 +137,17 @@ impl Tokenizer {
         Ok(Some(tokenizer))
     }
 
-    /// Reads the tokenizer of a model: the one that its program carries, or else the file [`beside`](Self::beside) that of the
-    /// program.
+    /// Reads the tokenizer of a model: the one that its program carries, or else, also if that one cannot be read, the file
+    /// [`beside`](Self::beside) that of the program.
     ///
     /// # Errors
-    /// `NoTokenizer`, with all places where it could be, and those of [`open`](Self::open). A damaged one inside of the program
-    /// is an error, whatever is beside it.
+    /// `NoTokenizer`, with all places where it could be, and those of [`open`](Self::open).
     pub fn of_model(program: &Program<'_>, path: Option<&Path>) -> Result<Self> {
-        if let Some(tokenizer) = Self::of_program(program)? {
-            return Ok(tokenizer);
-        }
-        match path.and_then(Self::beside) {
-            Some(file) => Self::open(file),
-            None => Err(Error::NoTokenizer {
+        match (Self::of_program(program), path.and_then(Self::beside)) {
+            (Ok(Some(tokenizer)), _) => Ok(tokenizer),
+            (_, Some(file)) => Self::open(file),
+            (Err(error), None) => Err(error),
+            (Ok(None), None) => Err(Error::NoTokenizer {
                 model: path.map(Path::to_owned),
                 looked_at: path.into_iter().flat_map(places_beside).collect(),
             }),
