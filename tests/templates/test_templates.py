@@ -67,7 +67,7 @@ TEMPLATES = templates()
 
 def test_there_are_templates():
     with_tools = [template for template in TEMPLATES.values() if "tools" in template]
-    assert len(TEMPLATES) == 86 and len(with_tools) >= 25, (len(TEMPLATES), len(with_tools))
+    assert len(TEMPLATES) == 85 and len(with_tools) >= 25, (len(TEMPLATES), len(with_tools))
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -21,32 +21,35 @@ pub(crate) fn check(source: &str) -> Result<()> {
     if source.len() > MAX_SOURCE {
         return refused(format!("it has {} bytes, more than {MAX_SOURCE}", source.len()));
     }
-    let tags: Vec<Vec<&str>> = tags(source)?;
-    let elifs = tags.iter().filter(|tag| tag.first() == Some(&"elif")).count();
+    let tags = tags(source)?;
+    let elifs = tags.iter().filter(|tag| tag.words.first() == Some(&"elif")).count();
     if elifs > MAX_ELIF {
         return refused(format!("it has {elifs} times `elif`, more than {MAX_ELIF}"));
     }
-    // A namespace that only its attributes are read of and written to is in no value.
+    // A namespace is in no value if nothing but its attributes is assigned to names or given to macros.
     let mut namespaces = HashSet::new();
     for tag in &tags {
-        if let ["set", name, "=", "namespace", "(", ..] = tag[..] {
+        if let ["set", name, "=", "namespace", "(", ..] = tag.words[..] {
             namespaces.insert(name);
         }
     }
     for tag in &tags {
-        for (at, word) in tag.iter().enumerate() {
-            let (before, after) = (&tag[..at], &tag[at + 1..]);
+        let words = &tag.words;
+        for (at, word) in words.iter().enumerate() {
+            let (before, after) = (&words[..at], &words[at + 1..]);
             let is_name = before.last() == Some(&".") || matches!(after, ["=", next, ..] if *next != "=") && at > 1;
             let is_allowed = match *word {
                 "namespace" => is_name || matches!((before, after), (["set", _, "="], ["(", ..])),
                 word if namespaces.contains(word) => {
-                    is_name || matches!((before, after), (["set"], ["=", ..]) | (_, ["." | "[", ..]))
+                    is_name
+                        || matches!((before, after), (["set"], ["=", ..]) | (_, ["." | "[", ..]))
+                        || tag.keeps_nothing()
                 }
                 _ => true,
             };
             if !is_allowed {
                 return refused(format!(
-                    "`{word}` may only be made by `set` and used by its attributes, as it could contain itself"
+                    "`{word}` is to be made by `set` and used by its attributes here, as it could contain itself"
                 ));
             }
         }
@@ -54,8 +57,32 @@ pub(crate) fn check(source: &str) -> Result<()> {
     Ok(())
 }
 
-/// The words and punctuation marks of each tag, without strings and marks of white space.
-fn tags(source: &str) -> Result<Vec<Vec<&str>>> {
+struct Tag<'a> {
+    /// Words and punctuation marks, without strings and marks of white space.
+    words: Vec<&'a str>,
+    is_output: bool,
+}
+
+impl Tag<'_> {
+    /// True if no name gets a value of the tag: it is written or a condition, and calls nothing but methods, filters and tests.
+    fn keeps_nothing(&self) -> bool {
+        let is_condition = matches!(self.words.first(), Some(&("if" | "elif")));
+        let calls =
+            self.words.windows(2).enumerate().filter(|(_, pair)| pair[1] == "(" && pair[0].starts_with(is_word));
+        let is_harmless = |(at, pair): (usize, &[&str])| {
+            let before = at.checked_sub(1).and_then(|before| self.words.get(before));
+            matches!(pair[0], "and" | "or" | "not" | "in" | "if" | "elif" | "else" | "is")
+                || matches!(before, Some(&("." | "|" | "is")))
+        };
+        (self.is_output || is_condition) && calls.into_iter().all(is_harmless)
+    }
+}
+
+fn is_word(char: char) -> bool {
+    char.is_alphanumeric() || char == '_'
+}
+
+fn tags(source: &str) -> Result<Vec<Tag<'_>>> {
     let mut tags = Vec::new();
     let mut rest = source;
     while let Some(at) = rest.find('{') {
@@ -70,9 +97,8 @@ fn tags(source: &str) -> Result<Vec<Vec<&str>>> {
     Ok(tags)
 }
 
-/// Adds the words of a tag up to its end. Returns what follows.
-fn tag<'a>(text: &'a str, end: &str, tags: &mut Vec<Vec<&'a str>>) -> Result<&'a str> {
-    let is_word = |char: char| char.is_alphanumeric() || char == '_';
+/// Adds a tag. Returns what follows its end.
+fn tag<'a>(text: &'a str, end: &str, tags: &mut Vec<Tag<'a>>) -> Result<&'a str> {
     let mut words = Vec::new();
     let (mut rest, mut count) = (text.trim_start_matches(['-', '+']), 0);
     while !rest.is_empty() && !rest.starts_with(end) {
@@ -93,7 +119,7 @@ fn tag<'a>(text: &'a str, end: &str, tags: &mut Vec<Vec<&'a str>>) -> Result<&'a
         }
         rest = &rest[len..];
     }
-    tags.push(words);
+    tags.push(Tag { words, is_output: end == "}}" });
     Ok(rest.get(end.len()..).unwrap_or_default())
 }
 
@@ -120,14 +146,18 @@ mod tests {
         for source in [
             "{% set ns = namespace(x=0, ns=1) %}{% set ns.x = ns.x + 1 %}{{ ns['x'] }}{{ 'ns ~ ns' }} ns {# ns #}",
             "{%- set ns = namespace() -%}{%- set ns.a = message.ns ~ tool.namespace -%}",
+            // A name that is a namespace in one place and a text in others.
+            "{% set a = namespace(x='') %}{% set a = a.x %}{% if 'b' in a and (a) %}{{ 'c' + a + a.strip('d') | trim('e') }}{% endif %}",
         ] {
             assert!(check(source).is_ok(), "{source}");
         }
         for source in [
             "{% set ns = namespace() %}{% set ns.x = ns %}",
             "{% set ns = namespace() %}{% set l = [ns] %}{% set ns.x = l %}",
-            "{% set ns = namespace() %}{{ ns|string }}",
-            "{% set ns = namespace() %}{{ f(x, ns == 1) }}",
+            "{% set ns = namespace() %}{% with l = [ns] %}{% set ns.x = l %}{% endwith %}",
+            "{% set ns = namespace() %}{% for l in [ns] %}{% set ns.x = l %}{% endfor %}",
+            "{% macro f(l) %}{% set ns.x = l %}{% endmacro %}{% set ns = namespace() %}{{ f(ns) }}",
+            "{% macro f(l) %}{% set ns.x = l %}{% endmacro %}{% set ns = namespace() %}{% if f(ns) %}{% endif %}",
             "{% set a, b = namespace(), 1 %}",
             "{% set f = namespace %}",
             "{% with ns = namespace() %}{% endwith %}",
