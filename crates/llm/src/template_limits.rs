@@ -41,7 +41,9 @@ pub(crate) fn check(source: &str) -> Result<()> {
             let is_allowed = match *word {
                 "namespace" => is_name || matches!((before, after), (["set", _, "="], ["(", ..])),
                 word if namespaces.contains(word) => {
+                    let is_loop_variable = before.first() == Some(&"for") && !before.contains(&"in");
                     is_name
+                        || is_loop_variable
                         || matches!((before, after), (["set"], ["=", ..]) | (_, ["." | "[", ..]))
                         || tag.keeps_nothing()
                 }
@@ -147,7 +149,7 @@ mod tests {
             "{% set ns = namespace(x=0, ns=1) %}{% set ns.x = ns.x + 1 %}{{ ns['x'] }}{{ 'ns ~ ns' }} ns {# ns #}",
             "{%- set ns = namespace() -%}{%- set ns.a = message.ns ~ tool.namespace -%}",
             // A name that is a namespace in one place and a text in others.
-            "{% set a = namespace(x='') %}{% set a = a.x %}{% if 'b' in a and (a) %}{{ 'c' + a + a.strip('d') | trim('e') }}{% endif %}",
+            "{% for a in [1] %}{% endfor %}{% set a = namespace(x='') %}{% set a = a.x %}{% if 'b' in a and (a) %}{{ 'c' + a + a.strip('d') | trim('e') }}{% endif %}",
         ] {
             assert!(check(source).is_ok(), "{source}");
         }
