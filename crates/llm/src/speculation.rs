@@ -210,7 +210,7 @@ pub(crate) struct Budget {
 }
 
 /// Share of the time of all tokens that drafts may waste.
-const WASTE: f64 = 0.02;
+const WASTE: f64 = 0.01;
 
 impl Budget {
     /// Calls of one token before the first draft, as the first call takes longer.
