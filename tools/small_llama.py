@@ -22,7 +22,7 @@ TEMPLATE = (
 
 
 def trained(vocabulary):
-    """A tokenizer of at most so many tokens."""
+    """Trains a tokenizer; its vocabulary has at most the size that is given."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()

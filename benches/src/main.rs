@@ -63,12 +63,12 @@ fn main() -> Result<()> {
         ["compile"] => ("Compiling", compile::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["quantize"] => ("Quantizing", quantize::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["tokenizers"] => ("Tokenizers", tokenizers::run(&variable("PYTHON")?)?),
+        ["text"] => ("Text beside decoding", text::run(&variable("VOCABULARY")?)?),
         ["cpu", table] => cpu::run(table, None)?,
         ["cpu", table, model] => {
             is_whole = false;
             cpu::run(table, Some(model))?
         }
-        ["text"] => ("Text beside decoding", text::run(&variable("VOCABULARY")?)?),
         ["serve"] => return serve::run(),
         ["serve-portable"] => return portable::run(),
         ["quantize-once", model, inputs, out] => {

@@ -1,4 +1,5 @@
-//! What stands between a model's calls: sampler, grammar, tokenizer and chat template, for a vocabulary of 200,000 tokens.
+//! Overhead of text generation beside the model's calls: sampler, grammar, tokenizer and chat template, for a vocabulary of 200,000
+//! tokens.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -46,7 +46,7 @@ class Load:
             return 200, answer["choices"][0]["text"]
 
     async def streamed(self, prompt, leave_after=None):
-        """The text of a stream; `None` if the client left after so many pieces."""
+        """The text of a stream; `None` if the client left after `leave_after` pieces."""
         pieces = []
         async with self.http.post(self.address + "/v1/completions", json=request(prompt, True)) as response:
             if response.status != 200:

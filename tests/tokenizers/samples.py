@@ -192,8 +192,8 @@ FALCON = pre_tokenizers.Sequence([
     pre_tokenizers.Digits(individual_digits=False), pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
 ])  # fmt: skip
 STARCODER = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
-GEMMA = ("gemma", normalizers.Replace(" ", "▁"), pre_tokenizers.Split(" ", "merged_with_previous"))
-LLAMA2 = ("llama2", normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), None)
+GEMMA = (normalizers.Replace(" ", "▁"), pre_tokenizers.Split(" ", "merged_with_previous"))
+LLAMA2 = (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), None)
 
 
 def gpt_like(pre_tokenizer, normalizer=None, added=(), bos=False, vocabulary=3000, **settings):
@@ -353,7 +353,7 @@ PLAIN_UNIGRAM = {"model_type": "unigram", "normalization_rule_name": "identity",
 SENTENCEPIECES = {
     # NFKC and the rules for spaces of most unigram models.
     "sp_unigram": {"model_type": "unigram", "user_defined_symbols": USER_DEFINED[:2]},
-    "sp_unigram_bytes": {"model_type": "unigram", "byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+    "sp_unigram_bytes": PLAIN_UNIGRAM | {"byte_fallback": True},
     "sp_bpe_llama": {
         "model_type": "bpe", "byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False,
         "split_digits": True,
@@ -398,8 +398,8 @@ def trained():
         "starcoder": lambda: gpt_like(STARCODER),
         "roberta": lambda: gpt_like(pre_tokenizers.ByteLevel(add_prefix_space=True), bos=True),
         "phi2": lambda: gpt_like(pre_tokenizers.ByteLevel(add_prefix_space=False), added=spaces),
-        "gemma": lambda: llama_like(*GEMMA[1:]),
-        "llama2": lambda: llama_like(*LLAMA2[1:]),
+        "gemma": lambda: llama_like(*GEMMA),
+        "llama2": lambda: llama_like(*LLAMA2),
         "bert": lambda: bert_like(normalizers.BertNormalizer()),
         "bert_cased": lambda: bert_like(normalizers.BertNormalizer(lowercase=False)),
         "t5": lambda: unigram_like(NMT, pre_tokenizers.Metaspace()),

@@ -85,8 +85,7 @@ fn tokenizers() -> Result<()> {
     setup::one("tokenizers")?;
     run(&mut command("cargo", &["build", "--quiet", "--release", "-p", "rushlight-python"]))?;
     let package = folder()?.join("python-library");
-    let assemble = ["tools/test_wheel.py", "--library", "target/release/lib_rushlight.so", "--assemble"];
-    run(command(tokenizers_python(), &assemble).arg(&package))?;
+    setup::assemble(tokenizers_python(), "release", &package)?;
     let versions = versions_of(tokenizers_python(), "tokenizers tiktoken sentencepiece")?;
     run(benches(&["tokenizers"])?
         .env("PYTHON", tokenizers_python())
@@ -94,7 +93,7 @@ fn tokenizers() -> Result<()> {
         .env("VERSIONS", versions))
 }
 
-/// What text costs beside decoding, with the vocabulary of GPT-4o that litellm brings.
+/// The costs of text beside decoding, with the vocabulary of GPT-4o that litellm brings.
 fn text() -> Result<()> {
     const O200K: &str = "litellm_core_utils/tokenizers/fb374d419588a4632f3f557e76b4b70aebbca790";
     setup::one("tokenizers")?;

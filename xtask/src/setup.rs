@@ -74,6 +74,12 @@ fn peers() -> Result<()> {
     })
 }
 
+/// Puts the Python package with the library of a profile into a folder, as `tools/test_wheel.py` does.
+pub fn assemble(python: PathBuf, profile: &str, folder: &Path) -> Result<()> {
+    let library = format!("target/{profile}/lib_rushlight.so");
+    run(command(python, &["tools/test_wheel.py", "--library", &library, "--assemble"]).arg(folder))
+}
+
 /// Python of the environment with Ray.
 pub fn ray_python() -> PathBuf {
     root().join(".venv-ray/bin/python")

@@ -1,5 +1,6 @@
 //! All tests, in stages. A stage whose tools are missing installs them first.
 
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -244,8 +245,7 @@ fn tokenizers() -> Command {
 fn tokenizers_whole() -> Result<()> {
     setup::one("tokenizers")?;
     run(checked("build").args(["--tests", "--lib"]))?;
-    let assemble = ["--library", "target/checked/lib_rushlight.so", "--assemble", PYTHON_PACKAGE];
-    run(command(tokenizers_python(), &["tools/test_wheel.py"]).args(assemble))?;
+    setup::assemble(tokenizers_python(), "checked", Path::new(PYTHON_PACKAGE))?;
     run(tokenizers().env("RUSHLIGHT_WHOLE", "1"))
 }
 
@@ -266,8 +266,7 @@ fn ray() -> Result<()> {
     setup::one("ray").context("NOT RUN: all of this stage, as Ray is not there")?;
     run(&mut checked("build"))?;
     let package = root().join("target/ray/package");
-    let assemble = ["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so", "--assemble"];
-    run(command(venv_python(), &assemble).arg(&package))?;
+    setup::assemble(venv_python(), "checked", &package)?;
     // Ray's workers have other working directories.
     run(command(ray_python(), &["tests/ray/check.py"])
         .env("PYTHONPATH", &package)

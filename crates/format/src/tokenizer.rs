@@ -3,7 +3,7 @@
 //! The key of a file is [`KEY_PREFIX`] and the file's name, and the data are its bytes: one file with the vocabulary, and
 //! those of [`SETTINGS`] that there are.
 
-/// What the keys of a tokenizer's files begin with.
+/// Prefix of the keys of a tokenizer's files.
 pub const KEY_PREFIX: &str = "rushlight.tokenizer/";
 
 /// The vocabulary as Hugging Face has it.
@@ -19,7 +19,7 @@ pub const OTHER_VOCABULARY: &str = "tokenizer.model";
 /// The metadata of a GGUF file, with the vocabulary, as one without tensors.
 pub const GGUF: &str = "tokenizer.gguf";
 
-/// What Hugging Face has of special tokens, in the order in which it is read.
+/// Hugging Face's special tokens and chat template. These files are read in this order.
 pub const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 /// The tokens that end an answer.
 pub const GENERATION_CONFIG: &str = "generation_config.json";

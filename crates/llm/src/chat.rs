@@ -174,7 +174,7 @@ fn template(error: &minijinja::Error) -> Error {
     Error::Template(format!("{line}{problem}"))
 }
 
-/// Fails if a value is nested too deeply, as one that contains itself.
+/// Fails if a value is nested too deeply.
 fn check_depth(value: &Value, left: usize) -> std::result::Result<(), minijinja::Error> {
     use minijinja::value::ValueKind;
     if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::Plain) {

@@ -8,7 +8,7 @@ const STACK: usize = 256 << 20;
 /// Runs a function on a thread with a large stack.
 ///
 /// # Errors
-/// What went wrong, if there is no thread or the function panics.
+/// A message if no thread can be started or the function panics.
 pub(crate) fn run<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, String> {
     if cfg!(target_family = "wasm") {
         // There is one thread, and beyond its stack it is stopped by the machine.

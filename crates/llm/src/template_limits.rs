@@ -1,4 +1,4 @@
-//! What a chat template may not have: on some forms the engine would overflow the stack.
+//! Limits of chat templates, without which the template engine would overflow the stack.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! How likely tokens are.
 
-use crate::sampling::{Weights, most_likely, top_k_threshold};
+use crate::sampling::{Weights, at_least, most_likely, top_k_threshold};
 
 /// How likely a token was. Probabilities are those of the model, before sampling changed them.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,16 +15,15 @@ impl TokenScore {
     /// The score of a token by logits, with `count` alternatives.
     pub(crate) fn of(logits: &[f32], token: u32, count: usize) -> Self {
         let normalizer = log_sum_exp(logits);
-        let least = top_k_threshold(logits, count);
-        let likely = (0..).zip(logits).filter(|(_, logit)| count > 0 && **logit >= least);
-        let mut alternatives: Vec<(u32, f32)> = likely.map(|(token, logit)| (token, *logit)).collect();
+        let mut alternatives: Vec<(u32, f32)> = match count {
+            0 => Vec::new(),
+            _ => at_least(logits, top_k_threshold(logits, count)).collect(),
+        };
         alternatives.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         alternatives.truncate(count);
         let score = |(token, logit)| (token, log_softmax(logit, normalizer));
         Self {
-            log_probability: logits
-                .get(token as usize)
-                .map_or(f64::NEG_INFINITY, |logit| log_softmax(*logit, normalizer)),
+            log_probability: log_softmax_of(logits, token, normalizer),
             alternatives: alternatives.into_iter().map(score).collect(),
         }
     }
@@ -32,7 +31,11 @@ impl TokenScore {
 
 /// The natural logarithm of a token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
 pub(crate) fn log_probability(logits: &[f32], token: u32) -> f64 {
-    logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| log_softmax(*logit, log_sum_exp(logits)))
+    log_softmax_of(logits, token, log_sum_exp(logits))
+}
+
+fn log_softmax_of(logits: &[f32], token: u32, normalizer: f64) -> f64 {
+    logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| log_softmax(*logit, normalizer))
 }
 
 /// The logarithm of a probability whose logit and normalizer are known.

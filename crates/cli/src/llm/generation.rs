@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use rushlight::{LoadMode, Lower};
 use rushlight_llm::{Draft, DraftModel, Dry, Generation, Mirostat, Model, Sampling, Speculation, Tokenizer};
 
 use crate::arguments::{self, count};
@@ -32,7 +33,11 @@ impl TextModel {
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
         Ok(match &self.tokenizer {
             Some(path) => Tokenizer::open(path)?,
-            None => Tokenizer::of_model(self.model.load()?.program(), Some(&self.model.model))?,
+            None => {
+                // Mapped in any mode: the file is read again to be run.
+                let module = self.model.load_with(|builder| builder.lower(Lower::Off).mode(LoadMode::Mmap))?;
+                Tokenizer::of_model(module.program(), Some(&self.model.model))?
+            }
         })
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::command::{self, fails, succeeds};
 use crate::llm::{SAMPLE, llm, text};
 
-/// Tokens of a text of several letters, and the answer of transformers to its prompt.
+/// A text whose characters are all tokens of the sample.
 const TEXT: &str = "Hi you";
 
 fn sample(name: &str) -> Vec<u8> {

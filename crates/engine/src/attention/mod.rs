@@ -173,7 +173,7 @@ fn run<T: Element, R: Rows<T>>(
     };
     if let (AttentionOutput::Floats(y), 2..) = (y, split.parts) {
         let (strides, len) = split.outputs(a);
-        let rows = a.batch * a.heads * a.rows;
+        let rows = split.rows;
         let (outputs, states) = partial.split_at_mut(split.parts * len);
         let (maxima, sums) = states.split_at_mut(split.parts * rows);
         {

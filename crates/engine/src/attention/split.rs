@@ -26,7 +26,7 @@ pub(super) struct KeySplit {
     keys: usize,
     block: usize,
     /// Rows of all heads and batches.
-    rows: usize,
+    pub(super) rows: usize,
     value_depth: usize,
 }
 

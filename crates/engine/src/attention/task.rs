@@ -128,11 +128,8 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
         let epilogue = Epilogue::default().args();
         let output = part.map_or(0, |part| part.output);
         let inputs = AttentionOperands { attention, q, k, v, mask, y, output, batch, group };
-        if part.is_some() {
-            // All of the part's keys may be masked for a row.
-            maxima.fill(f32::NEG_INFINITY);
-            sums.fill(0.0);
-        }
+        maxima.fill(f32::NEG_INFINITY);
+        sums.fill(0.0);
         for first in (range.start..range.end.max(range.start + 1)).step_by(layout.block) {
             let count = (range.end - first).min(layout.block);
             // Later blocks are masked for all rows.
@@ -407,10 +404,6 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
             seen = seen.max(self.seen(at.row));
         }
         let lines = &lines[..count];
-        if self.is_first {
-            maxima.fill(f32::NEG_INFINITY);
-            sums.fill(0.0);
-        }
         if seen == 0 {
             if self.is_first {
                 lines.iter().for_each(|line| self.inputs.zero(line.head, line.row));

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 pub use dry::Dry;
 use executorch::ExecuTorchSampler;
-use vocabulary::{NEGLIGIBLE, at_least, set_exponentials};
-pub(crate) use vocabulary::{Weights, most_likely, top_k_threshold};
+use vocabulary::{NEGLIGIBLE, set_exponentials};
+pub(crate) use vocabulary::{Weights, at_least, most_likely, top_k_threshold};
 
 /// How a token is chosen. The default is the most likely one.
 #[derive(Clone, Debug, PartialEq)]
@@ -288,9 +288,9 @@ impl Sampler {
         if (1..logits.len()).contains(&top_k) {
             let reached = top_k_threshold(logits, top_k);
             self.collect(logits, most, libm::exp(f64::from((reached - most) / temperature)));
-            if let Some(last) = top_k.checked_sub(1).filter(|last| *last < self.candidates.len()) {
+            if top_k < self.candidates.len() {
                 self.ordered.clone_from(&self.candidates);
-                let (_, last, _) = self.ordered.select_nth_unstable_by(last, |a, b| b.logit.total_cmp(&a.logit));
+                let (_, last, _) = self.ordered.select_nth_unstable_by(top_k - 1, |a, b| b.logit.total_cmp(&a.logit));
                 let least = last.logit;
                 self.candidates.retain(|candidate| candidate.logit >= least);
             }
@@ -439,7 +439,7 @@ fn by_likelihood(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-/// The first token of the greatest logit, and that logit.
+/// The argmax of logits, the lower of equal tokens, with its logit.
 fn argmax(logits: &[f32]) -> Result<(u32, f32)> {
     let token = most_likely(logits).ok_or(Error::NoLogits)?;
     Ok((token, logits.get(token as usize).copied().unwrap_or_default()))

@@ -8,7 +8,7 @@ pub(super) const NEGLIGIBLE: f32 = 60.0;
 
 const BLOCK: usize = 64;
 
-/// The first token of the greatest logit; none if no logit is a number above negative infinity.
+/// The argmax of logits, the lower of equal tokens; `None` if no logit is a number above negative infinity.
 pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
     let mut best = None;
     let mut most = f32::NEG_INFINITY;
@@ -36,7 +36,7 @@ fn block_max(block: &[f32]) -> f32 {
 }
 
 /// The tokens whose logits are `least` or more, with those.
-pub(super) fn at_least(logits: &[f32], least: f32) -> impl Iterator<Item = (u32, f32)> {
+pub(crate) fn at_least(logits: &[f32], least: f32) -> impl Iterator<Item = (u32, f32)> {
     let blocks = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).filter(move |(_, block)| block_max(block) >= least);
     let tokens = blocks.flat_map(|(first, block)| (first..).zip(block.iter().copied()));
     tokens.filter(move |(_, logit)| *logit >= least)
@@ -62,7 +62,7 @@ pub(crate) struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// `most` is the greatest logit, and `temperature` more than 0.
+    /// `most` is the maximum of the logits, and `temperature` more than 0.
     pub fn of(logits: &'a [f32], most: f32, temperature: f32) -> Self {
         let mut weights =
             Self { logits, most, temperature, sums: Vec::with_capacity(logits.len() / BLOCK + 1), total: 0.0 };

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value as Json;
 
 use super::byte_level;
+use super::piece::SPACE;
 use super::settings::{damaged, flag, list};
 use super::vocabulary::Vocabulary;
 use crate::error::Result;
@@ -78,9 +79,6 @@ const MAX_CACHED_BYTES: usize = 64;
 
 /// Symbols of a word whose best merge is searched among all.
 const MAX_SEARCHED: usize = MAX_CACHED_BYTES;
-
-/// SentencePiece's character for a space.
-const SPACE: char = '▁';
 
 /// A part of a word, in a list of its neighbours.
 #[derive(Clone, Copy)]

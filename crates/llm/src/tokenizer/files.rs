@@ -54,7 +54,7 @@ impl<'a> SettingsFiles<'a> {
         Ok(Some(bytes))
     }
 
-    fn damaged(self, name: &str, problem: &dyn std::fmt::Display) -> Error {
+    pub(super) fn damaged(self, name: &str, problem: &dyn std::fmt::Display) -> Error {
         Error::Tokenizer(match self {
             Self::Folder(folder, prefix) => {
                 format!("`{}`: {problem}", folder.join(format!("{prefix}{name}")).display())

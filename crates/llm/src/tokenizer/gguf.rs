@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::bpe::{BY_RANK, BY_SCORE};
 use super::gguf_pre_tokenizers::GgufPreTokenizer;
-use super::piece::{Piece, PieceKind, byte_of_name};
+use super::piece::{Piece, PieceKind, SPACE};
 use super::precompiled::CharsMap;
 use super::sentencepiece::{Algorithm, Description, UNKNOWN_SURFACE, Whitespace, check_distinct};
 use super::settings::damaged;
@@ -18,7 +18,7 @@ pub(super) struct GgufVocabulary {
     pub(super) chat_template: Option<String>,
 }
 
-/// What a tokenizer is made of.
+/// The description from which a tokenizer is built.
 pub(super) enum Source {
     /// As in a `tokenizer.json`, with the tokens that begin and end texts.
     Settings(Json, SpecialTokens),
@@ -29,11 +29,7 @@ pub(super) enum Source {
 const UNKNOWN: f64 = 2.0;
 const CONTROL: f64 = 3.0;
 const USER_DEFINED: f64 = 4.0;
-const UNUSED: f64 = 5.0;
-const BYTE: f64 = 6.0;
 
-/// SentencePiece's character for a space, and what it begins words with in vocabularies of WordPiece.
-const SPACE: char = '▁';
 /// Characters of a word that BERT knows.
 const MAX_WORD: usize = 100;
 
@@ -187,17 +183,27 @@ fn byte_level(file: &File<'_>, pre_tokenizer: GgufPreTokenizer) -> Result<Json> 
 /// BPE of characters by a list of merges, as `tokenizer.json` files of Gemma have it.
 fn gemma(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
     Ok(json!({
-        "normalizer": { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
+        "normalizer": spaces(),
         "model": {
             "type": "BPE", "merges": merges(file)?, "byte_fallback": true, "fuse_unk": true,
             "unk_token": unknown.and_then(|token| tokens.get(token)),
         },
-        "decoder": { "type": "Sequence", "decoders": [
-            { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
-            { "type": "ByteFallback" },
-            { "type": "Fuse" },
-        ] },
+        "decoder": { "type": "Sequence", "decoders": decoders() },
     }))
+}
+
+/// The normalizer that replaces spaces.
+fn spaces() -> Json {
+    json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE })
+}
+
+/// Decoders of BPE of characters.
+fn decoders() -> Vec<Json> {
+    vec![
+        json!({ "type": "Replace", "pattern": { "String": SPACE }, "content": " " }),
+        json!({ "type": "ByteFallback" }),
+        json!({ "type": "Fuse" }),
+    ]
 }
 
 /// WordPiece, as BERT has it. In the file tokens within words are spelled as they are, and those that begin words with a space.
@@ -244,14 +250,7 @@ fn unigram(
         if score.is_nan() {
             return Err(damaged(format!("the score of the token {id} is no number")));
         }
-        let kind = match kind(id) {
-            UNKNOWN => PieceKind::Unknown,
-            CONTROL => PieceKind::Control,
-            USER_DEFINED => PieceKind::UserDefined,
-            UNUSED => PieceKind::Unused,
-            BYTE => byte_of_name(text).map_or(PieceKind::Normal, PieceKind::Byte),
-            _ => PieceKind::Normal,
-        };
+        let kind = PieceKind::of_type(kind(id) as u64, text).unwrap_or(PieceKind::Normal);
         pieces.push(Piece { text: text.clone(), score, kind });
     }
     check_distinct(&pieces)?;
@@ -280,15 +279,10 @@ fn unigram(
 
 /// BPE of characters, as SentencePiece has it: the pair becomes one whose token has the highest score.
 fn sentencepiece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Json {
-    let space = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
     let has_prefix = file.flag("add_space_prefix").unwrap_or(true);
     let normalizers =
-        if has_prefix { vec![json!({ "type": "Prepend", "prepend": "▁" }), space] } else { vec![space] };
-    let mut decoders = vec![
-        json!({ "type": "Replace", "pattern": { "String": "▁" }, "content": " " }),
-        json!({ "type": "ByteFallback" }),
-        json!({ "type": "Fuse" }),
-    ];
+        if has_prefix { vec![json!({ "type": "Prepend", "prepend": SPACE }), spaces()] } else { vec![spaces()] };
+    let mut decoders = decoders();
     if has_prefix {
         decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
     }

@@ -15,7 +15,7 @@ pub(super) struct GgufPreTokenizer {
     pub(super) adds_bos: bool,
 }
 
-/// What splits a text further.
+/// A pre-tokenizer of a sequence.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Split(&'static str),

@@ -1,6 +1,6 @@
 //! Files of llama2.c, as ExecuTorch's tools write them too: the pieces of a SentencePiece model of BPE, with their scores.
 
-use super::piece::{Piece, PieceKind, byte_of_name};
+use super::piece::{Piece, PieceKind, SPACE, byte_of_name};
 use super::sentencepiece::{Algorithm, Description, Whitespace};
 use super::settings::damaged;
 use crate::error::Result;
@@ -71,7 +71,7 @@ fn description(entries: &[(f32, &[u8])], first: u32, ends: [u32; 2]) -> Result<D
             // Written with line breaks around.
             PieceKind::Control => text.trim().to_owned(),
             // Spaces stand in place of the character for them.
-            PieceKind::Normal => text.replace(' ', "▁"),
+            PieceKind::Normal => text.replace(' ', &SPACE.to_string()),
             _ => text.to_owned(),
         };
         pieces.push(Piece { text, score: *score, kind });

@@ -125,15 +125,15 @@ impl Tokenizer {
         let Some((name, bytes)) = VOCABULARIES.iter().copied().chain([carried::GGUF]).find_map(carried) else {
             return Ok(None);
         };
-        let damaged = |problem: String| Error::Tokenizer(format!("`{name}` inside of the program: {problem}"));
+        let files = SettingsFiles::Program(parsed);
         if bytes.len() as u64 > MAX_VOCABULARY {
-            return Err(damaged(format!("it has {} bytes, more than {MAX_VOCABULARY}", bytes.len())));
+            return Err(files.damaged(&name, &format_args!("it has {} bytes, more than {MAX_VOCABULARY}", bytes.len())));
         }
         let mut tokenizer = Self::from_bytes(bytes).map_err(|error| match error {
-            Error::Tokenizer(problem) => damaged(problem),
+            Error::Tokenizer(problem) => files.damaged(&name, &problem),
             other => other,
         })?;
-        tokenizer.read_settings(SettingsFiles::Program(parsed))?;
+        tokenizer.read_settings(files)?;
         Ok(Some(tokenizer))
     }
 

@@ -1,5 +1,8 @@
 //! The pieces of texts that SentencePiece knows.
 
+/// Stands for a space (U+2581).
+pub(super) const SPACE: char = '▁';
+
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) text: String,
@@ -19,6 +22,22 @@ pub(super) enum PieceKind {
     Unused,
     /// A byte, as `<0x0A>`.
     Byte(u8),
+}
+
+impl PieceKind {
+    /// By the number of `ModelProto.SentencePiece.Type`, which GGUF files have too; `None` if it is none, or that of bytes for a
+    /// piece of another name.
+    pub(super) fn of_type(number: u64, text: &str) -> Option<Self> {
+        Some(match number {
+            1 => Self::Normal,
+            2 => Self::Unknown,
+            3 => Self::Control,
+            4 => Self::UserDefined,
+            5 => Self::Unused,
+            6 => Self::Byte(byte_of_name(text)?),
+            _ => return None,
+        })
+    }
 }
 
 /// The byte that the name of a piece says, as `<0x0A>` does.

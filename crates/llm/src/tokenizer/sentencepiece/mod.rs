@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::added_tokens::{AddedTokens, Part};
 use super::bpe::{Bpe, Unknown};
-use super::piece::{Piece, PieceKind};
+use super::piece::{Piece, PieceKind, SPACE};
 use super::precompiled::CharsMap;
 use super::settings::{damaged, max_len};
 use super::special_tokens::SpecialTokens;
@@ -20,9 +20,6 @@ use normalizer::Normalizer;
 
 /// Text of an unknown piece, unless the model says otherwise.
 pub(super) const UNKNOWN_SURFACE: &str = " \u{2047} ";
-
-/// The character that stands for a space.
-const SPACE: char = '▁';
 
 /// A model as its file describes it.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! `sentencepiece_model.proto`: the file of a model, a message of Protocol Buffers.
 
-use super::super::piece::{Piece, PieceKind, byte_of_name};
+use super::super::piece::{Piece, PieceKind};
 use super::super::precompiled::CharsMap;
 use super::super::settings::damaged;
 use super::{Algorithm, Description, UNKNOWN_SURFACE, Whitespace, check_distinct};
@@ -165,18 +165,10 @@ fn piece(message: &[u8], id: usize) -> Result<Piece> {
     if piece.text.is_empty() || piece.score.is_nan() {
         return Err(damaged(format!("the piece {id} has no text or score")));
     }
-    piece.kind = match kind {
-        1 => PieceKind::Normal,
-        2 => PieceKind::Unknown,
-        3 => PieceKind::Control,
-        4 => PieceKind::UserDefined,
-        5 => PieceKind::Unused,
-        6 => match byte_of_name(&piece.text) {
-            Some(byte) => PieceKind::Byte(byte),
-            None => return Err(damaged(format!("the piece {id} is a byte of the name {:?}", piece.text))),
-        },
-        other => return Err(damaged(format!("the piece {id} is of the kind {other}"))),
-    };
+    piece.kind = PieceKind::of_type(kind, &piece.text).ok_or_else(|| match kind {
+        6 => damaged(format!("the piece {id} is a byte of the name {:?}", piece.text)),
+        other => damaged(format!("the piece {id} is of the kind {other}")),
+    })?;
     Ok(piece)
 }
 

@@ -1,9 +1,10 @@
 //! SentencePiece's normalization: characters by the precompiled charsmap, then spaces.
 
 use super::super::added_tokens::AddedTokens;
+use super::super::piece::SPACE;
 use super::super::precompiled::CharsMap;
 use super::super::settings::check_len;
-use super::{SPACE, Whitespace};
+use super::Whitespace;
 use crate::error::Result;
 
 #[derive(Debug)]
