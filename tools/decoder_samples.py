@@ -2,13 +2,16 @@
 transformers computes.
 
 For each family: the folder that `save_pretrained` writes, with weights in bf16, and `expected.json` in it with a prompt, the
-logits after it and after the greedy tokens, and these, in f32. `int8_cache.json` has logits after the prompt and after the first
-of the greedy tokens: in f32, where attention sees keys and values as an int8 cache keeps them, and how much these may be off:
+logits after it and after the greedy tokens, and these, in f32. `caches.json` has for each type of KV cache logits after the
+prompt and after the first of the greedy tokens: in f32, where attention sees keys and values as such a cache keeps them, and
+how much these may be off:
 
-- `error`: six standard deviations of the logit that is off most, if each element of keys and values is rounded by a quantization
-  step at most, uniformly and independently: `6 sqrt(sum((dlogit/dx * step)^2 / 12))`, from PyTorch's derivatives.
+- `error`: six standard deviations of the logit that is off most, if each element of keys and values is rounded by a step
+  at most, uniformly and independently: `6 sqrt(sum((dlogit/dx * step)^2 / 12))`, from PyTorch's derivatives.
 - `element`: the most that one element makes of a difference of one step, which it has where two computations of the same
   number lie on different sides of a half.
+
+A step is that of a row's or a group's quantization, or the distance of the 16-bit floats around a number.
 
 `long.json`, of two models with windows, has the logits after every 500th of 10,000 tokens, or of 2,000 where some layers have
 no window. Token `i` is `3 + (i * i + i // 3) % 61`.
@@ -23,7 +26,7 @@ import torch
 import transformers
 
 PROMPT, GREEDY = 7, 64
-# Tokens after which int8 caches are compared. Where a model goes on to repeat itself, rounding is not independent any more.
+# Tokens after which caches are compared. Where a model goes on to repeat itself, rounding is not independent any more.
 BEFORE_REPETITION = 24
 SIZES = dict(
     vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
@@ -75,6 +78,8 @@ MODELS = [
                                       logits_scaling=4.0)),
     ("lfm2", "Lfm2Config", dict(layer_types=["conv", "full_attention", "conv", "full_attention"],
                                 block_auto_adjust_ff_dim=False)),
+    # Rows of two groups of an int4 cache.
+    ("llama-wide", "LlamaConfig", dict(head_dim=64)),
 ]
 
 
@@ -117,19 +122,48 @@ TRACE = []
 def int8_rows(x):
     """Rows as an int8 cache of ExecuTorch keeps them, and their steps."""
     ops = torch.ops.quantized_decomposed
-    scales, zeros = ops.choose_qparams_per_token_asymmetric(x.detach(), torch.int8)
-    quantized = ops.quantize_per_token(x.detach(), scales, zeros, -128, 127, torch.int8)
+    scales, zeros = ops.choose_qparams_per_token_asymmetric(x, torch.int8)
+    quantized = ops.quantize_per_token(x, scales, zeros, -128, 127, torch.int8)
     return ops.dequantize_per_token(quantized, scales, zeros, -128, 127, torch.int8, torch.float32), scales.float()
 
 
+def int4_rows(x):
+    """Rows of 4 bits, with torchao's scale and zero point for each group of 32, or each row of another width; and their steps."""
+    from torchao.quantization import quant_primitives as ops
+
+    group = 32 if x.shape[-1] % 32 == 0 else x.shape[-1]
+    blocks, kind = (1, 1, 1, group), dict(quant_min=0, quant_max=15)
+    scales, zeros = ops.choose_qparams_affine(
+        x, ops.MappingType.ASYMMETRIC, blocks, torch.uint8, zero_point_dtype=torch.int8, **kind
+    )
+    quantized = ops.quantize_affine(x, blocks, scales, zeros, torch.uint8, **kind)
+    kept = ops.dequantize_affine(quantized, blocks, scales, zeros, torch.uint8, **kind)
+    return kept, scales.reshape(*x.shape[:-1], -1).repeat_interleave(group, -1)
+
+
+def rounded_rows(dtype):
+    """Rows as floats of another type, and the distances of its numbers around each."""
+
+    def rows(x):
+        kept = x.to(dtype).float()
+        return kept, torch.exp2(torch.frexp(kept).exponent.float()) * torch.finfo(dtype).eps / 2
+
+    return rows
+
+
+CACHES = {
+    "f16": rounded_rows(torch.float16), "bf16": rounded_rows(torch.bfloat16), "int8": int8_rows, "int4": int4_rows,
+}  # fmt: skip
+
+
 def traced_attention(module, query, key, value, mask, scaling=None, softcap=None, **_):
-    """Attention as in eager mode. Keys and values are those of an int8 cache, or floats with differences to derive by."""
+    """Attention as in eager mode. Keys and values are those of a cache, or floats with differences to derive by."""
     rows = []
     for x in (key, value):
-        kept, steps = int8_rows(x)
+        kept, steps = CACHES[module.config.cache](x.detach())
         difference = torch.zeros_like(x, requires_grad=True)
         TRACE.append((difference, steps))
-        rows.append(kept if module.config.int8_cache else x + difference)
+        rows.append(kept if module.config.is_cached else x + difference)
     key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in rows)
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
@@ -139,8 +173,8 @@ def traced_attention(module, query, key, value, mask, scaling=None, softcap=None
     return (torch.softmax(scores, -1) @ value).transpose(1, 2).contiguous(), None
 
 
-def int8_cache(model, sample):
-    """What an int8 cache makes of a sample's logits."""
+def caches(model, sample):
+    """What each type of cache makes of a sample's logits."""
     import torch.ao.quantization.fx._decomposed  # noqa: F401  the operators
     from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
@@ -148,29 +182,31 @@ def int8_cache(model, sample):
     AttentionMaskInterface.register("traced", eager_mask)
     model.set_attn_implementation("traced")
     model.requires_grad_(False)
-    found = []
-    for count in (0, BEFORE_REPETITION):
-        tokens = torch.tensor([sample["prompt"] + sample["greedy"][:count]])
-        model.config.int8_cache = True
-        TRACE.clear()
-        quantized = model(tokens, use_cache=False).logits[0, -1]
-        model.config.int8_cache = False
-        TRACE.clear()
-        logits = model(tokens, use_cache=False).logits[0, -1]
-        if count == 0 and (off := (logits - torch.tensor(sample["logits"])).abs().max() / logits.abs().max()) > 1e-5:
-            raise RuntimeError(f"traced attention is another one: {off}")
-        differences, steps = [trace[0] for trace in TRACE], [trace[1] for trace in TRACE]
-        errors, elements = [], []
-        for logit in logits:
-            slopes = torch.autograd.grad(logit, differences, retain_graph=True)
-            moved = torch.cat([(slope * step).flatten() for slope, step in zip(slopes, steps)])
-            errors.append(6 * (moved.square().sum() / 12).sqrt().item())
-            elements.append(moved.abs().max().item())
-        found.append({
-            "greedy": count, "floats": rounded(logits.tolist()), "values": rounded(quantized.tolist()),
-            "error": rounded([max(errors)])[0], "element": rounded([max(elements)])[0],
-        })  # fmt: skip
-    return found
+    return {cache: [of_cache(model, cache, sample, count) for count in (0, BEFORE_REPETITION)] for cache in CACHES}
+
+
+def of_cache(model, cache, sample, count):
+    """What a type of cache makes of the logits after a sample's prompt and some of the greedy tokens."""
+    tokens = torch.tensor([sample["prompt"] + sample["greedy"][:count]])
+    model.config.cache, model.config.is_cached = cache, True
+    TRACE.clear()
+    quantized = model(tokens, use_cache=False).logits[0, -1]
+    model.config.is_cached = False
+    TRACE.clear()
+    logits = model(tokens, use_cache=False).logits[0, -1]
+    if count == 0 and (off := (logits - torch.tensor(sample["logits"])).abs().max() / logits.abs().max()) > 1e-5:
+        raise RuntimeError(f"traced attention is another one: {off}")
+    differences, steps = [trace[0] for trace in TRACE], [trace[1] for trace in TRACE]
+    errors, elements = [], []
+    for logit in logits:
+        slopes = torch.autograd.grad(logit, differences, retain_graph=True)
+        moved = torch.cat([(slope * step).flatten() for slope, step in zip(slopes, steps)])
+        errors.append(6 * (moved.square().sum() / 12).sqrt().item())
+        elements.append(moved.abs().max().item())
+    return {
+        "greedy": count, "floats": rounded(logits.tolist()), "values": rounded(quantized.tolist()),
+        "error": rounded([max(errors)])[0], "element": rounded([max(elements)])[0],
+    }  # fmt: skip
 
 
 def long_session(folder, count):
@@ -195,7 +231,7 @@ def rounded(numbers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "tests/decoders")
-    parser.add_argument("--caches", action="store_true", help="write int8_cache.json alone, of the models that are there")
+    parser.add_argument("--caches", action="store_true", help="write caches.json alone, of the models that are there")
     parser.add_argument("--long", action="store_true", help="write long.json alone, of the models that are there")
     parser.add_argument("--only", nargs="*", help="names of models")
     arguments = parser.parse_args()
@@ -210,7 +246,7 @@ def main():
         if arguments.caches:
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
             sample = json.loads((folder / "expected.json").read_text())
-            (folder / "int8_cache.json").write_text(json.dumps(int8_cache(model, sample)) + "\n")
+            (folder / "caches.json").write_text(json.dumps(caches(model, sample)) + "\n")
             continue
         torch.manual_seed(seed)
         model = model_of(kind, settings)
@@ -218,7 +254,7 @@ def main():
         model.save_pretrained(folder, state_dict={key: value.bfloat16() for key, value in model.state_dict().items()})
         sample = expected(model)
         (folder / "expected.json").write_text(json.dumps(sample) + "\n")
-        (folder / "int8_cache.json").write_text(json.dumps(int8_cache(model, sample)) + "\n")
+        (folder / "caches.json").write_text(json.dumps(caches(model, sample)) + "\n")
         if name in LONG_SESSIONS:
             (folder / "long.json").write_text(json.dumps(long_session(folder, LONG_SESSIONS[name])) + "\n")
 

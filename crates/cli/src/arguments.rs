@@ -72,7 +72,7 @@ pub struct LanguageModel {
     #[arg(long)]
     pub full_logits: bool,
 
-    /// Element type of KV caches; int8 has a scale and a zero point for each row
+    /// Element type of KV caches; int8 has a scale and a zero point for each row, int4 for each group of 32 elements
     #[arg(long, value_name = "TYPE", default_value = KvCache::default().name(),
         value_parser = named::<KvCache>(KvCache::ALL.map(KvCache::name)))]
     pub kv_cache: KvCache,

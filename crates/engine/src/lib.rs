@@ -80,8 +80,8 @@ mod weights;
 
 pub use arch::Isa;
 pub use attention::{
-    Attention, AttentionInputs, KeyValueSlice, MaskStrides, QuantizedRows, Strides, attention, attention_scratch,
-    attention_supports_bf16_input, attention_supports_bf16_output,
+    Attention, AttentionInputs, HalfRows, KeyValueSlice, MaskStrides, NibbleRows, QuantizedRows, Strides, attention,
+    attention_scratch, attention_supports_bf16_input, attention_supports_bf16_output,
 };
 pub use conv::{
     Conv2d, Conv3d, ConvTranspose2d, Winograd, WinogradWeights, conv_transpose2d, conv2d, conv2d_winograd,
@@ -109,7 +109,8 @@ pub use quantization_error::quantization_errors;
 pub use quantized::{
     Affine, DynamicQuantization, GroupwiseEpilogue, MAX_QUANT_K, QuantEpilogue, QuantOut, QuantResidual, RowQparams,
     SoftmaxTable, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8,
-    gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, quantize_rows, resize_u8, softmax_u8,
+    gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, pack_nibbles, quantize_rows, resize_u8, softmax_u8,
+    unpack_nibbles,
 };
 pub use reduce::{Reduction, reduce};
 pub use resize::{Resize, ResizeMode, resize};

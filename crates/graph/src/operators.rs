@@ -3,6 +3,12 @@
 
 include!(concat!(env!("OUT_DIR"), "/operators.rs"));
 
+/// Rushlight's own, which become PyTorch's where no back end computes them: no program has them.
+pub mod rushlight {
+    pub const DEQUANTIZE_INT4_ROWS: &str = "rushlight::dequantize_int4_rows";
+    pub const QUANTIZE_INT4_ROWS: &str = "rushlight::quantize_int4_rows";
+}
+
 /// Operators on numbers, views and stacks, which are part of the runtime and are in no registry of PyTorch.
 pub mod executorch_prim {
     pub const ADD_SCALAR: &str = "executorch_prim::add.Scalar";

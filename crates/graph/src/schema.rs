@@ -292,6 +292,12 @@ const PRIMS: &[&str] = &[
     "executorch_prim::sym_ite.Scalar(bool b, Scalar t, Scalar f) -> Scalar",
 ];
 
+/// Rushlight's own operators.
+const OWN: &[&str] = &[
+    "rushlight::quantize_int4_rows(Tensor rows, SymInt group) -> (Tensor, Tensor, Tensor)",
+    "rushlight::dequantize_int4_rows(Tensor packed, Tensor scales, Tensor zero_points) -> Tensor",
+];
+
 /// PyTorch's operators, sorted by name.
 const TABLE: &str = include_str!("schemas.txt");
 
@@ -341,8 +347,9 @@ impl fmt::Debug for Schemas {
 
 /// The line of the table whose schema has this name, by bisection.
 fn find_line(name: &str) -> Option<&'static str> {
-    if name.starts_with("executorch_prim::") {
-        return PRIMS.iter().copied().find(|line| line.split('(').next() == Some(name));
+    let others = [PRIMS, OWN].into_iter().flatten().copied();
+    if let Some(line) = others.into_iter().find(|line| line.split('(').next() == Some(name)) {
+        return Some(line);
     }
     let (mut low, mut high) = (0, TABLE.len());
     while low < high {

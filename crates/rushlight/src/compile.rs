@@ -8,7 +8,7 @@ use rushlight_compiler::emit::{ExternalData, ExternalWeights};
 #[cfg(feature = "llm")]
 use rushlight_compiler::front::llm::Options as LanguageModelOptions;
 use rushlight_compiler::front::pt2::ImportOptions;
-use rushlight_compiler::passes::QuantizeCaches;
+use rushlight_compiler::passes::StoreCaches;
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
@@ -217,9 +217,8 @@ impl Compiler {
                 BackendChoice::Known(spec) => spec.make(&Destination { is_file: true, ..Destination::default() })?,
             });
         }
-        match self.kv_cache {
-            KvCache::F32 => {}
-            KvCache::Int8 => self.options.passes.push(Box::new(QuantizeCaches)),
+        if let Some(format) = self.kv_cache.format() {
+            self.options.passes.push(Box::new(StoreCaches(format)));
         }
         let mut programs = Vec::with_capacity(self.methods.len());
         let mut inputs = InputFiles::new();

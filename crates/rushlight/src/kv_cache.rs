@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rushlight_compiler::passes::CacheFormat;
+
 use crate::error::Error;
 
 /// How the KV caches of a program are stored: [`Compiler::kv_cache`](crate::Compiler::kv_cache).
@@ -12,20 +14,40 @@ pub enum KvCache {
     /// As the program has them.
     #[default]
     F32,
+    /// Half the memory, and 11 bits of precision; what is beyond 65504 becomes infinite.
+    F16,
+    /// Half the memory, and 8 bits of precision in the range of f32.
+    Bf16,
     /// Integers of 8 bits, with a scale and a zero point for each row: the keys or values of one head at one position. They are
     /// chosen when the row is written, as ExecuTorch's quantized caches choose them.
     Int8,
+    /// Integers of 4 bits, with a scale and a zero point for each group of 32 elements of a row.
+    Int4,
 }
 
 impl KvCache {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::F32, Self::Int8];
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4];
 
     /// The name in options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
             Self::Int8 => "int8",
+            Self::Int4 => "int4",
+        }
+    }
+
+    /// The format that caches are to have; `None` for that of the program.
+    pub(crate) const fn format(self) -> Option<CacheFormat> {
+        match self {
+            Self::F32 => None,
+            Self::F16 => Some(CacheFormat::F16),
+            Self::Bf16 => Some(CacheFormat::Bf16),
+            Self::Int8 => Some(CacheFormat::Int8),
+            Self::Int4 => Some(CacheFormat::Int4),
         }
     }
 }
@@ -36,7 +58,7 @@ impl FromStr for KvCache {
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             Error::invalid("KV caches are not stored so")
-                .expected(Self::ALL.map(Self::name).join(" or "))
+                .expected(Self::ALL.map(Self::name).join(", "))
                 .got(format!("`{name}`"))
         })
     }

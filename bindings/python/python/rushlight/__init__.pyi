@@ -289,7 +289,7 @@ _Backend = Union[_Known, Backend, tuple[Backend, _Options]]
 _Backends = Union[_Backend, Sequence[_Backend], None]
 _Lower = Union[_Known, Sequence[_Known]]
 
-_KvCache = Literal["f32", "int8"]
+_KvCache = Literal["f32", "f16", "bf16", "int8", "int4"]
 
 def backends() -> list[BackendInfo]: ...
 def register_backend(backend: _RuntimeBackend) -> None: ...

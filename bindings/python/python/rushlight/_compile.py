@@ -214,8 +214,8 @@ def compile(
     list of these, the first asked first; with `quantize` "cpu" if none is given. `rushlight.backends()` has the names and
     their options. `program.report` says who took each node, or why not.
     `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
-    `kv_cache`: what KV caches are stored as, states whose rows the program writes at positions: "f32", or "int8" with a scale
-    and a zero point for each row.
+    `kv_cache`: what KV caches are stored as, states whose rows the program writes at positions: "f32", "f16", "bf16", "int8" with
+    a scale and a zero point for each row, or "int4" with those of each group of 32 elements.
     `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
     without inputs that return these.
     `plan_inputs`, `plan_outputs`: whether inputs and outputs have a place in planned memory, or in the caller's.

@@ -10,10 +10,10 @@ mod fold;
 mod fold_batch_norm;
 mod functionalise;
 mod lower;
-mod quantize_caches;
 mod raise_attention;
 mod raise_linear;
 mod reorder;
+mod store_caches;
 mod symbolic;
 
 pub use check::CheckOperators;
@@ -25,17 +25,17 @@ pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
-pub use quantize_caches::QuantizeCaches;
 pub use raise_attention::RaiseAttention;
 pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
+pub use store_caches::{CacheFormat, StoreCaches};
 pub use symbolic::LowerSymbolicSizes;
 
 use rushlight_graph::Pass;
 
 /// Every pass, with default options. A pass that is not here cannot be named in the tests of `tests/filetests`.
 pub fn all() -> Vec<Box<dyn Pass>> {
-    vec![
+    let mut all: Vec<Box<dyn Pass>> = vec![
         Box::new(AssignDimOrders),
         Box::new(CheckOperators),
         Box::new(EliminateDeadCode),
@@ -47,11 +47,12 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(LowerSymbolicSizes),
         Box::new(MergeCommonSubexpressions),
         Box::new(MergeConstants),
-        Box::new(QuantizeCaches),
         Box::new(RaiseAttention),
         Box::new(RaiseLinear),
         Box::new(ReorderNodes),
-    ]
+    ];
+    all.extend(CacheFormat::ALL.map(|format| -> Box<dyn Pass> { Box::new(StoreCaches(format)) }));
+    all
 }
 
 /// The pass whose [`Pass::name`] this is, with default options.

@@ -367,6 +367,11 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// `n` elements are readable at `from`.
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const u16, n: usize) -> Self::V {
+        if n == LANES {
+            // SAFETY: the caller guarantees 16 elements.
+            let narrow = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
+            return self.load_slice(&narrow.map(from_bf16));
+        }
         let mut narrow = [0; LANES];
         // SAFETY: the caller guarantees `n` elements, and `n` is at most 16.
         unsafe { core::ptr::copy_nonoverlapping(from, narrow.as_mut_ptr(), n.min(LANES)) };

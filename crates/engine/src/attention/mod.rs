@@ -17,7 +17,7 @@ use rows::{PlainRows, Rows};
 use split::{Combine, KeySplit};
 use task::{AttentionOutput, AttentionTask, MAX_BLOCK_KEYS, PartialOutput, ScratchLayout};
 
-pub use rows::{KeyValueSlice, QuantizedRows};
+pub use rows::{HalfRows, KeyValueSlice, NibbleRows, QuantizedRows};
 
 /// Shape of `y = softmax(q k^T * scale + mask) v` for each batch and head.
 ///
@@ -142,7 +142,11 @@ fn attention_impl(
         (Float::Bf16(q), KeyValue::Floats(Float::Bf16(k)), KeyValue::Floats(Float::Bf16(v))) => {
             run(engine, attention, q, [PlainRows(k), PlainRows(v)], mask, y, scratch);
         }
+        (Float::F32(q), KeyValue::Half(k), KeyValue::Half(v)) => run(engine, attention, q, [k, v], mask, y, scratch),
         (Float::F32(q), KeyValue::Quantized(k), KeyValue::Quantized(v)) => {
+            run(engine, attention, q, [k, v], mask, y, scratch);
+        }
+        (Float::F32(q), KeyValue::Nibbles(k), KeyValue::Nibbles(v)) => {
             run(engine, attention, q, [k, v], mask, y, scratch);
         }
         _ => return Err(Error::Type { what: "q, k and v" }),
@@ -277,8 +281,11 @@ impl Attention {
             let [name, name_of_strides, scales, zeros] = names;
             let len = min_len(name_of_strides, strides, self.kv_heads, self.keys, width)?;
             at_least(name, rows.len(), len)?;
-            if let KeyValueSlice::Quantized(rows) = rows {
-                rows.check([name_of_strides, scales, zeros], strides, width, len)?;
+            let names = [name_of_strides, scales, zeros];
+            match rows {
+                KeyValueSlice::Quantized(rows) => rows.check(names, strides, width, len)?,
+                KeyValueSlice::Nibbles(rows) => rows.check(names, strides, width, len)?,
+                KeyValueSlice::Floats(_) | KeyValueSlice::Half(_) => {}
             }
         }
         at_least("y", y.len(), min_len("y strides", self.y, self.heads, self.rows, self.value_depth)?)?;

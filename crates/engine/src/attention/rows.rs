@@ -1,19 +1,30 @@
 //! Keys and values in the types that attention reads where they are.
 #![allow(unsafe_code)]
 
-use crate::FloatSlice;
-use crate::arch::Simd;
+use crate::arch::{LANES, Simd};
 use crate::element::Element;
 use crate::error::{Error, at_least};
+use crate::{FloatSlice, Half};
 
 use super::Strides;
 
-/// Keys or values: floats, or int8 with a scale and a zero point for each row.
+/// Keys or values: floats as queries are, floats of 16 bits, or integers with scales and zero points.
 #[derive(Debug, Clone, Copy)]
 pub enum KeyValueSlice<'a> {
     Floats(FloatSlice<'a>),
+    /// Bit patterns; widened to queries of f32, on every processor.
+    Half(HalfRows<'a>),
     /// Goes with queries of f32.
     Quantized(QuantizedRows<'a>),
+    /// Goes with queries of f32.
+    Nibbles(NibbleRows<'a>),
+}
+
+/// Rows of 16-bit floats.
+#[derive(Debug, Clone, Copy)]
+pub struct HalfRows<'a> {
+    pub half: Half,
+    pub bits: &'a [u16],
 }
 
 /// Rows of bytes, each with a scale and a zero point: a byte stands for `(byte - zero) * scale`.
@@ -27,6 +38,27 @@ pub struct QuantizedRows<'a> {
     pub zeros: &'a [u8],
 }
 
+/// Rows of 4-bit integers in groups, each with a scale and a zero point: an integer stands for `(integer - zero) * scale`.
+///
+/// A byte has an even element in its low half and the next one in the high half, as [`pack_nibbles`](crate::pack_nibbles) puts
+/// them. A group has 32 elements, if a row has a multiple of that, or else all of a row, which are an even number. The group that
+/// begins with element `e` has `scales[e / group]` and `zeros[e / group]`. Strides count elements, and are multiples of a row's.
+#[derive(Debug, Clone, Copy)]
+pub struct NibbleRows<'a> {
+    pub bytes: &'a [u8],
+    pub scales: &'a [f32],
+    pub zeros: &'a [u8],
+}
+
+/// Elements of a group of 4-bit integers.
+const GROUP: usize = 32;
+
+/// The group of a row of `width` elements that element `at` is in; of all rows, if it is counted from the first of them.
+#[inline(always)]
+fn group(at: usize, width: usize) -> usize {
+    if width.is_multiple_of(GROUP) { at / GROUP } else { at / width.max(1) }
+}
+
 impl<'a, T: Into<FloatSlice<'a>>> From<T> for KeyValueSlice<'a> {
     fn from(floats: T) -> Self {
         Self::Floats(floats.into())
@@ -38,12 +70,21 @@ impl KeyValueSlice<'_> {
     pub(super) fn after(self, count: usize, width: usize) -> Self {
         match self {
             Self::Floats(floats) => Self::Floats(floats.after(count)),
+            Self::Half(rows) => Self::Half(HalfRows { bits: rows.bits.get(count..).unwrap_or_default(), ..rows }),
             Self::Quantized(QuantizedRows { bytes, scales, zeros }) => {
                 let rows = count / width.max(1);
                 Self::Quantized(QuantizedRows {
                     bytes: bytes.get(count..).unwrap_or_default(),
                     scales: scales.get(rows..).unwrap_or_default(),
                     zeros: zeros.get(rows..).unwrap_or_default(),
+                })
+            }
+            Self::Nibbles(NibbleRows { bytes, scales, zeros }) => {
+                let groups = group(count, width);
+                Self::Nibbles(NibbleRows {
+                    bytes: bytes.get(count / 2..).unwrap_or_default(),
+                    scales: scales.get(groups..).unwrap_or_default(),
+                    zeros: zeros.get(groups..).unwrap_or_default(),
                 })
             }
         }
@@ -53,7 +94,9 @@ impl KeyValueSlice<'_> {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Floats(floats) => floats.len(),
+            Self::Half(rows) => rows.bits.len(),
             Self::Quantized(rows) => rows.bytes.len(),
+            Self::Nibbles(rows) => 2 * rows.bytes.len(),
         }
     }
 
@@ -80,6 +123,27 @@ impl QuantizedRows<'_> {
         }
         at_least(scales, self.scales.len(), len.div_ceil(width))?;
         at_least(zeros, self.zeros.len(), len.div_ceil(width))
+    }
+}
+
+impl NibbleRows<'_> {
+    /// Checks rows, strides, and that each group has a scale and a zero point, as [`QuantizedRows::check`] does for rows.
+    pub(super) fn check(
+        &self,
+        [strides, scales, zeros]: [&'static str; 3],
+        Strides { batch, head, row }: Strides,
+        width: usize,
+        len: usize,
+    ) -> Result<(), Error> {
+        if width == 0 || len == 0 {
+            return Ok(());
+        }
+        if !width.is_multiple_of(2) || [batch, head, row].iter().any(|stride| !stride.is_multiple_of(width)) {
+            return Err(Error::Size { what: strides });
+        }
+        let groups = group(len - 1, width) + 1;
+        at_least(scales, self.scales.len(), groups)?;
+        at_least(zeros, self.zeros.len(), groups)
     }
 }
 
@@ -142,6 +206,49 @@ impl<'a, T: Element> Rows<T> for PlainRows<'a, T> {
     }
 }
 
+impl Rows<f32> for HalfRows<'_> {
+    type Row = Self;
+
+    #[inline(always)]
+    fn row(self, at: usize, width: usize) -> Self {
+        Self { bits: &self.bits[at..][..width], ..self }
+    }
+
+    #[inline(always)]
+    fn plain<'r>(_: &'r Self) -> Option<&'r [f32]> {
+        None
+    }
+
+    #[inline(always)]
+    fn bytes(row: Self) -> (*const u8, usize) {
+        (row.bits.as_ptr().cast(), size_of_val(row.bits))
+    }
+
+    #[inline(always)]
+    fn scale(_: Self) -> f32 {
+        1.0
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, row: Self, at: usize, n: usize) -> S::V {
+        let from = row.bits.as_ptr().wrapping_add(at);
+        match row.half {
+            // SAFETY: the caller guarantees that the row has these elements, and that all are there.
+            Half::F16 if n == LANES => unsafe { s.load_f16(from) },
+            Half::F16 => {
+                let mut narrow = [0u16; LANES];
+                // Behind the end of the row there are none to load.
+                let elements = row.bits.get(at..).unwrap_or_default();
+                narrow[..n].copy_from_slice(&elements[..n]);
+                // SAFETY: there are 16 elements.
+                unsafe { s.load_f16(narrow.as_ptr()) }
+            }
+            // SAFETY: the caller guarantees that the row has these elements.
+            Half::Bf16 => unsafe { s.load_bf16(from, n) },
+        }
+    }
+}
+
 /// A row of [`QuantizedRows`].
 #[derive(Clone, Copy)]
 pub(super) struct QuantizedRow<'a> {
@@ -183,4 +290,75 @@ impl<'a> Rows<f32> for QuantizedRows<'a> {
         let bytes = unsafe { s.load_u8(row.bytes.as_ptr().wrapping_add(at), n) };
         s.sub(s.i32_to_f32(bytes), s.splat(row.zero))
     }
+}
+
+/// A row of [`NibbleRows`].
+#[derive(Clone, Copy)]
+pub(super) struct NibbleRow<'a> {
+    bytes: &'a [u8],
+    scales: &'a [f32],
+    zeros: &'a [u8],
+}
+
+impl<'a> Rows<f32> for NibbleRows<'a> {
+    type Row = NibbleRow<'a>;
+
+    #[inline(always)]
+    fn row(self, at: usize, width: usize) -> NibbleRow<'a> {
+        let (first, groups) = (group(at, width), group(width, width));
+        NibbleRow {
+            bytes: &self.bytes[at / 2..][..width / 2],
+            scales: &self.scales[first..][..groups],
+            zeros: &self.zeros[first..][..groups],
+        }
+    }
+
+    #[inline(always)]
+    fn plain<'r>(_: &'r NibbleRow<'a>) -> Option<&'r [f32]> {
+        None
+    }
+
+    #[inline(always)]
+    fn bytes(row: NibbleRow<'a>) -> (*const u8, usize) {
+        (row.bytes.as_ptr(), row.bytes.len())
+    }
+
+    #[inline(always)]
+    fn scale(_: NibbleRow<'a>) -> f32 {
+        1.0
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, row: NibbleRow<'a>, at: usize, n: usize) -> S::V {
+        // Sixteen elements from a multiple of sixteen on are of one group.
+        let group = if row.scales.len() > 1 { at / GROUP } else { 0 };
+        let Some((&scale, &zero)) = row.scales.get(group).zip(row.zeros.get(group)) else { return s.splat(0.0) };
+        let bytes = row.bytes.get(at / 2..).unwrap_or_default();
+        let pairs = match bytes.first_chunk::<{ LANES / 2 }>() {
+            Some(pairs) if n == LANES => *pairs,
+            _ => {
+                let mut pairs = [0; LANES / 2];
+                let count = (n / 2).min(bytes.len());
+                pairs[..count].copy_from_slice(&bytes[..count]);
+                pairs
+            }
+        };
+        let elements = spread(pairs);
+        // SAFETY: there are 16 bytes.
+        let integers = s.i32_to_f32(unsafe { s.load_u8(elements.as_ptr(), LANES) });
+        s.mul(s.sub(integers, s.splat(f32::from(zero))), s.splat(scale))
+    }
+}
+
+/// The halves of bytes as bytes, the low ones first.
+#[inline(always)]
+fn spread(pairs: [u8; LANES / 2]) -> [u8; LANES] {
+    let [low, high] =
+        [[pairs[0], pairs[1], pairs[2], pairs[3]], [pairs[4], pairs[5], pairs[6], pairs[7]]].map(|four| {
+            let mut bits = u64::from(u32::from_le_bytes(four));
+            bits = (bits | bits << 16) & 0x0000_ffff_0000_ffff;
+            bits = (bits | bits << 8) & 0x00ff_00ff_00ff_00ff;
+            (bits | bits << 4) & 0x0f0f_0f0f_0f0f_0f0f
+        });
+    (u128::from(low) | u128::from(high) << 64).to_le_bytes()
 }

@@ -1,7 +1,7 @@
 use super::*;
 use rushlight_engine::{
-    Attention, AttentionInputs, Error, FloatSlice, FloatSliceMut, KeyValueSlice, QuantizedRows, Strides, attention,
-    attention_scratch, attention_supports_bf16_output,
+    Attention, AttentionInputs, Error, FloatSlice, FloatSliceMut, Half, HalfRows, KeyValueSlice, NibbleRows,
+    QuantizedRows, Strides, attention, attention_scratch, attention_supports_bf16_output, pack_nibbles, unpack_nibbles,
 };
 
 /// Inputs of a case.
@@ -265,6 +265,88 @@ fn quantized_keys_and_values_agree_with_what_they_stand_for() {
             },
         );
     }
+}
+
+#[test]
+fn half_keys_and_values_agree_with_what_they_stand_for() {
+    let mut rng = Rng(16);
+    for mut a in cases(&mut rng, 80, &[1, 7, 8, 15, 16, 17, 32, 64, 80]) {
+        let mut tensors = random_tensors(&mut rng, &mut a);
+        for half in [Half::F16, Half::Bf16] {
+            let narrow = |floats: &mut Vec<f32>| -> Vec<u16> {
+                let rounded = |x: f32| match half {
+                    Half::F16 => (half::f16::from_f32(x).to_bits(), half::f16::from_f32(x).to_f32()),
+                    Half::Bf16 => (half::bf16::from_f32(x).to_bits(), half::bf16::from_f32(x).to_f32()),
+                };
+                let (bits, wide): (Vec<_>, Vec<_>) = floats.iter().map(|x| rounded(*x)).unzip();
+                *floats = wide;
+                bits
+            };
+            let (keys, values) = (narrow(&mut tensors.k), narrow(&mut tensors.v));
+            let rows = |bits| KeyValueSlice::Half(HalfRows { half, bits });
+            assert_agrees(
+                &a,
+                &reference(&a, &tensors),
+                |_| 1e-5,
+                |engine| {
+                    let mut y = vec![f32::NAN; tensors.y_len];
+                    let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
+                    let mask = tensors.mask.as_deref();
+                    let inputs = AttentionInputs { q: (&tensors.q).into(), k: rows(&keys), v: rows(&values), mask };
+                    attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
+                    y
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn keys_and_values_of_4_bits_agree_with_what_they_stand_for() {
+    let mut rng = Rng(17);
+    for mut a in cases(&mut rng, 80, &[2, 8, 14, 16, 18, 32, 64, 96, 128]) {
+        // Rows of a size that is not even are refused.
+        a.value_depth = a.value_depth.next_multiple_of(2);
+        let mut tensors = random_tensors(&mut rng, &mut a);
+        let mut random = |rows: usize, width: usize| {
+            let (keys, strides, _) = QuantizedTensor::random(&mut rng, [a.batch, a.kv_heads, rows, width]);
+            let group = if width % 32 == 0 { 32 } else { width };
+            let integers: Vec<u8> = keys.bytes.iter().map(|byte| byte & 15).collect();
+            let groups = integers.len() / group;
+            let zeros: Vec<u8> = (0..groups).map(|_| rng.below(16) as u8).collect();
+            let scales: Vec<f32> = rng.vector(groups).iter().map(|scale| (scale + 1.0) / 8.0).collect();
+            let floats = integers.iter().enumerate();
+            let floats = floats.map(|(at, x)| (f32::from(*x) - f32::from(zeros[at / group])) * scales[at / group]);
+            let floats: Vec<f32> = floats.collect();
+            let mut bytes = vec![0; integers.len() / 2];
+            pack_nibbles(&integers, &mut bytes).unwrap();
+            let mut unpacked = vec![0; integers.len()];
+            unpack_nibbles(&bytes, &mut unpacked).unwrap();
+            assert_eq!(unpacked, integers);
+            ((bytes, scales, zeros), strides, floats)
+        };
+        let (keys, values);
+        (keys, a.k, tensors.k) = random(a.keys, a.depth);
+        (values, a.v, tensors.v) = random(a.keys, a.value_depth);
+        assert_agrees(
+            &a,
+            &reference(&a, &tensors),
+            |_| 1e-5,
+            |engine| {
+                let mut y = vec![f32::NAN; tensors.y_len];
+                let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
+                let mask = tensors.mask.as_deref();
+                let inputs =
+                    AttentionInputs { q: (&tensors.q).into(), k: of_nibbles(&keys), v: of_nibbles(&values), mask };
+                attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
+                y
+            },
+        );
+    }
+}
+
+fn of_nibbles((bytes, scales, zeros): &(Vec<u8>, Vec<f32>, Vec<u8>)) -> KeyValueSlice<'_> {
+    KeyValueSlice::Nibbles(NibbleRows { bytes, scales, zeros })
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod fft;
 mod gradient;
 mod indexing;
 mod inference;
+mod int4_rows;
 mod joins;
 mod llama;
 mod loss;
@@ -110,6 +111,7 @@ const FAMILIES: &[&[Definition]] = &[
     fft::OPS,
     gradient::OPS,
     indexing::OPS,
+    int4_rows::OPS,
     joins::OPS,
     llama::OPS,
     loss::OPS,

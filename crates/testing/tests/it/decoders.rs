@@ -130,21 +130,21 @@ fn decoders_in_gguf_files_agree_with_transformers() {
     agree("portable", Some("model.gguf"));
 }
 
-/// Logits are those of transformers with keys and values as an int8 cache keeps them; some element may lie on the other side of a
+/// Logits are those of transformers with keys and values as a cache keeps them; some element may lie on the other side of a
 /// half. They are off from those of floats by what rounding may make of them, which PyTorch's derivatives say.
-fn int8_caches_agree(backend: &str) {
+fn caches_agree(backend: &str, kind: KvCache) {
     let mut wrong = Vec::new();
     for name in names() {
         let folder = folder().join(&name);
         let read = |file: &str| -> Json { serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap() };
-        let (sample, cache) = (read("expected.json"), read("int8_cache.json"));
-        let mut module = compiled_with(&folder, backend, KvCache::Int8);
+        let (sample, caches) = (read("expected.json"), read("caches.json"));
+        let mut module = compiled_with(&folder, backend, kind);
         let (prompt, continuation) = (tokens(&sample["prompt"]), tokens(&sample["greedy"]));
         let mut after = vec![logits(&mut module, &prompt, 0)];
         for (position, token) in (prompt.len()..).zip(&continuation) {
             after.push(logits(&mut module, &[*token], position as i64));
         }
-        let caches = cache.as_array().unwrap();
+        let caches = caches[kind.name()].as_array().unwrap();
         assert_eq!(caches.len(), 2, "{name}");
         for cache in caches {
             let count = cache["greedy"].as_u64().unwrap() as usize;
@@ -154,14 +154,14 @@ fn int8_caches_agree(backend: &str) {
             let scale = floats.iter().fold(0.0f32, |most, x| most.max(x.abs()));
             let (off, rounded) = (difference(got, &floats), difference(got, &quantized));
             println!(
-                "{name} after {count}: {:.1e} of {:.1e} from f32, {:.1e} of {:.1e}",
+                "{name} {kind} after {count}: {:.1e} of {:.1e} from f32, {:.1e} of {:.1e}",
                 off / scale,
                 error / scale,
                 rounded / scale,
                 element / scale
             );
             if off > error || rounded > element + TOLERANCE * scale {
-                wrong.push(format!("{name} after {count}: {off} of {error}, {rounded} of {element}"));
+                wrong.push(format!("{name} {kind} after {count}: {off} of {error}, {rounded} of {element}"));
             }
         }
     }
@@ -169,13 +169,13 @@ fn int8_caches_agree(backend: &str) {
 }
 
 #[test]
-fn int8_caches_agree_with_transformers() {
-    int8_caches_agree("portable");
+fn caches_agree_with_transformers() {
+    KvCache::ALL.into_iter().filter(|kind| *kind != KvCache::F32).for_each(|kind| caches_agree("portable", kind));
 }
 
 #[test]
-fn int8_caches_agree_with_transformers_on_the_cpu_back_end() {
-    int8_caches_agree("cpu");
+fn caches_agree_with_transformers_on_the_cpu_back_end() {
+    KvCache::ALL.into_iter().filter(|kind| *kind != KvCache::F32).for_each(|kind| caches_agree("cpu", kind));
 }
 
 #[test]

@@ -14,7 +14,7 @@ from .._rushlight import TOKENIZER_SETTINGS, TOKENIZER_VOCABULARIES
 # Positions of the cache by default, where the model has as many.
 _DEFAULT_CONTEXT = 2048
 # What caches may be stored as.
-_KV_CACHES = ("f32", "int8")
+_KV_CACHES = ("f32", "f16", "bf16", "int8", "int4")
 # Tokens of the example that the export traces.
 _TRACED = 3
 
@@ -47,7 +47,8 @@ def export(
     `max_seq_len`: the most tokens of a call, by default all positions.
     `quantize`: the name of a scheme that needs no calibration, such as "8da4w" or "int4", or a `rushlight.Quantization`.
     `embeddings`: 8 or 4 bits for the table of the embeddings, with `quantize`.
-    `kv_cache`: what the cache is stored as: "f32", or "int8" with a scale and a zero point for each row.
+    `kv_cache`: what the cache is stored as: "f32", "f16", "bf16", "int8" with a scale and a zero point for
+    each row, or "int4" with those of each group of 32 elements.
     `tokenizer`: what the program carries: by default the tokenizer of the folder or of the model on the hub, if it has one;
     the path of another file or folder, as for a `PreTrainedModel`, which has none; or False for none.
     `backend`, `constant_methods` and `options` are as for `rushlight.compile`; a constant method replaces that of the same name.

@@ -19,7 +19,7 @@ use crate::error::error;
 use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
 use crate::settings::Settings;
-use crate::storage::{integral, is_stored_as_byte};
+use crate::storage::{half_of, integral, is_stored_as_byte};
 use crate::view::View;
 use crate::weights::{self, Content, Made, Weights};
 
@@ -61,8 +61,8 @@ enum Memory {
     Computed {
         shape: Vec<Expr>,
         max_len: u64,
-        /// True if they are bytes, not floats.
-        is_bytes: bool,
+        /// The elements that the memory of a float holds: 1, of 16 bits 2, of bytes 4.
+        per_float: u64,
     },
 }
 
@@ -70,7 +70,7 @@ impl Memory {
     /// The number of floats of the memory of something computed.
     fn floats(&self) -> Option<u64> {
         match self {
-            Self::Computed { max_len, is_bytes, .. } => Some(if *is_bytes { max_len.div_ceil(4) } else { *max_len }),
+            Self::Computed { max_len, per_float, .. } => Some(max_len.div_ceil(*per_float)),
             _ => None,
         }
     }
@@ -185,17 +185,23 @@ impl<'a> Plan<'a> {
     /// The memory of a state; `initial` and `is_cache` are those of [`payload::State`].
     pub fn state(&mut self, key: &str, ty: &TensorType, initial: u32, is_cache: bool) -> Result<View, Error> {
         let affine = is_stored_as_byte(ty.dtype).then(|| integral(ty.dtype));
+        let half = half_of(ty.dtype);
+        let view = |buffer| View::dense(buffer, ty.shape.clone()).with_affine(affine).with_half(half);
         let index = self.program.states.iter().position(|state| state.key == key).unwrap_or(self.program.states.len());
         let is_it = |memory: &Memory| matches!(memory, Memory::State(at, _) if *at as usize == index);
         if let Some(buffer) = self.buffers.iter().position(is_it) {
-            return Ok(View::dense(buffer, ty.shape.clone()).with_affine(affine));
+            return Ok(view(buffer));
         }
         let len = Expr::product(&ty.shape).as_int().and_then(|len| u64::try_from(len).ok());
         let len = len.ok_or_else(|| Error::unsupported("a state whose size is not fixed"))?;
-        let len = if affine.is_some() { len.div_ceil(4) } else { len };
+        let len = match (affine, half) {
+            (Some(_), _) => len.div_ceil(4),
+            (None, Some(_)) => len.div_ceil(2),
+            (None, None) => len,
+        };
         self.program.states.push(payload::State { key: key.to_owned(), len, initial, is_cache });
         self.buffers.push(Memory::State(index as u32, ty.shape.clone()));
-        Ok(View::dense(self.buffers.len() - 1, ty.shape.clone()).with_affine(affine))
+        Ok(view(self.buffers.len() - 1))
     }
 
     /// True if a view shows a state.
@@ -204,17 +210,17 @@ impl<'a> Plan<'a> {
     }
 
     /// Memory for something computed.
-    pub fn buffer(&mut self, shape: &[Expr], is_bytes: bool) -> Result<usize, Error> {
+    fn buffer(&mut self, shape: &[Expr], per_float: u64) -> Result<usize, Error> {
         let sizes = shape.iter().map(|size| self.max_size(size)).collect::<Result<Vec<_>, _>>()?;
         let max_len = sizes.iter().try_fold(1u64, |count, size| count.checked_mul(*size as u64));
         let max_len = max_len.ok_or_else(|| Error::unsupported("a tensor beyond all memory"))?;
-        self.buffers.push(Memory::Computed { shape: shape.to_vec(), max_len, is_bytes });
+        self.buffers.push(Memory::Computed { shape: shape.to_vec(), max_len, per_float });
         Ok(self.buffers.len() - 1)
     }
 
     /// A new dense tensor.
     pub fn dense(&mut self, shape: Vec<Expr>) -> Result<View, Error> {
-        Ok(View::dense(self.buffer(&shape, false)?, shape))
+        Ok(View::dense(self.buffer(&shape, 1)?, shape))
     }
 
     /// A new tensor with its dimensions in some order in memory.
@@ -224,7 +230,13 @@ impl<'a> Plan<'a> {
 
     /// A new tensor with its dimensions in some order in memory: of bytes if it has an affine, else of floats.
     pub fn ordered_as(&mut self, shape: Vec<Expr>, order: Vec<usize>, affine: Option<Affine>) -> Result<View, Error> {
-        Ok(View::ordered(self.buffer(&shape, affine.is_some())?, shape, order).with_affine(affine))
+        let per_float = if affine.is_some() { 4 } else { 1 };
+        Ok(View::ordered(self.buffer(&shape, per_float)?, shape, order).with_affine(affine))
+    }
+
+    /// A new tensor of 16-bit floats with its dimensions in some order in memory.
+    pub fn halves(&mut self, shape: Vec<Expr>, order: Vec<usize>, half: Half) -> Result<View, Error> {
+        Ok(View::ordered(self.buffer(&shape, 2)?, shape, order).with_half(Some(half)))
     }
 
     /// A constant.
@@ -365,7 +377,11 @@ impl<'a> Plan<'a> {
 
     /// The tensor at a view's place with other dimensions.
     pub fn window(&mut self, view: &View, dims: &[Expr]) -> Result<TensorId, Error> {
-        let dtype = if view.affine.is_some() { ScalarType::Byte } else { ScalarType::Float };
+        let dtype = match (view.affine, view.half) {
+            (Some(_), _) => ScalarType::Byte,
+            (None, Some(half)) => ConvertedType::Half(half).dtype(),
+            (None, None) => ScalarType::Float,
+        };
         self.window_of(view, dims, dtype)
     }
 
@@ -398,7 +414,7 @@ impl<'a> Plan<'a> {
         let Some(Memory::Computed { shape, .. } | Memory::State(_, shape)) = self.buffers.get(view.buffer) else {
             return Err(error("a write to what is not computed"));
         };
-        Ok(View::dense(view.buffer, vec![Expr::product(shape)]).with_affine(view.affine))
+        Ok(View::dense(view.buffer, vec![Expr::product(shape)]).with_affine(view.affine).with_half(view.half))
     }
 
     /// Asks for memory that a step needs for itself, for each thread.
@@ -416,7 +432,7 @@ impl<'a> Plan<'a> {
     fn is_whole(&self, view: &View) -> bool {
         let count = Expr::product(&view.shape).upper_bound(self.symbols);
         match self.buffers.get(view.buffer) {
-            Some(Memory::Computed { max_len, is_bytes: false, .. }) => {
+            Some(Memory::Computed { max_len, per_float: 1, .. }) => {
                 view.offset.is(0) && count.and_then(|n| u64::try_from(n).ok()) == Some(*max_len)
             }
             _ => false,

@@ -1,6 +1,6 @@
-//! How tensors are stored between steps: as `f32`, or as `u8` with a scale and a zero point.
+//! How tensors are stored between steps: as `f32`, or as `u8` with a scale and a zero point; states also in 16 bits.
 
-use rushlight_cpu_payload::Affine;
+use rushlight_cpu_payload::{Affine, Half};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::quantization::PerTensor;
@@ -19,6 +19,15 @@ pub(crate) const fn is_stored_as_byte(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Char | ScalarType::Byte)
 }
 
+/// The format of the elements of states of 16-bit floats.
+pub(crate) const fn half_of(dtype: ScalarType) -> Option<Half> {
+    match dtype {
+        ScalarType::Half => Some(Half::F16),
+        ScalarType::BFloat16 => Some(Half::Bf16),
+        _ => None,
+    }
+}
+
 /// The affine of the integers of a type themselves.
 pub(crate) const fn integral(dtype: ScalarType) -> Affine {
     Affine::new(1.0, if matches!(dtype, ScalarType::Char) { 128 } else { 0 }, [0, 255])
@@ -29,6 +38,11 @@ pub(crate) const fn integral(dtype: ScalarType) -> Affine {
 pub(crate) fn initial_bits(state: &State) -> Option<u32> {
     match state.ty.dtype {
         ScalarType::Float => Some(f32::from_le_bytes(state.repeated()?.try_into().ok()?).to_bits()),
+        ScalarType::Byte => Some(u32::from_le_bytes([*state.repeated()?.first()?; 4])),
+        ScalarType::Half | ScalarType::BFloat16 => {
+            let bits = u16::from_le_bytes(state.repeated()?.try_into().ok()?);
+            Some(u32::from(bits) << 16 | u32::from(bits))
+        }
         // Stored as floats.
         ScalarType::Long => matches!(state.initial, ConstantData::Zeros).then_some(0),
         ScalarType::Char => Some(u32::from_le_bytes([*state.repeated()?.first()?; 4]) ^ 0x8080_8080),

@@ -1,6 +1,6 @@
 //! Views: how a value is stored in a buffer.
 
-use rushlight_cpu_payload::Affine;
+use rushlight_cpu_payload::{Affine, Half};
 
 use rushlight_graph::Expr;
 
@@ -18,6 +18,8 @@ pub(crate) struct View {
     pub order: Vec<usize>,
     /// The scale and zero point of a quantized tensor, whose elements are bytes; `None` for floats.
     pub affine: Option<Affine>,
+    /// The format of elements of 16 bits, which those of some states are.
+    pub half: Option<Half>,
 }
 
 impl View {
@@ -30,13 +32,19 @@ impl View {
     /// A tensor at the start of a buffer that fills memory in some order.
     pub fn ordered(buffer: usize, shape: Vec<Expr>, order: Vec<usize>) -> Self {
         let strides = dense_strides(&shape, &order);
-        Self { buffer, offset: Expr::Int(0), shape, strides, order, affine: None }
+        Self { buffer, offset: Expr::Int(0), shape, strides, order, affine: None, half: None }
     }
 
     /// The same elements as bytes with an affine, or as floats.
     #[must_use]
     pub fn with_affine(self, affine: Option<Affine>) -> Self {
         Self { affine, ..self }
+    }
+
+    /// The same place as elements of 16 bits, if there is a format.
+    #[must_use]
+    pub fn with_half(self, half: Option<Half>) -> Self {
+        Self { half, ..self }
     }
 
     /// The sizes, from the outermost dimension in memory to the innermost.
@@ -70,14 +78,14 @@ impl View {
         let position = |dim: &usize| dims.iter().position(|old| old == dim);
         let order = self.order.iter().filter_map(position).collect();
         let (shape, strides) = (pick(&self.shape), pick(&self.strides));
-        Self { buffer: self.buffer, offset: self.offset.clone(), shape, strides, order, affine: self.affine }
+        Self { offset: self.offset.clone(), shape, strides, order, ..*self }
     }
 
     /// The same elements in other sizes, as `aten::view` does; `None` if they would have to move.
     pub fn reshaped(&self, shape: &[Expr]) -> Option<Self> {
         if self.is_dense() {
             let view = Self::dense(self.buffer, shape.to_vec());
-            return Some(Self { offset: self.offset.clone(), affine: self.affine, ..view });
+            return Some(Self { offset: self.offset.clone(), affine: self.affine, half: self.half, ..view });
         }
         // Dimensions of one element are left out at first, and are put back as the outermost ones.
         let non_unit_dims =
@@ -136,8 +144,7 @@ impl View {
         for dim in &self.order {
             order.extend(groups.iter().filter(|(last, _)| last == dim).flat_map(|(_, new)| new));
         }
-        let (buffer, offset, affine) = (self.buffer, self.offset.clone(), self.affine);
-        Some(Self { buffer, offset, shape: shape.to_vec(), strides, order, affine })
+        Some(Self { offset: self.offset.clone(), shape: shape.to_vec(), strides, order, ..*self })
     }
 
     /// The window `start..start + size` of a dimension.

@@ -9,8 +9,8 @@ use rushlight_format::ScalarType;
 use super::error::{Counted, List, Nonzero};
 use super::work::{Fixed, Work};
 use super::{
-    Affine, Buffer, ChooseQparams, CpuProgram, Elementwise, MAX_OPERANDS, PayloadError, PayloadFault, PayloadSite,
-    QuantizeRows, REGISTERS, Size, SizeOp, Step, Tensor, types,
+    Affine, Attention, Buffer, ChooseQparams, Copy, CpuProgram, Elementwise, MAX_OPERANDS, PayloadError, PayloadFault,
+    PayloadSite, QuantizeRows, REGISTERS, Scatter, Size, SizeOp, Step, Tensor, types,
 };
 
 pub(super) type Result<T = ()> = core::result::Result<T, PayloadError>;
@@ -137,20 +137,27 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
         return Err(PayloadError::new(PayloadFault::Quantized { dtype: tensor.dtype }));
     }
     if let (Some(Buffer::State(_)), got) = (buffer, tensor.dtype)
-        && !matches!(got, ScalarType::Float | ScalarType::Byte)
+        && !matches!(got, ScalarType::Float | ScalarType::Byte | ScalarType::Half | ScalarType::BFloat16)
     {
         return Err(PayloadError::new(PayloadFault::Dtype { expected: ScalarType::Float, got }));
     }
+    let per_float = if is_bytes {
+        4
+    } else if is_half(tensor) {
+        2
+    } else {
+        1
+    };
     let len = match buffer {
         // `len` counts elements of f32: four bytes each.
-        Some(Buffer::Arena { len, .. }) if is_bytes => len.saturating_mul(4),
         Some(Buffer::Inline { len, .. }) if matches!(tensor.dtype, ScalarType::Char | ScalarType::Byte) => {
             len.saturating_mul(4)
         }
-        Some(Buffer::Arena { len, .. } | Buffer::Inline { len, .. }) => *len,
+        Some(Buffer::Arena { len, .. }) => len.saturating_mul(per_float),
+        Some(Buffer::Inline { len, .. }) => *len,
         Some(Buffer::State(state)) => {
             let floats = program.states.get(*state as usize).map_or(0, |state| state.len);
-            if is_bytes { floats.saturating_mul(4) } else { floats }
+            floats.saturating_mul(per_float)
         }
         _ => return Ok(()),
     };
@@ -163,6 +170,47 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
         }
     }
     Ok(())
+}
+
+/// True for tensors of 16-bit floats.
+const fn is_half(tensor: &Tensor) -> bool {
+    matches!(tensor.dtype, ScalarType::Half | ScalarType::BFloat16)
+}
+
+/// Checks that floats of 16 bits in the arena or a state are only converted, moved, and read as keys and values.
+fn check_halves(program: &CpuProgram, step: &Step) -> Result {
+    let half_of = |id: u32| {
+        let tensor = program.tensors.get(id as usize)?;
+        let buffer = program.buffers.get(tensor.buffer as usize)?;
+        (is_half(tensor) && matches!(buffer, Buffer::Arena { .. } | Buffer::State(_))).then_some(tensor.dtype)
+    };
+    let only = |expected: ScalarType, got: Option<ScalarType>| match got {
+        Some(got) if got != expected => Err(PayloadError::new(PayloadFault::Dtype { expected, got })),
+        _ => Ok(()),
+    };
+    match step {
+        Step::Convert(_) => Ok(()),
+        Step::Copy(Copy { x, y, .. }) | Step::Scatter(Scatter { x, y, .. }) if half_of(*y).is_some() => {
+            only(half_of(*y).unwrap_or(ScalarType::Float), program.tensors.get(*x as usize).map(|tensor| tensor.dtype))
+        }
+        Step::Attention(Attention { q, k, v, mask, y, .. }) => {
+            [Some(*q), *mask, Some(*y)]
+                .into_iter()
+                .flatten()
+                .try_for_each(|id| only(ScalarType::Float, half_of(id)))?;
+            let of = |id: u32| half_of(id).unwrap_or(ScalarType::Float);
+            only(of(*k), Some(of(*v)))
+        }
+        _ => {
+            let mut result = only(ScalarType::Float, half_of(step.output()));
+            step.for_each_input(&mut |id| {
+                if result.is_ok() {
+                    result = only(ScalarType::Float, half_of(id));
+                }
+            });
+            result
+        }
+    }
 }
 
 /// Checks that a scale and its reciprocal are finite and positive, and that `min <= max`.
@@ -222,6 +270,7 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
         *flag = true;
     }
     types::check(program, step)?;
+    check_halves(program, step)?;
     match step {
         Step::Elementwise(step) => elementwise(step)?,
         Step::ChooseQparams(ChooseQparams { range, .. }) | Step::QuantizeRows(QuantizeRows { range, .. })

@@ -8,7 +8,8 @@
 //! inside their buffers, and that the weights of GEMMs and convolutions have the element type and the size of the format
 //! that the step says; sizes that are computed are checked when they are.
 //!
-//! Tensors between steps are f32, or u8 with an [`Affine`] quantization. Int8 GEMMs and convolutions multiply u8 by i8, and
+//! Tensors between steps are f32, or u8 with an [`Affine`] quantization; states, and what is written to them, may be floats of 16
+//! bits. Int8 GEMMs and convolutions multiply u8 by i8, and
 //! accumulate exactly in i32.
 //!
 //! Operators, activations and modes are the engine's own enums, so that nothing is translated when a step runs.
@@ -56,7 +57,7 @@ pub use work::{Sizes, Work};
 pub const CPU_BACKEND: &str = "RushlightCpu";
 
 /// Version of the format of payloads. A payload of another version is refused.
-pub const VERSION: u8 = 11;
+pub const VERSION: u8 = 12;
 
 /// Number of registers of an elementwise step.
 pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;

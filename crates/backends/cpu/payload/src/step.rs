@@ -30,6 +30,16 @@ pub enum Step {
     Convert(Convert),
     ChooseQparams(ChooseQparams),
     QuantizeRows(QuantizeRows),
+    /// Two 4-bit integers of `x` in a byte of `y`, an even element in the low half.
+    PackNibbles {
+        x: TensorId,
+        y: TensorId,
+    },
+    /// The other way round.
+    UnpackNibbles {
+        x: TensorId,
+        y: TensorId,
+    },
 }
 
 /// Chooses the scale and zero point of each row of `x`, its last dimension, or of all of it: `y` is `[2, rows]`, scales before
@@ -194,6 +204,9 @@ pub struct Attention {
 pub struct RowQparams {
     pub scales: TensorId,
     pub zeros: TensorId,
+    /// True if a byte has two integers of 4 bits. Strides count integers, and a row has a scale and a zero point for each group,
+    /// as in [`NibbleRows`](rushlight_engine::NibbleRows).
+    pub are_nibbles: bool,
 }
 
 /// Converts between the element type of an input or output and the one inside: f32, or u8 for integers of 8 bits.
@@ -290,6 +303,7 @@ impl Step {
             Self::Convert(step) => step.y,
             Self::ChooseQparams(step) => step.y,
             Self::QuantizeRows(step) => step.y,
+            Self::PackNibbles { y, .. } | Self::UnpackNibbles { y, .. } => *y,
         }
     }
 
@@ -299,7 +313,9 @@ impl Step {
             Self::Matmul(step) => step.for_each_input(visit),
             Self::Convolution(step) => step.for_each_input(visit),
             Self::Elementwise(step) => step.operands.iter().for_each(|operand| visit(*operand)),
-            Self::Pooling(Pooling { x, .. })
+            Self::PackNibbles { x, .. }
+            | Self::UnpackNibbles { x, .. }
+            | Self::Pooling(Pooling { x, .. })
             | Self::Reduce(Reduce { x, .. })
             | Self::Softmax { x, .. }
             | Self::Copy(Copy { x, .. })
@@ -324,7 +340,7 @@ impl Step {
             }
             Self::Attention(step) => {
                 [step.q, step.k, step.v].into_iter().chain(step.mask).for_each(&mut *visit);
-                for RowQparams { scales, zeros } in step.qparams.into_iter().flatten() {
+                for RowQparams { scales, zeros, .. } in step.qparams.into_iter().flatten() {
                     visit(scales);
                     visit(zeros);
                 }
@@ -350,6 +366,8 @@ impl Step {
             Self::Convert(_) => "convert",
             Self::ChooseQparams(_) => "choose qparams",
             Self::QuantizeRows(_) => "quantize rows",
+            Self::PackNibbles { .. } => "pack nibbles",
+            Self::UnpackNibbles { .. } => "unpack nibbles",
         }
     }
 }

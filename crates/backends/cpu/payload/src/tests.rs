@@ -69,8 +69,8 @@ fn another_version_is_refused_with_both() {
     let mut bytes = program().to_bytes();
     bytes[3] = b'7';
     let error = CpuProgram::parse(&bytes).expect_err("an older version");
-    assert_eq!(error.fault, PayloadFault::Version { expected: 11, got: 7 });
-    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 11");
+    assert_eq!(error.fault, PayloadFault::Version { expected: 12, got: 7 });
+    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 12");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn attention(qparams: Option<[RowQparams; 2]>) -> CpuProgram {
 
 #[test]
 fn quantized_rows_have_scales_and_zero_points() {
-    let rows = |scales, zeros| RowQparams { scales, zeros };
+    let rows = |scales, zeros| RowQparams { scales, zeros, are_nibbles: false };
     let parse = |program: CpuProgram| CpuProgram::parse(&program.to_bytes());
     let right = attention(Some([rows(4, 5); 2]));
     assert_eq!(parse(right.clone()), Ok(right.clone()));

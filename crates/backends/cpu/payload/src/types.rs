@@ -34,6 +34,9 @@ pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
             types.quantized(step.qparams, false)?;
             types.quantized(step.y, true)
         }
+        Step::PackNibbles { x, y } | Step::UnpackNibbles { x, y } => {
+            [*x, *y].into_iter().try_for_each(|tensor| types.quantized(tensor, true))
+        }
         Step::Attention(step) => types.attention(step),
         Step::Elementwise(_) | Step::Pooling(_) | Step::Reduce(_) | Step::Normalization(_) | Step::Copy(_) => Ok(()),
     }

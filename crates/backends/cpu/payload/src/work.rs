@@ -115,6 +115,8 @@ impl Step {
             | Self::Gather(_)
             | Self::Convert(_)
             | Self::ChooseQparams(_)
+            | Self::PackNibbles { .. }
+            | Self::UnpackNibbles { .. }
             | Self::QuantizeRows(_) => {
                 let mut all = y;
                 self.for_each_input(&mut |tensor| all = all.saturating_add(elements(tensor)));
@@ -141,11 +143,14 @@ fn convolution(step: &Convolution, y: u128, sizes: &dyn Sizes) -> Work {
 }
 
 fn attention(step: &Attention, sizes: &dyn Sizes) -> Work {
-    let Attention { k, v, mask, batch, heads, rows, keys, depth, value_depth, .. } = *step;
+    let Attention { k, v, mask, qparams, batch, heads, rows, keys, depth, value_depth, .. } = *step;
     let number = |size: Size| u128::from(sizes.size(size));
     let queries = product([batch, heads, rows].map(|size| sizes.size(size)));
     let widths = number(depth).saturating_add(number(value_depth));
-    let held = [Some(k), Some(v), mask].into_iter().flatten().map(|tensor| sizes.elements(tensor));
+    // A byte may have two integers.
+    let each = if qparams.is_some_and(|[of_keys, _]| of_keys.are_nibbles) { 2 } else { 1 };
+    let held = [k, v].map(|tensor| sizes.elements(tensor).saturating_mul(each));
+    let held = held.into_iter().chain(mask.map(|mask| sizes.elements(mask)));
     Work {
         operations: queries.saturating_mul(number(keys)).saturating_mul(widths),
         limit: queries.saturating_mul(held.fold(0, u128::saturating_add)),

@@ -1,7 +1,7 @@
 //! Conversions between the element types of inputs and outputs and those inside.
 
 use half::slice::HalfFloatSliceExt;
-use rushlight_cpu_payload::{Convert, ConvertedType, Direction, Half, MAX_POSITION};
+use rushlight_cpu_payload::{Buffer, Convert, ConvertedType, Direction, Half, MAX_POSITION};
 use rushlight_engine::Engine;
 use rushlight_runtime::{Bool8, Detail, Element, Result};
 
@@ -27,12 +27,19 @@ where
     match step.direction {
         Direction::Enter => {
             let (y, reader) = cx.split(step.y)?;
-            let x = reader.input::<T>(step.x)?.reinterpret_cast();
+            let x = match reader.buffer(step.x) {
+                Some(Buffer::Input(_)) => reader.input::<T>(step.x)?.reinterpret_cast(),
+                _ => reader.narrow(step.x)?,
+            };
             done(rushlight_engine::widen(engine, half, x, y))
         }
         Direction::Leave => {
-            let (y, reader, _) = cx.split_output::<T>(step.y)?;
-            done(rushlight_engine::narrow(engine, half, reader.floats(step.x)?, y.reinterpret_cast_mut()))
+            if let Some(Buffer::Output(_)) = cx.memory.buffer(step.y) {
+                let (y, reader, _) = cx.split_output::<T>(step.y)?;
+                return done(rushlight_engine::narrow(engine, half, reader.floats(step.x)?, y.reinterpret_cast_mut()));
+            }
+            let (y, reader, _) = cx.split_narrow(step.y)?;
+            done(rushlight_engine::narrow(engine, half, reader.floats(step.x)?, y))
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The memory of tensors: arena, constants, and what the caller lends.
 
-use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, FloatFormat, Size, TensorId};
+use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, FloatFormat, Half, Size, TensorId};
 use rushlight_engine::pack::QuantizedMatrix;
 use rushlight_engine::{
-    Affine, Data, DataMut, Error as EngineError, FloatSlice, FloatSliceMut, QuantOut, QuantizedWeights, Weights,
+    Affine, Data, DataMut, Error as EngineError, FloatSlice, FloatSliceMut, HalfRows, KeyValueSlice, NibbleRows,
+    QuantOut, QuantizedRows, QuantizedWeights, Weights,
 };
 use rushlight_format::ScalarType;
 use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, TensorMut};
@@ -19,6 +20,7 @@ const NOT_IN_ARENA: Unfit = Unfit::Place("a quantized or bf16 tensor is neither 
 const NO_STATE: Unfit = Unfit::Place("a tensor is in a state that the session does not have");
 const NO_OUTPUT: Unfit = Unfit::Place("a converted result is not in an output, or written by another step meanwhile");
 pub(crate) const NOT_QUANTIZED: Unfit = Unfit::Part("a tensor is not quantized, as the step needs it");
+const NOT_HALF: Unfit = Unfit::Part("a copy between floats of 16 and of other bits");
 const NOT_CONSTANT: Unfit = Unfit::Place("weights of fewer than 32 bits are not among the constants");
 const NOT_PACKED: Unfit = Unfit::Part("packed integers begin with another layout than the step's");
 const ARENA: Unfit = Unfit::Place("the result overlaps what the step reads, or is not inside the arena");
@@ -102,6 +104,15 @@ impl<'m> Memory<'m> {
         self.buffers.get(self.tensors.get(tensor as usize)?.buffer as usize).copied()
     }
 
+    /// The format of a tensor of 16-bit floats.
+    pub fn half(&self, tensor: TensorId) -> Option<Half> {
+        match self.dtype(tensor)? {
+            ScalarType::Half => Some(Half::F16),
+            ScalarType::BFloat16 => Some(Half::Bf16),
+            _ => None,
+        }
+    }
+
     /// True for intermediate results that are stored as bf16.
     pub fn is_bf16(&self, tensor: TensorId) -> bool {
         self.dtype(tensor) == Some(ScalarType::BFloat16)
@@ -152,6 +163,13 @@ impl<'m> Memory<'m> {
         }
         Ok(())
     }
+}
+
+/// A tensor that elements are moved to, as they are.
+pub(crate) enum MovedMut<'a> {
+    Floats(&'a mut [f32]),
+    Halves(&'a mut [u16], Half),
+    Bytes(&'a mut [u8]),
 }
 
 /// The memory and the sizes that a step runs on.
@@ -317,9 +335,20 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
         }
     }
 
+    /// As [`split`](Self::split), of a tensor whose elements are moved as they are.
+    pub fn split_moved(&mut self, written: TensorId) -> Result<(MovedMut<'_>, Reader<'_, 'o, 'c, 'm>)> {
+        if let Some(half) = self.memory.half(written) {
+            return self.split_narrow(written).map(|(y, reader, _)| (MovedMut::Halves(y, half), reader));
+        }
+        self.split_quant_out(written).map(|(y, reader, _)| match y {
+            QuantOut::Floats(y) => (MovedMut::Floats(y), reader),
+            QuantOut::Bytes(y, _) => (MovedMut::Bytes(y), reader),
+        })
+    }
+
     /// As [`split_with_scratch`](Self::split_with_scratch), of a tensor in the arena or a state whose elements have fewer than 32
     /// bits.
-    fn split_narrow<T: bytemuck::Pod>(
+    pub fn split_narrow<T: bytemuck::Pod>(
         &mut self,
         written: TensorId,
     ) -> Result<(&mut [T], Reader<'_, 'o, 'c, 'm>, &mut [f32])> {
@@ -441,8 +470,13 @@ impl<'s> Reader<'s, '_, '_, '_> {
         }
     }
 
+    /// Returns a tensor of 16-bit floats of a format.
+    pub fn halves(&self, tensor: TensorId, half: Half) -> Result<&'s [u16]> {
+        if self.memory.half(tensor) == Some(half) { self.narrow(tensor) } else { Err(NOT_HALF.into()) }
+    }
+
     /// Returns a tensor in the arena or a state whose elements have fewer than 32 bits.
-    fn narrow<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
+    pub fn narrow<T: bytemuck::Pod>(&self, tensor: TensorId) -> Result<&'s [T]> {
         if let Some(copy) = self.copies.get(tensor) {
             return Ok(copy);
         }
@@ -560,6 +594,34 @@ impl<'s> Reader<'s, '_, '_, '_> {
     /// Returns the element type of a tensor.
     pub fn dtype(&self, tensor: TensorId) -> Option<ScalarType> {
         self.memory.dtype(tensor)
+    }
+
+    /// Returns the buffer of a tensor.
+    pub fn buffer(&self, tensor: TensorId) -> Option<Buffer> {
+        self.memory.buffer(tensor)
+    }
+
+    /// Returns keys or values as attention by `queries` reads them.
+    pub fn key_value(
+        &self,
+        queries: TensorId,
+        tensor: TensorId,
+        qparams: Option<payload::RowQparams>,
+    ) -> Result<KeyValueSlice<'s>> {
+        if let Some(payload::RowQparams { scales, zeros, are_nibbles }) = qparams {
+            let (bytes, scales, zeros) = (self.quantized(tensor)?, self.floats(scales)?, self.quantized(zeros)?);
+            return Ok(if are_nibbles {
+                KeyValueSlice::Nibbles(NibbleRows { bytes, scales, zeros })
+            } else {
+                KeyValueSlice::Quantized(QuantizedRows { bytes, scales, zeros })
+            });
+        }
+        match self.memory.half(tensor) {
+            Some(half) if !self.memory.is_bf16(queries) => {
+                Ok(KeyValueSlice::Half(HalfRows { half, bits: self.narrow(tensor)? }))
+            }
+            _ => self.float_slice(tensor).map(KeyValueSlice::Floats),
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! Steps as calls of the engine. GEMMs and convolutions are in files of their own.
 
-use rushlight_cpu_payload::{self as payload, MAX_OPERANDS, RowQparams, Size, Step, TableFormat, TensorId};
+use rushlight_cpu_payload::{self as payload, Half, MAX_OPERANDS, Size, Step, TableFormat, TensorId};
 use rushlight_engine::{
-    AttentionInputs, CopyElement, Data, DataMut, DynamicQuantization, Engine, FloatSlice, FloatSliceMut, Instruction,
-    KeyValueSlice, Normalization, Pool2d, PoolKind, QuantOut, QuantizedRows, Reduction, SoftmaxTable, Source, Strides,
-    Table, ZeroPointRule,
+    AttentionInputs, CopyElement, Data, DataMut, DynamicQuantization, Engine, FloatSliceMut, Instruction,
+    Normalization, Pool2d, PoolKind, QuantOut, Reduction, SoftmaxTable, Source, Strides, Table, ZeroPointRule,
 };
 use rushlight_format::ScalarType;
 use rushlight_runtime::{Detail, Error, MAX_RANK, Result};
@@ -13,7 +12,7 @@ use crate::convert::convert;
 use crate::convolution::convolution;
 use crate::error::{Unfit, of_engine};
 use crate::matmul::matmul;
-use crate::memory::{NOT_QUANTIZED, Reader, StepContext, done};
+use crate::memory::{MovedMut, NOT_QUANTIZED, Reader, StepContext, done};
 use crate::prepared::PreparedStep;
 use crate::shapes::{Shapes, check_windows, product};
 
@@ -121,6 +120,14 @@ fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Re
         Step::Convert(step) => convert(step, engine, cx),
         Step::ChooseQparams(step) => choose_qparams(step, engine, cx),
         Step::QuantizeRows(step) => quantize_rows(step, engine, cx),
+        Step::PackNibbles { x, y } => {
+            let (y, reader) = cx.split_quantized(*y)?;
+            done(rushlight_engine::pack_nibbles(reader.quantized(*x)?, y))
+        }
+        Step::UnpackNibbles { x, y } => {
+            let (y, reader) = cx.split_quantized(*y)?;
+            done(rushlight_engine::unpack_nibbles(reader.quantized(*x)?, y))
+        }
         // PreparedStep in another form.
         Step::Elementwise(_) => Err(Unfit::Part("an elementwise step that was not prepared").into()),
     }
@@ -231,17 +238,8 @@ fn attention(step: &payload::Attention, engine: &Engine, cx: &mut StepContext<'_
         mask,
     };
     let [k_qparams, v_qparams] = step.qparams.map_or([None; 2], |pair| pair.map(Some));
-    let key_value = |tensor, qparams: Option<RowQparams>| -> Result<KeyValueSlice<'_>> {
-        Ok(match qparams {
-            None => KeyValueSlice::Floats(reader.float_slice(tensor)?),
-            Some(RowQparams { scales, zeros }) => KeyValueSlice::Quantized(QuantizedRows {
-                bytes: reader.quantized(tensor)?,
-                scales: reader.floats(scales)?,
-                zeros: reader.quantized(zeros)?,
-            }),
-        })
-    };
-    let (k, v) = (key_value(step.k, k_qparams)?, key_value(step.v, v_qparams)?);
+    let k = reader.key_value(step.q, step.k, k_qparams)?;
+    let v = reader.key_value(step.q, step.v, v_qparams)?;
     let inputs = AttentionInputs { q: reader.float_slice(step.q)?, k, v, mask: reader.optional(step.mask)? };
     done(rushlight_engine::attention(engine, &attention, inputs, y, scratch))
 }
@@ -313,7 +311,7 @@ fn scatter(step: &payload::Scatter, engine: &Engine, cx: &mut StepContext<'_, '_
     let [x_offset, x_step, y_offset, y_step, dim_size] =
         [step.x_offset, step.x_step, step.y_offset, step.y_step, step.dim_size].map(|size| shapes.size(size));
     let (x_offset, x_step, y_offset, y_step, dim_size) = (x_offset?, x_step?, y_offset?, y_step?, dim_size?);
-    let (y, reader) = cx.split_data(step.y)?;
+    let (y, reader) = cx.split_moved(step.y)?;
     let indices = reader.floats(step.indices)?;
     let place = |index: f32| {
         let index = index as i64;
@@ -330,9 +328,9 @@ fn scatter(step: &payload::Scatter, engine: &Engine, cx: &mut StepContext<'_, '_
         Ok(rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides })
     });
     match y {
-        DataMut::Floats(y) => copy_slices(engine, slices, reader.floats(step.x)?, y),
-        DataMut::Bytes(y, _) => copy_slices(engine, slices, reader.quantized(step.x)?, y),
-        DataMut::Bf16(_) => Err(FLOATS_ONLY.into()),
+        MovedMut::Floats(y) => copy_slices(engine, slices, reader.floats(step.x)?, y),
+        MovedMut::Halves(y, half) => copy_slices(engine, slices, reader.halves(step.x, half)?, y),
+        MovedMut::Bytes(y) => copy_slices(engine, slices, reader.quantized(step.x)?, y),
     }
 }
 
@@ -352,17 +350,17 @@ fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, 
     let (x_offset, y_offset) = (shapes.size(step.x_offset)?, shapes.size(step.y_offset)?);
     let copy = rushlight_engine::Copy { sizes, x_offset, x_strides, y_offset, y_strides };
     let memory = cx.memory;
-    let (y, reader) = cx.split_data(step.y)?;
+    let (y, reader) = cx.split_moved(step.y)?;
     let copied = match y {
-        DataMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
-        DataMut::Bf16(y) => {
-            let fill = step.fill.map(|value| half::bf16::from_f32(value).to_bits());
-            let FloatSlice::Bf16(x) = reader.float_slice(step.x)? else {
-                return Err(Unfit::Part("a copy between floats and bf16").into());
-            };
-            fill_and_copy(engine, &copy, fill, x, y)
+        MovedMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
+        MovedMut::Halves(y, half) => {
+            let fill = step.fill.map(|value| match half {
+                Half::F16 => half::f16::from_f32(value).to_bits(),
+                Half::Bf16 => half::bf16::from_f32(value).to_bits(),
+            });
+            fill_and_copy(engine, &copy, fill, reader.halves(step.x, half)?, y)
         }
-        DataMut::Bytes(y, _) => {
+        MovedMut::Bytes(y) => {
             let fill = step.fill.map(|value| value as u8);
             fill_and_copy(engine, &copy, fill, reader.quantized(step.x)?, y)
         }

@@ -89,14 +89,14 @@ impl Lowering<'_> {
                     part.strides[*dim] = part.strides[*dim].mul(*step);
                     part
                 };
-                if call.node.results.first().is_some_and(|result| self.is_in_place(*result)) {
-                    let to = self.view(*input)?;
-                    let from = self.held_as(*source, to.affine)?;
+                if self.is_in_place(result) {
+                    let to = self.place(*input)?;
+                    let from = self.written_to(*source, &to)?;
                     self.copy(&self.label(call), &from, &part(&to), None)?;
-                    to
-                } else {
-                    self.copy_and_overwrite(call, *input, *source, part)?
+                    self.store_at(result, to);
+                    return Ok(());
                 }
+                self.copy_and_overwrite(call, *input, *source, part)?
             }
             DataMovement::IndexSelect { input, dim, runs } => self.index_select(call, *input, *dim, runs, shape)?,
             DataMovement::Cat { inputs, dim } => return self.cat(call, inputs, *dim, result, &shape),

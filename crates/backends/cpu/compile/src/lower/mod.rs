@@ -129,7 +129,7 @@ struct Lowering<'a> {
     bytes_by_dim_order: FxHashMap<(ValueId, Vec<usize>), View>,
     /// Dynamically quantized values.
     rows: FxHashMap<ValueId, DynamicRows>,
-    /// Rows of quantized caches, by the value of the floats that they stand for.
+    /// Rows of caches that are not of `f32`, by the value of the floats that they stand for.
     cached: FxHashMap<ValueId, CachedRows>,
     /// Scales and zero points that are chosen at run time, by the value of the scales.
     scales: FxHashMap<ValueId, View>,
@@ -182,11 +182,18 @@ impl<'a> Lowering<'a> {
             Selection::Softmax(softmax) => self.softmax(&call, *softmax),
             Selection::Norm(norm) => self.norm(&call, *norm),
             Selection::Embedding(embedding) => self.embedding(&call, embedding),
-            Selection::Elementwise(_) => self.elementwise(id),
+            Selection::Elementwise(elementwise) => match self.widened_rows(elementwise) {
+                Some(rows) => {
+                    self.store_halves(call.result()?, rows);
+                    Ok(())
+                }
+                None => self.elementwise(id),
+            },
             Selection::DataMovement(operator) => self.data_movement(&call, operator),
             Selection::Quantize { input, affine } => self.quantize(id, *input, *affine),
             Selection::Dequantize { input, affine } => self.dequantize(&call, *input, *affine),
             Selection::Dynamic(dynamic) => self.dynamic(&call, dynamic),
+            Selection::NibbleQuantize(rows) => self.quantize_nibbles(&call, *rows),
             Selection::RowDequantize(rows) => self.dequantize_rows(call.result()?, rows),
             Selection::Range(range) => self.range(&call, range),
             Selection::Scatter(scatter) => self.scatter(id, *scatter),
@@ -239,7 +246,7 @@ impl<'a> Lowering<'a> {
                 _ => Some(self.dequantized_rows(&rows)?),
             }
         } else if let Some(rows) = self.cached.get(&value).cloned() {
-            Some(self.dequantized_cache(&rows)?)
+            Some(self.floats_of_cache(&rows)?)
         } else {
             None
         };

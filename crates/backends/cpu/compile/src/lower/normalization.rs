@@ -67,14 +67,14 @@ impl Lowering<'_> {
         let by_head = |view: View| if attention.has_positions_first { view.permuted(&[0, 2, 1, 3]) } else { view };
         let q = by_head(self.heads(attention.query)?);
         let cached = self.cached_rows(attention.key).zip(self.cached_rows(attention.value));
-        let cached = cached.map(|(k, v)| {
+        let cached = cached.filter(|(k, v)| k.is_as(v)).map(|(k, v)| {
             let by_head = |rows: CachedRows| {
                 if attention.has_positions_first { rows.permuted(&[0, 2, 1, 3]) } else { rows }
             };
             [by_head(k), by_head(v)]
         });
         let (k, v) = match &cached {
-            Some([k, v]) => (k.bytes.clone(), v.bytes.clone()),
+            Some([k, v]) => (k.elements.clone(), v.elements.clone()),
             None => (by_head(self.heads(attention.key)?), by_head(self.heads(attention.value)?)),
         };
         let mut shape = self.graph.tensor(result)?.shape.clone();
@@ -117,14 +117,16 @@ impl Lowering<'_> {
         };
         self.plan.scratch(largest.scratch_per_thread());
         let qparams = match &cached {
-            Some([k, v]) => Some([self.row_qparams(k)?, self.row_qparams(v)?]),
+            Some([k, v]) => self.row_qparams(k)?.zip(self.row_qparams(v)?).map(<[_; 2]>::from),
             None => None,
         };
         let plan = &mut self.plan;
         let mut strides = [[Size::Fixed(0); 3]; 4];
-        for (list, view) in strides.iter_mut().zip([&q, &k, &v, &y]) {
+        // Strides of packed integers count integers.
+        let per_byte = if cached.as_ref().is_some_and(|[k, _]| k.are_nibbles) { 2 } else { 1 };
+        for (list, (view, each)) in strides.iter_mut().zip([(&q, 1), (&k, per_byte), (&v, per_byte), (&y, 1)]) {
             for (slot, stride) in list.iter_mut().zip(&view.strides) {
-                *slot = plan.size(stride)?;
+                *slot = plan.size(&stride.mul(each))?;
             }
         }
         let step = AttentionStep {

@@ -46,14 +46,14 @@ impl Lowering<'_> {
         let call = Call::new(self.graph, id);
         let label = self.label(&call);
         let to = if self.in_place.contains(&id) {
-            self.view(input)?
+            self.place(input)?
         } else {
             let from = self.view(input)?;
             let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), from.affine)?;
             self.copy(&label, &from, &to, None)?;
             to
         };
-        let (from, indices) = (self.held_as(source, to.affine)?, self.dense(indices)?);
+        let (from, indices) = (self.written_to(source, &to)?, self.dense(indices)?);
         let rest: Vec<usize> = to.order.iter().copied().filter(|other| *other != dim).collect();
         let whole = self.plan.whole(&to)?;
         let plan = &mut self.plan;
@@ -74,7 +74,7 @@ impl Lowering<'_> {
         };
         self.plan.step(label, Step::Scatter(step));
         let result = call.result().map_err(|_| error("a scatter without a result"))?;
-        self.views.insert(result, to);
+        self.store_at(result, to);
         Ok(())
     }
 }

@@ -43,7 +43,8 @@ impl Lowering<'_> {
             Selection::Quantize { .. }
             | Selection::Dequantize { .. }
             | Selection::Dynamic(_)
-            | Selection::RowDequantize(_) => None,
+            | Selection::RowDequantize(_)
+            | Selection::NibbleQuantize(_) => None,
             Selection::Attention(attention) if self.cached_rows(attention.key).is_some() => {
                 return Some((Rank::Float, "f32, keys and values of int8".to_owned()));
             }

@@ -60,7 +60,7 @@ impl Lowering<'_> {
         for (value, known) in self.graph.values.iter() {
             if let Def::State(id) = known.def {
                 let view = self.state(id)?;
-                self.views.insert(value, view);
+                self.store_at(value, view);
             }
         }
         Ok(())
@@ -131,10 +131,16 @@ impl Lowering<'_> {
         for update in &self.graph.updates {
             let Target::State(id) = update.target else { return Err(error("a part that stores to an input")) };
             let to = self.state(id)?;
+            if self.halves(update.value).is_some_and(|from| from.buffer == to.buffer) {
+                continue;
+            }
             let mut from =
                 if to.affine.is_some() { self.stored_dense(update.value)? } else { self.dense(update.value)? };
             if from.buffer == to.buffer {
                 continue;
+            }
+            if to.half.is_some() {
+                from = self.narrowed(&from, &to)?;
             }
             if self.plan.is_state(&from) {
                 // Another store may come first.

@@ -4,12 +4,12 @@
 use rushlight_cpu_payload::ZeroPointRule;
 use rushlight_format::ScalarType;
 
-use rushlight_graph::operators::{aten, quantized_decomposed, torchao};
+use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
 use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
 
 use crate::call::Call;
 
-use super::Context;
+use super::{Context, Selection};
 
 /// How a node chooses scales and zero points.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,13 +50,47 @@ pub(crate) enum Dynamic {
     },
 }
 
-/// Rows of int8 that become the floats which they stand for, by scales of f32 and zero points of int8 that are stored with
+/// Rows of integers that become the floats which they stand for, by scales of f32 and zero points of bytes that are stored with
 /// them: those of a quantized cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RowDequantize {
     pub input: ValueId,
     pub scales: ValueId,
     pub zero_points: ValueId,
+    /// True if a byte has two integers of 4 bits, and a group of them a scale.
+    pub are_nibbles: bool,
+}
+
+/// Rows that become integers of 4 bits in groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NibbleQuantize {
+    pub input: ValueId,
+    /// Elements of a group.
+    pub group: i64,
+}
+
+/// The selection of a node that makes or reads rows of 4 bits; `None` if it is neither, or the engine does not read its rows.
+pub(super) fn nibbles(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
+    let tensor = |value: ValueId| call.graph.tensor(value).ok();
+    let has_groups = |width: i64, group: i64| group == if width % 32 == 0 { 32 } else { width };
+    match call.name() {
+        rushlight::QUANTIZE_INT4_ROWS => {
+            let (input, group) = (call.optional("rows")?, call.int("group")?);
+            let ty = tensor(input)?;
+            let is_legal = ty.dtype == ScalarType::Float && has_groups(ty.shape.last()?.as_int()?, group);
+            is_legal.then_some(Selection::NibbleQuantize(NibbleQuantize { input, group }))
+        }
+        rushlight::DEQUANTIZE_INT4_ROWS => {
+            let (input, scales) = (call.optional("packed")?, call.optional("scales")?);
+            let zero_points = call.optional("zero_points")?;
+            let last = |value: ValueId| tensor(value)?.shape.last()?.as_int();
+            let (width, groups) = (2 * last(input)?, last(scales)?);
+            let is_legal = groups > 0 && has_groups(width, width / groups);
+            let rows = RowDequantize { input, scales, zero_points, are_nibbles: true };
+            (is_legal && cx.is_byte(input) && cx.is_byte(zero_points)).then_some(Selection::RowDequantize(rows))
+        }
+        _ => None,
+    }
 }
 
 /// The selection of a node that has a role; `None` if its quantization has another form, or other users.
@@ -112,8 +146,9 @@ pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<RowDequantize> {
     let are_floats = [scales, call.result().ok()?]
         .into_iter()
         .all(|value| tensor(value).is_some_and(|ty| ty.dtype == ScalarType::Float));
-    let is_stored = are_floats && cx.is_int8(input) && cx.is_int8(zero_points);
-    (is_stored && is_of_rows(scales) && is_of_rows(zero_points)).then_some(RowDequantize { input, scales, zero_points })
+    let is_stored = are_floats && cx.is_byte(input) && cx.is_byte(zero_points);
+    let rows = RowDequantize { input, scales, zero_points, are_nibbles: false };
+    (is_stored && is_of_rows(scales) && is_of_rows(zero_points)).then_some(rows)
 }
 
 /// The role of a node in a dynamic quantization.

@@ -24,7 +24,7 @@ use crate::call::Call;
 use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
 
 pub(crate) use data_movement::DataMovement;
-pub(crate) use dynamic::{Dynamic, Parameters, RowDequantize};
+pub(crate) use dynamic::{Dynamic, NibbleQuantize, Parameters, RowDequantize};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, GemmWeights, Int8, has_bias};
 pub(crate) use normalization::{Attention, Norm, Softmax};
@@ -60,6 +60,7 @@ pub(crate) enum Selection {
     },
     Dynamic(Dynamic),
     RowDequantize(RowDequantize),
+    NibbleQuantize(NibbleQuantize),
     Range(Range),
     Scatter(Scatter),
     /// A number that is read from a tensor of i64 which a part is given, and is a size or a position from then on.
@@ -115,8 +116,8 @@ pub(crate) struct Context<'a> {
     quantized: FxHashMap<ValueId, Affine>,
     /// Values that are stored as `u8` with scales that are chosen at run time.
     dynamic: FxHashMap<ValueId, Parameters>,
-    /// Values of int8 that are stored as such, besides those that a part is given and states.
-    int8: FxHashSet<ValueId>,
+    /// Values of 8 bits that are stored as such, besides those that a part is given and states.
+    bytes: FxHashSet<ValueId>,
     /// The symbols that the inputs of the method give.
     given: FxHashSet<SymbolId>,
     /// Results of selected nodes, whose sizes are computed from those that a part is given.
@@ -220,7 +221,7 @@ impl<'a> Context<'a> {
             model,
             quantized: FxHashMap::default(),
             dynamic: FxHashMap::default(),
-            int8: FxHashSet::default(),
+            bytes: FxHashSet::default(),
             given,
             computed: FxHashSet::default(),
             integers: FxHashSet::default(),
@@ -254,15 +255,15 @@ impl<'a> Context<'a> {
         if let Some(affine) = affine {
             self.quantized.insert(result, affine);
         }
-        if self.graph.tensor(result).is_ok_and(|ty| ty.dtype == ScalarType::Char)
-            && matches!(
-                selection,
-                Selection::Dynamic(Dynamic::Quantize { .. } | Dynamic::ZeroPoints { .. })
-                    | Selection::Scatter(_)
-                    | Selection::DataMovement(DataMovement::SliceScatter { .. })
-            )
-        {
-            self.int8.insert(result);
+        if matches!(
+            selection,
+            Selection::Dynamic(Dynamic::Quantize { .. } | Dynamic::ZeroPoints { .. })
+                | Selection::NibbleQuantize(_)
+                | Selection::Scatter(_)
+                | Selection::DataMovement(DataMovement::SliceScatter { .. })
+        ) {
+            let is_byte = |value: &&ValueId| self.graph.tensor(**value).is_ok_and(|ty| is_stored_as_byte(ty.dtype));
+            self.bytes.extend(self.graph.nodes[node].results.iter().filter(is_byte));
         }
         match selection {
             Selection::Number { symbol, .. } => {
@@ -290,11 +291,11 @@ impl<'a> Context<'a> {
         self.quantized.get(&value).copied()
     }
 
-    /// True for values of int8 that are stored as such: those of a quantized cache, and what is written to it.
-    fn is_int8(&self, value: ValueId) -> bool {
+    /// True for values of 8 bits that are stored as such: those of a quantized cache, and what is written to it.
+    fn is_byte(&self, value: ValueId) -> bool {
         let is_given = matches!(self.graph.values[value].def, Def::Param(_) | Def::State(_));
-        let is_int8 = self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Char);
-        is_int8 && (is_given || self.int8.contains(&value))
+        let is_byte = self.graph.tensor(value).is_ok_and(|ty| is_stored_as_byte(ty.dtype));
+        is_byte && (is_given || self.bytes.contains(&value))
     }
 
     /// True for integers that a part is given, and views of them.
@@ -321,7 +322,7 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
     if let Some(parameter) = dynamic::parameter(cx.graph, node) {
         return Ok(Selection::Dynamic(parameter));
     }
-    if let Some(selection) = written_int8(cx, &call) {
+    if let Some(selection) = written_bytes(cx, &call).or_else(|| dynamic::nibbles(cx, &call)) {
         check_sizes(cx, &call, node)?;
         return Ok(selection);
     }
@@ -402,14 +403,14 @@ fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reaso
     Some(selection.ok_or_else(|| Reason::Arguments { op: call.name().into() }))
 }
 
-/// The selection of a node that writes int8 to a cache; `None` if it is none.
-fn written_int8(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
+/// The selection of a node that writes integers of 8 bits to a cache; `None` if it is none.
+fn written_bytes(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     let source = match call.name() {
         aten::SLICE_SCATTER => call.optional("src")?,
         aten::INDEX_PUT => call.optional("values")?,
         _ => return None,
     };
-    if !cx.is_int8(call.optional("self")?) || !cx.is_int8(source) {
+    if !cx.is_byte(call.optional("self")?) || !cx.is_byte(source) {
         return None;
     }
     if call.name() == aten::INDEX_PUT {

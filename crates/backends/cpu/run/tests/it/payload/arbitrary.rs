@@ -176,6 +176,22 @@ impl Maker<'_, '_> {
         y
     }
 
+    /// Bytes of which a step has packed pairs.
+    fn nibbles(&mut self, x: TensorId, count: u64) -> TensorId {
+        let affine = self.affine();
+        let y = self.payload.arena(count.div_ceil(4), ScalarType::Byte, &[count], Some(affine));
+        self.payload.program.steps.push(Step::PackNibbles { x, y });
+        y
+    }
+
+    /// Floats of 16 bits that a step has rounded.
+    fn halves(&mut self, dims: &[u64], half: Half) -> TensorId {
+        let (x, element) = (self.floats(dims), ConvertedType::Half(half));
+        let y = self.payload.arena(len(dims).div_ceil(2), element.dtype(), dims, None);
+        self.payload.program.steps.push(Step::Convert(Convert { x, y, element, direction: Direction::Leave }));
+        y
+    }
+
     /// Floats that a step writes.
     fn output(&mut self, dims: &[u64]) -> TensorId {
         if self.source.once_in(4) {
@@ -644,10 +660,16 @@ impl Maker<'_, '_> {
         let q = self.floats(&[batch * heads * rows * depth]);
         let (key_sizes, value_sizes) = ([batch * groups * keys, depth], [batch * groups * keys, value_depth]);
         let [(k, k_qparams), (v, v_qparams)] = if self.source.once_in(3) {
+            let are_nibbles = self.source.once_in(2);
             [key_sizes, value_sizes].map(|[rows, width]| {
                 let bytes = self.bytes(&[rows * width]);
-                (bytes, Some(RowQparams { scales: self.floats(&[rows]), zeros: self.bytes(&[rows]) }))
+                let (scales, zeros) = (self.floats(&[rows]), self.bytes(&[rows]));
+                let bytes = if are_nibbles { self.nibbles(bytes, rows * width / 2) } else { bytes };
+                (bytes, Some(RowQparams { scales, zeros, are_nibbles }))
             })
+        } else if self.source.once_in(3) {
+            let half = self.source.one_of(&[Half::F16, Half::Bf16]);
+            [key_sizes, value_sizes].map(|sizes| (self.halves(&[len(&sizes)], half), None))
         } else {
             [key_sizes, value_sizes].map(|sizes| (self.floats(&[len(&sizes)]), None))
         };
@@ -740,6 +762,16 @@ impl Maker<'_, '_> {
         let per_tensor = self.source.once_in(2);
         let qparams = [2, if per_tensor { 1 } else { rows }];
         let range = if self.source.once_in(4) { [self.source.byte(), self.source.byte()] } else { [0, 255] };
+        if self.source.once_in(4) {
+            let (x, affine) = (self.bytes(&[rows, columns]), self.affine());
+            let y = self.payload.arena(
+                (rows * columns * 2).div_ceil(4),
+                ScalarType::Byte,
+                &[rows, 2 * columns],
+                Some(affine),
+            );
+            return Step::UnpackNibbles { x, y };
+        }
         let x = self.floats(&[rows, columns]);
         if self.source.once_in(2) {
             let (qparams, affine) = (self.floats(&qparams), self.affine());

@@ -1,56 +1,45 @@
-//! KV caches of int8, as ExecuTorch keeps them: a scale and a zero point for each row.
+//! KV caches in other types than f32.
+
+mod format;
 
 use rushlight_format::ScalarType;
-use rushlight_graph::operators::{aten, quantized_decomposed};
+use rushlight_graph::operators::aten;
 use rushlight_graph::{
     Action, Arg, Builder, ConstantData, Def, Error, ErrorKind, Graph, Model, NodeId, Pass, State, StateId, Target,
-    TensorType, Update, ValueId,
+    Update, ValueId,
 };
 use rustc_hash::FxHashMap;
 
-/// Makes KV caches int8. A cache is a state of f32 whose rows, the last dimension, a method writes at positions of another one,
-/// and uses only then.
+pub use format::CacheFormat;
+
+/// Stores KV caches in a format. A cache is a state of f32 whose rows, the last dimension, a method writes at positions of another
+/// one, and uses only then.
 ///
-/// A row is quantized when it is written, with the scale and the zero point that
-/// `quantized_decomposed::choose_qparams_per_token_asymmetric` chooses, which become states beside it. What reads the cache
-/// reads all of its rows dequantized; those that were never written are zeros. It is an error if no state is a cache.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct QuantizeCaches;
+/// A row is converted when it is written. What reads the cache reads what all of its rows stand for; those that were never written
+/// are zeros. It is an error if no state is a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreCaches(pub CacheFormat);
 
-/// The states that one cache becomes, in the order of [`PARTS`].
-type Parts<T> = [T; 3];
-
-/// The types of the states, and how their names end.
-const PARTS: Parts<(ScalarType, &str)> =
-    [(ScalarType::Char, "int8"), (ScalarType::Float, "scales"), (ScalarType::Char, "zero_points")];
-
-impl Pass for QuantizeCaches {
-    fn name(&self) -> &'static str {
-        "quantize-caches"
+impl Pass for StoreCaches {
+    fn name(&self) -> &str {
+        self.0.pass()
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
+        let Self(format) = self;
         let caches = caches(model);
         if caches.is_empty() {
-            return Err(Error::new(ErrorKind::Option, "the program has no KV cache to quantize")
+            return Err(Error::new(ErrorKind::Option, "the program has no KV cache to store in another type")
                 .expected("a state of f32 that the program writes at positions, and reads then"));
         }
-        let mut parts: FxHashMap<StateId, Parts<StateId>> = FxHashMap::default();
+        let mut parts: FxHashMap<StateId, Vec<StateId>> = FxHashMap::default();
         for cache in caches {
             let State { name, ty, .. } = model.states[cache].clone();
-            parts.insert(
-                cache,
-                PARTS.map(|(dtype, suffix)| {
-                    let mut shape = ty.shape.clone();
-                    if suffix != PARTS[0].1
-                        && let Some(width) = shape.last_mut()
-                    {
-                        *width = 1.into();
-                    }
-                    let (name, ty) = (format!("{name}.{suffix}"), TensorType::new(dtype, shape));
-                    model.states.push(State { name, ty, initial: ConstantData::Zeros })
-                }),
-            );
+            let of_cache = format.parts(&ty)?.into_iter().map(|(suffix, ty)| {
+                let name = format!("{name}.{suffix}");
+                model.states.push(State { name, ty, initial: ConstantData::Zeros })
+            });
+            parts.insert(cache, of_cache.collect());
         }
         // A method has values of the states that it uses.
         let states = &model.states;
@@ -64,16 +53,16 @@ impl Pass for QuantizeCaches {
             let Some((cache, source)) = write.filter(|(cache, _)| parts.contains_key(cache)) else {
                 return Ok(Action::Keep);
             };
-            Ok(Action::Replace(vec![rewritten(builder, node, source, parts[&cache])?]))
+            Ok(Action::Replace(vec![rewritten(builder, node, source, *format, &parts[&cache])?]))
         })?;
         for graph in model.methods.values_mut() {
             let mut updates = Vec::with_capacity(graph.updates.len());
             for update in std::mem::take(&mut graph.updates) {
                 match update.target {
                     Target::State(cache) if parts.contains_key(&cache) => {
-                        let values = quantized(graph, update.value)?;
-                        let parts = parts[&cache].into_iter().map(Target::State);
-                        updates.extend(parts.zip(values).map(|(target, value)| Update { target, value }));
+                        for part in &parts[&cache] {
+                            updates.push(Update { target: Target::State(*part), value: written(graph, *part)? });
+                        }
                     }
                     _ => updates.push(update),
                 }
@@ -144,29 +133,20 @@ fn int(arg: &Arg) -> Option<i64> {
     }
 }
 
-/// Quantizes rows, writes them and their parameters as `node` wrote floats, and dequantizes the cache.
+/// Converts rows, writes their parts as `node` wrote floats, and converts the cache back.
 fn rewritten(
     builder: &mut Builder<'_>,
     node: NodeId,
     source: ValueId,
-    parts: Parts<StateId>,
+    format: CacheFormat,
+    parts: &[StateId],
 ) -> Result<ValueId, Error> {
-    let (int8, float) = (ScalarType::Char, ScalarType::Float);
-    let range = [Arg::from(i64::from(i8::MIN)), i64::from(i8::MAX).into()];
-    let cast = |builder: &mut Builder<'_>, value: ValueId, dtype: ScalarType| {
-        builder.one_with(aten::_TO_COPY, vec![value.into()], &[("dtype", dtype.into())])
-    };
-    let chosen =
-        builder.call(quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, vec![source.into(), int8.into()])?;
-    let [scales, zero_points] = chosen[..] else { return Err(Error::invalid("scales without zero points")) };
-    let args = [source.into(), scales.into(), zero_points.into()].into_iter().chain(range.clone());
-    let rows = builder.one(quantized_decomposed::QUANTIZE_PER_TOKEN, args.chain([int8.into()]).collect())?;
-    let rows = [rows, cast(builder, scales, float)?, cast(builder, zero_points, int8)?];
+    let rows = format.encode(builder, source)?;
     let (name, args) = (builder.graph.nodes[node].op.name().to_owned(), builder.graph.nodes[node].args.clone());
     let before = args.first().and_then(Arg::as_value);
     let mut after = Vec::with_capacity(rows.len());
-    for (id, row) in parts.into_iter().zip(rows) {
-        let state = builder.graph.values.iter().find(|(_, value)| value.def == Def::State(id));
+    for (id, row) in parts.iter().zip(rows) {
+        let state = builder.graph.values.iter().find(|(_, value)| value.def == Def::State(*id));
         let state = state.map(|(value, _)| value).ok_or_else(|| Error::invalid("a state without a value"))?;
         let args = args.iter().cloned().map(|arg| match arg.as_value() {
             Some(value) if Some(value) == before => state.into(),
@@ -175,22 +155,16 @@ fn rewritten(
         });
         after.push(builder.one(&name, args.collect())?);
     }
-    let [cache, scales, zero_points] = after[..] else { return Err(Error::invalid("a cache without its parts")) };
-    let scales = cast(builder, scales, ScalarType::Double)?;
-    let zero_points = cast(builder, zero_points, ScalarType::Long)?;
-    let args = [cache.into(), scales.into(), zero_points.into()].into_iter().chain(range);
-    builder.one(quantized_decomposed::DEQUANTIZE_PER_TOKEN, args.chain([int8.into(), float.into()]).collect())
+    format.decode(builder, &after)
 }
 
-/// The parts of a cache that [`rewritten`] dequantized.
-fn quantized(graph: &Graph, value: ValueId) -> Result<Parts<ValueId>, Error> {
-    let operand = |value: ValueId, index: usize| {
-        let Def::Result(node, 0) = graph.values[value].def else { return None };
-        graph.nodes[node].args.get(index).and_then(Arg::as_value)
-    };
-    let parts = || {
-        let scales = operand(operand(value, 1)?, 0)?;
-        Some([operand(value, 0)?, scales, operand(operand(value, 2)?, 0)?])
-    };
-    parts().ok_or_else(|| Error::invalid("a cache that is not dequantized"))
+/// What a part of a cache is after the only node that writes it.
+fn written(graph: &Graph, part: StateId) -> Result<ValueId, Error> {
+    let mut nodes = graph.blocks[graph.body].nodes.iter().map(|node| &graph.nodes[*node]);
+    let writer = nodes.find(|node| {
+        let before = node.arg("self").and_then(Arg::as_value);
+        matches!(node.op.name(), aten::SLICE_SCATTER | aten::INDEX_PUT)
+            && before.is_some_and(|before| graph.values[before].def == Def::State(part))
+    });
+    writer.and_then(|node| node.results.first().copied()).ok_or_else(|| Error::invalid("a cache that nothing writes"))
 }
