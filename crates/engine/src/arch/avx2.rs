@@ -376,6 +376,19 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn widen_nibbles(self, pairs: [u8; 8]) -> I32<Self> {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn eight(four: u64) -> __m256 {
+            let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+            let shifted = _mm256_srlv_epi32(_mm256_set1_epi32(four as i32), shifts);
+            _mm256_castsi256_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)))
+        }
+        let pairs = u64::from_le_bytes(pairs);
+        I32(both_registers!(eight(pairs), eight(pairs >> 32)))
+    }
+
+    #[inline(always)]
     unsafe fn store_as_u8(self, to: *mut u8, n: usize, v: Self::V) {
         #[target_feature(enable = "avx2")]
         #[inline]

@@ -378,6 +378,20 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
+    fn widen_nibbles(self, pairs: [u8; 8]) -> I32<Self> {
+        #[target_feature(enable = "avx512f,avx2")]
+        #[inline]
+        fn sixteen(pairs: u64) -> __m512 {
+            let [low, high] = [pairs, pairs >> 32].map(|four| _mm256_set1_epi32(four as i32));
+            let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
+            let shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+            let shifted = _mm512_srlv_epi32(both, shifts);
+            _mm512_castsi512_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)))
+        }
+        I32(intrinsic!(sixteen(u64::from_le_bytes(pairs))))
+    }
+
+    #[inline(always)]
     unsafe fn store_as_u8(self, to: *mut u8, n: usize, v: __m512) {
         intrinsic!(_mm512_mask_cvtepi32_storeu_epi8(to.cast(), mask(n), _mm512_cvtps_epi32(v)));
     }

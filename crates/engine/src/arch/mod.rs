@@ -474,6 +474,20 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         unsafe { load_u8_portable(self, from, n) }
     }
 
+    /// The halves of 8 bytes as 16 integers, the low half of each before its high half.
+    #[inline(always)]
+    fn widen_nibbles(self, pairs: [u8; LANES / 2]) -> I32<Self> {
+        let spread = |four: u64| {
+            let bits = (four | four << 16) & 0x0000_ffff_0000_ffff;
+            let bits = (bits | bits << 8) & 0x00ff_00ff_00ff_00ff;
+            (bits | bits << 4) & 0x0f0f_0f0f_0f0f_0f0f
+        };
+        let pairs = u64::from_le_bytes(pairs);
+        let bytes = u128::from(spread(pairs & 0xffff_ffff)) | u128::from(spread(pairs >> 32)) << 64;
+        // SAFETY: there are 16 bytes.
+        unsafe { self.load_u8(bytes.to_le_bytes().as_ptr(), LANES) }
+    }
+
     /// Rounds and clamps four vectors to u8 and stores each as 16 bytes. NaN becomes an unspecified byte.
     ///
     /// # Safety

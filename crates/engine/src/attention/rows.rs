@@ -215,7 +215,7 @@ impl Rows<f32> for HalfRows<'_> {
     }
 
     #[inline(always)]
-    fn plain<'r>(_: &'r Self) -> Option<&'r [f32]> {
+    fn plain(_: &Self) -> Option<&[f32]> {
         None
     }
 
@@ -343,22 +343,7 @@ impl<'a> Rows<f32> for NibbleRows<'a> {
                 pairs
             }
         };
-        let elements = spread(pairs);
-        // SAFETY: there are 16 bytes.
-        let integers = s.i32_to_f32(unsafe { s.load_u8(elements.as_ptr(), LANES) });
+        let integers = s.i32_to_f32(s.widen_nibbles(pairs));
         s.mul(s.sub(integers, s.splat(f32::from(zero))), s.splat(scale))
     }
-}
-
-/// The halves of bytes as bytes, the low ones first.
-#[inline(always)]
-fn spread(pairs: [u8; LANES / 2]) -> [u8; LANES] {
-    let [low, high] =
-        [[pairs[0], pairs[1], pairs[2], pairs[3]], [pairs[4], pairs[5], pairs[6], pairs[7]]].map(|four| {
-            let mut bits = u64::from(u32::from_le_bytes(four));
-            bits = (bits | bits << 16) & 0x0000_ffff_0000_ffff;
-            bits = (bits | bits << 8) & 0x00ff_00ff_00ff_00ff;
-            (bits | bits << 4) & 0x0f0f_0f0f_0f0f_0f0f
-        });
-    (u128::from(low) | u128::from(high) << 64).to_le_bytes()
 }

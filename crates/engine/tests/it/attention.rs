@@ -310,7 +310,7 @@ fn keys_and_values_of_4_bits_agree_with_what_they_stand_for() {
         let mut tensors = random_tensors(&mut rng, &mut a);
         let mut random = |rows: usize, width: usize| {
             let (keys, strides, _) = QuantizedTensor::random(&mut rng, [a.batch, a.kv_heads, rows, width]);
-            let group = if width % 32 == 0 { 32 } else { width };
+            let group = if width.is_multiple_of(32) { 32 } else { width };
             let integers: Vec<u8> = keys.bytes.iter().map(|byte| byte & 15).collect();
             let groups = integers.len() / group;
             let zeros: Vec<u8> = (0..groups).map(|_| rng.below(16) as u8).collect();
