@@ -80,6 +80,12 @@ MODELS = [
                                 block_auto_adjust_ff_dim=False)),
     # Rows of two groups of an int4 cache.
     ("llama-wide", "LlamaConfig", dict(head_dim=64)),
+    ("mixtral", "MixtralConfig", dict(num_local_experts=4, sliding_window=None)),
+    ("qwen2-moe", "Qwen2MoeConfig", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
+                                         shared_expert_intermediate_size=24, decoder_sparse_step=2)),
+    ("qwen3-moe", "Qwen3MoeConfig", dict(head_dim=16, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16,
+                                         norm_topk_prob=True, mlp_only_layers=[1])),
+    ("olmoe", "OlmoeConfig", dict(num_experts=4, num_experts_per_tok=2)),
 ]
 
 

@@ -76,6 +76,7 @@ mod reduce;
 mod resize;
 mod slice_ops;
 mod softmax;
+mod top_k;
 mod weights;
 
 pub use arch::Isa;
@@ -115,6 +116,7 @@ pub use quantized::{
 pub use reduce::{Reduction, reduce};
 pub use resize::{Resize, ResizeMode, resize};
 pub use softmax::softmax;
+pub use top_k::top_k;
 pub use weights::{QuantizedWeights, Weights};
 
 use arch::Dispatch;

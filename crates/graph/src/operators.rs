@@ -6,6 +6,8 @@ include!(concat!(env!("OUT_DIR"), "/operators.rs"));
 /// Rushlight's own, which become PyTorch's where no back end computes them: no program has them.
 pub mod rushlight {
     pub const DEQUANTIZE_INT4_ROWS: &str = "rushlight::dequantize_int4_rows";
+    pub const EXPERTS_LINEAR: &str = "rushlight::experts_linear";
+    pub const EXPERTS_MM: &str = "rushlight::experts_mm";
     pub const QUANTIZE_INT4_ROWS: &str = "rushlight::quantize_int4_rows";
 }
 

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use rushlight_compiler::pattern::is_within;
 use rushlight_compiler::prepare_layers;
 use rushlight_engine::{on_threads_of, parallel_map};
-use rushlight_graph::operators::aten;
+use rushlight_graph::operators::{aten, rushlight};
 use rushlight_graph::quantization::LayerShape;
 use rushlight_graph::{Arg, Def, Graph, Model, NodeId, OriginId, ValueId};
 use rushlight_graph::{Error, ErrorKind};
@@ -118,8 +118,9 @@ type Outputs = Vec<Vec<f32>>;
 
 /// Composite operators that quantization keeps whole: layers, unary operators that become tables or epilogues, and
 /// interpolations that lower to GEMMs that are no layers.
-const KEPT_WHOLE: [&str; 14] = [
+const KEPT_WHOLE: [&str; 15] = [
     aten::LINEAR,
+    rushlight::EXPERTS_LINEAR,
     aten::HARDSWISH,
     aten::HARDSIGMOID,
     aten::SILU,

@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
-use rushlight_graph::operators::aten;
+use rushlight_graph::operators::{aten, rushlight};
 use rushlight_graph::ops::Operands;
 use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
 use rushlight_graph::{Arg, Constant, Graph, Model, Op};
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn is_linear(&self, layer: &Layer) -> bool {
-        self.graph.nodes[layer.node].op.name() == aten::LINEAR
+        matches!(self.graph.nodes[layer.node].op.name(), aten::LINEAR | rushlight::EXPERTS_LINEAR)
     }
 
     /// Returns the shape of a layer with weights of these sizes; `None` if it is not known.

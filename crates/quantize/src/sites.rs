@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_format::ScalarType;
 
-use rushlight_graph::operators::aten;
+use rushlight_graph::operators::{aten, rushlight};
 use rushlight_graph::{Arg, Constant, Def, Graph, Model, Node, NodeId, ValueId};
 
 /// A convolution or a linear layer with constant weights.
@@ -49,7 +49,7 @@ enum Kind {
 
 fn kind(name: &str) -> Kind {
     match name {
-        aten::CONVOLUTION | aten::LINEAR => Kind::Gemm,
+        aten::CONVOLUTION | aten::LINEAR | rushlight::EXPERTS_LINEAR => Kind::Gemm,
         aten::ADD_TENSOR | aten::MUL_TENSOR => Kind::Binary,
         aten::RELU
         | aten::HARDTANH
@@ -221,7 +221,7 @@ fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     let node = &graph.nodes[id];
     let value = |name: &str| node.arg(name).and_then(Arg::as_value);
     let input = match node.op.name() {
-        aten::CONVOLUTION | aten::LINEAR => value("input")?,
+        aten::CONVOLUTION | aten::LINEAR | rushlight::EXPERTS_LINEAR => value("input")?,
         _ => return None,
     };
     let axis = usize::from(matches!(node.arg("transposed"), Some(Arg::Bool(true))));

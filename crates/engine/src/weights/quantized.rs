@@ -34,6 +34,18 @@ impl<'a> QuantizedWeights<'a> {
         Some(Self { layout, columns, len, panel_bytes, bytes })
     }
 
+    /// The columns `first..first + columns`, where `first` and their end begin panels of 16; `None` if there are not as many.
+    pub fn window(&self, first: usize, columns: usize) -> Option<Self> {
+        let end = first.checked_add(columns).filter(|end| *end <= self.columns)?;
+        if !first.is_multiple_of(LANES) || !(end.is_multiple_of(LANES) || end == self.columns) {
+            return None;
+        }
+        let panels = first / LANES..end.div_ceil(LANES);
+        let bytes = self.bytes.get(panels.start * self.panel_bytes..panels.end * self.panel_bytes)?;
+        let len = panels.len() * self.layout.rows * LANES;
+        Some(Self { columns, len, bytes, ..*self })
+    }
+
     /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns

@@ -13,6 +13,7 @@ mod pool_resize;
 mod quantization_error;
 mod quantized;
 mod softmax_norm_reduce;
+mod top_k;
 mod weights;
 
 use rushlight_engine::{Activation, Engine, Epilogue, Isa, Residual};

@@ -18,6 +18,7 @@ mod convolution;
 mod creation;
 mod distance;
 mod einsum;
+mod experts;
 mod fft;
 mod gradient;
 mod indexing;
@@ -108,6 +109,7 @@ const FAMILIES: &[&[Definition]] = &[
     creation::OPS,
     distance::OPS,
     einsum::OPS,
+    experts::OPS,
     fft::OPS,
     gradient::OPS,
     indexing::OPS,

@@ -71,6 +71,9 @@ fn logits_of_a_batch_are_those_of_single_calls() {
         // One matrix for queries, keys and values.
         float("phi3"),
         float("olmo2"),
+        // Mixtures of experts.
+        float("qwen3-moe"),
+        ("mixtral", Some(Scheme::FourBitDynamic), KvCache::F32),
         ("llama", None, KvCache::Int8),
         ("llama", None, KvCache::F16),
         ("qwen3", None, KvCache::Bf16),

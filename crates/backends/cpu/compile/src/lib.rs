@@ -44,6 +44,7 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 
 use rushlight_compiler::partition::{Backend, Canonical, Claims, OptionSpec, OptionValue, Part, Payload};
+use rushlight_graph::operators::rushlight;
 use rushlight_graph::{Error, ErrorKind, NodeId, OriginId, State};
 use rustc_hash::FxHashMap;
 
@@ -94,6 +95,10 @@ const OPTIONS: &[OptionSpec] = &[
 impl Backend for Cpu {
     fn name(&self) -> &str {
         CPU_BACKEND
+    }
+
+    fn keeps_whole(&self, op: &str) -> bool {
+        op == rushlight::EXPERTS_MM
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -11,10 +11,10 @@ use rushlight_format::ScalarType;
 
 use super::{
     Affine, Attention, Buffer, ChooseQparams, Convert, ConvertedType, Convolution, ConvolutionKind, Copy, CpuProgram,
-    Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
-    Int8Epilogue, Matmul, MatmulKind, Normalization, PayloadError, PayloadFault, PayloadSite, Pooling, QuantizeRows,
-    QuantizedFormat, Reduce, Residual, Resize, RowQparams, Scatter, Size, SizeOp, State, Step, TableFormat, Tensor,
-    VERSION, Window,
+    Direction, Elementwise, Epilogue, Experts, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
+    Int8Epilogue, KeyValueFormat, Matmul, MatmulKind, Normalization, PayloadError, PayloadFault, PayloadSite, Pooling,
+    QuantizeRows, QuantizedFormat, Reduce, Residual, Resize, RowQparams, Scatter, Size, SizeOp, State, Step,
+    TableFormat, Tensor, VERSION, Window,
 };
 
 /// The magic number of payloads, before the version.
@@ -302,9 +302,10 @@ structure! {
     Gather { table, format, indices, y }
     Scatter { x, y, indices, dim_size, sizes, x_offset, x_step, x_strides, y_offset, y_step, y_strides }
     Attention {
-        q, k, v, mask, qparams, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
+        q, k, v, mask, format, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
     }
-    RowQparams { scales, zeros, are_nibbles }
+    RowQparams { scales, zeros }
+    Experts { matmul, index, count }
     Resize { x, y, mode, align_corners, scales }
     Convert { x, y, element, direction }
 }
@@ -335,7 +336,7 @@ union! {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduce(step), 5 Softmax { x, y, log },
         6 Normalization(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
         11 Convert(step), 12 ChooseQparams(step), 13 QuantizeRows(step), 14 Scatter(step),
-        15 PackNibbles { x, y }, 16 UnpackNibbles { x, y }
+        15 PackNibbles { x, y }, 16 UnpackNibbles { x, y }, 17 Experts(step), 18 TopK { x, y }
     }
     MatmulKind {
         0 Dense { transposed, epilogue }, 1 Packed { format, epilogue }, 2 WeightOnly { format, epilogue },
@@ -348,6 +349,7 @@ union! {
         6 Int8Depthwise { window, epilogue }, 7 Int8Transposed { window, output_padding, groups, epilogue }
     }
     FloatFormat { 0 F32, 1 Half(half) }
+    KeyValueFormat { 0 Floats, 1 Bytes(qparams), 2 Nibbles(qparams) }
     TableFormat { 0 F32, 1 Quantized { format, rows } }
     Residual { 0 BeforeActivation(tensor), 1 AfterActivation(tensor) }
     Int8Epilogue {

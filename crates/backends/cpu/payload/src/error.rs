@@ -80,6 +80,8 @@ pub enum PayloadFault {
     SameState { state: usize },
     /// The step has no instructions.
     NoInstructions,
+    /// Experts whose products have a form that is not taken apart by columns.
+    Experts,
     /// The step would do more than in proportion to the elements of its tensors.
     Work { operations: u64, limit: u64 },
 }
@@ -115,6 +117,7 @@ pub enum Nonzero {
     Stride,
     Dilation,
     Range,
+    Experts,
 }
 
 impl PayloadError {
@@ -187,6 +190,10 @@ impl PayloadFault {
             }
             Self::SameState { state } => ("state {} has the key of another one", [state as u64, 0]),
             Self::NoInstructions => ("an elementwise step without instructions", [0, 0]),
+            Self::Experts => (
+                "products of experts: columns of each in panels of 16, dynamically quantized rows or floats, no bias, no residual",
+                [0, 0],
+            ),
             Self::Work { operations, limit } => {
                 ("{} operations on tensors whose elements allow {}", [operations, limit])
             }
@@ -245,6 +252,7 @@ impl Nonzero {
             Self::Stride => "a stride must not be 0",
             Self::Dilation => "a dilation must not be 0",
             Self::Range => "the width of a range must not be 0",
+            Self::Experts => "the number of experts must not be 0",
         }
     }
 }

@@ -48,8 +48,8 @@ pub use rushlight_engine::{
     ZeroPointRule,
 };
 pub use step::{
-    Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Gather, Normalization, Pooling,
-    QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat,
+    Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Experts, Gather, KeyValueFormat,
+    Normalization, Pooling, QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat,
 };
 pub use work::{Sizes, Work};
 

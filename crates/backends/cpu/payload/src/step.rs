@@ -11,6 +11,12 @@ use super::{Convolution, Matmul, QuantizedFormat, Size, TensorId};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Matmul(Matmul),
+    Experts(Experts),
+    /// The largest elements of rows, the last dimension of `x`: `y` is `[2, rows, k]`, values and then their positions.
+    TopK {
+        x: TensorId,
+        y: TensorId,
+    },
     Convolution(Convolution),
     Elementwise(Elementwise),
     Pooling(Pooling),
@@ -40,6 +46,19 @@ pub enum Step {
         x: TensorId,
         y: TensorId,
     },
+}
+
+/// Products of rows by matrices of the experts that each has chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experts {
+    /// `b` has the columns of all experts, one after the other, as many for each as `y` has. Its kind has no residual and no bias,
+    /// and what it has for columns it has for those of all experts; it is `Packed`, `WeightOnly`, `Groupwise`, or `Int8` with rows
+    /// that are dynamically quantized.
+    pub matmul: Matmul,
+    /// The expert of each row: whole numbers of f32 below `count`.
+    pub index: TensorId,
+    /// Number of experts.
+    pub count: u32,
 }
 
 /// Chooses the scale and zero point of each row of `x`, its last dimension, or of all of it: `y` is `[2, rows]`, scales before
@@ -177,8 +196,7 @@ pub struct Attention {
     pub v: TensorId,
     /// Added to the scores; of `[batch or 1, heads or 1, M or 1, N]`.
     pub mask: Option<TensorId>,
-    /// Of keys and of values, where both are quantized by rows.
-    pub qparams: Option<[RowQparams; 2]>,
+    pub format: KeyValueFormat,
     pub y: TensorId,
     pub batch: Size,
     pub heads: Size,
@@ -198,15 +216,35 @@ pub struct Attention {
     pub strides: [[Size; 3]; 4],
 }
 
+/// The elements of keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyValueFormat {
+    /// f32, or floats of 16 bits, both of one type.
+    #[default]
+    Floats,
+    /// u8, quantized by rows: the parameters of keys and of values.
+    Bytes([RowQparams; 2]),
+    /// Two integers of 4 bits a byte. Strides count integers, and a row has a scale and a zero point for each group, as in
+    /// [`NibbleRows`](rushlight_engine::NibbleRows).
+    Nibbles([RowQparams; 2]),
+}
+
+impl KeyValueFormat {
+    /// Scales and zero points of keys and of values, if they are quantized.
+    pub const fn qparams(self) -> Option<[RowQparams; 2]> {
+        match self {
+            Self::Floats => None,
+            Self::Bytes(qparams) | Self::Nibbles(qparams) => Some(qparams),
+        }
+    }
+}
+
 /// Scales, of f32, and zero points, of u8, for each row of a tensor of u8: a byte stands for `(byte - zero) * scale`. The row
 /// that begins at element `n` of the tensor has element `n / D` of both, where `D` is the size of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowQparams {
     pub scales: TensorId,
     pub zeros: TensorId,
-    /// True if a byte has two integers of 4 bits. Strides count integers, and a row has a scale and a zero point for each group,
-    /// as in [`NibbleRows`](rushlight_engine::NibbleRows).
-    pub are_nibbles: bool,
 }
 
 /// Converts between the element type of an input or output and the one inside: f32, or u8 for integers of 8 bits.
@@ -289,6 +327,8 @@ impl Step {
     pub fn output(&self) -> TensorId {
         match self {
             Self::Matmul(step) => step.y,
+            Self::Experts(step) => step.matmul.y,
+            Self::TopK { y, .. } => *y,
             Self::Convolution(step) => step.y,
             Self::Elementwise(step) => step.y,
             Self::Pooling(step) => step.y,
@@ -311,9 +351,14 @@ impl Step {
     pub fn for_each_input(&self, visit: &mut dyn FnMut(TensorId)) {
         match self {
             Self::Matmul(step) => step.for_each_input(visit),
+            Self::Experts(step) => {
+                step.matmul.for_each_input(visit);
+                visit(step.index);
+            }
             Self::Convolution(step) => step.for_each_input(visit),
             Self::Elementwise(step) => step.operands.iter().for_each(|operand| visit(*operand)),
-            Self::PackNibbles { x, .. }
+            Self::TopK { x, .. }
+            | Self::PackNibbles { x, .. }
             | Self::UnpackNibbles { x, .. }
             | Self::Pooling(Pooling { x, .. })
             | Self::Reduce(Reduce { x, .. })
@@ -340,7 +385,7 @@ impl Step {
             }
             Self::Attention(step) => {
                 [step.q, step.k, step.v].into_iter().chain(step.mask).for_each(&mut *visit);
-                for RowQparams { scales, zeros, .. } in step.qparams.into_iter().flatten() {
+                for RowQparams { scales, zeros } in step.format.qparams().into_iter().flatten() {
                     visit(scales);
                     visit(zeros);
                 }
@@ -352,6 +397,8 @@ impl Step {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Matmul(_) => "matmul",
+            Self::Experts(_) => "experts",
+            Self::TopK { .. } => "top k",
             Self::Convolution(step) => step.kind.name(),
             Self::Elementwise(_) => "elementwise",
             Self::Pooling(_) => "pooling",

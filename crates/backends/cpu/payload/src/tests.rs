@@ -82,7 +82,7 @@ fn every_truncation_is_refused() {
 }
 
 /// A program whose only step is attention over int8 rows in a state.
-fn attention(qparams: Option<[RowQparams; 2]>) -> CpuProgram {
+fn attention(format: KeyValueFormat) -> CpuProgram {
     let mut program = program();
     let affine = Some(Affine::new(1.0, 128, [0, 255]));
     program.tensors[5] = Tensor { dtype: ScalarType::Byte, affine, ..program.tensors[5].clone() };
@@ -94,7 +94,7 @@ fn attention(qparams: Option<[RowQparams; 2]>) -> CpuProgram {
         k,
         v,
         mask,
-        qparams,
+        format,
         y,
         batch,
         heads,
@@ -113,11 +113,12 @@ fn attention(qparams: Option<[RowQparams; 2]>) -> CpuProgram {
 
 #[test]
 fn quantized_rows_have_scales_and_zero_points() {
-    let rows = |scales, zeros| RowQparams { scales, zeros, are_nibbles: false };
+    let rows = |scales, zeros| RowQparams { scales, zeros };
     let parse = |program: CpuProgram| CpuProgram::parse(&program.to_bytes());
-    let right = attention(Some([rows(4, 5); 2]));
+    let right = attention(KeyValueFormat::Bytes([rows(4, 5); 2]));
     assert_eq!(parse(right.clone()), Ok(right.clone()));
-    for wrong in [None, Some([rows(5, 5), rows(4, 5)]), Some([rows(4, 5), rows(4, 4)])] {
+    let wrong = [[rows(5, 5), rows(4, 5)], [rows(4, 5), rows(4, 4)]].map(KeyValueFormat::Nibbles);
+    for wrong in wrong.into_iter().chain([KeyValueFormat::Floats]) {
         let error = parse(attention(wrong)).expect_err("types that do not belong together");
         assert_eq!(error, PayloadError { fault: PayloadFault::MixedTypes, site: PayloadSite::Step(0) });
     }

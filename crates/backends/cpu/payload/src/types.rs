@@ -6,15 +6,18 @@ use rushlight_format::ScalarType;
 use super::check::{Result, check_affine, nonzero};
 use super::error::Nonzero;
 use super::{
-    Attention, Convert, Convolution, ConvolutionKind, CpuProgram, Direction, FloatFormat, Gather, Int8Epilogue, Matmul,
-    MatmulKind, PayloadError, PayloadFault, Resize, Scatter, Size, Step, TableFormat, Tensor, TensorId, Window,
+    Attention, Convert, Convolution, ConvolutionKind, CpuProgram, Direction, Experts, FloatFormat, Gather,
+    Int8Epilogue, Matmul, MatmulKind, PayloadError, PayloadFault, Resize, Scatter, Size, Step, TableFormat, Tensor,
+    TensorId, Window,
 };
 
 /// Checks a step whose tensors exist.
 pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
     let types = Types(program);
     match step {
-        Step::Matmul(step) => types.matmul(step),
+        Step::Matmul(step) => types.matmul(step, 1),
+        Step::Experts(step) => types.experts(step),
+        Step::TopK { x, y } => [*x, *y].into_iter().try_for_each(|tensor| types.dtype(tensor, ScalarType::Float)),
         Step::Convolution(step) => types.convolution(step),
         Step::Softmax { x, y, log } => {
             let is_quantized = types.is_quantized(*x);
@@ -90,9 +93,31 @@ impl Types<'_> {
         }
     }
 
-    fn matmul(&self, step: &Matmul) -> Result {
+    /// Checks products by matrices of experts, whose columns are whole panels.
+    fn experts(&self, step: &Experts) -> Result {
+        let Experts { matmul, index, count } = step;
+        nonzero(Nonzero::Experts, &[*count])?;
+        self.dtype(*index, ScalarType::Float)?;
+        self.quantized(matmul.y, false)?;
+        let is_plain = match &matmul.kind {
+            MatmulKind::Packed { epilogue, .. } | MatmulKind::WeightOnly { epilogue, .. } => {
+                epilogue.bias.is_none() && epilogue.residual.is_none()
+            }
+            MatmulKind::Int8 { epilogue: Int8Epilogue::Dynamic { bias, .. } } => bias.is_none(),
+            MatmulKind::Groupwise { epilogue, .. } => epilogue.bias.is_none(),
+            MatmulKind::Int8 { .. } | MatmulKind::Dense { .. } => false,
+        };
+        if !is_plain || self.last(matmul.y).is_none_or(|columns| !columns.is_multiple_of(pack::PANEL)) {
+            return Err(PayloadError::new(PayloadFault::Experts));
+        }
+        self.matmul(matmul, *count as usize)
+    }
+
+    /// Checks a product whose right side has the columns of the result so many times.
+    fn matmul(&self, step: &Matmul, times: usize) -> Result {
         let Matmul { a, b, y, kind } = *step;
-        let shape = self.last(a).zip(self.last(y));
+        let all = |n: usize| n.saturating_mul(times);
+        let shape = self.last(a).zip(self.last(y).map(all));
         match kind {
             MatmulKind::Dense { .. } => self.floats(|visit| step.for_each_input(visit), &[], Some(y)),
             MatmulKind::Packed { format, .. } => {
@@ -205,7 +230,8 @@ impl Types<'_> {
 
     /// Checks that keys and values are quantized if they have scales, and that nothing else is.
     fn attention(&self, step: &Attention) -> Result {
-        let Attention { q, k, v, mask, qparams, y, .. } = *step;
+        let Attention { q, k, v, mask, format, y, .. } = *step;
+        let qparams = format.qparams();
         let is_quantized = qparams.is_some();
         let qparams = qparams.into_iter().flatten();
         let floats = [Some(q), Some(y), mask].into_iter().flatten().chain(qparams.clone().map(|rows| rows.scales));

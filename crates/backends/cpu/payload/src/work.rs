@@ -7,7 +7,8 @@
 use rushlight_engine::ResizeMode;
 
 use super::{
-    Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Matmul, Pooling, Scatter, Size, Step, TensorId,
+    Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Experts, KeyValueFormat, Matmul, Pooling, Scatter, Size,
+    Step, TensorId,
 };
 
 /// The operations of one call of a step, and their limit.
@@ -87,6 +88,13 @@ impl Step {
             Self::Matmul(Matmul { a, .. }) => {
                 Work { operations: y.saturating_mul(sizes.last(*a)), limit: y.saturating_mul(elements(*a)) }
             }
+            Self::Experts(Experts { matmul: Matmul { a, .. }, .. }) => {
+                Work { operations: y.saturating_mul(sizes.last(*a)), limit: y.saturating_mul(elements(*a)) }
+            }
+            Self::TopK { x, .. } => {
+                let k = sizes.last(self.output());
+                Work { operations: elements(*x).saturating_mul(k), limit: elements(*x).saturating_mul(y) }
+            }
             Self::Convolution(step) => convolution(step, y, sizes),
             Self::Elementwise(step) => Work::of(y.saturating_mul(step.instructions.len() as u128)),
             Self::Pooling(Pooling { x, kernel, .. }) => {
@@ -143,12 +151,12 @@ fn convolution(step: &Convolution, y: u128, sizes: &dyn Sizes) -> Work {
 }
 
 fn attention(step: &Attention, sizes: &dyn Sizes) -> Work {
-    let Attention { k, v, mask, qparams, batch, heads, rows, keys, depth, value_depth, .. } = *step;
+    let Attention { k, v, mask, format, batch, heads, rows, keys, depth, value_depth, .. } = *step;
     let number = |size: Size| u128::from(sizes.size(size));
     let queries = product([batch, heads, rows].map(|size| sizes.size(size)));
     let widths = number(depth).saturating_add(number(value_depth));
     // A byte may have two integers.
-    let each = if qparams.is_some_and(|[of_keys, _]| of_keys.are_nibbles) { 2 } else { 1 };
+    let each = if matches!(format, KeyValueFormat::Nibbles(_)) { 2 } else { 1 };
     let held = [k, v].map(|tensor| sizes.elements(tensor).saturating_mul(each));
     let held = held.into_iter().chain(mask.map(|mask| sizes.elements(mask)));
     Work {
@@ -265,7 +273,7 @@ mod tests {
             k,
             v,
             mask,
-            qparams: None,
+            format: KeyValueFormat::Floats,
             y,
             batch,
             heads,

@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use rushlight_cpu_payload::{
-    Attention, Buffer, Convolution, ConvolutionKind, CpuProgram, Epilogue, FloatFormat, Half, Matmul, MatmulKind,
-    Reduce, Residual, Size, Step, TensorId,
+    Attention, Buffer, Convolution, ConvolutionKind, CpuProgram, Epilogue, FloatFormat, Half, KeyValueFormat, Matmul,
+    MatmulKind, Reduce, Residual, Size, Step, TensorId,
 };
 use rushlight_engine::{
     MIN_GEMM_ROWS, attention_supports_bf16_input, attention_supports_bf16_output, gemm_supports_bf16_input,
@@ -110,7 +110,7 @@ impl<'p> Choice<'p> {
             Step::Matmul(Matmul { a, y, kind: MatmulKind::Packed { format: BF16, epilogue }, .. }) => {
                 self.gemm(*a, *y, epilogue, 1, self.last(*a))
             }
-            Step::Attention(step) if step.qparams.is_none() => self.attention(step),
+            Step::Attention(step) if step.format == KeyValueFormat::Floats => self.attention(step),
             Step::Elementwise(step) => {
                 let read = step.operands.iter().fold(false, |changed, operand| self.read(*operand) | changed);
                 read | self.only_for_gemms(step.y)
@@ -311,7 +311,7 @@ mod tests {
             k: 1,
             v: 1,
             mask: None,
-            qparams: None,
+            format: KeyValueFormat::Floats,
             y,
             batch: one,
             heads: one,

@@ -19,6 +19,7 @@ pub(crate) fn of<'s>(
     step.for_each_input(&mut |tensor| bytes += elements(tensor) * width(tensor) as f64);
     let flops = match step {
         Step::Matmul(Matmul { a, .. }) => 2.0 * y * last(*a),
+        Step::Experts(step) => 2.0 * y * last(step.matmul.a),
         Step::Convolution(Convolution { x, kind, .. }) => {
             let taps: f64 = kind.kernel().iter().map(|&size| f64::from(size)).product();
             let of_group = |channels: f64| kind.groups().map_or(1.0, |groups| channels / f64::from(groups.max(1)));

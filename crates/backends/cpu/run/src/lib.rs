@@ -13,6 +13,7 @@ mod convolution;
 mod cost;
 mod epilogue;
 mod error;
+mod experts;
 mod isolated;
 mod matmul;
 mod memory;

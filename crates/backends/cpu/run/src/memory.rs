@@ -1,6 +1,6 @@
 //! The memory of tensors: arena, constants, and what the caller lends.
 
-use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, FloatFormat, Half, Size, TensorId};
+use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, FloatFormat, Half, KeyValueFormat, Size, TensorId};
 use rushlight_engine::pack::QuantizedMatrix;
 use rushlight_engine::{
     Affine, Data, DataMut, Error as EngineError, FloatSlice, FloatSliceMut, HalfRows, KeyValueSlice, NibbleRows,
@@ -601,21 +601,23 @@ impl<'s> Reader<'s, '_, '_, '_> {
         self.memory.buffer(tensor)
     }
 
-    /// Returns keys or values as attention by `queries` reads them.
-    pub fn key_value(
-        &self,
-        queries: TensorId,
-        tensor: TensorId,
-        qparams: Option<payload::RowQparams>,
-    ) -> Result<KeyValueSlice<'s>> {
-        if let Some(payload::RowQparams { scales, zeros, are_nibbles }) = qparams {
+    /// Returns the keys and values of a step.
+    pub fn key_values(&self, step: &payload::Attention) -> Result<[KeyValueSlice<'s>; 2]> {
+        let Some([of_keys, of_values]) = step.format.qparams() else {
+            return Ok([self.key_value_floats(step.q, step.k)?, self.key_value_floats(step.q, step.v)?]);
+        };
+        let quantized = |tensor, payload::RowQparams { scales, zeros }| -> Result<KeyValueSlice<'s>> {
             let (bytes, scales, zeros) = (self.quantized(tensor)?, self.floats(scales)?, self.quantized(zeros)?);
-            return Ok(if are_nibbles {
-                KeyValueSlice::Nibbles(NibbleRows { bytes, scales, zeros })
-            } else {
-                KeyValueSlice::Quantized(QuantizedRows { bytes, scales, zeros })
-            });
-        }
+            Ok(match step.format {
+                KeyValueFormat::Nibbles(_) => KeyValueSlice::Nibbles(NibbleRows { bytes, scales, zeros }),
+                _ => KeyValueSlice::Quantized(QuantizedRows { bytes, scales, zeros }),
+            })
+        };
+        Ok([quantized(step.k, of_keys)?, quantized(step.v, of_values)?])
+    }
+
+    /// Returns keys or values of floats: of the type of the queries, or of 16 bits.
+    fn key_value_floats(&self, queries: TensorId, tensor: TensorId) -> Result<KeyValueSlice<'s>> {
         match self.memory.half(tensor) {
             Some(half) if !self.memory.is_bf16(queries) => {
                 Ok(KeyValueSlice::Half(HalfRows { half, bits: self.narrow(tensor)? }))

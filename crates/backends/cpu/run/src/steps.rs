@@ -11,6 +11,7 @@ use rushlight_runtime::{Detail, Error, MAX_RANK, Result};
 use crate::convert::convert;
 use crate::convolution::convolution;
 use crate::error::{Unfit, of_engine};
+use crate::experts::experts;
 use crate::matmul::matmul;
 use crate::memory::{MovedMut, NOT_QUANTIZED, Reader, StepContext, done};
 use crate::prepared::PreparedStep;
@@ -107,6 +108,8 @@ impl Elementwise {
 fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     match step {
         Step::Matmul(step) => matmul(step, engine, cx),
+        Step::Experts(step) => experts(step, engine, cx),
+        Step::TopK { x, y } => top_k(*x, *y, cx),
         Step::Convolution(step) => convolution(step, engine, cx),
         Step::Pooling(step) => pooling(step, engine, cx),
         Step::Reduce(step) => reduce(step, engine, cx),
@@ -151,6 +154,15 @@ fn reduce(step: &payload::Reduce, engine: &Engine, cx: &mut StepContext<'_, '_, 
         }
         _ => Err(FLOATS_ONLY.into()),
     }
+}
+
+fn top_k(x: TensorId, y: TensorId, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (found, reader) = cx.split(y)?;
+    let columns = reader.dims(x).last().copied().unwrap_or(1);
+    let k = reader.dims(y).last().copied().unwrap_or(1);
+    let rows = reader.shapes.span(x).1.checked_div(columns).unwrap_or(0);
+    let (values, indices) = found.split_at_mut(found.len() / 2);
+    done(rushlight_engine::top_k([rows, columns, k], reader.floats(x)?, values, indices))
 }
 
 fn softmax(x: TensorId, y: TensorId, log: bool, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
@@ -237,9 +249,7 @@ fn attention(step: &payload::Attention, engine: &Engine, cx: &mut StepContext<'_
         y: strides(y_strides)?,
         mask,
     };
-    let [k_qparams, v_qparams] = step.qparams.map_or([None; 2], |pair| pair.map(Some));
-    let k = reader.key_value(step.q, step.k, k_qparams)?;
-    let v = reader.key_value(step.q, step.v, v_qparams)?;
+    let [k, v] = reader.key_values(step)?;
     let inputs = AttentionInputs { q: reader.float_slice(step.q)?, k, v, mask: reader.optional(step.mask)? };
     done(rushlight_engine::attention(engine, &attention, inputs, y, scratch))
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use rushlight_format::ScalarType;
 use rushlight_format::shapes::{self, Place, RuleModel, SHAPES_KEY};
 
-use rushlight_graph::operators::{aten, llama};
+use rushlight_graph::operators::{aten, llama, rushlight};
 use rushlight_graph::{
     Arg, Builder, Constant, ConstantData, Error, Expr, Graph, Literal, Model, Op, Origin, State, StateId, Symbol,
     SymbolId, Target, TensorType, Type, Update, ValueId,
 };
 
-use super::decoder::{Activation, Decoder, Layer};
-use super::family::{Joined, QkNorm};
+use super::decoder::{Activation, Decoder, Layer, Mixture};
+use super::family::{Experts, Joined, QkNorm, SharedExpert};
 use super::rope::Table;
+use super::stacked::Stacked;
 use super::tensors::{Tensor, Tensors, damaged};
 use super::{HIDDEN_STATES, Options, Output};
 
@@ -180,7 +181,7 @@ impl Build<'_> {
     }
 
     fn layer(&mut self, x: ValueId, index: usize, layer: Layer, rotations: &[Rotation]) -> Result<ValueId, Error> {
-        let (names, hidden) = (self.decoder.names, self.decoder.hidden);
+        let names = self.decoder.names;
         let prefix = format!("{}.{index}.", names.layers);
         let around = |name: Option<&str>| name.map(|name| format!("{prefix}{name}"));
         let mut y = self.optional_norm(x, around(names.before_attention))?;
@@ -195,6 +196,20 @@ impl Build<'_> {
         y = self.scaled(y, self.decoder.residual_scale)?;
         let x = self.call("", aten::ADD_TENSOR, vec![x.into(), y.into()])?;
         let mut y = self.optional_norm(x, around(names.before_feed_forward))?;
+        let mixture = self.decoder.experts.as_ref().zip(names.experts);
+        let mixture = mixture.filter(|(mixture, _)| mixture.layers.get(index) == Some(&true));
+        y = match mixture {
+            Some((mixture, names)) => self.experts(y, &prefix, mixture, names)?,
+            None => self.feed_forward(y, &prefix)?,
+        };
+        y = self.optional_norm(y, around(names.after_feed_forward))?;
+        y = self.scaled(y, self.decoder.residual_scale)?;
+        self.call("", aten::ADD_TENSOR, vec![x.into(), y.into()])
+    }
+
+    /// The feed-forward network of `[1, T, hidden]`.
+    fn feed_forward(&mut self, y: ValueId, prefix: &str) -> Result<ValueId, Error> {
+        let (names, hidden) = (self.decoder.names, self.decoder.hidden);
         let [gate, up] = match names.gate_up {
             Joined::Apart(apart) => {
                 let mut each = |name: &str| self.linear(y, &format!("{prefix}{name}"), hidden, None);
@@ -210,17 +225,93 @@ impl Build<'_> {
                 <[ValueId; 2]>::try_from(parts).map_err(|_| Error::invalid("a split without two parts"))?
             }
         };
+        let width = self.width(gate)?;
+        let gated = self.gated(gate, up)?;
+        self.linear(gated, &format!("{prefix}{}", names.down), width, Some(hidden))
+    }
+
+    /// The activation of the gate, times what it gates.
+    fn gated(&mut self, gate: ValueId, up: ValueId) -> Result<ValueId, Error> {
         let gate = match self.decoder.activation {
             Activation::Silu => self.call("", aten::SILU, vec![gate.into()])?,
             Activation::GeluTanh => self.call("", aten::GELU, vec![gate.into(), "tanh".into()])?,
             Activation::Gelu => self.call("", aten::GELU, vec![gate.into()])?,
         };
+        self.call("", aten::MUL_TENSOR, vec![gate.into(), up.into()])
+    }
+
+    /// A mixture of experts of `[1, T, hidden]`: each token goes to those with the largest probabilities, which weigh the results.
+    fn experts(&mut self, x: ValueId, prefix: &str, mixture: &Mixture, names: Experts) -> Result<ValueId, Error> {
+        let (hidden, length) = (self.decoder.hidden, Expr::Symbol(self.length));
+        let Mixture { count, chosen, width, .. } = *mixture;
+        let [columns, each] = [hidden, chosen].map(|size| Expr::Int(size as i64));
+        let scores = self.linear(x, &format!("{prefix}{}", names.router), hidden, Some(count))?;
+        let scores = self.call("", aten::_SOFTMAX, vec![scores.into(), (-1).into(), false.into()])?;
+        let args = vec![scores.into(), each.clone().into(), (-1).into(), true.into(), true.into()];
+        let best = self.builder("").call(aten::TOPK, args)?;
+        let [mut weights, chosen] = best[..] else { return Err(Error::invalid("the best experts without numbers")) };
+        if mixture.are_normalized {
+            let sum = self.call("", aten::SUM_DIM_INTLIST, vec![weights.into(), [-1].into(), true.into()])?;
+            weights = self.call("", aten::DIV_TENSOR, vec![weights.into(), sum.into()])?;
+        }
+        // A row for each token and expert.
+        let rows = length.mul(each.clone());
+        let chosen = self.view(chosen, vec![rows.clone()])?;
+        let token = self.view(x, vec![length.clone(), 1.into(), columns.clone()])?;
+        let repeated = vec![length.clone(), each.clone(), columns.clone()];
+        let repeated = self.call("", aten::EXPAND_COPY, vec![token.into(), repeated.into()])?;
+        let row = self.view(repeated, vec![rows, columns.clone()])?;
+        let layer = |build: &mut Self, x: ValueId, name: &str, [inputs, outputs]: [usize; 2]| {
+            let module = |expert: usize| format!("{prefix}{}.{expert}.{name}", names.each);
+            let weight = build.weights_of_experts(count, [outputs, inputs], module)?;
+            let args = vec![x.into(), weight.into(), chosen.into(), (count as i64).into()];
+            build.call(&format!("{prefix}{}.{name}", names.each), rushlight::EXPERTS_LINEAR, args)
+        };
+        let gate = layer(self, row, names.gate, [hidden, width])?;
+        let up = layer(self, row, names.up, [hidden, width])?;
+        let gated = self.gated(gate, up)?;
+        let y = layer(self, gated, names.down, [width, hidden])?;
+        let y = self.view(y, vec![length.clone(), each.clone(), columns.clone()])?;
+        let weights = self.view(weights, vec![length.clone(), each, 1.into()])?;
+        let y = self.call("", aten::MUL_TENSOR, vec![y.into(), weights.into()])?;
+        let y = self.call("", aten::SUM_DIM_INTLIST, vec![y.into(), [1].into(), false.into()])?;
+        let y = self.view(y, vec![1.into(), length, columns])?;
+        match names.shared {
+            Some(names) => {
+                let shared = self.shared_expert(x, prefix, names)?;
+                self.call("", aten::ADD_TENSOR, vec![y.into(), shared.into()])
+            }
+            None => Ok(y),
+        }
+    }
+
+    /// The expert of all tokens, times the sigmoid of its share.
+    fn shared_expert(&mut self, x: ValueId, prefix: &str, names: SharedExpert) -> Result<ValueId, Error> {
+        let hidden = self.decoder.hidden;
+        let gate = self.linear(x, &format!("{prefix}{}", names.gate), hidden, None)?;
         let width = self.width(gate)?;
-        y = self.call("", aten::MUL_TENSOR, vec![gate.into(), up.into()])?;
-        y = self.linear(y, &format!("{prefix}{}", names.down), width, Some(hidden))?;
-        y = self.optional_norm(y, around(names.after_feed_forward))?;
-        y = self.scaled(y, self.decoder.residual_scale)?;
-        self.call("", aten::ADD_TENSOR, vec![x.into(), y.into()])
+        let up = self.linear(x, &format!("{prefix}{}", names.up), hidden, Some(width))?;
+        let gated = self.gated(gate, up)?;
+        let y = self.linear(gated, &format!("{prefix}{}", names.down), width, Some(hidden))?;
+        let share = self.linear(x, &format!("{prefix}{}", names.share), hidden, Some(1))?;
+        let share = self.call("", aten::SIGMOID, vec![share.into()])?;
+        self.call("", aten::MUL_TENSOR, vec![y.into(), share.into()])
+    }
+
+    /// The weights of a layer of all experts, one below the other.
+    fn weights_of_experts(
+        &mut self,
+        count: usize,
+        [outputs, inputs]: [usize; 2],
+        module: impl Fn(usize) -> String,
+    ) -> Result<ValueId, Error> {
+        let mut parts = Vec::with_capacity(count);
+        for expert in 0..count {
+            parts.push(self.tensors.take(&format!("{}.weight", module(expert)), &[outputs, inputs])?.constant());
+        }
+        let name = parts.first().map_or_else(String::new, |part| part.name.clone());
+        let constant = Stacked::constant(name, parts, [outputs, inputs])?;
+        Ok(self.builder("").constant(constant))
     }
 
     /// Attention of `[1, T, hidden]` over the cache of a layer.

@@ -34,6 +34,7 @@ pub(super) struct Decoder {
     pub is_tied: Option<bool>,
     pub ropes: Vec<Rope>,
     pub layers: Vec<Layer>,
+    pub experts: Option<Mixture>,
     pub bos: Option<i64>,
     pub eos: Vec<i64>,
 }
@@ -51,6 +52,20 @@ pub(super) enum Layer {
     Conv { taps: usize },
 }
 
+/// A mixture of experts.
+#[derive(Clone, Debug)]
+pub(super) struct Mixture {
+    pub count: usize,
+    /// Experts that a token goes to.
+    pub chosen: usize,
+    /// Columns between the layers of an expert.
+    pub width: usize,
+    /// Whether the weights of the chosen experts are divided by their sum.
+    pub are_normalized: bool,
+    /// For each layer whether it has the experts instead of one feed-forward network.
+    pub layers: Vec<bool>,
+}
+
 /// The function of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activation {
@@ -61,6 +76,8 @@ pub(super) enum Activation {
 
 /// Maximum number of columns of a head.
 const MAX_HEAD: usize = 1 << 16;
+/// Maximum number of experts.
+const MAX_EXPERTS: usize = 1 << 12;
 /// Maximum number of layers.
 const MAX_LAYERS: usize = 1 << 12;
 
@@ -114,6 +131,7 @@ impl Decoder {
             },
             ropes: Vec::new(),
             layers: Vec::new(),
+            experts: None,
             bos: config.integers("bos_token_id")?.first().copied(),
             eos: config.integers("eos_token_id")?,
         };
@@ -126,11 +144,16 @@ impl Decoder {
         }
         let width = Width { head_dim, max_positions, context: options.context(max_positions) };
         decoder.read_layers(config, family, count, width)?;
+        decoder.experts = mixture(config, family, count)?;
         Ok(decoder)
     }
 
     fn read_layers(&mut self, config: Config<'_>, family: &Family, count: usize, width: Width) -> Result<(), Error> {
-        let window = config.size("sliding_window")?;
+        // Some configurations have 0 for none.
+        let window = match config.number("sliding_window")? {
+            Some(0.0) => None,
+            _ => config.size("sliding_window")?,
+        };
         let kinds = kinds(config, family, count, window)?;
         let skipped = match family.ropes {
             Ropes::Skipped => config.numbers("no_rope_layers")?,
@@ -188,6 +211,37 @@ impl Decoder {
             }
         })
     }
+}
+
+/// The mixture of experts that a configuration describes, if its family has one.
+fn mixture(config: Config<'_>, family: &Family, layers: usize) -> Result<Option<Mixture>, Error> {
+    let Some(names) = family.names.experts else { return Ok(None) };
+    let count = match config.size("num_experts")? {
+        Some(count) => count,
+        None => config.required_size("num_local_experts")?,
+    };
+    let chosen = config.required_size("num_experts_per_tok")?;
+    if count > MAX_EXPERTS || chosen > count {
+        return Err(damaged("a mixture of experts that cannot be")
+            .expected(format!("`num_experts_per_tok` of at most {MAX_EXPERTS} experts"))
+            .got(format!("{chosen} of {count}")));
+    }
+    if config.number("clip_qkv")?.is_some() {
+        return Err(Error::unsupported("queries, keys and values that are clipped (`clip_qkv`)"));
+    }
+    let width = match config.size("moe_intermediate_size")? {
+        Some(width) => width,
+        None => config.required_size("intermediate_size")?,
+    };
+    let (step, dense) = (config.size("decoder_sparse_step")?.unwrap_or(1), config.integers("mlp_only_layers")?);
+    let is_sparse = |index: usize| (index + 1).is_multiple_of(step) && !dense.contains(&(index as i64));
+    Ok(Some(Mixture {
+        count,
+        chosen,
+        width,
+        are_normalized: config.flag("norm_topk_prob")?.unwrap_or(names.are_normalized),
+        layers: (0..layers).map(is_sparse).collect(),
+    }))
 }
 
 /// The kind of a layer.

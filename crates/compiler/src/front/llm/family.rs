@@ -11,8 +11,8 @@ pub struct Family {
     pub name: &'static str,
     /// Values of `model_type` in `config.json`.
     pub model_types: &'static [&'static str],
-    /// The value of `general.architecture` in GGUF files.
-    pub architecture: &'static str,
+    /// The value of `general.architecture` in GGUF files; `None` if such files are not read.
+    pub architecture: Option<&'static str>,
     pub(super) names: Names,
     /// Whether llama.cpp has put the rows of queries and keys in another order, in which those that RoPE rotates are pairs.
     pub(super) has_paired_rows: bool,
@@ -51,6 +51,32 @@ pub(super) struct Names {
     pub down: &'static str,
     /// Short convolution.
     pub conv: Conv,
+    pub experts: Option<Experts>,
+}
+
+/// Names of a mixture of experts, which some layers have instead of one feed-forward network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Experts {
+    /// The linear layer whose softmax says how much each expert counts.
+    pub router: &'static str,
+    /// What stands before the number of an expert, and the names of its layers behind that.
+    pub each: &'static str,
+    pub gate: &'static str,
+    pub up: &'static str,
+    pub down: &'static str,
+    /// An expert for all tokens.
+    pub shared: Option<SharedExpert>,
+    /// Whether weights of the chosen experts are divided by their sum, where `norm_topk_prob` does not say so.
+    pub are_normalized: bool,
+}
+
+/// Names of the layers of an expert for all tokens, and of the one whose sigmoid says how much it counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedExpert {
+    pub gate: &'static str,
+    pub up: &'static str,
+    pub down: &'static str,
+    pub share: &'static str,
 }
 
 /// Linear layers of one input, apart or as one with their outputs one after the other.
@@ -140,6 +166,18 @@ const NAMES: Names = Names {
     gate_up: Joined::Apart(["mlp.gate_proj", "mlp.up_proj"]),
     down: "mlp.down_proj",
     conv: Conv { input: "conv.in_proj", conv: "conv.conv", output: "conv.out_proj" },
+    experts: None,
+};
+
+/// Experts of Qwen's models.
+const EXPERTS: Experts = Experts {
+    router: "mlp.gate",
+    each: "mlp.experts",
+    gate: "gate_proj",
+    up: "up_proj",
+    down: "down_proj",
+    shared: None,
+    are_normalized: false,
 };
 
 /// Norms on both sides of attention and feed-forward network.
@@ -153,7 +191,7 @@ const SANDWICHED: Names = Names {
 const LLAMA: Family = Family {
     name: "Llama",
     model_types: &["llama"],
-    architecture: "llama",
+    architecture: Some("llama"),
     names: NAMES,
     has_paired_rows: true,
     gguf_activation: None,
@@ -175,7 +213,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Qwen2, Qwen2.5",
         model_types: &["qwen2"],
-        architecture: "qwen2",
+        architecture: Some("qwen2"),
         has_paired_rows: false,
         windows: Windows::Switched,
         ..LLAMA
@@ -183,16 +221,75 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Qwen3",
         model_types: &["qwen3"],
-        architecture: "qwen3",
+        architecture: Some("qwen3"),
         has_paired_rows: false,
         qk_norm: QkNorm::Head,
         windows: Windows::Switched,
         ..LLAMA
     },
     Family {
+        name: "Mixtral",
+        model_types: &["mixtral"],
+        architecture: None,
+        names: Names {
+            experts: Some(Experts {
+                router: "block_sparse_moe.gate",
+                each: "block_sparse_moe.experts",
+                gate: "w1",
+                up: "w3",
+                down: "w2",
+                are_normalized: true,
+                ..EXPERTS
+            }),
+            ..NAMES
+        },
+        windows: Windows::All,
+        theta: 1_000_000.0,
+        ..LLAMA
+    },
+    Family {
+        name: "Qwen2-MoE",
+        model_types: &["qwen2_moe"],
+        architecture: None,
+        has_paired_rows: false,
+        names: Names {
+            experts: Some(Experts {
+                shared: Some(SharedExpert {
+                    gate: "mlp.shared_expert.gate_proj",
+                    up: "mlp.shared_expert.up_proj",
+                    down: "mlp.shared_expert.down_proj",
+                    share: "mlp.shared_expert_gate",
+                }),
+                ..EXPERTS
+            }),
+            ..NAMES
+        },
+        windows: Windows::Switched,
+        ..LLAMA
+    },
+    Family {
+        name: "Qwen3-MoE",
+        model_types: &["qwen3_moe"],
+        architecture: None,
+        has_paired_rows: false,
+        names: Names { experts: Some(EXPERTS), ..NAMES },
+        qk_norm: QkNorm::Head,
+        windows: Windows::Switched,
+        ..LLAMA
+    },
+    Family {
+        name: "OLMoE",
+        model_types: &["olmoe"],
+        architecture: None,
+        has_paired_rows: false,
+        names: Names { experts: Some(EXPERTS), ..NAMES },
+        qk_norm: QkNorm::Whole,
+        ..LLAMA
+    },
+    Family {
         name: "Phi-3, Phi-4-mini",
         model_types: &["phi3"],
-        architecture: "phi3",
+        architecture: Some("phi3"),
         has_paired_rows: false,
         names: Names { qkv: Joined::One("self_attn.qkv_proj"), gate_up: Joined::One("mlp.gate_up_proj"), ..NAMES },
         windows: Windows::All,
@@ -201,7 +298,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Gemma 2",
         model_types: &["gemma2"],
-        architecture: "gemma2",
+        architecture: Some("gemma2"),
         has_paired_rows: false,
         gguf_activation: GELU,
         names: SANDWICHED,
@@ -214,7 +311,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Gemma 3",
         model_types: &["gemma3_text", "gemma3"],
-        architecture: "gemma3",
+        architecture: Some("gemma3"),
         has_paired_rows: false,
         gguf_activation: GELU,
         names: SANDWICHED,
@@ -229,7 +326,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "SmolLM3",
         model_types: &["smollm3"],
-        architecture: "smollm3",
+        architecture: Some("smollm3"),
         windows: Windows::Switched,
         ropes: Ropes::Skipped,
         theta: 2_000_000.0,
@@ -238,7 +335,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "OLMo 2",
         model_types: &["olmo2"],
-        architecture: "olmo2",
+        architecture: Some("olmo2"),
         has_paired_rows: false,
         names: Names {
             before_attention: None,
@@ -253,7 +350,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Granite",
         model_types: &["granite"],
-        architecture: "granite",
+        architecture: Some("granite"),
         attention_scale: AttentionScale::Number("attention_multiplier"),
         embedding_scale: EmbeddingScale::Number("embedding_multiplier"),
         ..LLAMA
@@ -261,7 +358,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "LFM2",
         model_types: &["lfm2"],
-        architecture: "lfm2",
+        architecture: Some("lfm2"),
         has_paired_rows: false,
         names: Names {
             norm: "model.embedding_norm",
@@ -305,6 +402,7 @@ impl Names {
             },
             down: "ffn_down",
             conv: Conv { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
+            experts: self.experts,
         }
     }
 }
@@ -316,9 +414,9 @@ impl Family {
     /// `Unsupported`, with all architectures.
     pub(super) fn of_architecture(name: &str) -> Result<&'static Self, Error> {
         // Llama's architecture is that of Mistral, too; the first family counts.
-        let found = FAMILIES.iter().find(|family| family.architecture == name);
+        let found = FAMILIES.iter().find(|family| family.architecture == Some(name));
         found.ok_or_else(|| {
-            let known: BTreeSet<_> = FAMILIES.iter().map(|family| family.architecture).collect();
+            let known: BTreeSet<_> = FAMILIES.iter().filter_map(|family| family.architecture).collect();
             Error::unsupported(format!("models of the architecture `{name}` are not known"))
                 .expected(known.into_iter().collect::<Vec<_>>().join(", "))
                 .got(format!("general.architecture `{name}`"))

@@ -46,7 +46,7 @@ pub(super) fn family(file: &Gguf) -> Result<&'static Family, Error> {
 /// # Errors
 /// `Input` for settings that contradict each other, `Unsupported` for experts.
 pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Json>, Error> {
-    let architecture = family.architecture;
+    let architecture = family.architecture.unwrap_or_default();
     let Gguf { metadata, tensors } = file;
     let get = |key: &str| metadata.get(&format!("{architecture}.{key}"));
     let mut config = Map::new();
@@ -76,11 +76,11 @@ pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Jso
         };
         config.insert("vocab_size".to_owned(), json!(vocabulary));
     }
-    if family.architecture.starts_with("gemma") {
+    if architecture.starts_with("gemma") {
         let number = |key: &str| config.get(key).and_then(Json::as_u64);
         let layers = number("num_hidden_layers").unwrap_or(0);
         let head = number("hidden_size").zip(number("num_attention_heads")).and_then(|(all, of)| all.checked_div(of));
-        let width = if GEMMA_27B.contains(&(family.architecture, layers)) { head } else { number("head_dim").or(head) };
+        let width = if GEMMA_27B.contains(&(architecture, layers)) { head } else { number("head_dim").or(head) };
         config.insert("query_pre_attn_scalar".to_owned(), json!(width));
     }
     if let Some(activation) = family.gguf_activation {

@@ -16,6 +16,7 @@ pub mod gguf;
 mod gguf_config;
 mod rope;
 mod safetensors;
+mod stacked;
 mod tensors;
 
 #[cfg(test)]

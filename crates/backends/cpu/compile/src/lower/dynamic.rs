@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rushlight_cpu_payload::{
-    Affine, Binary, ChooseQparams, Elementwise, GroupwiseEpilogue, GroupwiseFormat, Instruction, Int8Epilogue, Matmul,
-    MatmulKind, Operand, QuantizeRows, Step, TensorId,
+    Activation, Affine, Binary, ChooseQparams, Elementwise, GroupwiseEpilogue, GroupwiseFormat, Instruction,
+    Int8Epilogue, Matmul, MatmulKind, Operand, QuantizeRows, Step, TensorId,
 };
 use rushlight_engine::pack::GroupwiseMatrix;
 use rushlight_format::ScalarType;
@@ -162,6 +162,25 @@ impl Lowering<'_> {
         groupwise: Option<bool>,
     ) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
+        let activation = self.activation(id);
+        let (a, b, kind) = self.dynamic_product(gemm, constant, groupwise, activation)?;
+        let result = self.result_of_epilogue(id)?;
+        let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
+        let matrix = call.shape(call.result()?)?.to_vec();
+        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, kind };
+        self.plan.step(self.label(&call), Step::Matmul(step));
+        self.views.insert(result, y);
+        Ok(())
+    }
+
+    /// Both sides of an int8 product of dynamically quantized rows, and its kind.
+    pub(super) fn dynamic_product(
+        &mut self,
+        gemm: &Gemm,
+        constant: &Constant,
+        groupwise: Option<bool>,
+        activation: Activation,
+    ) -> Result<(TensorId, TensorId, MatmulKind), Error> {
         let DynamicRows { bytes, scales: row_scales } = self.dynamic_rows(gemm.a)?;
         let bytes = self.in_rows(&bytes)?;
         let sizes = constant.sizes()?;
@@ -173,49 +192,51 @@ impl Lowering<'_> {
             let sums = packed.group_sums(self.threads)?;
             let b = self.plan.matrix(&constant.name, packed)?;
             let format = GroupwiseFormat { is_four_bits, has_zeros, has_half_scales };
-            let epilogue = self.groupwise_epilogue(id, gemm.bias, &row_scales, &sums)?;
+            let epilogue = self.groupwise_epilogue(activation, gemm.bias, &row_scales, &sums)?;
             (b, MatmulKind::Groupwise { format, epilogue })
         } else {
             let columns = columns(constant)?;
             let sums = bits_of(&columns.sums(self.threads)?);
             let scales = self.plan.vector("scales", &scales(constant, n)?)?;
             let b = self.plan.matrix(&constant.name, Arc::new(PackedMatrix::int8(columns)))?;
-            (b, MatmulKind::Int8 { epilogue: self.dynamic_epilogue(id, gemm.bias, &row_scales, &sums, scales)? })
+            (
+                b,
+                MatmulKind::Int8 {
+                    epilogue: self.dynamic_epilogue(activation, gemm.bias, &row_scales, &sums, scales)?,
+                },
+            )
         };
-        let result = self.result_of_epilogue(id)?;
-        let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
-        let matrix = call.shape(call.result()?)?.to_vec();
-        let a = self.plan.tensor(&bytes)?;
-        let step = Matmul { a, b, y: self.plan.window(&y, &matrix)?, kind };
-        self.plan.step(self.label(&call), Step::Matmul(step));
-        self.views.insert(result, y);
-        Ok(())
+        Ok((self.plan.tensor(&bytes)?, b, kind))
+    }
+
+    /// The activation that a GEMM or a convolution ends with.
+    pub(super) fn activation(&self, id: NodeId) -> Activation {
+        self.fusion.epilogues.get(&id).map(|epilogue| epilogue.activation).unwrap_or_default()
     }
 
     /// The epilogue of an int8 GEMM or convolution of dynamically quantized rows. `sums` are those of the weights of each
     /// column, as the bits of `i32`.
     pub(super) fn dynamic_epilogue(
         &mut self,
-        id: NodeId,
+        activation: Activation,
         bias: Option<ValueId>,
         row_scales: &View,
         sums: &[f32],
         scales: TensorId,
     ) -> Result<Int8Epilogue, Error> {
         let GroupwiseEpilogue { qparams, sums, bias, activation } =
-            self.groupwise_epilogue(id, bias, row_scales, sums)?;
+            self.groupwise_epilogue(activation, bias, row_scales, sums)?;
         Ok(Int8Epilogue::Dynamic { qparams, sums, scales, bias, activation })
     }
 
     /// The epilogue of a groupwise GEMM. `sums` are those of the dequantized weights of each column.
     fn groupwise_epilogue(
         &mut self,
-        id: NodeId,
+        activation: Activation,
         bias: Option<ValueId>,
         row_scales: &View,
         sums: &[f32],
     ) -> Result<GroupwiseEpilogue, Error> {
-        let activation = self.fusion.epilogues.get(&id).map(|epilogue| epilogue.activation).unwrap_or_default();
         let sums = self.plan.vector("sums", sums)?;
         let qparams = self.plan.tensor(row_scales)?;
         let bias = match bias {

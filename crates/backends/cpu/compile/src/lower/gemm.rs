@@ -139,7 +139,8 @@ impl<'a> Lowering<'a> {
             match row_scales {
                 Some(row_scales) => {
                     let scales = self.plan.vector("scales", &scales(constant, columns)?)?;
-                    let epilogue = self.dynamic_epilogue(id, bias, &row_scales, &bits_of(&sums), scales)?;
+                    let epilogue =
+                        self.dynamic_epilogue(self.activation(id), bias, &row_scales, &bits_of(&sums), scales)?;
                     (ConvolutionEpilogue::Int8(epilogue), None)
                 }
                 None => {

@@ -3,6 +3,7 @@
 mod data_movement;
 mod dynamic;
 mod elementwise;
+mod experts;
 mod gemm;
 mod int8_epilogue;
 mod normalization;
@@ -174,6 +175,8 @@ impl<'a> Lowering<'a> {
             Selection::Convolution(convolution) => self.convolution(id, convolution),
             Selection::Gemm(gemm) => self.gemm(id, gemm),
             Selection::BatchedGemm(gemm) => self.batched(&call, *gemm),
+            Selection::Experts(experts) => self.experts(id, experts),
+            Selection::TopK(top) => self.top_k(&call, *top),
             Selection::Attention(attention) => self.attention(&call, attention),
             Selection::Pooling(pooling) => self.pool(&call, *pooling),
             Selection::VolumePooling(pooling) => self.pool_volume(&call, *pooling),

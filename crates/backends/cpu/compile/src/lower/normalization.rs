@@ -1,6 +1,8 @@
 //! Softmax, layer norms, RMS norms and attention.
 
-use rushlight_cpu_payload::{Attention as AttentionStep, Elementwise, Instruction, Normalization, Operand, Size, Step};
+use rushlight_cpu_payload::{
+    Attention as AttentionStep, Elementwise, Instruction, KeyValueFormat, Normalization, Operand, Size, Step,
+};
 use rushlight_engine::Strides;
 use rushlight_format::ScalarType;
 
@@ -123,7 +125,8 @@ impl Lowering<'_> {
         let plan = &mut self.plan;
         let mut strides = [[Size::Fixed(0); 3]; 4];
         // Strides of packed integers count integers.
-        let per_byte = if cached.as_ref().is_some_and(|[k, _]| k.are_nibbles) { 2 } else { 1 };
+        let are_nibbles = cached.as_ref().is_some_and(|[k, _]| k.are_nibbles);
+        let per_byte = if are_nibbles { 2 } else { 1 };
         for (list, (view, each)) in strides.iter_mut().zip([(&q, 1), (&k, per_byte), (&v, per_byte), (&y, 1)]) {
             for (slot, stride) in list.iter_mut().zip(&view.strides) {
                 *slot = plan.size(&stride.mul(each))?;
@@ -134,7 +137,11 @@ impl Lowering<'_> {
             k: plan.window(&k, &[k.span()])?,
             v: plan.window(&v, &[v.span()])?,
             mask,
-            qparams,
+            format: match qparams {
+                Some(qparams) if are_nibbles => KeyValueFormat::Nibbles(qparams),
+                Some(qparams) => KeyValueFormat::Bytes(qparams),
+                None => KeyValueFormat::Floats,
+            },
             y: plan.tensor(&y)?,
             batch: plan.size(&shape[0])?,
             heads: plan.size(&shape[1])?,

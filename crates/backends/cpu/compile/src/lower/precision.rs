@@ -6,7 +6,7 @@ use rushlight_graph::{ConstantId, NodeId, ValueId};
 
 use crate::call::Call;
 use crate::qdq_int16;
-use crate::select::{Convolution, DataMovement, Embedding, Gemm, GemmWeights, Int8, Reduction, Selection};
+use crate::select::{Convolution, DataMovement, Embedding, Experts, Gemm, GemmWeights, Int8, Reduction, Selection};
 use crate::storage::is_stored_as_float;
 
 use super::Lowering;
@@ -46,13 +46,15 @@ impl Lowering<'_> {
             | Selection::RowDequantize(_)
             | Selection::NibbleQuantize(_) => None,
             Selection::Attention(attention) if self.cached_rows(attention.key).is_some() => {
-                return Some((Rank::Float, "f32, keys and values of int8".to_owned()));
+                let of = self.cached_rows(attention.key).map_or("f32", |rows| rows.type_name());
+                return Some((Rank::Float, format!("f32, keys and values of {of}")));
             }
             Selection::Convolution(Convolution { int8: Some(int8), .. }) => Some(int8_convolution(*int8).to_owned()),
             Selection::Convolution(convolution) => {
                 self.float_gemm(id, convolution.input, Some(convolution.weight), None)
             }
-            Selection::Gemm(Gemm { a, weights, .. }) => match weights {
+            Selection::Gemm(Gemm { a, weights, .. })
+            | Selection::Experts(Experts { gemm: Gemm { a, weights, .. }, .. }) => match weights {
                 GemmWeights::Int8(_, int8) => Some(int8_gemm(*int8).to_owned()),
                 GemmWeights::WeightOnly(constant, weights) if weights.matrix.is_four_bits => {
                     self.float_gemm(id, *a, Some(*constant), Some(4))

@@ -1,7 +1,7 @@
 //! Rows of a cache that is not of `f32`: attention reads them where they are, other steps what they stand for.
 
 use rushlight_cpu_payload::{
-    ChooseQparams, Convert, ConvertedType, Direction, QuantizeRows, RowQparams, Step, ZeroPointRule,
+    ChooseQparams, Convert, ConvertedType, Direction, Half, QuantizeRows, RowQparams, Step, ZeroPointRule,
 };
 
 use rushlight_format::ScalarType;
@@ -42,6 +42,16 @@ impl CachedRows {
         Self { elements: self.elements.permuted(dims), qparams, ..*self }
     }
 
+    /// The type of the elements.
+    pub(super) const fn type_name(&self) -> &'static str {
+        match (self.elements.half, self.are_nibbles) {
+            (Some(Half::F16), _) => "f16",
+            (Some(Half::Bf16), _) => "bf16",
+            (None, true) => "int4",
+            (None, false) => "int8",
+        }
+    }
+
     /// True if both are stored in one way.
     pub(super) fn is_as(&self, other: &Self) -> bool {
         let of = |rows: &Self| (rows.elements.half, rows.qparams.is_some(), rows.are_nibbles);
@@ -57,7 +67,7 @@ impl CachedRows {
         };
         let is_alike = |parameters: &View| {
             let rows = sizes.iter().zip(strides).zip(&parameters.strides);
-            let groups = parameters.shape.last().cloned().unwrap_or_else(|| Expr::Int(1));
+            let groups = parameters.shape.last().cloned().unwrap_or(Expr::Int(1));
             rows.into_iter()
                 .all(|((size, stride), own)| size.is(1) || own.mul(width.clone()) == stride.mul(groups.clone()))
         };
@@ -169,7 +179,6 @@ impl Lowering<'_> {
         Ok(Some(RowQparams {
             scales: self.plan.window(scales, &[scales.span()])?,
             zeros: self.plan.window(zeros, &[zeros.span()])?,
-            are_nibbles: rows.are_nibbles,
         }))
     }
 

@@ -1,5 +1,6 @@
 //! GEMM, convolutions and embeddings, and the form of their weights.
 
+use rushlight_engine::pack::PANEL;
 use rushlight_graph::operators::aten;
 use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
 use rushlight_graph::{Constant, ConstantId, Expr, ValueId};
@@ -8,6 +9,7 @@ use crate::call::Call;
 use crate::int8::has_kernel;
 use crate::quantized_weights::{WeightOnly, has_scale_of_columns, is_groupwise_four_bits};
 
+use super::positions::bound_of;
 use super::{Context, Reason};
 
 /// A GEMM or a convolution that multiplies `u8` by `i8`.
@@ -40,6 +42,16 @@ pub(crate) struct Gemm {
     pub weights: GemmWeights,
     /// A constant vector.
     pub bias: Option<ValueId>,
+}
+
+/// A GEMM of rows with the columns of the experts that they have chosen.
+#[derive(Debug)]
+pub(crate) struct Experts {
+    /// Its weights have the columns of all, as many for each.
+    pub gemm: Gemm,
+    /// Positions: the expert of each row.
+    pub index: ValueId,
+    pub count: u32,
 }
 
 /// A GEMM for each index of the outermost dimension.
@@ -142,8 +154,12 @@ pub(super) fn gemm(cx: &Context<'_>, call: &Call<'_>) -> Option<Gemm> {
         }
         _ => (call.optional("self")?, None),
     };
+    Some(Gemm { a, weights: right_side(cx, call, a)?, bias })
+}
+
+fn right_side(cx: &Context<'_>, call: &Call<'_>, a: ValueId) -> Option<GemmWeights> {
     let b = call.optional("mat2")?;
-    let weights = match call.graph.constant_of(b) {
+    Some(match call.graph.constant_of(b) {
         None => GemmWeights::Computed(b),
         Some(id) => {
             let constant = &cx.model.constants[id];
@@ -153,8 +169,23 @@ pub(super) fn gemm(cx: &Context<'_>, call: &Call<'_>) -> Option<Gemm> {
                     .map_or(GemmWeights::Float(id), |weights| GemmWeights::WeightOnly(id, weights)),
             }
         }
+    })
+}
+
+/// Products by matrices of experts, which are constants whose columns are whole panels.
+pub(super) fn experts(cx: &Context<'_>, call: &Call<'_>) -> Option<Experts> {
+    let (a, index) = (call.optional("input")?, call.optional("experts")?);
+    bound_of(cx, index)?;
+    let weights = match right_side(cx, call, a)? {
+        GemmWeights::Computed(_) => return None,
+        // Rows become floats: there is no product of experts whose scales are known.
+        GemmWeights::Int8(id, Int8::Static) => GemmWeights::Float(id),
+        weights => weights,
     };
-    Some(Gemm { a, weights, bias })
+    let width = call.shape(call.result().ok()?).ok()?.last()?.as_int()?;
+    let count = call.int("count").and_then(|count| u32::try_from(count).ok())?;
+    let are_panels = usize::try_from(width).ok()?.is_multiple_of(PANEL);
+    are_panels.then_some(Experts { gemm: Gemm { a, weights, bias: None }, index, count })
 }
 
 /// The way in which a GEMM with weights `[K, N]` multiplies integers, if it can.

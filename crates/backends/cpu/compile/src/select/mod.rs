@@ -15,7 +15,7 @@ mod reason;
 
 use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
-use rushlight_graph::operators::{aten, llama};
+use rushlight_graph::operators::{aten, llama, rushlight};
 use rushlight_graph::quantization;
 use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -26,8 +26,8 @@ use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
 pub(crate) use data_movement::DataMovement;
 pub(crate) use dynamic::{Dynamic, NibbleQuantize, Parameters, RowDequantize};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
-pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Gemm, GemmWeights, Int8, has_bias};
-pub(crate) use normalization::{Attention, Norm, Softmax};
+pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Experts, Gemm, GemmWeights, Int8, has_bias};
+pub(crate) use normalization::{Attention, Norm, Softmax, TopK};
 pub(crate) use pooling::{Pooling, Reduction, Resize};
 pub(crate) use positions::{Range, Scatter};
 pub(crate) use reason::Reason;
@@ -38,6 +38,8 @@ pub(crate) enum Selection {
     Convolution(Convolution),
     Gemm(Gemm),
     BatchedGemm(BatchedGemm),
+    Experts(Experts),
+    TopK(TopK),
     Attention(Attention),
     Pooling(Pooling<2>),
     VolumePooling(Pooling<3>),
@@ -241,6 +243,11 @@ impl<'a> Context<'a> {
     fn note(&mut self, node: NodeId, selection: &Selection) {
         self.computed.extend(&self.graph.nodes[node].results);
         let Some(result) = self.graph.nodes[node].results.first().copied() else { return };
+        if let (Selection::TopK(TopK { columns, .. }), Some(indices)) =
+            (selection, self.graph.nodes[node].results.get(1))
+        {
+            self.positions.insert(*indices, *columns);
+        }
         let is_given = matches!(selection, Selection::DataMovement(movement)
             if movement.moved_value().is_some_and(|input| self.is_given(input)));
         if let Some(bound) =
@@ -326,6 +333,12 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
         check_sizes(cx, &call, node)?;
         return Ok(selection);
     }
+    if name == aten::TOPK
+        && let Some(selection) = normalization::top_k(&call).map(Selection::TopK)
+    {
+        check_sizes(cx, &call, node)?;
+        return Ok(selection);
+    }
     if let Some(selected) = integers(cx, &call) {
         let selection = selected?;
         check_sizes(cx, &call, node)?;
@@ -347,6 +360,7 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
         selection,
         Selection::Elementwise(_)
             | Selection::Scatter(_)
+            | Selection::Experts(_)
             | Selection::Embedding(_)
             | Selection::DataMovement(DataMovement::IndexSelect { .. })
     );
@@ -433,6 +447,7 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::INDEX_TENSOR => positions::rows(cx, call).map(Selection::Embedding),
         aten::INDEX_PUT => positions::scatter(cx, call).map(Selection::Scatter),
         aten::BMM => gemm::batched(call).map(Selection::BatchedGemm),
+        rushlight::EXPERTS_MM => gemm::experts(cx, call).map(Selection::Experts),
         aten::_SOFTMAX | aten::_LOG_SOFTMAX => normalization::softmax(call).map(Selection::Softmax),
         aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::Norm),
         aten::RMS_NORM => normalization::rms_norm(call).map(Selection::Norm),

@@ -1,5 +1,6 @@
 //! Softmax, layer norms, RMS norms and attention.
 
+use rushlight_format::ScalarType;
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
 use rushlight_graph::{Expr, ValueId};
@@ -41,6 +42,25 @@ pub(crate) struct Attention {
     pub keys: Option<Expr>,
     /// True for tensors `[batch, position, head, depth]`, false for `[batch, head, position, depth]`.
     pub has_positions_first: bool,
+}
+
+/// The largest elements of the last dimension, the largest first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TopK {
+    pub input: ValueId,
+    /// Elements of a row.
+    pub columns: i64,
+}
+
+pub(super) fn top_k(call: &Call<'_>) -> Option<TopK> {
+    let input = call.optional("self")?;
+    let ty = call.graph.tensor(input).ok().filter(|ty| ty.dtype == ScalarType::Float)?;
+    let last = ty.rank().checked_sub(1)?;
+    let is_last = wrap_dim(call.int("dim").unwrap_or(-1), ty.rank()) == Some(last);
+    let columns = ty.shape.last()?.as_int()?;
+    // Positions are whole numbers of f32.
+    let is_exact = columns < 1 << 24 && call.int("k").is_some();
+    (is_last && is_exact && call.flag("largest")).then_some(TopK { input, columns })
 }
 
 pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {

@@ -6,8 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rushlight_cpu_payload::{
-    Attention, Convolution, ConvolutionKind, Copy, Elementwise, Epilogue, FloatFormat, Instruction, Matmul, MatmulKind,
-    Normalization, Operand, QuantizedFormat, Reduce, Reduction, Size, Step, TensorId, Unary, Window,
+    Attention, Convolution, ConvolutionKind, Copy, Elementwise, Epilogue, FloatFormat, Instruction, KeyValueFormat,
+    Matmul, MatmulKind, Normalization, Operand, QuantizedFormat, Reduce, Reduction, Size, Step, TensorId, Unary,
+    Window,
 };
 use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::{Engine, Isa, pack};
@@ -83,7 +84,7 @@ fn attention_over_more_keys_than_there_are_is_refused() {
                 k: inputs[1],
                 v: inputs[2],
                 mask: None,
-                qparams: None,
+                format: KeyValueFormat::Floats,
                 y,
                 batch: one,
                 heads: one,

@@ -2,10 +2,10 @@
 
 use rushlight_cpu_payload::{
     Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
-    ConvolutionKind, Copy, Direction, Elementwise, Epilogue, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue,
-    GroupwiseFormat, Half, Instruction, Int8Epilogue, Matmul, MatmulKind, Normalization, Operand, PoolKind, Pooling,
-    QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize, ResizeMode, RowQparams, Scatter, Size, SizeOp,
-    Step, TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
+    ConvolutionKind, Copy, Direction, Elementwise, Epilogue, Experts, FakeQuantize, FloatFormat, Gather,
+    GroupwiseEpilogue, GroupwiseFormat, Half, Instruction, Int8Epilogue, KeyValueFormat, Matmul, MatmulKind,
+    Normalization, Operand, PoolKind, Pooling, QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize,
+    ResizeMode, RowQparams, Scatter, Size, SizeOp, Step, TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
 };
 use rushlight_engine::pack;
 use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides};
@@ -112,7 +112,7 @@ struct Maker<'s, 'b> {
 
 impl Maker<'_, '_> {
     fn step(&mut self) -> Step {
-        match self.source.byte() % 24 {
+        match self.source.byte() % 26 {
             0 => self.linear(),
             1 => self.batched(),
             2 => self.int8_linear(),
@@ -136,6 +136,8 @@ impl Maker<'_, '_> {
             20 => self.transposed(true),
             21 => self.winograd(),
             22 => self.scatter(),
+            23 => self.experts(),
+            24 => self.top_k(),
             _ => self.dynamic_quantization(),
         }
     }
@@ -624,6 +626,27 @@ impl Maker<'_, '_> {
         })
     }
 
+    /// Products of rows by matrices of floats, or of integers that are packed without scales.
+    fn experts(&mut self) -> Step {
+        let (count, rows, k) = (self.source.size(4), self.source.size(9), self.source.size(24));
+        let n = 16 * (1 + self.source.size(2));
+        let reach = if self.source.once_in(8) { count + 1 } else { count };
+        let chosen: Vec<f32> = (0..rows).map(|_| (u64::from(self.source.byte()) % reach.max(1)) as f32).collect();
+        let index = self.payload.inline(&[rows], &chosen);
+        let len = pack::matrix_f32_len(k as usize, (n * count) as usize).unwrap_or(0);
+        let floats: Vec<u8> = (0..len).flat_map(|_| self.source.float().to_le_bytes()).collect();
+        let b = self.payload.blob(ScalarType::Float, &[len as u64], floats);
+        let kind = MatmulKind::Packed { format: FloatFormat::F32, epilogue: Epilogue::default() };
+        let matmul = Matmul { a: self.floats(&[rows, k]), b, y: self.output(&[rows, n]), kind };
+        Step::Experts(Experts { matmul, index, count: count as u32 })
+    }
+
+    fn top_k(&mut self) -> Step {
+        let (rows, columns) = (self.source.size(9), self.source.size(40));
+        let k = self.source.size(columns.max(1) + 1);
+        Step::TopK { x: self.floats(&[rows, columns]), y: self.output(&[2, rows, k]) }
+    }
+
     fn gather(&mut self) -> Step {
         let (rows, width, count) = (self.source.size(20), self.source.size(40), self.source.size(9));
         let dtype = self.source.one_of(&[ScalarType::Long, ScalarType::Int]);
@@ -659,13 +682,13 @@ impl Maker<'_, '_> {
         ];
         let q = self.floats(&[batch * heads * rows * depth]);
         let (key_sizes, value_sizes) = ([batch * groups * keys, depth], [batch * groups * keys, value_depth]);
-        let [(k, k_qparams), (v, v_qparams)] = if self.source.once_in(3) {
-            let are_nibbles = self.source.once_in(2);
+        let (are_quantized, are_nibbles) = (self.source.once_in(3), self.source.once_in(2));
+        let [(k, k_qparams), (v, v_qparams)] = if are_quantized {
             [key_sizes, value_sizes].map(|[rows, width]| {
                 let bytes = self.bytes(&[rows * width]);
                 let (scales, zeros) = (self.floats(&[rows]), self.bytes(&[rows]));
                 let bytes = if are_nibbles { self.nibbles(bytes, rows * width / 2) } else { bytes };
-                (bytes, Some(RowQparams { scales, zeros, are_nibbles }))
+                (bytes, Some(RowQparams { scales, zeros }))
             })
         } else if self.source.once_in(3) {
             let half = self.source.one_of(&[Half::F16, Half::Bf16]);
@@ -705,7 +728,11 @@ impl Maker<'_, '_> {
             k,
             v,
             mask,
-            qparams: k_qparams.zip(v_qparams).map(|(k, v)| [k, v]),
+            format: match k_qparams.zip(v_qparams) {
+                Some((k, v)) if are_nibbles => KeyValueFormat::Nibbles([k, v]),
+                Some((k, v)) => KeyValueFormat::Bytes([k, v]),
+                None => KeyValueFormat::Floats,
+            },
             y: self.output(&y),
             batch,
             heads,
