@@ -57,10 +57,17 @@ def gguf_name(name, architecture):
     return f"{prefix}{NAMES[module]}.{part}"
 
 
-def write(folder):
+def bf16(weight):
+    return gguf.quants.quantize(weight, gguf.GGMLQuantizationType.BF16)
+
+
+def write(folder, path, matrix_type=gguf.GGMLQuantizationType.BF16, blocks=bf16, tokenizer=None):
+    """Writes the checkpoint of a folder to `path`, its matrices as the blocks of a type; `tokenizer` is the name of a kind."""
     config = json.loads((folder / "config.json").read_text())
     architecture = ARCHITECTURES.get(config["model_type"], config["model_type"])
-    writer = gguf.GGUFWriter(folder / "model.gguf", architecture)
+    writer = gguf.GGUFWriter(path, architecture)
+    if tokenizer:
+        writer.add_tokenizer_model(tokenizer)
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -134,15 +141,14 @@ def write(folder):
         if weight.ndim == 1 or "conv.conv" in name:
             writer.add_tensor(gguf_name(name, architecture), weight.astype(numpy.float32))
         else:
-            half = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.BF16)
-            writer.add_tensor(gguf_name(name, architecture), half, raw_dtype=gguf.GGMLQuantizationType.BF16)
+            writer.add_tensor(gguf_name(name, architecture), blocks(weight), raw_dtype=matrix_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def blocks():
+def print_blocks():
     """Random blocks of each format, as hexadecimal, and some of the values that they decode to."""
     random = numpy.random.default_rng(0)
     scales = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
@@ -162,11 +168,11 @@ def main():
     parser.add_argument("--blocks", action="store_true")
     arguments = parser.parse_args()
     if arguments.blocks:
-        blocks()
+        print_blocks()
         return
     for folder in sorted(arguments.folder.iterdir()):
         if folder.name not in LEFT_OUT and (folder / "config.json").exists():
-            write(folder)
+            write(folder, folder / "model.gguf")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@
 //   load PROGRAM INPUTS      loads `forward`, with one thread; INPUTS holds the bytes of its input tensors, one after
 //                            the other: "ok"
 //   open PROGRAM THREADS INPUTS SIZES
-//                            loads `forward` from the mapped file, with so many threads, and executes it once; INPUTS is as
-//                            for "input", and SIZES, as in 1x3x224x224, are for engines whose programs do not know them: the
-//                            nanoseconds of loading and of the execution, and the bytes that both added to the largest
-//                            resident size of the process
+//                            loads `forward` from the mapped file, with so many threads, and executes it once; INPUTS and SIZES
+//                            are as for "input": the nanoseconds of loading and of the execution, and the bytes that both
+//                            added to the largest resident size of the process
 //   input INPUTS SIZES       other inputs for what is loaded; of a program with one input there may be fewer than it takes at
-//                            most, along the first dimension: "ok"
+//                            most, along the first dimension: "ok". SIZES, as in 1x3x224x224, are for engines whose programs do
+//                            not know them. COUNT@POSITION instead says that the program is a language model, and INPUTS
+//                            POSITION + COUNT tokens: the last COUNT of them are executed, after the others were read
 //   time CALLS NANOSECONDS   executes it at least so often and so long, the inputs set anew before each: the median of
 //                            the executions in nanoseconds
 //   outputs FILE             executes it and writes the bytes of its output tensors: "ok"
@@ -48,6 +49,7 @@ ThreadPool* get_threadpool();
 namespace {
 
 using executorch::aten::DimOrderType;
+using executorch::aten::ScalarType;
 using executorch::aten::SizesType;
 using executorch::aten::StridesType;
 using executorch::aten::Tensor;
@@ -100,18 +102,18 @@ class Session {
  public:
   Session(const std::string& program, const std::string& inputs)
       : bytes_(contents(program)), data_(contents(inputs)), module_(loader()) {
-    prepare();
+    prepare("");
   }
 
-  Session(const std::string& inputs, const std::string& file, Module::LoadMode mode)
+  Session(const std::string& inputs, const std::string& sizes, const std::string& file, Module::LoadMode mode)
       : data_(contents(inputs)), module_(file, mode) {
-    prepare();
+    prepare(sizes);
   }
 
   // Other inputs for the same program.
-  void input(const std::string& inputs) {
+  void input(const std::string& inputs, const std::string& sizes) {
     data_ = contents(inputs);
-    bind();
+    bind(sizes);
   }
 
   void set_inputs() {
@@ -173,47 +175,83 @@ class Session {
   }
 
  private:
-  void prepare() {
+  void prepare(const std::string& sizes) {
     require(module_.load_method("forward"), "loading the method");
     method_ = *module_.method("forward");
-    bind();
+    bind(sizes);
   }
 
   // Makes arguments of the bytes.
-  void bind() {
-    arguments_.clear();
-    inputs_.clear();
+  void bind(const std::string& sizes) {
+    size_t at = sizes.find('@');
+    if (at != std::string::npos) {
+      read_text(std::stoul(sizes.substr(0, at)), std::stoul(sizes.substr(at + 1)));
+      return;
+    }
+    clear_arguments();
     auto meta = method_->method_meta();
-    size_t at = 0;
+    size_t begin = 0;
     for (size_t i = 0; i < meta.num_inputs(); i++) {
       auto info = meta.input_tensor_meta(i);
       require(info.error(), "reading the type of an input");
-      auto input = std::make_unique<Input>();
-      input->sizes.assign(info->sizes().begin(), info->sizes().end());
-      input->dim_order.assign(info->dim_order().begin(), info->dim_order().end());
+      std::vector<SizesType> sizes(info->sizes().begin(), info->sizes().end());
+      std::vector<DimOrderType> dim_order(info->dim_order().begin(), info->dim_order().end());
       size_t nbytes = info->nbytes();
-      if (meta.num_inputs() == 1 && data_.size() < nbytes && !input->sizes.empty()) {
+      if (meta.num_inputs() == 1 && data_.size() < nbytes && !sizes.empty()) {
         // Fewer than the program takes at most.
-        size_t each = nbytes / input->sizes[0];
-        input->sizes[0] = data_.size() / each;
-        nbytes = input->sizes[0] * each;
+        size_t each = nbytes / sizes[0];
+        sizes[0] = data_.size() / each;
+        nbytes = sizes[0] * each;
       }
-      input->strides.resize(input->sizes.size());
-      StridesType stride = 1;
-      for (size_t d = input->sizes.size(); d-- > 0;) {
-        input->strides[input->dim_order[d]] = stride;
-        stride *= std::max<SizesType>(input->sizes[input->dim_order[d]], 1);
-      }
-      if (at + nbytes > data_.size()) throw std::runtime_error("too few bytes of inputs");
-      input->bytes.reset(static_cast<char*>(::operator new[](std::max<size_t>(nbytes, 1), std::align_val_t(64))));
-      std::copy_n(data_.data() + at, nbytes, input->bytes.get());
-      input->tensor = std::make_unique<TensorImpl>(
-          info->scalar_type(), input->sizes.size(), input->sizes.data(), input->bytes.get(), input->dim_order.data(),
-          input->strides.data());
-      at += nbytes;
-      arguments_.emplace_back(Tensor(input->tensor.get()));
-      inputs_.push_back(std::move(input));
+      if (begin + nbytes > data_.size()) throw std::runtime_error("too few bytes of inputs");
+      add_argument(info->scalar_type(), sizes, dim_order, data_.data() + begin, nbytes);
+      begin += nbytes;
     }
+  }
+
+  // Has a language model read the first tokens, and makes arguments of the others.
+  void read_text(size_t count, size_t position) {
+    const size_t longest_call = 512;
+    if (data_.size() != (position + count) * sizeof(int64_t)) throw std::runtime_error("another number of tokens");
+    for (size_t begin = 0; begin < position; begin += longest_call) {
+      bind_tokens(begin, std::min(longest_call, position - begin));
+      set_inputs();
+      execute();
+    }
+    bind_tokens(position, count);
+  }
+
+  void bind_tokens(int64_t position, size_t count) {
+    clear_arguments();
+    const char* tokens = data_.data() + position * sizeof(int64_t);
+    add_argument(ScalarType::Long, {1, static_cast<SizesType>(count)}, {0, 1}, tokens, count * sizeof(int64_t));
+    add_argument(ScalarType::Long, {1}, {0}, reinterpret_cast<const char*>(&position), sizeof(position));
+  }
+
+  void clear_arguments() {
+    arguments_.clear();
+    inputs_.clear();
+  }
+
+  void add_argument(
+      ScalarType type, const std::vector<SizesType>& sizes, const std::vector<DimOrderType>& dim_order, const char* bytes,
+      size_t nbytes) {
+    auto input = std::make_unique<Input>();
+    input->sizes = sizes;
+    input->dim_order = dim_order;
+    input->strides.resize(sizes.size());
+    StridesType stride = 1;
+    for (size_t d = sizes.size(); d-- > 0;) {
+      input->strides[dim_order[d]] = stride;
+      stride *= std::max<SizesType>(sizes[dim_order[d]], 1);
+    }
+    input->bytes.reset(static_cast<char*>(::operator new[](std::max<size_t>(nbytes, 1), std::align_val_t(64))));
+    std::copy_n(bytes, nbytes, input->bytes.get());
+    input->tensor = std::make_unique<TensorImpl>(
+        type, input->sizes.size(), input->sizes.data(), input->bytes.get(), input->dim_order.data(),
+        input->strides.data());
+    arguments_.emplace_back(Tensor(input->tensor.get()));
+    inputs_.push_back(std::move(input));
   }
 
   std::unique_ptr<BufferDataLoader> loader() {
@@ -252,12 +290,13 @@ double resident(const std::string& key) {
   throw std::runtime_error("no " + key + " in /proc/self/status");
 }
 
-std::string open(std::unique_ptr<Session>& session, const std::string& program, const std::string& inputs) {
+std::string open(
+    std::unique_ptr<Session>& session, const std::string& program, const std::string& inputs, const std::string& sizes) {
   session.reset();
   std::ofstream("/proc/self/clear_refs") << "5";
   double before = resident("VmRSS:");
   auto start = Clock::now();
-  session = std::make_unique<Session>(inputs, program, Module::LoadMode::Mmap);
+  session = std::make_unique<Session>(inputs, sizes, program, Module::LoadMode::Mmap);
   auto loaded = Clock::now();
   session->set_inputs();
   session->execute();
@@ -269,8 +308,8 @@ std::string open(std::unique_ptr<Session>& session, const std::string& program, 
 }
 
 std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) {
-  std::string command, first, second, third;
-  line >> command >> first >> second >> third;
+  std::string command, first, second, third, fourth;
+  line >> command >> first >> second >> third >> fourth;
   if (command == "load") {
     session.reset();
     session = std::make_unique<Session>(first, second);
@@ -280,7 +319,7 @@ std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) 
   }
   if (command == "open") {
     use_threads(std::stoul(second));
-    return open(session, first, third);
+    return open(session, first, third, fourth);
   }
   if (command == "library") {
     if (!dlopen(first.c_str(), RTLD_LAZY | RTLD_GLOBAL)) throw std::runtime_error(dlerror());
@@ -292,7 +331,7 @@ std::string answer(std::unique_ptr<Session>& session, std::istringstream& line) 
     return "ok";
   }
   if (command == "input") {
-    session->input(first);
+    session->input(first, second);
     return "ok";
   }
   if (command == "time") return std::to_string(session->time(std::stoul(first), std::stod(second)));

@@ -1,18 +1,19 @@
 """Other engines' sides of the benchmarks: a process that loads a program into one of them and times it.
 
-    python benches/peers/worker.py ENGINE      onnxruntime, openvino, openvino-bf16, litert or ggml
+    python benches/peers/worker.py ENGINE      onnxruntime, openvino, openvino-bf16, litert, ggml or llama.cpp
 
 Commands are lines, as `benches/executorch/worker.cpp` describes them, and each is answered by a line:
 
     open PROGRAM THREADS INPUT SIZES   INPUT holds one float32 tensor of these SIZES, as in 1x3x224x224
-    input INPUT SIZES                  another tensor for the program that was opened: "ok"
+    input INPUT SIZES                  another tensor for the program that was opened, or, where SIZES is COUNT@POSITION,
+                                       POSITION + COUNT tokens for a language model, to which the last COUNT are given: "ok"
     time CALLS NANOSECONDS
     outputs FILE
 
 All engines have their defaults but for the number of threads; OpenVINO is asked for latency and told the type to compute in,
 because its default may round to bfloat16, and leaves threads on the cores that the process has. ggml is llama.cpp's: a program
 is the folder of a `linear_KxN` of `tools/models/peers.py`, whose weights become Q4_0 in the layout that llama.cpp chooses for
-the processor.
+the processor. llama.cpp is the whole of it, with a cache of 2176 positions.
 """
 
 import os
@@ -180,7 +181,58 @@ def ggml():
     return load
 
 
+def llama_cpp():
+    import importlib.util
+    import types
+
+    # Their package asks for more packages than this file of it needs.
+    package = types.ModuleType("llama_cpp")
+    package.__path__ = importlib.util.find_spec("llama_cpp").submodule_search_locations
+    sys.modules["llama_cpp"] = package
+    from llama_cpp import llama_cpp as library
+
+    ignore = library.llama_log_callback(lambda *_: None)
+    library.llama_log_set(ignore, None)
+    library.llama_backend_init()
+
+    def load(path, threads):
+        model = library.llama_model_load_from_file(path.encode(), library.llama_model_default_params())
+        parameters = library.llama_context_default_params()
+        parameters.n_ctx = 2176
+        parameters.n_threads = parameters.n_threads_batch = threads
+        context = library.llama_init_from_model(model, parameters)
+        if not context:
+            raise MemoryError("no context")
+        memory = library.llama_get_memory(context)
+        vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
+        read = np.empty(0, np.int64)  # the tokens in the cache
+
+        def decode(tokens):
+            buffer = (library.llama_token * len(tokens))(*tokens.tolist())
+            if library.llama_decode(context, library.llama_batch_get_one(buffer, len(tokens))) != 0:
+                raise RuntimeError("it does not compute")
+
+        def run(text):
+            nonlocal read
+            tokens, position = text
+            if not np.array_equal(read[:position], tokens[:position]):
+                library.llama_memory_clear(memory, True)
+                for begin in range(0, position, 512):
+                    decode(tokens[begin : min(begin + 512, position)])
+            elif not library.llama_memory_seq_rm(memory, 0, position, -1):
+                raise RuntimeError("it does not go back")
+            decode(tokens[position:])
+            read = tokens
+            return np.ctypeslib.as_array(library.llama_get_logits_ith(context, -1), shape=(vocabulary,))
+
+        return run
+
+    load.ignore = ignore  # which must live as long as the library calls it
+    return load
+
+
 ENGINES = {
+    "llama.cpp": llama_cpp,
     "ggml": ggml,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
@@ -199,6 +251,9 @@ class Session:
         self.load, self.run, self.tensor = load, None, None
 
     def input(self, path, sizes):
+        if "@" in sizes:
+            self.tensor = np.fromfile(path, np.int64), int(sizes.split("@")[1])
+            return "ok"
         self.tensor = np.fromfile(path, np.float32).reshape([int(size) for size in sizes.split("x")])
         return "ok"
 

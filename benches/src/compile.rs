@@ -22,9 +22,9 @@ const LONGEST_OF_THEIRS: usize = 1_000;
 const RUNS: usize = 10;
 
 /// What compiling one file took.
-struct Taken {
-    seconds: f64,
-    peak_bytes: f64,
+pub struct Taken {
+    pub seconds: f64,
+    pub peak_bytes: f64,
 }
 
 /// Compiles what `tools/models/large.py` exported to `models`; the section of the document.
@@ -78,12 +78,16 @@ pub fn run(models: &Path, python: &Path) -> Result<String> {
 /// Compiles one file in this process, and prints what that took.
 pub fn once(file: &Path) -> Result<()> {
     let out = std::env::temp_dir().join(format!("rushlight-bench-{}.pte", std::process::id()));
-    let start = Instant::now();
-    let saved = Compiler::new().method("forward", file).compile().and_then(|program| program.save(&out));
-    let seconds = start.elapsed().as_secs_f64();
+    let compiled = save(Compiler::new().method("forward", file), &out);
     let _ = std::fs::remove_file(&out);
-    saved.map_err(|e| anyhow::anyhow!("{e}"))?;
-    println!("{}", json!({ "seconds": seconds, "peak_bytes": resident::peak()? }));
+    compiled
+}
+
+/// Compiles to a file in this process, and prints what that took.
+pub fn save(compiler: Compiler, out: &Path) -> Result<()> {
+    let start = Instant::now();
+    compiler.compile().and_then(|program| program.save(out)).map_err(|e| anyhow::anyhow!("{e}"))?;
+    println!("{}", json!({ "seconds": start.elapsed().as_secs_f64(), "peak_bytes": resident::peak()? }));
     Ok(())
 }
 
@@ -106,7 +110,7 @@ fn measure(file: &Path, python: Option<&Path>) -> Result<(Taken, Option<Taken>)>
 }
 
 /// What a process says of itself.
-fn taken(command: &mut Command) -> Result<Taken> {
+pub fn taken(command: &mut Command) -> Result<Taken> {
     let taken = answer(command)?;
     let number = |key: &str| taken[key].as_f64().with_context(|| format!("{key} in {taken}"));
     Ok(Taken { seconds: number("seconds")?, peak_bytes: number("peak_bytes")? })

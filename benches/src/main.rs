@@ -41,11 +41,13 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   tokenizers           tokenizers beside the packages that they come from
   text                 what samplers, grammars, tokenizers and chat templates cost beside a model's calls
   cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
+  llm [model]          language models beside ExecuTorch and llama.cpp; of one model, only printed
   serve                our side of that: a process that answers commands
   serve-portable       our side of operators
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
-(for compile: tools/models/large.py; for quantize and cpu: tools/models/peers.py), PEERS_PYTHON an interpreter with the peers,
+(for compile: tools/models/large.py; for quantize and cpu: tools/models/peers.py; for llm: tools/models/language_models.py),
+EXECUTORCH_LLAMA the libraries with ExecuTorch's kernels for language models, PEERS_PYTHON an interpreter with the peers,
 PYTHON an interpreter with torch, executorch and rushlight, VOCABULARY the file of a tokenizer, DOCUMENT the file to update (nothing is written without).";
 
 fn main() -> Result<()> {
@@ -64,6 +66,11 @@ fn main() -> Result<()> {
         ["quantize"] => ("Quantizing", quantize::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["tokenizers"] => ("Tokenizers", tokenizers::run(&variable("PYTHON")?)?),
         ["text"] => ("Text beside decoding", text::run(&variable("VOCABULARY")?)?),
+        ["llm"] => ("Language models", cpu::language_models::run()?),
+        ["llm", model] => {
+            is_whole = false;
+            ("Language models", cpu::language_models::run_one(model)?)
+        }
         ["cpu", table] => cpu::run(table, None)?,
         ["cpu", table, model] => {
             is_whole = false;
@@ -73,6 +80,9 @@ fn main() -> Result<()> {
         ["serve-portable"] => return portable::run(),
         ["quantize-once", model, inputs, out] => {
             return quantize::once(Path::new(model), Path::new(inputs), Path::new(out));
+        }
+        ["compile-language-model", folder, file] => {
+            return cpu::language_models::compile_once(Path::new(folder), file);
         }
         ["compile-once", file] => return compile::once(Path::new(file)),
         _ => bail!("{USAGE}"),

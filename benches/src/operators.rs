@@ -10,6 +10,7 @@ use rushlight_testing::program::{self, Placement};
 use crate::agreement;
 use crate::calls::{self, Call};
 use crate::document::{conditions, microseconds};
+use crate::environment::llama_libraries;
 use crate::interleaved::{Pair, geometric_mean, interleaved, least};
 use crate::ours::{self, Tensor};
 use crate::peer::Peer;
@@ -69,8 +70,7 @@ pub fn run(worker: &Path, filter: Option<&str>) -> Result<String> {
     for call in calls::all(filter)? {
         // All of PyTorch comes with them, so nothing else shall be measured afterwards.
         if is_llama(&call.case.op) && sides.libraries.is_empty() {
-            let libraries = std::env::var("EXECUTORCH_LLAMA").unwrap_or_default();
-            sides.libraries = libraries.split(':').filter(|library| !library.is_empty()).map(str::to_owned).collect();
+            sides.libraries = llama_libraries();
             sides.restart()?;
         }
         let outcome = measure(&call, &mut sides)?;

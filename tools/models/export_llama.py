@@ -68,6 +68,7 @@ class Variant:
     quantization: dict = field(default_factory=dict)
     export: dict = field(default_factory=dict)
     params: dict = field(default_factory=dict)
+    context: int = CONTEXT
     chunks: tuple = CHUNKS
     lora: bool = False
     methods: dict = field(default_factory=dict)
@@ -185,7 +186,7 @@ def checkpoint(variant, folder):
     params = {**PARAMS, **variant.params}
     paths = {"params": folder / "params.json", "weights": folder / "weights.pth"}
     paths["params"].write_text(json.dumps(params))
-    network = construct_transformer(ModelArgs(**params, max_seq_len=CONTEXT, max_context_len=CONTEXT))
+    network = construct_transformer(ModelArgs(**params, max_seq_len=variant.context, max_context_len=variant.context))
     for name, parameter in network.named_parameters():
         # Weights of norms are near 1, the others small enough that activations keep their scale.
         scale = 0.1 if parameter.dim() < 2 else parameter.shape[-1] ** -0.5
@@ -232,8 +233,8 @@ def config(variant, paths, folder):
         ),
         model=c.ModelConfig(**model),
         export=c.ExportConfig(
-            **{"max_seq_length": CONTEXT, **variant.export},
-            max_context_length=CONTEXT,
+            **{"max_seq_length": variant.context, **variant.export},
+            max_context_length=variant.context,
             output_dir=str(folder),
             output_name="model.pte",
         ),

@@ -1,6 +1,6 @@
 //! Timings beside ExecuTorch and other engines: builds and installs all sides and starts `benches`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
 /// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, `tokenizers`, `text`,
-/// or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
+/// `llm`, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
 /// `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
     setup::one("python")?;
@@ -24,21 +24,25 @@ pub fn measure(what: &[&str]) -> Result<()> {
             quantize()?;
             tokenizers()?;
             text()?;
-            cpu(CPU_TABLES, None)
+            cpu(CPU_TABLES, None)?;
+            llm(None)
         }
-        ["portable", filter] => run(&mut beside_runtime(&["operators", filter])?),
+        ["portable", filter] => run(&mut beside_runtime(&["operators", filter], &models()?)?),
         ["portable"] => portable(),
         ["overhead"] => overhead(),
         ["compile"] => compile(),
         ["quantize"] => quantize(),
         ["tokenizers"] => tokenizers(),
         ["text"] => text(),
+        ["llm"] => llm(None),
+        ["llm", model] => llm(Some(model)),
         ["cpu"] => cpu(CPU_TABLES, None),
         ["cpu", table] => cpu(&[table], None),
         ["cpu", table, model] => cpu(&[table], Some(model)),
         _ => {
             bail!(
-                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, cpu [table] [model]"
+                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, llm [model], \
+                 cpu [table] [model]"
             )
         }
     }
@@ -46,21 +50,22 @@ pub fn measure(what: &[&str]) -> Result<()> {
 
 fn portable() -> Result<()> {
     need_taskset()?;
-    run(&mut beside_runtime(&["operators"])?)?;
-    run(&mut beside_runtime(&["model"])?)
+    let models = models()?;
+    run(&mut beside_runtime(&["operators"], &models)?)?;
+    run(&mut beside_runtime(&["model"], &models)?)
 }
 
 fn overhead() -> Result<()> {
-    let mut bench = beside_runtime(&["overhead"])?;
+    let mut bench = beside_runtime(&["overhead"], &models()?)?;
     let chains = ["chain2", "chain100"].map(|name| root().join("target/models").join(name));
     run(command(venv_python(), &["tools/models/peers.py", "--xnnpack"]).args(chains))?;
     run(bench.env("PYTHONPATH", python_package()?))
 }
 
 /// Measurements beside ExecuTorch's runtime.
-fn beside_runtime(arguments: &[&str]) -> Result<Command> {
+fn beside_runtime(arguments: &[&str], models: &Path) -> Result<Command> {
     let mut bench = benches(arguments)?;
-    bench.env("EXECUTORCH_WORKER", worker()?).env("MODELS", models()?).env("EXECUTORCH_LLAMA", llama_libraries()?);
+    bench.env("EXECUTORCH_WORKER", worker()?).env("MODELS", models).env("EXECUTORCH_LLAMA", llama_libraries()?);
     Ok(bench)
 }
 
@@ -127,6 +132,23 @@ fn cpu(tables: &[&str], model: Option<&str>) -> Result<()> {
         run(bench.env("VERSIONS", format!("{}, {}", versions()?, peers_versions()?)))?;
     }
     Ok(())
+}
+
+/// Language models beside ExecuTorch and llama.cpp. The first run exports them, which takes long.
+fn llm(model: Option<&str>) -> Result<()> {
+    setup::one("peers")?;
+    need_taskset()?;
+    let models = root().join("target/language-models");
+    let mut make = command(venv_python(), &["tools/models/language_models.py"]);
+    make.arg(&models);
+    if let Some(model) = model {
+        make.args(["--only", model]);
+    }
+    run(&mut make)?;
+    let arguments: Vec<&str> = ["llm"].into_iter().chain(model).collect();
+    let mut bench = beside_runtime(&arguments, &models)?;
+    let versions = [versions()?, versions_of(peers_python(), "torchao llama-cpp-python")?].join(", ");
+    run(bench.env("PEERS_PYTHON", peers_python()).env("VERSIONS", versions))
 }
 
 /// Processes that are compared stay on the same cores.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use rushlight::Compiler;
 
 use crate::agreement;
-use crate::environment::variable;
+use crate::environment::{llama_libraries, variable};
 use crate::peer::{Opened, Peer};
 use crate::process::on_cores;
 
@@ -24,7 +24,7 @@ const INT8_ERROR: f64 = 0.7;
 pub struct Engine {
     pub name: &'static str,
     worker: Worker,
-    file: &'static str,
+    pub file: &'static str,
     error: f64,
 }
 
@@ -32,6 +32,8 @@ pub struct Engine {
 enum Worker {
     Ours,
     ExecuTorch,
+    /// With the kernels for language models.
+    ExecuTorchLlama,
     /// `peers/worker.py` with this argument.
     Python(&'static str),
 }
@@ -100,6 +102,20 @@ pub const EXECUTORCH_FOUR_BITS: Engine =
 pub const LLAMA_CPP: Engine =
     Engine { error: Q4_0_ERROR, ..engine("llama.cpp Q4_0", Worker::Python("ggml"), "model.pt2") };
 
+/// Rows are rounded to 8 bits in each layer anew, and quantizers choose scales of their own for weights that are made so that four
+/// bits hold them (`tools/models/language_models.py`). The answer to another text is off by as much as the largest logit.
+const LANGUAGE_MODEL_ERROR: f64 = 0.5;
+
+/// A program of our compiler for a language model.
+pub const fn ours_language_model(name: &'static str, file: &'static str) -> Engine {
+    Engine { error: LANGUAGE_MODEL_ERROR, ..engine(name, Worker::Ours, file) }
+}
+
+pub const EXECUTORCH_LANGUAGE_MODEL: Engine =
+    Engine { error: LANGUAGE_MODEL_ERROR, ..engine("ExecuTorch XNNPACK", Worker::ExecuTorchLlama, "executorch.pte") };
+pub const LLAMA_CPP_LANGUAGE_MODEL: Engine =
+    Engine { error: LANGUAGE_MODEL_ERROR, ..engine("llama.cpp Q4_0", Worker::Python("llama.cpp"), "q4_0.gguf") };
+
 /// The peers that compute in int8.
 pub const PEERS_INT8: [&Engine; 4] = [&EXECUTORCH_INT8, &ONNX_RUNTIME_INT8, &OPENVINO_INT8, &LITERT_INT8];
 
@@ -108,7 +124,7 @@ pub const PEERS: [&Engine; 4] = [&EXECUTORCH, &ONNX_RUNTIME, &OPENVINO, &LITERT]
 
 /// An engine that holds a model.
 pub struct Session {
-    engine: &'static Engine,
+    pub engine: &'static Engine,
     pub peer: Peer,
     pub opened: Opened,
 }
@@ -117,6 +133,8 @@ pub struct Session {
 pub struct Engines {
     pub models: PathBuf,
     executorch: PathBuf,
+    /// Libraries of its kernels for language models.
+    llama_libraries: Vec<String>,
     /// The interpreter with the peers.
     python: PathBuf,
     /// For outputs.
@@ -128,7 +146,8 @@ impl Engines {
     pub fn of_environment() -> Result<Self> {
         let executorch = variable("EXECUTORCH_WORKER")?;
         let folder = executorch.parent().context("the worker is in no folder")?.to_owned();
-        Ok(Self { models: variable("MODELS")?, python: variable("PEERS_PYTHON")?, executorch, folder })
+        let (models, python) = (variable("MODELS")?, variable("PEERS_PYTHON")?);
+        Ok(Self { models, python, executorch, folder, llama_libraries: llama_libraries() })
     }
 
     /// Compiles a model for the CPU back end; the file. An earlier one is gone even if that fails.
@@ -163,6 +182,9 @@ impl Engines {
             bail!("no {}: {}", engine.file, reason.as_deref().unwrap_or("it was not made").trim());
         }
         let mut peer = Peer::spawn(&mut self.worker(&engine.worker, threads)?, &self.folder)?;
+        if matches!(engine.worker, Worker::ExecuTorchLlama) {
+            self.llama_libraries.iter().try_for_each(|library| peer.library(library))?;
+        }
         let opened = peer.open(&file, threads, &folder.join(format!("input_{sizes}.bin")), sizes)?;
         let mut session = Session { engine, peer, opened };
         session.check(&folder, sizes)?;
@@ -173,12 +195,12 @@ impl Engines {
     fn worker(&self, worker: &Worker, threads: usize) -> Result<Command> {
         let mut command = match worker {
             Worker::Ours => on_cores(std::env::current_exe()?, threads),
-            Worker::ExecuTorch => on_cores(&self.executorch, threads),
+            Worker::ExecuTorch | Worker::ExecuTorchLlama => on_cores(&self.executorch, threads),
             Worker::Python(_) => on_cores(&self.python, threads),
         };
         match worker {
             Worker::Ours => command.arg("serve"),
-            Worker::ExecuTorch => &mut command,
+            Worker::ExecuTorch | Worker::ExecuTorchLlama => &mut command,
             Worker::Python(name) => {
                 command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/worker.py")).arg(name)
             }

@@ -6,11 +6,10 @@ use anyhow::Result;
 
 use super::engines::{Engine, Engines, OPENVINO_BF16, OURS, OURS_BF16, OURS_INT8, PEERS, PEERS_INT8, Precision};
 use super::sides::{ROUNDS, Sides, TURN};
-use super::{IMAGE_SHAPE, Missing, cell, fastest, header, ours, ratio, row};
+use super::{IMAGE_SHAPE, Missing, THREADS, cell, fastest, header, ours, ratio, row, threads_of};
 use crate::document::{conditions, milliseconds};
 use crate::interleaved::geometric_mean;
 
-const THREADS: [usize; 2] = [1, 2];
 /// One model's row for one number of threads: the peers, OpenVINO and ours in bf16, and ours.
 struct Row {
     model: String,
@@ -73,7 +72,7 @@ fn table(
     let _ = write!(text, "\n\n{about} Rounds: {ROUNDS}, turns: {} ms.\n", TURN.as_millis());
     let has_bf16 = columns.iter().any(|column| column.name == OURS_BF16.name);
     for (number, threads) in THREADS.iter().enumerate() {
-        let _ = write!(text, "\n### {threads} thread{}\n", if *threads == 1 { "" } else { "s" });
+        let _ = write!(text, "\n### {}\n", threads_of(*threads));
         println!("{threads} threads");
         let names = columns.iter().map(|engine| engine.name);
         let ratios: &[&str] = if has_bf16 { &["ratio", "ratio, bf16"] } else { &["ratio"] };

@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use rushlight_engine::Engine as Cpu;
-use rushlight_engine::hwbench::{Limits, byte_op_rate};
 
 use super::engines::{EXECUTORCH_FOUR_BITS, Engine, Engines, LLAMA_CPP, OURS_FOUR_BITS, Precision};
+use super::machine::Machine;
 use super::sides::{ROUNDS, Sides};
-use super::{Missing, cell, header, ratio, row};
+use super::{Missing, THREADS, cell, header, ratio, row, threads_of};
 use crate::document::{conditions, significant};
 
 const COLUMNS: [&Engine; 3] = [&EXECUTORCH_FOUR_BITS, &LLAMA_CPP, &OURS_FOUR_BITS];
@@ -28,24 +27,8 @@ const SHAPES: [(usize, usize, &str); 9] = [
 /// Weights of all layers of a model, as there.
 const WEIGHTS: usize = 128 << 20;
 const ROWS: [usize; 2] = [1, 128];
-const THREADS: [usize; 2] = [1, 2];
 /// Bits of a weight in a group of 32 with its scale of 16 bits.
 const BITS: f64 = 4.5;
-
-/// What this machine can do with so many threads.
-struct Machine {
-    threads: usize,
-    bytes: f64,
-    ops: Option<f64>,
-}
-
-impl Machine {
-    fn measure(threads: usize) -> Result<Self> {
-        let engine = Cpu::with_isa(rushlight::chosen_isa().map_err(|e| anyhow::anyhow!("{e}"))?, threads)
-            .map_err(|e| anyhow::anyhow!("{e}"))?;
-        Ok(Self { threads, bytes: Limits::measure(&engine).byte_rate, ops: byte_op_rate(&engine) })
-    }
-}
 
 pub fn run(engines: &Engines) -> Result<String> {
     let mut missing = Missing::default();
@@ -64,11 +47,7 @@ pub fn run(engines: &Engines) -> Result<String> {
          and multiplications, beside products of bytes in registers.\n",
         WEIGHTS >> 20,
     );
-    for machine in &machines {
-        let ops =
-            machine.ops.map_or_else(|| "no products of bytes".to_owned(), |ops| format!("{:.0} GOP/s", ops / 1e9));
-        let _ = write!(text, "\n{} threads: {:.1} GB/s, {ops}.\n", machine.threads, machine.bytes / 1e9);
-    }
+    machines.iter().for_each(|machine| text.push_str(&machine.line()));
     let mut tables = THREADS.map(|threads| ROWS.map(|rows| table_of(threads, rows)));
     for (k, n, what) in SHAPES {
         let model = format!("linear_{k}x{n}");
@@ -109,7 +88,7 @@ pub fn run(engines: &Engines) -> Result<String> {
 fn table_of(threads: usize, rows: usize) -> String {
     let (s, rate) =
         (if rows == 1 { "" } else { "s" }, if rows == 1 { ["GB/s", "of memory"] } else { ["GOP/s", "of the peak"] });
-    let mut text = format!("\n### {rows} row{s}, {threads} thread{}\n", if threads == 1 { "" } else { "s" });
+    let mut text = format!("\n### {rows} row{s}, {}\n", threads_of(threads));
     let titles = ["K x N"].into_iter().chain(COLUMNS.iter().map(|engine| engine.name));
     text.push_str(&header(titles.chain(["ratio"]).chain(rate).chain(["other work"])));
     text

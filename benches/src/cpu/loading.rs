@@ -37,7 +37,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     memory.push_str(&header(["model"].into_iter().chain(names()).chain(bounded)));
     for model in models {
         let file = missing.unless(&format!("{model}, compiling"), engines.compile(model, Precision::F32));
-        let opened = measured(engines, model, &columns, &mut missing);
+        let opened = measured(engines, model, &columns, IMAGE_SHAPE, LOADS, &mut missing);
         let name = || [(*model).to_owned()].into_iter();
         let loads: Vec<Option<f64>> = opened.iter().map(|opened| opened.map(|opened| opened.load)).collect();
         let compared = ours(&loads).zip(fastest(&loads)).map(|(ours, fastest)| ours / fastest);
@@ -60,15 +60,22 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// Medians by engine.
-fn measured(engines: &Engines, model: &str, columns: &[&'static Engine], missing: &mut Missing) -> Vec<Option<Opened>> {
+/// Medians of so many fresh processes by engine.
+pub fn measured(
+    engines: &Engines,
+    model: &str,
+    columns: &[&'static Engine],
+    sizes: &str,
+    loads: usize,
+    missing: &mut Missing,
+) -> Vec<Option<Opened>> {
     let mut samples: Vec<Vec<Opened>> = vec![Vec::new(); columns.len()];
     let mut works = vec![true; columns.len()];
     // The first time reads the files.
-    for load in 0..=LOADS {
+    for load in 0..=loads {
         for (column, engine) in columns.iter().enumerate() {
             if works[column] {
-                let opened = engines.open(engine, model, 1, IMAGE_SHAPE).map(|session| session.opened);
+                let opened = engines.open(engine, model, 1, sizes).map(|session| session.opened);
                 let opened = missing.unless(&format!("{model}, {}", engine.name), opened);
                 works[column] = opened.is_some();
                 samples[column].extend(opened.filter(|_| load > 0));

@@ -1,10 +1,13 @@
 //! The CPU engine beside its peers: ExecuTorch's XNNPACK delegate, ONNX Runtime, OpenVINO and LiteRT, on the models of
-//! `tools/models/peers.py`. Each engine runs each model in a process of its own, and they take turns.
+//! `tools/models/peers.py`. Each engine runs each model in a process of its own, and they take turns. So do those that run
+//! language models: Rushlight, ExecuTorch and llama.cpp.
 
 mod engines;
+pub mod language_models;
 mod latency;
 mod linear;
 mod loading;
+mod machine;
 mod scaling;
 mod sides;
 mod sources;
@@ -20,6 +23,9 @@ const MODELS: &[&str] =
 
 /// Sizes of the input of all of them.
 const IMAGE_SHAPE: &str = "1x3x224x224";
+
+/// Numbers of threads in one run.
+const THREADS: [usize; 2] = [1, 2];
 
 /// One measurement of `table` (`latency`, `int8`, `linear`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
 /// of that one alone.
@@ -93,6 +99,10 @@ fn fastest(values: &[Option<f64>]) -> Option<f64> {
 /// The cell of a value that there may not be.
 fn cell(value: Option<f64>, show: impl FnOnce(f64) -> String) -> String {
     value.map_or_else(|| "missing".to_owned(), show)
+}
+
+fn threads_of(count: usize) -> String {
+    format!("{count} thread{}", if count == 1 { "" } else { "s" })
 }
 
 fn ratio(value: f64) -> String {

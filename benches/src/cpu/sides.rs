@@ -10,10 +10,21 @@ use crate::others::Others;
 
 pub const ROUNDS: usize = 7;
 pub const TURN: Duration = Duration::from_millis(120);
-const CALLS: usize = 2;
 
-/// Untimed work at the start of a turn, since others have just used the caches and an engine's threads slept.
-const WARM_UP: Duration = Duration::from_millis(30);
+/// How often and how long each side is measured.
+pub struct Turns {
+    /// After one to warm up.
+    pub rounds: usize,
+    /// Untimed work at the start of a turn, since others have just used the caches and an engine's threads slept.
+    pub warm_up: Option<Duration>,
+    /// Calls at least.
+    pub calls: usize,
+    pub at_least: Duration,
+}
+
+impl Turns {
+    pub const SHORT: Self = Self { rounds: ROUNDS, warm_up: Some(Duration::from_millis(30)), calls: 2, at_least: TURN };
+}
 
 /// What takes turns, each with the place of its time in a table.
 pub struct Sides<P> {
@@ -37,11 +48,18 @@ impl<P: Copy> Sides<P> {
 
     /// The nanoseconds of an execution for each place, and how many cores other programs kept busy meanwhile.
     pub fn measure(&mut self) -> Result<(Vec<(P, f64)>, f64)> {
+        self.measure_in(&Turns::SHORT)
+    }
+
+    /// The same in turns of another length.
+    pub fn measure_in(&mut self, turns: &Turns) -> Result<(Vec<(P, f64)>, f64)> {
         let others = Others::than(self.sessions.iter().map(|session| session.peer.id()))?;
-        let medians = in_turns(ROUNDS, median, self.sessions.len(), |side| {
+        let medians = in_turns(turns.rounds, median, self.sessions.len(), |side| {
             let peer = &mut self.sessions[side].peer;
-            peer.time(1, WARM_UP)?;
-            peer.time(CALLS, TURN)
+            if let Some(warm_up) = turns.warm_up {
+                peer.time(1, warm_up)?;
+            }
+            peer.time(turns.calls, turns.at_least)
         })?;
         Ok((self.places.iter().copied().zip(medians).collect(), others.cores()?))
     }

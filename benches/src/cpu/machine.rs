@@ -1,0 +1,30 @@
+//! What the machine can do at most.
+
+use anyhow::Result;
+use rushlight_engine::Engine;
+use rushlight_engine::hwbench::{Limits, byte_op_rate};
+
+use super::threads_of;
+
+/// What this machine can do with so many threads.
+pub struct Machine {
+    pub threads: usize,
+    /// Bytes per second that it reads from memory in order, without asking for them ahead.
+    pub bytes: f64,
+    /// Additions and multiplications of int8 per second, where it has instructions for them.
+    pub ops: Option<f64>,
+}
+
+impl Machine {
+    pub fn measure(threads: usize) -> Result<Self> {
+        let isa = rushlight::chosen_isa().map_err(|e| anyhow::anyhow!("{e}"))?;
+        let engine = Engine::with_isa(isa, threads).map_err(|e| anyhow::anyhow!("{e}"))?;
+        Ok(Self { threads, bytes: Limits::measure(&engine).byte_rate, ops: byte_op_rate(&engine) })
+    }
+
+    /// A paragraph of a table.
+    pub fn line(&self) -> String {
+        let ops = self.ops.map_or_else(|| "no products of bytes".to_owned(), |ops| format!("{:.0} GOP/s", ops / 1e9));
+        format!("\n{}: {:.1} GB/s, {ops}.\n", threads_of(self.threads), self.bytes / 1e9)
+    }
+}
