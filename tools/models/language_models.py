@@ -7,13 +7,13 @@ A name ends with the number of layers, which may be another one than the publish
 
     config.json, model.safetensors   as Hugging Face publishes models: random weights in bf16 from a fixed seed
     input_COUNT@POSITION.bin         POSITION + COUNT tokens of one text, int64
-    output_COUNT@POSITION.bin        the logits after the last of them, of eager PyTorch with the rounded weights in float32
+    output_COUNT@POSITION.bin        the logits after the last of them, of eager PyTorch with these weights in float32
     executorch.pte                   8da4w in groups of 32 for XNNPACK, by ExecuTorch's `export_llama`
     q4_0.gguf                        Q4_0 for llama.cpp, with all matrices in this type
 
-All engines compute with the same weights, so that their answers can be compared: groups of 32 are made so that rounding them to four
-bits changes one weight alone. Integers from -7 to 7 are multiplied by a scale, and one weight is 7.5 or -7.5 times the scale.
-Quantizers by the largest magnitude, whose scale is a 7.5th of it, find this scale, and the weight becomes 7 or -8 times the scale.
+Groups of 32 weights are nearly what four bits hold, so that the answers of all engines can be compared with PyTorch's: integers from
+-7 to 7 times a scale, but for one weight of 7.5 or -7.5 times the scale. Quantizers by the largest magnitude, whose scale is a 7.5th
+of it, find this scale, and the weight becomes 7 or -8 times the scale.
 
 Each form is made in a process of its own. One that cannot be made leaves `<file>.failed` with the reason, and the benchmark
 shows it as missing.
@@ -89,11 +89,6 @@ def make_checkpoint(name, folder):
     text = torch.randint(3, config.vocab_size, (1, max(map(sum, CALLS))))
     last = torch.tensor([count + position - 1 for count, position in CALLS])
     model.save_pretrained(folder / "new", max_shard_size="100GB")
-    for matrix in matrices:
-        groups = matrix.view(-1, GROUP)
-        indices = groups.abs().argmax(1, keepdim=True)
-        largest = groups.gather(1, indices)
-        groups.scatter_(1, indices, largest / 7.5 * (7.5 - largest.sign() / 2))
     logits = model.float()(text, use_cache=False, logits_to_keep=last).logits[0]
     for (count, position), answer in zip(CALLS, logits):
         text[0, : position + count].numpy().tofile(folder / f"input_{count}@{position}.bin")
