@@ -262,10 +262,16 @@ impl Build<'_> {
         let repeated = self.call("", aten::EXPAND_COPY, vec![token.into(), repeated.into()])?;
         let row = self.view(repeated, vec![rows, columns.clone()])?;
         let layer = |build: &mut Self, x: ValueId, name: &str, [inputs, outputs]: [usize; 2]| {
-            let module = |expert: usize| format!("{prefix}{}.{expert}.{name}", names.each);
-            let weight = build.weights_of_experts(count, [outputs, inputs], module)?;
+            let (all, module) = (format!("{prefix}{}", names.each), format!("{prefix}{}.{name}", names.each));
+            let mut parts = Vec::with_capacity(count);
+            for expert in 0..count {
+                let part = format!("{all}.{expert}.{name}.weight");
+                parts.push(build.tensors.take(&part, &[outputs, inputs])?.constant());
+            }
+            let weight = Stacked::constant(format!("{module}.weight"), parts, [outputs, inputs])?;
+            let weight = build.builder("").constant(weight);
             let args = vec![x.into(), weight.into(), chosen.into(), (count as i64).into()];
-            build.call(&format!("{prefix}{}.{name}", names.each), rushlight::EXPERTS_LINEAR, args)
+            build.call(&module, rushlight::EXPERTS_LINEAR, args)
         };
         let gate = layer(self, row, names.gate, [hidden, width])?;
         let up = layer(self, row, names.up, [hidden, width])?;
@@ -296,22 +302,6 @@ impl Build<'_> {
         let share = self.linear(x, &format!("{prefix}{}", names.share), hidden, Some(1))?;
         let share = self.call("", aten::SIGMOID, vec![share.into()])?;
         self.call("", aten::MUL_TENSOR, vec![y.into(), share.into()])
-    }
-
-    /// The weights of a layer of all experts, one below the other.
-    fn weights_of_experts(
-        &mut self,
-        count: usize,
-        [outputs, inputs]: [usize; 2],
-        module: impl Fn(usize) -> String,
-    ) -> Result<ValueId, Error> {
-        let mut parts = Vec::with_capacity(count);
-        for expert in 0..count {
-            parts.push(self.tensors.take(&format!("{}.weight", module(expert)), &[outputs, inputs])?.constant());
-        }
-        let name = parts.first().map_or_else(String::new, |part| part.name.clone());
-        let constant = Stacked::constant(name, parts, [outputs, inputs])?;
-        Ok(self.builder("").constant(constant))
     }
 
     /// Attention of `[1, T, hidden]` over the cache of a layer.
