@@ -42,6 +42,7 @@ pub use gemm::{
     Int8Epilogue, Matmul, MatmulKind, QuantizedFormat, Residual, Window,
 };
 /// The vocabulary that the payload shares with the engine.
+pub use rushlight_engine::pack::{Bits, Offsets, ScaleFormat};
 pub use rushlight_engine::{
     Activation, AveragePool, Binary, Half, Instruction, Operand, PoolKind, Reduction, ResizeMode, Unary, Winograd,
     ZeroPointRule,
@@ -56,7 +57,7 @@ pub use work::{Sizes, Work};
 pub const CPU_BACKEND: &str = "RushlightCpu";
 
 /// Version of the format of payloads. A payload of another version is refused.
-pub const VERSION: u8 = 11;
+pub const VERSION: u8 = 12;
 
 /// Number of registers of an elementwise step.
 pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;
