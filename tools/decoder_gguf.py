@@ -57,10 +57,9 @@ def gguf_name(name, architecture):
     return f"{prefix}{NAMES[module]}.{part}"
 
 
-def write(folder):
-    config = json.loads((folder / "config.json").read_text())
-    architecture = ARCHITECTURES.get(config["model_type"], config["model_type"])
-    writer = gguf.GGUFWriter(folder / "model.gguf", architecture)
+def described(path, config, architecture):
+    """A writer of a file with the metadata of a model."""
+    writer = gguf.GGUFWriter(path, architecture)
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -120,6 +119,21 @@ def write(folder):
             add(config[key])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
+    return writer
+
+
+def finish(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write(folder):
+    config = json.loads((folder / "config.json").read_text())
+    architecture = ARCHITECTURES.get(config["model_type"], config["model_type"])
+    writer = described(folder / "model.gguf", config, architecture)
+    heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     for name, weight in tensors_of(folder / "model.safetensors"):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
@@ -136,10 +150,7 @@ def write(folder):
         else:
             half = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.BF16)
             writer.add_tensor(gguf_name(name, architecture), half, raw_dtype=gguf.GGMLQuantizationType.BF16)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def blocks():
