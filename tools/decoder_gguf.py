@@ -25,7 +25,7 @@ NAMES = {
 ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
 PAIRED = {"llama", "granite", "smollm3"}
 # Models whose settings the files cannot say, or llama.cpp reads otherwise.
-LEFT_OUT = {"mistral-window", "qwen2-window", "smollm3", "gemma3"}
+LEFT_OUT = {"mistral-window", "qwen2-window", "smollm3", "gemma3", "mixtral", "qwen2-moe", "qwen3-moe", "olmoe"}
 
 
 def tensors_of(path):
@@ -61,13 +61,9 @@ def bf16(weight):
     return gguf.quants.quantize(weight, gguf.GGMLQuantizationType.BF16)
 
 
-def write(folder, path, matrix_type=gguf.GGMLQuantizationType.BF16, blocks=bf16, tokenizer=None):
-    """Writes the checkpoint of a folder to `path`, its matrices as the blocks of a type; `tokenizer` is the name of a kind."""
-    config = json.loads((folder / "config.json").read_text())
-    architecture = ARCHITECTURES.get(config["model_type"], config["model_type"])
+def described(path, config, architecture):
+    """A writer of a file with the metadata of a model."""
     writer = gguf.GGUFWriter(path, architecture)
-    if tokenizer:
-        writer.add_tokenizer_model(tokenizer)
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -127,6 +123,24 @@ def write(folder, path, matrix_type=gguf.GGMLQuantizationType.BF16, blocks=bf16,
             add(config[key])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
+    return writer
+
+
+def finish(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write(folder, path, matrix_type=gguf.GGMLQuantizationType.BF16, blocks=bf16, tokenizer=None):
+    """Writes the checkpoint of a folder to `path`, its matrices as the blocks of a type; `tokenizer` is the name of a kind."""
+    config = json.loads((folder / "config.json").read_text())
+    architecture = ARCHITECTURES.get(config["model_type"], config["model_type"])
+    writer = described(path, config, architecture)
+    if tokenizer:
+        writer.add_tokenizer_model(tokenizer)
+    heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     for name, weight in tensors_of(folder / "model.safetensors"):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
@@ -142,10 +156,7 @@ def write(folder, path, matrix_type=gguf.GGMLQuantizationType.BF16, blocks=bf16,
             writer.add_tensor(gguf_name(name, architecture), weight.astype(numpy.float32))
         else:
             writer.add_tensor(gguf_name(name, architecture), blocks(weight), raw_dtype=matrix_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def print_blocks():

@@ -48,7 +48,7 @@ pub use node::{Arg, Layout, MemoryFormat, Node, Op};
 pub use once::once;
 pub use ops::{Builder, bind};
 pub use origin::{Origin, SourceFrame};
-pub use parameters::Parameters;
+pub use parameters::{Parameters, Products};
 pub use pass::Pass;
 pub use rewrite::{Action, substitute, substitute_outputs};
 pub use schema::{Kind, Param, Schema, Schemas};

@@ -1,6 +1,7 @@
 //! Scales and zero points of quantized tensors.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytemuck::{Pod, PodCastError};
 
@@ -20,6 +21,24 @@ enum Numbers<T> {
     Same(T, usize),
     /// Aligned elements of this machine's byte order.
     Each(Bytes),
+    /// A small factor for each, and a unit for some in a row.
+    Products(Arc<Products<T>>, fn(T, i8) -> T),
+}
+
+/// Numbers that are each the product of a factor of its own and a unit, which some in a row share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Products<T> {
+    pub factors: Vec<i8>,
+    /// One for each `each` factors.
+    pub units: Vec<T>,
+    pub each: usize,
+}
+
+impl From<Products<f32>> for Parameters<f32> {
+    fn from(products: Products<f32>) -> Self {
+        let numbers = Numbers::Products(Arc::new(products), |unit, factor| unit * f32::from(factor));
+        Self { numbers, turned: None }
+    }
 }
 
 impl<T: Pod + Send + Sync> Parameters<T> {
@@ -42,6 +61,7 @@ impl<T: Pod + Send + Sync> Parameters<T> {
         match &self.numbers {
             Numbers::Same(_, count) => *count,
             Numbers::Each(bytes) => bytes.len() / size_of::<T>().max(1),
+            Numbers::Products(products, _) => products.factors.len(),
         }
     }
 
@@ -52,14 +72,14 @@ impl<T: Pod + Send + Sync> Parameters<T> {
 
     /// The number of a group.
     pub fn get(&self, group: usize) -> Option<T> {
-        match (&self.numbers, self.turned) {
-            (Numbers::Same(number, count), _) => (group < *count).then_some(*number),
-            (Numbers::Each(bytes), None) => elements(bytes).get(group).copied(),
-            (Numbers::Each(bytes), Some([rows, columns])) => {
+        let stored = match self.turned {
+            None => group,
+            Some([rows, columns]) => {
                 let column = group.checked_div(rows).filter(|column| *column < columns)?;
-                elements(bytes).get(group % rows * columns + column).copied()
+                group % rows * columns + column
             }
-        }
+        };
+        self.numbers.get(stored)
     }
 
     /// All numbers.
@@ -72,6 +92,9 @@ impl<T: Pod + Send + Sync> Parameters<T> {
         match &self.numbers {
             Numbers::Same(number, count) => *count == 0 || holds(*number),
             Numbers::Each(bytes) => elements(bytes).iter().all(|number| holds(*number)),
+            Numbers::Products(products, _) => {
+                (0..products.factors.len()).all(|at| self.numbers.get(at).is_some_and(&mut holds))
+            }
         }
     }
 
@@ -79,6 +102,14 @@ impl<T: Pod + Send + Sync> Parameters<T> {
     pub fn as_slice(&self) -> Option<&[T]> {
         match &self.numbers {
             Numbers::Each(bytes) if self.turned.is_none() => Some(elements(bytes)),
+            _ => None,
+        }
+    }
+
+    /// The products in their order, if the numbers are stored as such.
+    pub fn as_products(&self) -> Option<&Products<T>> {
+        match &self.numbers {
+            Numbers::Products(products, _) if self.turned.is_none() => Some(products),
             _ => None,
         }
     }
@@ -94,6 +125,19 @@ impl<T: Pod + Send + Sync> Parameters<T> {
             Some(before) => (before == [columns, rows]).then_some(None)?,
         };
         Some(Self { numbers: self.numbers.clone(), turned })
+    }
+}
+
+impl<T: Pod> Numbers<T> {
+    fn get(&self, at: usize) -> Option<T> {
+        match self {
+            Self::Same(number, count) => (at < *count).then_some(*number),
+            Self::Each(bytes) => elements(bytes).get(at).copied(),
+            Self::Products(products, product) => {
+                let unit = products.units.get(at.checked_div(products.each)?)?;
+                Some(product(*unit, *products.factors.get(at)?))
+            }
+        }
     }
 }
 
@@ -157,6 +201,19 @@ mod tests {
         assert_ne!(same, Parameters::same(8, 3));
         assert_eq!((same.get(2), same.get(3)), (Some(7), None));
         assert_eq!(format!("{same:?}"), "[7, 7, 7]");
+    }
+
+    #[test]
+    fn products_are_multiplied_when_they_are_read() {
+        let products = Products { factors: vec![1, -2, 3, 0], units: vec![0.5f32, 2.0], each: 2 };
+        let numbers = Parameters::from(products.clone());
+        assert_eq!(numbers, Parameters::from(vec![0.5, -1.0, 6.0, 0.0]));
+        assert_eq!((numbers.len(), numbers.get(4), numbers.as_slice()), (4, None, None));
+        assert!(numbers.all(|number| number < 7.0) && !numbers.all(|number| number > 0.0));
+        assert_eq!(numbers.as_products(), Some(&products));
+        let turned = numbers.transposed([2, 2]).unwrap();
+        assert_eq!(turned.iter().collect::<Vec<f32>>(), [0.5, 6.0, -1.0, 0.0]);
+        assert!(turned.as_products().is_none());
     }
 
     #[test]

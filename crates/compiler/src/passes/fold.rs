@@ -151,9 +151,10 @@ impl Folder<'_> {
                 return folded.map(|folded| vec![folded]);
             }
             if let ([(_, input)], aten::PERMUTE_COPY) = (inputs, node.op.name())
-                && let Some(permuted) = permutation(node).and_then(|dims| quantization::permuted(input, result, &dims))
+                && input.is_quantized()
+                && let Some(permuted) = permutation(node).and_then(|dims| input.permuted(&dims))
             {
-                return Some(vec![permuted]);
+                return Some(vec![Constant { data: permuted.data, ..result.clone() }]);
             }
         }
         let (taken, given) = (total(inputs.iter().map(|(_, input)| input))?, total(results.iter())?);

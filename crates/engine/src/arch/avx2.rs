@@ -361,6 +361,18 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn bits_to_f32<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> Self::V {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn bits<const SHIFT: i32, const WIDTH: i32>(v: __m256) -> __m256 {
+            let shifted = _mm256_srli_epi32::<SHIFT>(_mm256_castps_si256(v));
+            _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32((1 << WIDTH) - 1)))
+        }
+        let v = v.0;
+        both_registers!(bits::<SHIFT, WIDTH>(v[0]), bits::<SHIFT, WIDTH>(v[1]))
+    }
+
+    #[inline(always)]
     unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
         if n < 16 {
             // SAFETY: the caller guarantees `n` bytes.

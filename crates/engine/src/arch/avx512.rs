@@ -361,6 +361,29 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
+    fn bits_to_f32<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> __m512 {
+        // A lookup by the low four bits of each lane.
+        let numbers = const {
+            let mut numbers = [0.0; 16];
+            let mut at = 0;
+            while at < 16 {
+                numbers[at] = (at % (1 << WIDTH)) as f32;
+                at += 1;
+            }
+            numbers
+        };
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn look_up<const SHIFT: i32>(numbers: [f32; 16], v: __m512) -> __m512 {
+            // SAFETY: 16 floats.
+            let numbers = unsafe { _mm512_loadu_ps(numbers.as_ptr()) };
+            let shifted = _mm512_srlv_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(SHIFT));
+            _mm512_permutexvar_ps(shifted, numbers)
+        }
+        intrinsic!(look_up::<SHIFT>(numbers, v.0))
+    }
+
+    #[inline(always)]
     unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         #[inline]

@@ -464,6 +464,18 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         self.load_slice(&self.to_array(v.0).map(|lane| lane.to_bits().cast_signed() as f32))
     }
 
+    /// Converts `WIDTH` bits (at most 4) of lanes that hold bytes, from bit `SHIFT` on, to f32.
+    #[inline(always)]
+    fn bits_to_f32<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> Self::V {
+        let byte = self.i32_to_f32(v);
+        let above = |bits: i32| self.floor(self.mul(byte, self.splat(1.0 / (1 << bits) as f32)));
+        let low = if SHIFT == 0 { byte } else { above(SHIFT) };
+        if SHIFT + WIDTH == 8 {
+            return low;
+        }
+        self.fma(above(SHIFT + WIDTH), self.splat(-((1 << WIDTH) as f32)), low)
+    }
+
     /// Loads the first `n` bytes (at most 16), zero-extended to i32 lanes; zeroes the other lanes.
     ///
     /// # Safety

@@ -305,6 +305,15 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     }
 
     #[inline(always)]
+    fn bits_to_f32<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| {
+            let shifted = vshlq_u32(vreinterpretq_u32_f32(v[i]), vdupq_n_s32(-SHIFT));
+            vcvtq_f32_u32(vandq_u32(shifted, vdupq_n_u32((1 << WIDTH) - 1)))
+        })
+    }
+
+    #[inline(always)]
     fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
         let (above, below) = (above.0, below.0);
         U8Quads(each_register!(|i| {

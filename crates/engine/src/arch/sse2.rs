@@ -220,6 +220,15 @@ impl Simd for Sse2 {
     }
 
     #[inline(always)]
+    fn bits_to_f32<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| {
+            let shifted = _mm_srli_epi32::<SHIFT>(_mm_castps_si128(v[i]));
+            _mm_cvtepi32_ps(_mm_and_si128(shifted, _mm_set1_epi32((1 << WIDTH) - 1)))
+        })
+    }
+
+    #[inline(always)]
     fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
         let (above, below) = (above.0, below.0);
         U8Quads(each_register!(|i| {

@@ -187,6 +187,15 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     }
 
     #[inline(always)]
+    fn bits_to_f32<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> Self::V {
+        let v = v.0;
+        each_register!(|i| {
+            let shifted = u32x4_shr(v[i], SHIFT as u32);
+            f32x4_convert_i32x4(v128_and(shifted, i32x4_splat((1 << WIDTH) - 1)))
+        })
+    }
+
+    #[inline(always)]
     fn push_u8(self, above: U8Quads<Self>, below: I32<Self>) -> U8Quads<Self> {
         let (above, below) = (above.0, below.0);
         U8Quads(each_register!(|i| v128_or(i32x4_shl(above[i], 8), below[i])))

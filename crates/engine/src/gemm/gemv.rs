@@ -10,9 +10,9 @@ use core::ops::Range;
 use super::{Gemm, Matrix};
 use crate::arch::{Kernel, LANES, Simd};
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
-use crate::pack::padded_rows;
+use crate::pack::{Bits, padded_rows};
 use crate::parallel::chunk_range;
-use crate::weights::{Bf16Panels, F16Panels, F32Panels, PanelRows, QuantizedWeights};
+use crate::weights::{Bf16Panels, F16Panels, F32Panels, PanelRows, QuantizedGroup, QuantizedWeights};
 use crate::{Engine, Half, Weights};
 
 /// Number of rows from which the GEMM is used; fewer rows run as GEMV, in f32.
@@ -163,42 +163,77 @@ impl<const R: usize> Kernel for QuantizedPanelKernel<'_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Gemv { gemm, a, .. } = self.gemv;
-        let left = |r: usize, k: usize| a.data.as_ptr().wrapping_add(r * a.stride + k);
         let mut totals = [self.gemv.bias(s, self.panel); R];
-        let mut row = 0;
-        while row < gemm.k {
-            let Some(group) = self.integers.group(self.panel, row, gemm.k) else { break };
-            row = group.to;
-            let (scales, whole) = (group.scales(s), group.integer_rows(s));
-            let mut sums = [[s.splat(0.0); 2]; R];
-            let pairs = group.to - (group.to - group.from) % 2;
-            for k in (group.from..pairs).step_by(2) {
-                // SAFETY: groups have an even number of rows.
-                let two = unsafe { whole.load_pair(s, k) };
-                for r in 0..R {
-                    for (next, right) in two.into_iter().enumerate() {
-                        // SAFETY: each row has k floats.
-                        let x = s.splat(unsafe { *left(r, k + next) });
-                        sums[r][next] = s.fma(x, right, sums[r][next]);
-                    }
-                }
-            }
-            if pairs < group.to {
-                // SAFETY: likewise; the row behind the last exists, too.
-                let [last, _] = unsafe { whole.load_pair(s, pairs) };
-                for r in 0..R {
-                    // SAFETY: each row has k floats.
-                    let x = s.splat(unsafe { *left(r, pairs) });
-                    sums[r][0] = s.fma(x, last, sums[r][0]);
-                }
-            }
-            for r in 0..R {
-                totals[r] = s.fma(s.add(sums[r][0], sums[r][1]), scales, totals[r]);
-            }
+        for group in self.integers.groups(self.panel, 0, self.gemv.gemm.k) {
+            totals = match group.bits() {
+                Bits::Four => self.add_group::<S, 4, 2>(s, &group, totals),
+                Bits::Six => self.add_group::<S, 6, 4>(s, &group, totals),
+                Bits::Eight => self.add_group::<S, 8, 2>(s, &group, totals),
+            };
         }
         self.gemv.store(s, self.panel, totals);
     }
+}
+
+impl<const R: usize> QuantizedPanelKernel<'_, R> {
+    /// Adds a group of `BITS` bits, which are loaded `ROWS` rows at a time.
+    #[inline(always)]
+    fn add_group<S: Simd, const BITS: u32, const ROWS: usize>(
+        &self,
+        s: S,
+        group: &QuantizedGroup<'_>,
+        mut totals: [S::V; R],
+    ) -> [S::V; R] {
+        let (data, stride) = (self.gemv.a.data.as_ptr(), self.gemv.a.stride);
+        let left = |r: usize, k: usize| data.wrapping_add(r * stride + k);
+        let (scales, zeros, minima) = (group.scales(s), group.zeros(s), group.minima(s));
+        let mut sums = [[s.splat(0.0); ROWS]; R];
+        let whole = group.to - (group.to - group.from) % ROWS;
+        for k in (group.from..whole).step_by(ROWS) {
+            // SAFETY: the group has these rows.
+            let rows = unsafe { group.load_rows::<S, BITS, ROWS>(s, k) };
+            for r in 0..R {
+                for at in 0..ROWS {
+                    // SAFETY: each row has k floats.
+                    let x = s.splat(unsafe { *left(r, k + at) });
+                    sums[r][at] = s.fma(x, s.sub(rows[at], zeros), sums[r][at]);
+                }
+            }
+        }
+        if whole < group.to {
+            // SAFETY: an odd number of rows is padded.
+            let last = s.sub(unsafe { group.load_rows::<S, BITS, ROWS>(s, whole) }[0], zeros);
+            for r in 0..R {
+                // SAFETY: each row has k floats.
+                let x = s.splat(unsafe { *left(r, whole) });
+                sums[r][0] = s.fma(x, last, sums[r][0]);
+            }
+        }
+        for r in 0..R {
+            let mut sum = sums[r][0];
+            for at in 1..ROWS {
+                sum = s.add(sum, sums[r][at]);
+            }
+            totals[r] = s.fma(sum, scales, totals[r]);
+            if let Some(minima) = minima {
+                // SAFETY: each row has k floats.
+                let x = unsafe { core::slice::from_raw_parts(left(r, group.from), group.to - group.from) };
+                totals[r] = s.fma(s.splat(sum_of(s, x)), minima, totals[r]);
+            }
+        }
+        totals
+    }
+}
+
+/// Sum of a row's elements.
+#[inline(always)]
+fn sum_of<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let (whole, rest) = x.as_chunks::<LANES>();
+    let mut sums = s.load_slice(rest);
+    for x in whole {
+        sums = s.add(sums, s.load_slice(x));
+    }
+    s.reduce_add(sums)
 }
 
 /// One panel times `R` rows, with `P` accumulators per row.

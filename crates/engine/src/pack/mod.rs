@@ -17,5 +17,8 @@ pub use int8::{GROUP_SIZE, GroupwiseMatrix, groupwise_into, matrix_i8_into, matr
 pub(crate) use int8::{pad_to_4, taps_i8_into};
 pub(crate) use matrix::padded_rows;
 pub use matrix::{PANEL, columns_f32_into, matrix_f32, matrix_f32_into, matrix_f32_len, narrow, rows_f32_into};
-pub(crate) use quantized::QuantizedLayout;
-pub use quantized::{QUANTIZED_HEADER, QuantizedMatrix, quantized, quantized_header, quantized_len, quantized_panels};
+pub use quantized::{
+    Bits, GroupNumbers, Offsets, QUANTIZED_HEADER, QuantizedGroups, QuantizedMatrix, ScaleFormat, UNIT_ROWS, quantized,
+    quantized_header, quantized_len, quantized_panels,
+};
+pub(crate) use quantized::{FACTOR_BIAS, QuantizedLayout};

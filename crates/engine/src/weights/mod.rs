@@ -9,6 +9,7 @@ use crate::Half;
 use crate::arch::{Kernel, LANES, Simd};
 use crate::error::{Error, at_least};
 
+pub(crate) use quantized::QuantizedGroup;
 pub use quantized::QuantizedWeights;
 
 /// Packed weights, as a function of [`pack`](crate::pack) returned them, optionally rounded to 16 bits by

@@ -1,10 +1,11 @@
-//! Weight-only quantization: packed weights of 4 or 8 bits that are dequantized to f32 on the fly.
+//! Weight-only quantization: packed weights of 4, 6 or 8 bits that are dequantized to f32 on the fly.
 
 use crate::arch::{LANES, Simd};
-use crate::pack::{QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix};
+use crate::float16::from_f16;
+use crate::pack::{Bits, FACTOR_BIAS, Offsets, QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix, ScaleFormat};
 
-/// A packed matrix from [`pack::quantized`](crate::pack::quantized). A weight is `(integer - zero point) * scale`, with
-/// the parameters of its group of rows and column.
+/// A packed matrix from [`pack::quantized`](crate::pack::quantized). A weight is `(integer - zero point) * scale`, or
+/// `integer * scale + minimum`, with the parameters of its group of rows and column.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantizedWeights<'a> {
     layout: QuantizedLayout,
@@ -54,8 +55,7 @@ impl<'a> QuantizedWeights<'a> {
     /// Dequantizes a column, from the first row on.
     pub(crate) fn column(&self, column: usize, to: &mut [f32]) {
         let (panel, lane) = (column / LANES, column % LANES);
-        for (start, to) in (0..).step_by(self.layout.group).zip(to.chunks_mut(self.layout.group)) {
-            let Some(group) = self.group(panel, start, start + to.len()) else { return };
+        for (group, to) in self.groups(panel, 0, to.len()).zip(to.chunks_mut(self.layout.group)) {
             group.column(lane, to);
         }
     }
@@ -70,18 +70,73 @@ impl<'a> QuantizedWeights<'a> {
         self.layout.rows
     }
 
-    /// Returns the group that contains row `row` of a panel, restricted to the rows before `end`; `None` if there is
-    /// no such row.
+    /// The groups of the rows `from..to` of a panel, of which the first and the last may be a part.
     #[inline(always)]
-    pub(crate) fn group(&self, panel: usize, row: usize, end: usize) -> Option<QuantizedGroup<'a>> {
+    pub(crate) fn groups(&self, panel: usize, from: usize, to: usize) -> PanelGroups<'a> {
         let layout = self.layout;
-        let group = row / layout.group;
-        let start = group * layout.group;
-        let rows = layout.rows.checked_sub(start)?.min(layout.group);
-        let at = panel * self.panel_bytes + group * layout.group_bytes(layout.group);
-        let bytes = self.bytes.get(at..at + layout.group_bytes(rows))?;
-        let to = end.min(start + rows);
-        (row < to).then_some(QuantizedGroup { layout, start, from: row, to, bytes })
+        let group_bytes = layout.group_bytes(layout.group);
+        let group = from / layout.group;
+        let (unit, in_unit) = (group / layout.unit_groups(), group % layout.unit_groups());
+        let units = panel * self.panel_bytes + unit * (layout.unit_bytes() + layout.unit_groups() * group_bytes);
+        PanelGroups {
+            layout,
+            head_bytes: layout.head_bytes(),
+            group_bytes,
+            unit_bytes: layout.unit_bytes(),
+            bytes: self.bytes,
+            start: group * layout.group,
+            from,
+            to: to.min(layout.rows),
+            units,
+            at: units + layout.unit_bytes() + in_unit * group_bytes,
+            left_in_unit: layout.unit_groups() - in_unit,
+        }
+    }
+}
+
+/// The groups of some rows of a panel, one after the other.
+pub(crate) struct PanelGroups<'a> {
+    layout: QuantizedLayout,
+    /// Sizes of the layout.
+    head_bytes: usize,
+    group_bytes: usize,
+    unit_bytes: usize,
+    bytes: &'a [u8],
+    /// First row of the next group.
+    start: usize,
+    /// The requested range of rows.
+    from: usize,
+    to: usize,
+    /// Where the units of the next group begin, and the group itself.
+    units: usize,
+    at: usize,
+    /// Groups that have these units, from the next one on.
+    left_in_unit: usize,
+}
+
+impl<'a> Iterator for PanelGroups<'a> {
+    type Item = QuantizedGroup<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<QuantizedGroup<'a>> {
+        let Self { layout, bytes, start, .. } = *self;
+        if start >= self.to {
+            return None;
+        }
+        if self.left_in_unit == 0 {
+            self.left_in_unit = layout.unit_groups();
+            self.units = self.at;
+            self.at += self.unit_bytes;
+        }
+        let rows = layout.group.min(layout.rows - start);
+        let size = if rows == layout.group { self.group_bytes } else { layout.group_bytes(rows) };
+        let units = bytes.get(self.units..self.units + self.unit_bytes)?;
+        let (head, weights) = bytes.get(self.at..self.at + size)?.split_at_checked(self.head_bytes)?;
+        self.at += size;
+        self.left_in_unit -= 1;
+        self.start += rows;
+        let (from, to) = (start.max(self.from), self.start.min(self.to));
+        Some(QuantizedGroup { layout, start, from, to, units, head, weights })
     }
 }
 
@@ -94,89 +149,166 @@ pub(crate) struct QuantizedGroup<'a> {
     /// The requested range of rows.
     pub(crate) from: usize,
     pub(crate) to: usize,
-    bytes: &'a [u8],
+    units: &'a [u8],
+    /// Scales and offsets.
+    head: &'a [u8],
+    weights: &'a [u8],
 }
 
 impl QuantizedGroup<'_> {
     /// Dequantizes the first rows of a column.
     fn column(&self, lane: usize, to: &mut [f32]) {
-        let (scales, bytes) = self.bytes.split_at(LANES * size_of::<f32>());
-        let scale = scales.as_chunks::<{ size_of::<f32>() }>().0[lane];
-        let scale = f32::from_le_bytes(scale);
-        let is_four_bits = self.layout.is_four_bits;
-        let (zero, bytes) = if self.layout.has_zeros {
-            (bytes[lane], &bytes[LANES..])
-        } else {
-            (if is_four_bits { 8 } else { 128 }, bytes)
+        let layout = &self.layout;
+        let Self { head, weights, .. } = self;
+        let scale = self.number_of(lane, 0);
+        let (zero, minimum) = match layout.offsets {
+            Offsets::None => (layout.bias(), 0.0),
+            Offsets::ZeroPoints => (head[layout.scale_bytes() + lane], 0.0),
+            Offsets::Minima => (0, self.number_of(lane, 1)),
         };
         for (row, to) in to.iter_mut().enumerate() {
-            let integer = if is_four_bits {
-                bytes[row / 2 * LANES + lane] >> (row % 2 * 4) & 15
-            } else {
-                bytes[row * LANES + lane]
+            let nibble = |line: usize| weights[line * LANES + lane] >> (row % 2 * 4) & 15;
+            let integer = match layout.bits {
+                Bits::Four => nibble(row / 2),
+                Bits::Six => {
+                    let upper = weights[(row / 4 * 3 + 2) * LANES + lane] >> (row % 4 * 2) & 3;
+                    nibble(row / 4 * 3 + row % 4 / 2) | upper << 4
+                }
+                Bits::Eight => weights[row * LANES + lane],
             };
-            *to = (f32::from(integer) - f32::from(zero)) * scale;
+            let number = (f32::from(integer) - f32::from(zero)) * scale;
+            *to = if layout.offsets == Offsets::Minima { number + minimum } else { number };
+        }
+    }
+
+    /// The scale of a column for `part` 0, its minimum for `part` 1.
+    fn number_of(&self, lane: usize, part: usize) -> f32 {
+        let bytes = &self.head[part * self.layout.scale_bytes()..];
+        let half = |bytes: &[u8]| from_f16(u16::from_le_bytes(bytes.as_chunks().0[lane]));
+        match self.layout.scales {
+            ScaleFormat::F32 => f32::from_le_bytes(bytes.as_chunks().0[lane]),
+            ScaleFormat::F16 => half(bytes),
+            ScaleFormat::Products => {
+                half(&self.units[part * self.layout.unit_bytes_of_part()..])
+                    * (f32::from(bytes[lane]) - f32::from(FACTOR_BIAS))
+            }
         }
     }
 
     /// Scales of the 16 columns.
     #[inline(always)]
     pub(crate) fn scales<S: Simd>(&self, s: S) -> S::V {
-        // SAFETY: a group begins with 16 floats.
-        unsafe { s.load(self.bytes.as_ptr().cast()) }
+        self.numbers(s, 0)
     }
 
-    /// Returns the rows as integers minus their zero points.
+    /// Minima of the 16 columns, if there are any.
     #[inline(always)]
-    pub(crate) fn integer_rows<S: Simd>(&self, s: S) -> IntegerRows<S> {
-        let layout = &self.layout;
-        let scales = LANES * size_of::<f32>();
-        let zeros = if layout.has_zeros {
-            // SAFETY: the zeros follow the scales.
-            s.i32_to_f32(unsafe { s.load_u8(self.bytes.as_ptr().wrapping_add(scales), LANES) })
-        } else {
-            s.splat(if layout.is_four_bits { 8.0 } else { 128.0 })
-        };
-        let head = scales + if layout.has_zeros { LANES } else { 0 };
-        IntegerRows {
-            is_four_bits: layout.is_four_bits,
-            start: self.start,
-            zeros,
-            bytes: self.bytes.as_ptr().wrapping_add(head),
+    pub(crate) fn minima<S: Simd>(&self, s: S) -> Option<S::V> {
+        (self.layout.offsets == Offsets::Minima).then(|| self.numbers(s, 1))
+    }
+
+    /// The scales for `part` 0, the minima for `part` 1.
+    #[inline(always)]
+    fn numbers<S: Simd>(&self, s: S, part: usize) -> S::V {
+        let at = self.head.as_ptr().wrapping_add(part * self.layout.scale_bytes());
+        match self.layout.scales {
+            // SAFETY: a group begins with the scales and the minima of 16 columns.
+            ScaleFormat::F32 => unsafe { s.load(at.cast()) },
+            // SAFETY: likewise.
+            ScaleFormat::F16 => unsafe { s.load_f16(at.cast()) },
+            ScaleFormat::Products => {
+                let units = self.units.as_ptr().wrapping_add(part * self.layout.unit_bytes_of_part());
+                // SAFETY: there is a unit for each of 16 columns.
+                let units = unsafe { s.load_f16(units.cast()) };
+                // SAFETY: as above, with a byte each.
+                let factors = s.i32_to_f32(unsafe { s.load_u8(at, LANES) });
+                s.mul(units, s.sub(factors, s.splat(f32::from(FACTOR_BIAS))))
+            }
         }
     }
-}
 
-/// Rows of a group as integral f32 values; rows are counted within the panel.
-#[derive(Clone, Copy)]
-pub(crate) struct IntegerRows<S: Simd> {
-    is_four_bits: bool,
-    start: usize,
-    zeros: S::V,
-    bytes: *const u8,
-}
+    /// What is subtracted from the stored integers of the 16 columns.
+    #[inline(always)]
+    pub(crate) fn zeros<S: Simd>(&self, s: S) -> S::V {
+        if self.layout.offsets == Offsets::ZeroPoints {
+            // SAFETY: the zeros follow the scales.
+            s.i32_to_f32(unsafe { s.load_u8(self.head.as_ptr().wrapping_add(self.layout.scale_bytes()), LANES) })
+        } else {
+            s.splat(f32::from(self.layout.bias()))
+        }
+    }
 
-impl<S: Simd> IntegerRows<S> {
-    /// Loads a row and the next one; the first must be an even row of the group.
+    /// Width of the integers.
+    #[inline(always)]
+    pub(crate) fn bits(&self) -> Bits {
+        self.layout.bits
+    }
+
+    /// Loads `ROWS` rows of `BITS` bits as they are stored, from row `row` of the panel on, a multiple of `ROWS` in the group.
     ///
     /// # Safety
-    /// The group has both rows.
+    /// The group has these rows, and [`bits`](Self::bits) is `BITS`. `ROWS` is 4 for 6 bits, and 2 otherwise.
     #[inline(always)]
-    pub(crate) unsafe fn load_pair(self, s: S, row: usize) -> [S::V; 2] {
+    pub(crate) unsafe fn load_rows<S: Simd, const BITS: u32, const ROWS: usize>(
+        &self,
+        s: S,
+        row: usize,
+    ) -> [S::V; ROWS] {
         let row = row - self.start;
-        if self.is_four_bits {
-            // SAFETY: the caller guarantees the pair, which has 16 bytes.
-            let packed = s.i32_to_f32(unsafe { s.load_u8(self.bytes.wrapping_add(row / 2 * LANES), LANES) });
-            let high = s.floor(s.mul(packed, s.splat(1.0 / 16.0)));
-            let low = s.fma(high, s.splat(-16.0), packed);
-            return [s.sub(low, self.zeros), s.sub(high, self.zeros)];
+        let lines = self.weights.as_ptr();
+        // SAFETY: the caller guarantees the rows, whose lines have 16 bytes.
+        let line = |line: usize| unsafe { s.load_u8(lines.wrapping_add(line * LANES), LANES) };
+        let mut rows = [s.splat(0.0); ROWS];
+        if const { BITS == 4 } {
+            let pair = line(row / 2);
+            rows[0] = s.bits_to_f32::<0, 4>(pair);
+            rows[1] = s.bits_to_f32::<4, 4>(pair);
+        } else if const { BITS == 6 } {
+            let [first, second, upper] = [0, 1, 2].map(|at| line(row / 4 * 3 + at));
+            let above = s.splat(16.0);
+            rows[0] = s.fma(s.bits_to_f32::<0, 2>(upper), above, s.bits_to_f32::<0, 4>(first));
+            rows[1] = s.fma(s.bits_to_f32::<2, 2>(upper), above, s.bits_to_f32::<4, 4>(first));
+            rows[2] = s.fma(s.bits_to_f32::<4, 2>(upper), above, s.bits_to_f32::<0, 4>(second));
+            rows[3] = s.fma(s.bits_to_f32::<6, 2>(upper), above, s.bits_to_f32::<4, 4>(second));
+        } else {
+            rows[0] = s.i32_to_f32(line(row));
+            rows[1] = s.i32_to_f32(line(row + 1));
         }
-        let first = self.bytes.wrapping_add(row * LANES);
-        // SAFETY: the caller guarantees the rows, which have 16 bytes each.
-        let one = s.i32_to_f32(unsafe { s.load_u8(first, LANES) });
-        // SAFETY: as above.
-        let other = s.i32_to_f32(unsafe { s.load_u8(first.wrapping_add(LANES), LANES) });
-        [s.sub(one, self.zeros), s.sub(other, self.zeros)]
+        rows
+    }
+
+    /// Dequantizes the requested rows to `to`.
+    ///
+    /// # Safety
+    /// As for [`load_rows`](Self::load_rows), and 16 floats for each row are writable at `to`.
+    #[inline(always)]
+    unsafe fn widen<S: Simd, const BITS: u32, const ROWS: usize>(&self, s: S, to: *mut f32) {
+        let (scales, minima, zeros) = (self.scales(s), self.minima(s), self.zeros(s));
+        let dequantized = |integers: S::V| match minima {
+            // Not fused, as the floats of a file of such blocks are.
+            Some(minima) => s.add(s.mul(integers, scales), minima),
+            None => s.mul(s.sub(integers, zeros), scales),
+        };
+        let to = |row: usize| to.wrapping_add((row - self.from) * LANES);
+        let mut row = self.from;
+        while row < self.to {
+            let first = row - (row - self.start) % ROWS;
+            // SAFETY: groups have a multiple of `ROWS` rows.
+            let rows = unsafe { self.load_rows::<S, BITS, ROWS>(s, first) };
+            let end = self.to.min(first + ROWS);
+            if end - row == ROWS {
+                for at in 0..ROWS {
+                    // SAFETY: the caller guarantees the destination.
+                    unsafe { s.store(to(first + at), dequantized(rows[at])) };
+                }
+            } else {
+                for row in row..end {
+                    // SAFETY: likewise.
+                    unsafe { s.store(to(row), dequantized(rows[row - first])) };
+                }
+            }
+            row = end;
+        }
     }
 }
 
@@ -190,28 +322,15 @@ pub(super) unsafe fn widen<S: Simd>(s: S, integers: &QuantizedWeights<'_>, first
         return;
     }
     let (panel, from) = (first / LANES / integers.rows(), first / LANES % integers.rows());
-    let (mut row, end) = (from, from + rows);
-    while row < end {
-        let Some(group) = integers.group(panel, row, end) else { return };
-        let (scales, rows_as_integers) = (group.scales(s), group.integer_rows(s));
-        // Pairs begin at even rows of the group, which itself begins at an even row.
-        let first = row + (row - group.start) % 2;
-        let last = first.max(group.to - (group.to - group.start) % 2);
-        for row in (first..last).step_by(2) {
-            // SAFETY: the group has both rows.
-            let two = unsafe { rows_as_integers.load_pair(s, row) };
-            for (next, v) in two.into_iter().enumerate() {
-                // SAFETY: the caller guarantees the destination.
-                unsafe { s.store(to.wrapping_add((row + next - from) * LANES), s.mul(v, scales)) };
-            }
+    for group in integers.groups(panel, from, from + rows) {
+        let to = to.wrapping_add((group.from - from) * LANES);
+        match group.bits() {
+            // SAFETY: the caller guarantees the destination, and the group has its rows.
+            Bits::Four => unsafe { group.widen::<S, 4, 2>(s, to) },
+            // SAFETY: likewise.
+            Bits::Six => unsafe { group.widen::<S, 6, 4>(s, to) },
+            // SAFETY: likewise.
+            Bits::Eight => unsafe { group.widen::<S, 8, 2>(s, to) },
         }
-        for row in (row..first).chain(last..group.to) {
-            let second = (row - group.start) % 2;
-            // SAFETY: groups have an even number of rows.
-            let two = unsafe { rows_as_integers.load_pair(s, row - second) };
-            // SAFETY: the caller guarantees the destination.
-            unsafe { s.store(to.wrapping_add((row - from) * LANES), s.mul(two[second], scales)) };
-        }
-        row = group.to;
     }
 }

@@ -2,7 +2,7 @@
 //! where bf16 dot products are used.
 
 use super::*;
-use rushlight_engine::pack::QuantizedMatrix;
+use rushlight_engine::pack::{Bits, GroupNumbers, Offsets, QuantizedGroups, QuantizedMatrix, ScaleFormat, UNIT_ROWS};
 use rushlight_engine::{
     Conv2d, ConvTranspose2d, Epilogue, Error, Gemm, Half, QuantizedWeights, Table, Weights, conv_transpose2d, conv2d,
     gather, gemm, narrow, pack, widen,
@@ -111,67 +111,144 @@ impl AlignedBytes {
     }
 }
 
-/// A quantized matrix `[k, n]` with the scale and zero point of each group.
+/// A quantized matrix `[k, n]` with the numbers of each group, those of a column in a row.
 struct Quantized {
     matrix: QuantizedMatrix,
     integers: Vec<i8>,
-    scales: Vec<f32>,
+    scales: Numbers,
     zeros: Vec<i8>,
+    minima: Numbers,
+}
+
+/// A number for each group, or factors of units.
+#[derive(Default)]
+struct Numbers {
+    each: Vec<f32>,
+    factors: Vec<i8>,
+}
+
+impl Numbers {
+    /// Positive and negative numbers of a matrix with `count` groups, of which `unit_groups` share a unit.
+    fn new(rng: &mut Rng, format: ScaleFormat, count: usize, unit_groups: usize, scale: f32) -> Self {
+        let half = |x: &f32| rounded(Half::F16, &[x * scale])[0];
+        let floats = |rng: &mut Rng, count: usize| rng.vector(count).iter().map(half).collect();
+        match format {
+            ScaleFormat::F32 => {
+                Self { each: rng.vector(count).iter().map(|x| x * scale).collect(), factors: Vec::new() }
+            }
+            ScaleFormat::F16 => Self { each: floats(rng, count), factors: Vec::new() },
+            ScaleFormat::Products => Self {
+                each: floats(rng, count / unit_groups),
+                factors: rng.vector(count).iter().map(|x| (x * 127.9) as i8).collect(),
+            },
+        }
+    }
+
+    fn get(&self, at: usize) -> f32 {
+        match self.factors.get(at) {
+            Some(factor) => self.each[at / (self.factors.len() / self.each.len())] * f32::from(*factor),
+            None => self.each[at],
+        }
+    }
+
+    fn packed(&self) -> GroupNumbers<'_> {
+        match self.factors.as_slice() {
+            [] => GroupNumbers::Each(&self.each),
+            factors => GroupNumbers::Products { units: &self.each, factors },
+        }
+    }
 }
 
 impl Quantized {
     fn new(rng: &mut Rng, matrix: QuantizedMatrix) -> Self {
-        let QuantizedMatrix { k, n, is_four_bits, has_zeros, group } = matrix;
-        let most = if is_four_bits { 7.9 } else { 127.0 };
-        let groups = k.div_ceil(group.min(k).max(1));
-        let integers = rng.vector(k * n).iter().map(|x| (x * most).floor() as i8).collect();
-        let scales = rng.vector(groups * n).iter().map(|x| 0.01 + x.abs() / most).collect();
-        let zeros = rng.vector(groups * n).iter().map(|x| if has_zeros { (x * most) as i8 } else { 0 }).collect();
-        Self { matrix, integers, scales, zeros }
-    }
-
-    fn of(&self, group: usize, column: usize) -> (f32, i8) {
-        let at = group * self.matrix.n + column;
-        (self.scales[at], self.zeros[at])
+        let QuantizedMatrix { k, n, bits, offsets, scales, group } = matrix;
+        let (most, scale) = match bits {
+            Bits::Four => (7.9, 0.1),
+            Bits::Six => (31.9, 0.02),
+            Bits::Eight => (127.0, 0.01),
+        };
+        let count = n * k.div_ceil(group.min(k).max(1));
+        let integer = |x: &f32| (x * most).floor() as i8;
+        let (is_unsigned, has_zeros) = (offsets == Offsets::Minima, offsets == Offsets::ZeroPoints);
+        let integers = rng.vector(k * n);
+        let integers = integers.iter().map(|x| if is_unsigned { integer(&x.abs()) } else { integer(x) }).collect();
+        let zeros = rng.vector(if has_zeros { count } else { 0 }).iter().map(integer).collect();
+        let minima = if is_unsigned { count } else { 0 };
+        let unit_groups = (UNIT_ROWS / group.min(UNIT_ROWS)).max(1);
+        let mut numbers = |count: usize| Numbers::new(rng, scales, count, unit_groups, scale);
+        Self { matrix, integers, scales: numbers(count), zeros, minima: numbers(minima) }
     }
 
     /// Packs the matrix.
     fn packed(&self) -> AlignedBytes {
         let mut packed = AlignedBytes::new(pack::quantized_len(&self.matrix).unwrap());
-        let QuantizedMatrix { k, n, has_zeros, .. } = self.matrix;
-        let groups = self.scales.len() / n.max(1);
-        let zeros = if has_zeros { transposed(&self.zeros, groups, n) } else { Vec::new() };
-        let (integers, scales) = (transposed(&self.integers, k, n), transposed(&self.scales, groups, n));
-        pack::quantized(packed.get_mut(), &self.matrix, &integers, &scales, &zeros);
+        let Self { matrix, integers, scales, zeros, minima } = self;
+        let groups = QuantizedGroups { scales: scales.packed(), zeros, minima: minima.packed() };
+        pack::quantized(packed.get_mut(), matrix, integers, &groups);
         packed
     }
 
-    fn number(&self, k: usize, column: usize) -> f32 {
-        let (scale, zero) = self.of(k / self.matrix.group, column);
-        (f32::from(self.integers[k * self.matrix.n + column]) - f32::from(zero)) * scale
+    /// The scaled integer of a weight, and what is added.
+    fn terms(&self, k: usize, column: usize) -> [f32; 2] {
+        let QuantizedMatrix { k: rows, offsets, group, .. } = self.matrix;
+        let at = column * rows.div_ceil(group.min(rows)) + k / group;
+        let (integer, scale) = (f32::from(self.integers[column * rows + k]), self.scales.get(at));
+        match offsets {
+            Offsets::None => [integer * scale, 0.0],
+            Offsets::ZeroPoints => [(integer - f32::from(self.zeros[at])) * scale, 0.0],
+            Offsets::Minima => [integer * scale, self.minima.get(at)],
+        }
     }
 
-    /// Dequantizes and packs the matrix as f32.
-    fn floats(&self) -> Vec<f32> {
-        pack::matrix_f32(self.matrix.k, self.matrix.n, |k, column| self.number(k, column))
+    fn number(&self, k: usize, column: usize) -> f32 {
+        self.terms(k, column).iter().sum()
+    }
+
+    /// Sum of the absolute terms, by which rounding errors are measured.
+    fn magnitude(&self, k: usize, column: usize) -> f32 {
+        self.terms(k, column).iter().map(|term| term.abs()).sum()
     }
 }
 
 #[test]
 fn gemm_with_quantized_weights() {
     let mut rng = Rng(41);
-    for [m, n, k] in
-        [[1, 33, 64], [2, 16, 96], [3, 40, 31], [1, 17, 1], [4, 50, 320], [7, 1, 33], [97, 65, 769], [31, 33, 384]]
-    {
-        for (is_four_bits, has_zeros, group) in [
-            (true, false, 32),
-            (true, true, 32),
-            (false, false, usize::MAX),
-            (false, true, 64),
-            (true, true, usize::MAX),
+    for [m, n, k] in [
+        [1, 33, 64],
+        [2, 16, 96],
+        [3, 40, 31],
+        [1, 17, 1],
+        [4, 50, 320],
+        [7, 1, 33],
+        [97, 65, 769],
+        [31, 33, 384],
+        [3, 33, 512],
+        [5, 17, 768],
+    ] {
+        for (bits, offsets, scales, group) in [
+            (Bits::Four, Offsets::None, ScaleFormat::F32, 32),
+            (Bits::Four, Offsets::ZeroPoints, ScaleFormat::F32, 32),
+            (Bits::Eight, Offsets::None, ScaleFormat::F32, usize::MAX),
+            (Bits::Eight, Offsets::ZeroPoints, ScaleFormat::F32, 64),
+            (Bits::Four, Offsets::ZeroPoints, ScaleFormat::F32, usize::MAX),
+            (Bits::Four, Offsets::None, ScaleFormat::F16, 32),
+            (Bits::Four, Offsets::Minima, ScaleFormat::F16, 32),
+            (Bits::Four, Offsets::Minima, ScaleFormat::Products, 32),
+            (Bits::Six, Offsets::None, ScaleFormat::Products, 16),
+            (Bits::Six, Offsets::ZeroPoints, ScaleFormat::F16, 32),
+            (Bits::Six, Offsets::Minima, ScaleFormat::F32, 32),
+            (Bits::Eight, Offsets::None, ScaleFormat::F16, 32),
+            (Bits::Eight, Offsets::Minima, ScaleFormat::Products, 128),
         ] {
-            let quantized = Quantized::new(&mut rng, QuantizedMatrix { k, n, is_four_bits, has_zeros, group });
-            let (packed, floats, a) = (quantized.packed(), quantized.floats(), rng.vector(m * k));
+            let matrix = QuantizedMatrix { k, n, bits, offsets, scales, group };
+            if pack::quantized_len(&matrix).is_none() {
+                assert!(bits == Bits::Six || scales == ScaleFormat::Products);
+                continue;
+            }
+            let quantized = Quantized::new(&mut rng, matrix);
+            let (packed, a) = (quantized.packed(), rng.vector(m * k));
+            let floats = pack::matrix_f32(k, n, |k, column| quantized.number(k, column));
+            let magnitudes = pack::matrix_f32(k, n, |k, column| quantized.magnitude(k, column));
             let bytes = packed.get();
             let integers = QuantizedWeights::new(bytes, &quantized.matrix).expect("a packed matrix");
             assert_eq!(integers.columns(), n);
@@ -183,8 +260,7 @@ fn gemm_with_quantized_weights() {
                     c
                 };
                 let (got, expected) = (run(Weights::Quantized(integers), &a), run(Weights::F32(&floats), &a));
-                let absolute = |numbers: &[f32]| numbers.iter().map(|x| x.abs()).collect::<Vec<_>>();
-                let scale = run(Weights::F32(&absolute(&floats)), &absolute(&a));
+                let scale = run(Weights::F32(&magnitudes), &a.iter().map(|x| x.abs()).collect::<Vec<_>>());
                 for ((got, expected), scale) in got.iter().zip(&expected).zip(&scale) {
                     // GEMV scales sums of integers; GEMM multiplies by the same f32 weights.
                     let most = if m < 4 { 2e-6 * scale } else { 0.0 };
@@ -211,8 +287,15 @@ fn gemm_with_quantized_weights() {
             assert!(is_refused(&bytes[..bytes.len() - 4], matrix) && is_refused(&bytes[1..], matrix));
             assert!(is_refused(bytes, QuantizedMatrix { k: k + 2, ..matrix }) || k == 1);
             assert!(is_refused(bytes, QuantizedMatrix { n: n + 1, ..matrix }));
-            assert!(is_refused(bytes, QuantizedMatrix { has_zeros: !has_zeros, ..matrix }));
-            assert!(is_refused(bytes, QuantizedMatrix { is_four_bits: !is_four_bits, ..matrix }));
+            for other in [Offsets::None, Offsets::ZeroPoints, Offsets::Minima] {
+                assert!(is_refused(bytes, QuantizedMatrix { offsets: other, ..matrix }) || other == offsets);
+            }
+            for other in [ScaleFormat::F32, ScaleFormat::F16, ScaleFormat::Products] {
+                assert!(is_refused(bytes, QuantizedMatrix { scales: other, ..matrix }) || other == scales);
+            }
+            for other in [Bits::Four, Bits::Six, Bits::Eight] {
+                assert!(is_refused(bytes, QuantizedMatrix { bits: other, ..matrix }) || other == bits);
+            }
             assert!(is_refused(bytes, QuantizedMatrix { group: 2, ..matrix }) || k <= 2);
         }
     }
@@ -221,7 +304,14 @@ fn gemm_with_quantized_weights() {
 #[test]
 fn quantized_weights_are_for_gemm_only() {
     let mut rng = Rng(42);
-    let matrix = QuantizedMatrix { k: 18, n: 16, is_four_bits: false, has_zeros: false, group: 18 };
+    let matrix = QuantizedMatrix {
+        k: 18,
+        n: 16,
+        bits: Bits::Eight,
+        offsets: Offsets::None,
+        scales: ScaleFormat::F32,
+        group: 18,
+    };
     let packed = Quantized::new(&mut rng, matrix).packed();
     let integers = QuantizedWeights::new(packed.get(), &matrix).unwrap();
     let engine = Engine::new(1);

@@ -4,7 +4,7 @@ mod quantized;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rushlight_format::Make;
 
@@ -13,8 +13,8 @@ use crate::Error;
 use crate::gather::{self, gather};
 use crate::types::TensorType;
 
+pub use quantized::QuantizedConstant;
 pub(crate) use quantized::integers;
-pub use quantized::{QuantizedConstant, permuted};
 
 /// A tensor with its content.
 #[derive(Clone, Debug)]
@@ -66,6 +66,11 @@ pub trait Computed: Send + Sync {
         None
     }
 
+    /// True if [`quantized`](Self::quantized) gives integers, as far as that is known without preparing them.
+    fn is_quantized(&self) -> bool {
+        self.quantized().is_some()
+    }
+
     /// The constant whose dimensions this is in another order, and that order.
     fn permuted(&self) -> Option<(&Constant, &[usize])> {
         None
@@ -84,6 +89,7 @@ fn floats_of(bytes: &[u8]) -> Cow<'_, [f32]> {
 struct Permuted {
     constant: Constant,
     dims: Vec<usize>,
+    quantized: OnceLock<Option<QuantizedConstant>>,
 }
 
 impl Computed for Permuted {
@@ -92,6 +98,14 @@ impl Computed for Permuted {
         let dense = Constant { name: name.clone(), ty: ty.clone(), data: ConstantData::Dense(self.constant.read()?) };
         let permuted = dense.permuted(&self.dims);
         permuted.ok_or_else(|| Error::invalid(format!("`{name}` has other dimensions")))?.read_into(to)
+    }
+
+    fn quantized(&self) -> Option<&QuantizedConstant> {
+        self.quantized.get_or_init(|| self.constant.quantized()?.in_order(&self.dims)).as_ref()
+    }
+
+    fn is_quantized(&self) -> bool {
+        self.constant.is_quantized()
     }
 
     fn permuted(&self) -> Option<(&Constant, &[usize])> {
@@ -132,6 +146,11 @@ impl Constant {
             ConstantData::Computed(computed) => computed.quantized(),
             _ => None,
         }
+    }
+
+    /// True if [`quantized`](Self::quantized) gives integers, as far as that is known without preparing them.
+    pub fn is_quantized(&self) -> bool {
+        matches!(&self.data, ConstantData::Computed(computed) if computed.is_quantized())
     }
 
     /// The sizes.
@@ -295,7 +314,8 @@ impl Constant {
         }
         let shape = dims.iter().map(|dim| constant.ty.shape.get(*dim).cloned()).collect::<Option<Vec<_>>>()?;
         let ty = TensorType::new(self.ty.dtype, shape);
-        let data = ConstantData::Computed(Arc::new(Permuted { constant: constant.clone(), dims }));
+        let data =
+            ConstantData::Computed(Arc::new(Permuted { constant: constant.clone(), dims, quantized: OnceLock::new() }));
         Some(Self { name: self.name.clone(), ty, data })
     }
 }

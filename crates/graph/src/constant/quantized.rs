@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use rushlight_format::ScalarType;
 
 use crate::{Error, Granularity, Parameters, Quantization};
 
-use super::{Computed, Constant, ConstantData, row_major_strides};
+use super::{Computed, Constant, row_major_strides};
 
 /// Content of an `f32` constant that is dequantized when it is read.
 #[derive(Debug)]
 pub struct QuantizedConstant {
     /// Their type has the scales and zero points.
     pub integers: Constant,
+    /// Numbers that are added to the scaled integers, one for each scale, if there are any.
+    pub minima: Option<Parameters<f32>>,
 }
 
 impl QuantizedConstant {
@@ -55,7 +58,10 @@ impl Computed for QuantizedConstant {
             let at = group.of(index);
             let parameters = quantization.scales.get(at).zip(quantization.zero_points.get(at));
             let (scale, zero) = parameters.ok_or_else(without)?;
-            let number = (i64::from(integer) - i64::from(zero)) as f32 * scale;
+            let mut number = (i64::from(integer) - i64::from(zero)) as f32 * scale;
+            if let Some(minima) = &self.minima {
+                number += minima.get(at).ok_or_else(without)?;
+            }
             to.extend_from_slice(&number.to_le_bytes());
         }
         Ok(())
@@ -105,44 +111,42 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Permutes the dimensions of a quantized constant; `None` for other constants.
-pub fn permuted(constant: &Constant, result: &Constant, dims: &[usize]) -> Option<Constant> {
-    let ConstantData::Computed(computed) = &constant.data else { return None };
-    let quantized = computed.quantized()?;
-    let mut integers = quantized.integers.permuted(dims)?;
-    let mut quantization = quantized.quantization()?.clone();
-    match &mut quantization.granularity {
-        Granularity::Tensor => {}
-        Granularity::Channel { axis } => {
-            *axis = u8::try_from(dims.iter().position(|dim| *dim == usize::from(*axis))?).ok()?;
+impl QuantizedConstant {
+    /// The constant with its dimensions in another order; `None` if it does not have these dimensions.
+    pub(super) fn in_order(&self, dims: &[usize]) -> Option<Self> {
+        let mut integers = self.integers.permuted(dims)?;
+        let mut quantization = self.quantization()?.clone();
+        let mut minima = self.minima.clone();
+        match &mut quantization.granularity {
+            Granularity::Tensor => {}
+            Granularity::Channel { axis } => {
+                *axis = u8::try_from(dims.iter().position(|dim| *dim == usize::from(*axis))?).ok()?;
+            }
+            Granularity::Block { shape } => {
+                let sizes = self.integers.sizes().ok()?;
+                let counts: Vec<usize> =
+                    sizes.iter().zip(&*shape).map(|(size, block)| size / *block as usize).collect();
+                *shape = dims.iter().map(|dim| shape.get(*dim).copied()).collect::<Option<Vec<_>>>()?;
+                quantization.scales = turned(&quantization.scales, &counts, dims)?;
+                quantization.zero_points = turned(&quantization.zero_points, &counts, dims)?;
+                minima = match minima {
+                    Some(minima) => Some(turned(&minima, &counts, dims)?),
+                    None => None,
+                };
+            }
         }
-        Granularity::Block { shape } => {
-            let sizes = quantized.integers.sizes().ok()?;
-            let counts: Vec<usize> = sizes.iter().zip(&*shape).map(|(size, block)| size / *block as usize).collect();
-            *shape = dims.iter().map(|dim| shape.get(*dim).copied()).collect::<Option<Vec<_>>>()?;
-            let (scales, zeros) = (&quantization.scales, &quantization.zero_points);
-            let turned = match (dims, counts.as_slice()) {
-                ([1, 0], &[rows, columns]) => scales.transposed([rows, columns]).zip(zeros.transposed([rows, columns])),
-                _ => None,
-            };
-            (quantization.scales, quantization.zero_points) = match turned {
-                Some(turned) => turned,
-                None => picked(scales, zeros, &counts, dims)?,
-            };
-        }
+        integers.ty.quantization = Some(Arc::new(quantization));
+        Some(Self { integers, minima })
     }
-    integers.ty.quantization = Some(Arc::new(quantization));
-    let data = ConstantData::Computed(Arc::new(QuantizedConstant { integers }));
-    Some(Constant { data, name: constant.name.clone(), ..result.clone() })
 }
 
-/// Scales and zero points with the dimensions of their groups, of which there are `counts`, in another order.
-fn picked(
-    scales: &Parameters<f32>,
-    zero_points: &Parameters<i32>,
-    counts: &[usize],
-    dims: &[usize],
-) -> Option<(Parameters<f32>, Parameters<i32>)> {
+/// Numbers of groups, of which there are `counts`, with the dimensions in another order.
+fn turned<T: Pod + Send + Sync>(numbers: &Parameters<T>, counts: &[usize], dims: &[usize]) -> Option<Parameters<T>> {
+    if let ([1, 0], &[rows, columns]) = (dims, counts)
+        && let Some(turned) = numbers.transposed([rows, columns])
+    {
+        return Some(turned);
+    }
     let strides = row_major_strides(counts);
     let pick = |list: &[usize]| dims.iter().map(|dim| list.get(*dim).copied()).collect::<Option<Vec<_>>>();
     let (counts, strides) = (pick(counts)?, pick(&strides)?);
@@ -155,7 +159,5 @@ fn picked(
         }
         at
     };
-    let parameters = (0..counts.iter().product()).map(old).map(|at| Some((scales.get(at)?, zero_points.get(at)?)));
-    let (scales, zero_points): (Vec<f32>, Vec<i32>) = parameters.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-    Some((scales.into(), zero_points.into()))
+    (0..counts.iter().product()).map(|index| numbers.get(old(index))).collect::<Option<Vec<T>>>().map(Into::into)
 }

@@ -62,7 +62,7 @@ pub fn folded<'c>(
         return None;
     }
     let ty = TensorType { quantization: Some(Arc::new(quantization)), ..input.ty.clone() };
-    let quantized = QuantizedConstant { integers: Constant { ty, ..input.clone() } };
+    let quantized = QuantizedConstant { integers: Constant { ty, ..input.clone() }, minima: None };
     Some(Constant { data: ConstantData::Computed(Arc::new(quantized)), name: input.name.clone(), ..result.clone() })
 }
 

@@ -7,7 +7,7 @@ mod folded;
 mod layer;
 mod parameters;
 
-pub use crate::constant::{QuantizedConstant, permuted};
+pub use crate::constant::QuantizedConstant;
 pub use check::check;
 pub use folded::folded;
 pub use layer::{ConvolutionShape, LayerShape};

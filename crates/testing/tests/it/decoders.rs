@@ -1,5 +1,6 @@
 //! Decoders that are built from folders of Hugging Face and from GGUF files compute what transformers does: `tools/decoder_samples.py`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -78,20 +79,25 @@ fn compiled_with(path: &Path, backend: &str, kv_cache: KvCache) -> Module {
 
 /// `file` is that of the model in the folder; none for the folder itself.
 fn agree(backend: &str, file: Option<&str>) {
+    let of = |name: String| {
+        let folder = folder().join(name);
+        (file.map_or(folder.clone(), |file| folder.join(file)), folder.join("expected.json"))
+    };
+    let models: Vec<_> = names().into_iter().map(of).filter(|(path, _)| path.exists()).collect();
+    assert!(models.len() >= 10, "only {} models", models.len());
+    models_agree(backend, &models);
+}
+
+/// Models compute what the file beside each says.
+fn models_agree(backend: &str, models: &[(PathBuf, PathBuf)]) {
     let mut wrong = Vec::new();
-    let mut count = 0;
-    for name in names() {
-        let folder = folder().join(&name);
-        let expected: Json = serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
-        let path = file.map_or(folder.clone(), |file| folder.join(file));
-        if !path.exists() {
-            continue;
-        }
-        count += 1;
+    for (path, sample) in models {
+        let name = path.display();
+        let expected: Json = serde_json::from_slice(&fs::read(sample).unwrap()).unwrap();
         let (prompt, continuation) = (tokens(&expected["prompt"]), tokens(&expected["greedy"]));
         // The prompt at once, and in two calls.
         for first in [prompt.len(), 3] {
-            let mut module = compiled(&path, backend);
+            let mut module = compiled(path, backend);
             let (head, rest) = prompt.split_at(first);
             let mut last = logits(&mut module, head, 0);
             if !rest.is_empty() {
@@ -112,7 +118,6 @@ fn agree(backend: &str, file: Option<&str>) {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(count >= 10, "only {count} models");
 }
 
 #[test]
@@ -128,6 +133,58 @@ fn decoders_agree_with_transformers_on_the_cpu_back_end() {
 #[test]
 fn decoders_in_gguf_files_agree_with_transformers() {
     agree("portable", Some("model.gguf"));
+}
+
+/// GGUF files of quantized weights: `tools/decoder_blocks.py`.
+fn files_of_blocks() -> Vec<(PathBuf, PathBuf)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/blocks");
+    ["mixed", "q4_0", "q4_k"]
+        .map(|name| (folder.join(format!("{name}.gguf")), folder.join(format!("{name}.json"))))
+        .to_vec()
+}
+
+#[test]
+fn blocks_in_gguf_files_agree_with_transformers() {
+    models_agree("portable", &files_of_blocks());
+}
+
+#[test]
+fn blocks_in_gguf_files_agree_with_transformers_on_the_cpu_back_end() {
+    models_agree("cpu", &files_of_blocks());
+}
+
+/// Programs for the CPU back end have what the files have, and tables for the positions and instructions.
+#[test]
+fn blocks_in_gguf_files_keep_their_size() {
+    let options =
+        LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), ..LanguageModelOptions::default() };
+    for ((path, _), more) in files_of_blocks().into_iter().zip([1.1, 1.0, 1.03]) {
+        let program = Compiler::new().language_model(&path, options).backend("cpu").compile().unwrap();
+        let entries = &program.compiled().report.entries;
+        let said: BTreeSet<&str> = entries.iter().filter_map(|entry| entry.precision.as_deref()).collect();
+        let bits: &[u32] = if path.ends_with("mixed.gguf") { &[4, 6, 8] } else { &[4] };
+        let named: Vec<String> =
+            bits.iter().map(|bits| format!("f32, weights of {bits} bits: its input is not quantized")).collect();
+        let expected = named.iter().map(String::as_str).chain(["f32, rows of 4 bits"]);
+        assert_eq!(said, expected.collect(), "{}", path.display());
+        let (size, stored) = (program.to_bytes().unwrap().len() as f64, fs::metadata(&path).unwrap().len() as f64);
+        println!("{}: {size} bytes of {stored}", path.display());
+        assert!(size < more * stored + 60e3, "{}: {size} bytes of {stored}", path.display());
+    }
+}
+
+/// `--quantize` says what weights become, whatever the file has.
+#[test]
+fn blocks_in_gguf_files_are_quantized_again() {
+    let options =
+        LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), ..LanguageModelOptions::default() };
+    let (path, _) = &files_of_blocks()[0];
+    let quantization = Quantization::new(Scheme::Int8Weight).embeddings(8);
+    let compiler = Compiler::new().language_model(path, options).backend("cpu").quantize(quantization);
+    let program = compiler.compile().unwrap();
+    let entries = &program.compiled().report.entries;
+    let said: BTreeSet<&str> = entries.iter().filter_map(|entry| entry.precision.as_deref()).collect();
+    assert_eq!(said, BTreeSet::from(["f32, weights of 8 bits: its input is not quantized", "f32, rows of 8 bits"]));
 }
 
 /// Logits are those of transformers with keys and values as a cache keeps them; some element may lie on the other side of a

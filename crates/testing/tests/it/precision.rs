@@ -97,11 +97,12 @@ fn check(op: &str, precision: &str, steps: &[Found<'_>]) -> Result<usize, String
     if let Some(gemm) = gemm {
         let bits = gemm.bits_of_weights();
         let is_float = bits.is_none() && !gemm.reads_bytes();
-        let of_bits = |four: bool| bits.is_some_and(|bits| if four { (4..8).contains(&bits) } else { bits >= 8 });
-        let four = precision.contains("weights of 4 bits");
+        // With scales, and zero points or minima.
+        let named = [4, 6].into_iter().find(|bits| precision.contains(&format!("weights of {bits} bits")));
+        let is_of_bits = bits.is_some_and(|bits| named.map_or(bits >= 8, |named| (named..8).contains(&bits)));
         return match precision {
-            _ if precision.starts_with("int8") && !(gemm.reads_bytes() && of_bits(four)) => fail("no int8 GEMM"),
-            _ if precision.starts_with("f32, weights of") && (gemm.reads_bytes() || !of_bits(four)) => {
+            _ if precision.starts_with("int8") && !(gemm.reads_bytes() && is_of_bits) => fail("no int8 GEMM"),
+            _ if precision.starts_with("f32, weights of") && (gemm.reads_bytes() || !is_of_bits) => {
                 fail("no GEMM of floats by integers")
             }
             "f32, of the exact sums of the GEMM before it" => fail("a GEMM"),
@@ -126,7 +127,7 @@ fn check(op: &str, precision: &str, steps: &[Found<'_>]) -> Result<usize, String
             _ => true,
         };
         match (found.step, precision) {
-            (Step::Gather(_), "f32, rows of 4 bits" | "f32, rows of 8 bits") if found.bits_of_weights().is_none() => {
+            (Step::Gather(_), _) if precision.starts_with("f32, rows of") && found.bits_of_weights().is_none() => {
                 return fail("a table of floats");
             }
             (Step::Gather(_), "" | "f32, rows made floats") if found.bits_of_weights().is_some() => {

@@ -6,11 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use half::f16;
-use rushlight_engine::pack::{self, GROUP_SIZE, GroupwiseMatrix, PANEL, QUANTIZED_HEADER, QuantizedMatrix};
+use rushlight_engine::pack::{
+    self, GROUP_SIZE, GroupNumbers, GroupwiseMatrix, PANEL, QUANTIZED_HEADER, QuantizedGroups, QuantizedMatrix,
+    ScaleFormat,
+};
 use rushlight_engine::parallel_map;
 use rushlight_format::Make;
 
-use rushlight_graph::{Bytes, Constant, ConstantData, Error, Parameters};
+use rushlight_graph::{Bytes, Constant, ConstantData, Error, Parameters, Products};
 
 use crate::error::error;
 
@@ -106,6 +109,8 @@ pub(crate) struct ColumnGroups {
     /// `[N, groups]`; one for all if [`is_one`](Self::is_one).
     pub scales: Parameters<f32>,
     pub zeros: Parameters<i32>,
+    /// `[N, groups]`, if there are any.
+    pub minima: Option<Parameters<f32>>,
     pub is_one: bool,
     /// Number of groups of a column, as they are here.
     pub groups: usize,
@@ -120,11 +125,22 @@ pub(crate) struct ColumnGroups {
 impl ColumnGroups {
     /// The scales of the packed matrix' groups of some columns.
     fn scales(&self, columns: Range<usize>) -> Cow<'_, [f32]> {
+        self.floats(&self.scales, columns)
+    }
+
+    fn floats<'f>(&'f self, numbers: &'f Parameters<f32>, columns: Range<usize>) -> Cow<'f, [f32]> {
         let (start, end) = (columns.start * self.groups, columns.end * self.groups);
-        match self.scales.as_slice().and_then(|scales| scales.get(start..end)) {
-            Some(scales) if self.repeated == 1 && !self.is_one => Cow::Borrowed(scales),
-            _ => Cow::Owned(self.of(&self.scales, columns)),
+        match numbers.as_slice().and_then(|numbers| numbers.get(start..end)) {
+            Some(numbers) if self.repeated == 1 && !self.is_one => Cow::Borrowed(numbers),
+            _ => Cow::Owned(self.of(numbers, columns)),
         }
+    }
+
+    /// The numbers of some columns' groups as units and factors.
+    fn products<'f>(&self, numbers: &'f Parameters<f32>, columns: Range<usize>) -> Option<GroupNumbers<'f>> {
+        let Products { factors, units, each } = numbers.as_products()?;
+        let (start, end) = (columns.start * self.groups, columns.end * self.groups);
+        Some(GroupNumbers::Products { units: units.get(start / each..end / each)?, factors: factors.get(start..end)? })
     }
 
     /// The zero points of the packed matrix' groups of some columns; empty if all are 0.
@@ -273,8 +289,21 @@ impl PackedMatrix {
                     head.copy_from_slice(&header);
                     to = rest;
                 }
-                let (scales, zeros) = (groups.scales(columns.clone()), groups.zeros(columns));
-                pack::quantized_panels(to, &QuantizedMatrix { n, ..*matrix }, integers, &scales, &zeros);
+                let matrix = QuantizedMatrix { n, ..*matrix };
+                let lost = || error(format!("`{}` lost its units", self.columns.integers.name));
+                let zeros = groups.zeros(columns.clone());
+                let (scales, minima);
+                let numbers = if matrix.scales == ScaleFormat::Products {
+                    let products = |numbers| groups.products(numbers, columns.clone()).ok_or_else(lost);
+                    let minima = groups.minima.as_ref().map(products).transpose()?;
+                    [products(&groups.scales)?, minima.unwrap_or(GroupNumbers::Each(&[]))]
+                } else {
+                    scales = groups.scales(columns.clone());
+                    minima = groups.minima.as_ref().map(|minima| groups.floats(minima, columns)).unwrap_or_default();
+                    [GroupNumbers::Each(&scales), GroupNumbers::Each(&minima)]
+                };
+                let [scales, minima] = numbers;
+                pack::quantized_panels(to, &matrix, integers, &QuantizedGroups { scales, zeros: &zeros, minima });
             }
         }
         Ok(())
@@ -309,6 +338,7 @@ impl Make for PackedMatrix {
 
 #[cfg(test)]
 mod tests {
+    use rushlight_engine::pack::{Bits, Offsets};
     use rushlight_format::{Blob, ScalarType};
     use rushlight_graph::TensorType;
 
@@ -333,6 +363,7 @@ mod tests {
         let of = |has_zeros: bool| ColumnGroups {
             scales: scales.clone().into(),
             zeros: Parameters::same(i32::from(has_zeros), n * groups),
+            minima: None,
             is_one: false,
             groups,
             repeated: 1,
@@ -344,9 +375,11 @@ mod tests {
             let groupwise = GroupwiseMatrix { k, n, is_four_bits: true, has_zeros, has_half_scales: true };
             let mut of_groupwise = vec![9; groupwise.len().unwrap()];
             pack::groupwise_into(&mut of_groupwise, &groupwise, &integers, &scales, &zeros);
-            let weight_only = QuantizedMatrix { k, n, is_four_bits: true, has_zeros, group: GROUP_SIZE };
+            let offsets = if has_zeros { Offsets::ZeroPoints } else { Offsets::None };
+            let (bits, group_scales) = (Bits::Four, ScaleFormat::F32);
+            let weight_only = QuantizedMatrix { k, n, bits, offsets, scales: group_scales, group: GROUP_SIZE };
             let mut of_weight_only = vec![9; pack::quantized_len(&weight_only).unwrap()];
-            pack::quantized(&mut of_weight_only, &weight_only, &integers, &scales, &zeros);
+            pack::quantized(&mut of_weight_only, &weight_only, &integers, &QuantizedGroups::new(&scales, &zeros));
             let mut of_int8 = vec![9; pack::matrix_i8_len(k, n).unwrap()];
             pack::matrix_i8_into(bytemuck::cast_slice_mut(&mut of_int8), k, n, &integers);
             for (matrix, expected) in [

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::f16;
 use rushlight_cpu_payload::QuantizedFormat;
-use rushlight_engine::pack::{self, GroupwiseMatrix, QuantizedMatrix};
+use rushlight_engine::pack::{self, Bits, GroupwiseMatrix, Offsets, QuantizedMatrix, ScaleFormat, UNIT_ROWS};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::quantization::QuantizedConstant;
@@ -37,7 +37,7 @@ fn groups_of(constant: &Constant) -> Option<Groups> {
     let &[k, n] = sizes.as_slice() else { return None };
     let has_zeros_within = |range: RangeInclusive<i32>| quantization.zero_points.all(|it| range.contains(&it));
     let is_four_bits = least >= -8 && greatest <= 7 && has_zeros_within(-8..=7);
-    let fits = is_four_bits || has_zeros_within(-128..=127);
+    let fits = (is_four_bits || has_zeros_within(-128..=127)) && quantized.minima.is_none();
     if !fits || quantized.integers.ty.dtype != ScalarType::Char || !k.is_multiple_of(pack::GROUP_SIZE) {
         return None;
     }
@@ -76,7 +76,7 @@ pub(crate) fn groupwise(constant: &Constant) -> Result<Option<(GroupwiseMatrix, 
     let has_half_scales = is_four_bits && k > pack::GROUP_SIZE && scales.all(fits_half);
     // Longer groups are several with the same scale.
     let (groups, repeated) = (shape[0], rows / pack::GROUP_SIZE);
-    let groups = ColumnGroups { scales, zeros, is_one: false, groups, repeated, shift: 0, has_zeros };
+    let groups = ColumnGroups { scales, zeros, minima: None, is_one: false, groups, repeated, shift: 0, has_zeros };
     let matrix = GroupwiseMatrix { k, n, is_four_bits, has_zeros, has_half_scales };
     Ok(Some((matrix, Arc::new(PackedMatrix::groupwise(columns(constant)?, matrix, groups)))))
 }
@@ -93,7 +93,7 @@ pub(crate) fn columns(constant: &Constant) -> Result<Columns, Error> {
     Columns::new(turned.ok_or_else(|| error(format!("`{}` is no matrix", constant.name)))?, 0)
 }
 
-/// Weight-only quantization: a matrix of 4 or 8 bits, whose columns, or groups of their rows, have scales, and which becomes
+/// Weight-only quantization: a matrix of 4, 6 or 8 bits, whose columns, or groups of their rows, have scales, and which becomes
 /// floats where it is multiplied.
 #[derive(Debug)]
 pub(crate) struct WeightOnly {
@@ -121,10 +121,19 @@ impl WeightOnly {
             [n, k] => (k, n),
             _ => return None,
         };
-        let (is_four_bits, shift) = match quantized.integers.ty.dtype {
-            ScalarType::Char => (least >= -8 && greatest <= 7, 0),
-            ScalarType::Byte if least >= 0 && greatest <= 15 => (true, 8u8),
-            ScalarType::Byte => (false, 128),
+        let has_minima = quantized.minima.is_some();
+        let are_zeros_within = |range: RangeInclusive<i32>| quantization.zero_points.all(|zero| range.contains(&zero));
+        let (bits, shift) = match quantized.integers.ty.dtype {
+            ScalarType::Char if has_minima && least >= 0 => match greatest {
+                ..=15 => (Bits::Four, 0),
+                16..=63 => (Bits::Six, 0),
+                64.. => (Bits::Eight, 0),
+            },
+            ScalarType::Char if least >= -8 && greatest <= 7 => (Bits::Four, 0),
+            ScalarType::Char if least >= -32 && greatest <= 31 && are_zeros_within(-32..=31) => (Bits::Six, 0),
+            ScalarType::Char => (Bits::Eight, 0),
+            ScalarType::Byte if least >= 0 && greatest <= 15 => (Bits::Four, 8u8),
+            ScalarType::Byte => (Bits::Eight, 128),
             _ => return None,
         };
         let group = match &quantization.granularity {
@@ -137,36 +146,68 @@ impl WeightOnly {
                 _ => return None,
             },
         };
-        let bounds = if is_four_bits { -8..=7 } else { -128..=127 };
         let (scales, zeros) = (&quantization.scales, &quantization.zero_points);
         let signed = |zero: i32| zero - i32::from(shift);
+        let bounds = if bits == Bits::Four { -8..=7 } else { -128..=127 };
         if !zeros.all(|zero| bounds.contains(&signed(zero))) {
             return None;
         }
         let groups = k.div_ceil(group.max(1));
         let is_one = scales.len() == 1 || groups == 0;
-        let (scales, zeros) = if is_turned || is_one {
-            (scales.clone(), zeros.clone())
+        let (scales, zeros, minima) = if is_turned || is_one {
+            (scales.clone(), zeros.clone(), quantized.minima.clone())
         } else {
-            scales.transposed([groups, n]).zip(zeros.transposed([groups, n]))?
+            let minima = quantized.minima.as_ref();
+            let minima = minima.map(|minima| minima.transposed([groups, n]).ok_or(())).transpose().ok()?;
+            (scales.transposed([groups, n])?, zeros.transposed([groups, n])?, minima)
         };
-        if !is_one && [scales.len(), zeros.len()] != [groups * n; 2] {
+        let is_count = |len: usize| is_one || len == groups * n;
+        if ![scales.len(), zeros.len()].into_iter().chain(minima.as_ref().map(Parameters::len)).all(is_count) {
             return None;
         }
         let has_zeros = !zeros.all(|zero| signed(zero) == 0);
-        let matrix = QuantizedMatrix { k, n, is_four_bits, has_zeros, group };
-        pack::quantized_len(&matrix)?;
+        let offsets = match (has_minima, has_zeros) {
+            (false, false) => Offsets::None,
+            (false, true) => Offsets::ZeroPoints,
+            (true, false) if least >= 0 && !is_one => Offsets::Minima,
+            (true, _) => return None,
+        };
+        let numbers: Vec<&Parameters<f32>> = std::iter::once(&scales).chain(&minima).collect();
+        let format = scale_format(&numbers, k, group);
+        let matrix = QuantizedMatrix { k, n, bits, offsets, scales: format, group };
+        let eight_bits = QuantizedMatrix { bits: Bits::Eight, ..matrix };
+        // Six bits are of four rows each.
+        let matrix = [matrix, eight_bits].into_iter().find(|matrix| pack::quantized_len(matrix).is_some())?;
         let order = if is_turned { [0, 1] } else { [1, 0] };
         let columns = Columns::new(quantized.integers.permuted(&order)?, shift).ok()?;
-        let groups = ColumnGroups { scales, zeros, is_one, groups, repeated: 1, shift: i32::from(shift), has_zeros };
+        let shift = i32::from(shift);
+        let groups = ColumnGroups { scales, zeros, minima, is_one, groups, repeated: 1, shift, has_zeros };
         Some(Self { matrix, packed: Arc::new(PackedMatrix::weight_only(columns, matrix, groups)) })
     }
 
     /// The format that steps name.
     pub fn format(&self) -> QuantizedFormat {
-        let QuantizedMatrix { is_four_bits, has_zeros, group, .. } = self.matrix;
+        let QuantizedMatrix { bits, offsets, scales, group, .. } = self.matrix;
         // A group of more rows than there are is one of all rows.
-        QuantizedFormat { is_four_bits, has_zeros, group: u32::try_from(group).unwrap_or(u32::MAX) }
+        QuantizedFormat { bits, offsets, scales, group: u32::try_from(group).unwrap_or(u32::MAX) }
+    }
+}
+
+/// The smallest format that holds scales and minima exactly.
+fn scale_format(numbers: &[&Parameters<f32>], k: usize, group: usize) -> ScaleFormat {
+    let is_half = |number: f32| f16::from_f32(number).to_f32().to_bits() == number.to_bits();
+    let are_products = |numbers: &&Parameters<f32>| {
+        let products = numbers.as_products();
+        products.is_some_and(|products| {
+            products.each.checked_mul(group) == Some(UNIT_ROWS) && products.units.iter().all(|unit| is_half(*unit))
+        })
+    };
+    if k.is_multiple_of(UNIT_ROWS) && numbers.iter().all(are_products) {
+        ScaleFormat::Products
+    } else if numbers.iter().all(|numbers| numbers.all(is_half)) {
+        ScaleFormat::F16
+    } else {
+        ScaleFormat::F32
     }
 }
 
@@ -178,7 +219,8 @@ pub(crate) fn has_scale_of_columns(quantized: &QuantizedConstant, axis: u8) -> b
         Granularity::Channel { axis: own } => *own == axis,
         Granularity::Block { .. } => false,
     };
-    columns && quantized.integers.ty.dtype == ScalarType::Char && quantization.zero_points.all(|zero| zero == 0)
+    let has_offsets = quantized.minima.is_some() || !quantization.zero_points.all(|zero| zero == 0);
+    columns && quantized.integers.ty.dtype == ScalarType::Char && !has_offsets
 }
 
 /// The integers of a weight, wherever they lie.

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use rushlight_engine::pack::{Bits, Offsets, ScaleFormat};
 use rushlight_engine::{
     Activation, AveragePool, Binary, Half, Instruction, Operand, PoolKind, Reduction, ResizeMode, Unary, Winograd,
     ZeroPointRule,
@@ -286,7 +287,7 @@ structure! {
     Affine { scale, zero, min, max }
     Matmul { a, b, y, kind }
     Convolution { x, w, y, kind }
-    QuantizedFormat { is_four_bits, has_zeros, group }
+    QuantizedFormat { bits, offsets, scales, group }
     GroupwiseFormat { is_four_bits, has_zeros, has_half_scales }
     Epilogue { bias, residual, activation }
     FakeQuantize { activation, affine }
@@ -359,6 +360,9 @@ union! {
     ConvertedType { 0 Half(half), 1 Bool, 2 Int8, 3 Uint8, 4 Int64 }
     Direction { 0 Enter, 1 Leave }
     Half { 0 F16, 1 Bf16 }
+    Bits { 0 Four, 1 Six, 2 Eight }
+    Offsets { 0 None, 1 ZeroPoints, 2 Minima }
+    ScaleFormat { 0 F32, 1 F16, 2 Products }
     ZeroPointRule { 0 FromMin { eps }, 1 MinError }
     Activation {
         0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 GeluErf,

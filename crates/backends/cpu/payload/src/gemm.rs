@@ -3,7 +3,7 @@
 //! A kind has exactly the parts that its kernel of the engine takes: whether accumulators are f32 or i32 decides the
 //! epilogue, and the format of the weights is one that the kernel reads.
 
-use rushlight_engine::pack::{GroupwiseMatrix, QuantizedMatrix};
+use rushlight_engine::pack::{Bits, GroupwiseMatrix, Offsets, QuantizedMatrix, ScaleFormat};
 use rushlight_engine::{Activation, Half, Winograd};
 use rushlight_format::ScalarType;
 
@@ -118,9 +118,9 @@ pub enum FloatFormat {
 /// The layout of a matrix of integers that are dequantized on the fly, which its packed bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantizedFormat {
-    /// True for integers and zero points of four bits instead of eight.
-    pub is_four_bits: bool,
-    pub has_zeros: bool,
+    pub bits: Bits,
+    pub offsets: Offsets,
+    pub scales: ScaleFormat,
     /// Consecutive rows of K that share a scale.
     pub group: u32,
 }
@@ -216,8 +216,8 @@ impl FloatFormat {
 impl QuantizedFormat {
     /// Returns the `[k, n]` matrix of this format.
     pub const fn matrix(self, k: usize, n: usize) -> QuantizedMatrix {
-        let Self { is_four_bits, has_zeros, group } = self;
-        QuantizedMatrix { k, n, is_four_bits, has_zeros, group: group as usize }
+        let Self { bits, offsets, scales, group } = self;
+        QuantizedMatrix { k, n, bits, offsets, scales, group: group as usize }
     }
 }
 

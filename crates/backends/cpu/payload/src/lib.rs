@@ -43,6 +43,7 @@ pub use gemm::{
     Int8Epilogue, Matmul, MatmulKind, QuantizedFormat, Residual, Window,
 };
 /// The vocabulary that the payload shares with the engine.
+pub use rushlight_engine::pack::{Bits, Offsets, ScaleFormat};
 pub use rushlight_engine::{
     Activation, AveragePool, Binary, Half, Instruction, Operand, PoolKind, Reduction, ResizeMode, Unary, Winograd,
     ZeroPointRule,

@@ -253,7 +253,8 @@ fn steps() -> Vec<Step> {
     let dynamic = Int8Epilogue::Dynamic { qparams: 0, sums: 1, scales: 2, bias: None, activation };
     let groupwise = GroupwiseEpilogue { qparams: 0, sums: 1, bias, activation };
     let (f16, bf16) = (FloatFormat::Half(Half::F16), FloatFormat::Half(Half::Bf16));
-    let quantized = QuantizedFormat { is_four_bits: true, has_zeros: false, group: 300 };
+    let quantized =
+        QuantizedFormat { bits: Bits::Four, offsets: Offsets::Minima, scales: ScaleFormat::Products, group: 300 };
     let groups_of_32 = GroupwiseFormat { is_four_bits: false, has_zeros: true, has_half_scales: false };
     let volume = Window { kernel: [1, 2, 3], stride: [1; 3], padding: [[1, 0]; 3], dilation: [2; 3] };
     let (output_padding, groups) = ([1, 0], 7);
@@ -396,12 +397,14 @@ fn weights_are_of_their_format() {
         let transposed = ConvolutionKind::Int8Transposed { window, output_padding, groups: 1, epilogue };
         assert_format(convolution(transposed), char, (4 + 2) * 8 * 16, true);
     }
-    // A header, and for each group of rows 16 scales and zero points if there are any.
-    for (is_four_bits, weights) in [(true, 6 * 16 / 2), (false, 6 * 16)] {
-        for (has_zeros, zeros) in [(false, 0), (true, 16)] {
-            let format = QuantizedFormat { is_four_bits, has_zeros, group: 2 };
-            let len = 16 + weights + 3 * (64 + zeros);
-            assert_format(matmul(MatmulKind::WeightOnly { format, epilogue }), byte, len, false);
+    // A header, and for each group of rows 16 scales and zero points or minima if there are any.
+    for (bits, weights) in [(Bits::Four, 6 * 16 / 2), (Bits::Eight, 6 * 16)] {
+        for (scales, size) in [(ScaleFormat::F32, 64), (ScaleFormat::F16, 32)] {
+            for (offsets, more) in [(Offsets::None, 0), (Offsets::ZeroPoints, 16), (Offsets::Minima, size)] {
+                let format = QuantizedFormat { bits, offsets, scales, group: 2 };
+                let len = 16 + weights + 3 * (size + more);
+                assert_format(matmul(MatmulKind::WeightOnly { format, epilogue }), byte, len, false);
+            }
         }
     }
 }
@@ -490,7 +493,7 @@ fn converted_types_and_indices_are_those_of_the_tensors() {
         });
         error.fault
     };
-    let format = QuantizedFormat { is_four_bits: false, has_zeros: false, group: 4 };
+    let format = QuantizedFormat { bits: Bits::Eight, offsets: Offsets::None, scales: ScaleFormat::F32, group: 4 };
     let quantized = TableFormat::Quantized { format, rows: 16 };
     let (expected, got) = (ScalarType::Float, ScalarType::Byte);
     assert_eq!(table(got, TableFormat::F32), PayloadFault::Dtype { expected, got });

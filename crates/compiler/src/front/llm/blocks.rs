@@ -20,6 +20,32 @@ pub(super) enum Block {
     Q6K,
 }
 
+/// Numbers of groups of elements.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GroupNumbers {
+    /// One for each group, or for each block where there are factors.
+    pub units: Vec<f32>,
+    /// One for each group of larger blocks.
+    pub factors: Vec<i8>,
+}
+
+/// Scales and minima of groups of elements: `integer * scale + minimum`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Groups {
+    pub scales: GroupNumbers,
+    /// Of formats that have them.
+    pub minima: GroupNumbers,
+}
+
+impl GroupNumbers {
+    fn get(&self, group: usize, of_block: usize) -> Option<f32> {
+        match self.factors.get(group) {
+            Some(factor) => self.units.get(group / of_block).map(|unit| unit * f32::from(*factor)),
+            None => self.units.get(group).copied(),
+        }
+    }
+}
+
 impl Block {
     /// Number of elements and of bytes.
     pub const fn size(self) -> (usize, usize) {
@@ -35,45 +61,100 @@ impl Block {
         }
     }
 
+    /// Elements that share a scale.
+    pub const fn group(self) -> usize {
+        match self {
+            Self::Q6K => 16,
+            _ => 32,
+        }
+    }
+
+    /// Minimum and maximum integer.
+    pub const fn range(self) -> (i32, i32) {
+        match self {
+            Self::Q4_0 => (-8, 7),
+            Self::Q5_0 => (-16, 15),
+            Self::Q6K => (-32, 31),
+            Self::Q8_0 => (-128, 127),
+            Self::Q4_1 | Self::Q4K => (0, 15),
+            Self::Q5_1 | Self::Q5K => (0, 31),
+        }
+    }
+
     /// Appends the elements of whole blocks.
     pub fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
-        match self {
-            Self::Q4_0 => each(bytes, |block: &[u8; 18]| nibbles(to, block, 2, 8.0, number(block, 0), 0.0, 0)),
-            Self::Q4_1 => {
-                each(bytes, |block: &[u8; 20]| nibbles(to, block, 4, 0.0, number(block, 0), number(block, 2), 0));
+        let (mut integers, mut groups) = (Vec::new(), Groups::default());
+        self.integers(bytes, &mut integers);
+        self.groups(bytes, &mut groups);
+        let of_block = self.size().0 / self.group();
+        for (group, integers) in integers.chunks_exact(self.group()).enumerate() {
+            let scale = groups.scales.get(group, of_block).unwrap_or(0.0);
+            match groups.minima.get(group, of_block) {
+                Some(minimum) => {
+                    to.extend(integers.iter().map(|byte| f32::from(byte.cast_signed()) * scale + minimum));
+                }
+                None => to.extend(integers.iter().map(|byte| f32::from(byte.cast_signed()) * scale)),
             }
-            Self::Q5_0 => each(bytes, |block: &[u8; 22]| {
-                nibbles(to, block, 6, 16.0, number(block, 0), 0.0, high_bits(block, 2));
-            }),
-            Self::Q5_1 => each(bytes, |block: &[u8; 24]| {
-                nibbles(to, block, 8, 0.0, number(block, 0), number(block, 2), high_bits(block, 4));
-            }),
-            Self::Q8_0 => each(bytes, |block: &[u8; 34]| {
-                let scale = number(block, 0);
-                to.extend(block.iter().skip(2).map(|byte| f32::from(byte.cast_signed()) * scale));
-            }),
+        }
+    }
+
+    /// Appends the integers of whole blocks, which are signed bytes.
+    pub fn integers(self, bytes: &[u8], to: &mut Vec<u8>) {
+        match self {
+            Self::Q4_0 => each(bytes, |block: &[u8; 18]| nibbles(to, block, 2, 8, 0)),
+            Self::Q4_1 => each(bytes, |block: &[u8; 20]| nibbles(to, block, 4, 0, 0)),
+            Self::Q5_0 => each(bytes, |block: &[u8; 22]| nibbles(to, block, 6, 16, high_bits(block, 2))),
+            Self::Q5_1 => each(bytes, |block: &[u8; 24]| nibbles(to, block, 8, 0, high_bits(block, 4))),
+            Self::Q8_0 => each(bytes, |block: &[u8; 34]| to.extend(block.iter().skip(2))),
             Self::Q4K => each(bytes, |block: &[u8; 144]| {
-                let (scales, quants) = (Scales::of(block), block.get(16..).unwrap_or_default());
-                for (pair, quants) in quants.chunks_exact(SMALL).enumerate() {
-                    let ([low, high], _) = scales.pair(pair);
-                    to.extend(quants.iter().map(|byte| low.0 * f32::from(byte & 15) - low.1));
-                    to.extend(quants.iter().map(|byte| high.0 * f32::from(byte >> 4) - high.1));
+                for quants in block.get(16..).unwrap_or_default().chunks_exact(SMALL) {
+                    to.extend(quants.iter().map(|byte| byte & 15));
+                    to.extend(quants.iter().map(|byte| byte >> 4));
                 }
             }),
             Self::Q5K => each(bytes, |block: &[u8; 176]| {
-                let scales = Scales::of(block);
                 let (bits, quants) = block.get(16..).unwrap_or_default().split_at_checked(SMALL).unwrap_or_default();
                 for (pair, quants) in quants.chunks_exact(SMALL).enumerate() {
-                    let ([low, high], shift) = scales.pair(pair);
-                    let with = |bit: u8, shift: usize| 16 * (bit >> shift & 1);
                     let both = || quants.iter().zip(bits);
-                    to.extend(both().map(|(byte, bit)| low.0 * f32::from((byte & 15) + with(*bit, shift)) - low.1));
-                    to.extend(
-                        both().map(|(byte, bit)| high.0 * f32::from((byte >> 4) + with(*bit, shift + 1)) - high.1),
-                    );
+                    to.extend(both().map(|(byte, bits)| byte & 15 | (bits >> (2 * pair) & 1) << 4));
+                    to.extend(both().map(|(byte, bits)| byte >> 4 | (bits >> (2 * pair + 1) & 1) << 4));
                 }
             }),
             Self::Q6K => each(bytes, |block: &[u8; 210]| six_bits(block, to)),
+        }
+    }
+
+    /// Appends the scales and minima of whole blocks.
+    pub fn groups(self, bytes: &[u8], to: &mut Groups) {
+        let Groups { scales, minima } = to;
+        match self {
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => {
+                scales.units.extend(bytes.chunks_exact(self.size().1).map(|block| number(block, 0)));
+            }
+            Self::Q4_1 | Self::Q5_1 => {
+                for block in bytes.chunks_exact(self.size().1) {
+                    scales.units.push(number(block, 0));
+                    minima.units.push(number(block, 2));
+                }
+            }
+            Self::Q4K | Self::Q5K => {
+                for block in bytes.chunks_exact(self.size().1) {
+                    scales.units.push(number(block, 0));
+                    // They are subtracted there.
+                    minima.units.push(-number(block, 2));
+                    for group in 0..LARGE / 32 {
+                        let (scale, minimum) = factors(block, group);
+                        scales.factors.push(scale);
+                        minima.factors.push(minimum);
+                    }
+                }
+            }
+            Self::Q6K => {
+                for block in bytes.chunks_exact(self.size().1) {
+                    scales.units.push(number(block, 208));
+                    scales.factors.extend(block.iter().skip(192).take(16).map(|byte| byte.cast_signed()));
+                }
+            }
         }
     }
 }
@@ -94,57 +175,36 @@ fn high_bits(block: &[u8], at: usize) -> u32 {
     block.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// 32 elements `(q - zero) * scale + least`, of which the bytes from `at` on have first the low, then the high four bits, and
-/// `high` the fifth.
-fn nibbles(to: &mut Vec<f32>, block: &[u8], at: usize, zero: f32, scale: f32, least: f32, high: u32) {
+/// 32 elements less `zero`, of which the bytes from `at` on have first the low, then the high four bits, and `high` the fifth.
+fn nibbles(to: &mut Vec<u8>, block: &[u8], at: usize, zero: u8, high: u32) {
     let bytes = block.get(at..).unwrap_or_default();
     let low = bytes.iter().map(|byte| byte & 15).chain(bytes.iter().map(|byte| byte >> 4));
-    to.extend(low.enumerate().map(|(index, low)| {
-        let integer = u32::from(low) | (high >> index & 1) << 4;
-        (integer as f32 - zero) * scale + least
-    }));
+    to.extend(low.enumerate().map(|(index, low)| (low | ((high >> index & 1) << 4) as u8).wrapping_sub(zero)));
 }
 
-/// Scales and minima of the eight groups of a block, of six bits each.
-struct Scales {
-    groups: [(f32, f32); 8],
+/// The factors of the scale and of the minimum of one of the eight groups of a block, of six bits each.
+fn factors(block: &[u8], group: usize) -> (i8, i8) {
+    let byte = |at: usize| block.get(4 + at).copied().unwrap_or(0);
+    let (scale, minimum) = if group < 4 {
+        (byte(group) & 63, byte(group + 4) & 63)
+    } else {
+        let (low, first, second) = (byte(group + 4), byte(group - 4) >> 6, byte(group) >> 6);
+        (low & 15 | first << 4, low >> 4 | second << 4)
+    };
+    (scale.cast_signed(), minimum.cast_signed())
 }
 
-impl Scales {
-    fn of(block: &[u8]) -> Self {
-        let (scale, least) = (number(block, 0), number(block, 2));
-        let byte = |at: usize| block.get(4 + at).copied().unwrap_or(0);
-        let group = |index: usize| {
-            let (a, b) = if index < 4 {
-                (byte(index) & 63, byte(index + 4) & 63)
-            } else {
-                let (low, first, second) = (byte(index + 4), byte(index - 4) >> 6, byte(index) >> 6);
-                (low & 15 | first << 4, low >> 4 | second << 4)
-            };
-            (scale * f32::from(a), least * f32::from(b))
-        };
-        Self { groups: std::array::from_fn(group) }
-    }
-
-    /// Those of two groups, and the number of the first.
-    fn pair(&self, pair: usize) -> ([(f32, f32); 2], usize) {
-        let of = |index: usize| self.groups.get(index).copied().unwrap_or_default();
-        ([of(2 * pair), of(2 * pair + 1)], 2 * pair)
-    }
-}
-
-/// 256 elements of six bits: the low four, then the high two, a scale for each 16, and one for all.
-fn six_bits(block: &[u8; 210], to: &mut Vec<f32>) {
-    let byte = |at: usize| block.get(at).copied().unwrap_or(0);
-    let scale = number(block, 208);
-    for half in 0..2 {
+/// 256 elements of six bits: the low four, then the high two.
+fn six_bits(block: &[u8; 210], to: &mut Vec<u8>) {
+    let (low, high) = block.split_at(128);
+    for (low, high) in low.chunks_exact(2 * SMALL).zip(high.chunks_exact(SMALL)) {
         for quarter in 0..4 {
-            for column in 0..SMALL {
-                let low = byte(64 * half + SMALL * (quarter % 2) + column) >> (4 * (quarter / 2)) & 15;
-                let high = byte(128 + SMALL * half + column) >> (2 * quarter) & 3;
-                let own = byte(192 + 8 * half + 2 * quarter + column / 16).cast_signed();
-                to.push(scale * f32::from(own) * (f32::from(low | high << 4) - 32.0));
-            }
+            let low = low.iter().skip(quarter % 2 * SMALL).zip(high);
+            let integer = |(low, high): (&u8, &u8)| {
+                let bits = (high >> (2 * quarter) & 3) << 4;
+                (low >> (4 * (quarter / 2)) & 15 | bits).wrapping_sub(32)
+            };
+            to.extend(low.map(integer));
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The weights of a checkpoint by name. They stay in the mapped file, and become floats each time that they are read.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use indexmap::IndexMap;
 use rushlight_format::ScalarType;
 
-use rushlight_graph::{Bytes, Computed, Constant, ConstantData, Error, TensorType};
+use rushlight_graph::{
+    Bytes, Computed, Constant, ConstantData, Error, Granularity, Parameters, Products, Quantization, QuantizedConstant,
+    TensorType,
+};
 
-use super::blocks::Block;
+use super::blocks::{Block, GroupNumbers, Groups};
 
 /// How the elements of a stored tensor are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,9 +135,28 @@ impl Tensor {
         let (name, ty) = (self.name.clone(), TensorType::of(ScalarType::Float, &sizes));
         let data = match self.encoding {
             Encoding::F32 if self.paired_heads.is_none() => ConstantData::Dense(self.bytes),
+            Encoding::Block(block) if self.sizes.len() == 2 => {
+                ConstantData::Computed(Arc::new(Blocks { tensor: self, block, quantized: OnceLock::new() }))
+            }
             _ => ConstantData::Computed(Arc::new(self)),
         };
         Constant { name, ty, data }
+    }
+
+    /// Some rows; `None` for rows that are not stored together.
+    fn part(&self, rows: Range<usize>) -> Option<Self> {
+        let count = *self.sizes.first()?;
+        let row = self.bytes.len().checked_div(count)?;
+        // Rows of one head are in another order.
+        let width = self.paired_heads.map_or(1, |heads| (count / heads.max(1)).max(1));
+        if !rows.start.is_multiple_of(width) || !rows.end.is_multiple_of(width) {
+            return None;
+        }
+        let bytes = self.bytes.slice(rows.start.checked_mul(row)?..rows.end.checked_mul(row)?)?;
+        let mut sizes = self.sizes.clone();
+        *sizes.first_mut()? = rows.len();
+        let paired_heads = self.paired_heads.map(|_| rows.len() / width);
+        Some(Self { name: self.name.clone(), sizes, bytes, paired_heads, encoding: self.encoding })
     }
 }
 
@@ -165,18 +187,80 @@ impl Computed for Tensor {
     }
 
     fn rows(&self, rows: Range<usize>) -> Option<Arc<dyn Computed>> {
-        let count = *self.sizes.first()?;
-        let row = self.bytes.len().checked_div(count)?;
-        // Rows of one head are in another order.
-        let width = self.paired_heads.map_or(1, |heads| (count / heads.max(1)).max(1));
-        if !rows.start.is_multiple_of(width) || !rows.end.is_multiple_of(width) {
-            return None;
-        }
-        let bytes = self.bytes.slice(rows.start.checked_mul(row)?..rows.end.checked_mul(row)?)?;
-        let mut sizes = self.sizes.clone();
-        *sizes.first_mut()? = rows.len();
-        let paired_heads = self.paired_heads.map(|_| rows.len() / width);
-        Some(Arc::new(Self { name: self.name.clone(), sizes, bytes, paired_heads, encoding: self.encoding }))
+        Some(Arc::new(self.part(rows)?))
+    }
+}
+
+/// A matrix of blocks. Back ends that multiply integers find those of the file.
+struct Blocks {
+    tensor: Tensor,
+    block: Block,
+    quantized: OnceLock<QuantizedConstant>,
+}
+
+impl Blocks {
+    fn quantize(&self) -> QuantizedConstant {
+        let Self { tensor, block, .. } = self;
+        let mut groups = Groups::default();
+        tensor.pieces().for_each(|piece| block.groups(piece, &mut groups));
+        let each = block.size().0 / block.group();
+        let numbers = |GroupNumbers { units, factors }: GroupNumbers| -> Parameters<f32> {
+            if factors.is_empty() { units.into() } else { Products { factors, units, each }.into() }
+        };
+        let scales = numbers(groups.scales);
+        let has_minima = !groups.minima.units.is_empty();
+        let quantization = Quantization {
+            granularity: Granularity::Block { shape: vec![1, block.group() as u32] },
+            zero_points: Parameters::same(0, scales.len()),
+            scales,
+            range: block.range(),
+        };
+        let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
+        let ty = TensorType { quantization: Some(Arc::new(quantization)), ..TensorType::of(ScalarType::Char, &sizes) };
+        let data = ConstantData::Computed(Arc::new(Integers { tensor: tensor.clone(), block: *block }));
+        let integers = Constant { name: tensor.name.clone(), ty, data };
+        QuantizedConstant { integers, minima: has_minima.then(|| numbers(groups.minima)) }
+    }
+}
+
+impl Computed for Blocks {
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
+        self.tensor.compute(to)
+    }
+
+    fn for_floats(&self, see: &mut dyn FnMut(&[f32])) -> Result<(), Error> {
+        self.tensor.for_floats(see)
+    }
+
+    fn rows(&self, rows: Range<usize>) -> Option<Arc<dyn Computed>> {
+        self.tensor.rows(rows)
+    }
+
+    fn quantized(&self) -> Option<&QuantizedConstant> {
+        Some(self.quantized.get_or_init(|| self.quantize()))
+    }
+
+    fn is_quantized(&self) -> bool {
+        true
+    }
+}
+
+/// The integers of a matrix of blocks.
+struct Integers {
+    tensor: Tensor,
+    block: Block,
+}
+
+impl Computed for Integers {
+    fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error> {
+        to.clear();
+        to.reserve(self.tensor.sizes.iter().product());
+        self.tensor.pieces().for_each(|piece| self.block.integers(piece, to));
+        Ok(())
+    }
+
+    fn rows(&self, rows: Range<usize>) -> Option<Arc<dyn Computed>> {
+        Some(Arc::new(Self { tensor: self.tensor.part(rows)?, block: self.block }))
     }
 }
 

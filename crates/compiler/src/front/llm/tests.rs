@@ -1,9 +1,10 @@
 //! Checkpoints and files that are damaged, or of another kind.
 #![allow(clippy::indexing_slicing, reason = "tests fail by panics")]
 
-use rushlight_graph::{Bytes, Error};
+use rushlight_graph::{Bytes, Computed, Error};
 use serde_json::{Value as Json, json};
 
+use super::blocks::Block;
 use super::*;
 
 const HIDDEN: usize = 8;
@@ -282,4 +283,33 @@ fn rows_of_paired_heads_come_back_in_order() {
     assert_eq!(constant.floats().unwrap(), expected);
     assert_eq!(constant.rows(4..8).unwrap().floats().unwrap(), expected[4..]);
     assert!(constant.rows(2..8).is_none());
+}
+
+#[test]
+fn matrices_of_blocks_know_their_integers() {
+    use tensors::Encoding;
+    let blocks = [Block::Q4_0, Block::Q4_1, Block::Q5_0, Block::Q5_1, Block::Q8_0, Block::Q4K, Block::Q5K, Block::Q6K];
+    for block in blocks {
+        let sizes = [8, 512];
+        let count = Encoding::Block(block).bytes(8 * 512).unwrap();
+        // Scales are finite numbers.
+        let bytes: Vec<u8> = (0..count).map(|at| (at * 37 % 61) as u8).collect();
+        let mut tensor = Tensor::new("q".into(), sizes.to_vec(), Encoding::Block(block), bytes.into()).unwrap();
+        tensor.paired_heads = Some(2);
+        let constant = tensor.constant();
+        let turned = constant.permuted(&[1, 0]).unwrap();
+        for constant in [&constant, &turned] {
+            let quantized = constant.quantized().unwrap();
+            let (least, greatest) = quantized.quantization().unwrap().range;
+            assert!(quantized.read().unwrap().iter().all(|integer| (least..=greatest).contains(integer)), "{block:?}");
+            let mut floats = Vec::new();
+            quantized.compute(&mut floats).unwrap();
+            assert!(*floats == *constant.read().unwrap(), "{block:?}");
+        }
+        assert!(turned.permuted(&[1, 0]).unwrap().quantized().is_some());
+        let integers = &constant.quantized().unwrap().integers;
+        let rows = integers.rows(4..8).unwrap();
+        assert_eq!(*rows.read().unwrap(), integers.read().unwrap()[4 * 512..]);
+        assert!(integers.rows(2..8).is_none());
+    }
 }

@@ -4,7 +4,7 @@ use blake3::{Hash, Hasher};
 use rushlight_engine::parallel_map;
 
 /// Counts changes of what is kept and of how it is made. A new number leaves all older entries behind.
-const FORMAT: u32 = 9;
+const FORMAT: u32 = 10;
 
 /// Bytes that are hashed on their own, so that several threads can share the work.
 const PIECE: usize = 4 << 20;

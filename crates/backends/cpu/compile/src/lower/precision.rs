@@ -1,6 +1,6 @@
 //! The precision in which nodes were computed, for the report.
 
-use rushlight_cpu_payload::Reduction as ReductionOp;
+use rushlight_cpu_payload::{Bits, Reduction as ReductionOp};
 
 use rushlight_graph::{ConstantId, NodeId, ValueId};
 
@@ -56,10 +56,9 @@ impl Lowering<'_> {
             Selection::Gemm(Gemm { a, weights, .. })
             | Selection::Experts(Experts { gemm: Gemm { a, weights, .. }, .. }) => match weights {
                 GemmWeights::Int8(_, int8) => Some(int8_gemm(*int8).to_owned()),
-                GemmWeights::WeightOnly(constant, weights) if weights.matrix.is_four_bits => {
-                    self.float_gemm(id, *a, Some(*constant), Some(4))
+                GemmWeights::WeightOnly(constant, weights) => {
+                    self.float_gemm(id, *a, Some(*constant), Some(weights.matrix.bits.count()))
                 }
-                GemmWeights::WeightOnly(constant, _) => self.float_gemm(id, *a, Some(*constant), Some(8)),
                 GemmWeights::Float(constant) => self.float_gemm(id, *a, Some(*constant), None),
                 GemmWeights::Computed(_) => self.float_gemm(id, *a, None, None),
             },
@@ -98,9 +97,10 @@ impl Lowering<'_> {
     /// The precision of the rows of a quantized table.
     fn table(&self, embedding: &Embedding) -> Option<&'static str> {
         self.model.constants[embedding.table].quantized()?;
-        Some(match &embedding.quantized {
-            Some(rows) if rows.matrix.is_four_bits => "f32, rows of 4 bits",
-            Some(_) => "f32, rows of 8 bits",
+        Some(match embedding.quantized.as_ref().map(|rows| rows.matrix.bits) {
+            Some(Bits::Four) => "f32, rows of 4 bits",
+            Some(Bits::Six) => "f32, rows of 6 bits",
+            Some(Bits::Eight) => "f32, rows of 8 bits",
             None => "f32, rows made floats",
         })
     }

@@ -11,6 +11,7 @@ use rushlight_cpu_payload::{
     Window,
 };
 use rushlight_cpu_run::CpuBackend;
+use rushlight_engine::pack::{Bits, Offsets, QuantizedGroups, ScaleFormat};
 use rushlight_engine::{Engine, Isa, pack};
 use rushlight_format::ScalarType;
 
@@ -242,10 +243,11 @@ fn engines() -> Vec<Arc<Engine>> {
 /// A matrix of integers without rows is its header alone.
 #[test]
 fn integers_without_rows_give_zeros() {
-    let format = QuantizedFormat { is_four_bits: true, has_zeros: true, group: 32 };
+    let format =
+        QuantizedFormat { bits: Bits::Four, offsets: Offsets::ZeroPoints, scales: ScaleFormat::F32, group: 32 };
     let matrix = format.matrix(0, 5);
     let mut bytes = vec![0; pack::quantized_len(&matrix).unwrap()];
-    pack::quantized(&mut bytes, &matrix, &[], &[], &[]);
+    pack::quantized(&mut bytes, &matrix, &[], &QuantizedGroups::new(&[], &[]));
     for (rows, engine) in engines().into_iter().flat_map(|engine| [1, 9].map(|rows| (rows, engine.clone()))) {
         let mut payload = Payload::default();
         let a = payload.input(ScalarType::Float, &[rows, 0]);
@@ -260,10 +262,10 @@ fn integers_without_rows_give_zeros() {
 /// The packed bytes of integers begin with their layout, which has to be the step's.
 #[test]
 fn integers_of_another_layout_are_refused() {
-    let format = QuantizedFormat { is_four_bits: false, has_zeros: false, group: 4 };
+    let format = QuantizedFormat { bits: Bits::Eight, offsets: Offsets::None, scales: ScaleFormat::F32, group: 4 };
     let matrix = format.matrix(8, 5);
     let mut bytes = vec![0; pack::quantized_len(&matrix).unwrap()];
-    pack::quantized(&mut bytes, &matrix, &[1; 8 * 5], &[1.0; 2 * 5], &[]);
+    pack::quantized(&mut bytes, &matrix, &[1; 8 * 5], &QuantizedGroups::new(&[1.0; 2 * 5], &[]));
     let of = |bytes: &[u8]| {
         let mut payload = Payload::default();
         let a = payload.input(ScalarType::Float, &[2, 8]);
@@ -274,8 +276,8 @@ fn integers_of_another_layout_are_refused() {
         outcome("integers", payload)
     };
     assert_eq!(of(&bytes), Ok(()));
-    // Bits, zero points, rows of a group, columns.
-    for at in [0, 1, 4, 8] {
+    // Bits, offsets, scales, rows of a group, columns.
+    for at in [0, 1, 2, 4, 8] {
         bytes[at] ^= 1;
         let error = of(&bytes).expect_err("another layout");
         assert!(error.contains("another layout"), "{error}");

@@ -7,7 +7,7 @@ use rushlight_cpu_payload::{
     Normalization, Operand, PoolKind, Pooling, QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize,
     ResizeMode, RowQparams, Scatter, Size, SizeOp, Step, TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
 };
-use rushlight_engine::pack;
+use rushlight_engine::pack::{self, Bits, GroupNumbers, Offsets, QuantizedGroups, ScaleFormat};
 use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides};
 use rushlight_format::ScalarType;
 
@@ -294,8 +294,10 @@ impl Maker<'_, '_> {
 
     /// A packed matrix of integers.
     fn integers(&mut self, k: u64, n: u64) -> (TensorId, QuantizedFormat) {
-        let (is_four_bits, has_zeros) = (self.source.once_in(2), self.source.once_in(2));
-        let format = QuantizedFormat { is_four_bits, has_zeros, group: 2 * self.source.size(20) as u32 };
+        let bits = self.source.one_of(&[Bits::Four, Bits::Six, Bits::Eight]);
+        let offsets = self.source.one_of(&[Offsets::None, Offsets::ZeroPoints, Offsets::Minima]);
+        let scales = self.source.one_of(&[ScaleFormat::F32, ScaleFormat::F16, ScaleFormat::Products]);
+        let format = QuantizedFormat { bits, offsets, scales, group: 2 * self.source.size(20) as u32 };
         let matrix = &format.matrix(k as usize, n as usize);
         let mut bytes = vec![0; pack::quantized_len(matrix).unwrap_or(0).min(1 << 16)];
         if Some(bytes.len()) == pack::quantized_len(matrix) {
@@ -304,8 +306,15 @@ impl Maker<'_, '_> {
             let groups = k.div_ceil((format.group as usize).clamp(2, k.next_multiple_of(2).max(2)));
             let columns: Vec<i8> = (0..n * k).map(|at| weight.wrapping_add((at % k * 7 + at / k) as i8)).collect();
             let scales: Vec<f32> = (0..n * groups).map(|at| (at % groups + at / groups) as f32).collect();
-            let zeros = vec![1; if has_zeros { n * groups } else { 0 }];
-            pack::quantized(&mut bytes, matrix, &columns, &scales, &zeros);
+            let zeros = vec![1; if offsets == Offsets::ZeroPoints { n * groups } else { 0 }];
+            let factors: Vec<i8> = (0..n * groups).map(|at| at as i8).collect();
+            let numbers = if format.scales == ScaleFormat::Products {
+                GroupNumbers::Products { units: &scales[..n * k / pack::UNIT_ROWS], factors: &factors }
+            } else {
+                GroupNumbers::Each(&scales)
+            };
+            let minima = if offsets == Offsets::Minima { numbers } else { GroupNumbers::Each(&[]) };
+            pack::quantized(&mut bytes, matrix, &columns, &QuantizedGroups { scales: numbers, zeros: &zeros, minima });
         }
         let len = bytes.len() as u64;
         bytes.resize(bytes.len().next_multiple_of(4), 0);
