@@ -152,7 +152,9 @@ def rounded_rows(dtype):
 
     def rows(x):
         kept = x.to(dtype).float()
-        return kept, torch.exp2(torch.frexp(kept).exponent.float()) * torch.finfo(dtype).eps / 2
+        # Subnormal numbers are as far apart as the smallest normal ones.
+        exponents = torch.frexp(kept.abs().clamp(min=torch.finfo(dtype).tiny)).exponent
+        return kept, torch.exp2(exponents.float()) * torch.finfo(dtype).eps / 2
 
     return rows
 

@@ -113,7 +113,8 @@ def make_gguf(name, folder):
         return rows.reshape(len(weight), -1)
 
     kind = gguf.GGMLQuantizationType.Q4_0
-    decoder_gguf.write(folder, folder / FILES["gguf"], kind, blocks, tokenizer="none")
+    decoder_gguf.write(folder, folder / "new.gguf", kind, blocks, tokenizer="none")
+    (folder / "new.gguf").rename(folder / FILES["gguf"])
 
 
 def make_executorch(name, folder):

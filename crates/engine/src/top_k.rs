@@ -22,10 +22,10 @@ pub fn top_k([rows, columns, k]: [usize; 3], x: &[f32], values: &mut [f32], indi
     {
         let mut found = 0;
         for (index, element) in row.iter().enumerate() {
-            let place = values[..found].iter().position(|value| is_larger(*element, *value)).unwrap_or(found);
-            if place == k {
+            if found == k && !is_larger(*element, values[k - 1]) {
                 continue;
             }
+            let place = values[..found].iter().position(|value| is_larger(*element, *value)).unwrap_or(found);
             found = (found + 1).min(k);
             values[place..found].rotate_right(1);
             indices[place..found].rotate_right(1);

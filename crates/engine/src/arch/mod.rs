@@ -486,7 +486,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         unsafe { load_u8_portable(self, from, n) }
     }
 
-    /// The halves of 8 bytes as 16 integers, the low half of each before its high half.
+    /// Widens the 16 nibbles of 8 bytes to i32, the low nibble of a byte first.
     #[inline(always)]
     fn widen_nibbles(self, pairs: [u8; LANES / 2]) -> I32<Self> {
         let spread = |four: u64| {

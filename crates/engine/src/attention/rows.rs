@@ -53,6 +53,13 @@ pub struct NibbleRows<'a> {
 /// Elements of a group of 4-bit integers.
 const GROUP: usize = 32;
 
+impl NibbleRows<'_> {
+    /// The elements of a group in rows of `width` elements.
+    pub const fn group(width: usize) -> usize {
+        if width.is_multiple_of(GROUP) { GROUP } else { width }
+    }
+}
+
 /// The group of a row of `width` elements that element `at` is in; of all rows, if it is counted from the first of them.
 #[inline(always)]
 fn group(at: usize, width: usize) -> usize {

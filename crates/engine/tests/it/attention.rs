@@ -379,6 +379,37 @@ fn refuses_quantized_rows_without_scales_and_beside_floats() {
 }
 
 #[test]
+fn refuses_rows_of_4_bits_without_scales_and_odd_ones() {
+    let engine = Engine::new(1);
+    let mut a = plain(1, 1, 2, 3, 4);
+    let dense = Strides { batch: 12, head: 12, row: 4 };
+    (a.q.row, a.y.row, a.k, a.v) = (4, 4, dense, dense);
+    let mut scratch = vec![0.0; attention_scratch(&engine, &a)];
+    let mut run = |a: &Attention, k: KeyValueSlice<'_>, v: KeyValueSlice<'_>| {
+        attention(&engine, a, AttentionInputs::new(&[0.0; 8], k, v), &mut [0.0; 8], &mut scratch)
+    };
+    let rows = |bytes, scales, zeros| {
+        let (bytes, scales, zeros) = (&[0u8; 6][..bytes], &[0.0f32; 3][..scales], &[0u8; 3][..zeros]);
+        KeyValueSlice::Nibbles(NibbleRows { bytes, scales, zeros })
+    };
+    let whole = rows(6, 3, 3);
+    assert_eq!(run(&a, whole, whole), Ok(()));
+    let short = |what, expected, got| Err(Error::Mismatch { what, expected, got });
+    assert_eq!(run(&a, rows(5, 3, 3), whole), short("k", 12, 10));
+    assert_eq!(run(&a, whole, rows(6, 2, 3)), short("v scales", 3, 2));
+    assert_eq!(run(&a, rows(6, 3, 2), whole), short("k zero points", 3, 2));
+    let between = Attention { k: Strides { row: 2, ..dense }, ..a };
+    assert_eq!(run(&between, whole, whole), Err(Error::Size { what: "k strides" }));
+    let odd = Attention { depth: 3, q: Strides { row: 3, ..a.q }, k: Strides { batch: 9, head: 9, row: 3 }, ..a };
+    assert_eq!(run(&odd, whole, whole), Err(Error::Size { what: "k strides" }));
+    let half = KeyValueSlice::Half(HalfRows { half: Half::F16, bits: &[0; 12] });
+    assert_eq!(run(&a, half, half), Ok(()));
+    for other in [whole, KeyValueSlice::from(&[0.0; 12])] {
+        assert_eq!(run(&a, half, other), Err(Error::Type { what: "q, k and v" }));
+    }
+}
+
+#[test]
 fn refuses_mixed_types_and_odd_depth_in_bf16() {
     let bits = [0u16; 64];
     for engine in engines() {

@@ -7,17 +7,18 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 use super::inference::one;
 use super::{Definition, Lowered, Operands, composite, done};
 
-pub(crate) const OPS: &[Definition] = &[
-    composite(rushlight::EXPERTS_LINEAR, linear_type, linear),
-    composite(rushlight::EXPERTS_MM, product_type, product),
-];
+/// Most experts of a mixture: where no back end computes them, each is a few nodes.
+pub const MAX_EXPERTS: i64 = 1 << 12;
+
+pub(crate) const OPS: &[Definition] =
+    &[composite(rushlight::EXPERTS_LINEAR, linear_type, linear), composite(rushlight::EXPERTS_MM, mm_type, mm)];
 
 /// Rows of as many columns as one expert has rows of weights.
 fn linear_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     rows_of(operands, graph, 0)
 }
 
-fn product_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+fn mm_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     rows_of(operands, graph, 1)
 }
 
@@ -30,12 +31,13 @@ fn rows_of(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<Typ
 /// The columns that one expert gives; `dim` is that of the outputs of all in the weights.
 fn width(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<i64, Error> {
     let all = operands.tensor(1, graph)?.shape.get(dim).and_then(Expr::as_int);
-    let count = operands.expr(3)?.as_int().filter(|count| *count > 0);
-    let width = all.zip(count).filter(|(all, count)| all % count == 0).map(|(all, count)| all / count);
+    let count = operands.expr(3)?.as_int().filter(|count| (1..=MAX_EXPERTS).contains(count));
+    let is_even = |(all, count): &(i64, i64)| all >= count && all % count == 0;
+    let width = all.zip(count).filter(is_even).map(|(all, count)| all / count);
     width.ok_or_else(|| operands.wrong(1, "as many outputs for each expert"))
 }
 
-/// The product by the transposed weights.
+/// The GEMM with the transposed weights.
 fn linear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut args = operands.args.to_vec();
     let weight = b.one(aten::PERMUTE_COPY, vec![operands.value(1)?.into(), [1, 0].into()])?;
@@ -46,7 +48,7 @@ fn linear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 /// Each expert computes all rows, and its own are taken.
-fn product(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+fn mm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (input, mat2, experts) = (operands.value(0)?, operands.value(1)?, operands.value(2)?);
     let width = width(operands, b.graph, 1)?;
     let count = operands.expr(3)?.as_int().unwrap_or(1);

@@ -31,6 +31,9 @@ fn quantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error>
 }
 
 fn dequantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    if operands.tensor(0, graph)?.dtype != ScalarType::Byte || operands.tensor(2, graph)?.dtype != ScalarType::Byte {
+        return Err(operands.wrong(0, "bytes, with zero points that are bytes"));
+    }
     let (bytes, outer) = row(operands, graph)?;
     one(ScalarType::Float, outer.iter().cloned().chain([Expr::Int(2 * bytes)]).collect())
 }

@@ -98,7 +98,7 @@ impl Backend for Cpu {
     }
 
     fn keeps_whole(&self, op: &str) -> bool {
-        op == rushlight::EXPERTS_MM
+        matches!(op, rushlight::EXPERTS_MM | rushlight::QUANTIZE_INT4_ROWS | rushlight::DEQUANTIZE_INT4_ROWS)
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rushlight_cpu_payload::{
     self as payload, Affine, ConvertedType, CpuProgram, Direction, FloatFormat, Half, Size, SizeOp, Step, TensorId,
+    half_of,
 };
 use rushlight_format::{Blob, ScalarType};
 
@@ -19,7 +20,7 @@ use crate::error::error;
 use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
 use crate::settings::Settings;
-use crate::storage::{half_of, integral, is_stored_as_byte};
+use crate::storage::{integral, is_stored_as_byte};
 use crate::view::View;
 use crate::weights::{self, Content, Made, Weights};
 
@@ -235,7 +236,7 @@ impl<'a> Plan<'a> {
     }
 
     /// A new tensor of 16-bit floats with its dimensions in some order in memory.
-    pub fn halves(&mut self, shape: Vec<Expr>, order: Vec<usize>, half: Half) -> Result<View, Error> {
+    pub fn half_tensor(&mut self, shape: Vec<Expr>, order: Vec<usize>, half: Half) -> Result<View, Error> {
         Ok(View::ordered(self.buffer(&shape, 2)?, shape, order).with_half(Some(half)))
     }
 

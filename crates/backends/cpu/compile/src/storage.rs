@@ -1,6 +1,6 @@
 //! How tensors are stored between steps: as `f32`, or as `u8` with a scale and a zero point; states also in 16 bits.
 
-use rushlight_cpu_payload::{Affine, Half};
+use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::quantization::PerTensor;
@@ -17,15 +17,6 @@ pub(crate) const fn is_stored_as_float(dtype: ScalarType) -> bool {
 /// True if tensors of a type are stored as `u8`. Signed integers are stored 128 above themselves.
 pub(crate) const fn is_stored_as_byte(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Char | ScalarType::Byte)
-}
-
-/// The format of the elements of states of 16-bit floats.
-pub(crate) const fn half_of(dtype: ScalarType) -> Option<Half> {
-    match dtype {
-        ScalarType::Half => Some(Half::F16),
-        ScalarType::BFloat16 => Some(Half::Bf16),
-        _ => None,
-    }
 }
 
 /// The affine of the integers of a type themselves.

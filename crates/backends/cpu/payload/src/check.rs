@@ -9,8 +9,9 @@ use rushlight_format::ScalarType;
 use super::error::{Counted, List, Nonzero};
 use super::work::{Fixed, Work};
 use super::{
-    Affine, Attention, Buffer, ChooseQparams, Copy, CpuProgram, Elementwise, MAX_OPERANDS, PayloadError, PayloadFault,
-    PayloadSite, QuantizeRows, REGISTERS, Scatter, Size, SizeOp, Step, Tensor, types,
+    Affine, Attention, Buffer, ChooseQparams, Convert, Copy, CpuProgram, Direction, Elementwise, MAX_OPERANDS,
+    PayloadError, PayloadFault, PayloadSite, QuantizeRows, REGISTERS, Scatter, Size, SizeOp, Step, Tensor, half_of,
+    types,
 };
 
 pub(super) type Result<T = ()> = core::result::Result<T, PayloadError>;
@@ -143,7 +144,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     }
     let per_float = if is_bytes {
         4
-    } else if is_half(tensor) {
+    } else if half_of(tensor.dtype).is_some() {
         2
     } else {
         1
@@ -172,40 +173,39 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     Ok(())
 }
 
-/// True for tensors of 16-bit floats.
-const fn is_half(tensor: &Tensor) -> bool {
-    matches!(tensor.dtype, ScalarType::Half | ScalarType::BFloat16)
-}
-
-/// Checks that floats of 16 bits in the arena or a state are only converted, moved, and read as keys and values.
-fn check_halves(program: &CpuProgram, step: &Step) -> Result {
-    let half_of = |id: u32| {
+/// Checks that f16 and bf16 in the arena or a state are only converted, moved, and read as keys and values.
+fn check_half_tensors(program: &CpuProgram, step: &Step) -> Result {
+    let half_of_tensor = |id: u32| {
         let tensor = program.tensors.get(id as usize)?;
         let buffer = program.buffers.get(tensor.buffer as usize)?;
-        (is_half(tensor) && matches!(buffer, Buffer::Arena { .. } | Buffer::State(_))).then_some(tensor.dtype)
+        (half_of(tensor.dtype).is_some() && matches!(buffer, Buffer::Arena { .. } | Buffer::State(_)))
+            .then_some(tensor.dtype)
     };
     let only = |expected: ScalarType, got: Option<ScalarType>| match got {
         Some(got) if got != expected => Err(PayloadError::new(PayloadFault::Dtype { expected, got })),
         _ => Ok(()),
     };
     match step {
-        Step::Convert(_) => Ok(()),
-        Step::Copy(Copy { x, y, .. }) | Step::Scatter(Scatter { x, y, .. }) if half_of(*y).is_some() => {
-            only(half_of(*y).unwrap_or(ScalarType::Float), program.tensors.get(*x as usize).map(|tensor| tensor.dtype))
+        Step::Convert(Convert { x, y, direction, .. }) => {
+            only(ScalarType::Float, half_of_tensor(if *direction == Direction::Enter { *y } else { *x }))
         }
+        Step::Copy(Copy { x, y, .. }) | Step::Scatter(Scatter { x, y, .. }) if half_of_tensor(*y).is_some() => only(
+            half_of_tensor(*y).unwrap_or(ScalarType::Float),
+            program.tensors.get(*x as usize).map(|tensor| tensor.dtype),
+        ),
         Step::Attention(Attention { q, k, v, mask, y, .. }) => {
             [Some(*q), *mask, Some(*y)]
                 .into_iter()
                 .flatten()
-                .try_for_each(|id| only(ScalarType::Float, half_of(id)))?;
-            let of = |id: u32| half_of(id).unwrap_or(ScalarType::Float);
+                .try_for_each(|id| only(ScalarType::Float, half_of_tensor(id)))?;
+            let of = |id: u32| half_of_tensor(id).unwrap_or(ScalarType::Float);
             only(of(*k), Some(of(*v)))
         }
         _ => {
-            let mut result = only(ScalarType::Float, half_of(step.output()));
+            let mut result = only(ScalarType::Float, half_of_tensor(step.output()));
             step.for_each_input(&mut |id| {
                 if result.is_ok() {
-                    result = only(ScalarType::Float, half_of(id));
+                    result = only(ScalarType::Float, half_of_tensor(id));
                 }
             });
             result
@@ -270,7 +270,7 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
         *flag = true;
     }
     types::check(program, step)?;
-    check_halves(program, step)?;
+    check_half_tensors(program, step)?;
     match step {
         Step::Elementwise(step) => elementwise(step)?,
         Step::ChooseQparams(ChooseQparams { range, .. }) | Step::QuantizeRows(QuantizeRows { range, .. })

@@ -350,7 +350,7 @@ union! {
         6 Int8Depthwise { window, epilogue }, 7 Int8Transposed { window, output_padding, groups, epilogue }
     }
     FloatFormat { 0 F32, 1 Half(half) }
-    KeyValueFormat { 0 Floats, 1 Bytes(qparams), 2 Nibbles(qparams) }
+    KeyValueFormat { 0 Floats, 1 Int8(qparams), 2 Int4(qparams) }
     TableFormat { 0 F32, 1 Quantized { format, rows } }
     Residual { 0 BeforeActivation(tensor), 1 AfterActivation(tensor) }
     Int8Epilogue {

@@ -80,7 +80,7 @@ pub enum PayloadFault {
     SameState { state: usize },
     /// The step has no instructions.
     NoInstructions,
-    /// Experts whose products have a form that is not taken apart by columns.
+    /// Experts whose GEMM has a form that is not taken apart by columns.
     Experts,
     /// The step would do more than in proportion to the elements of its tensors.
     Work { operations: u64, limit: u64 },
@@ -191,7 +191,7 @@ impl PayloadFault {
             Self::SameState { state } => ("state {} has the key of another one", [state as u64, 0]),
             Self::NoInstructions => ("an elementwise step without instructions", [0, 0]),
             Self::Experts => (
-                "products of experts: columns of each in panels of 16, dynamically quantized rows or floats, no bias, no residual",
+                "GEMM of experts: columns of each in panels of 16, dynamically quantized rows or floats, no bias, no residual",
                 [0, 0],
             ),
             Self::Work { operations, limit } => {

@@ -50,7 +50,7 @@ pub use rushlight_engine::{
 };
 pub use step::{
     Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Experts, Gather, KeyValueFormat,
-    Normalization, Pooling, QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat,
+    Normalization, Pooling, QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat, half_of,
 };
 pub use work::{Sizes, Work};
 
@@ -65,6 +65,9 @@ pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;
 
 /// The largest position or index, either way, that is converted to f32: sums and differences of two are still exact there.
 pub const MAX_POSITION: i64 = 1 << 22;
+
+/// Most elements of a row that a [`Step::TopK`] finds: its work grows with them.
+pub const MAX_TOP_K: u64 = 128;
 
 /// Maximum number of tensors that an elementwise step reads.
 pub const MAX_OPERANDS: usize = 16;

@@ -48,7 +48,7 @@ pub enum Step {
     },
 }
 
-/// Products of rows by matrices of the experts that each has chosen.
+/// GEMM of rows with the matrices of the experts that each has chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
     /// `b` has the columns of all experts, one after the other, as many for each as `y` has. Its kind has no residual and no bias,
@@ -223,10 +223,10 @@ pub enum KeyValueFormat {
     #[default]
     Floats,
     /// u8, quantized by rows: the parameters of keys and of values.
-    Bytes([RowQparams; 2]),
+    Int8([RowQparams; 2]),
     /// Two integers of 4 bits a byte. Strides count integers, and a row has a scale and a zero point for each group, as in
     /// [`NibbleRows`](rushlight_engine::NibbleRows).
-    Nibbles([RowQparams; 2]),
+    Int4([RowQparams; 2]),
 }
 
 impl KeyValueFormat {
@@ -234,7 +234,7 @@ impl KeyValueFormat {
     pub const fn qparams(self) -> Option<[RowQparams; 2]> {
         match self {
             Self::Floats => None,
-            Self::Bytes(qparams) | Self::Nibbles(qparams) => Some(qparams),
+            Self::Int8(qparams) | Self::Int4(qparams) => Some(qparams),
         }
     }
 }
@@ -288,6 +288,15 @@ pub struct Resize {
     pub align_corners: bool,
     /// Output to input, where the caller gave a factor.
     pub scales: [Option<f32>; 2],
+}
+
+/// The 16-bit floating-point format of a type; `None` of others.
+pub const fn half_of(dtype: ScalarType) -> Option<Half> {
+    match dtype {
+        ScalarType::Half => Some(Half::F16),
+        ScalarType::BFloat16 => Some(Half::Bf16),
+        _ => None,
+    }
 }
 
 impl ConvertedType {

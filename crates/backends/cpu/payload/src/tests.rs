@@ -111,13 +111,73 @@ fn attention(format: KeyValueFormat) -> CpuProgram {
     program
 }
 
+/// A program whose only step moves the state, as f16, to its place in the arena, as another type.
+fn moved(to: ScalarType, step: impl Fn(u32, u32) -> Step) -> Result<(), PayloadFault> {
+    let mut program = program();
+    program.tensors[5].dtype = ScalarType::Half;
+    // A state has room for two elements of 16 bits in each float.
+    program.tensors[5].dims = vec![Size::Fixed(16)];
+    program.tensors[2] = Tensor { dtype: to, dims: vec![Size::Fixed(16)], ..program.tensors[2].clone() };
+    program.steps = vec![step(5, 2)];
+    program.names.clear();
+    CpuProgram::parse(&program.to_bytes()).map(drop).map_err(|error| error.fault)
+}
+
+#[test]
+fn floats_of_16_bits_are_moved_and_converted_and_nothing_else() {
+    let copy = |x, y| {
+        let (zero, one) = (Size::Fixed(0), vec![Size::Fixed(1)]);
+        let (x_strides, y_strides) = (one.clone(), one.clone());
+        Step::Copy(Copy { x, y, sizes: one, x_offset: zero, x_strides, y_offset: zero, y_strides, fill: None })
+    };
+    let convert =
+        |direction| move |x, y| Step::Convert(Convert { x, y, element: ConvertedType::Half(Half::F16), direction });
+    let (half, float) = (ScalarType::Half, ScalarType::Float);
+    let dtype = |expected, got| Err(PayloadFault::Dtype { expected, got });
+    assert_eq!(moved(half, copy), Ok(()));
+    assert_eq!(moved(ScalarType::BFloat16, copy), dtype(ScalarType::BFloat16, half));
+    assert_eq!(moved(float, copy), dtype(float, half));
+    assert_eq!(moved(float, convert(Direction::Enter)), Ok(()));
+    assert_eq!(moved(half, convert(Direction::Enter)), dtype(float, half));
+    assert_eq!(moved(float, |x, y| Step::Softmax { x, y, log: false }), dtype(float, half));
+    // One more than there is room for.
+    let mut program = program();
+    program.tensors[5] = Tensor { dtype: half, dims: vec![Size::Fixed(17)], ..program.tensors[5].clone() };
+    let error = CpuProgram::parse(&program.to_bytes()).expect_err("17 elements in 8 floats");
+    assert_eq!(error.fault, PayloadFault::Beyond { end: 17, len: 16 });
+}
+
+#[test]
+fn gemms_of_experts_have_whole_panels_for_each_and_no_bias() {
+    let parse = |count: u32, columns: u64, bias: Option<TensorId>| {
+        let mut program = program();
+        let fixed = |dims: &[u64]| dims.iter().map(|size| Size::Fixed(*size)).collect::<Vec<_>>();
+        // Rows of 4 by the columns of two experts.
+        program.buffers[2] = Buffer::Arena { offset: 0, len: 64 };
+        program.arena = 64;
+        program.tensors[3].dims = fixed(&[4 * 16 * 2]);
+        program.tensors[2].dims = fixed(&[2, columns]);
+        let format = FloatFormat::F32;
+        let kind = MatmulKind::Packed { format, epilogue: Epilogue { bias, ..Epilogue::default() } };
+        let matmul = Matmul { a: 5, b: 3, y: 2, kind };
+        program.steps = vec![Step::Experts(Experts { matmul, index: 4, count })];
+        program.names.clear();
+        CpuProgram::parse(&program.to_bytes()).map(drop).map_err(|error| error.fault)
+    };
+    assert_eq!(parse(2, 16, None), Ok(()));
+    assert_eq!(parse(0, 16, None), Err(PayloadFault::Zero(Nonzero::Experts)));
+    assert_eq!(parse(2, 15, None), Err(PayloadFault::Experts));
+    assert_eq!(parse(2, 16, Some(4)), Err(PayloadFault::Experts));
+    assert_eq!(parse(3, 16, None), Err(PayloadFault::WeightSize { expected: 4 * 16 * 3, got: 4 * 16 * 2 }));
+}
+
 #[test]
 fn quantized_rows_have_scales_and_zero_points() {
     let rows = |scales, zeros| RowQparams { scales, zeros };
     let parse = |program: CpuProgram| CpuProgram::parse(&program.to_bytes());
-    let right = attention(KeyValueFormat::Bytes([rows(4, 5); 2]));
+    let right = attention(KeyValueFormat::Int8([rows(4, 5); 2]));
     assert_eq!(parse(right.clone()), Ok(right.clone()));
-    let wrong = [[rows(5, 5), rows(4, 5)], [rows(4, 5), rows(4, 4)]].map(KeyValueFormat::Nibbles);
+    let wrong = [[rows(5, 5), rows(4, 5)], [rows(4, 5), rows(4, 4)]].map(KeyValueFormat::Int4);
     for wrong in wrong.into_iter().chain([KeyValueFormat::Floats]) {
         let error = parse(attention(wrong)).expect_err("types that do not belong together");
         assert_eq!(error, PayloadError { fault: PayloadFault::MixedTypes, site: PayloadSite::Step(0) });

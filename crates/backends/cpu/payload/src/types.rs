@@ -93,7 +93,7 @@ impl Types<'_> {
         }
     }
 
-    /// Checks products by matrices of experts, whose columns are whole panels.
+    /// Checks a GEMM of experts, whose columns are whole panels.
     fn experts(&self, step: &Experts) -> Result {
         let Experts { matmul, index, count } = step;
         nonzero(Nonzero::Experts, &[*count])?;
@@ -113,10 +113,10 @@ impl Types<'_> {
         self.matmul(matmul, *count as usize)
     }
 
-    /// Checks a product whose right side has the columns of the result so many times.
-    fn matmul(&self, step: &Matmul, times: usize) -> Result {
+    /// Checks a GEMM; `experts` is the number of those whose columns `b` holds.
+    fn matmul(&self, step: &Matmul, experts: usize) -> Result {
         let Matmul { a, b, y, kind } = *step;
-        let all = |n: usize| n.saturating_mul(times);
+        let all = |n: usize| n.saturating_mul(experts);
         let shape = self.last(a).zip(self.last(y).map(all));
         match kind {
             MatmulKind::Dense { .. } => self.floats(|visit| step.for_each_input(visit), &[], Some(y)),

@@ -7,8 +7,8 @@
 use rushlight_engine::ResizeMode;
 
 use super::{
-    Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Experts, KeyValueFormat, Matmul, Pooling, Scatter, Size,
-    Step, TensorId,
+    Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Experts, KeyValueFormat, MAX_TOP_K, Matmul, Pooling,
+    Scatter, Size, Step, TensorId,
 };
 
 /// The operations of one call of a step, and their limit.
@@ -77,6 +77,8 @@ impl Step {
     /// | transposed int8 convolution | the same, and the phases | the same, and the offsets, one of each phase |
     /// | elementwise | y instructions | those in the payload |
     /// | pooling | y times the taps inside of the input | y x |
+    /// | experts | as a matmul | as a matmul |
+    /// | top k | x k | (x + y) 128 |
     /// | attention | queries keys (depth + value depth) | queries (k + v + mask): keys do not overlap |
     /// | copy | elements that are moved, and filled | y, twice if it is filled |
     /// | scatter | elements that are moved | x: slices do not overlap |
@@ -93,7 +95,8 @@ impl Step {
             }
             Self::TopK { x, .. } => {
                 let k = sizes.last(self.output());
-                Work { operations: elements(*x).saturating_mul(k), limit: elements(*x).saturating_mul(y) }
+                let limit = elements(*x).saturating_add(y).saturating_mul(MAX_TOP_K.into());
+                Work { operations: elements(*x).saturating_mul(k), limit }
             }
             Self::Convolution(step) => convolution(step, y, sizes),
             Self::Elementwise(step) => Work::of(y.saturating_mul(step.instructions.len() as u128)),
@@ -156,7 +159,7 @@ fn attention(step: &Attention, sizes: &dyn Sizes) -> Work {
     let queries = product([batch, heads, rows].map(|size| sizes.size(size)));
     let widths = number(depth).saturating_add(number(value_depth));
     // A byte may have two integers.
-    let each = if matches!(format, KeyValueFormat::Nibbles(_)) { 2 } else { 1 };
+    let each = if matches!(format, KeyValueFormat::Int4(_)) { 2 } else { 1 };
     let held = [k, v].map(|tensor| sizes.elements(tensor).saturating_mul(each));
     let held = held.into_iter().chain(mask.map(|mask| sizes.elements(mask)));
     Work {

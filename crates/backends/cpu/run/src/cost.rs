@@ -17,6 +17,11 @@ pub(crate) fn of<'s>(
     let y = elements(step.output());
     let mut bytes = y * width(step.output()) as f64;
     step.for_each_input(&mut |tensor| bytes += elements(tensor) * width(tensor) as f64);
+    if let Step::Experts(step) = step {
+        // Weights of experts that no row has chosen are not read; at most one is for each row.
+        let weights = elements(step.matmul.b) * width(step.matmul.b) as f64;
+        bytes -= weights * (1.0 - (elements(step.index) / f64::from(step.count.max(1))).min(1.0));
+    }
     let flops = match step {
         Step::Matmul(Matmul { a, .. }) => 2.0 * y * last(*a),
         Step::Experts(step) => 2.0 * y * last(step.matmul.a),

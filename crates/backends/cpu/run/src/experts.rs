@@ -1,4 +1,4 @@
-//! Products of rows by matrices of the experts that they have chosen. Matrices that no row has chosen are not read.
+//! GEMMs of rows with the matrices of the experts that they have chosen. Matrices that no row has chosen are not read.
 
 use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind};
 use rushlight_engine::{
@@ -11,9 +11,9 @@ use crate::epilogue;
 use crate::error::Unfit;
 use crate::memory::{Reader, StepContext, done};
 
-const KIND: Unfit = Unfit::Part("products of experts by matrices of another form");
+const KIND: Unfit = Unfit::Part("a GEMM of experts with weights of another form");
 
-/// Runs the products of all experts that have rows.
+/// Runs the GEMMs of all experts that have rows.
 pub(crate) fn experts(step: &payload::Experts, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader) = cx.split(step.matmul.y)?;
     let k = reader.dims(step.matmul.a).last().copied().unwrap_or(1);
@@ -24,25 +24,29 @@ pub(crate) fn experts(step: &payload::Experts, engine: &Engine, cx: &mut StepCon
     if index.len() != rows {
         return Err(Unfit::Count { what: "rows of experts", expected: rows, got: index.len() }.into());
     }
+    let (expected, got) = (rows.checked_mul(k).ok_or(Unfit::Overflow)?, reader.shapes.span(step.matmul.a).1);
+    if got != expected {
+        return Err(Unfit::Count { what: "elements of the rows of experts", expected, got }.into());
+    }
     if let Some(index) = index.iter().find(|index| !(0.0..count as f32).contains(*index)) {
         return Err(Detail::Index { index: *index as i64, size: count }.into());
     }
-    // Few rows, as of one token: those of each expert are looked for.
+    // Stable, so that the rows of one expert stay in their order.
     let mut order: Vec<usize> = (0..rows).collect();
     order.sort_by_key(|row| index.get(*row).map_or(0, |index| *index as usize));
-    let product = Product { step, engine, reader, k, n, count };
+    let gemm_of = ExpertGemm { step, engine, reader, k, n, count };
     let expert = |row: &usize| index.get(*row).map_or(0, |index| *index as usize);
     let mut result = Vec::new();
     for rows in order.chunk_by(|row, other| expert(row) == expert(other)) {
         let expert = rows.first().map_or(0, expert);
         if let [row] = rows {
             let place = y.get_mut(row * n..(row + 1) * n).ok_or(Unfit::Overflow)?;
-            product.run(expert, rows, place)?;
+            gemm_of.run(expert, rows, place)?;
             continue;
         }
         result.clear();
         result.resize(rows.len() * n, 0.0);
-        product.run(expert, rows, &mut result)?;
+        gemm_of.run(expert, rows, &mut result)?;
         for (row, result) in rows.iter().zip(result.chunks_exact(n.max(1))) {
             y.get_mut(row * n..(row + 1) * n).ok_or(Unfit::Overflow)?.copy_from_slice(result);
         }
@@ -50,8 +54,8 @@ pub(crate) fn experts(step: &payload::Experts, engine: &Engine, cx: &mut StepCon
     Ok(())
 }
 
-/// The products of a step.
-struct Product<'a, 's, 'o, 'c, 'm> {
+/// The GEMMs of a step.
+struct ExpertGemm<'a, 's, 'o, 'c, 'm> {
     step: &'a payload::Experts,
     engine: &'a Engine,
     reader: Reader<'s, 'o, 'c, 'm>,
@@ -60,7 +64,7 @@ struct Product<'a, 's, 'o, 'c, 'm> {
     count: usize,
 }
 
-impl Product<'_, '_, '_, '_, '_> {
+impl ExpertGemm<'_, '_, '_, '_, '_> {
     /// Multiplies some rows by the matrix of an expert.
     fn run(&self, expert: usize, rows: &[usize], y: &mut [f32]) -> Result<()> {
         let &Self { step, engine, reader, k, n, count } = self;

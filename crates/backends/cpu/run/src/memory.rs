@@ -1,6 +1,8 @@
 //! The memory of tensors: arena, constants, and what the caller lends.
 
-use rushlight_cpu_payload::{self as payload, Buffer, CpuProgram, FloatFormat, Half, KeyValueFormat, Size, TensorId};
+use rushlight_cpu_payload::{
+    self as payload, Buffer, CpuProgram, FloatFormat, Half, KeyValueFormat, Size, TensorId, half_of,
+};
 use rushlight_engine::pack::QuantizedMatrix;
 use rushlight_engine::{
     Affine, Data, DataMut, Error as EngineError, FloatSlice, FloatSliceMut, HalfRows, KeyValueSlice, NibbleRows,
@@ -16,7 +18,7 @@ use crate::weights::Blob;
 
 const NOT_WRITABLE: Unfit = Unfit::Place("the result is neither in the arena nor in an output");
 const NOT_READABLE: Unfit = Unfit::Place("an operand is in no memory");
-const NOT_IN_ARENA: Unfit = Unfit::Place("a quantized or bf16 tensor is neither in the arena nor in a state");
+const NOT_IN_ARENA: Unfit = Unfit::Place("a tensor of fewer than 32 bits is neither in the arena nor in a state");
 const NO_STATE: Unfit = Unfit::Place("a tensor is in a state that the session does not have");
 const NO_OUTPUT: Unfit = Unfit::Place("a converted result is not in an output, or written by another step meanwhile");
 pub(crate) const NOT_QUANTIZED: Unfit = Unfit::Part("a tensor is not quantized, as the step needs it");
@@ -106,14 +108,10 @@ impl<'m> Memory<'m> {
 
     /// The format of a tensor of 16-bit floats.
     pub fn half(&self, tensor: TensorId) -> Option<Half> {
-        match self.dtype(tensor)? {
-            ScalarType::Half => Some(Half::F16),
-            ScalarType::BFloat16 => Some(Half::Bf16),
-            _ => None,
-        }
+        half_of(self.dtype(tensor)?)
     }
 
-    /// True for intermediate results that are stored as bf16.
+    /// True for intermediate results and states that are stored as bf16.
     pub fn is_bf16(&self, tensor: TensorId) -> bool {
         self.dtype(tensor) == Some(ScalarType::BFloat16)
     }
@@ -168,7 +166,7 @@ impl<'m> Memory<'m> {
 /// A tensor that elements are moved to, as they are.
 pub(crate) enum MovedMut<'a> {
     Floats(&'a mut [f32]),
-    Halves(&'a mut [u16], Half),
+    Half(&'a mut [u16], Half),
     Bytes(&'a mut [u8]),
 }
 
@@ -338,7 +336,7 @@ impl<'o, 'c, 'm> StepContext<'_, 'o, 'c, 'm> {
     /// As [`split`](Self::split), of a tensor whose elements are moved as they are.
     pub fn split_moved(&mut self, written: TensorId) -> Result<(MovedMut<'_>, Reader<'_, 'o, 'c, 'm>)> {
         if let Some(half) = self.memory.half(written) {
-            return self.split_narrow(written).map(|(y, reader, _)| (MovedMut::Halves(y, half), reader));
+            return self.split_narrow(written).map(|(y, reader, _)| (MovedMut::Half(y, half), reader));
         }
         self.split_quant_out(written).map(|(y, reader, _)| match y {
             QuantOut::Floats(y) => (MovedMut::Floats(y), reader),
@@ -471,7 +469,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
     }
 
     /// Returns a tensor of 16-bit floats of a format.
-    pub fn halves(&self, tensor: TensorId, half: Half) -> Result<&'s [u16]> {
+    pub fn half_bits(&self, tensor: TensorId, half: Half) -> Result<&'s [u16]> {
         if self.memory.half(tensor) == Some(half) { self.narrow(tensor) } else { Err(NOT_HALF.into()) }
     }
 
@@ -609,7 +607,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         let quantized = |tensor, payload::RowQparams { scales, zeros }| -> Result<KeyValueSlice<'s>> {
             let (bytes, scales, zeros) = (self.quantized(tensor)?, self.floats(scales)?, self.quantized(zeros)?);
             Ok(match step.format {
-                KeyValueFormat::Nibbles(_) => KeyValueSlice::Nibbles(NibbleRows { bytes, scales, zeros }),
+                KeyValueFormat::Int4(_) => KeyValueSlice::Nibbles(NibbleRows { bytes, scales, zeros }),
                 _ => KeyValueSlice::Quantized(QuantizedRows { bytes, scales, zeros }),
             })
         };

@@ -339,7 +339,7 @@ fn scatter(step: &payload::Scatter, engine: &Engine, cx: &mut StepContext<'_, '_
     });
     match y {
         MovedMut::Floats(y) => copy_slices(engine, slices, reader.floats(step.x)?, y),
-        MovedMut::Halves(y, half) => copy_slices(engine, slices, reader.halves(step.x, half)?, y),
+        MovedMut::Half(y, half) => copy_slices(engine, slices, reader.half_bits(step.x, half)?, y),
         MovedMut::Bytes(y) => copy_slices(engine, slices, reader.quantized(step.x)?, y),
     }
 }
@@ -363,12 +363,12 @@ fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, 
     let (y, reader) = cx.split_moved(step.y)?;
     let copied = match y {
         MovedMut::Floats(y) => fill_and_copy(engine, &copy, step.fill, reader.floats(step.x)?, y),
-        MovedMut::Halves(y, half) => {
+        MovedMut::Half(y, half) => {
             let fill = step.fill.map(|value| match half {
                 Half::F16 => half::f16::from_f32(value).to_bits(),
                 Half::Bf16 => half::bf16::from_f32(value).to_bits(),
             });
-            fill_and_copy(engine, &copy, fill, reader.halves(step.x, half)?, y)
+            fill_and_copy(engine, &copy, fill, reader.half_bits(step.x, half)?, y)
         }
         MovedMut::Bytes(y) => {
             let fill = step.fill.map(|value| value as u8);

@@ -243,20 +243,20 @@ impl Build<'_> {
     /// A mixture of experts of `[1, T, hidden]`: each token goes to those with the largest probabilities, which weigh the results.
     fn experts(&mut self, x: ValueId, prefix: &str, mixture: &Mixture, names: Experts) -> Result<ValueId, Error> {
         let (hidden, length) = (self.decoder.hidden, Expr::Symbol(self.length));
-        let Mixture { count, chosen, width, .. } = *mixture;
-        let [columns, each] = [hidden, chosen].map(|size| Expr::Int(size as i64));
+        let Mixture { count, chosen: experts_per_token, width, .. } = *mixture;
+        let [columns, each] = [hidden, experts_per_token].map(|size| Expr::Int(size as i64));
         let scores = self.linear(x, &format!("{prefix}{}", names.router), hidden, Some(count))?;
         let scores = self.call("", aten::_SOFTMAX, vec![scores.into(), (-1).into(), false.into()])?;
         let args = vec![scores.into(), each.clone().into(), (-1).into(), true.into(), true.into()];
         let best = self.builder("").call(aten::TOPK, args)?;
-        let [mut weights, chosen] = best[..] else { return Err(Error::invalid("the best experts without numbers")) };
+        let [mut weights, indices] = best[..] else { return Err(Error::invalid("top-k without indices")) };
         if mixture.are_normalized {
             let sum = self.call("", aten::SUM_DIM_INTLIST, vec![weights.into(), [-1].into(), true.into()])?;
             weights = self.call("", aten::DIV_TENSOR, vec![weights.into(), sum.into()])?;
         }
         // A row for each token and expert.
         let rows = length.mul(each.clone());
-        let chosen = self.view(chosen, vec![rows.clone()])?;
+        let indices = self.view(indices, vec![rows.clone()])?;
         let token = self.view(x, vec![length.clone(), 1.into(), columns.clone()])?;
         let repeated = vec![length.clone(), each.clone(), columns.clone()];
         let repeated = self.call("", aten::EXPAND_COPY, vec![token.into(), repeated.into()])?;
@@ -270,7 +270,7 @@ impl Build<'_> {
             }
             let weight = Stacked::constant(format!("{module}.weight"), parts, [outputs, inputs])?;
             let weight = build.builder("").constant(weight);
-            let args = vec![x.into(), weight.into(), chosen.into(), (count as i64).into()];
+            let args = vec![x.into(), weight.into(), indices.into(), (count as i64).into()];
             build.call(&module, rushlight::EXPERTS_LINEAR, args)
         };
         let gate = layer(self, row, names.gate, [hidden, width])?;
@@ -291,7 +291,7 @@ impl Build<'_> {
         }
     }
 
-    /// The expert of all tokens, times the sigmoid of its share.
+    /// The expert of all tokens, times the sigmoid of its router.
     fn shared_expert(&mut self, x: ValueId, prefix: &str, names: SharedExpert) -> Result<ValueId, Error> {
         let hidden = self.decoder.hidden;
         let gate = self.linear(x, &format!("{prefix}{}", names.gate), hidden, None)?;
@@ -299,7 +299,7 @@ impl Build<'_> {
         let up = self.linear(x, &format!("{prefix}{}", names.up), hidden, Some(width))?;
         let gated = self.gated(gate, up)?;
         let y = self.linear(gated, &format!("{prefix}{}", names.down), width, Some(hidden))?;
-        let share = self.linear(x, &format!("{prefix}{}", names.share), hidden, Some(1))?;
+        let share = self.linear(x, &format!("{prefix}{}", names.router), hidden, Some(1))?;
         let share = self.call("", aten::SIGMOID, vec![share.into()])?;
         self.call("", aten::MUL_TENSOR, vec![y.into(), share.into()])
     }

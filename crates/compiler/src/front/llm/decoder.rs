@@ -1,6 +1,7 @@
 //! The description of a decoder, whatever file it comes from.
 
 use rushlight_graph::Error;
+use rushlight_graph::ops::MAX_EXPERTS;
 
 use super::Options;
 use super::config::Config;
@@ -76,8 +77,6 @@ pub(super) enum Activation {
 
 /// Maximum number of columns of a head.
 const MAX_HEAD: usize = 1 << 16;
-/// Maximum number of experts.
-const MAX_EXPERTS: usize = 1 << 12;
 /// Maximum number of layers.
 const MAX_LAYERS: usize = 1 << 12;
 
@@ -137,6 +136,9 @@ impl Decoder {
         };
         if config.flag("use_bidirectional_attention")? == Some(true) {
             return Err(Error::unsupported("attention that looks ahead (`use_bidirectional_attention`)"));
+        }
+        if config.number("clip_qkv")?.is_some() {
+            return Err(Error::unsupported("queries, keys and values that are clipped (`clip_qkv`)"));
         }
         let count = config.required_size("num_hidden_layers")?;
         if count > MAX_LAYERS {
@@ -216,18 +218,15 @@ impl Decoder {
 /// The mixture of experts that a configuration describes, if its family has one.
 fn mixture(config: Config<'_>, family: &Family, layers: usize) -> Result<Option<Mixture>, Error> {
     let Some(names) = family.names.experts else { return Ok(None) };
-    let count = match config.size("num_experts")? {
+    let count = match config.size("num_local_experts")? {
         Some(count) => count,
-        None => config.required_size("num_local_experts")?,
+        None => config.required_size("num_experts")?,
     };
     let chosen = config.required_size("num_experts_per_tok")?;
-    if count > MAX_EXPERTS || chosen > count {
+    if count as i64 > MAX_EXPERTS || chosen > count {
         return Err(damaged("a mixture of experts that cannot be")
-            .expected(format!("`num_experts_per_tok` of at most {MAX_EXPERTS} experts"))
-            .got(format!("{chosen} of {count}")));
-    }
-    if config.number("clip_qkv")?.is_some() {
-        return Err(Error::unsupported("queries, keys and values that are clipped (`clip_qkv`)"));
+            .expected(format!("at most {MAX_EXPERTS} experts, and `num_experts_per_tok` of at most their number"))
+            .got(format!("{chosen} of {count} experts")));
     }
     let width = match config.size("moe_intermediate_size")? {
         Some(width) => width,
@@ -239,7 +238,10 @@ fn mixture(config: Config<'_>, family: &Family, layers: usize) -> Result<Option<
         count,
         chosen,
         width,
-        are_normalized: config.flag("norm_topk_prob")?.unwrap_or(names.are_normalized),
+        are_normalized: match names.are_normalized {
+            Some(always) => always,
+            None => config.flag("norm_topk_prob")?.unwrap_or(false),
+        },
         layers: (0..layers).map(is_sparse).collect(),
     }))
 }

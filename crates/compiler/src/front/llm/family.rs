@@ -66,17 +66,17 @@ pub(super) struct Experts {
     pub down: &'static str,
     /// An expert for all tokens.
     pub shared: Option<SharedExpert>,
-    /// Whether weights of the chosen experts are divided by their sum, where `norm_topk_prob` does not say so.
-    pub are_normalized: bool,
+    /// Whether weights of the chosen experts are divided by their sum; `None` where `norm_topk_prob` says so.
+    pub are_normalized: Option<bool>,
 }
 
-/// Names of the layers of an expert for all tokens, and of the one whose sigmoid says how much it counts.
+/// Names of the layers of an expert for all tokens, and of its router, whose sigmoid says how much it counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedExpert {
     pub gate: &'static str,
     pub up: &'static str,
     pub down: &'static str,
-    pub share: &'static str,
+    pub router: &'static str,
 }
 
 /// Linear layers of one input, apart or as one with their outputs one after the other.
@@ -177,7 +177,7 @@ const EXPERTS: Experts = Experts {
     up: "up_proj",
     down: "down_proj",
     shared: None,
-    are_normalized: false,
+    are_normalized: None,
 };
 
 /// Norms on both sides of attention and feed-forward network.
@@ -238,7 +238,7 @@ pub const FAMILIES: &[Family] = &[
                 gate: "w1",
                 up: "w3",
                 down: "w2",
-                are_normalized: true,
+                are_normalized: Some(true),
                 ..EXPERTS
             }),
             ..NAMES
@@ -258,7 +258,7 @@ pub const FAMILIES: &[Family] = &[
                     gate: "mlp.shared_expert.gate_proj",
                     up: "mlp.shared_expert.up_proj",
                     down: "mlp.shared_expert.down_proj",
-                    share: "mlp.shared_expert_gate",
+                    router: "mlp.shared_expert_gate",
                 }),
                 ..EXPERTS
             }),

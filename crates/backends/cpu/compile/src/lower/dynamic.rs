@@ -163,7 +163,7 @@ impl Lowering<'_> {
     ) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
         let activation = self.activation(id);
-        let (a, b, kind) = self.dynamic_product(gemm, constant, groupwise, activation)?;
+        let (a, b, kind) = self.dynamic_gemm_parts(gemm, constant, groupwise, activation)?;
         let result = self.result_of_epilogue(id)?;
         let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
         let matrix = call.shape(call.result()?)?.to_vec();
@@ -173,8 +173,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Both sides of an int8 product of dynamically quantized rows, and its kind.
-    pub(super) fn dynamic_product(
+    /// Both sides of an int8 GEMM of dynamically quantized rows, and its kind.
+    pub(super) fn dynamic_gemm_parts(
         &mut self,
         gemm: &Gemm,
         constant: &Constant,

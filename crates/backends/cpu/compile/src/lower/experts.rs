@@ -1,4 +1,4 @@
-//! Mixtures of experts: which are the best for each row, and products by the matrices of those.
+//! Mixtures of experts: the largest scores of each row, and GEMMs with the matrices of those experts.
 
 use rushlight_cpu_payload::{Activation, Epilogue, Experts as ExpertsStep, Matmul, MatmulKind, Step};
 use rushlight_engine::pack;
@@ -20,9 +20,9 @@ impl<'a> Lowering<'a> {
         let of = |id| &self.model.constants[id];
         let (a, b, kind) = match &gemm.weights {
             GemmWeights::Int8(id, Int8::DynamicGroupwise { is_four_bits }) => {
-                self.dynamic_product(gemm, of(*id), Some(*is_four_bits), Activation::default())?
+                self.dynamic_gemm_parts(gemm, of(*id), Some(*is_four_bits), Activation::default())?
             }
-            GemmWeights::Int8(id, _) => self.dynamic_product(gemm, of(*id), None, Activation::default())?,
+            GemmWeights::Int8(id, _) => self.dynamic_gemm_parts(gemm, of(*id), None, Activation::default())?,
             GemmWeights::WeightOnly(id, weights) => {
                 let a = self.dense(gemm.a)?;
                 let b = self.weight_only(&of(*id).name, weights)?;
@@ -53,10 +53,10 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The largest elements, and their positions behind them.
+    /// The largest elements: values, then indices.
     pub(super) fn top_k(&mut self, call: &Call<'_>, top: TopK) -> Result<(), Error> {
         let [values, indices] = call.node.results[..] else {
-            return Err(error("the largest elements without positions"));
+            return Err(error("top-k without indices"));
         };
         let x = self.dense(top.input)?;
         let shape = self.graph.tensor(values)?.shape.clone();

@@ -1,5 +1,6 @@
 //! Lowers the nodes of a part to steps.
 
+mod caches;
 mod data_movement;
 mod dynamic;
 mod elementwise;
@@ -10,7 +11,6 @@ mod normalization;
 mod pooling;
 mod positions;
 mod precision;
-mod quantized_cache;
 mod states;
 
 use rushlight_cpu_payload::{
@@ -34,9 +34,9 @@ use crate::settings::Settings;
 use crate::storage::{integral, is_stored_as_byte, is_stored_as_float};
 use crate::view::View;
 
+use caches::CachedRows;
 use dynamic::DynamicRows;
 pub(crate) use precision::Rank;
-use quantized_cache::CachedRows;
 
 /// A part as a program of the CPU back end.
 pub(crate) struct Lowered {
@@ -187,7 +187,7 @@ impl<'a> Lowering<'a> {
             Selection::Embedding(embedding) => self.embedding(&call, embedding),
             Selection::Elementwise(elementwise) => match self.widened_rows(elementwise) {
                 Some(rows) => {
-                    self.store_halves(call.result()?, rows);
+                    self.store_half(call.result()?, rows);
                     Ok(())
                 }
                 None => self.elementwise(id),

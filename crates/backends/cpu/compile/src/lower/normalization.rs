@@ -14,7 +14,7 @@ use crate::select::{Attention, Norm, Softmax};
 use crate::view::View;
 
 use super::Lowering;
-use super::quantized_cache::CachedRows;
+use super::caches::CachedRows;
 
 impl Lowering<'_> {
     /// Softmax over a dimension, which is made the innermost one; of bytes, if the result is quantized.
@@ -68,8 +68,7 @@ impl Lowering<'_> {
         // As [batch, head, position, depth], wherever these are in memory.
         let by_head = |view: View| if attention.has_positions_first { view.permuted(&[0, 2, 1, 3]) } else { view };
         let q = by_head(self.heads(attention.query)?);
-        let cached = self.cached_rows(attention.key).zip(self.cached_rows(attention.value));
-        let cached = cached.filter(|(k, v)| k.is_as(v)).map(|(k, v)| {
+        let cached = self.cached_keys_and_values(attention.key, attention.value).map(|[k, v]| {
             let by_head = |rows: CachedRows| {
                 if attention.has_positions_first { rows.permuted(&[0, 2, 1, 3]) } else { rows }
             };
@@ -138,8 +137,8 @@ impl Lowering<'_> {
             v: plan.window(&v, &[v.span()])?,
             mask,
             format: match qparams {
-                Some(qparams) if are_nibbles => KeyValueFormat::Nibbles(qparams),
-                Some(qparams) => KeyValueFormat::Bytes(qparams),
+                Some(qparams) if are_nibbles => KeyValueFormat::Int4(qparams),
+                Some(qparams) => KeyValueFormat::Int8(qparams),
                 None => KeyValueFormat::Floats,
             },
             y: plan.tensor(&y)?,

@@ -39,16 +39,17 @@ impl Lowering<'_> {
     /// the views that the steps read and write, so that all nodes have to be lowered before.
     pub(super) fn precision(&self, id: NodeId) -> Option<(Rank, String)> {
         let selection = self.selections.get(id)?;
+        if let Selection::Attention(attention) = selection
+            && let Some([keys, _]) = self.cached_keys_and_values(attention.key, attention.value)
+        {
+            return Some((Rank::Float, format!("f32, keys and values of {}", keys.type_name())));
+        }
         let of_gemm = match selection {
             Selection::Quantize { .. }
             | Selection::Dequantize { .. }
             | Selection::Dynamic(_)
             | Selection::RowDequantize(_)
             | Selection::NibbleQuantize(_) => None,
-            Selection::Attention(attention) if self.cached_rows(attention.key).is_some() => {
-                let of = self.cached_rows(attention.key).map_or("f32", |rows| rows.type_name());
-                return Some((Rank::Float, format!("f32, keys and values of {of}")));
-            }
             Selection::Convolution(Convolution { int8: Some(int8), .. }) => Some(int8_convolution(*int8).to_owned()),
             Selection::Convolution(convolution) => {
                 self.float_gemm(id, convolution.input, Some(convolution.weight), None)

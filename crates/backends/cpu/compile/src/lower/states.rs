@@ -131,7 +131,7 @@ impl Lowering<'_> {
         for update in &self.graph.updates {
             let Target::State(id) = update.target else { return Err(error("a part that stores to an input")) };
             let to = self.state(id)?;
-            if self.halves(update.value).is_some_and(|from| from.buffer == to.buffer) {
+            if self.half_view(update.value).is_some_and(|from| from.buffer == to.buffer) {
                 continue;
             }
             let mut from =

@@ -2,6 +2,7 @@
 //! have a scale each (per token), or a tensor has one.
 
 use rushlight_cpu_payload::ZeroPointRule;
+use rushlight_engine::NibbleRows;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
@@ -72,7 +73,9 @@ pub(crate) struct NibbleQuantize {
 /// The selection of a node that makes or reads rows of 4 bits; `None` if it is neither, or the engine does not read its rows.
 pub(super) fn nibbles(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     let tensor = |value: ValueId| call.graph.tensor(value).ok();
-    let has_groups = |width: i64, group: i64| group == if width % 32 == 0 { 32 } else { width };
+    let has_groups = |width: i64, group: i64| {
+        usize::try_from(width).is_ok_and(|width| usize::try_from(group) == Ok(NibbleRows::group(width)))
+    };
     match call.name() {
         rushlight::QUANTIZE_INT4_ROWS => {
             let (input, group) = (call.optional("rows")?, call.int("group")?);
@@ -85,7 +88,9 @@ pub(super) fn nibbles(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
             let zero_points = call.optional("zero_points")?;
             let last = |value: ValueId| tensor(value)?.shape.last()?.as_int();
             let (width, groups) = (2 * last(input)?, last(scales)?);
-            let is_legal = groups > 0 && has_groups(width, width / groups);
+            let are_unsigned =
+                [input, zero_points].iter().all(|value| tensor(*value).is_some_and(|ty| ty.dtype == ScalarType::Byte));
+            let is_legal = are_unsigned && groups > 0 && has_groups(width, width / groups);
             let rows = RowDequantize { input, scales, zero_points, are_nibbles: true };
             (is_legal && cx.is_byte(input) && cx.is_byte(zero_points)).then_some(Selection::RowDequantize(rows))
         }
@@ -146,7 +151,8 @@ pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<RowDequantize> {
     let are_floats = [scales, call.result().ok()?]
         .into_iter()
         .all(|value| tensor(value).is_some_and(|ty| ty.dtype == ScalarType::Float));
-    let is_stored = are_floats && cx.is_byte(input) && cx.is_byte(zero_points);
+    let is_alike = tensor(input)?.dtype == tensor(zero_points)?.dtype;
+    let is_stored = are_floats && is_alike && cx.is_byte(input) && cx.is_byte(zero_points);
     let rows = RowDequantize { input, scales, zero_points, are_nibbles: false };
     (is_stored && is_of_rows(scales) && is_of_rows(zero_points)).then_some(rows)
 }

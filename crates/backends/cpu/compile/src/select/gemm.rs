@@ -172,8 +172,18 @@ fn right_side(cx: &Context<'_>, call: &Call<'_>, a: ValueId) -> Option<GemmWeigh
     })
 }
 
-/// Products by matrices of experts, which are constants whose columns are whole panels.
-pub(super) fn experts(cx: &Context<'_>, call: &Call<'_>) -> Option<Experts> {
+/// A GEMM of experts, whose weights are constants and whose columns are whole panels.
+pub(super) fn experts(cx: &Context<'_>, call: &Call<'_>) -> Result<Experts, Reason> {
+    let arguments = || Reason::Arguments { op: call.name().into() };
+    let columns =
+        call.result().ok().and_then(|result| call.shape(result).ok()?.last()?.as_int()).ok_or_else(arguments)?;
+    if !usize::try_from(columns).is_ok_and(|columns| columns.is_multiple_of(PANEL)) {
+        return Err(Reason::Experts { columns });
+    }
+    experts_of(cx, call).ok_or_else(arguments)
+}
+
+fn experts_of(cx: &Context<'_>, call: &Call<'_>) -> Option<Experts> {
     let (a, index) = (call.optional("input")?, call.optional("experts")?);
     bound_of(cx, index)?;
     let weights = match right_side(cx, call, a)? {
@@ -182,10 +192,8 @@ pub(super) fn experts(cx: &Context<'_>, call: &Call<'_>) -> Option<Experts> {
         GemmWeights::Int8(id, Int8::Static) => GemmWeights::Float(id),
         weights => weights,
     };
-    let width = call.shape(call.result().ok()?).ok()?.last()?.as_int()?;
     let count = call.int("count").and_then(|count| u32::try_from(count).ok())?;
-    let are_panels = usize::try_from(width).ok()?.is_multiple_of(PANEL);
-    are_panels.then_some(Experts { gemm: Gemm { a, weights, bias: None }, index, count })
+    Some(Experts { gemm: Gemm { a, weights, bias: None }, index, count })
 }
 
 /// The way in which a GEMM with weights `[K, N]` multiplies integers, if it can.

@@ -439,6 +439,7 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
     let is_first_only = used.iter().all(|value| Some(value) == call.node.results.first());
     match call.name() {
         aten::CONVOLUTION => return gemm::convolution(cx, call).map(Selection::Convolution),
+        rushlight::EXPERTS_MM => return gemm::experts(cx, call).map(Selection::Experts),
         aten::EMBEDDING => return gemm::embedding(cx, call).map(Selection::Embedding),
         _ => {}
     }
@@ -447,7 +448,6 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::INDEX_TENSOR => positions::rows(cx, call).map(Selection::Embedding),
         aten::INDEX_PUT => positions::scatter(cx, call).map(Selection::Scatter),
         aten::BMM => gemm::batched(call).map(Selection::BatchedGemm),
-        rushlight::EXPERTS_MM => gemm::experts(cx, call).map(Selection::Experts),
         aten::_SOFTMAX | aten::_LOG_SOFTMAX => normalization::softmax(call).map(Selection::Softmax),
         aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::Norm),
         aten::RMS_NORM => normalization::rms_norm(call).map(Selection::Norm),

@@ -1,5 +1,6 @@
 //! Softmax, layer norms, RMS norms and attention.
 
+use rushlight_cpu_payload::MAX_TOP_K;
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
@@ -59,7 +60,8 @@ pub(super) fn top_k(call: &Call<'_>) -> Option<TopK> {
     let is_last = wrap_dim(call.int("dim").unwrap_or(-1), ty.rank()) == Some(last);
     let columns = ty.shape.last()?.as_int()?;
     // Positions are whole numbers of f32.
-    let is_exact = columns < 1 << 24 && call.int("k").is_some();
+    let has_few = call.int("k").and_then(|k| u64::try_from(k).ok()).is_some_and(|k| k <= MAX_TOP_K);
+    let is_exact = columns < 1 << 24 && has_few;
     (is_last && is_exact && call.flag("largest")).then_some(TopK { input, columns })
 }
 

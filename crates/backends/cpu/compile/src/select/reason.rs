@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rushlight_engine::pack::PANEL;
 use rushlight_format::ScalarType;
 
 /// Why the back end does not compute a node.
@@ -21,6 +22,8 @@ pub(crate) enum Reason {
     Size { symbol: String },
     /// No step computes tensors of this rank with these arguments.
     Rank { op: String, rank: usize },
+    /// An expert has so many columns.
+    Experts { columns: i64 },
     /// No step computes the operator, or none with these arguments.
     Arguments { op: String },
     /// The values that are quantized or dequantized are no tensors.
@@ -45,6 +48,7 @@ impl fmt::Display for Reason {
             Self::ComputedParameter { op, param } => write!(f, "`{op}` with a {param} that is computed"),
             Self::Size { symbol } => write!(f, "`{symbol}`, which is no size of an input, as a size or a position"),
             Self::Rank { op, rank } => write!(f, "no step computes `{op}` of {rank} dimensions with these arguments"),
+            Self::Experts { columns } => write!(f, "experts of {columns} columns, which are no multiple of {PANEL}"),
             Self::Arguments { op } => write!(f, "no step computes `{op}` with these types and arguments"),
             Self::NoTensor => f.write_str("a quantized value that is no tensor"),
             Self::Integers(dtype) => write!(f, "integers of {}, which are not stored as bytes", dtype.name()),

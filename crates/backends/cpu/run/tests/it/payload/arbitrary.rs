@@ -635,7 +635,7 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// Products of rows by matrices of floats, or of integers that are packed without scales.
+    /// GEMM of rows with the matrices of experts.
     fn experts(&mut self) -> Step {
         let (count, rows, k) = (self.source.size(4), self.source.size(9), self.source.size(24));
         let n = 16 * (1 + self.source.size(2));
@@ -646,7 +646,8 @@ impl Maker<'_, '_> {
         let floats: Vec<u8> = (0..len).flat_map(|_| self.source.float().to_le_bytes()).collect();
         let b = self.payload.blob(ScalarType::Float, &[len as u64], floats);
         let kind = MatmulKind::Packed { format: FloatFormat::F32, epilogue: Epilogue::default() };
-        let matmul = Matmul { a: self.floats(&[rows, k]), b, y: self.output(&[rows, n]), kind };
+        let given = if self.source.once_in(8) { rows + 1 } else { rows };
+        let matmul = Matmul { a: self.floats(&[given, k]), b, y: self.output(&[rows, n]), kind };
         Step::Experts(Experts { matmul, index, count: count as u32 })
     }
 
@@ -738,8 +739,8 @@ impl Maker<'_, '_> {
             v,
             mask,
             format: match k_qparams.zip(v_qparams) {
-                Some((k, v)) if are_nibbles => KeyValueFormat::Nibbles([k, v]),
-                Some((k, v)) => KeyValueFormat::Bytes([k, v]),
+                Some((k, v)) if are_nibbles => KeyValueFormat::Int4([k, v]),
+                Some((k, v)) => KeyValueFormat::Int8([k, v]),
                 None => KeyValueFormat::Floats,
             },
             y: self.output(&y),

@@ -117,25 +117,25 @@ impl Lowering<'_> {
     }
 
     /// Notes a value that is stored in 16 bits.
-    pub(super) fn store_halves(&mut self, value: ValueId, elements: View) {
+    pub(super) fn store_half(&mut self, value: ValueId, elements: View) {
         self.cached.insert(value, CachedRows { elements, qparams: None, are_nibbles: false });
     }
 
     /// Where a value is stored in 16 bits; `None` if it is stored otherwise.
-    pub(super) fn halves(&self, value: ValueId) -> Option<View> {
+    pub(super) fn half_view(&self, value: ValueId) -> Option<View> {
         let rows = self.cached.get(&value)?;
         rows.elements.half.map(|_| rows.elements.clone())
     }
 
-    /// Where a value is that parts are overwritten of.
+    /// Returns the view that a scatter writes, in the element type of the state.
     pub(super) fn place(&mut self, value: ValueId) -> Result<View, Error> {
-        self.halves(value).map_or_else(|| self.view(value), Ok)
+        self.half_view(value).map_or_else(|| self.view(value), Ok)
     }
 
-    /// Notes where a value is stored.
+    /// Notes the view that a value is stored in.
     pub(super) fn store_at(&mut self, value: ValueId, view: View) {
         match view.half {
-            Some(_) => self.store_halves(value, view),
+            Some(_) => self.store_half(value, view),
             None => drop(self.views.insert(value, view)),
         }
     }
@@ -143,7 +143,7 @@ impl Lowering<'_> {
     /// Where rows are stored in 16 bits which an operator only widens; `None` if it does anything else.
     pub(super) fn widened_rows(&self, elementwise: &Elementwise) -> Option<View> {
         match elementwise {
-            Elementwise::Cast { x, to: ScalarType::Float, .. } => self.halves(*x),
+            Elementwise::Cast { x, to: ScalarType::Float, .. } => self.half_view(*x),
             _ => None,
         }
     }
@@ -160,7 +160,7 @@ impl Lowering<'_> {
     /// Floats that fill memory, rounded to the 16 bits of a place.
     pub(super) fn narrowed(&mut self, from: &View, place: &View) -> Result<View, Error> {
         let half = place.half.ok_or_else(|| error("floats of 16 bits for another place"))?;
-        let to = self.plan.halves(from.shape.clone(), from.order.clone(), half)?;
+        let to = self.plan.half_tensor(from.shape.clone(), from.order.clone(), half)?;
         let (x, y) = (self.plan.tensor(from)?, self.plan.tensor(&to)?);
         let step = Convert { x, y, element: ConvertedType::Half(half), direction: Direction::Leave };
         self.plan.step("narrow", Step::Convert(step));
@@ -171,6 +171,12 @@ impl Lowering<'_> {
     pub(super) fn cached_rows(&self, value: ValueId) -> Option<CachedRows> {
         let is_read_as_floats = self.views.contains_key(&value);
         self.cached.get(&value).filter(|rows| !is_read_as_floats && rows.is_readable()).cloned()
+    }
+
+    /// The keys and values of caches that attention can read where they are; `None` if it has to read floats.
+    pub(super) fn cached_keys_and_values(&self, key: ValueId, value: ValueId) -> Option<[CachedRows; 2]> {
+        let (keys, values) = (self.cached_rows(key)?, self.cached_rows(value)?);
+        keys.is_as(&values).then_some([keys, values])
     }
 
     /// Scales and zero points as attention reads them.
