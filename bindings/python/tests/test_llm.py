@@ -71,7 +71,7 @@ def test_a_decoder_gives_the_tokens_of_eager(model):
     assert set(program.report.backends) == {"RushlightCpu"}
 
 
-def kept(x):
+def int8_rows(x):
     """Rows as an int8 cache keeps them."""
     import torch.ao.quantization.fx._decomposed  # noqa: F401  the operators
 
@@ -81,7 +81,24 @@ def kept(x):
     return ops.dequantize_per_token(rows, scales, zeros, -128, 127, torch.int8, torch.float32)
 
 
-def test_an_int8_cache_gives_the_tokens_of_eager_with_rounded_keys_and_values(model):
+def int4_rows(x):
+    """Rows of 4 bits as torchao quantizes groups of 32 elements, or all of a row of another size."""
+    from torchao.quantization import quant_primitives as ops
+
+    blocks = (1, 1, 1, 32 if x.shape[-1] % 32 == 0 else x.shape[-1])
+    kind = {"quant_min": 0, "quant_max": 15}
+    scales, zeros = ops.choose_qparams_affine(x, ops.MappingType.ASYMMETRIC, blocks, torch.uint8, **kind)
+    integers = ops.quantize_affine(x, blocks, scales, zeros, torch.uint8, **kind)
+    return ops.dequantize_affine(integers, blocks, scales, zeros, torch.uint8, **kind)
+
+
+CACHES = {"f16": lambda x: x.half().float(), "bf16": lambda x: x.bfloat16().float(), "int8": int8_rows, "int4": int4_rows}
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_a_cache_gives_the_tokens_of_eager_with_rounded_keys_and_values(model, kind):
+    kept = CACHES[kind]
+
     class Rounded(transformers.DynamicCache):
         def update(self, key_states, value_states, *args, **kwargs):
             return super().update(kept(key_states), kept(value_states), *args, **kwargs)
@@ -90,7 +107,7 @@ def test_an_int8_cache_gives_the_tokens_of_eager_with_rounded_keys_and_values(mo
         with torch.no_grad():
             return model(tokens, past_key_values=Rounded(), use_cache=True).logits[:, -1]
 
-    program = rushlight.llm.export(model, max_context_len=32, max_seq_len=16, kv_cache="int8")
+    program = rushlight.llm.export(model, max_context_len=32, max_seq_len=16, kv_cache=kind)
     prompt = torch.randint(0, SIZES["vocab_size"], (1, PROMPT))
     assert decoded(program, prompt, rounded) < 1e-5
     assert set(program.report.backends) == {"RushlightCpu"}
@@ -98,7 +115,7 @@ def test_an_int8_cache_gives_the_tokens_of_eager_with_rounded_keys_and_values(mo
 
 def test_a_cache_of_another_type_is_refused():
     with pytest.raises(ValueError, match="int8"):
-        rushlight.llm.export(MODELS["llama"](), max_context_len=16, kv_cache="int4")
+        rushlight.llm.export(MODELS["llama"](), max_context_len=16, kv_cache="int2")
 
 
 def test_runners_find_what_they_ask_for():
