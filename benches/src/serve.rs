@@ -58,7 +58,7 @@ fn answer(session: &mut Option<Session>, line: &str) -> Result<String> {
     Ok("ok".to_owned())
 }
 
-/// What is executed.
+/// The input of an execution.
 enum Input {
     Tensor(Tensor),
     /// The tokens from a position on.

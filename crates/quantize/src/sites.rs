@@ -220,10 +220,10 @@ fn scales(
 fn layer(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     let node = &graph.nodes[id];
     let value = |name: &str| node.arg(name).and_then(Arg::as_value);
-    let input = match node.op.name() {
-        aten::CONVOLUTION | aten::LINEAR | rushlight::EXPERTS_LINEAR => value("input")?,
-        _ => return None,
-    };
+    if kind(node.op.name()) != Kind::Gemm {
+        return None;
+    }
+    let input = value("input")?;
     let axis = usize::from(matches!(node.arg("transposed"), Some(Arg::Bool(true))));
     let weight = value("weight")?;
     let Constant { ty, .. } = &model.constants[graph.constant_of(weight)?];

@@ -163,13 +163,19 @@ pub(super) trait Rows<T: Element>: Copy + Send + Sync {
     fn row(self, at: usize, width: usize) -> Self::Row;
 
     /// The elements of a row as they are stored, if they are of type `T`.
-    fn plain(row: &Self::Row) -> Option<&[T]>;
+    #[inline(always)]
+    fn plain(_: &Self::Row) -> Option<&[T]> {
+        None
+    }
 
     /// The address of a row, and its number of bytes.
     fn bytes(row: Self::Row) -> (*const u8, usize);
 
     /// The scale of a row, which its loaded elements are still to be multiplied by.
-    fn scale(row: Self::Row) -> f32;
+    #[inline(always)]
+    fn scale(_: Self::Row) -> f32 {
+        1.0
+    }
 
     /// Loads `n` elements (at most 16) from element `at` on, before they are multiplied by the scale. The other lanes are
     /// finite.
@@ -202,11 +208,6 @@ impl<'a, T: Element> Rows<T> for PlainRows<'a, T> {
     }
 
     #[inline(always)]
-    fn scale(_: &'a [T]) -> f32 {
-        1.0
-    }
-
-    #[inline(always)]
     unsafe fn load<S: Simd>(s: S, row: &'a [T], at: usize, n: usize) -> S::V {
         // SAFETY: the caller guarantees that the row has these elements.
         unsafe { T::load(s, row.as_ptr().wrapping_add(at), n) }
@@ -222,18 +223,8 @@ impl Rows<f32> for HalfRows<'_> {
     }
 
     #[inline(always)]
-    fn plain(_: &Self) -> Option<&[f32]> {
-        None
-    }
-
-    #[inline(always)]
     fn bytes(row: Self) -> (*const u8, usize) {
         (row.bits.as_ptr().cast(), size_of_val(row.bits))
-    }
-
-    #[inline(always)]
-    fn scale(_: Self) -> f32 {
-        1.0
     }
 
     #[inline(always)]
@@ -277,11 +268,6 @@ impl<'a> Rows<f32> for QuantizedRows<'a> {
     }
 
     #[inline(always)]
-    fn plain<'r>(_: &'r QuantizedRow<'a>) -> Option<&'r [f32]> {
-        None
-    }
-
-    #[inline(always)]
     fn bytes(row: QuantizedRow<'a>) -> (*const u8, usize) {
         (row.bytes.as_ptr(), row.bytes.len())
     }
@@ -321,18 +307,8 @@ impl<'a> Rows<f32> for NibbleRows<'a> {
     }
 
     #[inline(always)]
-    fn plain<'r>(_: &'r NibbleRow<'a>) -> Option<&'r [f32]> {
-        None
-    }
-
-    #[inline(always)]
     fn bytes(row: NibbleRow<'a>) -> (*const u8, usize) {
         (row.bytes.as_ptr(), row.bytes.len())
-    }
-
-    #[inline(always)]
-    fn scale(_: NibbleRow<'a>) -> f32 {
-        1.0
     }
 
     #[inline(always)]

@@ -227,7 +227,7 @@ impl QuantizedGroup<'_> {
         }
     }
 
-    /// What is subtracted from the stored integers of the 16 columns.
+    /// The zero points of the stored integers of the 16 columns.
     #[inline(always)]
     pub(crate) fn zeros<S: Simd>(&self, s: S) -> S::V {
         if self.layout.offsets == Offsets::ZeroPoints {

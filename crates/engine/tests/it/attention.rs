@@ -243,6 +243,22 @@ impl QuantizedTensor {
     }
 }
 
+/// Checks attention over keys and values that stand for those of `tensors`.
+fn assert_read_in_place(a: &Attention, tensors: &Tensors, [k, v]: [KeyValueSlice<'_>; 2]) {
+    assert_agrees(
+        a,
+        &reference(a, tensors),
+        |_| 1e-5,
+        |engine| {
+            let mut y = vec![f32::NAN; tensors.y_len];
+            let mut scratch = vec![f32::NAN; attention_scratch(engine, a)];
+            let inputs = AttentionInputs { q: (&tensors.q).into(), k, v, mask: tensors.mask.as_deref() };
+            attention(engine, a, inputs, &mut y, &mut scratch).unwrap();
+            y
+        },
+    );
+}
+
 #[test]
 fn quantized_keys_and_values_agree_with_what_they_stand_for() {
     let mut rng = Rng(14);
@@ -251,19 +267,7 @@ fn quantized_keys_and_values_agree_with_what_they_stand_for() {
         let (keys, values);
         (keys, a.k, tensors.k) = QuantizedTensor::random(&mut rng, [a.batch, a.kv_heads, a.keys, a.depth]);
         (values, a.v, tensors.v) = QuantizedTensor::random(&mut rng, [a.batch, a.kv_heads, a.keys, a.value_depth]);
-        assert_agrees(
-            &a,
-            &reference(&a, &tensors),
-            |_| 1e-5,
-            |engine| {
-                let mut y = vec![f32::NAN; tensors.y_len];
-                let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
-                let mask = tensors.mask.as_deref();
-                let inputs = AttentionInputs { q: (&tensors.q).into(), k: keys.rows(), v: values.rows(), mask };
-                attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
-                y
-            },
-        );
+        assert_read_in_place(&a, &tensors, [keys.rows(), values.rows()]);
     }
 }
 
@@ -284,19 +288,7 @@ fn half_keys_and_values_agree_with_what_they_stand_for() {
             };
             let (keys, values) = (narrow(&mut tensors.k), narrow(&mut tensors.v));
             let rows = |bits| KeyValueSlice::Half(HalfRows { half, bits });
-            assert_agrees(
-                &a,
-                &reference(&a, &tensors),
-                |_| 1e-5,
-                |engine| {
-                    let mut y = vec![f32::NAN; tensors.y_len];
-                    let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
-                    let mask = tensors.mask.as_deref();
-                    let inputs = AttentionInputs { q: (&tensors.q).into(), k: rows(&keys), v: rows(&values), mask };
-                    attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
-                    y
-                },
-            );
+            assert_read_in_place(&a, &tensors, [rows(&keys), rows(&values)]);
         }
     }
 }
@@ -328,20 +320,7 @@ fn keys_and_values_of_4_bits_agree_with_what_they_stand_for() {
         let (keys, values);
         (keys, a.k, tensors.k) = random(a.keys, a.depth);
         (values, a.v, tensors.v) = random(a.keys, a.value_depth);
-        assert_agrees(
-            &a,
-            &reference(&a, &tensors),
-            |_| 1e-5,
-            |engine| {
-                let mut y = vec![f32::NAN; tensors.y_len];
-                let mut scratch = vec![f32::NAN; attention_scratch(engine, &a)];
-                let mask = tensors.mask.as_deref();
-                let inputs =
-                    AttentionInputs { q: (&tensors.q).into(), k: of_nibbles(&keys), v: of_nibbles(&values), mask };
-                attention(engine, &a, inputs, &mut y, &mut scratch).unwrap();
-                y
-            },
-        );
+        assert_read_in_place(&a, &tensors, [of_nibbles(&keys), of_nibbles(&values)]);
     }
 }
 

@@ -118,7 +118,7 @@ impl ExpertGemm<'_, '_, '_, '_, '_> {
         }
     }
 
-    /// What is the expert's of packed panels, whose columns are in order.
+    /// The panels of an expert, whose columns are in order.
     fn part<'w, T>(&self, expert: usize, all: &'w [T]) -> Result<&'w [T]> {
         let each = all.len().checked_div(self.count).unwrap_or(0);
         Ok(all.get(expert * each..(expert + 1) * each).ok_or(KIND)?)

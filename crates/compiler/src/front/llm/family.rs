@@ -59,7 +59,7 @@ pub(super) struct Names {
 pub(super) struct Experts {
     /// The linear layer whose softmax says how much each expert counts.
     pub router: &'static str,
-    /// What stands before the number of an expert, and the names of its layers behind that.
+    /// The prefix of the number of an expert, and the names of its linear layers.
     pub each: &'static str,
     pub gate: &'static str,
     pub up: &'static str,

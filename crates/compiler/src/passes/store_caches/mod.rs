@@ -158,7 +158,7 @@ fn rewritten(
     format.decode(builder, &after)
 }
 
-/// What a part of a cache is after the only node that writes it.
+/// The result of the only node that writes a part of a cache.
 fn written(graph: &Graph, part: StateId) -> Result<ValueId, Error> {
     let mut nodes = graph.blocks[graph.body].nodes.iter().map(|node| &graph.nodes[*node]);
     let writer = nodes.find(|node| {

@@ -22,7 +22,7 @@ pub(crate) enum Reason {
     Size { symbol: String },
     /// No step computes tensors of this rank with these arguments.
     Rank { op: String, rank: usize },
-    /// An expert has so many columns.
+    /// The number of columns of an expert is no multiple of a panel's.
     Experts { columns: i64 },
     /// No step computes the operator, or none with these arguments.
     Arguments { op: String },
