@@ -117,40 +117,45 @@ impl QuantizedRows<'_> {
     /// scales and the zero points.
     pub(super) fn check(
         &self,
-        [strides, scales, zeros]: [&'static str; 3],
-        Strides { batch, head, row }: Strides,
+        names: [&'static str; 3],
+        strides: Strides,
         width: usize,
         len: usize,
     ) -> Result<(), Error> {
-        if width == 0 || len == 0 {
-            return Ok(());
-        }
-        if [batch, head, row].iter().any(|stride| !stride.is_multiple_of(width)) {
-            return Err(Error::Size { what: strides });
-        }
-        at_least(scales, self.scales.len(), len.div_ceil(width))?;
-        at_least(zeros, self.zeros.len(), len.div_ceil(width))
+        check_groups(names, strides, [width, len, width], [self.scales.len(), self.zeros.len()])
     }
+}
+
+/// Checks that each group of elements of whole rows has a scale and a zero point, of which there are `counts`.
+fn check_groups(
+    [name_of_strides, scales, zeros]: [&'static str; 3],
+    Strides { batch, head, row }: Strides,
+    [width, len, group]: [usize; 3],
+    counts: [usize; 2],
+) -> Result<(), Error> {
+    if width == 0 || len == 0 {
+        return Ok(());
+    }
+    if [batch, head, row].iter().any(|stride| !stride.is_multiple_of(width)) {
+        return Err(Error::Size { what: name_of_strides });
+    }
+    at_least(scales, counts[0], len.div_ceil(group))?;
+    at_least(zeros, counts[1], len.div_ceil(group))
 }
 
 impl NibbleRows<'_> {
     /// Checks rows, strides, and that each group has a scale and a zero point, as [`QuantizedRows::check`] does for rows.
     pub(super) fn check(
         &self,
-        [strides, scales, zeros]: [&'static str; 3],
-        Strides { batch, head, row }: Strides,
+        names: [&'static str; 3],
+        strides: Strides,
         width: usize,
         len: usize,
     ) -> Result<(), Error> {
-        if width == 0 || len == 0 {
-            return Ok(());
+        if len > 0 && !width.is_multiple_of(2) {
+            return Err(Error::Size { what: names[0] });
         }
-        if !width.is_multiple_of(2) || [batch, head, row].iter().any(|stride| !stride.is_multiple_of(width)) {
-            return Err(Error::Size { what: strides });
-        }
-        let groups = group(len - 1, width) + 1;
-        at_least(scales, self.scales.len(), groups)?;
-        at_least(zeros, self.zeros.len(), groups)
+        check_groups(names, strides, [width, len, Self::group(width)], [self.scales.len(), self.zeros.len()])
     }
 }
 
