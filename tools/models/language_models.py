@@ -26,13 +26,13 @@ import os
 import shutil
 import sys
 import tempfile
-import time
-import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from attempt import attempt  # noqa: E402
 
 SEED = 20
 # Positions of the caches, and tokens of a call, of which ExecuTorch's programs take one less.
@@ -196,20 +196,7 @@ def weights(folder, config):
 
 def make(name, form, out):
     """Makes a form of a model; runs in a process of its own."""
-    import torch
-
-    folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
-    failed = folder / (FILES[form] + ".failed")
-    failed.unlink(missing_ok=True)
-    try:
-        with torch.no_grad():
-            globals()[f"make_{form}"](name, folder)
-        print(f"{name}: {form} in {time.monotonic() - start:.1f} s", flush=True)
-    except Exception as error:
-        traceback.print_exc()
-        failed.write_text(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}\n")
+    attempt(name, form, out / name / FILES[form], globals()[f"make_{form}"])
 
 
 def main():

@@ -35,14 +35,13 @@ benchmark shows it as missing. Each model is made in a process of its own.
 import argparse
 import multiprocessing
 import sys
-import time
-import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import xnnpack  # noqa: E402
+from attempt import attempt  # noqa: E402
 
 CLASSIFIERS = (
     "mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet18", "resnet50", "swin_t", "vit_b_16",
@@ -319,21 +318,8 @@ def make_tflite(name, folder):
 
 def make(name, forms, out):
     """Makes the forms of a model; runs in a process of its own."""
-    import torch
-
-    folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
     for form in forms:
-        start = time.monotonic()
-        failed = folder / (FILES[form] + ".failed")
-        failed.unlink(missing_ok=True)
-        try:
-            with torch.no_grad():
-                globals()[f"make_{form}"](name, folder)
-            print(f"{name}: {form} in {time.monotonic() - start:.1f} s", flush=True)
-        except Exception as error:
-            traceback.print_exc()
-            failed.write_text(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}\n")
+        attempt(name, form, out / name / FILES[form], globals()[f"make_{form}"])
 
 
 def main():
