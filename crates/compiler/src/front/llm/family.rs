@@ -86,6 +86,15 @@ pub(super) enum Joined<const N: usize> {
     One(&'static str),
 }
 
+impl<const N: usize> Joined<N> {
+    fn names(&self) -> &[&'static str] {
+        match self {
+            Self::Apart(names) => names,
+            Self::One(name) => std::slice::from_ref(name),
+        }
+    }
+}
+
 /// Names of a short convolution: the projection to its gates and input, the convolution, and the projection of its output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conv {
@@ -404,6 +413,12 @@ impl Names {
             conv: Conv { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
             experts: self.experts,
         }
+    }
+
+    /// Names of the linear layers of attention, short convolution and feed-forward network, in the same order for all files.
+    pub(super) fn linears(&self) -> Vec<&'static str> {
+        let rest = [self.o, self.down, self.conv.input, self.conv.output];
+        [self.qkv.names(), self.gate_up.names(), &rest].concat()
     }
 }
 

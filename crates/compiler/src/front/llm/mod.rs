@@ -14,6 +14,7 @@ mod decoder;
 mod family;
 pub mod gguf;
 mod gguf_config;
+pub mod lora;
 mod rope;
 mod safetensors;
 mod stacked;
@@ -55,6 +56,8 @@ pub struct Options {
     pub max_seq_len: Option<usize>,
     /// The output of a call.
     pub output: Output,
+    /// Maximum rank of LoRA adapters: the program has a second method, [`lora::METHOD`], which takes one.
+    pub lora_rank: Option<usize>,
 }
 
 /// The output of a call.
