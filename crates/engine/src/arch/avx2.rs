@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, I4Sums, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
+use super::{Arithmetic, I4Sums, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for AVX2 with FMA and F16C, which every processor with AVX2 supports. With `VNNI`, its code may use AVX-VNNI
 /// as well.
@@ -244,6 +244,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const NR_PANELS: usize = 1;
     const DEPTHWISE_PIXELS: usize = 6;
     const VECTOR_REGISTERS: usize = 8;
+    const HAS_I16_DOT: bool = true;
     const INT8_MR: usize = if VNNI { 6 } else { 4 };
     const INTERLEAVE: usize = 2;
 
@@ -325,6 +326,75 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             return I32(sums.0);
         }
         I32(both_registers!(of_pairs(sums.0[0]), of_pairs(sums.0[1])))
+    }
+
+    #[inline(always)]
+    fn dot_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>, sum: I32<Self>) -> I32<Self> {
+        #[target_feature(enable = "avx2,avxvnni")]
+        #[inline]
+        fn dot(a: __m256, b: __m256, sum: __m256) -> __m256 {
+            let (a, b) = (_mm256_castps_si256(a), _mm256_castps_si256(b));
+            _mm256_castsi256_ps(_mm256_dpwssd_avx_epi32(_mm256_castps_si256(sum), a, b))
+        }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn multiply_and_add(a: __m256, b: __m256, sum: __m256) -> __m256 {
+            let products = _mm256_madd_epi16(_mm256_castps_si256(a), _mm256_castps_si256(b));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), products))
+        }
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(if const { VNNI } {
+            both_registers!(dot(a[0], b[0], sum[0]), dot(a[1], b[1], sum[1]))
+        } else {
+            both_registers!(multiply_and_add(a[0], b[0], sum[0]), multiply_and_add(a[1], b[1], sum[1]))
+        })
+    }
+
+    #[inline(always)]
+    fn bit_pairs<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> I16Pairs<Self> {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn pairs<const SHIFT: i32, const WIDTH: i32>(v: __m256) -> __m256 {
+            let (v, field) = (_mm256_castps_si256(v), (1 << WIDTH) - 1);
+            let low = _mm256_srl_epi32(v, _mm_cvtsi32_si128(SHIFT));
+            let high = _mm256_sll_epi32(v, _mm_cvtsi32_si128(16 - SHIFT - WIDTH));
+            let low = _mm256_and_si256(low, _mm256_set1_epi32(field));
+            _mm256_castsi256_ps(_mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi32(field << 16))))
+        }
+        let v = v.0;
+        I16Pairs(both_registers!(pairs::<SHIFT, WIDTH>(v[0]), pairs::<SHIFT, WIDTH>(v[1])))
+    }
+
+    #[inline(always)]
+    fn sub_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>) -> I16Pairs<Self> {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn sub(a: __m256, b: __m256) -> __m256 {
+            _mm256_castsi256_ps(_mm256_sub_epi16(_mm256_castps_si256(a), _mm256_castps_si256(b)))
+        }
+        I16Pairs(both_registers!(sub(a.0[0], b.0[0]), sub(a.0[1], b.0[1])))
+    }
+
+    #[inline(always)]
+    fn join_bits<const BITS: i32>(self, above: I32<Self>, below: I32<Self>) -> I32<Self> {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn join<const BITS: i32>(above: __m256, below: __m256) -> __m256 {
+            let above = _mm256_sll_epi32(_mm256_castps_si256(above), _mm_cvtsi32_si128(BITS));
+            _mm256_castsi256_ps(_mm256_or_si256(above, _mm256_castps_si256(below)))
+        }
+        let (above, below) = (above.0, below.0);
+        I32(both_registers!(join::<BITS>(above[0], below[0]), join::<BITS>(above[1], below[1])))
+    }
+
+    #[inline(always)]
+    fn add_i32(self, a: I32<Self>, b: I32<Self>) -> I32<Self> {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn add(a: __m256, b: __m256) -> __m256 {
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)))
+        }
+        I32(both_registers!(add(a.0[0], b.0[0]), add(a.0[1], b.0[1])))
     }
 
     #[inline(always)]

@@ -2,7 +2,9 @@
 
 use core::arch::x86_64::*;
 
-use super::{Arithmetic, Bf16Pairs, I4Sums, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads};
+use super::{
+    Arithmetic, Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads,
+};
 
 /// Token for AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 supports. `EXTENSION` says which
 /// further instructions its code may use: [`PLAIN`], [`BF16`] or [`VNNI`].
@@ -216,6 +218,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     const NR_PANELS: usize = 2;
     const DEPTHWISE_PIXELS: usize = 6;
     const VECTOR_REGISTERS: usize = 32;
+    const HAS_I16_DOT: bool = true;
     const INT8_MR: usize = if EXTENSION == VNNI { 14 } else { 12 };
     const INTERLEAVE: usize = 4;
     const MAY_HAVE_BF16: bool = true;
@@ -334,6 +337,68 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
             return I32(sums.0);
         }
         I32(intrinsic!(of_pairs(sums.0)))
+    }
+
+    #[inline(always)]
+    fn dot_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>, sum: I32<Self>) -> I32<Self> {
+        #[target_feature(enable = "avx512f,avx512vnni")]
+        #[inline]
+        fn dot(a: __m512, b: __m512, sum: __m512) -> __m512 {
+            let (a, b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_castsi512_ps(_mm512_dpwssd_epi32(_mm512_castps_si512(sum), a, b))
+        }
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn multiply_and_add(a: __m512, b: __m512, sum: __m512) -> __m512 {
+            let products = _mm512_madd_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum), products))
+        }
+        if const { EXTENSION == VNNI } {
+            // SAFETY: an `Avx512<VNNI>` exists only where the processor has VNNI.
+            I32(unsafe { dot(a.0, b.0, sum.0) })
+        } else {
+            I32(intrinsic!(multiply_and_add(a.0, b.0, sum.0)))
+        }
+    }
+
+    #[inline(always)]
+    fn bit_pairs<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> I16Pairs<Self> {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn pairs<const SHIFT: i32, const WIDTH: i32>(v: __m512) -> __m512 {
+            let (v, field) = (_mm512_castps_si512(v), (1 << WIDTH) - 1);
+            let low = _mm512_srl_epi32(v, _mm_cvtsi32_si128(SHIFT));
+            let high = _mm512_sll_epi32(v, _mm_cvtsi32_si128(16 - SHIFT - WIDTH));
+            let low = _mm512_and_si512(low, _mm512_set1_epi32(field));
+            _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi32(field << 16))))
+        }
+        I16Pairs(intrinsic!(pairs::<SHIFT, WIDTH>(v.0)))
+    }
+
+    #[inline(always)]
+    fn sub_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>) -> I16Pairs<Self> {
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn sub(a: __m512, b: __m512) -> __m512 {
+            _mm512_castsi512_ps(_mm512_sub_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b)))
+        }
+        I16Pairs(intrinsic!(sub(a.0, b.0)))
+    }
+
+    #[inline(always)]
+    fn join_bits<const BITS: i32>(self, above: I32<Self>, below: I32<Self>) -> I32<Self> {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn join<const BITS: i32>(above: __m512, below: __m512) -> __m512 {
+            let above = _mm512_sll_epi32(_mm512_castps_si512(above), _mm_cvtsi32_si128(BITS));
+            _mm512_castsi512_ps(_mm512_or_si512(above, _mm512_castps_si512(below)))
+        }
+        I32(intrinsic!(join::<BITS>(above.0, below.0)))
+    }
+
+    #[inline(always)]
+    fn add_i32(self, a: I32<Self>, b: I32<Self>) -> I32<Self> {
+        I32(intrinsic!(_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.0), _mm512_castps_si512(b.0)))))
     }
 
     #[inline(always)]

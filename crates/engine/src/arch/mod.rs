@@ -32,7 +32,7 @@ pub(crate) use interleaved::{Interleaved, VectorFn};
 pub use isa::Isa;
 #[cfg(feature = "wide-scalar")]
 pub(crate) use scalar::WideScalar;
-pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I32, U8Quads};
+pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
@@ -138,6 +138,9 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
 
     /// Vectors that [`Interleaved`] processes together to hide latency: 1, 2 or 4.
     const INTERLEAVE: usize = 1;
+
+    /// True if [`dot_i16`](Self::dot_i16) does more multiply-adds in a given time than [`fma`](Arithmetic::fma).
+    const HAS_I16_DOT: bool = false;
 
     /// Token type that [`with_bf16`](Self::with_bf16) returns; `Self` where bf16 is not supported.
     type WithBf16: Simd;
@@ -440,6 +443,61 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     #[inline(always)]
     fn i4_sums_to_i32(self, sums: I4Sums<Self>) -> I32<Self> {
         I32(sums.0)
+    }
+
+    /// `sum + a.0 * b.0 + a.1 * b.1` for the pair of i16 in each lane, in i32; wraps on overflow.
+    #[inline(always)]
+    fn dot_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>, sum: I32<Self>) -> I32<Self> {
+        let [a, b, sum] = [a.0, b.0, sum.0].map(|v| self.to_array(v).map(|lane| lane.to_bits().cast_signed()));
+        let mut sums = [0.0; LANES];
+        for lane in 0..LANES {
+            let low = i32::from(a[lane] as i16) * i32::from(b[lane] as i16);
+            let high = (a[lane] >> 16) * (b[lane] >> 16);
+            sums[lane] = f32::from_bits(sum[lane].wrapping_add(low).wrapping_add(high).cast_unsigned());
+        }
+        I32(self.load_slice(&sums))
+    }
+
+    /// Two neighbouring fields of `WIDTH` bits of lanes that hold bytes, from bit `SHIFT` on, as pairs.
+    #[inline(always)]
+    fn bit_pairs<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> I16Pairs<Self> {
+        let field = (1 << WIDTH) - 1;
+        let pair = |byte: u32| byte >> SHIFT & field | (byte >> (SHIFT + WIDTH) & field) << 16;
+        I16Pairs(self.load_slice(&self.to_array(v.0).map(|lane| f32::from_bits(pair(lane.to_bits())))))
+    }
+
+    /// Subtracts i16; wraps on overflow.
+    #[inline(always)]
+    fn sub_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>) -> I16Pairs<Self> {
+        let (a, b) = (self.to_array(a.0).map(f32::to_bits), self.to_array(b.0).map(f32::to_bits));
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            let high = (a[lane] >> 16).wrapping_sub(b[lane] >> 16) << 16;
+            lanes[lane] = f32::from_bits(a[lane].wrapping_sub(b[lane]) & 0xffff | high);
+        }
+        I16Pairs(self.load_slice(&lanes))
+    }
+
+    /// `above << BITS | below` in each lane.
+    #[inline(always)]
+    fn join_bits<const BITS: i32>(self, above: I32<Self>, below: I32<Self>) -> I32<Self> {
+        let (above, below) = (self.to_array(above.0), self.to_array(below.0));
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = f32::from_bits(above[lane].to_bits() << BITS | below[lane].to_bits());
+        }
+        I32(self.load_slice(&lanes))
+    }
+
+    /// Adds i32 lanes; wraps on overflow.
+    #[inline(always)]
+    fn add_i32(self, a: I32<Self>, b: I32<Self>) -> I32<Self> {
+        let (a, b) = (self.to_array(a.0), self.to_array(b.0));
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = f32::from_bits(a[lane].to_bits().wrapping_add(b[lane].to_bits()));
+        }
+        I32(self.load_slice(&lanes))
     }
 
     /// Multiplies i32 lanes by a scalar; wraps on overflow.

@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
-use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
+use super::{Arithmetic, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for SSE2, part of every x86-64 target.
 #[derive(Clone, Copy)]
@@ -186,6 +186,7 @@ impl Simd for Sse2 {
     const NR_PANELS: usize = 1;
     const DEPTHWISE_PIXELS: usize = 4;
     const VECTOR_REGISTERS: usize = 4;
+    const HAS_I16_DOT: bool = true;
     const INT8_MR: usize = Self::MR;
 
     #[inline(always)]
@@ -211,6 +212,47 @@ impl Simd for Sse2 {
     fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
         let (a, b, sum) = (a.0, b.0, sum.0);
         I32(each_register!(|i| dot_u8i8(a[i], b[i], sum[i])))
+    }
+
+    #[inline(always)]
+    fn dot_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| {
+            let products = _mm_madd_epi16(_mm_castps_si128(a[i]), _mm_castps_si128(b[i]));
+            _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(sum[i]), products))
+        }))
+    }
+
+    #[inline(always)]
+    fn bit_pairs<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> I16Pairs<Self> {
+        let (v, field) = (v.0, (1 << WIDTH) - 1);
+        I16Pairs(each_register!(|i| {
+            let v = _mm_castps_si128(v[i]);
+            let low = _mm_and_si128(_mm_srl_epi32(v, _mm_cvtsi32_si128(SHIFT)), _mm_set1_epi32(field));
+            let high = _mm_sll_epi32(v, _mm_cvtsi32_si128(16 - SHIFT - WIDTH));
+            _mm_castsi128_ps(_mm_or_si128(low, _mm_and_si128(high, _mm_set1_epi32(field << 16))))
+        }))
+    }
+
+    #[inline(always)]
+    fn sub_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>) -> I16Pairs<Self> {
+        let (a, b) = (a.0, b.0);
+        I16Pairs(each_register!(|i| _mm_castsi128_ps(_mm_sub_epi16(_mm_castps_si128(a[i]), _mm_castps_si128(b[i])))))
+    }
+
+    #[inline(always)]
+    fn join_bits<const BITS: i32>(self, above: I32<Self>, below: I32<Self>) -> I32<Self> {
+        let (above, below) = (above.0, below.0);
+        I32(each_register!(|i| {
+            let above = _mm_sll_epi32(_mm_castps_si128(above[i]), _mm_cvtsi32_si128(BITS));
+            _mm_castsi128_ps(_mm_or_si128(above, _mm_castps_si128(below[i])))
+        }))
+    }
+
+    #[inline(always)]
+    fn add_i32(self, a: I32<Self>, b: I32<Self>) -> I32<Self> {
+        let (a, b) = (a.0, b.0);
+        I32(each_register!(|i| _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a[i]), _mm_castps_si128(b[i])))))
     }
 
     #[inline(always)]

@@ -20,6 +20,24 @@ pub(crate) struct U8Quads<S: Simd>(pub(super) S::V);
 #[repr(transparent)]
 pub(crate) struct I8Quads<S: Simd>(pub(super) S::V);
 
+/// Sixteen lanes of two i16, the first in the lower half.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct I16Pairs<S: Simd>(pub(super) S::V);
+
+impl<S: Simd> I16Pairs<S> {
+    /// Lanes that hold pairs.
+    #[inline(always)]
+    pub fn of(lanes: I32<S>) -> Self {
+        Self(lanes.0)
+    }
+
+    #[inline(always)]
+    pub fn into_i32(self) -> I32<S> {
+        I32(self.0)
+    }
+}
+
 /// Sixteen lanes of two bf16.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

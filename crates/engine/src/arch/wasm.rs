@@ -7,7 +7,7 @@
 use core::arch::wasm32::*;
 
 use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
-use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
+use super::{Arithmetic, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
 
 /// Token for `simd128`, and for `relaxed-simd` if `RELAXED`.
 #[derive(Clone, Copy)]
@@ -154,6 +154,7 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     const NR_PANELS: usize = 1;
     const DEPTHWISE_PIXELS: usize = 4;
     const VECTOR_REGISTERS: usize = 4;
+    const HAS_I16_DOT: bool = true;
     const INT8_MR: usize = Self::MR;
 
     #[inline(never)]
@@ -178,6 +179,40 @@ impl<const RELAXED: bool> Simd for Wasm<RELAXED> {
     fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
         let (a, b, sum) = (a.0, b.0, sum.0);
         I32(each_register!(|i| dot_u8i8(a[i], b[i], sum[i])))
+    }
+
+    #[inline(always)]
+    fn dot_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>, sum: I32<Self>) -> I32<Self> {
+        let (a, b, sum) = (a.0, b.0, sum.0);
+        I32(each_register!(|i| i32x4_add(sum[i], i32x4_dot_i16x8(a[i], b[i]))))
+    }
+
+    #[inline(always)]
+    fn bit_pairs<const SHIFT: i32, const WIDTH: i32>(self, v: I32<Self>) -> I16Pairs<Self> {
+        let (v, field) = (v.0, (1 << WIDTH) - 1);
+        I16Pairs(each_register!(|i| {
+            let low = v128_and(u32x4_shr(v[i], SHIFT as u32), i32x4_splat(field));
+            let high = i32x4_shl(v[i], (16 - SHIFT - WIDTH) as u32);
+            v128_or(low, v128_and(high, i32x4_splat(field << 16)))
+        }))
+    }
+
+    #[inline(always)]
+    fn sub_i16(self, a: I16Pairs<Self>, b: I16Pairs<Self>) -> I16Pairs<Self> {
+        let (a, b) = (a.0, b.0);
+        I16Pairs(each_register!(|i| i16x8_sub(a[i], b[i])))
+    }
+
+    #[inline(always)]
+    fn join_bits<const BITS: i32>(self, above: I32<Self>, below: I32<Self>) -> I32<Self> {
+        let (above, below) = (above.0, below.0);
+        I32(each_register!(|i| v128_or(i32x4_shl(above[i], BITS as u32), below[i])))
+    }
+
+    #[inline(always)]
+    fn add_i32(self, a: I32<Self>, b: I32<Self>) -> I32<Self> {
+        let (a, b) = (a.0, b.0);
+        I32(each_register!(|i| i32x4_add(a[i], b[i])))
     }
 
     #[inline(always)]

@@ -103,6 +103,11 @@ pub(crate) struct EpilogueArgs {
 unsafe impl Sync for EpilogueArgs {}
 
 impl EpilogueArgs {
+    /// True if nothing follows the bias.
+    pub(crate) fn is_bias_alone(&self) -> bool {
+        self.residual.is_null() && self.activation == Activation::None
+    }
+
     /// Applies the activation of a fused epilogue: clamp or hard-swish.
     #[inline(always)]
     pub(crate) fn fused_activation<S: Simd>(&self, s: S, x: S::V) -> S::V {

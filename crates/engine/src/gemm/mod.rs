@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod gemv;
+mod int16;
 mod matmul;
 
 pub use matmul::{Matmul, matmul, matmul_scratch};
@@ -15,6 +16,7 @@ use crate::igemm::{Igemm, IndirectionBuffer, LhsRows, OutputLayout, check_bf16};
 use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Weights};
 
 use gemv::Gemv;
+use int16::Int16Gemm;
 
 pub use gemv::MIN_GEMM_ROWS;
 
@@ -91,8 +93,18 @@ pub(crate) unsafe fn run(
         return;
     }
     let epilogue = epilogue.args();
+    let is_f32 = !c.is_bf16() && !epilogue.residual.is_bf16();
     match a {
-        FloatSlice::F32(a) if m < MIN_GEMM_ROWS && !c.is_bf16() && !epilogue.residual.is_bf16() => {
+        FloatSlice::F32(a)
+            if is_f32
+                && let Weights::Quantized(weights) = packed
+                && int16::suits(engine, &weights) =>
+        {
+            let (a, c) = (Matrix { data: a, stride, depth }, c.as_f32());
+            // SAFETY: the caller guarantees the sizes.
+            unsafe { Int16Gemm { gemm, a, weights, c, epilogue }.run(engine) };
+        }
+        FloatSlice::F32(a) if m < MIN_GEMM_ROWS && is_f32 => {
             let (a, c) = (Matrix { data: a, stride, depth }, c.as_f32());
             // SAFETY: the caller guarantees the sizes.
             unsafe { Gemv { gemm, a, packed, c, epilogue }.run(engine) };

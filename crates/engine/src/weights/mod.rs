@@ -9,8 +9,8 @@ use crate::Half;
 use crate::arch::{Kernel, LANES, Simd};
 use crate::error::{Error, at_least};
 
-pub(crate) use quantized::QuantizedGroup;
 pub use quantized::QuantizedWeights;
+pub(crate) use quantized::{PanelGroups, QuantizedGroup};
 
 /// Packed weights, as a function of [`pack`](crate::pack) returned them, optionally rounded to 16 bits by
 /// [`pack::narrow`](crate::pack::narrow).

@@ -1,6 +1,6 @@
 //! Weight-only quantization: packed weights of 4, 6 or 8 bits that are dequantized to f32 on the fly.
 
-use crate::arch::{LANES, Simd};
+use crate::arch::{I16Pairs, I32, LANES, Simd};
 use crate::float16::from_f16;
 use crate::pack::{Bits, FACTOR_BIAS, Offsets, QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix, ScaleFormat};
 
@@ -45,6 +45,15 @@ impl<'a> QuantizedWeights<'a> {
         let bytes = self.bytes.get(panels.start * self.panel_bytes..panels.end * self.panel_bytes)?;
         let len = panels.len() * self.layout.rows * LANES;
         Some(Self { columns, len, bytes, ..*self })
+    }
+
+    pub(crate) fn panel_bytes(&self) -> usize {
+        self.panel_bytes
+    }
+
+    /// Rows of a group; the last may have fewer.
+    pub(crate) fn group(&self) -> usize {
+        self.layout.group
     }
 
     /// Number of columns.
@@ -230,11 +239,25 @@ impl QuantizedGroup<'_> {
     /// The zero points of the stored integers of the 16 columns.
     #[inline(always)]
     pub(crate) fn zeros<S: Simd>(&self, s: S) -> S::V {
+        s.i32_to_f32(self.zeros_i32(s))
+    }
+
+    /// Prefetches what is `ahead` bytes behind the group.
+    #[inline(always)]
+    pub(crate) fn prefetch<S: Simd>(&self, s: S, ahead: usize) {
+        for at in (0..self.head.len() + self.weights.len()).step_by(64) {
+            s.prefetch(self.head.as_ptr().wrapping_add(ahead + at).cast());
+        }
+    }
+
+    /// The zero points of the stored integers of the 16 columns, as integers; 0 where there are minima.
+    #[inline(always)]
+    pub(crate) fn zeros_i32<S: Simd>(&self, s: S) -> I32<S> {
         if self.layout.offsets == Offsets::ZeroPoints {
             // SAFETY: the zeros follow the scales.
-            s.i32_to_f32(unsafe { s.load_u8(self.head.as_ptr().wrapping_add(self.layout.scale_bytes()), LANES) })
+            unsafe { s.load_u8(self.head.as_ptr().wrapping_add(self.layout.scale_bytes()), LANES) }
         } else {
-            s.splat(f32::from(self.layout.bias()))
+            s.splat_i32(i32::from(self.layout.bias()))
         }
     }
 
@@ -275,6 +298,42 @@ impl QuantizedGroup<'_> {
             rows[1] = s.i32_to_f32(line(row + 1));
         }
         rows
+    }
+
+    /// Loads `PAIRS` pairs of rows of `BITS` bits as they are stored, from row `row` of the panel on, a multiple of `2 * PAIRS` in
+    /// the group.
+    ///
+    /// # Safety
+    /// The group has these rows, and [`bits`](Self::bits) is `BITS`. `PAIRS` is 2 for 6 bits.
+    #[inline(always)]
+    pub(crate) unsafe fn load_pairs<S: Simd, const BITS: u32, const PAIRS: usize>(
+        &self,
+        s: S,
+        row: usize,
+    ) -> [I16Pairs<S>; PAIRS] {
+        let row = row - self.start;
+        let lines = self.weights.as_ptr();
+        // SAFETY: the caller guarantees the rows, whose lines have 16 bytes.
+        let line = |line: usize| unsafe { s.load_u8(lines.wrapping_add(line * LANES), LANES) };
+        let mut pairs = [I16Pairs::of(s.splat_i32(0)); PAIRS];
+        if const { BITS == 6 } {
+            let [first, second, upper] = [0, 1, 2].map(|at| line(row / 4 * 3 + at));
+            let above = [s.bit_pairs::<0, 2>(upper), s.bit_pairs::<4, 2>(upper)];
+            for (at, lower) in [first, second].into_iter().enumerate() {
+                let lower = s.bit_pairs::<0, 4>(lower);
+                pairs[at] = I16Pairs::of(s.join_bits::<4>(above[at].into_i32(), lower.into_i32()));
+            }
+        } else {
+            for at in 0..PAIRS {
+                pairs[at] = if const { BITS == 4 } {
+                    s.bit_pairs::<0, 4>(line(row / 2 + at))
+                } else {
+                    let row = row + 2 * at;
+                    I16Pairs::of(s.join_bits::<16>(line(row + 1), line(row)))
+                };
+            }
+        }
+        pairs
     }
 
     /// Dequantizes the requested rows to `to`.

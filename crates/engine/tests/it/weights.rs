@@ -4,8 +4,8 @@
 use super::*;
 use rushlight_engine::pack::{Bits, GroupNumbers, Offsets, QuantizedGroups, QuantizedMatrix, ScaleFormat, UNIT_ROWS};
 use rushlight_engine::{
-    Conv2d, ConvTranspose2d, Epilogue, Error, Gemm, Half, QuantizedWeights, Table, Weights, conv_transpose2d, conv2d,
-    gather, gemm, narrow, pack, widen,
+    Activation, Conv2d, ConvTranspose2d, Epilogue, Error, Gemm, Half, Isa, QuantizedWeights, Table, Weights,
+    conv_transpose2d, conv2d, gather, gemm, narrow, pack, widen,
 };
 
 const HALVES: [Half; 2] = [Half::F16, Half::Bf16];
@@ -210,6 +210,13 @@ impl Quantized {
     }
 }
 
+/// For each element of a row half a step of its 16-bit integers, which have a scale for each group of weights, of which at most 256
+/// rows are multiplied at a time.
+fn half_steps(row: &[f32], group: usize) -> Vec<f32> {
+    let part = |part: &[f32]| vec![part.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 65534.0; part.len()];
+    row.chunks(256).flat_map(|block| block.chunks(group.min(256)).flat_map(part).collect::<Vec<_>>()).collect()
+}
+
 #[test]
 fn gemm_with_quantized_weights() {
     let mut rng = Rng(41);
@@ -249,6 +256,7 @@ fn gemm_with_quantized_weights() {
             let (packed, a) = (quantized.packed(), rng.vector(m * k));
             let floats = pack::matrix_f32(k, n, |k, column| quantized.number(k, column));
             let magnitudes = pack::matrix_f32(k, n, |k, column| quantized.magnitude(k, column));
+            let absolute = pack::matrix_f32(k, n, |k, column| quantized.number(k, column).abs());
             let bytes = packed.get();
             let integers = QuantizedWeights::new(bytes, &quantized.matrix).expect("a packed matrix");
             assert_eq!(integers.columns(), n);
@@ -261,9 +269,17 @@ fn gemm_with_quantized_weights() {
                 };
                 let (got, expected) = (run(Weights::Quantized(integers), &a), run(Weights::F32(&floats), &a));
                 let scale = run(Weights::F32(&magnitudes), &a.iter().map(|x| x.abs()).collect::<Vec<_>>());
-                for ((got, expected), scale) in got.iter().zip(&expected).zip(&scale) {
-                    // GEMV scales sums of integers; GEMM multiplies by the same f32 weights.
-                    let most = if m < 4 { 2e-6 * scale } else { 0.0 };
+                // What the sum is off by if all elements of a row are by half a step of 16 bits, where they are rounded to these.
+                let steps: Vec<f32> = a.chunks(k).flat_map(|row| half_steps(row, group)).collect();
+                let rounding = run(Weights::F32(&absolute), &steps);
+                let is_rounded = !matches!(engine.isa(), Isa::Scalar | Isa::Neon | Isa::NeonDot | Isa::NeonI8mm);
+                for (((got, expected), scale), rounding) in got.iter().zip(&expected).zip(&scale).zip(&rounding) {
+                    // GEMV scales sums of integers, GEMM in floats multiplies by the same f32 weights.
+                    let most = match (is_rounded, m < 4) {
+                        (true, _) => 2e-6 * scale + rounding,
+                        (false, true) => 2e-6 * scale,
+                        (false, false) => 0.0,
+                    };
                     assert!(
                         (got - expected).abs() <= most,
                         "{engine:?} {quantized:?} {got} {expected}",
@@ -369,4 +385,68 @@ fn transposed_convolutions_with_16_bit_weights() {
     check(&input, &packed, conv.out_h() * conv.out_w() * out_c, true, |engine, input, weights, out| {
         conv_transpose2d(engine, &conv, input, weights, out, &Epilogue::default()).unwrap();
     });
+}
+
+/// A packed matrix of 4 bits in groups of 32, `[k, n]`.
+fn of_four_bits(rng: &mut Rng, k: usize, n: usize) -> (QuantizedMatrix, AlignedBytes) {
+    let (bits, offsets, scales) = (Bits::Four, Offsets::None, ScaleFormat::F16);
+    let matrix = QuantizedMatrix { k, n, bits, offsets, scales, group: 32 };
+    (matrix, Quantized::new(rng, matrix).packed())
+}
+
+#[test]
+fn a_row_has_the_same_product_alone_and_among_others() {
+    let mut rng = Rng(43);
+    let [m, n, k] = [71, 50, 800];
+    let (matrix, packed) = of_four_bits(&mut rng, k, n);
+    let weights = QuantizedWeights::new(packed.get(), &matrix).unwrap();
+    let (a, bias) = (rng.vector(m * k), rng.vector(n));
+    let epilogue = Epilogue { bias: Some(&bias), activation: Activation::Silu, ..Epilogue::default() };
+    for engine in
+        engines().filter(|engine| !matches!(engine.isa(), Isa::Scalar | Isa::Neon | Isa::NeonDot | Isa::NeonI8mm))
+    {
+        let run = |rows: &[f32]| {
+            let m = rows.len() / k;
+            let mut c = vec![f32::NAN; m * n];
+            gemm(&engine, &Gemm::new(m, n, k), rows, Weights::Quantized(weights), &mut c, &epilogue).unwrap();
+            c
+        };
+        let all = run(&a);
+        for count in [1, 2, 3, 4, 9] {
+            assert_eq!(run(&a[..count * k]), all[..count * n], "{engine:?}, {count} rows");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_or_tiny_is_not_lost_in_quantized_products() {
+    let mut rng = Rng(44);
+    let [n, k] = [20, 96];
+    let (matrix, packed) = of_four_bits(&mut rng, k, n);
+    let weights = QuantizedWeights::new(packed.get(), &matrix).unwrap();
+    let a = rng.vector(k);
+    for engine in engines() {
+        let run = |m: usize, a: &[f32]| {
+            let a = a.repeat(m);
+            let mut c = vec![0.0; m * n];
+            gemm(&engine, &Gemm::new(m, n, k), &a, Weights::Quantized(weights), &mut c, &Epilogue::default()).unwrap();
+            c
+        };
+        for m in [1, 5] {
+            for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut a = a.clone();
+                a[37] = x;
+                assert!(run(m, &a).iter().all(|y| !y.is_finite()), "{engine:?}, {x}");
+            }
+            for scale in [1e30, 1e-30] {
+                let scaled: Vec<f32> = a.iter().map(|x| x * scale).collect();
+                let (got, expected) = (run(m, &scaled), run(m, &a));
+                let most = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                let is_near = |(got, expected): (&f32, &f32)| (got / scale - expected).abs() < 1e-4 * most;
+                assert!(got.iter().zip(&expected).all(is_near), "{engine:?}, {scale}");
+            }
+            assert!(run(m, &vec![0.0; k]).iter().all(|y| *y == 0.0));
+            assert!(run(m, &vec![1e-40; k]).iter().all(|y| y.abs() < 1e-36));
+        }
+    }
 }
