@@ -11,6 +11,7 @@ mod fold_batch_norm;
 mod functionalise;
 mod lower;
 mod raise_attention;
+mod raise_experts;
 mod raise_linear;
 mod reorder;
 mod store_caches;
@@ -26,6 +27,7 @@ pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
 pub use raise_attention::RaiseAttention;
+pub use raise_experts::RaiseExperts;
 pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
 pub use store_caches::{CacheFormat, StoreCaches};
@@ -48,6 +50,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(MergeCommonSubexpressions),
         Box::new(MergeConstants),
         Box::new(RaiseAttention),
+        Box::new(RaiseExperts),
         Box::new(RaiseLinear),
         Box::new(ReorderNodes),
     ];
