@@ -168,12 +168,17 @@ def transformers_mixtral():
 
 
 def transformers_qwen3_moe():
+    return batched(transformers_qwen3_moe_grouped())
+
+
+def transformers_qwen3_moe_grouped():
     import transformers
 
+    # Rows are sorted by their experts, if nothing else is asked for.
     config = transformers.Qwen3MoeConfig(
         **small(head_dim=8, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, norm_topk_prob=True)
     )
-    return batched(transformers.Qwen3MoeForCausalLM(config))
+    return transformers.Qwen3MoeForCausalLM(config)
 
 
 def transformers_olmoe():
@@ -190,7 +195,8 @@ def batched(network):
 
 TRANSFORMERS = {
     "transformers_llama": transformers_llama, "transformers_gemma3": transformers_gemma3, "transformers_mixtral": transformers_mixtral,
-    "transformers_qwen3_moe": transformers_qwen3_moe, "transformers_olmoe": transformers_olmoe,
+    "transformers_qwen3_moe": transformers_qwen3_moe, "transformers_qwen3_moe_grouped": transformers_qwen3_moe_grouped,
+    "transformers_olmoe": transformers_olmoe,
 }  # fmt: skip
 NAMES = [*VARIANTS, *TRANSFORMERS]
 

@@ -16,6 +16,7 @@ mod raise_linear;
 mod reorder;
 mod store_caches;
 mod symbolic;
+mod ungroup_experts;
 
 pub use check::CheckOperators;
 pub use constants::{FreezeStates, MergeConstants};
@@ -32,6 +33,7 @@ pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
 pub use store_caches::{CacheFormat, StoreCaches};
 pub use symbolic::LowerSymbolicSizes;
+pub use ungroup_experts::UngroupExperts;
 
 use rushlight_graph::Pass;
 
@@ -50,9 +52,10 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(MergeCommonSubexpressions),
         Box::new(MergeConstants),
         Box::new(RaiseAttention),
-        Box::new(RaiseExperts),
+        Box::new(RaiseExperts::default()),
         Box::new(RaiseLinear),
         Box::new(ReorderNodes),
+        Box::new(UngroupExperts::default()),
     ];
     all.extend(CacheFormat::ALL.map(|format| -> Box<dyn Pass> { Box::new(StoreCaches(format)) }));
     all

@@ -13,8 +13,17 @@ use super::EliminateDeadCode;
 /// Finds `bmm` of rows with the matrices that an index selects of a constant `[experts, a, b]`, where the index is a choice of
 /// `topk` and the matrices may be reshaped and permuted on their way, as by `einsum`. Puts `rushlight::experts_linear` in their
 /// place, whose weights are rows of the same constant, so that nobody copies the matrix of each row.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RaiseExperts;
+#[derive(Clone, Copy, Debug)]
+pub struct RaiseExperts {
+    /// Experts whose outputs are no multiple of this many stay as they are.
+    pub multiple: i64,
+}
+
+impl Default for RaiseExperts {
+    fn default() -> Self {
+        Self { multiple: 1 }
+    }
+}
 
 impl Pass for RaiseExperts {
     fn name(&self) -> &'static str {
@@ -22,13 +31,22 @@ impl Pass for RaiseExperts {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        let changed = model.rewrite(|builder, node| match Match::of(builder.graph, node) {
-            Some(experts) => Ok(Action::Replace(vec![experts.build(builder, node)?])),
-            None => Ok(Action::Keep),
+        let changed = model.rewrite(|builder, node| {
+            let found = Match::of(builder.graph, node).filter(|found| {
+                let [_, _, outputs] = layer(found.sizes, found.summed);
+                outputs.checked_rem(self.multiple) == Some(0)
+            });
+            match found {
+                Some(experts) => Ok(Action::Replace(vec![experts.build(builder, node)?])),
+                None => Ok(Action::Keep),
+            }
         })?;
         if changed { EliminateDeadCode.run(model) } else { Ok(()) }
     }
 }
+
+/// Maximum number of views one after the other.
+const MAX_VIEWS: usize = 16;
 
 /// A dimension of the matrices of all rows, which one of a view is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +99,7 @@ impl Match {
         if !graph.tensor(rows).ok()?.shape.get(single)?.is(1) {
             return None;
         }
-        let Matrices { weight, sizes, index, index_shape, dims } = Matrices::of(graph, matrices)?;
+        let Matrices { weight, sizes, index, index_shape, dims } = Matrices::of(graph, matrices, MAX_VIEWS)?;
         let [batch, ..] = dims.as_slice() else { return None };
         let [Axis::Matrix(summed)] = dims.get(single)?[..] else { return None };
         let (Axis::Matrix(output), repeated) = dims.get(3 - single)?.split_last()? else { return None };
@@ -102,15 +120,9 @@ impl Match {
 
     /// Adds the GEMM, and returns the value that replaces the result of the `bmm`.
     fn build(&self, b: &mut Builder<'_>, node: NodeId) -> Result<ValueId, Error> {
-        let [experts, first, second] = self.sizes;
-        let (inputs, outputs) = if self.summed == 0 { (first, second) } else { (second, first) };
+        let [_, inputs, _] = layer(self.sizes, self.summed);
         let result = b.graph.nodes[node].result().ok_or_else(|| Error::invalid("a bmm without a result"))?;
         let shape = b.tensor(result)?.shape;
-        let mut weight = self.weight;
-        if self.summed == 0 {
-            weight = b.one(aten::PERMUTE_COPY, vec![weight.into(), [0, 2, 1].into()])?;
-        }
-        let weight = b.one(aten::VIEW_COPY, vec![weight.into(), [experts * outputs, inputs].into()])?;
         let (count, times) = (Expr::product(&self.row_shape), Expr::product(&self.repeats));
         let all = count.mul(times.clone());
         let mut rows = self.rows;
@@ -120,15 +132,15 @@ impl Match {
         }
         let rows = b.one(aten::VIEW_COPY, vec![rows.into(), vec![all.clone(), inputs.into()].into()])?;
         let index = b.one(aten::VIEW_COPY, vec![self.index.into(), vec![all].into()])?;
-        let args = vec![rows.into(), weight.into(), index.into(), experts.into()];
-        let rows = b.one(rushlight::EXPERTS_LINEAR, args)?;
+        let rows = linear(b, rows, (self.weight, self.sizes), index, self.summed)?;
         b.one(aten::VIEW_COPY, vec![rows.into(), shape.into()])
     }
 }
 
 impl<'g> Matrices<'g> {
-    /// The matrices that a value shows.
-    fn of(graph: &'g Graph, value: ValueId) -> Option<Self> {
+    /// The matrices that a value shows, through at most so many views.
+    fn of(graph: &'g Graph, value: ValueId, views: usize) -> Option<Self> {
+        let views = views.checked_sub(1)?;
         let node = graph.producer(value)?;
         let before = node.arg("self")?.as_value()?;
         let shape = &graph.tensor(value).ok()?.shape;
@@ -147,7 +159,7 @@ impl<'g> Matrices<'g> {
             }
             aten::PERMUTE_COPY => {
                 let Arg::List(order) = node.arg("dims")? else { return None };
-                let mut matrices = Self::of(graph, before)?;
+                let mut matrices = Self::of(graph, before, views)?;
                 let dim = |arg: &Arg| match arg {
                     Arg::Int(dim) => matrices.dims.get(wrap_dim(dim.as_int()?, order.len())?).cloned(),
                     _ => None,
@@ -155,7 +167,7 @@ impl<'g> Matrices<'g> {
                 matrices.dims = order.iter().map(dim).collect::<Option<_>>()?;
                 Some(matrices)
             }
-            name if is_view(name) => Self::of(graph, before)?.viewed(shape),
+            name if is_view(name) => Self::of(graph, before, views)?.viewed(shape),
             _ => None,
         }
     }
@@ -186,13 +198,35 @@ impl<'g> Matrices<'g> {
     }
 }
 
+/// The numbers of experts, inputs and outputs of matrices that are summed over in a dimension.
+fn layer([experts, first, second]: [i64; 3], summed: usize) -> [i64; 3] {
+    if summed == 0 { [experts, first, second] } else { [experts, second, first] }
+}
+
+/// Adds the linear layer of rows with the matrices that an index selects of a weight with these sizes.
+pub(super) fn linear(
+    b: &mut Builder<'_>,
+    rows: ValueId,
+    (mut weight, sizes): (ValueId, [i64; 3]),
+    index: ValueId,
+    summed: usize,
+) -> Result<ValueId, Error> {
+    let [experts, inputs, outputs] = layer(sizes, summed);
+    if summed == 0 {
+        weight = b.one(aten::PERMUTE_COPY, vec![weight.into(), [0, 2, 1].into()])?;
+    }
+    let weight = b.one(aten::VIEW_COPY, vec![weight.into(), [experts * outputs, inputs].into()])?;
+    let args = vec![rows.into(), weight.into(), index.into(), experts.into()];
+    b.one(rushlight::EXPERTS_LINEAR, args)
+}
+
 /// An axis, unless it has one element.
 fn kept(axis: Axis, size: &Expr) -> Vec<Axis> {
     if size.is(1) { Vec::new() } else { vec![axis] }
 }
 
 /// The sizes of the floats of experts, each with a matrix of more than one row and column.
-fn matrix_sizes(ty: &TensorType) -> Option<[i64; 3]> {
+pub(super) fn matrix_sizes(ty: &TensorType) -> Option<[i64; 3]> {
     let sizes = <[i64; 3]>::try_from(ty.shape.iter().map(Expr::as_int).collect::<Option<Vec<_>>>()?).ok()?;
     let [experts, first, second] = sizes;
     let fits = ty.dtype == ScalarType::Float && (1..=MAX_EXPERTS).contains(&experts) && first > 1 && second > 1;
@@ -200,8 +234,9 @@ fn matrix_sizes(ty: &TensorType) -> Option<[i64; 3]> {
 }
 
 /// True for views of the positions that `topk` finds in rows of at most `count` elements: an index from 0 on that is in range.
-fn is_choice(graph: &Graph, mut index: ValueId, count: i64) -> bool {
-    while let Def::Result(id, result) = graph.values[index].def {
+pub(super) fn is_choice(graph: &Graph, mut index: ValueId, count: i64) -> bool {
+    for _ in 0..MAX_VIEWS {
+        let Def::Result(id, result) = graph.values[index].def else { return false };
         let Some(node) = graph.nodes.get(id) else { return false };
         let Some(before) = node.arg("self").and_then(Arg::as_value) else { return false };
         if node.op.name() == aten::TOPK {
@@ -222,7 +257,7 @@ fn is_choice(graph: &Graph, mut index: ValueId, count: i64) -> bool {
 }
 
 /// True for operators that show the elements of their input in the same order.
-fn is_view(name: &str) -> bool {
+pub(super) fn is_view(name: &str) -> bool {
     matches!(
         name,
         aten::VIEW_COPY

@@ -1,7 +1,8 @@
 //! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, embeddings of
 //! packed integers, and attention over quantized operands.
 
-use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention, RaiseExperts};
+use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention, RaiseExperts, UngroupExperts};
+use rushlight_engine::pack::PANEL;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::{aten, llama, quantized_decomposed, rushlight};
@@ -32,13 +33,16 @@ pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
 }
 
 /// The passes that legalize a part, in their order.
-pub fn passes() -> [&'static dyn Pass; 11] {
+pub fn passes() -> [&'static dyn Pass; 12] {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
     const FOLD: FoldConstants = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
+    // GEMMs of experts read whole panels.
+    const COLUMNS: i64 = PANEL as i64;
     [
         &ReadNumbersAsTensors,
         &RaiseAttention,
-        &RaiseExperts,
+        &UngroupExperts { multiple: COLUMNS },
+        &RaiseExperts { multiple: COLUMNS },
         &ShareHeads,
         &RaiseActivations,
         &RaiseRmsNorms,
