@@ -1,5 +1,6 @@
 //! Mixtures of experts that sort their rows.
 
+use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::Error;
@@ -32,7 +33,7 @@ impl Pass for UngroupExperts {
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         let changed = model.rewrite(|builder, node| {
-            let Some((rows, sort)) = restored(builder.graph, node) else { return Ok(Action::Keep) };
+            let Some((rows, sort)) = restored(builder, node) else { return Ok(Action::Keep) };
             let mut plan = Plan { sort, multiple: self.multiple, steps: Vec::new(), places: FxHashMap::default() };
             if plan.add(builder.graph, rows, 0).is_none() {
                 return Ok(Action::Keep);
@@ -202,25 +203,42 @@ impl Plan {
 }
 
 /// The rows that a node puts in order again after a sort, if it does.
-fn restored(graph: &Graph, node: NodeId) -> Option<(ValueId, Sort)> {
+fn restored(b: &Builder<'_>, node: NodeId) -> Option<(ValueId, Sort)> {
+    let graph = &*b.graph;
     let node = graph.nodes.get(node).filter(|node| node.op.name() == aten::INDEX_TENSOR)?;
     let put = graph.producer(only_index(node)?).filter(|node| node.op.name() == aten::INDEX_PUT)?;
     let (order, places) = (only_index(put)?, operand(put, "values")?);
-    let counted =
-        graph.producer(places).filter(|node| matches!(node.op.name(), aten::ARANGE | aten::ARANGE_START_STEP))?;
-    let is_from = |name: &str, start: i64| counted.arg(name).is_none_or(|arg| int(Some(arg)) == Some(start));
     let Def::Result(sort, 1) = graph.values[order].def else { return None };
     let sort = graph.nodes.get(sort).filter(|node| matches!(node.op.name(), aten::SORT | aten::SORT_STABLE))?;
     let (experts, sorted) = (operand(sort, "self")?, *sort.results.first()?);
     let [rows] = graph.tensor(experts).ok()?.shape.as_slice() else { return None };
     let all = [places, operand(put, "self")?].map(|value| graph.tensor(value).map(|ty| ty.shape.as_slice()));
-    let fits = is_from("start", 0)
-        && is_from("step", 1)
+    let fits = counts_up(b, places)
         && all.iter().all(|shape| shape.as_ref().is_ok_and(|shape| **shape == [rows.clone()]))
         && !matches!(put.arg("accumulate"), Some(Arg::Bool(true)))
         && !matches!(sort.arg("descending"), Some(Arg::Bool(true)));
     let sort = Sort { experts, sorted, order, rows: rows.clone() };
     fits.then_some((operand(node, "self")?, sort))
+}
+
+/// True for 0, 1, 2, ...
+fn counts_up(b: &Builder<'_>, value: ValueId) -> bool {
+    /// Maximum elements of a constant.
+    const MAX_LEN: usize = 1 << 20;
+    if let Some(constant) = b.graph.constant_of(value).and_then(|id| b.constants.get(id)) {
+        let is_small = constant.ty.dtype == ScalarType::Long && constant.len().is_ok_and(|len| len <= 8 * MAX_LEN);
+        let bytes = if is_small { constant.read().ok() } else { None };
+        return bytes.is_some_and(|bytes| {
+            (0i64..).zip(bytes.as_chunks().0).all(|(place, number)| i64::from_le_bytes(*number) == place)
+        });
+    }
+    let range = |node: &&Node| matches!(node.op.name(), aten::ARANGE | aten::ARANGE_START_STEP);
+    b.graph.producer(value).filter(range).is_some_and(|node| {
+        [("start", 0), ("step", 1)].iter().all(|(name, expected)| match node.arg(name) {
+            None | Some(Arg::None) => true,
+            number => int(number) == Some(*expected),
+        })
+    })
 }
 
 /// The value of an argument.
