@@ -138,6 +138,18 @@ def test_an_export_leaves_the_experts_of_a_model_as_they_were():
     assert model.get_experts_implementation() == known
 
 
+def test_experts_are_quantized():
+    torch.manual_seed(0)
+    model = MODELS["mixtral"]().eval()
+    program = rushlight.llm.export(model, max_context_len=32, quantize="int8-weight")
+    experts = [layer for layer in program.quantization.layers if layer.name.endswith(".experts")]
+    assert [layer.kept for layer in experts] == [None] * 2 * SIZES["num_hidden_layers"]
+    prompt = torch.randint(0, SIZES["vocab_size"], (1, PROMPT))
+    logits, expected = program(prompt, torch.tensor([0])), eager(model, prompt)
+    assert (logits - expected).abs().max() < 0.05 * expected.abs().max()
+    assert set(program.report.backends) == {"RushlightCpu"}
+
+
 def test_runners_find_what_they_ask_for():
     program = rushlight.llm.export(
         MODELS["llama"](), max_context_len=16, max_seq_len=1, full_logits=True, constant_methods={"get_bos_id": 7}
