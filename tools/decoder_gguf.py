@@ -20,12 +20,19 @@ NAMES = {
     "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "input_layernorm": "attn_norm",
     "operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm", "conv.conv": "shortconv.conv", "conv.in_proj": "shortconv.in_proj",
-    "conv.out_proj": "shortconv.out_proj",
+    "conv.out_proj": "shortconv.out_proj", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "block_sparse_moe.experts.w1": "ffn_gate_exps", "block_sparse_moe.experts.w3": "ffn_up_exps",
+    "block_sparse_moe.experts.w2": "ffn_down_exps", "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps",
 }
-ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
+ARCHITECTURES = {
+    "mistral": "llama", "gemma3_text": "gemma3", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
+}
 PAIRED = {"llama", "granite", "smollm3"}
 # Models whose settings the files cannot say, or llama.cpp reads otherwise.
-LEFT_OUT = {"mistral-window", "qwen2-window", "smollm3", "gemma3", "mixtral", "qwen2-moe", "qwen3-moe", "olmoe"}
+LEFT_OUT = {"mistral-window", "qwen2-window", "smollm3", "gemma3"}
 
 
 def tensors_of(path):
@@ -39,6 +46,20 @@ def tensors_of(path):
         assert info["dtype"] == "BF16"
         raw = numpy.frombuffer(data[start:end], numpy.uint16).astype(numpy.uint32) << 16
         yield name, raw.view(numpy.float32).reshape(info["shape"])
+
+
+def with_stacked_experts(tensors):
+    """Tensors with the matrices of all experts as one of three dimensions, in the order of their numbers."""
+    stacks = {}
+    for name, weight in tensors:
+        head, is_expert, tail = name.partition(".experts.")
+        if is_expert:
+            number, layer = tail.split(".", 1)
+            stacks.setdefault(f"{head}.experts.{layer}", {})[int(number)] = weight
+        else:
+            yield name, weight
+    for name, parts in stacks.items():
+        yield name, numpy.stack([parts[number] for number in range(len(parts))])
 
 
 def paired(weight, heads):
@@ -111,6 +132,11 @@ def described(path, config, architecture):
         writer.add_sliding_window(config["sliding_window"])
     if architecture == "phi3" and config.get("sliding_window"):
         writer.add_sliding_window(config["sliding_window"])
+    if experts := config.get("num_local_experts") or config.get("num_experts"):
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        if config.get("moe_intermediate_size"):
+            writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     for key, add in [
         ("attn_logit_softcapping", writer.add_attn_logit_softcapping),
         ("final_logit_softcapping", writer.add_final_logit_softcapping),
@@ -141,7 +167,7 @@ def write(folder, path, matrix_type=gguf.GGMLQuantizationType.BF16, blocks=bf16,
     if tokenizer:
         writer.add_tokenizer_model(tokenizer)
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
-    for name, weight in tensors_of(folder / "model.safetensors"):
+    for name, weight in with_stacked_experts(tensors_of(folder / "model.safetensors")):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
         if architecture in PAIRED and ".self_attn.q_proj." in name:
@@ -152,6 +178,8 @@ def write(folder, path, matrix_type=gguf.GGMLQuantizationType.BF16, blocks=bf16,
             weight = weight + 1
         if name.endswith(".conv.conv.weight"):
             weight = weight.squeeze(1)
+        if name.endswith(".shared_expert_gate.weight"):
+            weight = weight.squeeze(0)
         if weight.ndim == 1 or "conv.conv" in name:
             writer.add_tensor(gguf_name(name, architecture), weight.astype(numpy.float32))
         else:

@@ -129,6 +129,12 @@ VARIANTS = {
         "head_dim": 32,
     }, tolerance=1e-3),
     "experts": Variant(CACHED, params={"moe": True, "num_experts": 4}),
+    # Weights are taken from other scores than those that choose.
+    "experts_sigmoid": Variant(CACHED, EXTENDED, params={
+        "moe": True, "num_experts": 8, "num_activated_experts": 3, "moe_hidden_dim": 96, "moe_shared_expert_hidden_dim": 64,
+        "moe_use_expert_bias": True, "moe_score_func": "sigmoid", "moe_route_scale": 1.5,
+    }),
+    "experts_8da4w": Variant(CACHED, EXTENDED, GROUPS, params={"moe": True, "num_experts": 4}, tolerance=1e-3),
 }  # fmt: skip
 
 
@@ -155,7 +161,43 @@ def transformers_gemma3():
     return transformers.Gemma3ForCausalLM(config)
 
 
-TRANSFORMERS = {"transformers_llama": transformers_llama, "transformers_gemma3": transformers_gemma3}
+def transformers_mixtral():
+    import transformers
+
+    return batched(transformers.MixtralForCausalLM(transformers.MixtralConfig(**small(num_local_experts=4))))
+
+
+def transformers_qwen3_moe():
+    return batched(transformers_qwen3_moe_grouped())
+
+
+def transformers_qwen3_moe_grouped():
+    import transformers
+
+    # Rows are sorted by their experts, if nothing else is asked for.
+    config = transformers.Qwen3MoeConfig(
+        **small(head_dim=8, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, norm_topk_prob=True)
+    )
+    return transformers.Qwen3MoeForCausalLM(config)
+
+
+def transformers_olmoe():
+    import transformers
+
+    return batched(transformers.OlmoeForCausalLM(transformers.OlmoeConfig(**small(num_experts=4, num_experts_per_tok=2))))
+
+
+def batched(network):
+    """The model with a matrix for each row of an expert, as `rushlight.llm.export` has it."""
+    network.set_experts_implementation("batched_mm")
+    return network
+
+
+TRANSFORMERS = {
+    "transformers_llama": transformers_llama, "transformers_gemma3": transformers_gemma3, "transformers_mixtral": transformers_mixtral,
+    "transformers_qwen3_moe": transformers_qwen3_moe, "transformers_qwen3_moe_grouped": transformers_qwen3_moe_grouped,
+    "transformers_olmoe": transformers_olmoe,
+}  # fmt: skip
 NAMES = [*VARIANTS, *TRANSFORMERS]
 
 
@@ -192,6 +234,9 @@ def checkpoint(variant, folder):
         scale = 0.1 if parameter.dim() < 2 else parameter.shape[-1] ** -0.5
         offset = 1.0 if "norm" in name else 0.0
         torch.nn.init.normal_(parameter, offset, scale)
+    for name, buffer in network.named_buffers():
+        if name.endswith(".expert_bias"):
+            torch.nn.init.normal_(buffer, 0.0, 0.3)
     torch.save(network.state_dict(), paths["weights"])
     if variant.lora or any(variant.methods.values()):
         adapter = {}

@@ -31,7 +31,20 @@ MODELS = {
         )
     ),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)),
+    "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, num_local_experts=4)),
+    "qwen2_moe": lambda: transformers.Qwen2MoeForCausalLM(
+        transformers.Qwen2MoeConfig(
+            **SIZES,
+            num_experts=6,
+            num_experts_per_tok=3,
+            moe_intermediate_size=32,
+            shared_expert_intermediate_size=48,
+        )
+    ),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, tie_word_embeddings=True)),
+    "qwen3_moe": lambda: transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(**SIZES, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32)
+    ),
 }
 PROMPT, STEPS = 9, 8
 DECODER = pathlib.Path(__file__).resolve().parents[3] / "tests" / "decoders" / "llama"
@@ -116,6 +129,25 @@ def test_a_cache_gives_the_tokens_of_eager_with_rounded_keys_and_values(model, k
 def test_a_cache_of_another_type_is_refused():
     with pytest.raises(ValueError, match="int8"):
         rushlight.llm.export(MODELS["llama"](), max_context_len=16, kv_cache="int2")
+
+
+def test_an_export_leaves_the_experts_of_a_model_as_they_were():
+    model = MODELS["mixtral"]()
+    known = model.get_experts_implementation()
+    rushlight.llm.export(model, max_context_len=16, max_seq_len=4)
+    assert model.get_experts_implementation() == known
+
+
+def test_experts_are_quantized():
+    torch.manual_seed(0)
+    model = MODELS["mixtral"]().eval()
+    program = rushlight.llm.export(model, max_context_len=32, quantize="int8-weight")
+    experts = [layer for layer in program.quantization.layers if layer.name.endswith(".experts")]
+    assert [layer.kept for layer in experts] == [None] * 2 * SIZES["num_hidden_layers"]
+    prompt = torch.randint(0, SIZES["vocab_size"], (1, PROMPT))
+    logits, expected = program(prompt, torch.tensor([0])), eager(model, prompt)
+    assert (logits - expected).abs().max() < 0.05 * expected.abs().max()
+    assert set(program.report.backends) == {"RushlightCpu"}
 
 
 def test_runners_find_what_they_ask_for():

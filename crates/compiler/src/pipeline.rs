@@ -12,7 +12,8 @@ use crate::front::pte::{LiftOptions, lift_with};
 use crate::partition::{Backend, Report, partition};
 use crate::passes::{
     AssignDimOrders, CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise,
-    LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, RaiseLinear, ReorderNodes,
+    LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, RaiseExperts, RaiseLinear,
+    ReorderNodes, UngroupExperts,
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;
@@ -173,6 +174,7 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
 /// What the passes find.
 pub fn prepare_layers(model: &mut Model, composites: &[&str]) -> Result<(), Error> {
     run(&functional(composites.iter().map(|name| (*name).to_owned()).collect()), model)?;
+    run(&[Box::new(UngroupExperts::default()) as Box<dyn Pass>, Box::new(RaiseExperts::default())], model)?;
     run(&simplifying(), model)?;
     run(&[Box::new(RaiseLinear) as Box<dyn Pass>], model)
 }

@@ -56,6 +56,7 @@ mod error;
 mod finite_range;
 mod float16;
 mod gather;
+mod gather_elements;
 mod gemm;
 #[cfg(feature = "std")]
 pub mod hwbench;
@@ -97,6 +98,7 @@ pub use error::Error;
 pub use finite_range::{FiniteRange, finite_range};
 pub use float16::Half;
 pub use gather::{Indices, Table, gather};
+pub use gather_elements::gather_elements;
 pub use gemm::{Gemm, MIN_GEMM_ROWS, Matmul, gemm, matmul, matmul_scratch};
 pub use igemm::{gemm_supports_bf16_input, gemm_supports_bf16_output, gemm_supports_bf16_residual};
 pub use normalize::{Normalization, normalize};

@@ -11,10 +11,12 @@ mod fold_batch_norm;
 mod functionalise;
 mod lower;
 mod raise_attention;
+mod raise_experts;
 mod raise_linear;
 mod reorder;
 mod store_caches;
 mod symbolic;
+mod ungroup_experts;
 
 pub use check::CheckOperators;
 pub use constants::{FreezeStates, MergeConstants};
@@ -26,10 +28,12 @@ pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
 pub use raise_attention::RaiseAttention;
+pub use raise_experts::RaiseExperts;
 pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
 pub use store_caches::{CacheFormat, StoreCaches};
 pub use symbolic::LowerSymbolicSizes;
+pub use ungroup_experts::UngroupExperts;
 
 use rushlight_graph::Pass;
 
@@ -48,8 +52,10 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(MergeCommonSubexpressions),
         Box::new(MergeConstants),
         Box::new(RaiseAttention),
+        Box::new(RaiseExperts::default()),
         Box::new(RaiseLinear),
         Box::new(ReorderNodes),
+        Box::new(UngroupExperts::default()),
     ];
     all.extend(CacheFormat::ALL.map(|format| -> Box<dyn Pass> { Box::new(StoreCaches(format)) }));
     all

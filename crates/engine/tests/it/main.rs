@@ -7,6 +7,7 @@ mod convert;
 mod copy;
 mod elementwise;
 mod finite_range;
+mod gather_elements;
 mod gemm;
 mod hwbench;
 mod pool_resize;

@@ -135,10 +135,15 @@ fn decoders_in_gguf_files_agree_with_transformers() {
     agree("portable", Some("model.gguf"));
 }
 
+#[test]
+fn decoders_in_gguf_files_agree_with_transformers_on_the_cpu_back_end() {
+    agree("cpu", Some("model.gguf"));
+}
+
 /// GGUF files of quantized weights: `tools/decoder_blocks.py`.
 fn files_of_blocks() -> Vec<(PathBuf, PathBuf)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/blocks");
-    ["mixed", "q4_0", "q4_k"]
+    ["mixed", "q4_0", "q4_k", "experts"]
         .map(|name| (folder.join(format!("{name}.gguf")), folder.join(format!("{name}.json"))))
         .to_vec()
 }
@@ -158,11 +163,12 @@ fn blocks_in_gguf_files_agree_with_transformers_on_the_cpu_back_end() {
 fn blocks_in_gguf_files_keep_their_size() {
     let options =
         LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), ..LanguageModelOptions::default() };
-    for ((path, _), more) in files_of_blocks().into_iter().zip([1.1, 1.0, 1.03]) {
+    for ((path, _), more) in files_of_blocks().into_iter().zip([1.1, 1.0, 1.03, 1.1]) {
         let program = Compiler::new().language_model(&path, options).backend("cpu").compile().unwrap();
         let entries = &program.compiled().report.entries;
         let said: BTreeSet<&str> = entries.iter().filter_map(|entry| entry.precision.as_deref()).collect();
-        let bits: &[u32] = if path.ends_with("mixed.gguf") { &[4, 6, 8] } else { &[4] };
+        let has_all = path.ends_with("mixed.gguf") || path.ends_with("experts.gguf");
+        let bits: &[u32] = if has_all { &[4, 6, 8] } else { &[4] };
         let named: Vec<String> =
             bits.iter().map(|bits| format!("f32, weights of {bits} bits: its input is not quantized")).collect();
         let expected = named.iter().map(String::as_str).chain(["f32, rows of 4 bits"]);

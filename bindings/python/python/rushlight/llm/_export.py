@@ -1,6 +1,7 @@
 """The export of decoders of transformers, and its command."""
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -76,7 +77,8 @@ def export(
     shapes = None if seq_len == 1 else ({1: torch.export.Dim("tokens", min=1, max=seq_len)}, None)
     with torch.no_grad(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         tokens, start_pos = torch.zeros(1, traced, dtype=torch.long), torch.zeros(1, dtype=torch.long)
-        exported = torch.export.export(decoder, (tokens, start_pos), dynamic_shapes=shapes, strict=False)
+        with _batched_experts(network):
+            exported = torch.export.export(decoder, (tokens, start_pos), dynamic_shapes=shapes, strict=False)
         # A file is mapped, where bytes would be in memory once more.
         file = os.path.join(folder, "decoder.pt2")
         torch.export.save(exported, file)
@@ -124,6 +126,19 @@ def _loaded(model):
     else:
         network = AutoModelForCausalLM.from_pretrained(os.fspath(model), dtype=torch.float32)
     return network.eval().requires_grad_(False)
+
+
+@contextlib.contextmanager
+def _batched_experts(network):
+    """Has a mixture of experts look up a matrix for each row meanwhile, of which the compiler makes GEMMs of the chosen experts alone."""
+    known = getattr(network, "get_experts_implementation", dict)()
+    if known:
+        network.set_experts_implementation("batched_mm")
+    try:
+        yield
+    finally:
+        if known:
+            network.set_experts_implementation(known)
 
 
 def quantization(quantize, embeddings):

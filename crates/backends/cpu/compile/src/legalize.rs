@@ -1,10 +1,11 @@
 //! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, embeddings of
 //! packed integers, and attention over quantized operands.
 
-use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention};
+use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention, RaiseExperts, UngroupExperts};
+use rushlight_engine::pack::PANEL;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
-use rushlight_graph::operators::{aten, llama, quantized_decomposed};
+use rushlight_graph::operators::{aten, llama, quantized_decomposed, rushlight};
 use rushlight_graph::quantization;
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 use rustc_hash::FxHashSet;
@@ -32,12 +33,16 @@ pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
 }
 
 /// The passes that legalize a part, in their order.
-pub fn passes() -> [&'static dyn Pass; 10] {
+pub fn passes() -> [&'static dyn Pass; 12] {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
     const FOLD: FoldConstants = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
+    // GEMMs of experts read whole panels.
+    const COLUMNS: i64 = PANEL as i64;
     [
         &ReadNumbersAsTensors,
         &RaiseAttention,
+        &UngroupExperts { multiple: COLUMNS },
+        &RaiseExperts { multiple: COLUMNS },
         &ShareHeads,
         &RaiseActivations,
         &RaiseRmsNorms,
@@ -75,6 +80,7 @@ impl Pass for Legalize {
                 aten::NATIVE_GROUP_NORM if !needs_statistics => group_norm(builder, node)?,
                 aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING if !needs_statistics => batch_norm(builder, node)?,
                 aten::ADDMM => matrix_sum(builder, node)?,
+                rushlight::EXPERTS_LINEAR => experts_linear(builder, node)?,
                 llama::CUSTOM_QUANTIZED_SDPA | quantized_decomposed::DEQUANTIZE_PER_TOKEN => {
                     quantized_cache::legalize(builder, node)?
                 }
@@ -167,6 +173,17 @@ fn matrix_sum(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
         sum = builder.one(aten::ADD_TENSOR, vec![sum.into(), summand.into()])?;
     }
     Ok(Some(sum))
+}
+
+/// Lowers a linear layer of experts to the GEMM with the transposed weights.
+fn experts_linear(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let weight = Call::new(builder.graph, node).value("weight")?;
+    let weight = builder.one(aten::PERMUTE_COPY, vec![weight.into(), [1, 0].into()])?;
+    let mut args = builder.graph.nodes[node].args.clone();
+    if let Some(arg) = args.get_mut(1) {
+        *arg = weight.into();
+    }
+    builder.one(rushlight::EXPERTS_MM, args).map(Some)
 }
 
 /// True if constant folding makes a value a constant: quantized weights are dequantized and transposed until then.

@@ -337,7 +337,8 @@ union! {
         0 Matmul(step), 1 Convolution(step), 2 Elementwise(step), 3 Pooling(step), 4 Reduce(step), 5 Softmax { x, y, log },
         6 Normalization(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
         11 Convert(step), 12 ChooseQparams(step), 13 QuantizeRows(step), 14 Scatter(step),
-        15 PackNibbles { x, y }, 16 UnpackNibbles { x, y }, 17 Experts(step), 18 TopK { x, y }
+        15 PackNibbles { x, y }, 16 UnpackNibbles { x, y }, 17 Experts(step), 18 TopK { x, y },
+        19 GatherElements { x, index, y }
     }
     MatmulKind {
         0 Dense { transposed, epilogue }, 1 Packed { format, epilogue }, 2 WeightOnly { format, epilogue },

@@ -17,6 +17,12 @@ pub enum Step {
         x: TensorId,
         y: TensorId,
     },
+    /// Elements of rows, the last dimension of `x`: `y` has those at the positions of the same row of `index`, whole numbers of f32.
+    GatherElements {
+        x: TensorId,
+        index: TensorId,
+        y: TensorId,
+    },
     Convolution(Convolution),
     Elementwise(Elementwise),
     Pooling(Pooling),
@@ -337,7 +343,7 @@ impl Step {
         match self {
             Self::Matmul(step) => step.y,
             Self::Experts(step) => step.matmul.y,
-            Self::TopK { y, .. } => *y,
+            Self::TopK { y, .. } | Self::GatherElements { y, .. } => *y,
             Self::Convolution(step) => step.y,
             Self::Elementwise(step) => step.y,
             Self::Pooling(step) => step.y,
@@ -363,6 +369,10 @@ impl Step {
             Self::Experts(step) => {
                 step.matmul.for_each_input(visit);
                 visit(step.index);
+            }
+            Self::GatherElements { x, index, .. } => {
+                visit(*x);
+                visit(*index);
             }
             Self::Convolution(step) => step.for_each_input(visit),
             Self::Elementwise(step) => step.operands.iter().for_each(|operand| visit(*operand)),
@@ -408,6 +418,7 @@ impl Step {
             Self::Matmul(_) => "matmul",
             Self::Experts(_) => "experts",
             Self::TopK { .. } => "top k",
+            Self::GatherElements { .. } => "gather elements",
             Self::Convolution(step) => step.kind.name(),
             Self::Elementwise(_) => "elementwise",
             Self::Pooling(_) => "pooling",

@@ -69,8 +69,8 @@ fn another_version_is_refused_with_both() {
     let mut bytes = program().to_bytes();
     bytes[3] = b'7';
     let error = CpuProgram::parse(&bytes).expect_err("an older version");
-    assert_eq!(error.fault, PayloadFault::Version { expected: 12, got: 7 });
-    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 12");
+    assert_eq!(error.fault, PayloadFault::Version { expected: 13, got: 7 });
+    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 13");
 }
 
 #[test]
@@ -353,6 +353,7 @@ fn steps() -> Vec<Step> {
         [Direction::Enter, Direction::Leave].map(|direction| Step::Convert(Convert { x: 1, y: 2, element, direction }))
     }));
     steps.extend(tables.map(|format| Step::Gather(Gather { table: 1, format, indices: 2, y: 3 })));
+    steps.extend([Step::TopK { x: 1, y: 2 }, Step::GatherElements { x: 1, index: 2, y: 3 }]);
     steps
 }
 

@@ -18,6 +18,9 @@ pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
         Step::Matmul(step) => types.matmul(step, 1),
         Step::Experts(step) => types.experts(step),
         Step::TopK { x, y } => [*x, *y].into_iter().try_for_each(|tensor| types.dtype(tensor, ScalarType::Float)),
+        Step::GatherElements { x, index, y } => {
+            [*x, *index, *y].into_iter().try_for_each(|tensor| types.dtype(tensor, ScalarType::Float))
+        }
         Step::Convolution(step) => types.convolution(step),
         Step::Softmax { x, y, log } => {
             let is_quantized = types.is_quantized(*x);

@@ -124,6 +124,7 @@ impl Step {
             | Self::Softmax { .. }
             | Self::Normalization(_)
             | Self::Gather(_)
+            | Self::GatherElements { .. }
             | Self::Convert(_)
             | Self::ChooseQparams(_)
             | Self::PackNibbles { .. }
@@ -365,6 +366,7 @@ mod tests {
             Step::Softmax { x: 0, y: 1, log: false },
             Step::Normalization(Normalization { x: 0, y: 1, weight, bias, dims: 1, eps: 0.0, centered: true }),
             Step::Gather(Gather { table: 0, format, indices: 0, y: 1 }),
+            Step::GatherElements { x: 0, index: 0, y: 1 },
             Step::Resize(Resize { x: 0, y: 1, mode, align_corners: false, scales: [None; 2] }),
             Step::Convert(crate::Convert { x: 0, y: 1, element, direction }),
             Step::ChooseQparams(ChooseQparams { x: 0, y: 1, rule, per_tensor: false, range }),

@@ -110,6 +110,7 @@ fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Re
         Step::Matmul(step) => matmul(step, engine, cx),
         Step::Experts(step) => experts(step, engine, cx),
         Step::TopK { x, y } => top_k(*x, *y, cx),
+        Step::GatherElements { x, index, y } => gather_elements(*x, *index, *y, cx),
         Step::Convolution(step) => convolution(step, engine, cx),
         Step::Pooling(step) => pooling(step, engine, cx),
         Step::Reduce(step) => reduce(step, engine, cx),
@@ -163,6 +164,14 @@ fn top_k(x: TensorId, y: TensorId, cx: &mut StepContext<'_, '_, '_, '_>) -> Resu
     let rows = reader.shapes.span(x).1.checked_div(columns).unwrap_or(0);
     let (values, indices) = found.split_at_mut(found.len() / 2);
     done(rushlight_engine::top_k([rows, columns, k], reader.floats(x)?, values, indices))
+}
+
+fn gather_elements(x: TensorId, index: TensorId, y: TensorId, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = cx.split(y)?;
+    let columns = reader.dims(x).last().copied().unwrap_or(1);
+    let k = reader.dims(index).last().copied().unwrap_or(1);
+    let rows = y.len().checked_div(k).unwrap_or(0);
+    done(rushlight_engine::gather_elements([rows, columns, k], reader.floats(x)?, reader.floats(index)?, y))
 }
 
 fn softmax(x: TensorId, y: TensorId, log: bool, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {

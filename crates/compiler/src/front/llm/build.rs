@@ -303,13 +303,7 @@ impl<'a> Build<'a> {
         let repeated = self.call("", aten::EXPAND_COPY, vec![token.into(), repeated.into()])?;
         let row = self.view(repeated, vec![rows, columns.clone()])?;
         let layer = |build: &mut Self, x: ValueId, name: &str, [inputs, outputs]: [usize; 2]| {
-            let (all, module) = (format!("{prefix}{}", names.each), format!("{prefix}{}.{name}", names.each));
-            let mut parts = Vec::with_capacity(count);
-            for expert in 0..count {
-                let part = format!("{all}.{expert}.{name}.weight");
-                parts.push(build.tensors.take(&part, &[outputs, inputs])?.constant());
-            }
-            let weight = Stacked::constant(format!("{module}.weight"), parts, [outputs, inputs])?;
+            let (module, weight) = build.expert_weights(prefix, names.each, name, [count, outputs, inputs])?;
             let weight = build.constant(weight);
             let args = vec![x.into(), weight.into(), indices.into(), (count as i64).into()];
             build.call(&module, rushlight::EXPERTS_LINEAR, args)
@@ -330,6 +324,29 @@ impl<'a> Build<'a> {
             }
             None => Ok(y),
         }
+    }
+
+    /// The module of a linear layer of all experts, and their weights as one matrix.
+    fn expert_weights(
+        &mut self,
+        prefix: &str,
+        each: Option<&str>,
+        name: &str,
+        sizes: [usize; 3],
+    ) -> Result<(String, Constant), Error> {
+        let [count, outputs, inputs] = sizes;
+        let module = each.map_or_else(|| format!("{prefix}{name}_exps"), |each| format!("{prefix}{each}.{name}"));
+        let part = |expert: usize| match each {
+            Some(each) => format!("{prefix}{each}.{expert}.{name}.weight"),
+            None => format!("{prefix}{name}.{expert}.weight"),
+        };
+        let whole = format!("{module}.weight");
+        if each.is_none() && !self.tensors.contains(&part(0)) {
+            return Ok((module, self.tensors.take(&whole, &sizes)?.stacked().constant()));
+        }
+        let parts = (0..count).map(|expert| Ok(self.tensors.take(&part(expert), &[outputs, inputs])?.constant()));
+        let parts = parts.collect::<Result<_, Error>>()?;
+        Ok((module, Stacked::constant(whole, parts, [outputs, inputs])?))
     }
 
     /// The expert of all tokens, times the sigmoid of its router.

@@ -80,7 +80,7 @@ pub(super) enum Activation {
 /// Maximum number of columns of a head.
 const MAX_HEAD: usize = 1 << 16;
 /// Maximum number of layers.
-const MAX_LAYERS: usize = 1 << 12;
+pub(super) const MAX_LAYERS: usize = 1 << 12;
 
 impl Decoder {
     /// Of a configuration of Hugging Face. `options` has what of it the program will have.

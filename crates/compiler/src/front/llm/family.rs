@@ -59,8 +59,10 @@ pub(super) struct Names {
 pub(super) struct Experts {
     /// The linear layer whose softmax says how much each expert counts.
     pub router: &'static str,
-    /// The prefix of the number of an expert, and the names of its linear layers.
-    pub each: &'static str,
+    /// The prefix of the number of an expert. GGUF files have none: a tensor has all matrices of a layer, or, in older files, the name
+    /// of the layer is that prefix.
+    pub each: Option<&'static str>,
+    /// Names of the linear layers of an expert.
     pub gate: &'static str,
     pub up: &'static str,
     pub down: &'static str,
@@ -68,6 +70,8 @@ pub(super) struct Experts {
     pub shared: Option<SharedExpert>,
     /// Whether weights of the chosen experts are divided by their sum; `None` where `norm_topk_prob` says so.
     pub are_normalized: Option<bool>,
+    /// What GGUF files mean that do not say so.
+    pub are_normalized_in_gguf: bool,
 }
 
 /// Names of the layers of an expert for all tokens, and of its router, whose sigmoid says how much it counts.
@@ -181,12 +185,13 @@ const NAMES: Names = Names {
 /// Experts of Qwen's models.
 const EXPERTS: Experts = Experts {
     router: "mlp.gate",
-    each: "mlp.experts",
+    each: Some("mlp.experts"),
     gate: "gate_proj",
     up: "up_proj",
     down: "down_proj",
     shared: None,
     are_normalized: None,
+    are_normalized_in_gguf: false,
 };
 
 /// Norms on both sides of attention and feed-forward network.
@@ -239,11 +244,10 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Mixtral",
         model_types: &["mixtral"],
-        architecture: None,
         names: Names {
             experts: Some(Experts {
                 router: "block_sparse_moe.gate",
-                each: "block_sparse_moe.experts",
+                each: Some("block_sparse_moe.experts"),
                 gate: "w1",
                 up: "w3",
                 down: "w2",
@@ -259,7 +263,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Qwen2-MoE",
         model_types: &["qwen2_moe"],
-        architecture: None,
+        architecture: Some("qwen2moe"),
         has_paired_rows: false,
         names: Names {
             experts: Some(Experts {
@@ -279,9 +283,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "Qwen3-MoE",
         model_types: &["qwen3_moe"],
-        architecture: None,
+        architecture: Some("qwen3moe"),
         has_paired_rows: false,
-        names: Names { experts: Some(EXPERTS), ..NAMES },
+        names: Names { experts: Some(Experts { are_normalized_in_gguf: true, ..EXPERTS }), ..NAMES },
         qk_norm: QkNorm::Head,
         windows: Windows::Switched,
         ..LLAMA
@@ -289,7 +293,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "OLMoE",
         model_types: &["olmoe"],
-        architecture: None,
+        architecture: Some("olmoe"),
         has_paired_rows: false,
         names: Names { experts: Some(EXPERTS), ..NAMES },
         qk_norm: QkNorm::Whole,
@@ -411,7 +415,7 @@ impl Names {
             },
             down: "ffn_down",
             conv: Conv { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
-            experts: self.experts,
+            experts: self.experts.map(Experts::of_gguf),
         }
     }
 
@@ -422,14 +426,35 @@ impl Names {
     }
 }
 
+impl Experts {
+    fn of_gguf(self) -> Self {
+        Self {
+            router: "ffn_gate_inp",
+            each: None,
+            gate: "ffn_gate",
+            up: "ffn_up",
+            down: "ffn_down",
+            shared: self.shared.map(|_| SharedExpert {
+                gate: "ffn_gate_shexp",
+                up: "ffn_up_shexp",
+                down: "ffn_down_shexp",
+                router: "ffn_gate_inp_shexp",
+            }),
+            ..self
+        }
+    }
+}
+
 impl Family {
-    /// The family of an architecture of GGUF.
+    /// The family of an architecture of GGUF, in which files with experts may be of another one.
     ///
     /// # Errors
     /// `Unsupported`, with all architectures.
-    pub(super) fn of_architecture(name: &str) -> Result<&'static Self, Error> {
+    pub(super) fn of_architecture(name: &str, has_experts: bool) -> Result<&'static Self, Error> {
         // Llama's architecture is that of Mistral, too; the first family counts.
-        let found = FAMILIES.iter().find(|family| family.architecture == Some(name));
+        let mut found = FAMILIES.iter().filter(|family| family.architecture == Some(name)).peekable();
+        let first = found.peek().copied();
+        let found = found.find(|family| family.names.experts.is_some() == has_experts).or(first);
         found.ok_or_else(|| {
             let known: BTreeSet<_> = FAMILIES.iter().filter_map(|family| family.architecture).collect();
             Error::unsupported(format!("models of the architecture `{name}` are not known"))

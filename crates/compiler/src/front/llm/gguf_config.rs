@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use rushlight_graph::Error;
 
+use super::decoder::MAX_LAYERS;
 use super::family::{Family, Ropes};
 use super::gguf::{Gguf, Value};
 use super::tensors::{Tensors, damaged};
@@ -25,6 +26,11 @@ const COPIED: &[(&str, &str)] = &[
     ("logit_scale", "logits_scaling"),
     ("rope.freq_base", "rope_theta"),
     ("shortconv.l_cache", "conv_L_cache"),
+    ("feed_forward_length", "intermediate_size"),
+    ("expert_count", "num_experts"),
+    ("expert_used_count", "num_experts_per_tok"),
+    ("expert_feed_forward_length", "moe_intermediate_size"),
+    ("expert_weights_norm", "norm_topk_prob"),
 ];
 
 /// Layers of the models of 27B parameters of Gemma 2 and 3, which alone scale queries by the width that a head would have.
@@ -36,7 +42,10 @@ const GEMMA_27B: [(&str, u64); 2] = [("gemma2", 46), ("gemma3", 62)];
 /// `Unsupported` for an architecture that is not known.
 pub(super) fn family(file: &Gguf) -> Result<&'static Family, Error> {
     match file.metadata.get("general.architecture") {
-        Some(Value::Text(name)) => Family::of_architecture(name),
+        Some(Value::Text(name)) => {
+            let count = file.metadata.get(&format!("{name}.expert_count"));
+            Family::of_architecture(name, matches!(count, Some(Value::Int(count)) if *count != 0))
+        }
         _ => Err(damaged("the GGUF file has no `general.architecture`")),
     }
 }
@@ -44,7 +53,7 @@ pub(super) fn family(file: &Gguf) -> Result<&'static Family, Error> {
 /// The settings of a file of a family.
 ///
 /// # Errors
-/// `Input` for settings that contradict each other, `Unsupported` for experts.
+/// `Input` for settings that contradict each other, `Unsupported` for experts of a family that has none, or that are chosen otherwise.
 pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Json>, Error> {
     let architecture = family.architecture.unwrap_or_default();
     let Gguf { metadata, tensors } = file;
@@ -55,9 +64,7 @@ pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Jso
             config.insert((*name).to_owned(), value);
         }
     }
-    if matches!(get("expert_count"), Some(Value::Int(count)) if *count > 0) {
-        return Err(Error::unsupported("mixtures of experts"));
-    }
+    experts(&get, family, tensors, &mut config)?;
     let heads = shared(get("attention.head_count"));
     config.insert("num_attention_heads".to_owned(), heads.clone().unwrap_or(Json::Null));
     config.insert(
@@ -114,6 +121,45 @@ pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Jso
     ends.dedup();
     config.insert("eos_token_id".to_owned(), json!(ends));
     Ok(config)
+}
+
+/// The settings of a mixture of experts that files say otherwise, or not at all.
+fn experts<'v>(
+    get: &impl Fn(&str) -> Option<&'v Value>,
+    family: &Family,
+    tensors: &Tensors,
+    config: &mut Map<String, Json>,
+) -> Result<(), Error> {
+    /// llama.cpp's number of the softmax over all experts; 0 is none.
+    const SOFTMAX: f64 = 1.0;
+    let Some(names) = family.names.of_gguf().experts else {
+        return match get("expert_count") {
+            Some(Value::Int(count)) if *count != 0 => {
+                Err(Error::unsupported(format!("a mixture of experts in a file of {}", family.name)).got(count))
+            }
+            _ => Ok(()),
+        };
+    };
+    // Groups of one expert or of all are none, and a factor of 0 is none.
+    let plain = [("expert_gating_func", SOFTMAX), ("expert_weights_scale", 1.0), ("expert_group_count", 1.0)];
+    for (key, expected) in plain {
+        let got = get(key).and_then(scalar);
+        if let Some(got) = got.filter(|got| got.as_f64().is_none_or(|number| number != 0.0 && number != expected)) {
+            return Err(Error::unsupported(format!("experts that are chosen or weighed otherwise, by `{key}`"))
+                .expected(expected)
+                .got(got.to_string()));
+        }
+    }
+    config.entry("norm_topk_prob").or_insert(json!(names.are_normalized_in_gguf));
+    // The tensors say which layers have experts, and, where an older file does not, how wide these are.
+    let layers = config.get("num_hidden_layers").and_then(Json::as_u64).unwrap_or(0).min(MAX_LAYERS as u64);
+    let all = (0..layers).find_map(|layer| tensors.sizes(&format!("blk.{layer}.{}_exps.weight", names.up)));
+    if let (None, Some([_, width, _])) = (config.get("moe_intermediate_size"), all) {
+        config.insert("moe_intermediate_size".to_owned(), json!(width));
+    }
+    let has_none = |layer: &u64| !tensors.contains(&format!("blk.{layer}.{}.weight", names.router));
+    config.insert("mlp_only_layers".to_owned(), (0..layers).filter(has_none).collect());
+    Ok(())
 }
 
 /// The settings of RoPE.

@@ -175,6 +175,7 @@ pub fn import_gguf(file: &Bytes, options: &Options) -> Result<Model, Error> {
     if let Some(factors) = tensors.take_optional(RESHAPED) {
         decoder.ropes.iter_mut().try_for_each(|rope| rope.divide(&factors.floats()))?;
     }
+    let shared = decoder.names.experts.and_then(|experts| experts.shared);
     for (index, layer) in decoder.layers.iter().enumerate() {
         let prefix = format!("{}.{index}.", decoder.names.layers);
         match (layer, decoder.names.qkv) {
@@ -194,6 +195,14 @@ pub fn import_gguf(file: &Bytes, options: &Options) -> Result<Model, Error> {
                 });
             }
             _ => {}
+        }
+        if let Some(shared) = shared {
+            // A matrix of one row has no dimension for it.
+            tensors.change(&format!("{prefix}{}.weight", shared.router), |it| {
+                if let [columns] = *it.sizes {
+                    it.sizes = vec![1, columns];
+                }
+            });
         }
     }
     let limits = options.limits(config.size("max_position_embeddings")?.unwrap_or(MAX_CONTEXT))?;

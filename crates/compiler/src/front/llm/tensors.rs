@@ -143,6 +143,14 @@ impl Tensor {
         Constant { name, ty, data }
     }
 
+    /// The matrices of a tensor of three dimensions as one, with the rows of all.
+    pub fn stacked(mut self) -> Self {
+        if let [count, rows, columns] = *self.sizes {
+            self.sizes = vec![count * rows, columns];
+        }
+        self
+    }
+
     /// Some rows; `None` for rows that are not stored together.
     fn part(&self, rows: Range<usize>) -> Option<Self> {
         let count = *self.sizes.first()?;

@@ -175,32 +175,40 @@ fn indexes_name_files_of_the_folder_alone() {
     assert!(indexed_files(b"[").is_err());
 }
 
+/// Names and sizes of tensors of a GGUF file.
+type Tensors<'a> = [(&'a str, Vec<usize>)];
+
 /// A GGUF file of the same model.
 fn gguf() -> Vec<u8> {
+    let dense = [("ffn_gate", vec![6, HIDDEN]), ("ffn_up", vec![6, HIDDEN]), ("ffn_down", vec![HIDDEN, 6])];
+    gguf_with(&[], &dense)
+}
+
+/// A GGUF file with more settings, and another feed-forward network.
+fn gguf_with(settings: &[(&str, u32)], feed_forward: &Tensors<'_>) -> Vec<u8> {
     let text = |file: &mut Vec<u8>, text: &str| {
         file.extend((text.len() as u64).to_le_bytes());
         file.extend(text.as_bytes());
     };
-    let integers = [
+    let mut integers = vec![
         ("block_count", 1u32),
         ("context_length", 32),
         ("embedding_length", HIDDEN as u32),
         ("attention.head_count", 2),
         ("attention.head_count_kv", 1),
     ];
-    let names = [
-        ("token_embd", vec![VOCAB, HIDDEN]),
-        ("output_norm", vec![HIDDEN]),
-        ("blk.0.attn_norm", vec![HIDDEN]),
-        ("blk.0.ffn_norm", vec![HIDDEN]),
-        ("blk.0.attn_q", vec![8, HIDDEN]),
-        ("blk.0.attn_k", vec![4, HIDDEN]),
-        ("blk.0.attn_v", vec![4, HIDDEN]),
-        ("blk.0.attn_output", vec![HIDDEN, 8]),
-        ("blk.0.ffn_gate", vec![6, HIDDEN]),
-        ("blk.0.ffn_up", vec![6, HIDDEN]),
-        ("blk.0.ffn_down", vec![HIDDEN, 6]),
+    integers.extend(settings);
+    let attention = [
+        ("attn_norm", vec![HIDDEN]),
+        ("ffn_norm", vec![HIDDEN]),
+        ("attn_q", vec![8, HIDDEN]),
+        ("attn_k", vec![4, HIDDEN]),
+        ("attn_v", vec![4, HIDDEN]),
+        ("attn_output", vec![HIDDEN, 8]),
     ];
+    let layer = attention.iter().chain(feed_forward).map(|(name, sizes)| (format!("blk.0.{name}"), sizes.clone()));
+    let mut names = vec![("token_embd".to_owned(), vec![VOCAB, HIDDEN]), ("output_norm".to_owned(), vec![HIDDEN])];
+    names.extend(layer);
     let mut file = b"GGUF\x03\0\0\0".to_vec();
     file.extend((names.len() as u64).to_le_bytes());
     file.extend((integers.len() as u64 + 1).to_le_bytes());
@@ -231,6 +239,82 @@ fn gguf() -> Vec<u8> {
 fn gguf_files_are_read() {
     let model = import_gguf(&gguf().into(), &Options::default()).unwrap();
     assert_eq!(model.states.len(), 2);
+}
+
+const EXPERTS: [(&str, u32); 3] = [("expert_count", 2), ("expert_used_count", 1), ("feed_forward_length", 6)];
+
+/// The tensors of two experts, and those of older files.
+fn experts() -> [Vec<(&'static str, Vec<usize>)>; 2] {
+    let router = || ("ffn_gate_inp", vec![2, HIDDEN]);
+    let stacked = [
+        ("ffn_gate_exps", vec![2, 6, HIDDEN]),
+        ("ffn_up_exps", vec![2, 6, HIDDEN]),
+        ("ffn_down_exps", vec![2, HIDDEN, 6]),
+    ];
+    let apart = [
+        ("ffn_gate.0", vec![6, HIDDEN]),
+        ("ffn_gate.1", vec![6, HIDDEN]),
+        ("ffn_up.0", vec![6, HIDDEN]),
+        ("ffn_up.1", vec![6, HIDDEN]),
+        ("ffn_down.0", vec![HIDDEN, 6]),
+        ("ffn_down.1", vec![HIDDEN, 6]),
+    ];
+    [[router()].into_iter().chain(stacked).collect(), [router()].into_iter().chain(apart).collect()]
+}
+
+#[test]
+fn gguf_files_have_experts_in_one_tensor_or_apart() {
+    for tensors in experts() {
+        let read = |settings: &[(&str, u32)], tensors: &Tensors<'_>| {
+            import_gguf(&gguf_with(settings, tensors).into(), &Options::default())
+        };
+        let model = read(&EXPERTS, &tensors).unwrap();
+        let weights = model.constants.iter().map(|(_, constant)| constant);
+        let of_experts: Vec<_> = weights.filter(|constant| constant.name.ends_with("_exps.weight")).collect();
+        assert_eq!(of_experts.len(), 3);
+        assert!(of_experts.iter().all(|constant| constant.floats().unwrap().len() == 2 * 6 * HIDDEN));
+        for left_out in 0..tensors.len() {
+            let mut fewer = tensors.clone();
+            let (name, _) = fewer.remove(left_out);
+            let error = read(&EXPERTS, &fewer).unwrap_err().to_string();
+            assert!(error.contains("no tensor `blk.0.ffn_"), "{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn mixtures_of_experts_that_cannot_be_are_errors() {
+    let [tensors, _] = experts();
+    let with = |key: &'static str, value: u32| {
+        let mut settings: Vec<_> = EXPERTS.into_iter().filter(|(name, _)| *name != key).collect();
+        settings.push((key, value));
+        settings
+    };
+    let wrong = [
+        (EXPERTS[..1].to_vec(), "no `num_experts_per_tok`"),
+        (with("expert_used_count", 0), "an integer from 1"),
+        (with("expert_used_count", 3), "3 of 2 experts"),
+        (with("expert_count", 0), "no tensor `blk.0.ffn_gate.weight`"),
+        (with("expert_count", 3), "[3, 8]"),
+        (with("expert_count", u32::MAX), "an integer from 1"),
+        (with("expert_count", 1 << 30), "at most 4096 experts"),
+        (with("expert_feed_forward_length", 7), "[2, 7, 8]"),
+        (with("expert_gating_func", 2), "expert_gating_func"),
+        (with("expert_group_count", 2), "expert_group_count"),
+    ];
+    for (settings, expected) in wrong {
+        let error = import_gguf(&gguf_with(&settings, &tensors).into(), &Options::default()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{settings:?}: {error}");
+    }
+    let mut checkpoint = config();
+    checkpoint["model_type"] = json!("mixtral");
+    checkpoint["intermediate_size"] = json!(6);
+    for (count, chosen) in [(0u64, 1u64), (2, 0), (2, 3), (1 << 30, 1), (1 << 60, 1)] {
+        checkpoint["num_local_experts"] = json!(count);
+        checkpoint["num_experts_per_tok"] = json!(chosen);
+        let error = refused(&checkpoint, &weights());
+        assert!(error.contains("experts"), "{error}");
+    }
 }
 
 #[test]

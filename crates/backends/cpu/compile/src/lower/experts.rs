@@ -1,4 +1,4 @@
-//! Mixtures of experts: the largest scores of each row, and GEMMs with the matrices of those experts.
+//! Mixtures of experts: the largest scores of each row, others at their positions, and GEMMs with the matrices of those experts.
 
 use rushlight_cpu_payload::{Activation, Epilogue, Experts as ExpertsStep, Matmul, MatmulKind, Step};
 use rushlight_engine::pack;
@@ -8,7 +8,7 @@ use rushlight_graph::{Error, Expr, NodeId};
 use crate::call::Call;
 use crate::constants;
 use crate::error::error;
-use crate::select::{Experts, GemmWeights, Int8, TopK};
+use crate::select::{Experts, GatherElements, GemmWeights, Int8, TopK};
 use crate::view::View;
 
 use super::Lowering;
@@ -68,6 +68,16 @@ impl<'a> Lowering<'a> {
         let of_values = View::dense(y.buffer, shape);
         self.views.insert(indices, View { offset: behind, ..of_values.clone() });
         self.views.insert(values, of_values);
+        Ok(())
+    }
+
+    pub(super) fn gather_elements(&mut self, call: &Call<'_>, gather: GatherElements) -> Result<(), Error> {
+        let (x, index) = (self.dense(gather.input)?, self.dense(gather.index)?);
+        let result = call.result()?;
+        let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
+        let [x, index, of_result] = [&x, &index, &y].map(|view| self.plan.tensor(view));
+        self.plan.step(self.label(call), Step::GatherElements { x: x?, index: index?, y: of_result? });
+        self.views.insert(result, y);
         Ok(())
     }
 }

@@ -177,6 +177,7 @@ impl<'a> Lowering<'a> {
             Selection::BatchedGemm(gemm) => self.batched(&call, *gemm),
             Selection::Experts(experts) => self.experts(id, experts),
             Selection::TopK(top) => self.top_k(&call, *top),
+            Selection::GatherElements(gather) => self.gather_elements(&call, *gather),
             Selection::Attention(attention) => self.attention(&call, attention),
             Selection::Pooling(pooling) => self.pool(&call, *pooling),
             Selection::VolumePooling(pooling) => self.pool_volume(&call, *pooling),

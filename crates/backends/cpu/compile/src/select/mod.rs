@@ -29,7 +29,7 @@ pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Experts, Gemm, GemmWeights, Int8, has_bias};
 pub(crate) use normalization::{Attention, Norm, Softmax, TopK};
 pub(crate) use pooling::{Pooling, Reduction, Resize};
-pub(crate) use positions::{Range, Scatter};
+pub(crate) use positions::{GatherElements, Range, Scatter};
 pub(crate) use reason::Reason;
 
 /// How a node is computed: the kind of its step, and what is decided about it.
@@ -40,6 +40,7 @@ pub(crate) enum Selection {
     BatchedGemm(BatchedGemm),
     Experts(Experts),
     TopK(TopK),
+    GatherElements(GatherElements),
     Attention(Attention),
     Pooling(Pooling<2>),
     VolumePooling(Pooling<3>),
@@ -360,6 +361,7 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
         selection,
         Selection::Elementwise(_)
             | Selection::Scatter(_)
+            | Selection::GatherElements(_)
             | Selection::Experts(_)
             | Selection::Embedding(_)
             | Selection::DataMovement(DataMovement::IndexSelect { .. })
@@ -447,6 +449,7 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::ADDMM | aten::MM => gemm::gemm(cx, call).map(Selection::Gemm),
         aten::INDEX_TENSOR => positions::rows(cx, call).map(Selection::Embedding),
         aten::INDEX_PUT => positions::scatter(cx, call).map(Selection::Scatter),
+        aten::GATHER => positions::elements(cx, call).map(Selection::GatherElements),
         aten::BMM => gemm::batched(call).map(Selection::BatchedGemm),
         aten::_SOFTMAX | aten::_LOG_SOFTMAX => normalization::softmax(call).map(Selection::Softmax),
         aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::Norm),

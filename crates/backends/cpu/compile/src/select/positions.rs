@@ -8,6 +8,7 @@ use rushlight_cpu_payload::{Binary, MAX_POSITION, Unary};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::aten;
+use rushlight_graph::ops::wrap_dim;
 use rushlight_graph::{Arg, Constant, Def, Expr, Graph, Target, ValueId};
 use rustc_hash::FxHashSet;
 
@@ -40,6 +41,14 @@ pub(crate) struct Scatter {
     pub dim: usize,
     /// True if the indices are positions themselves: what is after the last one was not written yet.
     pub is_in_order: bool,
+}
+
+/// Elements of the rows of the last dimension, at the positions of an index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatherElements {
+    pub input: ValueId,
+    /// Positions: rows of as many as there are of the input.
+    pub index: ValueId,
 }
 
 /// The inputs of a method with which it says where it writes its states.
@@ -226,6 +235,16 @@ pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<Embedding> {
     bound_of(cx, indices)?;
     let ty = &cx.model.constants[table].ty;
     (ty.rank() == 2 && is_stored_as_float(ty.dtype)).then_some(Embedding { table, indices, quantized: None })
+}
+
+/// The elements that a `gather` along the last dimension picks of rows of `f32`; `None` if it has other rows than the index.
+pub(super) fn elements(cx: &Context<'_>, call: &Call<'_>) -> Option<GatherElements> {
+    let (input, index) = (call.optional("self")?, call.optional("index")?);
+    bound_of(cx, index)?;
+    let (ty, picked) = (call.graph.tensor(input).ok()?, call.shape(index).ok()?);
+    let ((_, rows), (_, index_rows)) = (ty.shape.split_last()?, picked.split_last()?);
+    let is_last = wrap_dim(call.int("dim")?, ty.rank()) == Some(rows.len());
+    (is_last && rows == index_rows && ty.dtype == ScalarType::Float).then_some(GatherElements { input, index })
 }
 
 /// True if indices come from a remainder: positions of a ring.

@@ -112,7 +112,7 @@ struct Maker<'s, 'b> {
 
 impl Maker<'_, '_> {
     fn step(&mut self) -> Step {
-        match self.source.byte() % 26 {
+        match self.source.byte() % 27 {
             0 => self.linear(),
             1 => self.batched(),
             2 => self.int8_linear(),
@@ -138,6 +138,7 @@ impl Maker<'_, '_> {
             22 => self.scatter(),
             23 => self.experts(),
             24 => self.top_k(),
+            25 => self.gather_elements(),
             _ => self.dynamic_quantization(),
         }
     }
@@ -655,6 +656,12 @@ impl Maker<'_, '_> {
         let (rows, columns) = (self.source.size(9), self.source.size(40));
         let k = self.source.size(columns.max(1) + 1);
         Step::TopK { x: self.floats(&[rows, columns]), y: self.output(&[2, rows, k]) }
+    }
+
+    fn gather_elements(&mut self) -> Step {
+        let (rows, columns, k) = (self.source.size(9), self.source.size(40), self.source.size(9));
+        let index = self.floats(&[rows, k]);
+        Step::GatherElements { x: self.floats(&[rows, columns]), index, y: self.output(&[rows, k]) }
     }
 
     fn gather(&mut self) -> Step {
