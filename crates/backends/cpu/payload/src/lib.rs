@@ -49,8 +49,9 @@ pub use rushlight_engine::{
     ZeroPointRule,
 };
 pub use step::{
-    Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Experts, Gather, KeyValueFormat,
-    Normalization, Pooling, QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat, half_of,
+    Attention, ChooseQparams, Convert, ConvertedType, Copy, DeltaRule, Direction, Elementwise, Experts, Gather,
+    KeyValueFormat, Normalization, Pooling, QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step,
+    TableFormat, half_of,
 };
 pub use work::{Sizes, Work};
 
@@ -58,7 +59,7 @@ pub use work::{Sizes, Work};
 pub const CPU_BACKEND: &str = "RushlightCpu";
 
 /// Version of the format of payloads. A payload of another version is refused.
-pub const VERSION: u8 = 12;
+pub const VERSION: u8 = 13;
 
 /// Number of registers of an elementwise step.
 pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;

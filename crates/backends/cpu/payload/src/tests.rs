@@ -69,8 +69,8 @@ fn another_version_is_refused_with_both() {
     let mut bytes = program().to_bytes();
     bytes[3] = b'7';
     let error = CpuProgram::parse(&bytes).expect_err("an older version");
-    assert_eq!(error.fault, PayloadFault::Version { expected: 12, got: 7 });
-    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 12");
+    assert_eq!(error.fault, PayloadFault::Version { expected: 13, got: 7 });
+    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 13");
 }
 
 #[test]
@@ -536,6 +536,13 @@ fn converted_types_and_indices_are_those_of_the_tensors() {
         program.steps[0] = convert(ConvertedType::Int8, Direction::Enter);
     };
     assert_eq!(fault(mixed).fault, PayloadFault::MixedTypes);
+    let integers = |program: &mut CpuProgram| {
+        program.tensors[0].dtype = ScalarType::Long;
+        let rule = DeltaRule { q: 4, k: 4, v: 4, decay: 4, beta: 0, state: 5, y: 2 };
+        program.steps[0] = Step::DeltaRule(rule);
+    };
+    let expected = ScalarType::Float;
+    assert_eq!(fault(integers).fault, PayloadFault::Dtype { expected, got: ScalarType::Long });
     let gather = |format| Step::Gather(Gather { table: 3, format, indices: 0, y: 1 });
     let of_bytes = |program: &mut CpuProgram| {
         program.tensors[0].dtype = ScalarType::Bool;

@@ -18,6 +18,11 @@ pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
         Step::Matmul(step) => types.matmul(step, 1),
         Step::Experts(step) => types.experts(step),
         Step::TopK { x, y } => [*x, *y].into_iter().try_for_each(|tensor| types.dtype(tensor, ScalarType::Float)),
+        Step::DeltaRule(step) => {
+            let mut result = types.dtype(step.y, ScalarType::Float);
+            step.for_each_input(&mut |tensor| result = result.and_then(|()| types.dtype(tensor, ScalarType::Float)));
+            result
+        }
         Step::Convolution(step) => types.convolution(step),
         Step::Softmax { x, y, log } => {
             let is_quantized = types.is_quantized(*x);

@@ -2,6 +2,7 @@
 
 mod caches;
 mod data_movement;
+mod delta_rule;
 mod dynamic;
 mod elementwise;
 mod experts;
@@ -178,6 +179,7 @@ impl<'a> Lowering<'a> {
             Selection::Experts(experts) => self.experts(id, experts),
             Selection::TopK(top) => self.top_k(&call, *top),
             Selection::Attention(attention) => self.attention(&call, attention),
+            Selection::DeltaRule(rule) => self.delta_rule(&call, *rule),
             Selection::Pooling(pooling) => self.pool(&call, *pooling),
             Selection::VolumePooling(pooling) => self.pool_volume(&call, *pooling),
             Selection::Reduction(reduction) => self.reduce(&call, reduction),
