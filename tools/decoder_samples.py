@@ -51,6 +51,11 @@ GEMMA3_ROPE = {
     }
 }
 
+DELTA_NET = dict(
+    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12,
+    linear_conv_kernel_dim=4,
+)
+
 # Models with long.json, by number of tokens, and the positions of their context.
 LONG_SESSIONS, LONG_CONTEXT = {"gemma3": 2_000, "mistral-window": 10_000}, 16_384
 
@@ -86,6 +91,7 @@ MODELS = [
     ("qwen3-moe", "Qwen3MoeConfig", dict(head_dim=16, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16,
                                          norm_topk_prob=True, mlp_only_layers=[1])),
     ("olmoe", "OlmoeConfig", dict(num_experts=4, num_experts_per_tok=2)),
+    ("qwen3.5", "Qwen3_5TextConfig", dict(head_dim=16, tie_word_embeddings=True, **DELTA_NET)),
 ]
 
 
