@@ -239,7 +239,7 @@ fn caches_agree_with_transformers_on_the_cpu_back_end() {
 fn decoders_are_quantized() {
     // Random weights lose more than trained ones.
     for (scheme, limit) in [(Scheme::Int8Weight, 0.1), (Scheme::FourBitDynamic, 0.8)] {
-        for name in ["llama-3.2", "gemma3", "phi3", "lfm2", "mixtral", "qwen2-moe"] {
+        for name in ["llama-3.2", "gemma3", "phi3", "lfm2", "mixtral", "qwen2-moe", "qwen3.5"] {
             let path = folder().join(name);
             let expected: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
             let options = LanguageModelOptions {
