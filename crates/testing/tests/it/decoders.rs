@@ -289,6 +289,28 @@ fn what_a_program_does_not_have_is_refused() {
     }
 }
 
+/// States without positions do not have what a call added that failed: here in the last layer, whose cache is full.
+#[test]
+fn a_call_that_fails_adds_nothing_to_recurrent_states() {
+    let path = folder().join("qwen3.5");
+    let sample: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
+    let (prompt, continuation) = (tokens(&sample["prompt"]), tokens(&sample["greedy"]));
+    for backend in ["portable", "cpu"] {
+        let mut module = compiled(&path, backend);
+        let mut last = logits(&mut module, &prompt, 0);
+        let (more, start) = ([5i64; 8], [75i64]);
+        let inputs: [Input<'_>; 2] =
+            [TensorView::of(&[1, 8], &more).unwrap().into(), TensorView::of(&[1], &start).unwrap().into()];
+        let error = module.forward(&inputs).map(|_| ()).expect_err("it is beyond the cache");
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        for (position, expected) in (prompt.len() as i64..).zip(&continuation) {
+            let token = greedy(&last);
+            assert_eq!(token, *expected, "{backend} at {position}");
+            last = logits(&mut module, &[token], position);
+        }
+    }
+}
+
 /// A ring of 12 slots, for a window of 5 and calls of 8 tokens, has what a call needs that goes back by 8 positions at most, or
 /// starts again. Others are refused, and change nothing.
 #[test]

@@ -12,7 +12,8 @@ use crate::view::View;
 use super::Lowering;
 
 impl Lowering<'_> {
-    /// The results of all positions, and behind them the states.
+    /// The results of all positions, and behind them the states. These are stored when the call ends, so that one that fails in a later
+    /// step leaves a session as it was: there are no positions by which to tell what was added.
     pub(super) fn delta_rule(&mut self, call: &Call<'_>, rule: DeltaRule) -> Result<(), Error> {
         let [result, last] = call.node.results[..] else { return Err(error("a delta rule without a state")) };
         // Heads of a position are next to each other, as linear layers give them.
