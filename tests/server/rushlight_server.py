@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+ADAPTERS = ROOT / "tests/adapters"
 MODEL = ROOT / "tests/decoders/llama"
 RUSHLIGHT = os.environ.get("RUSHLIGHT", str(ROOT / "target/checked/rushlight"))
 GREEDY = json.loads((MODEL / "text.json").read_text())

@@ -11,7 +11,10 @@ use rushlight::compiler::ConstantResult;
 use rushlight::compiler::emit::ExternalWeights;
 use rushlight::graph::Bytes;
 use rushlight::graph::{Constant, Literal, TensorType};
-use rushlight::{CompiledProgram, Compiler, Input, ProgramTokenizer, Quantization, TensorView, Value};
+use rushlight::{
+    CompiledProgram, Compiler, Input, LanguageModelOptions, LanguageModelOutput, ProgramTokenizer, Quantization,
+    TensorView, Value,
+};
 use rushlight_devtools::describe;
 use rushlight_format::pte::{InstructionModel, PlanModel};
 
@@ -69,8 +72,33 @@ pub struct Request<'py> {
     /// Patterns of names, each with a file or none, and the most bytes of a file.
     external_weights: Option<ExternalRules>,
     quantization: Option<QuantizationRequest<'py>>,
-    /// The file or folder of the tokenizer that the program carries.
+    /// The file or folder of the tokenizer that the program carries; empty for none.
     tokenizer: Option<PathBuf>,
+    language_model: Option<LanguageModelRequest>,
+}
+
+/// A decoder that is built from its files: see `rushlight.llm.compile`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct LanguageModelRequest {
+    path: PathBuf,
+    max_context_len: Option<usize>,
+    max_seq_len: Option<usize>,
+    /// `last_logits`, `all_logits` or `hidden_states`.
+    output: String,
+    lora_rank: Option<usize>,
+}
+
+impl LanguageModelRequest {
+    fn options(&self) -> LanguageModelOptions {
+        let output = match self.output.as_str() {
+            "hidden_states" => LanguageModelOutput::HiddenStates,
+            "all_logits" => LanguageModelOutput::AllLogits,
+            _ => LanguageModelOutput::LastLogits,
+        };
+        let Self { max_context_len, max_seq_len, lora_rank, .. } = *self;
+        LanguageModelOptions { max_context_len, max_seq_len, output, lora_rank }
+    }
 }
 
 /// How to quantize: see `rushlight.Quantization`.
@@ -140,8 +168,12 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
     for (name, source) in &request.methods {
         compiler = Exported::of(source)?.method(compiler, name);
     }
+    if let Some(model) = &request.language_model {
+        compiler = compiler.language_model(&model.path, model.options());
+    }
     if let Some(path) = request.tokenizer {
-        compiler = compiler.tokenizer(ProgramTokenizer::Of(path));
+        let is_none = path.as_os_str().is_empty();
+        compiler = compiler.tokenizer(if is_none { ProgramTokenizer::Omitted } else { ProgramTokenizer::Of(path) });
     }
     let mut failures: Vec<Arc<Failure>> = Vec::new();
     for backend in &request.backends {

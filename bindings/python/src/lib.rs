@@ -39,7 +39,7 @@ mod _rushlight {
     #[pymodule_export]
     use super::delegate::register_backend;
     #[pymodule_export]
-    use super::llm::{Generation, Generator, LanguageModel, Session, Tokenizer};
+    use super::llm::{Adapter, Generation, Generator, LanguageModel, Session, Tokenizer};
     #[pymodule_export]
     use super::module::{Bundle, Instance, Module};
     #[pymodule_export]

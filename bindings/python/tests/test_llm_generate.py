@@ -77,6 +77,57 @@ def test_a_prompt_is_continued_as_transformers_does(llm):
     assert llm.generate(EXPECTED["prompt"], max_new_tokens=STEPS, **GREEDY)[:3] == answer[:3]
 
 
+ADAPTERS = DECODER.parents[1] / "adapters"
+
+
+def sample_of(adapter):
+    sample = json.loads((ADAPTERS / adapter / "expected.json").read_text())
+    return sample["prompt"], sample["greedy"]
+
+
+def test_sessions_have_adapters_of_their_own():
+    program = rushlight.llm.compile(DECODER, max_context_len=CONTEXT, lora_rank=8)
+    llm = rushlight.llm.LLM(program.buffer)
+    names = ["llama-all", "llama-patterns"]
+    sessions = [llm.session(llm.adapter(ADAPTERS / name)) for name in names]
+    for name, session in zip(names, sessions):
+        prompt, expected = sample_of(name)
+        assert session.generate(prompt, max_new_tokens=STEPS, **GREEDY).tokens == expected
+        copy, logits = (torch.from_dlpack(one.logits) for one in (session.fork(), session))
+        assert torch.equal(copy, logits)
+    with pytest.raises(ValueError, match="another LoRA adapter"):
+        sessions[0].restore(sessions[1].save())
+    assert llm.generate(EXPECTED["prompt"], max_new_tokens=STEPS, **GREEDY).tokens == EXPECTED["greedy"]
+    adapted = rushlight.llm.LLM(program.buffer, lora=ADAPTERS / "llama-all")
+    prompt, expected = sample_of("llama-all")
+    assert adapted.generate(prompt, max_new_tokens=STEPS, **GREEDY).tokens == expected
+    assert adapted.session().generate(prompt, max_new_tokens=STEPS, **GREEDY).tokens == expected
+    assert llm.adapter(ADAPTERS / "llama-all").size > 10_000
+
+
+def test_what_is_wrong_with_an_adapter_is_said(llm):
+    with pytest.raises(RuntimeError, match="--lora-rank"):
+        llm.adapter(ADAPTERS / "llama-all")
+    small = rushlight.llm.LLM(rushlight.llm.compile(DECODER, lora_rank=2).buffer)
+    with pytest.raises(rushlight.Error, match="from 1 to 2"):
+        small.adapter(ADAPTERS / "llama-all")
+    with pytest.raises(FileNotFoundError):
+        small.adapter(ADAPTERS / "nothing")
+    with pytest.raises(rushlight.Error, match="from 1 to 1024"):
+        rushlight.llm.compile(DECODER, lora_rank=0)
+
+
+@pytest.mark.parametrize("file", [DECODER, DECODER / "model.gguf"], ids=["folder", "gguf"])
+def test_a_published_model_is_compiled_without_torch(file):
+    program = rushlight.llm.compile(file, max_context_len=CONTEXT, max_seq_len=4, tokenizer=DECODER)
+    answer = rushlight.llm.LLM(program.buffer).generate(TEXT["prompt"], max_new_tokens=STEPS, **GREEDY)
+    assert answer.tokens == EXPECTED["greedy"] and answer.text == TEXT["greedy"]
+    quantized = rushlight.llm.compile(file, quantize="int4", embeddings=4, kv_cache="f16", tokenizer=False)
+    assert len(quantized.buffer) < len(program.buffer)
+    with pytest.raises(rushlight.Error, match="from 1 to 128"):
+        rushlight.llm.compile(file, max_context_len=1000)
+
+
 def test_an_answer_ends_where_the_model_ends_it(llm, eager):
     expected = greedy(eager, EXPECTED["prompt"], STEPS, eos_token_id=2)
     assert expected[-1] == 2 and len(expected) < STEPS

@@ -61,6 +61,10 @@ pub struct Compile {
     #[arg(long, conflicts_with = "full_logits")]
     hidden_states: bool,
 
+    /// Give a language model a second method, which takes LoRA adapters up to this rank
+    #[arg(long, value_name = "RANK")]
+    lora_rank: Option<usize>,
+
     /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
     /// first. What none claims runs on the portable operators. `rushlight backends` lists the backends and their options
     #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]")]
@@ -126,6 +130,7 @@ impl Compile {
         let language_model = LanguageModelOptions {
             max_context_len: self.language_model.max_context_len,
             max_seq_len: self.language_model.max_seq_len,
+            lora_rank: self.lora_rank,
             output: match (self.language_model.full_logits, self.hidden_states) {
                 (_, true) => LanguageModelOutput::HiddenStates,
                 (true, false) => LanguageModelOutput::AllLogits,

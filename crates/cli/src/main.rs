@@ -65,7 +65,7 @@ enum Command {
     ExportLlm(export_llm::ExportLlm),
     /// Run language models: continue a text, chat, bench, tokenize
     #[cfg(feature = "llm")]
-    Llm(llm::Llm),
+    Llm(Box<llm::Llm>),
     /// Quantize a .pt2 file and compile it to a .pte file
     Quantize(quantize::Quantize),
     /// Show where the numbers of a .pt2 and a compiled .pte part

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rushlight_llm::{Constraint, FinishReason, Generation, Step, TokenScore, Usage};
+use rushlight_llm::{Adapter, Constraint, FinishReason, Generation, Step, TokenScore, Usage};
 use tokio::sync::mpsc;
 
 use crate::error::Refusal;
@@ -11,6 +11,8 @@ use crate::error::Refusal;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub prompt: Vec<u32>,
+    /// The adapter that the request names; `None` for what the model has by default.
+    pub adapter: Option<Adapter>,
     pub generation: Generation,
     /// The form of the answers.
     pub constraint: Option<Constraint>,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use rushlight_llm::{Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
+use rushlight_llm::{Adapter, Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
 use tokio::sync::mpsc::{self, error::TryRecvError, error::TrySendError};
 
 use crate::error::Refusal;
@@ -194,7 +194,7 @@ impl Scheduler {
     fn start(&mut self, job: &Arc<Job>) -> Result<()> {
         // What is scored is read as a whole.
         let known = if job.scores_prompt { &[][..] } else { &job.prompt };
-        let mut session = self.session_for(known)?;
+        let mut session = self.session_for(known, job.adapter.as_ref())?;
         let cached = if job.scores_prompt {
             session.reset(&mut self.model)?;
             0
@@ -217,17 +217,24 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The session that knows most of a prompt, a copy of one that is in use, or a new one. While there is room, a conversation is
-    /// not forgotten for another that only begins alike.
-    fn session_for(&mut self, prompt: &[u32]) -> Result<Session> {
+    /// The session that knows most of a prompt, a copy of one that is in use, or a new one, with the adapter or the model's own. While
+    /// there is room, a conversation is not forgotten for another that only begins alike.
+    fn session_for(&mut self, prompt: &[u32], adapter: Option<&Adapter>) -> Result<Session> {
+        let adapter = adapter.or(self.model.adapter()).cloned();
+        let is_adapted_so = |session: &Session| match (session.adapter(), &adapter) {
+            (Some(own), Some(adapter)) => own.is_same(adapter),
+            (own, adapter) => own.is_none() && adapter.is_none(),
+        };
         let known = |session: &Session| session.tokens().iter().zip(prompt).take_while(|(a, b)| a == b).count();
         let has_room = self.idle.len() + self.answers.len() < self.max_sessions;
-        let idle = self.idle.iter().enumerate().map(|(index, session)| (known(session), Reverse(index)));
+        let idle = self.idle.iter().enumerate().filter(|(_, session)| is_adapted_so(session));
+        let idle = idle.map(|(index, session)| (known(session), Reverse(index)));
         let best = idle.max().map(|(known, Reverse(index))| (index, known));
         // The prompt goes on with the session, rather than only begin like it.
         let is_same =
             |index: usize, known: usize| known > 0 && 2 * known >= self.idle.get(index).map_or(0, Session::position);
-        let shared = self.answers.iter().map(|answer| (known(&answer.session), &answer.session));
+        let shared = self.answers.iter().map(|answer| &answer.session).filter(|session| is_adapted_so(session));
+        let shared = shared.map(|session| (known(session), session));
         let shared = shared.max_by_key(|(known, _)| *known).filter(|(known, _)| *known >= MIN_SHARED);
         if let Some((count, session)) = shared
             && has_room
@@ -237,12 +244,20 @@ impl Scheduler {
             return Ok(copy);
         }
         match best {
-            Some((index, known)) if !has_room || is_same(index, known) => Ok(self.idle.remove(index)),
-            _ => match (self.model.session(), best) {
-                (Ok(session), _) => Ok(session),
-                (Err(_), Some((index, _))) => Ok(self.idle.remove(index)),
-                (Err(error), None) => Err(error),
-            },
+            Some((index, known)) if !has_room || is_same(index, known) => return Ok(self.idle.remove(index)),
+            _ => {}
+        }
+        if !has_room {
+            self.drop_surplus(1);
+        }
+        match (self.model.session_with(adapter.clone()), best) {
+            (Err(_), Some((index, _))) => Ok(self.idle.remove(index)),
+            // The model makes no more sessions than there are, and those that are idle have other adapters.
+            (Err(_), None) if !self.idle.is_empty() => {
+                self.idle.clear();
+                self.model.session_with(adapter)
+            }
+            (session, _) => session,
         }
     }
 

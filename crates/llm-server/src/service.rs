@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use rushlight_llm::{ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Pooling, Tokenizer};
+use rushlight_llm::{
+    Adapter, ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Pooling, Tokenizer,
+};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::embedder::EmbeddingJob;
@@ -21,6 +23,8 @@ pub struct Options {
     pub address: SocketAddr,
     /// What clients call the model.
     pub model_name: String,
+    /// LoRA adapters, and what clients call the model with each.
+    pub adapters: Vec<(String, Adapter)>,
     /// Keys of which a client must have one, if there are some.
     pub api_keys: Vec<String>,
     /// Maximum number of answers at a time, each with a KV cache.
@@ -49,6 +53,7 @@ impl Default for Options {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
             model_name: "model".to_owned(),
+            adapters: Vec::new(),
             api_keys: Vec::new(),
             max_sessions: 4,
             max_queue: 64,
@@ -110,6 +115,12 @@ impl Service {
 
     fn grammars(&self) -> Option<&GrammarCompiler> {
         self.grammars.get_or_init(|| GrammarCompiler::new(&self.tokenizer, &self.limits).ok()).as_ref()
+    }
+
+    /// The adapter that a request names as its model. Any other name is that of the model.
+    pub fn adapter(&self, model: Option<&str>) -> Option<Adapter> {
+        let adapters = &self.options.adapters;
+        adapters.iter().find(|(name, _)| Some(name.as_str()) == model).map(|(_, adapter)| adapter.clone())
     }
 
     /// When a request that comes now has taken too long.

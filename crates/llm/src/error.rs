@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+use rushlight_compiler::front::llm::lora;
+
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -51,6 +53,10 @@ pub enum Error {
     Draft(String),
     /// The bytes are no saved session.
     NoSession,
+    /// A saved session of another adapter.
+    OtherAdapter,
+    /// The program takes no adapters.
+    NoAdapters,
     /// Options of sampling that mean nothing.
     Sampling { option: &'static str, expected: &'static str, got: f64 },
 }
@@ -144,6 +150,15 @@ impl fmt::Display for Error {
             ),
             Self::Draft(problem) => write!(f, "the draft: {problem}"),
             Self::NoSession => write!(f, "the bytes are no saved session"),
+            Self::OtherAdapter => {
+                write!(f, "the session was saved with another LoRA adapter, or without one: restore it with the same")
+            }
+            Self::NoAdapters => write!(
+                f,
+                "the program takes no LoRA adapters\n  expected  a method `{}`\n  help      compile the model's folder or GGUF file with \
+                 --lora-rank",
+                lora::METHOD
+            ),
             Self::Sampling { option, expected, got } => {
                 write!(f, "the sampling option `{option}` has no such value\n  expected  {expected}\n  got       {got}")
             }

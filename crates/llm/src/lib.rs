@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod adapter;
 mod base64;
 mod chat;
 mod deep_stack;
@@ -48,6 +49,7 @@ mod text_stream;
 mod token_score;
 mod tokenizer;
 
+pub use adapter::Adapter;
 pub use chat::{ChatTemplate, Message};
 pub use embedding::{Pool, Pooling};
 pub use error::{Error, Result};

@@ -4,8 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use rushlight::{BatchCall, Code, Input, MethodBatch, Module, ScalarType, TensorInfo, TensorView, Value, ValueInfo};
+use rushlight::{
+    BatchCall, Code, Input, MethodBatch, Module, Program, ScalarType, TensorInfo, TensorView, Value, ValueInfo,
+};
+use rushlight_compiler::front::llm::lora;
 
+use crate::adapter::Adapter;
 use crate::error::{Error, Result};
 use crate::session::{Session, State};
 
@@ -29,8 +33,12 @@ pub struct Model {
     limits: Limits,
     /// The method for one token, for several sessions at once.
     batch: MethodBatch,
+    /// The same for sessions with adapters, if there have been some.
+    adapted_batch: Option<MethodBatch>,
     /// Maximum number of sessions in it.
     max_batch: usize,
+    /// That of new sessions.
+    adapter: Option<Adapter>,
     /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
     planned: Arc<()>,
 }
@@ -159,7 +167,19 @@ impl Model {
         let limits = Limits { max_seq_len, max_context_len, vocab_size, bos, eos };
         let batch = module.batch(&methods[1])?;
         let max_batch = if positions == Positions::None { 1 } else { MAX_BATCH };
-        Ok(Self { module, methods, positions, output, width, limits, batch, max_batch, planned: Arc::new(()) })
+        Ok(Self {
+            module,
+            methods,
+            positions,
+            output,
+            width,
+            limits,
+            batch,
+            adapted_batch: None,
+            max_batch,
+            adapter: None,
+            planned: Arc::new(()),
+        })
     }
 
     pub fn limits(&self) -> &Limits {
@@ -171,14 +191,36 @@ impl Model {
         &mut self.module
     }
 
-    /// Makes a session. Any number of them shares the weights, where a back end keeps the KV cache.
+    pub(crate) fn program(&self) -> &Program<'static> {
+        self.module.program()
+    }
+
+    /// Gives sessions that are made from now on an adapter, or none.
+    pub fn set_adapter(&mut self, adapter: Option<Adapter>) {
+        self.adapter = adapter;
+    }
+
+    /// The adapter of new sessions.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
+    }
+
+    /// Makes a session, with the adapter that [`set_adapter`](Self::set_adapter) gave. Any number of them shares the weights, where a back end keeps the KV cache.
     ///
     /// # Errors
     /// `NotSupported` where the reference operators keep the cache, in planned memory of the program, for a second session while
     /// the first lives, and for programs with `prefill` and `decode`.
     pub fn session(&mut self) -> Result<Session> {
+        self.session_with(self.adapter.clone())
+    }
+
+    /// As [`session`](Self::session), with this adapter, or none.
+    ///
+    /// # Errors
+    /// Those of `session`.
+    pub fn session_with(&mut self, adapter: Option<Adapter>) -> Result<Session> {
         match self.module.session() {
-            Ok(session) => Ok(Session::new(State::Own(session))),
+            Ok(session) => Ok(Session::new(State::Own(session), adapter)),
             Err(error) if error.code() == Code::NotSupported => {
                 if self.methods[0] != self.methods[1] {
                     return Err(Error::NotSupported("`prefill` and `decode` do not share it"));
@@ -187,7 +229,7 @@ impl Model {
                     return Err(Error::NotSupported("there is one session at a time"));
                 }
                 self.clear_states();
-                Ok(Session::new(State::InModule(self.planned.clone())))
+                Ok(Session::new(State::InModule(self.planned.clone()), adapter))
             }
             Err(error) => Err(error.into()),
         }
@@ -220,10 +262,19 @@ impl Model {
     }
 
     /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`.
-    pub(crate) fn call(&mut self, state: &mut State, tokens: &[u32], position: usize) -> Result<Rows> {
+    pub(crate) fn call(
+        &mut self,
+        state: &mut State,
+        adapter: Option<&Adapter>,
+        tokens: &[u32],
+        position: usize,
+    ) -> Result<Rows> {
         let arguments = Arguments::new(self.positions, tokens, position);
-        let inputs = arguments.inputs()?;
-        let method = &self.methods[usize::from(tokens.len() == 1)];
+        let inputs = arguments.inputs(adapter)?;
+        let method = match adapter {
+            Some(_) => lora::METHOD,
+            None => &self.methods[usize::from(tokens.len() == 1)],
+        };
         let outputs = match state {
             State::Own(session) => self.module.run_in(session, method, &inputs)?,
             State::InModule(_) => self.module.run(method, &inputs)?,
@@ -232,23 +283,44 @@ impl Model {
     }
 
     /// Maximum number of sessions, of `wanted`, that a call adds a token to. Memory for them is there then.
-    pub(crate) fn batch_size(&mut self, wanted: usize) -> usize {
+    pub(crate) fn batch_size(&mut self, wanted: usize, is_adapted: bool) -> usize {
         let size = wanted.min(self.max_batch);
-        if size > 1 && self.batch.reserve(&mut self.module, size).is_err() {
+        if size > 1 && self.reserve_batch(size, is_adapted).is_err() {
             // Not enough memory: one after the other is slower, and works.
             self.max_batch = 1;
         }
         size.min(self.max_batch)
     }
 
-    /// Adds a token to each session, at its position.
-    pub(crate) fn call_batch(&mut self, calls: Vec<(&mut rushlight::Session, u32, usize)>) -> Result<Vec<Rows>> {
-        let arguments: Vec<_> = calls.iter().map(|call| Arguments::new(self.positions, &[call.1], call.2)).collect();
-        let inputs = arguments.iter().map(Arguments::inputs).collect::<Result<Vec<_>>>()?;
-        let calls = calls.into_iter().zip(&inputs).map(|((session, ..), inputs)| BatchCall { session, inputs });
-        let outputs = self.batch.run(&mut self.module, &mut calls.collect::<Vec<_>>())?;
+    fn reserve_batch(&mut self, size: usize, is_adapted: bool) -> Result<()> {
+        if is_adapted && self.adapted_batch.is_none() {
+            self.adapted_batch = Some(self.module.batch(lora::METHOD)?);
+        }
+        let adapted = self.adapted_batch.as_mut().filter(|_| is_adapted);
+        Ok(adapted.unwrap_or(&mut self.batch).reserve(&mut self.module, size)?)
+    }
+
+    /// Adds a token to each session, at its position. All of them have adapters, or none.
+    pub(crate) fn call_batch(&mut self, calls: Vec<SessionCall<'_>>) -> Result<Vec<Rows>> {
+        let is_adapted = calls.iter().any(|call| call.adapter.is_some());
+        let arguments: Vec<_> =
+            calls.iter().map(|call| Arguments::new(self.positions, &[call.token], call.position)).collect();
+        let inputs = arguments.iter().zip(&calls).map(|(arguments, call)| arguments.inputs(call.adapter));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let calls = calls.into_iter().zip(&inputs);
+        let mut calls: Vec<_> = calls.map(|(call, inputs)| BatchCall { session: call.state, inputs }).collect();
+        let adapted = self.adapted_batch.as_mut().filter(|_| is_adapted);
+        let outputs = adapted.unwrap_or(&mut self.batch).run(&mut self.module, &mut calls)?;
         outputs.into_iter().map(|outputs| Rows::of(outputs, self.width)).collect()
     }
+}
+
+/// A token for a session in a batch.
+pub(crate) struct SessionCall<'c> {
+    pub state: &'c mut rushlight::Session,
+    pub adapter: Option<&'c Adapter>,
+    pub token: u32,
+    pub position: usize,
 }
 
 /// The tokens of a call and where they are.
@@ -272,11 +344,14 @@ impl Arguments {
         Self { tokens, positions, sizes, count }
     }
 
-    fn inputs(&self) -> Result<Vec<Input<'_>>> {
+    fn inputs<'i>(&'i self, adapter: Option<&'i Adapter>) -> Result<Vec<Input<'i>>> {
         let mut inputs: Vec<Input<'_>> =
             vec![TensorView::of(&self.sizes, &self.tokens).map_err(rushlight::Error::from)?.into()];
         if !self.positions.is_empty() {
             inputs.push(TensorView::of(&self.count, &self.positions).map_err(rushlight::Error::from)?.into());
+        }
+        if let Some(adapter) = adapter {
+            inputs.extend(adapter.inputs()?);
         }
         Ok(inputs)
     }

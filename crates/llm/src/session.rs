@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Poll;
 
+use crate::adapter::Adapter;
 use crate::embedding::Pool;
 use crate::error::{Error, Result};
-use crate::model::{Model, Rows};
+use crate::model::{Model, Rows, SessionCall};
 use crate::token_score::{TokenScore, log_probability};
 
 /// The tokens that one user of a [`Model`] gave it, and the KV cache of these. Methods take the model that made the session.
@@ -15,6 +16,7 @@ use crate::token_score::{TokenScore, log_probability};
 #[derive(Debug)]
 pub struct Session {
     state: State,
+    adapter: Option<Adapter>,
     tokens: Vec<u32>,
     logits: Vec<f32>,
     ahead: Option<Ahead>,
@@ -41,11 +43,16 @@ pub(crate) enum State {
 }
 
 /// Magic bytes of a saved session.
-const MAGIC: &[u8; 8] = b"RLLMses1";
+const MAGIC: &[u8; 8] = b"RLLMses2";
 
 impl Session {
-    pub(crate) fn new(state: State) -> Self {
-        Self { state, tokens: Vec::new(), logits: Vec::new(), ahead: None, is_poisoned: false }
+    pub(crate) fn new(state: State, adapter: Option<Adapter>) -> Self {
+        Self { state, adapter, tokens: Vec::new(), logits: Vec::new(), ahead: None, is_poisoned: false }
+    }
+
+    /// The adapter that changes the model's answers, if there is one.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
     }
 
     /// The tokens so far.
@@ -75,17 +82,21 @@ impl Session {
     }
 
     /// Adds a token to each session as [`prefill`](Self::prefill) does, in calls that read the weights once for several of them where
-    /// a back end keeps their caches.
+    /// a back end keeps their caches. Those with adapters are put behind those without.
     ///
     /// # Errors
     /// Those of `prefill`, for the first session that has one: `Poisoned`, `UnknownToken` and `ContextFull` change no session. An
     /// error of the module poisons those of its call.
     pub fn prefill_batch(model: &mut Model, batch: &mut [(&mut Self, u32)]) -> Result<()> {
         batch.iter().try_for_each(|(session, token)| session.check(model, &[*token]))?;
+        batch.sort_by_key(|(session, _)| session.adapter.is_some());
         let mut rest = batch;
-        while !rest.is_empty() {
-            let owned = rest.iter().take_while(|(session, _)| matches!(session.state, State::Own(_))).count();
-            let size = model.batch_size(owned).max(1);
+        while let Some((first, _)) = rest.first() {
+            let is_adapted = first.adapter.is_some();
+            let is_alike =
+                |session: &Self| matches!(session.state, State::Own(_)) && session.adapter.is_some() == is_adapted;
+            let alike = rest.iter().take_while(|(session, _)| is_alike(session)).count();
+            let size = model.batch_size(alike, is_adapted).max(1);
             let (part, others) = rest.split_at_mut(size);
             match part {
                 [(session, token)] => drop(session.prefill(model, &[*token])?),
@@ -101,8 +112,9 @@ impl Session {
         batch.iter_mut().try_for_each(|(session, _)| session.forget_ahead())?;
         let calls = batch.iter_mut().filter_map(|(session, token)| {
             let position = session.position();
+            let adapter = session.adapter.as_ref();
             match &mut session.state {
-                State::Own(state) => Some((state, *token, position)),
+                State::Own(state) => Some(SessionCall { state, adapter, token: *token, position }),
                 State::InModule(_) => None,
             }
         });
@@ -324,7 +336,7 @@ impl Session {
         let position = self.position();
         self.tokens.extend_from_slice(tokens);
         let (given, position) = if model.has_no_cache() { (&self.tokens[..], 0) } else { (tokens, position) };
-        let logits = model.call(&mut self.state, given, position);
+        let logits = model.call(&mut self.state, self.adapter.as_ref(), given, position);
         self.is_poisoned = logits.is_err();
         logits
     }
@@ -414,11 +426,16 @@ impl Session {
             }
             State::InModule(_) => return Err(Error::NotSupported("the session cannot be copied")),
         };
-        let (tokens, logits) = (self.tokens.clone(), self.logits.clone());
-        Ok(Self { state, tokens, logits, ahead: None, is_poisoned: self.is_poisoned })
+        let (adapter, tokens, logits) = (self.adapter.clone(), self.tokens.clone(), self.logits.clone());
+        Ok(Self { state, adapter, tokens, logits, ahead: None, is_poisoned: self.is_poisoned })
     }
 
-    /// The session as bytes, which [`restore`](Self::restore) takes with the same program.
+    /// That of the adapter; 0 without one.
+    fn adapter_fingerprint(&self) -> u64 {
+        self.adapter.as_ref().map_or(0, Adapter::fingerprint)
+    }
+
+    /// The session as bytes, which [`restore`](Self::restore) takes with the same program and adapter.
     ///
     /// # Errors
     /// As [`fork`](Self::fork), and `Poisoned`.
@@ -437,6 +454,7 @@ impl Session {
             }
         };
         let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.adapter_fingerprint().to_le_bytes());
         for numbers in [&self.tokens, &self.logits.iter().map(|logit| logit.to_bits()).collect()] {
             bytes.extend_from_slice(&(numbers.len() as u64).to_le_bytes());
             numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
@@ -448,10 +466,14 @@ impl Session {
     /// Goes on from a saved session.
     ///
     /// # Errors
-    /// `NoSession`; `NotSupported` as in [`fork`](Self::fork); an error of the module if they are of another program.
+    /// `NoSession`; `OtherAdapter` for one that was saved with another adapter, or none; `NotSupported` as in [`fork`](Self::fork); an error of the module if they are of another program.
     pub fn restore(&mut self, model: &Model, bytes: &[u8]) -> Result<()> {
         let damaged = || Error::NoSession;
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
+        let (fingerprint, mut rest) = rest.split_first_chunk().ok_or_else(damaged)?;
+        if u64::from_le_bytes(*fingerprint) != self.adapter_fingerprint() {
+            return Err(Error::OtherAdapter);
+        }
         let mut numbers = || -> Result<Vec<u32>> {
             let (count, after) = rest.split_first_chunk().ok_or_else(damaged)?;
             let len = usize::try_from(u64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4));

@@ -230,9 +230,39 @@ def compile(
 
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
-    backends = adapted(_default_backend(backend, quantize))
     sources = source if isinstance(source, Mapping) else {"forward": source}
     methods = [(name, bytes_or_path(name, exported)) for name, exported in sources.items()]
+    return compiled(
+        methods,
+        quantize=quantization.request(quantize, calibration, list(sources)),
+        backends=adapted(_default_backend(backend, quantize)),
+        share_state=share_state,
+        kv_cache=kv_cache,
+        constant_methods=constant_methods,
+        plan_inputs=plan_inputs,
+        plan_outputs=plan_outputs,
+        stack_traces=stack_traces,
+        external_weights=_external_rules(external_weights, external_weights_max_bytes),
+        tokenizer=tokenizer,
+    )
+
+
+def compiled(
+    methods,
+    *,
+    quantize,
+    backends,
+    kv_cache,
+    tokenizer,
+    share_state=False,
+    constant_methods=None,
+    plan_inputs=True,
+    plan_outputs=True,
+    stack_traces=False,
+    external_weights=None,
+    language_model=None,
+):
+    """Compiles methods, or a language model, with settings as the core takes them."""
     constants = [
         (name, list(value) if isinstance(value, (list, tuple)) else [value])
         for name, value in (constant_methods or {}).items()
@@ -242,15 +272,16 @@ def compile(
             {
                 "methods": methods,
                 "constants": constants,
-                "quantization": quantization.request(quantize, calibration, list(sources)),
+                "quantization": quantize,
                 "backends": backends,
                 "share_state": share_state,
                 "kv_cache": kv_cache,
                 "plan_inputs": plan_inputs,
                 "plan_outputs": plan_outputs,
                 "stack_traces": stack_traces,
-                "external_weights": _external_rules(external_weights, external_weights_max_bytes),
+                "external_weights": external_weights,
                 "tokenizer": tokenizer,
+                "language_model": language_model,
             }
         )
     )

@@ -1,5 +1,6 @@
 //! Language models: tokenizers, models with sessions, and answers that are generated step by step.
 
+mod adapter;
 mod draft;
 mod error;
 mod generation;
@@ -8,6 +9,7 @@ mod model;
 mod session;
 mod tokenizer;
 
+pub use adapter::Adapter;
 pub use generation::Generation;
 pub use generator::Generator;
 pub use model::LanguageModel;

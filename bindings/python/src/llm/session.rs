@@ -8,6 +8,7 @@ use pyo3::types::PyBytes;
 use rushlight::TensorView;
 use rushlight_llm::{Model, Result};
 
+use super::adapter::Adapter;
 use super::error;
 use super::model::LanguageModel;
 use super::tokenizer::Tokens;
@@ -71,8 +72,10 @@ pub fn unless_interrupted(interrupt: &mut Option<PyErr>) -> ControlFlow<()> {
 #[pymethods]
 impl Session {
     #[new]
-    fn new(py: Python<'_>, model: Py<LanguageModel>) -> PyResult<Self> {
-        let session = model.get().turns.with_in_order(py, Model::session)?;
+    #[pyo3(signature = (model, adapter=None))]
+    fn new(py: Python<'_>, model: Py<LanguageModel>, adapter: Option<&Adapter>) -> PyResult<Self> {
+        let adapter = adapter.map(|adapter| adapter.0.clone());
+        let session = model.get().turns.with_in_order(py, |model| model.session_with(adapter))?;
         Ok(Self::of(model, error::map(py, session)?))
     }
 

@@ -6,6 +6,7 @@ use clap::Args;
 use rushlight_llm::{Model, Session};
 use serde_json::json;
 
+use super::generation::Lora;
 use crate::arguments::{self, count};
 use crate::failure::Failure;
 use crate::output;
@@ -25,6 +26,8 @@ pub struct Bench {
     model: arguments::Model,
     #[command(flatten)]
     running: arguments::Running,
+    #[command(flatten)]
+    lora: Lora,
 
     /// Lengths of prompts, which the context has to have room for
     #[arg(long, value_name = "TOKENS,...", value_delimiter = ',', default_value = "128,512", value_parser = count)]
@@ -64,7 +67,7 @@ struct Measured {
 
 impl Bench {
     pub fn run(self) -> Result<(), Failure> {
-        let mut model = Model::new(self.model.load_to_run(&self.running, None)?)?;
+        let mut model = self.lora.load(&self.model, &self.running)?;
         let mut session = model.session()?;
         let mut measured = Vec::new();
         let new = self.tokens as usize;

@@ -5,10 +5,34 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use rushlight::{LoadMode, Lower};
-use rushlight_llm::{Draft, DraftModel, Dry, Generation, Mirostat, Model, Sampling, Speculation, Tokenizer};
+use rushlight_llm::{Adapter, Draft, DraftModel, Dry, Generation, Mirostat, Model, Sampling, Speculation, Tokenizer};
 
 use crate::arguments::{self, count};
 use crate::failure::Failure;
+
+/// A LoRA adapter.
+#[derive(Args)]
+pub struct Lora {
+    /// The folder of a LoRA adapter as PEFT saves it, with adapter_config.json and adapter_model.safetensors; the model is to be
+    /// compiled with `--lora-rank`
+    #[arg(long, value_name = "FOLDER")]
+    lora: Option<PathBuf>,
+
+    /// Multiply what the adapter adds
+    #[arg(long, value_name = "X", default_value_t = 1.0, requires = "lora", allow_negative_numbers = true)]
+    lora_scale: f32,
+}
+
+impl Lora {
+    /// Loads a model, and gives its sessions the adapter.
+    pub fn load(&self, model: &arguments::Model, running: &arguments::Running) -> Result<Model, Failure> {
+        let mut model = Model::new(model.load_to_run(running, None)?)?;
+        if let Some(folder) = &self.lora {
+            model.set_adapter(Some(Adapter::open(&model, folder, self.lora_scale)?));
+        }
+        Ok(model)
+    }
+}
 
 /// A language model and its tokenizer.
 #[derive(Args)]
@@ -17,6 +41,8 @@ pub struct TextModel {
     pub model: arguments::Model,
     #[command(flatten)]
     pub running: arguments::Running,
+    #[command(flatten)]
+    pub lora: Lora,
 
     /// The tokenizer: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, a folder, or a .pte that
     /// carries one; by default that inside of the model, or else MODEL.tokenizer.json, tokenizer.json, tekken.json,
@@ -27,7 +53,7 @@ pub struct TextModel {
 
 impl TextModel {
     pub fn load(&self) -> Result<Model, Failure> {
-        Ok(Model::new(self.model.load_to_run(&self.running, None)?)?)
+        self.lora.load(&self.model, &self.running)
     }
 
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {

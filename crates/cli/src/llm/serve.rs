@@ -1,10 +1,12 @@
 //! `rushlight llm serve`.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rushlight_llm::Pooling;
+use rushlight_llm::{Adapter, Pooling};
 use rushlight_llm_server::{Error, Options, serve};
 
 use super::generation::{self, TextModel};
@@ -16,6 +18,7 @@ use crate::output;
 #[command(after_help = "\
 Examples:
   rushlight llm serve llama.pte
+  rushlight llm serve llama.pte --lora-module poet=adapters/poet --lora-module clerk=adapters/clerk
   rushlight llm serve llama.pte --port 8000 --name llama-3.2-1b --sessions 8
   curl http://localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
 
@@ -36,6 +39,11 @@ pub struct Serve {
     /// What clients call the model; by default the name of its file
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+
+    /// A LoRA adapter, and the name of the model with it, which requests choose it by; may be repeated. The model is to be compiled
+    /// with `--lora-rank`
+    #[arg(long, value_name = "NAME=FOLDER", value_parser = named_folder)]
+    lora_module: Vec<(String, PathBuf)>,
 
     /// A key that clients must have one of; may be repeated. Others on the machine see it: RUSHLIGHT_API_KEY is a key too
     #[arg(long, value_name = "KEY")]
@@ -94,9 +102,23 @@ impl Serve {
         if api_keys.iter().any(|key| key.trim().is_empty()) {
             return Err(Failure::Arguments("`--api-key` is empty".to_owned()));
         }
+        let model_name = self.name.clone().or_else(file_name).unwrap_or_else(|| "model".to_owned());
+        let mut names = BTreeSet::from([model_name.as_str()]);
+        if let Some((name, _)) = self.lora_module.iter().find(|(name, _)| !names.insert(name)) {
+            return Err(Failure::Arguments(format!("`--lora-module {name}`: there is another model of this name")));
+        }
+        if !self.lora_module.is_empty() && model.embedding_size().is_some() {
+            return Err(Failure::Arguments(
+                "`--lora-module` is for models that generate; `--lora` gives one that embeds its adapter".to_owned(),
+            ));
+        }
+        let adapters =
+            self.lora_module.iter().map(|(name, folder)| Ok((name.clone(), Adapter::open(&model, folder, 1.0)?)));
+        let adapters = adapters.collect::<Result<_, Failure>>()?;
         let options = Options {
             address: SocketAddr::new(self.host, self.port),
-            model_name: self.name.clone().or_else(file_name).unwrap_or_else(|| "model".to_owned()),
+            model_name,
+            adapters,
             api_keys,
             max_sessions: usize::from(self.sessions),
             max_queue: self.queue,
@@ -121,5 +143,12 @@ impl Serve {
             Error::Model(error) => error.into(),
             error => Failure::Other(error.to_string()),
         })
+    }
+}
+
+fn named_folder(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, folder)) if !name.is_empty() && !folder.is_empty() => Ok((name.to_owned(), folder.into())),
+        _ => Err("expected NAME=FOLDER".to_owned()),
     }
 }

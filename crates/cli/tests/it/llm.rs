@@ -98,6 +98,35 @@ fn guessed_tokens_change_nothing_but_the_time() {
 }
 
 #[test]
+fn adapters_change_answers_as_in_transformers() {
+    let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/adapters");
+    let adapter = format!("{adapters}/llama-all");
+    let model = model_with("llm-lora", &["--lora-rank", "4"]);
+    let model = model.to_str().expect("a name");
+    let sample = std::fs::read(Path::new(&adapter).join("expected.json")).expect("the sample");
+    let sample: serde_json::Value = serde_json::from_slice(&sample).expect("JSON");
+    let tokenizer = rushlight_llm::Tokenizer::open(SAMPLE).expect("the tokenizer");
+    let letters = |key: &str| {
+        let tokens: Vec<u32> = serde_json::from_value(sample[key].clone()).expect("tokens");
+        tokenizer.decode(&tokens, true).expect("text")
+    };
+    let (prompt, greedy) = (letters("prompt"), letters("greedy"));
+    let run = |options: &[&str]| {
+        let always = ["run", model, &prompt, "--temperature", "0", "-n", "64", "--ignore-eos"];
+        llm(&[&always[..], options].concat(), "")
+    };
+    assert_eq!(text(&run(&["--lora", &adapter])), format!("{greedy}\n"));
+    let without = text(&run(&[]));
+    assert_ne!(without, format!("{greedy}\n"));
+    assert_eq!(text(&run(&["--lora", &adapter, "--lora-scale", "0"])), without);
+    for (folder, expected) in [("llama-none", "adapter_config.json"), ("phi3-joined", "a larger --lora-rank")] {
+        let output = run(&["--lora", &format!("{adapters}/{folder}")]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn samplers_are_chosen() {
     let model = model("llm-samplers");
     let model = model.to_str().expect("a name");

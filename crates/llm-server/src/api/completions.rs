@@ -7,7 +7,7 @@ use std::time::Instant;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use rushlight_llm::{Constraint, FinishReason, Generation, TextStream, TokenScore, Tokenizer};
+use rushlight_llm::{Adapter, Constraint, FinishReason, Generation, TextStream, TokenScore, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -54,12 +54,14 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     let deadline = service.deadline();
     let constraint = service.constraint(request.sampling.grammar()?).await?;
     let prompts = request.prompt.tokens(&service, "prompt").await?;
+    let adapter = service.adapter(request.model.as_deref());
     let head = Head::new(&service, "cmpl", request.model)?;
     let answering = Answering {
         echo: request.echo.unwrap_or(false),
         has_scores: request.logprobs.is_some(),
         choices: request.sampling.choices(),
         constraint,
+        adapter,
     };
     prompts.iter().try_for_each(|prompt| service.check(prompt, answering.choices))?;
     drop(body);
@@ -132,6 +134,7 @@ struct Answering {
     has_scores: bool,
     choices: usize,
     constraint: Option<Constraint>,
+    adapter: Option<Adapter>,
 }
 
 fn job(
@@ -143,6 +146,7 @@ fn job(
 ) -> Job {
     Job {
         prompt: prompt.to_vec(),
+        adapter: answering.adapter.clone(),
         generation: generation.clone(),
         constraint: answering.constraint.clone(),
         choices: answering.choices,

@@ -10,24 +10,39 @@ use serde_json::{Value, json};
 use crate::error::Refusal;
 use crate::service::Service;
 
-fn describe(service: &Service) -> Value {
-    json!({
-        "id": service.options.model_name,
+fn describe(service: &Service, name: &str, parent: Option<&str>) -> Value {
+    let mut model = json!({
+        "id": name,
         "object": "model",
         "created": service.created,
         "owned_by": "rushlight",
         "max_model_len": service.limits.max_context_len,
-    })
+    });
+    if let (Some(parent), Value::Object(fields)) = (parent, &mut model) {
+        fields.insert("parent".to_owned(), parent.into());
+    }
+    model
+}
+
+/// The model, and what it is with each adapter.
+fn all(service: &Service) -> Vec<Value> {
+    let base = service.options.model_name.as_str();
+    let adapted = service.options.adapters.iter().map(|(name, _)| describe(service, name, Some(base)));
+    std::iter::once(describe(service, base, None)).chain(adapted).collect()
 }
 
 pub async fn list(State(service): State<Arc<Service>>) -> Json<Value> {
-    Json(json!({ "object": "list", "data": [describe(&service)] }))
+    Json(json!({ "object": "list", "data": all(&service) }))
 }
 
 pub async fn one(State(service): State<Arc<Service>>, Path(name): Path<String>) -> Result<Json<Value>, Refusal> {
-    if name == service.options.model_name {
-        return Ok(Json(describe(&service)));
+    let all = all(&service);
+    let ids: Vec<&str> = all.iter().filter_map(|model| model.get("id")?.as_str()).collect();
+    match ids.iter().position(|id| *id == name).and_then(|index| all.get(index)) {
+        Some(model) => Ok(Json(model.clone())),
+        None => {
+            let message = format!("there is no model `{name}`: expected `{}`", ids.join("`, `"));
+            Err(Refusal::new(StatusCode::NOT_FOUND, message))
+        }
     }
-    let message = format!("there is no model `{name}`: expected `{}`", service.options.model_name);
-    Err(Refusal::new(StatusCode::NOT_FOUND, message))
 }

@@ -10,7 +10,12 @@ use crate::folder;
 const TEXT: [u32; 20] = [1, 5, 9, 30, 44, 3, 17, 22, 61, 40, 12, 8, 8, 33, 50, 21, 2, 19, 4, 60];
 
 fn compiler(max_seq_len: usize, backend: &str, output: LanguageModelOutput) -> Compiler {
-    let options = LanguageModelOptions { max_context_len: Some(40), max_seq_len: Some(max_seq_len), output };
+    let options = LanguageModelOptions {
+        max_context_len: Some(40),
+        max_seq_len: Some(max_seq_len),
+        output,
+        ..Default::default()
+    };
     Compiler::new().language_model(folder("decoders/llama"), options).backend(backend)
 }
 

@@ -1,5 +1,6 @@
 //! Language models against Hugging Face's packages: the samples that `tools/llm_samples.py` wrote.
 
+mod adapters;
 mod batches;
 mod embeddings;
 mod gguf;

@@ -20,7 +20,12 @@ fn model_with(max_seq_len: usize, backend: &str, full_logits: bool) -> Model {
 
 fn model_of(name: &str, max_seq_len: usize, backend: &str, full_logits: bool) -> Model {
     let output = if full_logits { LanguageModelOutput::AllLogits } else { LanguageModelOutput::LastLogits };
-    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), output };
+    let options = LanguageModelOptions {
+        max_context_len: Some(CONTEXT),
+        max_seq_len: Some(max_seq_len),
+        output,
+        ..Default::default()
+    };
     let folder = folder(&format!("decoders/{name}"));
     let compiler = Compiler::new().language_model(folder, options).backend(backend);
     let bytes = compiler.compile().unwrap().to_bytes().unwrap();
@@ -178,9 +183,13 @@ fn sessions_go_back_fork_and_are_saved() {
     assert_eq!(continued(&mut model, &mut session, 10), greedy[..10]);
     assert_eq!(session.keep_common_prefix(&mut model, &[60, 61]).unwrap(), 0);
 
-    for damaged in
-        [&b""[..], &saved[..7], &saved[..20], &saved[..saved.len() - 1], b"RLLMses1\xff\xff\xff\xff\xff\xff\xff\xff"]
-    {
+    for damaged in [
+        &b""[..],
+        &saved[..7],
+        &saved[..20],
+        &saved[..saved.len() - 1],
+        b"RLLMses2\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
+    ] {
         assert!(other.restore(&model, damaged).is_err());
     }
 }

@@ -32,7 +32,12 @@ fn quantized(
     scheme: Option<Scheme>,
 ) -> Model {
     let output = if full_logits { LanguageModelOutput::AllLogits } else { LanguageModelOutput::LastLogits };
-    let options = LanguageModelOptions { max_context_len: Some(CONTEXT), max_seq_len: Some(max_seq_len), output };
+    let options = LanguageModelOptions {
+        max_context_len: Some(CONTEXT),
+        max_seq_len: Some(max_seq_len),
+        output,
+        ..Default::default()
+    };
     let mut compiler = Compiler::new().language_model(checkpoint, options).backend(backend);
     if let Some(scheme) = scheme {
         compiler = compiler.quantize(Quantization::new(scheme));

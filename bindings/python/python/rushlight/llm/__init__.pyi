@@ -161,6 +161,10 @@ class _Speaker:
         **options: Unpack[_Options],
     ) -> AsyncStream: ...
 
+class Adapter:
+    @property
+    def size(self) -> int: ...
+
 class LLM(_Speaker):
     def __init__(
         self,
@@ -173,6 +177,7 @@ class LLM(_Speaker):
         cache: Optional[_Path] = None,
         memory_limit: Optional[SupportsIndex] = None,
         time_limit: Optional[SupportsFloat] = None,
+        lora: Union[Adapter, _Path, None] = None,
     ) -> None: ...
     @property
     def tokenizer(self) -> Tokenizer: ...
@@ -194,7 +199,8 @@ class LLM(_Speaker):
     def generate(
         self, prompt: Sequence[_Prompt], *, stream: Literal[False] = False, **options: Unpack[_Options]
     ) -> list[Completion]: ...
-    def session(self) -> Session: ...
+    def adapter(self, folder: _Path, scale: SupportsFloat = 1.0) -> Adapter: ...
+    def session(self, adapter: Optional[Adapter] = None) -> Session: ...
 
 class Session(_Speaker):
     @property
@@ -217,6 +223,21 @@ class Session(_Speaker):
     def save(self) -> bytes: ...
     def restore(self, saved: _Bytes) -> None: ...
 
+def compile(
+    path: _Path,
+    *,
+    max_context_len: Optional[int] = None,
+    max_seq_len: Optional[int] = None,
+    full_logits: bool = False,
+    hidden_states: bool = False,
+    lora_rank: Optional[int] = None,
+    quantize: Union[str, Quantization, None] = None,
+    embeddings: Optional[int] = None,
+    kv_cache: str = "f32",
+    backend: _Backends = "cpu",
+    constant_methods: Optional[Mapping[str, Any]] = None,
+    tokenizer: Union[_Path, Literal[False], None] = None,
+) -> Program: ...
 def export(
     model: Any,
     *,

@@ -56,7 +56,7 @@ def export(
     Raises ValueError for lengths that the model does not have and for a cache of another type, and TypeError for a model that is no decoder.
     """
     # Checked before the export, which takes long.
-    quantize, backend = _quantization(quantize, embeddings), adapted(backend)
+    quantize, backend = quantization(quantize, embeddings), adapted(backend)
     if kv_cache not in _KV_CACHES:
         raise ValueError(f"kv_cache is {kv_cache!r}: expected one of {_KV_CACHES}")
     if tokenizer not in (None, False) and not os.path.exists(tokenizer):
@@ -126,7 +126,8 @@ def _loaded(model):
     return network.eval().requires_grad_(False)
 
 
-def _quantization(quantize, embeddings):
+def quantization(quantize, embeddings):
+    """The quantization with that of the embeddings."""
     if embeddings is None:
         return quantize
     if quantize is None:

@@ -6,7 +6,7 @@ import os
 import threading
 
 from .._module import core_arguments
-from .._rushlight import Generation, Generator, LanguageModel
+from .._rushlight import Adapter, Generation, Generator, LanguageModel
 from .._rushlight import Session as _Session
 from ._answer import Answer, AsyncStream, Stream
 from ._tokenizer import Tokenizer
@@ -97,6 +97,9 @@ class LLM(_Speaker):
     `tokenizer` is a `Tokenizer`, or the path of its file or folder; by default it is that which the program carries, or else the
     one beside it, as `Tokenizer.beside` says.
 
+    `lora` is the folder of a LoRA adapter as PEFT saves it, or an `Adapter`, that all answers have, for a program that was compiled
+    with a `lora_rank` for it.
+
     Each answer of `generate` and `chat` begins anew; `session` makes conversations that go on. Threads may use a model, which
     takes their steps in turns, as do all answers that are not over.
 
@@ -104,7 +107,7 @@ class LLM(_Speaker):
     or if there is no tokenizer.
     """
 
-    __slots__ = ("_core", "_idle", "_tokenizer")
+    __slots__ = ("_adapter", "_core", "_idle", "_tokenizer")
 
     def __init__(
         self,
@@ -117,11 +120,13 @@ class LLM(_Speaker):
         cache=None,
         memory_limit=None,
         time_limit=None,
+        lora=None,
     ):
         self._core = LanguageModel(
             *core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit)
         )
         self._tokenizer = _tokenizer(self._core, path_or_bytes, tokenizer)
+        self._adapter = lora if lora is None or isinstance(lora, Adapter) else self.adapter(lora)
         # A session whose answer is over, for the next one.
         self._idle = []
 
@@ -156,27 +161,37 @@ class LLM(_Speaker):
             return [super(LLM, self).generate(one, **options) for one in prompt]
         return super().generate(prompt, stream=stream, **options)
 
-    def session(self):
-        """Makes a session. Any number of them shares the weights, where a back end keeps the KV cache.
+    def adapter(self, folder, scale=1.0):
+        """Reads a LoRA adapter from the folder in which PEFT saved it. `scale` multiplies what it adds.
+
+        Raises RuntimeError for a program without a `lora_rank`, OSError for files that cannot be read, and rushlight.Error for
+        adapters that are damaged, not supported, or of another model.
+        """
+        return Adapter(self._core, folder, scale)
+
+    def session(self, adapter=None):
+        """Makes a session. Any number of them shares the weights, where a back end keeps the KV cache. Each may have an `adapter` of
+        its own, by default that of the model.
 
         Raises RuntimeError where the reference operators keep it, in memory of the program, for a second session while the
         first lives.
         """
-        return Session(self, self._new_session())
+        return Session(self, self._new_session(adapter))
 
     def _locked(self):
         # Each answer has a session of its own.
         return contextlib.nullcontext()
 
-    def _new_session(self):
+    def _new_session(self, adapter=None):
+        adapter = adapter or self._adapter
         try:
-            return _Session(self._core)
+            return _Session(self._core, adapter)
         except RuntimeError:
             # There may be one session alone, which is the idle one.
             if not self._idle:
                 raise
             self._idle.clear()
-            return _Session(self._core)
+            return _Session(self._core, adapter)
 
     def _take(self):
         try:

@@ -1,5 +1,7 @@
-//! Builds the graph of a decoder: one method that takes tokens and the position of the first of them, with a KV cache as state.
+//! Builds the graph of a decoder: one method that takes tokens and the position of the first of them, with a KV cache as state; and
+//! if it is wanted a second one, which takes a LoRA adapter too.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rushlight_format::ScalarType;
@@ -7,12 +9,13 @@ use rushlight_format::shapes::{self, Place, RuleModel, SHAPES_KEY};
 
 use rushlight_graph::operators::{aten, llama, rushlight};
 use rushlight_graph::{
-    Arg, Builder, Constant, ConstantData, Error, Expr, Graph, Literal, Model, Op, Origin, State, StateId, Symbol,
-    SymbolId, Target, TensorType, Type, Update, ValueId,
+    Arg, Builder, Constant, ConstantData, ConstantId, Error, Expr, Graph, Literal, Model, Op, Origin, State, StateId,
+    Symbol, SymbolId, Target, TensorType, Type, Update, ValueId,
 };
 
 use super::decoder::{Activation, Decoder, Layer, Mixture};
 use super::family::{Experts, Joined, QkNorm, SharedExpert};
+use super::lora::{self, Adapted, Linear, Targets};
 use super::rope::Table;
 use super::stacked::Stacked;
 use super::tensors::{Tensor, Tensors, damaged};
@@ -41,19 +44,28 @@ pub(super) fn build(
     options: &Options,
 ) -> Result<Model, Error> {
     let mut model = Model::default();
-    let mut graph = Graph::new();
-    let symbol = |name: &str, min: i64, max: usize| Symbol { name: name.into(), min, max: Some(max as i64) };
-    let length = graph.symbols.push(symbol("s0", 1, limits.seq_len));
-    let start = graph.symbols.push(symbol("u0", 0, limits.context - 1));
-    let mut build = Build { decoder, tensors, limits, model: &mut model, graph, length, start, written: None };
-    build.forward(options.output)?;
-    let graph = build.graph;
+    let mut named = Named::default();
+    let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
+    build.forward(options.output, None)?;
+    let (graph, linears) = (build.graph, build.linears);
+    let mut rules = vec![(METHOD, token_rules(limits))];
     model.add_method(METHOD, graph);
+    if let Some(rank) = options.lora_rank {
+        let targets = Targets::of(linears, rank)?;
+        let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
+        build.forward(options.output, Some(&targets))?;
+        let graph = build.graph;
+        model.add_method(lora::METHOD, graph);
+        rules.push((lora::METHOD, [token_rules(limits), targets.rules(TOKEN_INPUTS)].concat()));
+        model.named_data.push((lora::KEY.to_owned(), targets.describe().into()));
+    }
     describe(&mut model, decoder, limits);
     if options.output == Output::HiddenStates {
         model.constant_methods.insert(HIDDEN_STATES.to_owned(), vec![Literal::Bool(true)]);
     }
-    rules(&mut model, limits)?;
+    let blob = shapes::write(rules.iter().map(|(method, rules)| (*method, rules.as_slice())));
+    let blob = blob.map_err(|_| Error::unsupported("the rules about sizes are too long"))?;
+    model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
     model.verify()?;
     Ok(model)
 }
@@ -79,18 +91,24 @@ fn describe(model: &mut Model, decoder: &Decoder, limits: Limits) {
     }
 }
 
-/// Has the runtime refuse sizes other than `[1, 1..=seq_len]`.
-fn rules(model: &mut Model, limits: Limits) -> Result<(), Error> {
+/// Number of inputs before those of an adapter.
+const TOKEN_INPUTS: u16 = 2;
+
+/// Has the runtime refuse tokens other than `[1, 1..=seq_len]`.
+fn token_rules(limits: Limits) -> Vec<RuleModel> {
     let place = |dim| Place { input: 0, dim };
     let max = Some(limits.seq_len as i64);
-    let rules = [
+    vec![
         RuleModel::Fixed { place: place(0), size: 1 },
         RuleModel::Range { place: place(1), unit: 1, offset: 0, min: 1, max },
-    ];
-    let blob = shapes::write([(METHOD, rules.as_slice())]);
-    let blob = blob.map_err(|_| Error::unsupported("the rules about sizes are too long"))?;
-    model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
-    Ok(())
+    ]
+}
+
+/// The constants and states that methods share, by name.
+#[derive(Default)]
+struct Named {
+    constants: HashMap<String, ConstantId>,
+    states: HashMap<String, StateId>,
 }
 
 pub(super) struct Build<'a> {
@@ -98,7 +116,12 @@ pub(super) struct Build<'a> {
     pub tensors: &'a mut Tensors,
     limits: Limits,
     model: &'a mut Model,
+    named: &'a mut Named,
     pub graph: Graph,
+    /// The linear layers so far that an adapter may change.
+    linears: Vec<Linear>,
+    /// The inputs of an adapter, by the name of the layer that they change.
+    adapted: HashMap<String, Adapted>,
     /// Number of tokens, and the position of the first.
     pub length: SymbolId,
     start: SymbolId,
@@ -123,13 +146,31 @@ struct Cache {
     is_ring: bool,
 }
 
-impl Build<'_> {
-    fn forward(&mut self, output: Output) -> Result<(), Error> {
+impl<'a> Build<'a> {
+    fn new(
+        decoder: &'a Decoder,
+        tensors: &'a mut Tensors,
+        limits: Limits,
+        model: &'a mut Model,
+        named: &'a mut Named,
+    ) -> Self {
+        let mut graph = Graph::new();
+        let symbol = |name: &str, min: i64, max: usize| Symbol { name: name.into(), min, max: Some(max as i64) };
+        let length = graph.symbols.push(symbol("s0", 1, limits.seq_len));
+        let start = graph.symbols.push(symbol("u0", 0, limits.context - 1));
+        let (linears, adapted) = (Vec::new(), HashMap::new());
+        Self { decoder, tensors, limits, model, named, graph, linears, adapted, length, start, written: None }
+    }
+
+    fn forward(&mut self, output: Output, targets: Option<&Targets>) -> Result<(), Error> {
         let Decoder { vocab, hidden, .. } = *self.decoder;
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
         let long = |shape: Vec<Expr>| Type::Tensor(TensorType::new(ScalarType::Long, shape));
         let tokens = self.graph.input("tokens", long(vec![1.into(), length]));
         let start_pos = self.graph.input("start_pos", long(vec![1.into()]));
+        if let Some(targets) = targets {
+            self.adapted = targets.declare(&mut self.graph);
+        }
         let read = self.model.schemas.expect(aten::_LOCAL_SCALAR_DENSE)?;
         let origin = self.graph.origins.push(origin(""));
         let result = [("start".to_owned(), Type::Int(start))];
@@ -270,7 +311,7 @@ impl Build<'_> {
                 parts.push(build.tensors.take(&part, &[outputs, inputs])?.constant());
             }
             let weight = Stacked::constant(format!("{module}.weight"), parts, [outputs, inputs])?;
-            let weight = build.builder("").constant(weight);
+            let weight = build.constant(weight);
             let args = vec![x.into(), weight.into(), indices.into(), (count as i64).into()];
             build.call(&module, rushlight::EXPERTS_LINEAR, args)
         };
@@ -538,7 +579,9 @@ impl Build<'_> {
 
     /// A state of zeros, and its value when a call begins.
     pub(super) fn state(&mut self, name: &str, ty: TensorType) -> (StateId, ValueId) {
-        let state = self.model.states.push(State { name: name.to_owned(), ty, initial: ConstantData::Zeros });
+        let state = *self.named.states.entry(name.to_owned()).or_insert_with(|| {
+            self.model.states.push(State { name: name.to_owned(), ty, initial: ConstantData::Zeros })
+        });
         (state, self.graph.state(state, &self.model.states))
     }
 
@@ -606,8 +649,8 @@ impl Build<'_> {
             let mut rows_of = |is_sine: bool| {
                 let data = ConstantData::Computed(Arc::new(Table { rope: rope.clone(), rows, is_sine }));
                 let name = format!("rope.{number}.{}", if is_sine { "sin" } else { "cos" });
+                let table = self.constant(Constant { name, ty: ty.clone(), data });
                 let mut builder = self.builder("rope");
-                let table = builder.constant(Constant { name, ty: ty.clone(), data });
                 let args = vec![table.into(), 0.into(), start.clone().into(), end.clone().into()];
                 let rows = builder.one(aten::SLICE_COPY_TENSOR, args)?;
                 builder.one(aten::UNSQUEEZE_COPY, vec![rows.into(), 1.into()])
@@ -667,13 +710,30 @@ impl Build<'_> {
         };
         let weight = self.weight(&name, &[outputs, inputs])?;
         let bias = self.optional_bias(module, outputs)?;
-        self.call(module, aten::LINEAR, vec![x.into(), weight.into(), bias])
+        let y = self.call(module, aten::LINEAR, vec![x.into(), weight.into(), bias])?;
+        let Some((module, kind)) = self.decoder.published_linear(module) else { return Ok(y) };
+        let adapted = self.adapted.get(&module).copied();
+        self.linears.push(Linear { module, kind, inputs, outputs });
+        match adapted {
+            Some(adapted) => self.adapt(x, y, adapted),
+            None => Ok(y),
+        }
+    }
+
+    /// Adds the product of a layer's low-rank matrices, of all layers of its kind, to its output.
+    fn adapt(&mut self, x: ValueId, y: ValueId, adapted: Adapted) -> Result<ValueId, Error> {
+        let mut row = x;
+        for matrices in [adapted.a, adapted.b] {
+            let matrix = self.call("", aten::SELECT_COPY_INT, vec![matrices.into(), 0.into(), adapted.index.into()])?;
+            row = self.call("", aten::LINEAR, vec![row.into(), matrix.into(), Arg::None])?;
+        }
+        self.call("", aten::ADD_TENSOR, vec![y.into(), row.into()])
     }
 
     fn optional_bias(&mut self, module: &str, outputs: usize) -> Result<Arg, Error> {
         let Some(bias) = self.tensors.take_optional(&format!("{module}.bias")) else { return Ok(Arg::None) };
         let bias = dense(bias.of_sizes(&[outputs])?, |x| x)?;
-        Ok(self.builder("").constant(bias).into())
+        Ok(self.constant(bias).into())
     }
 
     fn optional_norm(&mut self, x: ValueId, module: Option<String>) -> Result<ValueId, Error> {
@@ -696,9 +756,8 @@ impl Build<'_> {
         let weight = self.tensors.take(&format!("{module}.weight"), &[width])?;
         let weight = dense(weight, |x| x + offset)?;
         let eps = self.decoder.eps;
-        let mut builder = self.builder(module);
-        let weight = builder.constant(weight);
-        builder.one(aten::RMS_NORM, vec![x.into(), [width as i64].into(), weight.into(), eps.into()])
+        let weight = self.constant(weight);
+        self.call(module, aten::RMS_NORM, vec![x.into(), [width as i64].into(), weight.into(), eps.into()])
     }
 
     fn scaled(&mut self, x: ValueId, factor: f64) -> Result<ValueId, Error> {
@@ -729,7 +788,14 @@ impl Build<'_> {
 
     fn weight(&mut self, name: &str, sizes: &[usize]) -> Result<ValueId, Error> {
         let constant = self.tensors.take(name, sizes)?.constant();
-        Ok(self.builder("").constant(constant))
+        Ok(self.constant(constant))
+    }
+
+    /// The value of a constant, which another method may have already.
+    pub(super) fn constant(&mut self, constant: Constant) -> ValueId {
+        let constants = &mut self.model.constants;
+        let id = *self.named.constants.entry(constant.name.clone()).or_insert_with(|| constants.push(constant));
+        self.graph.constant(id, &self.model.constants)
     }
 
     /// Calls an operator with one result, in a module.

@@ -13,6 +13,8 @@ use super::tensors::damaged;
 #[derive(Debug)]
 pub(super) struct Decoder {
     pub names: Names,
+    /// Those of Hugging Face's checkpoints.
+    pub published_names: Names,
     pub norm_offset: f32,
     pub qk_norm: QkNorm,
     pub has_gated_attention: bool,
@@ -122,6 +124,7 @@ impl Decoder {
         let max_positions = config.size("max_position_embeddings")?.unwrap_or(usize::MAX >> 32);
         let mut decoder = Self {
             names: family.names,
+            published_names: family.names,
             norm_offset: family.norm_offset,
             qk_norm: family.qk_norm,
             has_gated_attention: family.has_gated_attention,
@@ -174,6 +177,15 @@ impl Decoder {
         }
         decoder.experts = mixture(config, family, count)?;
         Ok(decoder)
+    }
+
+    /// The name in Hugging Face's checkpoints of a linear layer of attention, short convolution or feed-forward network, and what of
+    /// it layers have in common; `None` for other modules.
+    pub fn published_linear(&self, module: &str) -> Option<(String, &'static str)> {
+        let (layer, kind) = module.strip_prefix(self.names.layers)?.strip_prefix('.')?.split_once('.')?;
+        let published = self.names.linears().into_iter().zip(self.published_names.linears());
+        let (_, kind) = published.into_iter().find(|(name, _)| *name == kind)?;
+        Some((format!("{}.{layer}.{kind}", self.published_names.layers), kind))
     }
 
     fn read_layers(&mut self, config: Config<'_>, family: &Family, count: usize, width: Width) -> Result<(), Error> {

@@ -66,11 +66,9 @@ impl Build<'_> {
         let weight = ((scale / (key_dim as f64).sqrt()) as f32).to_le_bytes().repeat(key_dim);
         let weight = Constant::dense(name, TensorType::of(ScalarType::Float, &[key_dim as i64]), weight)?;
         let mut heads = self.in_heads(x, key_heads, key_dim)?;
-        let mut builder = self.builder("");
-        let weight = builder.constant(weight);
-        let eps = EPS / key_dim as f64;
-        heads = builder
-            .one(aten::RMS_NORM, vec![heads.into(), [width.clone()].to_vec().into(), weight.into(), eps.into()])?;
+        let (weight, eps) = (self.constant(weight), EPS / key_dim as f64);
+        let args = vec![heads.into(), vec![width.clone()].into(), weight.into(), eps.into()];
+        heads = self.call("", aten::RMS_NORM, args)?;
         if value_heads > key_heads {
             let [shared, each] = [key_heads, value_heads / key_heads].map(|size| Expr::Int(size as i64));
             let one = self.view(heads, vec![length.clone(), shared.clone(), 1.into(), width.clone()])?;
@@ -85,8 +83,8 @@ impl Build<'_> {
     fn decay(&mut self, x: ValueId, log: &str, bias: &str, heads: usize) -> Result<ValueId, Error> {
         let bias = dense(self.tensors.take(bias, &[heads])?, |x| x)?;
         let rate = dense(self.tensors.take(log, &[heads])?, |log| -log.exp())?;
+        let (bias, rate) = (self.constant(bias), self.constant(rate));
         let mut builder = self.builder("");
-        let (bias, rate) = (builder.constant(bias), builder.constant(rate));
         let x = builder.one_with(aten::ADD_TENSOR, vec![x.into(), bias.into()], &[("alpha", 1.into())])?;
         let x = builder.one(aten::SOFTPLUS, vec![x.into()])?;
         let x = builder.one(aten::MUL_TENSOR, vec![x.into(), rate.into()])?;

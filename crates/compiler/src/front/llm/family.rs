@@ -109,6 +109,15 @@ pub(super) enum Joined<const N: usize> {
     One(&'static str),
 }
 
+impl<const N: usize> Joined<N> {
+    fn names(&self) -> &[&'static str] {
+        match self {
+            Self::Apart(names) => names,
+            Self::One(name) => std::slice::from_ref(name),
+        }
+    }
+}
+
 /// Names of a short convolution: the projection to its gates and input, the convolution, and the projection of its output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conv {
@@ -457,6 +466,14 @@ impl Names {
             delta_net: self.delta_net,
             experts: self.experts,
         }
+    }
+
+    /// Names of the linear layers of attention, short convolution, gated delta net and feed-forward network, in the same order for all
+    /// files.
+    pub(super) fn linears(&self) -> Vec<&'static str> {
+        let rest = [self.o, self.down, self.conv.input, self.conv.output];
+        let delta_net = self.delta_net.map(|net| [net.qkv, net.gate, net.beta, net.decay, net.output]);
+        [self.qkv.names(), self.gate_up.names(), &rest, delta_net.as_slice().as_flattened()].concat()
     }
 }
 

@@ -15,6 +15,7 @@ mod delta_net;
 mod family;
 pub mod gguf;
 mod gguf_config;
+pub mod lora;
 mod rope;
 mod safetensors;
 mod stacked;
@@ -56,6 +57,8 @@ pub struct Options {
     pub max_seq_len: Option<usize>,
     /// The output of a call.
     pub output: Output,
+    /// Maximum rank of LoRA adapters: the program has a second method, [`lora::METHOD`], which takes one.
+    pub lora_rank: Option<usize>,
 }
 
 /// The output of a call.

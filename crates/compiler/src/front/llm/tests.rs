@@ -70,7 +70,8 @@ fn a_checkpoint_becomes_a_method_with_its_metadata() {
     }
     assert_eq!(model.states.len(), 2);
     assert_eq!(model.methods["forward"].updates.len(), 2);
-    let options = Options { max_context_len: Some(16), max_seq_len: Some(4), output: Output::AllLogits };
+    let options =
+        Options { max_context_len: Some(16), max_seq_len: Some(4), output: Output::AllLogits, lora_rank: None };
     let model = import_with(&config(), &weights(), &options).unwrap();
     let graph = &model.methods["forward"];
     let logits = graph.outputs[0].as_value().unwrap();

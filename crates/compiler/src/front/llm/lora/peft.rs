@@ -1,0 +1,205 @@
+//! Adapters as PEFT publishes them: `adapter_config.json` and `adapter_model.safetensors`.
+
+use std::collections::HashMap;
+
+use rushlight_graph::{Bytes, Error};
+
+use super::super::config::{self, Config};
+use super::super::safetensors;
+use super::super::tensors::{Tensor, Tensors, damaged};
+use super::{Kind, Targets};
+
+/// The configuration.
+pub const CONFIG: &str = "adapter_config.json";
+/// The matrices.
+pub const WEIGHTS: &str = "adapter_model.safetensors";
+
+/// The matrices of linear layers of one kind, row-major, as the method takes them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrices {
+    /// The rank of all of them; those of smaller ranks have zeros.
+    pub rank: usize,
+    /// `[layers, rank, inputs]`.
+    pub a: Vec<f32>,
+    /// `[layers, outputs, rank]`, with the scaling of the adapter as a factor.
+    pub b: Vec<f32>,
+}
+
+/// Settings that change what an adapter computes, and are not supported, with what they are called.
+const UNSUPPORTED: [(&str, &str); 8] = [
+    ("use_dora", "DoRA"),
+    ("use_qalora", "QALoRA"),
+    ("use_bdlora", "BD-LoRA"),
+    ("alora_invocation_tokens", "activated LoRA"),
+    ("arrow_config", "Arrow's router"),
+    ("kasa_config", "KaSA"),
+    ("layer_replication", "replicated layers"),
+    ("monteclora_config", "MonteCLoRA"),
+];
+
+/// Reads an adapter: the matrices of each kind of target, with zeros where it has none. `scale` multiplies what it adds.
+///
+/// # Errors
+/// `Input` for damaged files, and matrices that do not fit the layers; `Unsupported` for other adapters than LoRA, ranks above
+/// the maximum, and layers that are not among the targets.
+pub fn read(config: &[u8], weights: &Bytes, targets: &Targets, scale: f32) -> Result<Vec<Matrices>, Error> {
+    let file = config::parse(CONFIG, config)?;
+    let config = Config(&file);
+    let scaling = Scaling::of(config).map_err(|error| error.at(format!("file `{CONFIG}`")))?;
+    let mut stored = Tensors::default();
+    safetensors::read(WEIGHTS, weights, &mut stored)?;
+    let mut layers = layers(stored)?;
+    let mut matrices = Vec::with_capacity(targets.kinds.len());
+    for kind in &targets.kinds {
+        let of_kind = kind.modules.iter().map(|module| layers.remove(module));
+        let of_kind = of_kind.map(|layer| layer.map(|layer| layer.checked(kind, targets.max_rank)).transpose());
+        let of_kind = of_kind.collect::<Result<Vec<_>, _>>()?;
+        matrices.push(stacked(kind, &of_kind, &scaling, scale)?);
+    }
+    match layers.into_keys().min() {
+        None => Ok(matrices),
+        Some(module) => {
+            let known = targets.kinds.iter().filter_map(|kind| kind.modules.first());
+            Err(Error::unsupported(format!("the program has no layer `{module}` that adapters change"))
+                .expected(known.cloned().collect::<Vec<_>>().join(", ") + ", and those of other layers")
+                .help("merge the adapter into the model with PEFT, and compile that"))
+        }
+    }
+}
+
+/// The factors of the products.
+struct Scaling<'a> {
+    alpha: f64,
+    /// Those of some layers, by the end of their names.
+    alphas: Vec<(&'a str, f64)>,
+    /// Whether the root of the rank divides, in place of the rank.
+    is_by_root: bool,
+}
+
+impl<'a> Scaling<'a> {
+    fn of(config: Config<'a>) -> Result<Self, Error> {
+        match config.text("peft_type")? {
+            Some("LORA") => {}
+            other => {
+                return Err(Error::unsupported("the adapter is of a type that is not supported")
+                    .expected("`peft_type` `LORA`")
+                    .got(other.unwrap_or("none")));
+            }
+        }
+        for (key, what) in UNSUPPORTED {
+            let is_set = |value: &serde_json::Value| value.as_bool() != Some(false);
+            if config.get(key).is_some_and(is_set) {
+                return Err(Error::unsupported(format!("the adapter has {what}"))
+                    .got(format!("`{key}`"))
+                    .help("merge it into the model with PEFT, and compile that"));
+            }
+        }
+        let mut alphas = Vec::new();
+        if let Some(pattern) = config.object("alpha_pattern")? {
+            for name in pattern.0.keys() {
+                if !name.chars().all(|c| c.is_alphanumeric() || "_.".contains(c)) {
+                    return Err(Error::unsupported("`alpha_pattern` has a regular expression").got(name));
+                }
+                alphas.push((name.as_str(), pattern.required_number(name)?));
+            }
+        }
+        let is_by_root = config.flag("use_rslora")?.unwrap_or(false);
+        Ok(Self { alpha: config.required_number("lora_alpha")?, alphas, is_by_root })
+    }
+
+    /// The factor of a layer.
+    fn of_layer(&self, module: &str, rank: usize) -> f32 {
+        let matches = |name: &str| module.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        let own = self.alphas.iter().find(|(name, _)| matches(name));
+        let alpha = own.map_or(self.alpha, |(_, alpha)| *alpha);
+        let rank = rank as f64;
+        (alpha / if self.is_by_root { rank.sqrt() } else { rank }) as f32
+    }
+}
+
+/// The matrices of one layer.
+#[derive(Default)]
+struct Layer {
+    a: Option<Tensor>,
+    b: Option<Tensor>,
+}
+
+/// The layers of an adapter, by the names of the modules in a decoder.
+fn layers(stored: Tensors) -> Result<HashMap<String, Layer>, Error> {
+    let mut layers: HashMap<String, Layer> = HashMap::new();
+    for tensor in stored.into_tensors() {
+        let name = tensor.name.strip_prefix("base_model.model.").unwrap_or(&tensor.name);
+        let (module, is_a) = match (name.strip_suffix(".lora_A.weight"), name.strip_suffix(".lora_B.weight")) {
+            (Some(module), _) => (module, true),
+            (None, Some(module)) => (module, false),
+            (None, None) => {
+                return Err(Error::unsupported(format!("the adapter has a tensor `{}`", tensor.name))
+                    .expected("`lora_A.weight` and `lora_B.weight` of linear layers alone"));
+            }
+        };
+        let text = module.strip_prefix("language_model.").or_else(|| module.strip_prefix("model.language_model."));
+        let module = text.unwrap_or(module);
+        // A base model has no prefix.
+        let module = if module.starts_with("layers.") { format!("model.{module}") } else { module.to_owned() };
+        let layer = layers.entry(module).or_default();
+        *(if is_a { &mut layer.a } else { &mut layer.b }) = Some(tensor);
+    }
+    Ok(layers)
+}
+
+/// The matrices of a layer, and their rank.
+struct Checked {
+    a: Tensor,
+    b: Tensor,
+    rank: usize,
+}
+
+impl Layer {
+    fn checked(self, kind: &Kind, max_rank: usize) -> Result<Checked, Error> {
+        let (a, b) = match (self.a, self.b) {
+            (Some(a), Some(b)) => (a, b),
+            (Some(one), None) | (None, Some(one)) => {
+                return Err(damaged(format!("`{}` is there without its counterpart", one.name)));
+            }
+            (None, None) => return Err(damaged("a layer without matrices")),
+        };
+        let rank = match a.sizes[..] {
+            [rank, _] => rank,
+            _ => 0,
+        };
+        if rank == 0 || rank > max_rank {
+            return Err(Error::unsupported(format!("`{}` has a rank that the program does not take", a.name))
+                .expected(format!("from 1 to {max_rank}"))
+                .got(rank)
+                .help("compile the model with a larger --lora-rank"));
+        }
+        Ok(Checked { a: a.of_sizes(&[rank, kind.inputs])?, b: b.of_sizes(&[kind.outputs, rank])?, rank })
+    }
+}
+
+/// Concatenates the matrices of all layers, with zeros up to the largest rank.
+fn stacked(kind: &Kind, layers: &[Option<Checked>], scaling: &Scaling<'_>, scale: f32) -> Result<Matrices, Error> {
+    let rank = layers.iter().flatten().map(|layer| layer.rank).max().unwrap_or(1);
+    let zeros = |columns: usize| {
+        let len = columns.checked_mul(rank).and_then(|len| len.checked_mul(layers.len()));
+        let mut all = Vec::new();
+        match len.map(|len| all.try_reserve_exact(len).map(|()| len)) {
+            Some(Ok(len)) => {
+                all.resize(len, 0.0f32);
+                Ok(all)
+            }
+            _ => Err(Error::unsupported("the matrices of the adapter do not fit into memory")),
+        }
+    };
+    let (mut a, mut b) = (zeros(kind.inputs)?, zeros(kind.outputs)?);
+    let parts = a.chunks_exact_mut(rank * kind.inputs).zip(b.chunks_exact_mut(rank * kind.outputs));
+    for ((layer, module), (a, b)) in layers.iter().zip(&kind.modules).zip(parts) {
+        let Some(layer) = layer else { continue };
+        a.iter_mut().zip(layer.a.floats()).for_each(|(to, from)| *to = from);
+        let factor = scale * scaling.of_layer(module, layer.rank);
+        let floats = layer.b.floats();
+        let rows = b.chunks_exact_mut(rank).zip(floats.chunks_exact(layer.rank));
+        rows.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to = factor * from));
+    }
+    Ok(Matrices { rank, a, b })
+}
