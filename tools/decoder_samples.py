@@ -51,6 +51,16 @@ GEMMA3_ROPE = {
     }
 }
 
+DELTA_NET = dict(
+    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12,
+    linear_conv_kernel_dim=4,
+)
+
+VISION = dict(
+    depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=SIZES["hidden_size"],
+    num_position_embeddings=16, patch_size=4,
+)
+
 # Models with long.json, by number of tokens, and the positions of their context.
 LONG_SESSIONS, LONG_CONTEXT = {"gemma3": 2_000, "mistral-window": 10_000}, 16_384
 
@@ -86,14 +96,22 @@ MODELS = [
     ("qwen3-moe", "Qwen3MoeConfig", dict(head_dim=16, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16,
                                          norm_topk_prob=True, mlp_only_layers=[1])),
     ("olmoe", "OlmoeConfig", dict(num_experts=4, num_experts_per_tok=2)),
+    ("qwen3.5", "Qwen3_5TextConfig", dict(head_dim=16, tie_word_embeddings=True, **DELTA_NET)),
+    # With images, whose part of the weights is left out.
+    ("qwen3.5-images", "Qwen3_5Config", dict(text_config=dict(head_dim=16, **DELTA_NET), vision_config=VISION)),
 ]
 
 
 def model_of(kind, settings):
     """A model of numbers that bf16 holds. Norms and biases are random, too: those that are all ones would hide mistakes."""
-    config = getattr(transformers, kind)(**{**SIZES, **copy.deepcopy(settings)})
+    settings = copy.deepcopy(settings)
+    if "text_config" in settings:
+        config = getattr(transformers, kind)(**{**settings, "text_config": {**SIZES, **settings["text_config"]}})
+    else:
+        config = getattr(transformers, kind)(**{**SIZES, **settings})
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).eval().float()
+    of_config = transformers.AutoModelForImageTextToText if "text_config" in settings else transformers.AutoModelForCausalLM
+    model = of_config.from_config(config).eval().float()
     with torch.no_grad():
         for parameter in model.parameters():
             numbers = torch.randn_like(parameter)
@@ -196,10 +214,11 @@ def caches(model, sample):
 def of_cache(model, cache, sample, count):
     """What a type of cache makes of the logits after a sample's prompt and some of the greedy tokens."""
     tokens = torch.tensor([sample["prompt"] + sample["greedy"][:count]])
-    model.config.cache, model.config.is_cached = cache, True
+    config = model.config.get_text_config()
+    config.cache, config.is_cached = cache, True
     TRACE.clear()
     quantized = model(tokens, use_cache=False).logits[0, -1]
-    model.config.is_cached = False
+    config.is_cached = False
     TRACE.clear()
     logits = model(tokens, use_cache=False).logits[0, -1]
     if count == 0 and (off := (logits - torch.tensor(sample["logits"])).abs().max() / logits.abs().max()) > 1e-5:

@@ -6,7 +6,7 @@ wheel's own runtime answers, and what transformers exports, beside eager PyTorch
     python tools/models/export_llama.py --list
 
 The files come from `export_llama` itself, as its command line makes them: a `params.json` and a checkpoint go in. The
-checkpoint is that of a small Llama with grouped heads and random weights from a fixed seed, and a caller's calls are recorded in one
+checkpoint is that of a small Llama with grouped heads, or of a Qwen3.5, and random weights from a fixed seed, and a caller's calls are recorded in one
 session of ExecuTorch's runtime: a prompt, then single tokens, so that each call sees the caches that the earlier ones wrote.
 
 Those of transformers are exported by `TorchExportableModuleForDecoderOnlyLM` with `strict=False`, which leaves writes to the
@@ -59,7 +59,7 @@ CHUNKS = (5, 1, 1, 3, 1)
 class Variant:
     """One file. The options are those of ExecuTorch's `LlmConfig`, by section.
 
-    `chunks` are the lengths of the calls, which follow each other. `methods` are the names of several methods, with
+    `kind` is the model's class. `chunks` are the lengths of the calls, which follow each other. `methods` are the names of several methods, with
     whether each has the LoRA weights; calls then alternate between them.
     """
 
@@ -68,6 +68,7 @@ class Variant:
     quantization: dict = field(default_factory=dict)
     export: dict = field(default_factory=dict)
     params: dict = field(default_factory=dict)
+    kind: str = "llama3_2"
     context: int = CONTEXT
     chunks: tuple = CHUNKS
     lora: bool = False
@@ -82,6 +83,14 @@ EXTENDED = {"enabled": True, "extended_ops": True}
 SHORT = {"max_seq_length": 16}
 ROUNDS = (9, 1, 1, 8, 1, 1, 5, 12, 1)
 GROUPS = {"qmode": "8da4w", "group_size": 32}
+
+# Gated delta nets in all but the last layer.
+QWEN3_5 = {
+    "n_layers": 3, "head_dim": 32, "use_scaled_rope": False, "use_qk_norm": True, "qk_norm_before_rope": True,
+    "use_hf_rope": True, "partial_rotary_factor": 0.25, "use_q_gate": True, "rms_norm_add_unit_offset": True,
+    "layer_types": ["linear_attention", "linear_attention", "full_attention"], "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 32,
+}  # fmt: skip
 
 VARIANTS = {
     "fp32": Variant(CACHED),
@@ -135,6 +144,9 @@ VARIANTS = {
         "moe_use_expert_bias": True, "moe_score_func": "sigmoid", "moe_route_scale": 1.5,
     }),
     "experts_8da4w": Variant(CACHED, EXTENDED, GROUPS, params={"moe": True, "num_experts": 4}, tolerance=1e-3),
+    "qwen3_5": Variant(CACHED, EXTENDED, params=QWEN3_5, kind="qwen3_5_0_8b"),
+    "qwen3_5_portable": Variant(CACHED, params=QWEN3_5, kind="qwen3_5_0_8b"),
+    "qwen3_5_8da4w": Variant(CACHED, EXTENDED, GROUPS, params=QWEN3_5, kind="qwen3_5_0_8b", tolerance=1e-3),
 }  # fmt: skip
 
 
@@ -270,7 +282,7 @@ def config(variant, paths, folder):
     ]
     return c.LlmConfig(
         base=c.BaseConfig(
-            model_class=c.ModelType.llama3_2,
+            model_class=c.ModelType(variant.kind),
             params=str(paths["params"]),
             checkpoint=str(paths["weights"]),
             lora_config=adapter() if variant.lora else None,

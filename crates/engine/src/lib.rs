@@ -49,6 +49,7 @@ mod attention;
 mod conv;
 mod convert;
 mod copy;
+mod delta_rule;
 mod element;
 mod elementwise;
 mod epilogue;
@@ -91,6 +92,7 @@ pub use conv::{
 };
 pub use convert::{narrow, widen};
 pub use copy::{Copy, CopyElement, copy, fill};
+pub use delta_rule::{DeltaRule, DeltaRuleInputs, delta_rule};
 pub use element::{FloatSlice, FloatSliceMut};
 pub use elementwise::{Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
 pub use epilogue::{Activation, Epilogue, Residual};

@@ -5,6 +5,7 @@ mod bf16;
 mod conv;
 mod convert;
 mod copy;
+mod delta_rule;
 mod elementwise;
 mod finite_range;
 mod gather_elements;

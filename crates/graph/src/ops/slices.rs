@@ -131,8 +131,7 @@ pub(crate) fn slice_range(
         if given.as_int().is_some_and(|given| given >= i64::MAX / 2) {
             return Ok(size.clone());
         }
-        let negative = given.range(symbols).1.is_some_and(|most| most < 0);
-        let given = if negative { size.add(given) } else { given };
+        let given = if is_from_end(&given, symbols) { size.add(given) } else { given };
         let given = if given.range(symbols).0.is_some_and(|least| least >= 0) { given } else { given.at_least(0) };
         if is_at_most(&given, size, symbols) {
             return Ok(given);
@@ -148,6 +147,12 @@ pub(crate) fn slice_range(
         return Err(operands.wrong(first + 2, "a step of at least 1"));
     }
     Ok((start, end, step))
+}
+
+/// True if a bound of a slice counts from the end of the dimension: if it is negative, or a size that is negated. An exporter that writes
+/// the latter has decided so; of a size of zero, PyTorch itself would take everything.
+pub fn is_from_end(bound: &Expr, symbols: &Symbols) -> bool {
+    bound.upper_bound(symbols).is_some_and(|most| most < 0 || (most == 0 && bound.as_int().is_none()))
 }
 
 /// True if a size is at most another, whatever the sizes of inputs are.

@@ -66,8 +66,9 @@ fn logits_of_a_batch_are_those_of_single_calls() {
         float("gemma3"),
         // Soft caps.
         float("gemma2"),
-        // Short convolutions, whose state has no positions.
+        // Short convolutions and gated delta nets, whose states have no positions.
         float("lfm2"),
+        float("qwen3.5"),
         // One matrix for queries, keys and values.
         float("phi3"),
         float("olmo2"),

@@ -15,6 +15,10 @@ fn model(max_seq_len: usize, backend: &str) -> Model {
 }
 
 fn model_with(max_seq_len: usize, backend: &str, full_logits: bool) -> Model {
+    model_of("llama", max_seq_len, backend, full_logits)
+}
+
+fn model_of(name: &str, max_seq_len: usize, backend: &str, full_logits: bool) -> Model {
     let output = if full_logits { LanguageModelOutput::AllLogits } else { LanguageModelOutput::LastLogits };
     let options = LanguageModelOptions {
         max_context_len: Some(CONTEXT),
@@ -22,13 +26,18 @@ fn model_with(max_seq_len: usize, backend: &str, full_logits: bool) -> Model {
         output,
         ..Default::default()
     };
-    let compiler = Compiler::new().language_model(folder("decoders/llama"), options).backend(backend);
+    let folder = folder(&format!("decoders/{name}"));
+    let compiler = Compiler::new().language_model(folder, options).backend(backend);
     let bytes = compiler.compile().unwrap().to_bytes().unwrap();
     Model::new(Module::builder().lower("off").threads(1).load_bytes(&bytes).unwrap()).unwrap()
 }
 
 fn sample() -> (Vec<u32>, Vec<u32>) {
-    let expected = json(&folder("decoders/llama/expected.json"));
+    sample_of("llama")
+}
+
+fn sample_of(name: &str) -> (Vec<u32>, Vec<u32>) {
+    let expected = json(&folder(&format!("decoders/{name}/expected.json")));
     let tokens = |list: &Json| serde_json::from_value(list.clone()).unwrap();
     (tokens(&expected["prompt"]), tokens(&expected["greedy"]))
 }
@@ -182,6 +191,34 @@ fn sessions_go_back_fork_and_are_saved() {
         b"RLLMses2\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
     ] {
         assert!(other.restore(&model, damaged).is_err());
+    }
+}
+
+#[test]
+fn sessions_without_positions_fork_and_are_saved_but_do_not_go_back() {
+    for name in ["lfm2", "qwen3.5"] {
+        let (prompt, greedy) = sample_of(name);
+        let mut model = model_of(name, 4, "cpu", false);
+        let mut session = model.session().unwrap();
+        session.prefill(&mut model, &prompt).unwrap();
+        assert_eq!(continued(&mut model, &mut session, 10), greedy[..10], "{name}");
+        let mut fork = session.fork().unwrap();
+        let saved = session.save().unwrap();
+        let mut other = model.session().unwrap();
+        other.prefill(&mut model, &[5, 6, 7]).unwrap();
+        assert_eq!(continued(&mut model, &mut session, 5), greedy[10..15], "{name}");
+        assert_eq!(continued(&mut model, &mut fork, 5), greedy[10..15], "{name}");
+        other.restore(&model, &saved).unwrap();
+        assert_eq!(continued(&mut model, &mut other, 5), greedy[10..15], "{name}");
+
+        let error = session.rewind(&mut model, prompt.len() + 3).unwrap_err().to_string();
+        assert!(error.contains("a state that has no positions to go back to"), "{name}: {error}");
+        // It is as it was.
+        assert_eq!(continued(&mut model, &mut session, 3), greedy[15..18], "{name}");
+        // What cannot go back begins anew.
+        assert_eq!(session.keep_common_prefix(&mut model, &prompt).unwrap(), 0);
+        session.prefill(&mut model, &prompt).unwrap();
+        assert_eq!(continued(&mut model, &mut session, 5), greedy[..5], "{name}");
     }
 }
 

@@ -312,6 +312,7 @@ fn models_that_cannot_verify_decode_token_by_token() {
         ("llama", CONTEXT, false, "cpu", "last token alone"),
         ("mistral-window", 2, true, "cpu", "cannot go back"),
         ("lfm2", CONTEXT, true, "cpu", "cannot go back"),
+        ("qwen3.5", CONTEXT, true, "cpu", "cannot go back"),
         ("llama", CONTEXT, true, "portable", "cannot go back"),
     ] {
         let mut model = model(name, max_seq_len, full_logits, backend);

@@ -245,7 +245,7 @@ fn caches_agree_with_transformers_on_the_cpu_back_end() {
 fn decoders_are_quantized() {
     // Random weights lose more than trained ones.
     for (scheme, limit) in [(Scheme::Int8Weight, 0.1), (Scheme::FourBitDynamic, 0.8)] {
-        for name in ["llama-3.2", "gemma3", "phi3", "lfm2", "mixtral", "qwen2-moe"] {
+        for name in ["llama-3.2", "gemma3", "phi3", "lfm2", "mixtral", "qwen2-moe", "qwen3.5"] {
             let path = folder().join(name);
             let expected: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
             let options = LanguageModelOptions {
@@ -292,6 +292,28 @@ fn what_a_program_does_not_have_is_refused() {
         }
         // The session is as it was.
         call(&[1, 2, 3, 4], 4).unwrap();
+    }
+}
+
+/// States without positions do not have what a call added that failed: here in the last layer, whose cache is full.
+#[test]
+fn a_call_that_fails_adds_nothing_to_recurrent_states() {
+    let path = folder().join("qwen3.5");
+    let sample: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
+    let (prompt, continuation) = (tokens(&sample["prompt"]), tokens(&sample["greedy"]));
+    for backend in ["portable", "cpu"] {
+        let mut module = compiled(&path, backend);
+        let mut last = logits(&mut module, &prompt, 0);
+        let (more, start) = ([5i64; 8], [75i64]);
+        let inputs: [Input<'_>; 2] =
+            [TensorView::of(&[1, 8], &more).unwrap().into(), TensorView::of(&[1], &start).unwrap().into()];
+        let error = module.forward(&inputs).map(|_| ()).expect_err("it is beyond the cache");
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        for (position, expected) in (prompt.len() as i64..).zip(&continuation) {
+            let token = greedy(&last);
+            assert_eq!(token, *expected, "{backend} at {position}");
+            last = logits(&mut module, &[token], position);
+        }
     }
 }
 

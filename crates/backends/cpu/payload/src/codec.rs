@@ -12,10 +12,10 @@ use rushlight_format::ScalarType;
 
 use super::{
     Affine, Attention, Buffer, ChooseQparams, Convert, ConvertedType, Convolution, ConvolutionKind, Copy, CpuProgram,
-    Direction, Elementwise, Epilogue, Experts, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue, GroupwiseFormat,
-    Int8Epilogue, KeyValueFormat, Matmul, MatmulKind, Normalization, PayloadError, PayloadFault, PayloadSite, Pooling,
-    QuantizeRows, QuantizedFormat, Reduce, Residual, Resize, RowQparams, Scatter, Size, SizeOp, State, Step,
-    TableFormat, Tensor, VERSION, Window,
+    DeltaRule, Direction, Elementwise, Epilogue, Experts, FakeQuantize, FloatFormat, Gather, GroupwiseEpilogue,
+    GroupwiseFormat, Int8Epilogue, KeyValueFormat, Matmul, MatmulKind, Normalization, PayloadError, PayloadFault,
+    PayloadSite, Pooling, QuantizeRows, QuantizedFormat, Reduce, Residual, Resize, RowQparams, Scatter, Size, SizeOp,
+    State, Step, TableFormat, Tensor, VERSION, Window,
 };
 
 /// The magic number of payloads, before the version.
@@ -306,6 +306,7 @@ structure! {
         q, k, v, mask, format, y, batch, heads, groups, rows, keys, depth, value_depth, scale, causal, strides
     }
     RowQparams { scales, zeros }
+    DeltaRule { q, k, v, decay, beta, state, y }
     Experts { matmul, index, count }
     Resize { x, y, mode, align_corners, scales }
     Convert { x, y, element, direction }
@@ -338,7 +339,8 @@ union! {
         6 Normalization(step), 7 Copy(step), 8 Gather(step), 9 Attention(step), 10 Resize(step),
         11 Convert(step), 12 ChooseQparams(step), 13 QuantizeRows(step), 14 Scatter(step),
         15 PackNibbles { x, y }, 16 UnpackNibbles { x, y }, 17 Experts(step), 18 TopK { x, y },
-        19 GatherElements { x, index, y }
+        19 GatherElements { x, index, y },
+        20 DeltaRule(step)
     }
     MatmulKind {
         0 Dense { transposed, epilogue }, 1 Packed { format, epilogue }, 2 WeightOnly { format, epilogue },

@@ -49,8 +49,9 @@ pub use rushlight_engine::{
     ZeroPointRule,
 };
 pub use step::{
-    Attention, ChooseQparams, Convert, ConvertedType, Copy, Direction, Elementwise, Experts, Gather, KeyValueFormat,
-    Normalization, Pooling, QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step, TableFormat, half_of,
+    Attention, ChooseQparams, Convert, ConvertedType, Copy, DeltaRule, Direction, Elementwise, Experts, Gather,
+    KeyValueFormat, Normalization, Pooling, QuantizeRows, Reduce, Register, Resize, RowQparams, Scatter, Step,
+    TableFormat, half_of,
 };
 pub use work::{Sizes, Work};
 

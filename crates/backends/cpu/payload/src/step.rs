@@ -38,6 +38,7 @@ pub enum Step {
     Gather(Gather),
     Scatter(Scatter),
     Attention(Attention),
+    DeltaRule(DeltaRule),
     Resize(Resize),
     Convert(Convert),
     ChooseQparams(ChooseQparams),
@@ -222,6 +223,32 @@ pub struct Attention {
     pub strides: [[Size; 3]; 4],
 }
 
+/// The gated delta rule, `S = decay S; S = S + k (beta (v - k' S)); y = q' S` for each token and head, whose states are S. All are
+/// dense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaRule {
+    /// `[batch, tokens, heads, K]`.
+    pub q: TensorId,
+    /// `[batch, tokens, groups, K]`.
+    pub k: TensorId,
+    /// `[batch, tokens, groups, V]`.
+    pub v: TensorId,
+    /// `[batch, tokens, groups]`, or `[batch, tokens, groups, K]`.
+    pub decay: TensorId,
+    /// `[batch, tokens, groups]`.
+    pub beta: TensorId,
+    /// The states before, `[batch, groups, K, V]`.
+    pub state: TensorId,
+    /// Results `[batch, tokens, heads, V]`, and then the states after.
+    pub y: TensorId,
+}
+
+impl DeltaRule {
+    pub(crate) fn for_each_input(&self, visit: &mut dyn FnMut(TensorId)) {
+        [self.q, self.k, self.v, self.decay, self.beta, self.state].into_iter().for_each(visit);
+    }
+}
+
 /// The elements of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyValueFormat {
@@ -354,6 +381,7 @@ impl Step {
             Self::Gather(step) => step.y,
             Self::Scatter(step) => step.y,
             Self::Attention(step) => step.y,
+            Self::DeltaRule(step) => step.y,
             Self::Resize(step) => step.y,
             Self::Convert(step) => step.y,
             Self::ChooseQparams(step) => step.y,
@@ -375,6 +403,7 @@ impl Step {
                 visit(*index);
             }
             Self::Convolution(step) => step.for_each_input(visit),
+            Self::DeltaRule(step) => step.for_each_input(visit),
             Self::Elementwise(step) => step.operands.iter().for_each(|operand| visit(*operand)),
             Self::TopK { x, .. }
             | Self::PackNibbles { x, .. }
@@ -429,6 +458,7 @@ impl Step {
             Self::Gather(_) => "gather",
             Self::Scatter(_) => "scatter",
             Self::Attention(_) => "attention",
+            Self::DeltaRule(_) => "delta rule",
             Self::Resize(_) => "resize",
             Self::Convert(_) => "convert",
             Self::ChooseQparams(_) => "choose qparams",

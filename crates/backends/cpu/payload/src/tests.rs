@@ -537,6 +537,13 @@ fn converted_types_and_indices_are_those_of_the_tensors() {
         program.steps[0] = convert(ConvertedType::Int8, Direction::Enter);
     };
     assert_eq!(fault(mixed).fault, PayloadFault::MixedTypes);
+    let integers = |program: &mut CpuProgram| {
+        program.tensors[0].dtype = ScalarType::Long;
+        let rule = DeltaRule { q: 4, k: 4, v: 4, decay: 4, beta: 0, state: 5, y: 2 };
+        program.steps[0] = Step::DeltaRule(rule);
+    };
+    let expected = ScalarType::Float;
+    assert_eq!(fault(integers).fault, PayloadFault::Dtype { expected, got: ScalarType::Long });
     let gather = |format| Step::Gather(Gather { table: 3, format, indices: 0, y: 1 });
     let of_bytes = |program: &mut CpuProgram| {
         program.tensors[0].dtype = ScalarType::Bool;

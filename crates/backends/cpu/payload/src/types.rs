@@ -21,6 +21,11 @@ pub(super) fn check(program: &CpuProgram, step: &Step) -> Result {
         Step::GatherElements { x, index, y } => {
             [*x, *index, *y].into_iter().try_for_each(|tensor| types.dtype(tensor, ScalarType::Float))
         }
+        Step::DeltaRule(step) => {
+            let mut result = types.dtype(step.y, ScalarType::Float);
+            step.for_each_input(&mut |tensor| result = result.and_then(|()| types.dtype(tensor, ScalarType::Float)));
+            result
+        }
         Step::Convolution(step) => types.convolution(step),
         Step::Softmax { x, y, log } => {
             let is_quantized = types.is_quantized(*x);

@@ -7,8 +7,8 @@
 use rushlight_engine::ResizeMode;
 
 use super::{
-    Attention, Convolution, ConvolutionKind, Copy, CpuProgram, Experts, KeyValueFormat, MAX_TOP_K, Matmul, Pooling,
-    Scatter, Size, Step, TensorId,
+    Attention, Convolution, ConvolutionKind, Copy, CpuProgram, DeltaRule, Experts, KeyValueFormat, MAX_TOP_K, Matmul,
+    Pooling, Scatter, Size, Step, TensorId,
 };
 
 /// The operations of one call of a step, and their limit.
@@ -80,6 +80,7 @@ impl Step {
     /// | experts | as a matmul | as a matmul |
     /// | top k | x k | (x + y) 128 |
     /// | attention | queries keys (depth + value depth) | queries (k + v + mask): keys do not overlap |
+    /// | delta rule | (q + k) V | (q + k) y: a result has V elements |
     /// | copy | elements that are moved, and filled | y, twice if it is filled |
     /// | scatter | elements that are moved | x: slices do not overlap |
     /// | others | x and y, some times each | |
@@ -116,6 +117,10 @@ impl Step {
                 Work { operations: moved, limit: elements(*x) }
             }
             Self::Attention(step) => attention(step, sizes),
+            Self::DeltaRule(DeltaRule { q, k, v, .. }) => {
+                let rows = elements(*q).saturating_add(elements(*k));
+                Work { operations: rows.saturating_mul(sizes.last(*v)), limit: rows.saturating_mul(y) }
+            }
             Self::Resize(step) => {
                 let each = if step.mode == ResizeMode::Bilinear { 6 } else { 1 };
                 Work::of(y.saturating_mul(each))
@@ -306,6 +311,10 @@ mod tests {
         });
         assert!(work(&transposed, &[&[1, 8, 8, 6], &[16 * 24], &[1, 51, 66, 4]]).is_bounded());
         assert!(work(&attention(100, 16), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
+        let rule = Step::DeltaRule(DeltaRule { q: 0, k: 1, v: 2, decay: 3, beta: 4, state: 5, y: 6 });
+        let sizes: [&[u64]; 7] =
+            [&[1, 3, 4, 8], &[1, 3, 2, 8], &[1, 3, 2, 16], &[1, 3, 2], &[1, 3, 2], &[1, 2, 8, 16], &[192 + 256]];
+        assert_eq!(work(&rule, &sizes), Work { operations: (96 + 48) * 16, limit: (96 + 48) * 448 });
         let pool = Pooling {
             kind: PoolKind::Max,
             x: 0,
@@ -332,6 +341,8 @@ mod tests {
         assert!(!work(&copy(1 << 62), &[&[1], &[8]]).is_bounded());
         assert!(!work(&attention(1 << 50, 16), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
         assert!(!work(&attention(1 << 50, 0), &[&[640], &[6400], &[6400], &[640]]).is_bounded());
+        let rule = Step::DeltaRule(DeltaRule { q: 0, k: 0, v: 1, decay: 0, beta: 0, state: 0, y: 2 });
+        assert!(!work(&rule, &[&[1, 3, 4, 8], &[1, 3, 0, 1 << 50], &[448]]).is_bounded());
         let large = direct([u32::MAX; 2], 1);
         assert!(!work(&large, &[&[1, 1, 1, 1], &[16], &[1, 1, 1, 1]]).is_bounded());
         // Without channels the kernel is not looked at.

@@ -48,6 +48,8 @@ pub(crate) fn of<'s>(
             let product = |sizes: &[Size]| sizes.iter().map(|of| size(*of) as f64).product::<f64>();
             2.0 * product(&[*batch, *heads, *rows, *keys]) * (size(*depth) + size(*value_depth)) as f64
         }
+        // What is predicted, the change of the state, and the result.
+        Step::DeltaRule(step) => 2.0 * (2.0 * elements(step.k) + elements(step.q)) * last(step.v),
         Step::Resize(step) if step.mode == ResizeMode::Bilinear => 6.0 * y,
         _ => 0.0,
     };

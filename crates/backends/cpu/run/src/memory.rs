@@ -577,7 +577,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         self.shapes.dims(tensor)
     }
 
-    /// Returns the sizes of an image `[N, H, W, C]`.
+    /// Returns the sizes of a tensor of four dimensions, such as an image `[N, H, W, C]`.
     pub fn image(&self, tensor: TensorId) -> Result<[usize; 4]> {
         let dims = self.dims(tensor);
         dims.try_into().map_err(|_| Unfit::Rank { expected: "4", got: dims.len() }.into())

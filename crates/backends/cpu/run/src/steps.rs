@@ -2,8 +2,9 @@
 
 use rushlight_cpu_payload::{self as payload, Half, MAX_OPERANDS, Size, Step, TableFormat, TensorId};
 use rushlight_engine::{
-    AttentionInputs, CopyElement, Data, DataMut, DynamicQuantization, Engine, FloatSliceMut, Instruction,
-    Normalization, Pool2d, PoolKind, QuantOut, Reduction, SoftmaxTable, Source, Strides, Table, ZeroPointRule,
+    AttentionInputs, CopyElement, Data, DataMut, DeltaRuleInputs, DynamicQuantization, Engine, FloatSliceMut,
+    Instruction, Normalization, Pool2d, PoolKind, QuantOut, Reduction, SoftmaxTable, Source, Strides, Table,
+    ZeroPointRule,
 };
 use rushlight_format::ScalarType;
 use rushlight_runtime::{Detail, Error, MAX_RANK, Result};
@@ -120,6 +121,7 @@ fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Re
         Step::Gather(step) => gather(step, engine, cx),
         Step::Scatter(step) => scatter(step, engine, cx),
         Step::Attention(step) => attention(step, engine, cx),
+        Step::DeltaRule(step) => delta_rule(step, engine, cx),
         Step::Resize(step) => resize(step, engine, cx),
         Step::Convert(step) => convert(step, engine, cx),
         Step::ChooseQparams(step) => choose_qparams(step, engine, cx),
@@ -261,6 +263,25 @@ fn attention(step: &payload::Attention, engine: &Engine, cx: &mut StepContext<'_
     let [k, v] = reader.key_values(step)?;
     let inputs = AttentionInputs { q: reader.float_slice(step.q)?, k, v, mask: reader.optional(step.mask)? };
     done(rushlight_engine::attention(engine, &attention, inputs, y, scratch))
+}
+
+fn delta_rule(step: &payload::DeltaRule, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+    let (y, reader) = cx.split(step.y)?;
+    let [batch, tokens, heads, key_dim] = reader.image(step.q)?;
+    let ([_, _, groups, _], [_, _, _, value_dim]) = (reader.image(step.k)?, reader.image(step.v)?);
+    let decays = reader.dims(step.decay).get(3).copied().unwrap_or(1);
+    let rule = rushlight_engine::DeltaRule { batch, tokens, heads, groups, key_dim, value_dim, decays };
+    let inputs = DeltaRuleInputs {
+        q: reader.floats(step.q)?,
+        k: reader.floats(step.k)?,
+        v: reader.floats(step.v)?,
+        decay: reader.floats(step.decay)?,
+        beta: reader.floats(step.beta)?,
+        state: reader.floats(step.state)?,
+    };
+    let (end, len) = (product(Some(&[batch, tokens, heads, value_dim]))?, y.len());
+    let (y, state) = y.split_at_mut_checked(end).ok_or(Unfit::Beyond { end, len })?;
+    done(rushlight_engine::delta_rule(engine, &rule, inputs, y, state))
 }
 
 fn resize(step: &payload::Resize, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {

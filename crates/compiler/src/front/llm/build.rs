@@ -111,19 +111,19 @@ struct Named {
     states: HashMap<String, StateId>,
 }
 
-struct Build<'a> {
-    decoder: &'a Decoder,
-    tensors: &'a mut Tensors,
+pub(super) struct Build<'a> {
+    pub decoder: &'a Decoder,
+    pub tensors: &'a mut Tensors,
     limits: Limits,
     model: &'a mut Model,
     named: &'a mut Named,
-    graph: Graph,
+    pub graph: Graph,
     /// The linear layers so far that an adapter may change.
     linears: Vec<Linear>,
     /// The inputs of an adapter, by the name of the layer that they change.
     adapted: HashMap<String, Adapted>,
     /// Number of tokens, and the position of the first.
-    length: SymbolId,
+    pub length: SymbolId,
     start: SymbolId,
     /// The end of the positions of the calls so far, i64 of `[1]`, if a layer has a ring.
     written: Option<(StateId, ValueId)>,
@@ -232,6 +232,7 @@ impl<'a> Build<'a> {
                 self.attention(y, index, &prefix, window, rotation)?
             }
             Layer::Conv { taps } => self.short_convolution(y, index, &prefix, taps)?,
+            Layer::DeltaNet => self.delta_net(y, index, &prefix)?,
         };
         y = self.optional_norm(y, around(names.after_attention))?;
         y = self.scaled(y, self.decoder.residual_scale)?;
@@ -373,26 +374,37 @@ impl<'a> Build<'a> {
     ) -> Result<ValueId, Error> {
         let Decoder { names, hidden, heads, kv_heads, head_dim, qk_norm, .. } = *self.decoder;
         let (wide, narrow) = (heads * head_dim, kv_heads * head_dim);
-        let widths = [wide, narrow, narrow];
+        let queries = if self.decoder.has_gated_attention { 2 * wide } else { wide };
+        let widths = [queries, narrow, narrow];
         let [mut q, mut k, mut v] = match names.qkv {
             Joined::Apart([q, k, v]) => {
                 let mut each = |name: &str, width| self.linear(x, &format!("{prefix}{name}"), hidden, Some(width));
-                [each(q, wide)?, each(k, narrow)?, each(v, narrow)?]
+                [each(q, queries)?, each(k, narrow)?, each(v, narrow)?]
             }
             Joined::One(name) => {
-                let all = self.linear(x, &format!("{prefix}{name}"), hidden, Some(wide + 2 * narrow))?;
+                let all = self.linear(x, &format!("{prefix}{name}"), hidden, Some(queries + 2 * narrow))?;
                 let parts = self.split(all, &widths)?;
                 <[ValueId; 3]>::try_from(parts).map_err(|_| Error::invalid("a split without three parts"))?
             }
         };
+        let mut gate = None;
+        if self.decoder.has_gated_attention {
+            let both = self.in_heads(q, heads, 2 * head_dim)?;
+            let parts = self.split(both, &[head_dim; 2])?;
+            let [queries, gates] =
+                <[ValueId; 2]>::try_from(parts).map_err(|_| Error::invalid("a split without two parts"))?;
+            let shape = vec![1.into(), Expr::Symbol(self.length), (wide as i64).into()];
+            q = self.view(queries, shape.clone())?;
+            gate = Some(self.view(gates, shape)?);
+        }
         let (q_norm, k_norm) = (format!("{prefix}{}", names.q_norm), format!("{prefix}{}", names.k_norm));
         if qk_norm == QkNorm::Whole {
             q = self.norm(q, &q_norm, wide)?;
             k = self.norm(k, &k_norm, narrow)?;
         }
-        q = self.in_heads(q, heads)?;
-        k = self.in_heads(k, kv_heads)?;
-        v = self.in_heads(v, kv_heads)?;
+        q = self.in_heads(q, heads, head_dim)?;
+        k = self.in_heads(k, kv_heads, head_dim)?;
+        v = self.in_heads(v, kv_heads, head_dim)?;
         if qk_norm == QkNorm::Head {
             q = self.norm(q, &q_norm, head_dim)?;
             k = self.norm(k, &k_norm, head_dim)?;
@@ -417,7 +429,11 @@ impl<'a> Build<'a> {
                 self.masked_attention([q, keys, values], cache, mask, cap)?
             }
         };
-        let flat = self.view(attended, vec![1.into(), Expr::Symbol(self.length), (wide as i64).into()])?;
+        let mut flat = self.view(attended, vec![1.into(), Expr::Symbol(self.length), (wide as i64).into()])?;
+        if let Some(gate) = gate {
+            let gate = self.call("", aten::SIGMOID, vec![gate.into()])?;
+            flat = self.call("", aten::MUL_TENSOR, vec![flat.into(), gate.into()])?;
+        }
         self.linear(flat, &format!("{prefix}{}", names.o), wide, Some(hidden))
     }
 
@@ -532,7 +548,7 @@ impl<'a> Build<'a> {
     fn written_positions(&mut self) -> Option<(StateId, ValueId)> {
         let has_ring = self.decoder.layers.iter().any(|layer| match layer {
             Layer::Attention { window, .. } => self.cache_of(*window).is_ring,
-            Layer::Conv { .. } => false,
+            Layer::Conv { .. } | Layer::DeltaNet => false,
         });
         has_ring.then(|| self.state("written_positions", TensorType::of(ScalarType::Long, &[1])))
     }
@@ -579,32 +595,45 @@ impl<'a> Build<'a> {
     }
 
     /// A state of zeros, and its value when a call begins.
-    fn state(&mut self, name: &str, ty: TensorType) -> (StateId, ValueId) {
+    pub(super) fn state(&mut self, name: &str, ty: TensorType) -> (StateId, ValueId) {
         let state = *self.named.states.entry(name.to_owned()).or_insert_with(|| {
             self.model.states.push(State { name: name.to_owned(), ty, initial: ConstantData::Zeros })
         });
         (state, self.graph.state(state, &self.model.states))
     }
 
-    /// LFM2's operator instead of attention: `C * conv(B * x)`, where the projection gives `B`, `C` and `x`, and each channel
-    /// has a filter over the last positions. The state has what the filter sees of earlier calls.
+    /// LFM2's operator instead of attention: `C * conv(B * x)`, where the projection gives `B`, `C` and `x`, and the
+    /// convolution is a causal one.
     fn short_convolution(&mut self, x: ValueId, index: usize, prefix: &str, taps: usize) -> Result<ValueId, Error> {
         let (names, hidden) = (self.decoder.names.conv, self.decoder.hidden);
-        let width = hidden as i64;
         let parts = self.linear(x, &format!("{prefix}{}", names.input), hidden, Some(3 * hidden))?;
         let parts = self.split(parts, &[hidden; 3])?;
         let [b, c, x] = <[ValueId; 3]>::try_from(parts).map_err(|_| Error::invalid("a split without three parts"))?;
         let gated = self.call("", aten::MUL_TENSOR, vec![b.into(), x.into()])?;
-        let gated = self.permute(gated, [0, 2, 1])?;
-        let kept = taps as i64 - 1;
-        let filter = format!("{prefix}{}", names.conv);
-        let weight = self.weight(&format!("{filter}.weight"), &[hidden, 1, taps])?;
-        let bias = self.optional_bias(&filter, hidden)?;
-        let mut seen = gated;
+        let mixed = self.causal_convolution(gated, index, &format!("{prefix}{}", names.conv), [hidden, taps])?;
+        let mixed = self.permute(mixed, [0, 2, 1])?;
+        let mixed = self.call("", aten::MUL_TENSOR, vec![c.into(), mixed.into()])?;
+        self.linear(mixed, &format!("{prefix}{}", names.output), hidden, Some(hidden))
+    }
+
+    /// A filter for each channel of `[1, T, channels]` over the last positions, as `[1, channels, T]`. The state has what the filter
+    /// sees of earlier calls.
+    pub(super) fn causal_convolution(
+        &mut self,
+        x: ValueId,
+        index: usize,
+        filter: &str,
+        [channels, taps]: [usize; 2],
+    ) -> Result<ValueId, Error> {
+        let (width, kept) = (channels as i64, taps as i64 - 1);
+        let x = self.permute(x, [0, 2, 1])?;
+        let weight = self.weight(&format!("{filter}.weight"), &[channels, 1, taps])?;
+        let bias = self.optional_bias(filter, channels)?;
+        let mut seen = x;
         if kept > 0 {
             let (state, before) =
                 self.state(&format!("layers.{index}.conv_state"), TensorType::of(ScalarType::Float, &[1, width, kept]));
-            seen = self.call("", aten::CAT, vec![vec![before, gated].into(), 2.into()])?;
+            seen = self.call("", aten::CAT, vec![vec![before, x].into(), 2.into()])?;
             let length = Expr::Symbol(self.length);
             let (from, to) = (length.clone(), length.add(kept));
             let after = self.call("", aten::SLICE_COPY_TENSOR, vec![seen.into(), 2.into(), from.into(), to.into()])?;
@@ -621,10 +650,7 @@ impl<'a> Build<'a> {
             [0].into(),
             width.into(),
         ];
-        let mixed = self.call(&filter, aten::CONVOLUTION, args)?;
-        let mixed = self.permute(mixed, [0, 2, 1])?;
-        let mixed = self.call("", aten::MUL_TENSOR, vec![c.into(), mixed.into()])?;
-        self.linear(mixed, &format!("{prefix}{}", names.output), hidden, Some(hidden))
+        self.call(filter, aten::CONVOLUTION, args)
     }
 
     /// The cosines and sines of the positions of a call, for each kind of RoPE.
@@ -675,19 +701,25 @@ impl<'a> Build<'a> {
     }
 
     /// The parts of the last dimension.
-    fn split(&mut self, x: ValueId, widths: &[usize]) -> Result<Vec<ValueId>, Error> {
+    pub(super) fn split(&mut self, x: ValueId, widths: &[usize]) -> Result<Vec<ValueId>, Error> {
         let widths: Vec<Expr> = widths.iter().map(|width| Expr::Int(*width as i64)).collect();
         self.builder("").call(aten::SPLIT_WITH_SIZES_COPY, vec![x.into(), widths.into(), (-1).into()])
     }
 
     /// `[1, T, heads, columns]` of `[1, T, heads * columns]`.
-    fn in_heads(&mut self, x: ValueId, heads: usize) -> Result<ValueId, Error> {
-        let sizes = [heads, self.decoder.head_dim].map(|size| Expr::Int(size as i64));
+    pub(super) fn in_heads(&mut self, x: ValueId, heads: usize, columns: usize) -> Result<ValueId, Error> {
+        let sizes = [heads, columns].map(|size| Expr::Int(size as i64));
         self.view(x, [vec![1.into(), Expr::Symbol(self.length)], sizes.to_vec()].concat())
     }
 
     /// A linear layer, with a bias if the checkpoint has one. The number of outputs is that of the weight if it is not given.
-    fn linear(&mut self, x: ValueId, module: &str, inputs: usize, outputs: Option<usize>) -> Result<ValueId, Error> {
+    pub(super) fn linear(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        inputs: usize,
+        outputs: Option<usize>,
+    ) -> Result<ValueId, Error> {
         let name = format!("{module}.weight");
         let outputs = match outputs {
             Some(outputs) => outputs,
@@ -717,7 +749,7 @@ impl<'a> Build<'a> {
 
     fn optional_bias(&mut self, module: &str, outputs: usize) -> Result<Arg, Error> {
         let Some(bias) = self.tensors.take_optional(&format!("{module}.bias")) else { return Ok(Arg::None) };
-        let bias = dense(bias.of_sizes(&[outputs])?, 0.0)?;
+        let bias = dense(bias.of_sizes(&[outputs])?, |x| x)?;
         Ok(self.constant(bias).into())
     }
 
@@ -733,8 +765,13 @@ impl<'a> Build<'a> {
 
     /// The root-mean-square norm over the last dimension.
     fn norm(&mut self, x: ValueId, module: &str, width: usize) -> Result<ValueId, Error> {
+        self.norm_with(x, module, width, self.decoder.norm_offset)
+    }
+
+    /// The same with a number of its own that is added to the weights.
+    pub(super) fn norm_with(&mut self, x: ValueId, module: &str, width: usize, offset: f32) -> Result<ValueId, Error> {
         let weight = self.tensors.take(&format!("{module}.weight"), &[width])?;
-        let weight = dense(weight, self.decoder.norm_offset)?;
+        let weight = dense(weight, |x| x + offset)?;
         let eps = self.decoder.eps;
         let weight = self.constant(weight);
         self.call(module, aten::RMS_NORM, vec![x.into(), [width as i64].into(), weight.into(), eps.into()])
@@ -752,11 +789,11 @@ impl<'a> Build<'a> {
         self.scaled(x, cap)
     }
 
-    fn permute<const N: usize>(&mut self, x: ValueId, dims: [i64; N]) -> Result<ValueId, Error> {
+    pub(super) fn permute<const N: usize>(&mut self, x: ValueId, dims: [i64; N]) -> Result<ValueId, Error> {
         self.call("", aten::PERMUTE_COPY, vec![x.into(), dims.into()])
     }
 
-    fn view(&mut self, x: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
+    pub(super) fn view(&mut self, x: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
         self.call("", aten::VIEW_COPY, vec![x.into(), shape.into()])
     }
 
@@ -772,18 +809,18 @@ impl<'a> Build<'a> {
     }
 
     /// The value of a constant, which another method may have already.
-    fn constant(&mut self, constant: Constant) -> ValueId {
+    pub(super) fn constant(&mut self, constant: Constant) -> ValueId {
         let constants = &mut self.model.constants;
         let id = *self.named.constants.entry(constant.name.clone()).or_insert_with(|| constants.push(constant));
         self.graph.constant(id, &self.model.constants)
     }
 
     /// Calls an operator with one result, in a module.
-    fn call(&mut self, module: &str, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
+    pub(super) fn call(&mut self, module: &str, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
         self.builder(module).one(name, args)
     }
 
-    fn builder(&mut self, module: &str) -> Builder<'_> {
+    pub(super) fn builder(&mut self, module: &str) -> Builder<'_> {
         let (body, origin) = (self.graph.body, self.graph.origins.push(origin(module)));
         Builder::new(&mut self.graph, &mut self.model.constants, &self.model.schemas, body, origin)
     }
@@ -793,9 +830,9 @@ fn origin(module: &str) -> Origin {
     Origin { node: String::new(), module: module.to_owned(), frames: Arc::default() }
 }
 
-/// A small weight as floats in memory, each with `offset` added.
-fn dense(tensor: Tensor, offset: f32) -> Result<Constant, Error> {
+/// What a function gives of a small weight, as floats in memory.
+pub(super) fn dense(tensor: Tensor, function: impl Fn(f32) -> f32) -> Result<Constant, Error> {
     let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
-    let bytes: Vec<u8> = tensor.floats().iter().flat_map(|x| (x + offset).to_le_bytes()).collect();
+    let bytes: Vec<u8> = tensor.floats().iter().flat_map(|x| function(*x).to_le_bytes()).collect();
     Constant::dense(tensor.name, TensorType::of(ScalarType::Float, &sizes), bytes)
 }

@@ -17,6 +17,7 @@ pub(super) struct Decoder {
     pub published_names: Names,
     pub norm_offset: f32,
     pub qk_norm: QkNorm,
+    pub has_gated_attention: bool,
     pub vocab: usize,
     pub hidden: usize,
     pub heads: usize,
@@ -37,6 +38,7 @@ pub(super) struct Decoder {
     pub is_tied: Option<bool>,
     pub ropes: Vec<Rope>,
     pub layers: Vec<Layer>,
+    pub delta_net: Option<DeltaNet>,
     pub experts: Option<Mixture>,
     pub bos: Option<i64>,
     pub eos: Vec<i64>,
@@ -53,6 +55,23 @@ pub(super) enum Layer {
     },
     /// A short convolution over so many positions instead of attention.
     Conv { taps: usize },
+    /// A gated delta net instead of attention.
+    DeltaNet,
+}
+
+/// The sizes of gated delta nets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeltaNet {
+    /// Heads of queries and of keys.
+    pub key_heads: usize,
+    /// Heads of values, a multiple of the others.
+    pub value_heads: usize,
+    /// Columns of a query and of a key.
+    pub key_dim: usize,
+    /// Columns of a value.
+    pub value_dim: usize,
+    /// Positions that the convolution sees.
+    pub taps: usize,
 }
 
 /// A mixture of experts.
@@ -79,6 +98,8 @@ pub(super) enum Activation {
 
 /// Maximum number of columns of a head.
 const MAX_HEAD: usize = 1 << 16;
+/// Maximum number of positions that a convolution sees.
+const MAX_TAPS: usize = 1 << 10;
 /// Maximum number of layers.
 pub(super) const MAX_LAYERS: usize = 1 << 12;
 
@@ -106,6 +127,7 @@ impl Decoder {
             published_names: family.names,
             norm_offset: family.norm_offset,
             qk_norm: family.qk_norm,
+            has_gated_attention: family.has_gated_attention,
             vocab: config.required_size("vocab_size")?,
             hidden,
             heads,
@@ -133,6 +155,7 @@ impl Decoder {
             },
             ropes: Vec::new(),
             layers: Vec::new(),
+            delta_net: None,
             experts: None,
             bos: config.integers("bos_token_id")?.first().copied(),
             eos: config.integers("eos_token_id")?,
@@ -149,6 +172,9 @@ impl Decoder {
         }
         let width = Width { head_dim, max_positions, context: options.context(max_positions) };
         decoder.read_layers(config, family, count, width)?;
+        if decoder.layers.contains(&Layer::DeltaNet) {
+            decoder.delta_net = Some(delta_net(config)?);
+        }
         decoder.experts = mixture(config, family, count)?;
         Ok(decoder)
     }
@@ -180,6 +206,10 @@ impl Decoder {
                     self.layers.push(Layer::Conv { taps: config.size("conv_L_cache")?.unwrap_or(3) });
                     continue;
                 }
+                Kind::Linear => {
+                    self.layers.push(Layer::DeltaNet);
+                    continue;
+                }
                 Kind::Full => false,
                 Kind::Sliding => true,
             };
@@ -199,7 +229,7 @@ impl Decoder {
     /// The number of the RoPE of a layer, which is added if no layer before has it.
     fn rope(&mut self, config: Config<'_>, family: &Family, has_window: bool, width: Width) -> Result<usize, Error> {
         let global = config.positive("rope_theta")?.unwrap_or(family.theta);
-        let fraction = config.positive("partial_rotary_factor")?.unwrap_or(1.0);
+        let fraction = config.positive("partial_rotary_factor")?.unwrap_or(family.rotary_fraction);
         let scaling = config.object("rope_scaling")?;
         let parameters = config.object("rope_parameters")?;
         // Those of kinds of layers, or of all.
@@ -225,6 +255,32 @@ impl Decoder {
             }
         })
     }
+}
+
+/// The sizes of the gated delta nets that a configuration describes.
+fn delta_net(config: Config<'_>) -> Result<DeltaNet, Error> {
+    let size = |key: &str, default| Ok::<_, Error>(config.size(key)?.unwrap_or(default));
+    let net = DeltaNet {
+        key_heads: size("linear_num_key_heads", 16)?,
+        value_heads: size("linear_num_value_heads", 32)?,
+        key_dim: size("linear_key_head_dim", 128)?,
+        value_dim: size("linear_value_head_dim", 128)?,
+        taps: size("linear_conv_kernel_dim", 4)?,
+    };
+    let widths = [net.key_dim, net.value_dim];
+    if widths.iter().any(|width| *width > MAX_HEAD) || !net.value_heads.is_multiple_of(net.key_heads) {
+        return Err(damaged("the heads of gated delta nets do not fit each other")
+            .expected(
+                "`linear_num_value_heads` as a multiple of `linear_num_key_heads`, and up to 65536 columns for each",
+            )
+            .got(format!("{} and {} heads, {widths:?} columns", net.value_heads, net.key_heads)));
+    }
+    if net.taps > MAX_TAPS || net.value_heads > MAX_HEAD {
+        return Err(Error::unsupported("gated delta nets of such sizes")
+            .expected(format!("at most {MAX_TAPS} positions of the convolution, and {MAX_HEAD} heads"))
+            .got(format!("{} positions, {} heads", net.taps, net.value_heads)));
+    }
+    Ok(net)
 }
 
 /// The mixture of experts that a configuration describes, if its family has one.
@@ -264,6 +320,7 @@ enum Kind {
     Full,
     Sliding,
     Conv,
+    Linear,
 }
 
 /// The kinds of all layers.
@@ -283,14 +340,20 @@ fn kinds(config: Config<'_>, family: &Family, count: usize, window: Option<usize
             "full_attention" => Ok(Kind::Full),
             "sliding_attention" => Ok(Kind::Sliding),
             "conv" => Ok(Kind::Conv),
+            "linear_attention" if family.names.delta_net.is_some() => Ok(Kind::Linear),
             other => Err(Error::unsupported(format!("layers of the type `{other}`"))
-                .expected("full_attention, sliding_attention or conv")),
+                .expected("full_attention, sliding_attention or conv, and linear_attention of families that have it")),
         };
         return list.into_iter().map(kind).collect();
     }
     if let Some(attend) = config.numbers("full_attn_idxs")? {
         let kind = |index| if attend.contains(&(index as f64)) { Kind::Full } else { Kind::Conv };
         return Ok((0..count).map(kind).collect());
+    }
+    if family.names.delta_net.is_some() {
+        let interval = config.size("full_attention_interval")?.unwrap_or(4);
+        let kind = |number: usize| if number.is_multiple_of(interval) { Kind::Full } else { Kind::Linear };
+        return Ok((1..=count).map(kind).collect());
     }
     Ok(match family.windows {
         Windows::Pattern(pattern) => {

@@ -27,6 +27,10 @@ pub struct Family {
     pub(super) embedding_scale: EmbeddingScale,
     /// Base of the rotary frequencies where the configuration has none.
     pub(super) theta: f64,
+    /// Fraction of a head's columns that RoPE rotates where the configuration has none.
+    pub(super) rotary_fraction: f64,
+    /// Whether the projection to queries gives each head a gate, too, whose sigmoid multiplies the head's result.
+    pub(super) has_gated_attention: bool,
 }
 
 /// Names of modules. Those of a layer follow its number.
@@ -51,7 +55,26 @@ pub(super) struct Names {
     pub down: &'static str,
     /// Short convolution.
     pub conv: Conv,
+    pub delta_net: Option<DeltaNet>,
     pub experts: Option<Experts>,
+}
+
+/// Names of a gated delta net, which some layers have instead of attention.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeltaNet {
+    /// Projections to queries, keys and values, to the gate of the result, to how much a token changes the state, and to how much it
+    /// decays.
+    pub qkv: &'static str,
+    pub gate: &'static str,
+    pub beta: &'static str,
+    pub decay: &'static str,
+    /// The convolution over the positions of queries, keys and values.
+    pub conv: &'static str,
+    /// Logarithms of the factors of the decay, and what is added to its projection.
+    pub decay_log: &'static str,
+    pub decay_bias: &'static str,
+    pub norm: &'static str,
+    pub output: &'static str,
 }
 
 /// Names of a mixture of experts, which some layers have instead of one feed-forward network.
@@ -179,6 +202,7 @@ const NAMES: Names = Names {
     gate_up: Joined::Apart(["mlp.gate_proj", "mlp.up_proj"]),
     down: "mlp.down_proj",
     conv: Conv { input: "conv.in_proj", conv: "conv.conv", output: "conv.out_proj" },
+    delta_net: None,
     experts: None,
 };
 
@@ -216,6 +240,8 @@ const LLAMA: Family = Family {
     attention_scale: AttentionScale::HeadDim,
     embedding_scale: EmbeddingScale::One,
     theta: 10_000.0,
+    rotary_fraction: 1.0,
+    has_gated_attention: false,
 };
 
 const GELU: Option<&str> = Some("gelu_pytorch_tanh");
@@ -335,6 +361,7 @@ pub const FAMILIES: &[Family] = &[
         attention_scale: AttentionScale::InverseRoot("query_pre_attn_scalar"),
         embedding_scale: EmbeddingScale::RootOfWidth,
         theta: 1_000_000.0,
+        ..LLAMA
     },
     Family {
         name: "SmolLM3",
@@ -388,6 +415,31 @@ pub const FAMILIES: &[Family] = &[
         theta: 1_000_000.0,
         ..LLAMA
     },
+    Family {
+        name: "Qwen3.5",
+        model_types: &["qwen3_5", "qwen3_5_text"],
+        architecture: None,
+        names: Names {
+            delta_net: Some(DeltaNet {
+                qkv: "linear_attn.in_proj_qkv",
+                gate: "linear_attn.in_proj_z",
+                beta: "linear_attn.in_proj_b",
+                decay: "linear_attn.in_proj_a",
+                conv: "linear_attn.conv1d",
+                decay_log: "linear_attn.A_log",
+                decay_bias: "linear_attn.dt_bias",
+                norm: "linear_attn.norm",
+                output: "linear_attn.out_proj",
+            }),
+            ..NAMES
+        },
+        has_paired_rows: false,
+        norm_offset: 1.0,
+        qk_norm: QkNorm::Head,
+        rotary_fraction: 0.25,
+        has_gated_attention: true,
+        ..LLAMA
+    },
 ];
 
 impl Names {
@@ -415,14 +467,17 @@ impl Names {
             },
             down: "ffn_down",
             conv: Conv { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
+            delta_net: self.delta_net,
             experts: self.experts.map(Experts::of_gguf),
         }
     }
 
-    /// Names of the linear layers of attention, short convolution and feed-forward network, in the same order for all files.
+    /// Names of the linear layers of attention, short convolution, gated delta net and feed-forward network, in the same order for all
+    /// files.
     pub(super) fn linears(&self) -> Vec<&'static str> {
         let rest = [self.o, self.down, self.conv.input, self.conv.output];
-        [self.qkv.names(), self.gate_up.names(), &rest].concat()
+        let delta_net = self.delta_net.map(|net| [net.qkv, net.gate, net.beta, net.decay, net.output]);
+        [self.qkv.names(), self.gate_up.names(), &rest, delta_net.as_slice().as_flattened()].concat()
     }
 }
 

@@ -11,6 +11,7 @@ mod blocks;
 mod build;
 mod config;
 mod decoder;
+mod delta_net;
 mod family;
 pub mod gguf;
 mod gguf_config;
@@ -109,6 +110,9 @@ impl Options {
 
 /// Weights that checkpoints have and nobody needs, by the end of their name.
 const NEEDLESS: [&str; 2] = [".rotary_emb.inv_freq", ".self_attn.bias"];
+
+/// The beginning of the names of layers that predict tokens after the next one.
+const FURTHER_TOKENS: &str = "mtp.";
 
 /// Builds the program of a checkpoint.
 ///
@@ -236,7 +240,9 @@ pub fn indexed_files(index: &[u8]) -> Result<BTreeSet<String>, Error> {
 
 /// Refuses weights that the graph does not use: it would compute something else than the model.
 fn check_all_used(tensors: &Tensors) -> Result<(), Error> {
-    let mut left = tensors.left().filter(|name| !NEEDLESS.iter().any(|end| name.ends_with(end)));
+    let mut left = tensors
+        .left()
+        .filter(|name| !NEEDLESS.iter().any(|end| name.ends_with(end)) && !name.starts_with(FURTHER_TOKENS));
     match left.next() {
         None => Ok(()),
         Some(first) => Err(Error::unsupported(format!("the family has no weight `{first}`"))

@@ -140,6 +140,69 @@ fn settings_of_the_wrong_kind_are_errors() {
     }
 }
 
+/// A layer of a gated delta net: a head of queries and keys, two of values.
+fn delta_net() -> (Json, Vec<(&'static str, Vec<usize>)>) {
+    let mut config = config();
+    let settings = [
+        ("linear_num_key_heads", 1),
+        ("linear_num_value_heads", 2),
+        ("linear_key_head_dim", 4),
+        ("linear_value_head_dim", 3),
+        ("linear_conv_kernel_dim", 4),
+    ];
+    config["model_type"] = json!("qwen3_5_text");
+    settings.into_iter().for_each(|(key, value)| config[key] = json!(value));
+    let mut weights = weights();
+    weights.retain(|(name, _)| !name.contains("self_attn"));
+    weights.extend([
+        ("model.layers.0.linear_attn.in_proj_qkv.weight", vec![14, HIDDEN]),
+        ("model.layers.0.linear_attn.in_proj_z.weight", vec![6, HIDDEN]),
+        ("model.layers.0.linear_attn.in_proj_b.weight", vec![2, HIDDEN]),
+        ("model.layers.0.linear_attn.in_proj_a.weight", vec![2, HIDDEN]),
+        ("model.layers.0.linear_attn.conv1d.weight", vec![14, 1, 4]),
+        ("model.layers.0.linear_attn.A_log", vec![2]),
+        ("model.layers.0.linear_attn.dt_bias", vec![2]),
+        ("model.layers.0.linear_attn.norm.weight", vec![3]),
+        ("model.layers.0.linear_attn.out_proj.weight", vec![HIDDEN, 6]),
+    ]);
+    (config, weights)
+}
+
+#[test]
+fn gated_delta_nets_have_two_states() {
+    let (config, weights) = delta_net();
+    let sizes = |model: &Model| -> Vec<Vec<i64>> {
+        let size = |size: &rushlight_graph::Expr| size.as_int().unwrap();
+        model.states.iter().map(|(_, state)| state.ty.shape.iter().map(size).collect()).collect()
+    };
+    let model = import_with(&config, &weights, &Options::default()).unwrap();
+    assert_eq!(sizes(&model), [vec![1, 14, 3], vec![1, 2, 4, 3]]);
+    // Layers that predict further tokens are left out.
+    let mut more = weights.clone();
+    more.push(("mtp.fc.weight", vec![HIDDEN, 2 * HIDDEN]));
+    import_with(&config, &more, &Options::default()).unwrap();
+    for left_out in 0..weights.len() {
+        let mut weights = weights.clone();
+        let (name, _) = weights.remove(left_out);
+        let error = refused(&config, &weights);
+        assert!(error.contains(name), "{error}");
+    }
+    for (key, value) in [
+        ("linear_num_key_heads", json!(4)),
+        ("linear_num_value_heads", json!(0)),
+        ("linear_value_head_dim", json!(1 << 20)),
+        ("linear_key_head_dim", json!("4")),
+        ("linear_conv_kernel_dim", json!(1 << 20)),
+        ("linear_conv_kernel_dim", json!(3)),
+        ("full_attention_interval", json!(0)),
+        ("layer_types", json!(["full_attention"])),
+    ] {
+        let mut config = config.clone();
+        config[key] = value.clone();
+        assert!(import_with(&config, &weights, &Options::default()).is_err(), "{key}: {value}");
+    }
+}
+
 #[test]
 fn weights_that_do_not_fit_are_errors() {
     for left_out in 0..weights().len() {

@@ -2,6 +2,7 @@
 
 mod caches;
 mod data_movement;
+mod delta_rule;
 mod dynamic;
 mod elementwise;
 mod experts;
@@ -179,6 +180,7 @@ impl<'a> Lowering<'a> {
             Selection::TopK(top) => self.top_k(&call, *top),
             Selection::GatherElements(gather) => self.gather_elements(&call, *gather),
             Selection::Attention(attention) => self.attention(&call, attention),
+            Selection::DeltaRule(rule) => self.delta_rule(&call, *rule),
             Selection::Pooling(pooling) => self.pool(&call, *pooling),
             Selection::VolumePooling(pooling) => self.pool_volume(&call, *pooling),
             Selection::Reduction(reduction) => self.reduce(&call, reduction),

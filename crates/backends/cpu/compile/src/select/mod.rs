@@ -5,6 +5,7 @@
 //! is selected can be lowered.
 
 mod data_movement;
+mod delta_rule;
 mod dynamic;
 mod elementwise;
 mod gemm;
@@ -24,6 +25,7 @@ use crate::call::Call;
 use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
 
 pub(crate) use data_movement::DataMovement;
+pub(crate) use delta_rule::DeltaRule;
 pub(crate) use dynamic::{Dynamic, NibbleQuantize, Parameters, RowDequantize};
 pub(crate) use elementwise::{Elementwise, Operand, activation};
 pub(crate) use gemm::{BatchedGemm, Convolution, Embedding, Experts, Gemm, GemmWeights, Int8, has_bias};
@@ -42,6 +44,7 @@ pub(crate) enum Selection {
     TopK(TopK),
     GatherElements(GatherElements),
     Attention(Attention),
+    DeltaRule(DeltaRule),
     Pooling(Pooling<2>),
     VolumePooling(Pooling<3>),
     Reduction(Reduction),
@@ -455,6 +458,9 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::NATIVE_LAYER_NORM if is_first_only => normalization::layer_norm(call).map(Selection::Norm),
         aten::RMS_NORM => normalization::rms_norm(call).map(Selection::Norm),
         aten::SCALED_DOT_PRODUCT_ATTENTION => normalization::attention(call).map(Selection::Attention),
+        llama::GATED_DELTA_RULE | llama::CHANNELWISE_GATED_DELTA_RULE => {
+            delta_rule::select(call).map(Selection::DeltaRule)
+        }
         llama::CUSTOM_SDPA => normalization::cached_attention(call).map(Selection::Attention),
         aten::MAX_POOL2D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::Pooling),
         aten::AVG_POOL2D => pooling::pooling(call).map(Selection::Pooling),

@@ -6,9 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rushlight_cpu_payload::{
-    Attention, Convolution, ConvolutionKind, Copy, Elementwise, Epilogue, FloatFormat, Instruction, KeyValueFormat,
-    Matmul, MatmulKind, Normalization, Operand, QuantizedFormat, Reduce, Reduction, Size, Step, TensorId, Unary,
-    Window,
+    Attention, Convolution, ConvolutionKind, Copy, DeltaRule, Elementwise, Epilogue, FloatFormat, Instruction,
+    KeyValueFormat, Matmul, MatmulKind, Normalization, Operand, QuantizedFormat, Reduce, Reduction, Size, Step,
+    TensorId, Unary, Window,
 };
 use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::pack::{Bits, Offsets, QuantizedGroups, ScaleFormat};
@@ -105,6 +105,41 @@ fn attention_over_more_keys_than_there_are_is_refused() {
     assert_eq!(outcome("one key", attention(1, 1)), Ok(()));
     assert_refused("2^50 keys", attention(1 << 50, 1));
     assert_refused("2^50 keys without depth", attention(1 << 50, 0));
+}
+
+#[test]
+fn delta_rules_of_sizes_that_contradict_each_other_are_refused() {
+    let rule = |change: Option<(usize, &'static [u64])>| {
+        let mut sizes: [&[u64]; 7] =
+            [&[1, 2, 4, 4], &[1, 2, 2, 4], &[1, 2, 2, 8], &[1, 2, 2], &[1, 2, 2], &[1, 2, 4, 8], &[64 + 64]];
+        if let Some((index, dims)) = change {
+            sizes[index] = dims;
+        }
+        let [inputs @ .., y] = &sizes;
+        Payload::of_step(inputs, y, |x, y| {
+            Step::DeltaRule(DeltaRule { q: x[0], k: x[1], v: x[2], decay: x[3], beta: x[4], state: x[5], y })
+        })
+    };
+    assert_eq!(outcome("a delta rule", rule(None)), Ok(()));
+    assert_eq!(outcome("a decay for each row", rule(Some((3, &[1, 2, 2, 4])))), Ok(()));
+    for (index, dims) in [
+        (0, &[1, 2, 3, 4][..]),
+        (0, &[2, 2, 4, 4]),
+        (0, &[1, 2, 4]),
+        (1, &[1, 1, 2, 4]),
+        (1, &[1, 2, 0, 4]),
+        (2, &[1, 1, 2, 8]),
+        (2, &[1, 2, 2, 9]),
+        (3, &[1, 2, 1]),
+        (3, &[1, 2, 2, 3]),
+        (4, &[1, 1, 2]),
+        (5, &[1, 2, 4, 7]),
+        (6, &[63]),
+        (6, &[64 + 63]),
+    ] {
+        let what = format!("operand {index} of {dims:?}");
+        assert!(outcome(&what, rule(Some((index, dims)))).is_err(), "{what}");
+    }
 }
 
 fn window(kernel: [u32; 2], stride: [u32; 2], padding: [[u32; 2]; 2]) -> Window<2> {

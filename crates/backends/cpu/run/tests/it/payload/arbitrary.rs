@@ -2,7 +2,7 @@
 
 use rushlight_cpu_payload::{
     Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
-    ConvolutionKind, Copy, Direction, Elementwise, Epilogue, Experts, FakeQuantize, FloatFormat, Gather,
+    ConvolutionKind, Copy, DeltaRule, Direction, Elementwise, Epilogue, Experts, FakeQuantize, FloatFormat, Gather,
     GroupwiseEpilogue, GroupwiseFormat, Half, Instruction, Int8Epilogue, KeyValueFormat, Matmul, MatmulKind,
     Normalization, Operand, PoolKind, Pooling, QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize,
     ResizeMode, RowQparams, Scatter, Size, SizeOp, Step, TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
@@ -112,7 +112,7 @@ struct Maker<'s, 'b> {
 
 impl Maker<'_, '_> {
     fn step(&mut self) -> Step {
-        match self.source.byte() % 27 {
+        match self.source.byte() % 28 {
             0 => self.linear(),
             1 => self.batched(),
             2 => self.int8_linear(),
@@ -139,6 +139,7 @@ impl Maker<'_, '_> {
             23 => self.experts(),
             24 => self.top_k(),
             25 => self.gather_elements(),
+            26 => self.delta_rule(),
             _ => self.dynamic_quantization(),
         }
     }
@@ -662,6 +663,23 @@ impl Maker<'_, '_> {
         let (rows, columns, k) = (self.source.size(9), self.source.size(40), self.source.size(9));
         let index = self.floats(&[rows, k]);
         Step::GatherElements { x: self.floats(&[rows, columns]), index, y: self.output(&[rows, k]) }
+    }
+
+    fn delta_rule(&mut self) -> Step {
+        let (batch, tokens, groups) = (self.source.size(2), self.source.size(5), self.source.size(3));
+        let (heads, rows, columns) = (groups * self.source.size(2), self.source.size(20), self.source.size(80));
+        let all = [batch, tokens, groups, rows];
+        let decay = if self.source.once_in(2) { &all[..] } else { &all[..3] };
+        let results = batch * tokens * heads * columns;
+        Step::DeltaRule(DeltaRule {
+            q: self.floats(&[batch, tokens, heads, rows]),
+            k: self.floats(&all),
+            v: self.floats(&[batch, tokens, groups, columns]),
+            decay: self.floats(decay),
+            beta: self.floats(&all[..3]),
+            state: self.floats(&[batch, groups, rows, columns]),
+            y: self.output(&[results + batch * groups * rows * columns]),
+        })
     }
 
     fn gather(&mut self) -> Step {
