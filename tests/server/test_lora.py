@@ -26,6 +26,8 @@ def test_adapters_are_listed(client):
     assert client.models.retrieve("llama-all").id == "llama-all"
     with pytest.raises(openai.NotFoundError, match="`tiny`, `llama-all`, `llama-patterns`"):
         client.models.retrieve("other")
+    with pytest.raises(openai.NotFoundError, match="`tiny`, `llama-all`, `llama-patterns`"):
+        client.completions.create(model="llama-al", prompt=[1, 2])
 
 
 def test_answers_have_the_adapter_that_the_request_names(client):

@@ -26,6 +26,7 @@ const TARGETS: &[Target] = &[
     ("pickle", &[], ""),
     ("gguf", &[], ""),
     ("checkpoint", &[], ""),
+    ("adapter", &[], ""),
     ("text", &[], ""),
     ("npy", &[], ""),
     ("npz", &[], ""),

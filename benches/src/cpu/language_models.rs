@@ -322,7 +322,7 @@ fn variants(engines: &Engines, missing: &mut Missing) -> Result<String> {
     }
     let mut text = format!(
         "\n### Forms of {}\n\nThe same weights in other forms of Rushlight's. *8da4w* is the one above, `int4` of `--quantize \
-         int4`, which rounds no activations; programs of `--max-context-len 128` and `2048` differ in nothing but the capacity of \
+         int4`, which rounds activations to 16 bits; programs of `--max-context-len 128` and `2048` differ in nothing but the capacity of \
          the cache; `int8` is `--kv-cache int8`. The ratio is that of times.\n",
         title(model)
     );

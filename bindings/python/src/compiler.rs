@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
@@ -72,8 +73,10 @@ pub struct Request<'py> {
     /// Patterns of names, each with a file or none, and the most bytes of a file.
     external_weights: Option<ExternalRules>,
     quantization: Option<QuantizationRequest<'py>>,
-    /// The file or folder of the tokenizer that the program carries; empty for none.
+    /// The file or folder of the tokenizer that the program carries; by default that of the language model.
     tokenizer: Option<PathBuf>,
+    /// Leaves out that of the language model.
+    omits_tokenizer: bool,
     language_model: Option<LanguageModelRequest>,
 }
 
@@ -90,14 +93,15 @@ pub struct LanguageModelRequest {
 }
 
 impl LanguageModelRequest {
-    fn options(&self) -> LanguageModelOptions {
+    fn options(&self) -> PyResult<LanguageModelOptions> {
         let output = match self.output.as_str() {
             "hidden_states" => LanguageModelOutput::HiddenStates,
             "all_logits" => LanguageModelOutput::AllLogits,
-            _ => LanguageModelOutput::LastLogits,
+            "last_logits" => LanguageModelOutput::LastLogits,
+            other => return Err(PyValueError::new_err(format!("no output is called {other:?}"))),
         };
         let Self { max_context_len, max_seq_len, lora_rank, .. } = *self;
-        LanguageModelOptions { max_context_len, max_seq_len, output, lora_rank }
+        Ok(LanguageModelOptions { max_context_len, max_seq_len, output, lora_rank })
     }
 }
 
@@ -169,12 +173,13 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
         compiler = Exported::of(source)?.method(compiler, name);
     }
     if let Some(model) = &request.language_model {
-        compiler = compiler.language_model(&model.path, model.options());
+        compiler = compiler.language_model(&model.path, model.options()?);
     }
-    if let Some(path) = request.tokenizer {
-        let is_none = path.as_os_str().is_empty();
-        compiler = compiler.tokenizer(if is_none { ProgramTokenizer::Omitted } else { ProgramTokenizer::Of(path) });
-    }
+    compiler = match request.tokenizer {
+        Some(path) => compiler.tokenizer(ProgramTokenizer::Of(path)),
+        None if request.omits_tokenizer => compiler.tokenizer(ProgramTokenizer::Omitted),
+        None => compiler,
+    };
     let mut failures: Vec<Arc<Failure>> = Vec::new();
     for backend in &request.backends {
         compiler = if let Ok(spec) = backend.cast::<BackendSpec>() {

@@ -102,6 +102,8 @@ def test_sessions_have_adapters_of_their_own():
     prompt, expected = sample_of("llama-all")
     assert adapted.generate(prompt, max_new_tokens=STEPS, **GREEDY).tokens == expected
     assert adapted.session().generate(prompt, max_new_tokens=STEPS, **GREEDY).tokens == expected
+    bare = adapted.session(adapter=None)
+    assert bare.generate(EXPECTED["prompt"], max_new_tokens=STEPS, **GREEDY).tokens == EXPECTED["greedy"]
     assert llm.adapter(ADAPTERS / "llama-all").size > 10_000
 
 

@@ -79,6 +79,11 @@ impl Expr {
         self.as_int() == Some(value)
     }
 
+    /// True for a product, such as a symbol times an integer.
+    pub(crate) fn is_product(&self) -> bool {
+        matches!(self, Self::Call(call) if call.function == Function::Mul)
+    }
+
     /// True if it depends on no symbol.
     pub const fn is_static(&self) -> bool {
         matches!(self, Self::Int(_))

@@ -117,10 +117,22 @@ impl Service {
         self.grammars.get_or_init(|| GrammarCompiler::new(&self.tokenizer, &self.limits).ok()).as_ref()
     }
 
-    /// The adapter that a request names as its model. Any other name is that of the model.
-    pub fn adapter(&self, model: Option<&str>) -> Option<Adapter> {
-        let adapters = &self.options.adapters;
-        adapters.iter().find(|(name, _)| Some(name.as_str()) == model).map(|(_, adapter)| adapter.clone())
+    /// The adapter that a request names as its model; `None` for the model itself. A server without adapters takes any name.
+    pub fn adapter(&self, model: Option<&str>) -> Result<Option<Adapter>, Refusal> {
+        let Options { adapters, model_name, .. } = &self.options;
+        let Some(asked) = model.filter(|asked| *asked != model_name && !adapters.is_empty()) else { return Ok(None) };
+        match adapters.iter().find(|(name, _)| name == asked) {
+            Some((_, adapter)) => Ok(Some(adapter.clone())),
+            None => Err(self.no_model(asked)),
+        }
+    }
+
+    /// The refusal of a model that is not served.
+    pub fn no_model(&self, asked: &str) -> Refusal {
+        let names = self.options.adapters.iter().map(|(name, _)| name.as_str());
+        let names: Vec<&str> = std::iter::once(self.options.model_name.as_str()).chain(names).collect();
+        let message = format!("there is no model `{asked}`: expected `{}`", names.join("`, `"));
+        Refusal::new(StatusCode::NOT_FOUND, message)
     }
 
     /// When a request that comes now has taken too long.

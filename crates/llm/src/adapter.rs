@@ -5,12 +5,15 @@ use std::hash::Hasher;
 use std::path::Path;
 use std::sync::Arc;
 
-use rushlight::{Input, TensorView};
+use rushlight::{Input, TensorView, ValueInfo};
 use rushlight_compiler::front::llm::lora::{self, Targets, peft};
 use rustc_hash::FxHasher;
 
 use crate::error::{Error, Result};
 use crate::model::Model;
+
+/// Inputs of the method before those of an adapter.
+const TOKEN_INPUTS: usize = 2;
 
 /// A LoRA adapter: low-rank matrices that change the answers of the sessions that have it ([`Model::session_with`]). Any number of
 /// adapters and sessions shares the weights of one model, and copies of an adapter share its matrices.
@@ -21,6 +24,8 @@ pub struct Adapter(Arc<Inputs>);
 struct Inputs {
     /// The matrices in the order of the method's inputs.
     matrices: Vec<Matrix>,
+    targets: Targets,
+    /// Hash of the sizes and elements, which saved sessions have.
     fingerprint: u64,
 }
 
@@ -35,9 +40,12 @@ impl Adapter {
     /// was compiled with a rank for it. `scale` multiplies what the adapter adds; 1 is what it was trained for.
     ///
     /// # Errors
-    /// `NoAdapters` for a model without a rank, `File`, and `Module` for adapters that are damaged, not supported, or of another
-    /// model.
+    /// `NoAdapters` for a model without a rank, `AdapterScale` for a scale that is not finite, `File`, and `Module` for adapters that
+    /// are damaged, not supported, or of another model.
     pub fn open(model: &Model, folder: impl AsRef<Path>, scale: f32) -> Result<Self> {
+        if !scale.is_finite() {
+            return Err(Error::AdapterScale(scale));
+        }
         let folder = folder.as_ref();
         let targets = model.adapter_targets()?;
         let read = |name: &str| {
@@ -47,10 +55,10 @@ impl Adapter {
         let (config, weights) = (read(peft::CONFIG)?, read(peft::WEIGHTS)?);
         let matrices = peft::read(&config, &weights.into(), &targets, scale);
         let matrices = matrices.map_err(|error| error.at(format!("adapter `{}`", folder.display())));
-        Ok(Self::of(&targets, matrices.map_err(rushlight::Error::from)?))
+        Ok(Self::of(targets, matrices.map_err(rushlight::Error::from)?))
     }
 
-    fn of(targets: &Targets, matrices: Vec<peft::Matrices>) -> Self {
+    fn of(targets: Targets, matrices: Vec<peft::Matrices>) -> Self {
         let each = targets.kinds.iter().zip(matrices).flat_map(|(kind, peft::Matrices { rank, a, b })| {
             let layers = kind.modules.len();
             [
@@ -64,7 +72,7 @@ impl Adapter {
             sizes.iter().for_each(|size| hasher.write_usize(*size));
             elements.iter().for_each(|element| hasher.write_u32(element.to_bits()));
         }
-        Self(Arc::new(Inputs { matrices, fingerprint: hasher.finish() }))
+        Self(Arc::new(Inputs { matrices, targets, fingerprint: hasher.finish() }))
     }
 
     /// The method's inputs after the tokens and their position.
@@ -74,7 +82,7 @@ impl Adapter {
         Ok(views.into_iter().map(Input::from))
     }
 
-    /// A number that other adapters hardly have.
+    /// Hash of the sizes and elements.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }
@@ -91,9 +99,28 @@ impl Adapter {
 }
 
 impl Model {
-    /// The layers that adapters change.
+    /// The layers that adapters change, as the inputs of the method for adapters have them.
     fn adapter_targets(&self) -> Result<Targets> {
         let data = self.program().parsed().named(lora::KEY).ok_or(Error::NoAdapters)?;
-        Ok(Targets::parse(data).map_err(rushlight::Error::from)?)
+        let targets = Targets::parse(data).map_err(rushlight::Error::from)?;
+        let inputs = self.method_inputs(lora::METHOD).ok_or(Error::NoAdapters)?;
+        let sizes = |input: &ValueInfo| match input {
+            ValueInfo::Tensor(info) => info.sizes.clone(),
+            _ => Vec::new(),
+        };
+        let rank = targets.max_rank;
+        let expected = targets.kinds.iter().flat_map(|kind| {
+            let layers = kind.modules.len();
+            [vec![layers, rank, kind.inputs], vec![layers, kind.outputs, rank]]
+        });
+        match inputs.iter().skip(TOKEN_INPUTS).map(sizes).eq(expected) {
+            true => Ok(targets),
+            false => Err(Error::not_a_model(format!("`{}` has other inputs than `{}` says", lora::METHOD, lora::KEY))),
+        }
+    }
+
+    /// Checks that an adapter is for this model, or one of the same layers.
+    pub(crate) fn check_adapter(&self, adapter: &Adapter) -> Result<()> {
+        if self.adapter_targets()? == adapter.0.targets { Ok(()) } else { Err(Error::AdapterOfAnotherModel) }
     }
 }

@@ -57,6 +57,10 @@ pub enum Error {
     OtherAdapter,
     /// The program takes no adapters.
     NoAdapters,
+    /// An adapter that was read for a model of other layers.
+    AdapterOfAnotherModel,
+    /// A scale of an adapter that is infinite or NaN.
+    AdapterScale(f32),
     /// Options of sampling that mean nothing.
     Sampling { option: &'static str, expected: &'static str, got: f64 },
 }
@@ -152,6 +156,10 @@ impl fmt::Display for Error {
             Self::NoSession => write!(f, "the bytes are no saved session"),
             Self::OtherAdapter => {
                 write!(f, "the session was saved with another LoRA adapter, or without one: restore it with the same")
+            }
+            Self::AdapterOfAnotherModel => write!(f, "the LoRA adapter was read for a model with other layers"),
+            Self::AdapterScale(scale) => {
+                write!(f, "the scale of a LoRA adapter is no number\n  expected  a finite number\n  got       {scale}")
             }
             Self::NoAdapters => write!(
                 f,

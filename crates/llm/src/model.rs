@@ -33,11 +33,11 @@ pub struct Model {
     limits: Limits,
     /// The method for one token, for several sessions at once.
     batch: MethodBatch,
-    /// The same for sessions with adapters, if there have been some.
+    /// The same for sessions with adapters, made when the first are batched.
     adapted_batch: Option<MethodBatch>,
-    /// Maximum number of sessions in it.
-    max_batch: usize,
-    /// That of new sessions.
+    /// Maximum number of sessions in a batch: of those without adapters, and of those with them.
+    max_batch: [usize; 2],
+    /// The adapter of new sessions.
     adapter: Option<Adapter>,
     /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
     planned: Arc<()>,
@@ -176,7 +176,7 @@ impl Model {
             limits,
             batch,
             adapted_batch: None,
-            max_batch,
+            max_batch: [max_batch; 2],
             adapter: None,
             planned: Arc::new(()),
         })
@@ -195,9 +195,19 @@ impl Model {
         self.module.program()
     }
 
+    /// The inputs of a method, if there is one of this name.
+    pub(crate) fn method_inputs(&self, name: &str) -> Option<Vec<ValueInfo>> {
+        Some(self.module.meta(name).ok()?.inputs)
+    }
+
     /// Gives sessions that are made from now on an adapter, or none.
-    pub fn set_adapter(&mut self, adapter: Option<Adapter>) {
+    ///
+    /// # Errors
+    /// `AdapterOfAnotherModel` and `NoAdapters`.
+    pub fn set_adapter(&mut self, adapter: Option<Adapter>) -> Result<()> {
+        adapter.iter().try_for_each(|adapter| self.check_adapter(adapter))?;
         self.adapter = adapter;
+        Ok(())
     }
 
     /// The adapter of new sessions.
@@ -217,8 +227,9 @@ impl Model {
     /// As [`session`](Self::session), with this adapter, or none.
     ///
     /// # Errors
-    /// Those of `session`.
+    /// Those of `session`, `AdapterOfAnotherModel` and `NoAdapters`.
     pub fn session_with(&mut self, adapter: Option<Adapter>) -> Result<Session> {
+        adapter.iter().try_for_each(|adapter| self.check_adapter(adapter))?;
         match self.module.session() {
             Ok(session) => Ok(Session::new(State::Own(session), adapter)),
             Err(error) if error.code() == Code::NotSupported => {
@@ -284,12 +295,13 @@ impl Model {
 
     /// Maximum number of sessions, of `wanted`, that a call adds a token to. Memory for them is there then.
     pub(crate) fn batch_size(&mut self, wanted: usize, is_adapted: bool) -> usize {
-        let size = wanted.min(self.max_batch);
+        let kind = usize::from(is_adapted);
+        let size = wanted.min(self.max_batch[kind]);
         if size > 1 && self.reserve_batch(size, is_adapted).is_err() {
             // Not enough memory: one after the other is slower, and works.
-            self.max_batch = 1;
+            self.max_batch[kind] = 1;
         }
-        size.min(self.max_batch)
+        size.min(self.max_batch[kind])
     }
 
     fn reserve_batch(&mut self, size: usize, is_adapted: bool) -> Result<()> {

@@ -280,7 +280,8 @@ def compiled(
                 "plan_outputs": plan_outputs,
                 "stack_traces": stack_traces,
                 "external_weights": external_weights,
-                "tokenizer": tokenizer,
+                "tokenizer": None if tokenizer is False else tokenizer,
+                "omits_tokenizer": tokenizer is False,
                 "language_model": language_model,
             }
         )

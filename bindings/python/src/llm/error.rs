@@ -14,9 +14,11 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Module(error) => callback::explained(py, error),
         Error::File { error: cause, .. } => io::Error::new(cause.kind(), error.to_string()).into(),
-        Error::Poisoned | Error::NoAdapters | Error::NoLogits | Error::NotSupported(_) => {
-            PyRuntimeError::new_err(error.to_string())
-        }
+        Error::AdapterOfAnotherModel
+        | Error::Poisoned
+        | Error::NoAdapters
+        | Error::NoLogits
+        | Error::NotSupported(_) => PyRuntimeError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
     }
 }

@@ -28,7 +28,8 @@ impl Lora {
     pub fn load(&self, model: &arguments::Model, running: &arguments::Running) -> Result<Model, Failure> {
         let mut model = Model::new(model.load_to_run(running, None)?)?;
         if let Some(folder) = &self.lora {
-            model.set_adapter(Some(Adapter::open(&model, folder, self.lora_scale)?));
+            let adapter = Adapter::open(&model, folder, self.lora_scale)?;
+            model.set_adapter(Some(adapter))?;
         }
         Ok(model)
     }

@@ -1,10 +1,10 @@
-//! Packing of weight-only quantized matrices, which multiply f32 activations.
+//! Packing of weight-only quantized matrices, which are multiplied by f32 rows.
 
 use crate::float16::to_f16;
 
 use super::{PANEL, padded_rows};
 
-/// Shape and layout of a weight-only quantized matrix for GEMM with f32 activations.
+/// Shape and layout of a weight-only quantized matrix for GEMM by f32 rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuantizedMatrix {
     pub k: usize,

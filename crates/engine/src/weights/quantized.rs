@@ -1,4 +1,4 @@
-//! Weight-only quantization: packed weights of 4, 6 or 8 bits that are dequantized to f32 on the fly.
+//! Weight-only quantization: packed weights of 4, 6 or 8 bits and how they are read.
 
 use crate::arch::{I16Pairs, I32, LANES, Simd};
 use crate::float16::from_f16;

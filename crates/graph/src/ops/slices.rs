@@ -149,10 +149,10 @@ pub(crate) fn slice_range(
     Ok((start, end, step))
 }
 
-/// True if a bound of a slice counts from the end of the dimension: if it is negative, or a size that is negated. An exporter that writes
-/// the latter has decided so; of a size of zero, PyTorch itself would take everything.
+/// True if a bound of a slice counts from the end of the dimension: if it is negative, or a size, or a product of these, that is negated.
+/// An exporter that writes the latter has decided so; of a size of zero, PyTorch itself would take everything.
 pub fn is_from_end(bound: &Expr, symbols: &Symbols) -> bool {
-    bound.upper_bound(symbols).is_some_and(|most| most < 0 || (most == 0 && bound.as_int().is_none()))
+    bound.upper_bound(symbols).is_some_and(|most| most < 0 || (most == 0 && bound.is_product()))
 }
 
 /// True if a size is at most another, whatever the sizes of inputs are.

@@ -64,7 +64,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     if messages.is_empty() {
         return Err(Refusal::of("messages", "expected at least one message"));
     }
-    let adapter = service.adapter(request.model.as_deref());
+    let adapter = service.adapter(request.model.as_deref())?;
     let head = Head::new(&service, "chatcmpl", request.model)?;
     let deadline = service.deadline();
     let names = names_of(&tools);

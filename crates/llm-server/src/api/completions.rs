@@ -54,7 +54,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     let deadline = service.deadline();
     let constraint = service.constraint(request.sampling.grammar()?).await?;
     let prompts = request.prompt.tokens(&service, "prompt").await?;
-    let adapter = service.adapter(request.model.as_deref());
+    let adapter = service.adapter(request.model.as_deref())?;
     let head = Head::new(&service, "cmpl", request.model)?;
     let answering = Answering {
         echo: request.echo.unwrap_or(false),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::error::Refusal;
@@ -36,13 +35,6 @@ pub async fn list(State(service): State<Arc<Service>>) -> Json<Value> {
 }
 
 pub async fn one(State(service): State<Arc<Service>>, Path(name): Path<String>) -> Result<Json<Value>, Refusal> {
-    let all = all(&service);
-    let ids: Vec<&str> = all.iter().filter_map(|model| model.get("id")?.as_str()).collect();
-    match ids.iter().position(|id| *id == name).and_then(|index| all.get(index)) {
-        Some(model) => Ok(Json(model.clone())),
-        None => {
-            let message = format!("there is no model `{name}`: expected `{}`", ids.join("`, `"));
-            Err(Refusal::new(StatusCode::NOT_FOUND, message))
-        }
-    }
+    let found = all(&service).into_iter().find(|model| model.get("id").is_some_and(|id| *id == name));
+    found.map(Json).ok_or_else(|| service.no_model(&name))
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Module, Quantization, Scheme};
+use rushlight_compiler::front::llm::lora::Targets;
 use rushlight_llm::{Adapter, Error, Model, Session};
 use serde_json::Value as Json;
 
@@ -81,7 +82,7 @@ fn adapted_logits_are_those_of_transformers() {
                 let what = format!("{name}, {}, {backend}", file.display());
                 let mut model = model(&file, backend, Some(RANK));
                 let adapter = open(&model, &name);
-                model.set_adapter(Some(adapter));
+                model.set_adapter(Some(adapter)).unwrap();
                 let mut session = model.session().unwrap();
                 assert_follows(&mut model, &mut session, &sample, &what);
             }
@@ -245,6 +246,8 @@ fn adapters_that_do_not_fit_are_clear_errors() {
         (changed("ia3", set("peft_type", "IA3".into()), |bytes| bytes), "`peft_type` `LORA`"),
         (changed("alpha", set("lora_alpha", Json::Null), |bytes| bytes), "lora_alpha"),
         (changed("regex", set("alpha_pattern", serde_json::json!({ ".*q_proj": 2 })), |bytes| bytes), ".*q_proj"),
+        (changed("pissa", set("init_lora_weights", "pissa_niter_4".into()), |bytes| bytes), "base weights"),
+        (changed("alphas", set("alpha_pattern", serde_json::json!({ "q_prj": 2 })), |bytes| bytes), "q_prj"),
         (changed("alone", same, |bytes| renamed(&bytes, Q, "layers.7.self_attn.q_proj.lora_A")), "counterpart"),
         (
             changed("layer", same, |bytes| {
@@ -276,11 +279,30 @@ fn adapters_that_do_not_fit_are_clear_errors() {
 }
 
 #[test]
-fn an_adapter_of_another_model_is_an_error_of_the_call() {
+fn adapters_of_other_models_and_scales_that_are_not_finite_are_refused() {
     let llama = llama("cpu");
     let adapter = open(&llama, "llama-all");
     let mut other = model(&folder("decoders/phi3"), "cpu", Some(RANK));
-    let mut session = other.session_with(Some(adapter)).unwrap();
-    let error = session.prefill(&mut other, &[1, 2, 3]).unwrap_err();
-    assert!(matches!(error, Error::Module(_)), "{error}");
+    assert!(matches!(other.session_with(Some(adapter.clone())), Err(Error::AdapterOfAnotherModel)));
+    assert!(matches!(other.set_adapter(Some(adapter.clone())), Err(Error::AdapterOfAnotherModel)));
+    let mut none = model(&folder("decoders/llama"), "cpu", None);
+    assert!(matches!(none.session_with(Some(adapter)), Err(Error::NoAdapters)));
+    for scale in [f32::NAN, f32::INFINITY] {
+        let error = Adapter::open(&llama, folder("adapters/llama-all"), scale).unwrap_err();
+        assert!(matches!(error, Error::AdapterScale(_)), "{error}");
+    }
+}
+
+/// Named data that say what adapters change come with programs of strangers.
+#[test]
+fn descriptions_of_adapters_are_checked() {
+    let large = r#"{"max_rank": 8, "kinds": [{"modules": ["a"], "inputs": 2147483648, "outputs": 2147483648}]}"#;
+    for (text, is_json) in [("", false), ("[]", false), (r#"{"max_rank": 0, "kinds": []}"#, false), (large, true)] {
+        let parsed = Targets::parse(text.as_bytes());
+        assert_eq!(parsed.is_ok(), is_json, "{text}");
+    }
+    for kinds in ["7", "[7]", r#"[{"modules": 7, "inputs": 1, "outputs": 1}]"#, r#"[{"modules": [], "inputs": -1}]"#] {
+        let text = format!(r#"{{"max_rank": 8, "kinds": {kinds}}}"#);
+        assert!(Targets::parse(text.as_bytes()).is_err(), "{text}");
+    }
 }

@@ -12,6 +12,10 @@ use serde_json::Value as Json;
 /// Largest deviation of logits, relative to the largest logit.
 const TOLERANCE: f32 = 2e-5;
 
+/// The same where rows are rounded to 16 bits for weights that are integers: an element by up to 2^-16 of the largest of 256, which
+/// is 3e-5 of a typical one as a standard deviation, and a largest logit is three typical ones.
+const ROUNDED_TOLERANCE: f32 = 1e-4;
+
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/decoders")
 }
@@ -85,11 +89,11 @@ fn agree(backend: &str, file: Option<&str>) {
     };
     let models: Vec<_> = names().into_iter().map(of).filter(|(path, _)| path.exists()).collect();
     assert!(models.len() >= 10, "only {} models", models.len());
-    models_agree(backend, &models);
+    models_agree(backend, &models, TOLERANCE);
 }
 
 /// Models compute what the file beside each says.
-fn models_agree(backend: &str, models: &[(PathBuf, PathBuf)]) {
+fn models_agree(backend: &str, models: &[(PathBuf, PathBuf)], tolerance: f32) {
     let mut wrong = Vec::new();
     for (path, sample) in models {
         let name = path.display();
@@ -112,7 +116,7 @@ fn models_agree(backend: &str, models: &[(PathBuf, PathBuf)]) {
             }
             off = off.max(deviation(&last, &numbers(&expected["last"])));
             println!("{name}: {off:.1e}");
-            if chosen != continuation || off > TOLERANCE {
+            if chosen != continuation || off > tolerance {
                 wrong.push(format!("{name}: {off:.1e}, {chosen:?}, not {continuation:?}"));
             }
         }
@@ -150,12 +154,12 @@ fn files_of_blocks() -> Vec<(PathBuf, PathBuf)> {
 
 #[test]
 fn blocks_in_gguf_files_agree_with_transformers() {
-    models_agree("portable", &files_of_blocks());
+    models_agree("portable", &files_of_blocks(), TOLERANCE);
 }
 
 #[test]
 fn blocks_in_gguf_files_agree_with_transformers_on_the_cpu_back_end() {
-    models_agree("cpu", &files_of_blocks());
+    models_agree("cpu", &files_of_blocks(), ROUNDED_TOLERANCE);
 }
 
 /// Programs for the CPU back end have what the files have, and tables for the positions and instructions.
@@ -170,7 +174,7 @@ fn blocks_in_gguf_files_keep_their_size() {
         let has_all = path.ends_with("mixed.gguf") || path.ends_with("experts.gguf");
         let bits: &[u32] = if has_all { &[4, 6, 8] } else { &[4] };
         let named: Vec<String> =
-            bits.iter().map(|bits| format!("f32, weights of {bits} bits: its input is not quantized")).collect();
+            bits.iter().map(|bits| format!("f32, weights of {bits} bits: its input is not quantized, but of 16 bits where these are multiplied faster")).collect();
         let expected = named.iter().map(String::as_str).chain(["f32, rows of 4 bits"]);
         assert_eq!(said, expected.collect(), "{}", path.display());
         let (size, stored) = (program.to_bytes().unwrap().len() as f64, fs::metadata(&path).unwrap().len() as f64);
@@ -190,7 +194,13 @@ fn blocks_in_gguf_files_are_quantized_again() {
     let program = compiler.compile().unwrap();
     let entries = &program.compiled().report.entries;
     let said: BTreeSet<&str> = entries.iter().filter_map(|entry| entry.precision.as_deref()).collect();
-    assert_eq!(said, BTreeSet::from(["f32, weights of 8 bits: its input is not quantized", "f32, rows of 8 bits"]));
+    assert_eq!(
+        said,
+        BTreeSet::from([
+            "f32, weights of 8 bits: its input is not quantized, but of 16 bits where these are multiplied faster",
+            "f32, rows of 8 bits"
+        ])
+    );
 }
 
 /// Logits are those of transformers with keys and values as a cache keeps them; some element may lie on the other side of a

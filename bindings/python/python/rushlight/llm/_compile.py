@@ -42,7 +42,7 @@ def compile(
         backends=adapted(backend),
         kv_cache=kv_cache,
         constant_methods=constant_methods,
-        tokenizer="" if tokenizer is False else tokenizer,
+        tokenizer=tokenizer,
         language_model={
             "path": os.fspath(path),
             "max_context_len": max_context_len,

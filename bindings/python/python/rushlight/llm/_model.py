@@ -12,6 +12,10 @@ from ._answer import Answer, AsyncStream, Stream
 from ._tokenizer import Tokenizer
 
 
+# What is not given, where None means something.
+_DEFAULT = object()
+
+
 class _Speaker:
     """What answers prompts and messages: a model, in sessions of its own, and a session."""
 
@@ -169,9 +173,9 @@ class LLM(_Speaker):
         """
         return Adapter(self._core, folder, scale)
 
-    def session(self, adapter=None):
+    def session(self, adapter=_DEFAULT):
         """Makes a session. Any number of them shares the weights, where a back end keeps the KV cache. Each may have an `adapter` of
-        its own, by default that of the model.
+        its own, or None, by default that of the model.
 
         Raises RuntimeError where the reference operators keep it, in memory of the program, for a second session while the
         first lives.
@@ -182,8 +186,8 @@ class LLM(_Speaker):
         # Each answer has a session of its own.
         return contextlib.nullcontext()
 
-    def _new_session(self, adapter=None):
-        adapter = adapter or self._adapter
+    def _new_session(self, adapter=_DEFAULT):
+        adapter = self._adapter if adapter is _DEFAULT else adapter
         try:
             return _Session(self._core, adapter)
         except RuntimeError:

@@ -26,7 +26,7 @@ pub enum MatmulKind {
     Dense { transposed: bool, epilogue: Epilogue },
     /// One matrix `[K, N]` in panels of floats.
     Packed { format: FloatFormat, epilogue: Epilogue },
-    /// One matrix `[K, N]` of integers that are dequantized to f32 on the fly.
+    /// One matrix `[K, N]` of weight-only quantized integers.
     WeightOnly { format: QuantizedFormat, epilogue: Epilogue },
     /// u8 x i8: one matrix `[K, N]` in panels of i8, with the left side quantized.
     Int8 { epilogue: Int8Epilogue },
@@ -115,7 +115,7 @@ pub enum FloatFormat {
     Half(Half),
 }
 
-/// The layout of a matrix of integers that are dequantized on the fly, which its packed bytes begin with.
+/// The layout of a weight-only quantized matrix, which its packed bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantizedFormat {
     pub bits: Bits,

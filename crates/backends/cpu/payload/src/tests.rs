@@ -354,6 +354,7 @@ fn steps() -> Vec<Step> {
     }));
     steps.extend(tables.map(|format| Step::Gather(Gather { table: 1, format, indices: 2, y: 3 })));
     steps.extend([Step::TopK { x: 1, y: 2 }, Step::GatherElements { x: 1, index: 2, y: 3 }]);
+    steps.push(Step::DeltaRule(DeltaRule { q: 1, k: 2, v: 3, decay: 4, beta: 5, state: 6, y: 7 }));
     steps
 }
 

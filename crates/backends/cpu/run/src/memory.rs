@@ -513,7 +513,7 @@ impl<'s> Reader<'s, '_, '_, '_> {
         self.constant(tensor)
     }
 
-    /// Returns packed integers that are dequantized on the fly.
+    /// Returns a packed weight-only quantized matrix.
     pub fn quantized_weights(&self, tensor: TensorId, matrix: &QuantizedMatrix) -> Result<QuantizedWeights<'s>> {
         QuantizedWeights::new(self.packed_bytes(tensor)?, matrix).ok_or_else(|| NOT_PACKED.into())
     }

@@ -179,8 +179,8 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// The name in Hugging Face's checkpoints of a linear layer of attention, short convolution or feed-forward network, and what of
-    /// it layers have in common; `None` for other modules.
+    /// The name in Hugging Face's checkpoints of a linear layer of attention, short convolution, gated delta net or feed-forward network,
+    /// and the part after the layer's number; `None` for other modules.
     pub fn published_linear(&self, module: &str) -> Option<(String, &'static str)> {
         let (layer, kind) = module.strip_prefix(self.names.layers)?.strip_prefix('.')?.split_once('.')?;
         let published = self.names.linears().into_iter().zip(self.published_names.linears());

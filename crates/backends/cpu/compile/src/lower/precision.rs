@@ -91,7 +91,11 @@ impl Lowering<'_> {
             (None, None) => "weights made floats".to_owned(),
         };
         let is_int16 = qdq_int16::is_rounded(self.graph, input);
-        let input = if is_int16 { "has 16 bits, which floats hold" } else { "is not quantized" };
+        let input = match (is_int16, bits) {
+            (true, _) => "has 16 bits, which floats hold",
+            (false, Some(_)) => "is not quantized, but of 16 bits where these are multiplied faster",
+            (false, None) => "is not quantized",
+        };
         Some(format!("f32, {form}: its input {input}"))
     }
 

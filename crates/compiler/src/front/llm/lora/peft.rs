@@ -37,6 +37,9 @@ const UNSUPPORTED: [(&str, &str); 8] = [
     ("monteclora_config", "MonteCLoRA"),
 ];
 
+/// Values of `init_lora_weights` that leave the base weights as they are.
+const KNOWN_STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "true"];
+
 /// Reads an adapter: the matrices of each kind of target, with zeros where it has none. `scale` multiplies what it adds.
 ///
 /// # Errors
@@ -49,6 +52,7 @@ pub fn read(config: &[u8], weights: &Bytes, targets: &Targets, scale: f32) -> Re
     let mut stored = Tensors::default();
     safetensors::read(WEIGHTS, weights, &mut stored)?;
     let mut layers = layers(stored)?;
+    scaling.check(layers.values().map(|layer| layer.published.as_str()))?;
     let mut matrices = Vec::with_capacity(targets.kinds.len());
     for kind in &targets.kinds {
         let of_kind = kind.modules.iter().map(|module| layers.remove(module));
@@ -72,7 +76,7 @@ struct Scaling<'a> {
     alpha: f64,
     /// Those of some layers, by the end of their names.
     alphas: Vec<(&'a str, f64)>,
-    /// Whether the root of the rank divides, in place of the rank.
+    /// True if `alpha` is divided by the square root of the rank, as rank-stabilized LoRA does, rather than by the rank.
     is_by_root: bool,
 }
 
@@ -94,6 +98,17 @@ impl<'a> Scaling<'a> {
                     .help("merge it into the model with PEFT, and compile that"));
             }
         }
+        // These begin with other base weights than the model's: PEFT changes them when it loads the adapter.
+        if let Some(start) = config.get("init_lora_weights").and_then(serde_json::Value::as_str)
+            && !KNOWN_STARTS.contains(&start)
+        {
+            return Err(Error::unsupported("the adapter is for base weights that were changed")
+                .expected(format!("`init_lora_weights` true, false or one of {}", KNOWN_STARTS.join(", ")))
+                .got(start)
+                .help(
+                    "have PEFT convert it to plain LoRA when it saves it (`path_initial_model_for_weight_conversion`)",
+                ));
+        }
         let mut alphas = Vec::new();
         if let Some(pattern) = config.object("alpha_pattern")? {
             for name in pattern.0.keys() {
@@ -107,19 +122,34 @@ impl<'a> Scaling<'a> {
         Ok(Self { alpha: config.required_number("lora_alpha")?, alphas, is_by_root })
     }
 
+    /// Refuses factors of layers that the adapter does not have: they would be ignored.
+    fn check<'l>(&self, mut layers: impl Iterator<Item = &'l str> + Clone) -> Result<(), Error> {
+        match self.alphas.iter().find(|(name, _)| !layers.clone().any(|layer| is_of(layer, name))) {
+            None => Ok(()),
+            Some((name, _)) => Err(damaged("`alpha_pattern` is for a layer that the adapter does not have")
+                .expected(layers.next().unwrap_or("no layer"))
+                .got(*name)),
+        }
+    }
+
     /// The factor of a layer.
-    fn of_layer(&self, module: &str, rank: usize) -> f32 {
-        let matches = |name: &str| module.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        let own = self.alphas.iter().find(|(name, _)| matches(name));
+    fn of_layer(&self, layer: &str, rank: usize) -> f32 {
+        let own = self.alphas.iter().find(|(name, _)| is_of(layer, name));
         let alpha = own.map_or(self.alpha, |(_, alpha)| *alpha);
         let rank = rank as f64;
         (alpha / if self.is_by_root { rank.sqrt() } else { rank }) as f32
     }
 }
 
+/// True if a name in a pattern is that of a layer, or its end.
+fn is_of(layer: &str, name: &str) -> bool {
+    layer.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
 /// The matrices of one layer.
-#[derive(Default)]
 struct Layer {
+    /// What PEFT calls the layer.
+    published: String,
     a: Option<Tensor>,
     b: Option<Tensor>,
 }
@@ -137,18 +167,23 @@ fn layers(stored: Tensors) -> Result<HashMap<String, Layer>, Error> {
                     .expected("`lora_A.weight` and `lora_B.weight` of linear layers alone"));
             }
         };
+        let published = module.to_owned();
         let text = module.strip_prefix("language_model.").or_else(|| module.strip_prefix("model.language_model."));
         let module = text.unwrap_or(module);
         // A base model has no prefix.
         let module = if module.starts_with("layers.") { format!("model.{module}") } else { module.to_owned() };
-        let layer = layers.entry(module).or_default();
-        *(if is_a { &mut layer.a } else { &mut layer.b }) = Some(tensor);
+        let layer = layers.entry(module).or_insert_with(|| Layer { published, a: None, b: None });
+        let matrix = if is_a { &mut layer.a } else { &mut layer.b };
+        if let Some(other) = matrix.replace(tensor) {
+            return Err(damaged(format!("the adapter has two tensors of the layer of `{}`", other.name)));
+        }
     }
     Ok(layers)
 }
 
 /// The matrices of a layer, and their rank.
 struct Checked {
+    published: String,
     a: Tensor,
     b: Tensor,
     rank: usize,
@@ -173,7 +208,12 @@ impl Layer {
                 .got(rank)
                 .help("compile the model with a larger --lora-rank"));
         }
-        Ok(Checked { a: a.of_sizes(&[rank, kind.inputs])?, b: b.of_sizes(&[kind.outputs, rank])?, rank })
+        Ok(Checked {
+            published: self.published,
+            a: a.of_sizes(&[rank, kind.inputs])?,
+            b: b.of_sizes(&[kind.outputs, rank])?,
+            rank,
+        })
     }
 }
 
@@ -193,10 +233,10 @@ fn stacked(kind: &Kind, layers: &[Option<Checked>], scaling: &Scaling<'_>, scale
     };
     let (mut a, mut b) = (zeros(kind.inputs)?, zeros(kind.outputs)?);
     let parts = a.chunks_exact_mut(rank * kind.inputs).zip(b.chunks_exact_mut(rank * kind.outputs));
-    for ((layer, module), (a, b)) in layers.iter().zip(&kind.modules).zip(parts) {
+    for (layer, (a, b)) in layers.iter().zip(parts) {
         let Some(layer) = layer else { continue };
         a.iter_mut().zip(layer.a.floats()).for_each(|(to, from)| *to = from);
-        let factor = scale * scaling.of_layer(module, layer.rank);
+        let factor = scale * scaling.of_layer(&layer.published, layer.rank);
         let floats = layer.b.floats();
         let rows = b.chunks_exact_mut(rank).zip(floats.chunks_exact(layer.rank));
         rows.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to = factor * from));

@@ -1,0 +1,83 @@
+//! Rows on the left as integers of 16 bits.
+#![allow(unsafe_code)]
+
+use core::mem::MaybeUninit;
+
+use super::super::Matrix;
+use super::{BLOCK_K, BLOCK_PAIRS, BLOCK_ROWS, Block, GroupPart, MAX_GROUPS};
+use crate::arch::{Kernel, Simd};
+
+/// Largest magnitude of an element.
+const MAX: f32 = 32767.0;
+
+/// Blocks of rows on the left as integers, up to 256 elements in each.
+pub(super) struct Lhs {
+    /// Pairs of elements, `[blocks][BLOCK_PAIRS]`.
+    pub(super) pairs: [MaybeUninit<u32>; BLOCK_ROWS * BLOCK_PAIRS],
+    /// What the integers are multiplied by, `[blocks]`.
+    pub(super) scales: [MaybeUninit<f32>; BLOCK_ROWS],
+    /// The sum of the integers of each group of weights, `[blocks][MAX_GROUPS]`.
+    pub(super) sums: [MaybeUninit<i32>; BLOCK_ROWS * MAX_GROUPS],
+}
+
+/// Rounds rows to integers.
+pub(super) struct RoundRows<'a> {
+    pub(super) block: &'a Block<'a>,
+    pub(super) left: &'a mut Lhs,
+}
+
+impl Kernel for RoundRows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { block, left } = self;
+        let Matrix { data, stride, .. } = block.gemm.a;
+        let (count, ks) = (block.rows.len(), &block.ks);
+        for (number, from) in ks.clone().step_by(BLOCK_K).enumerate() {
+            let to = ks.end.min(from + BLOCK_K);
+            for (row, index) in block.rows.clone().enumerate() {
+                let at = number * count + row;
+                let pairs = &mut left.pairs[at * BLOCK_PAIRS..(at + 1) * BLOCK_PAIRS];
+                left.scales[at].write(round(&data[index * stride + from..index * stride + to], pairs));
+            }
+        }
+        // The groups are those of any panel.
+        for GroupPart { rows, block: number, index: group, .. } in block.parts(0) {
+            let pairs = rows.start % BLOCK_K / 2..(rows.start % BLOCK_K + rows.len()).div_ceil(2);
+            for at in number * count..(number + 1) * count {
+                let pairs = &left.pairs[at * BLOCK_PAIRS..][pairs.clone()];
+                // SAFETY: the pairs of all elements are written.
+                let both = |pair: &MaybeUninit<u32>| unsafe { pair.assume_init() }.cast_signed();
+                let sum = pairs.iter().fold(0, |sum, pair| sum + i32::from(both(pair) as i16) + (both(pair) >> 16));
+                left.sums[at * MAX_GROUPS + group].write(sum);
+            }
+        }
+    }
+}
+
+/// Rounds elements to integers, in pairs of which the first is in the lower half; the last may lack its second, which is 0. Returns
+/// their scale, which is NaN if one of them is infinite or NaN.
+#[inline(always)]
+pub(super) fn round(x: &[f32], pairs: &mut [MaybeUninit<u32>]) -> f32 {
+    // 1.5 * 2^23: adding it leaves the rounded integer in the low bits.
+    const INTEGERS: f32 = 12_582_912.0;
+    // Bits of magnitudes are in the order of these, and those of NaN above all.
+    let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & !(1 << 31)));
+    let most = f32::from_bits(most);
+    let scale = most / MAX;
+    if !scale.is_normal() {
+        pairs.fill(MaybeUninit::new(0));
+        return if scale.is_finite() { 0.0 } else { f32::NAN };
+    }
+    let inverse = MAX / most;
+    let integer = |x: f32| (x * inverse + INTEGERS).to_bits();
+    let (whole, rest) = x.as_chunks::<2>();
+    for (to, [first, second]) in pairs.iter_mut().zip(whole) {
+        to.write(integer(*first) & 0xffff | integer(*second) << 16);
+    }
+    if let ([x], Some(to)) = (rest, pairs.get_mut(whole.len())) {
+        to.write(integer(*x) & 0xffff);
+    }
+    scale
+}

@@ -1,0 +1,298 @@
+//! GEMM of f32 rows by weight-only quantized matrices, in integers: a row is rounded to 16 bits with a scale for each 256 elements, so
+//! that an element is off by at most 2^-16 of the largest of these, and products of integers are summed exactly. If one of the 256
+//! is infinite or NaN, the results are NaN; if all are below 2^-111, they are taken for zeros.
+//!
+//! A 16-bit dot product does two multiply-adds where f32 does one, and weights need no conversion to floats. Tasks are blocks of
+//! the output. A task goes through some rows at a time, through K in blocks whose weights, as pairs of 16 bits, fit in the L1
+//! cache, and through panels; with fewer rows, through panels from end to end. Sums are kept in the output in between. Their order
+//! depends on nothing but K, so that results depend neither on threads nor on the number of rows.
+#![allow(unsafe_code)]
+
+mod gemv;
+mod lhs;
+mod tile;
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+use super::{Gemm, Matrix};
+use crate::Engine;
+use crate::arch::{I16Pairs, Kernel, LANES, Simd};
+use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
+use crate::partition::{OutputBlock, OutputPartition};
+use crate::weights::{PanelGroups, QuantizedGroup, QuantizedWeights};
+
+use gemv::{Gemv, Panel};
+use lhs::{Lhs, RoundRows};
+use tile::{Rows, Unpack, UnpackedPanels};
+
+/// Rows of weights in a block: the largest power of two for which a dot product of 8-bit weights fits in i32, `256 * 255 * 32767`.
+const BLOCK_K: usize = 256;
+const BLOCK_PAIRS: usize = BLOCK_K / 2;
+
+/// Maximum rows on the left in a block. The same memory holds several blocks of K of fewer than [`MIN_UNPACKED_ROWS`].
+const BLOCK_ROWS: usize = 96;
+
+/// Minimum rows of a group of weights. Below this, scaling the sums costs more than the dot products.
+const MIN_GROUP: usize = 16;
+/// Maximum groups, of which the first and the last may be a part, in a block.
+const MAX_GROUPS: usize = BLOCK_K / MIN_GROUP;
+
+/// Panels whose weights are unpacked at a time.
+const PANELS: usize = 2;
+
+/// Rows from which weights are unpacked to memory; for fewer that costs more than to unpack them again in registers.
+const MIN_UNPACKED_ROWS: usize = 12;
+
+/// Rows that weights are unpacked for in registers.
+const GEMV_ROWS: usize = 4;
+
+/// Rows of the largest tiles, of one panel and of two.
+const TILE_ROWS: [usize; PANELS] = [4, 6];
+
+/// `c = epilogue(a b)` for weights that [`suit`](suits) it.
+pub(super) struct Int16Gemm<'a> {
+    pub(super) gemm: &'a Gemm,
+    pub(super) a: Matrix<'a>,
+    pub(super) weights: QuantizedWeights<'a>,
+    pub(super) c: *mut f32,
+    pub(super) epilogue: EpilogueArgs,
+}
+
+// SAFETY: tasks write disjoint blocks of `c`, which `gemm` borrows exclusively.
+unsafe impl Sync for Int16Gemm<'_> {}
+
+/// True if the processor multiplies 16-bit integers faster than floats, and groups of weights are not too small.
+pub(super) fn suits(engine: &Engine, weights: &QuantizedWeights<'_>) -> bool {
+    struct HasDot;
+    impl Kernel for HasDot {
+        type Out = bool;
+        #[inline(always)]
+        fn run<S: Simd>(self, _: S) -> bool {
+            S::HAS_I16_DOT
+        }
+    }
+    weights.group() >= MIN_GROUP && engine.dispatch.run(HasDot)
+}
+
+impl Int16Gemm<'_> {
+    /// Computes it on all threads.
+    ///
+    /// # Safety
+    /// The slices and `c` have the sizes that the shape and the epilogue need, and nobody else accesses `c` meanwhile.
+    pub(super) unsafe fn run(&self, engine: &Engine) {
+        let &Gemm { m, n, k, .. } = self.gemm;
+        let [rows, panels] = [TILE_ROWS[PANELS - 1], PANELS];
+        let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 2, (rows, panels));
+        engine.pool.run(partition.tasks(), |task| {
+            engine.dispatch.run_int8(Task { gemm: self, block: partition.block(task) });
+        });
+    }
+}
+
+/// One task.
+struct Task<'a> {
+    gemm: &'a Int16Gemm<'a>,
+    block: OutputBlock,
+}
+
+impl Kernel for Task<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "76 KB, in the stacks of threads of our own or of a caller with threads"
+    )]
+    fn run<S: Simd>(self, s: S) {
+        let OutputBlock { m_inner, panels, .. } = self.block;
+        let (gemm, k) = (self.gemm, self.gemm.gemm.k);
+        let mut left = Lhs {
+            pairs: [const { MaybeUninit::uninit() }; _],
+            scales: [const { MaybeUninit::uninit() }; _],
+            sums: [const { MaybeUninit::uninit() }; _],
+        };
+        let mut right = UnpackedPanels {
+            pairs: [const { [const { MaybeUninit::uninit() }; _] }; _],
+            scales: [const { [const { MaybeUninit::uninit() }; _] }; _],
+            minima: [const { [const { MaybeUninit::uninit() }; _] }; _],
+            ends: [0; MAX_GROUPS],
+            groups: 0,
+            has_minima: false,
+        };
+        // Blocks of about the same number of rows, of whole tiles.
+        let blocks = m_inner.len().div_ceil(BLOCK_ROWS);
+        let block_rows = m_inner.len().div_ceil(blocks).next_multiple_of(TILE_ROWS[1]);
+        for row in m_inner.clone().step_by(block_rows) {
+            let rows = row..m_inner.end.min(row + block_rows);
+            let is_gemv = rows.len() < MIN_UNPACKED_ROWS;
+            let depth = if is_gemv { BLOCK_ROWS / rows.len() * BLOCK_K } else { BLOCK_K };
+            let mut from = 0;
+            loop {
+                let ks = from..k.min(from + depth);
+                let block = Block { gemm, rows: rows.clone(), ks: ks.clone() };
+                s.vectorize_int8(RoundRows { block: &block, left: &mut left });
+                if is_gemv {
+                    block.gemv(s, &left, panels.clone());
+                } else {
+                    for panel in panels.clone().step_by(PANELS) {
+                        block.run(s, &left, &mut right, panel..panels.end.min(panel + PANELS));
+                    }
+                }
+                from = ks.end;
+                if from >= k {
+                    break;
+                }
+            }
+            gemm.finish(s, rows, &panels);
+        }
+    }
+}
+
+impl Int16Gemm<'_> {
+    /// Applies the epilogue except for the bias, with which sums begin.
+    #[inline(always)]
+    fn finish<S: Simd>(&self, s: S, rows: Range<usize>, panels: &Range<usize>) {
+        let Self { gemm, c, epilogue, .. } = self;
+        if epilogue.is_bias_alone() {
+            return;
+        }
+        let (column, end) = (panels.start * LANES, gemm.n.min(panels.end * LANES));
+        let finish = ApplyEpilogue {
+            epilogue,
+            sums: c.wrapping_add(rows.start * gemm.c_stride + column),
+            stride: gemm.c_stride,
+            rounded: None,
+            residual: epilogue.residual.add(s, rows.start * epilogue.residual_stride + column),
+            residual_stride: epilogue.residual_stride,
+            rows: rows.len(),
+            columns: end - column,
+        };
+        // SAFETY: `run` requires the output and the residual, and only this task accesses these elements.
+        unsafe { finish.run_on(s) };
+    }
+}
+
+/// Some rows, and one or several blocks of K.
+struct Block<'a> {
+    gemm: &'a Int16Gemm<'a>,
+    rows: Range<usize>,
+    ks: Range<usize>,
+}
+
+/// Rows of weights that are in one group and in one block of K.
+struct GroupPart<'a> {
+    group: QuantizedGroup<'a>,
+    rows: Range<usize>,
+    /// Its block, and its number in it.
+    block: usize,
+    index: usize,
+}
+
+/// Goes through the weights of a panel.
+struct GroupParts<'a> {
+    groups: PanelGroups<'a>,
+    /// The group that is left from row `from` on.
+    group: Option<QuantizedGroup<'a>>,
+    from: usize,
+    block: usize,
+    index: usize,
+}
+
+impl<'a> Iterator for GroupParts<'a> {
+    type Item = GroupPart<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<GroupPart<'a>> {
+        let (group, from) = match self.group {
+            Some(group) => (group, self.from),
+            None => {
+                let group = self.groups.next()?;
+                (group, group.from)
+            }
+        };
+        let to = group.to.min((from / BLOCK_K + 1) * BLOCK_K);
+        let part = GroupPart { group, rows: from..to, block: self.block, index: self.index };
+        self.index += 1;
+        if to.is_multiple_of(BLOCK_K) {
+            (self.block, self.index) = (self.block + 1, 0);
+        }
+        (self.group, self.from) = ((to < group.to).then_some(group), to);
+        Some(part)
+    }
+}
+
+impl Block<'_> {
+    /// The weights of a panel.
+    #[inline(always)]
+    fn parts(&self, panel: usize) -> GroupParts<'_> {
+        let groups = self.gemm.weights.groups(panel, self.ks.start, self.ks.end);
+        GroupParts { groups, group: None, from: 0, block: 0, index: 0 }
+    }
+
+    /// Multiplies fewer than [`MIN_UNPACKED_ROWS`] by panels, one after the other.
+    #[inline(always)]
+    fn gemv<S: Simd>(&self, s: S, left: &Lhs, panels: Range<usize>) {
+        for panel in panels {
+            for row in (0..self.rows.len()).step_by(GEMV_ROWS) {
+                let columns = Panel { block: self, left, row, panel };
+                match self.rows.len() - row {
+                    1 => s.vectorize_int8(Gemv::<1>(columns)),
+                    2 => s.vectorize_int8(Gemv::<2>(columns)),
+                    3 => s.vectorize_int8(Gemv::<3>(columns)),
+                    _ => s.vectorize_int8(Gemv::<GEMV_ROWS>(columns)),
+                }
+            }
+        }
+    }
+
+    /// Multiplies a block of rows by one or two panels.
+    #[inline(always)]
+    fn run<S: Simd>(&self, s: S, left: &Lhs, right: &mut UnpackedPanels, panels: Range<usize>) {
+        s.vectorize_int8(Unpack { block: self, panels: panels.clone(), right: &mut *right });
+        let rows = Rows { block: self, left, right, first: panels.start, panel: 0 };
+        if const { S::VECTOR_REGISTERS >= 32 } && panels.len() == PANELS {
+            rows.tiles::<S, { TILE_ROWS[1] }, PANELS>(s);
+        } else {
+            for panel in 0..panels.len() {
+                Rows { panel, ..rows }.tiles::<S, { TILE_ROWS[0] }, 1>(s);
+            }
+        }
+    }
+
+    /// Where the sums of some columns of a row begin, and their number.
+    #[inline(always)]
+    fn output(&self, row: usize, panel: usize) -> (*mut f32, usize) {
+        let Int16Gemm { gemm, c, .. } = self.gemm;
+        let column = panel * LANES;
+        (c.wrapping_add((self.rows.start + row) * gemm.c_stride + column), (gemm.n - column).min(LANES))
+    }
+
+    /// The sums so far: the bias before the first block of K.
+    #[inline(always)]
+    fn sums<S: Simd>(&self, s: S, row: usize, panel: usize) -> S::V {
+        let (from, lanes) = self.output(row, panel);
+        if self.ks.start > 0 {
+            // SAFETY: `run` requires the output, and this task has stored these sums.
+            return unsafe { s.load_partial(from, lanes) };
+        }
+        let bias = self.gemm.epilogue.bias;
+        if bias.is_null() {
+            return s.splat(0.0);
+        }
+        // SAFETY: there is a bias for each column.
+        unsafe { s.load_partial(bias.wrapping_add(panel * LANES), lanes) }
+    }
+
+    #[inline(always)]
+    fn store<S: Simd>(&self, s: S, row: usize, panel: usize, sums: S::V) {
+        let (to, lanes) = self.output(row, panel);
+        // SAFETY: `run` requires the output, and only this task accesses these elements.
+        unsafe { s.store_partial(to, lanes, sums) };
+    }
+}
+
+#[inline(always)]
+fn splat_pair<S: Simd>(s: S, pair: u32) -> I16Pairs<S> {
+    I16Pairs::of(s.splat_i32(pair.cast_signed()))
+}
