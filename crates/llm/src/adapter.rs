@@ -113,9 +113,10 @@ impl Model {
             let layers = kind.modules.len();
             [vec![layers, rank, kind.inputs], vec![layers, kind.outputs, rank]]
         });
-        match inputs.iter().skip(TOKEN_INPUTS).map(sizes).eq(expected) {
-            true => Ok(targets),
-            false => Err(Error::not_a_model(format!("`{}` has other inputs than `{}` says", lora::METHOD, lora::KEY))),
+        if inputs.iter().skip(TOKEN_INPUTS).map(sizes).eq(expected) {
+            Ok(targets)
+        } else {
+            Err(Error::not_a_model(format!("`{}` has other inputs than `{}` says", lora::METHOD, lora::KEY)))
         }
     }
 

@@ -4,39 +4,22 @@
 mod gemv;
 mod int16;
 mod matmul;
+mod operands;
 
 pub use matmul::{Matmul, matmul, matmul_scratch};
+pub use operands::Gemm;
 
-use core::mem::MaybeUninit;
-
-use crate::element::{Element, ElementPtrMut};
+use crate::element::ElementPtrMut;
 use crate::epilogue::EpilogueArgs;
 use crate::error::{Error, at_least, size, span};
-use crate::igemm::{Igemm, IndirectionBuffer, LhsRows, OutputLayout, check_bf16};
+use crate::igemm::{Igemm, LhsRows, OutputLayout, check_bf16};
 use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Weights};
 
 use gemv::Gemv;
 use int16::Int16Gemm;
 
 pub use gemv::MIN_GEMM_ROWS;
-
-/// Shape of `c = epilogue(a b)` with `a` `[m, k]`, `b` `[k, n]`; rows of `a` and `c` begin `a_stride` and `c_stride`
-/// elements apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gemm {
-    pub m: usize,
-    pub n: usize,
-    pub k: usize,
-    pub a_stride: usize,
-    pub c_stride: usize,
-}
-
-impl Gemm {
-    /// A GEMM of dense matrices.
-    pub const fn new(m: usize, n: usize, k: usize) -> Self {
-        Self { m, n, k, a_stride: k, c_stride: n }
-    }
-}
+pub(crate) use operands::Matrix;
 
 /// Computes `c = epilogue(a b)` with `b` packed by [`pack::matrix_f32`](crate::pack::matrix_f32). If `k` is 0, the sums
 /// are 0.
@@ -141,40 +124,5 @@ fn igemm<'a, R: LhsRows>(
         out_stride,
         layout: OutputLayout::DENSE,
         epilogue,
-    }
-}
-
-/// A row-major matrix as the left side of a GEMM. Its length was checked.
-pub(crate) struct Matrix<'a, T = f32> {
-    pub(crate) data: &'a [T],
-    pub(crate) stride: usize,
-    pub(crate) depth: usize,
-}
-
-impl<T: Element> LhsRows for Matrix<'_, T> {
-    const IS_BF16: bool = T::IS_BF16;
-
-    fn taps(&self) -> usize {
-        1
-    }
-
-    fn depth(&self) -> usize {
-        self.depth
-    }
-
-    #[inline]
-    fn fill_pointers(
-        &self,
-        _: usize,
-        first: usize,
-        count: usize,
-        _: (usize, usize),
-        offset: usize,
-        to: &mut IndirectionBuffer,
-    ) {
-        let start = self.data.as_ptr().wrapping_add(first * self.stride + offset);
-        for (row, pointer) in to.pointers.iter_mut().take(count).enumerate() {
-            *pointer = MaybeUninit::new(start.wrapping_add(row * self.stride).cast());
-        }
     }
 }

@@ -279,7 +279,7 @@ fn gemm_with_quantized_weights() {
                 let (got, expected) = (run(Weights::Quantized(integers), &a), run(Weights::F32(&floats), &a));
                 let scale = run(Weights::F32(&magnitudes), &a.iter().map(|x| x.abs()).collect::<Vec<_>>());
                 // What the sum is off by if all elements of a row are by half a step of 16 bits, where they are rounded to these.
-                let steps: Vec<f32> = a.chunks(k).flat_map(|row| half_steps(row)).collect();
+                let steps: Vec<f32> = a.chunks(k).flat_map(half_steps).collect();
                 let rounding = run(Weights::F32(&absolute), &steps);
                 let is_rounded = rounds_rows(&engine);
                 for (((got, expected), scale), rounding) in got.iter().zip(&expected).zip(&scale).zip(&rounding) {

@@ -3,7 +3,7 @@
 
 use core::mem::MaybeUninit;
 
-use super::super::Matrix;
+use super::super::operands::Matrix;
 use super::{BLOCK_K, BLOCK_PAIRS, BLOCK_ROWS, Block, GroupPart, MAX_GROUPS};
 use crate::arch::{Kernel, Simd};
 

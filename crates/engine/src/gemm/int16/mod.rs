@@ -15,7 +15,7 @@ mod tile;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use super::{Gemm, Matrix};
+use super::operands::{Gemm, Matrix};
 use crate::Engine;
 use crate::arch::{I16Pairs, Kernel, LANES, Simd};
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
