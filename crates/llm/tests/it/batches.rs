@@ -88,7 +88,9 @@ fn logits_of_a_batch_are_those_of_single_calls() {
         let mut model = model(name, scheme, cache, "cpu");
         let difference = difference(&mut model, 5);
         // The rounding of sums. Phi-3's random weights amplify it: chunks of a prompt and single tokens differ by 3e-6 there.
-        assert!(difference <= 2e-5, "{name}, {scheme:?}, {cache:?}: {difference:e}");
+        // Where rows are rounded to 16 bits, such a difference moves some elements by a step, of 3e-5 of the largest of a row.
+        let most = if matches!(scheme, Some(Scheme::Int4 | Scheme::Int8Weight)) { 1e-4 } else { 2e-5 };
+        assert!(difference <= most, "{name}, {scheme:?}, {cache:?}: {difference:e}");
     }
 }
 

@@ -361,6 +361,8 @@ fn logits_of_several_tokens_are_those_of_one_up_to_rounding() {
         let mut model = quantized(folder("decoders/llama"), CONTEXT, true, "cpu", scheme);
         let mut session = model.session().unwrap();
         session.prefill(&mut model, before).unwrap();
+        // Where rows are rounded to 16 bits, another order of sums moves some elements by a step, of 3e-5 of the largest of a row.
+        let most = if matches!(scheme, Some(Scheme::Int4 | Scheme::Int8Weight)) { 1e-4 } else { 2e-6 };
         let one: Vec<Vec<f32>> =
             after.iter().map(|token| session.prefill(&mut model, &[*token]).unwrap().to_vec()).collect();
         for len in 2..=after.len() {
@@ -368,7 +370,7 @@ fn logits_of_several_tokens_are_those_of_one_up_to_rounding() {
             let several = session.prefill(&mut model, &after[..len]).unwrap();
             let largest = several.iter().fold(0.0f32, |largest, logit| largest.max(logit.abs()));
             for (several, one) in several.iter().zip(&one[len - 1]) {
-                assert!((several - one).abs() < 2e-6 * largest, "{scheme:?}, {len} tokens: {several}, not {one}");
+                assert!((several - one).abs() < most * largest, "{scheme:?}, {len} tokens: {several}, not {one}");
             }
         }
     }
