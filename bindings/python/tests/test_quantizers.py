@@ -187,7 +187,8 @@ def test_weights_alone_stay_integers():
             compiled = rushlight.compile(program, backend="cpu")
             with torch.no_grad():
                 expected = model(*args)
-            assert (compiled(*args) - expected).abs().max() <= 1e-5 * expected.abs().max()
+            # Rows are rounded to 16 bits where these are multiplied faster: elements to 2^-16 of the largest of 256, in two layers.
+            assert (compiled(*args) - expected).abs().max() <= 1e-4 * expected.abs().max()
             assert len(compiled.buffer) <= share * whole, (dtype, granularity, len(compiled.buffer) / whole)
 
 
