@@ -1,5 +1,5 @@
-//! What a program says of adapters, which is the first line, the configuration of an adapter, the second, and a safetensors file, which
-//! is the rest, become matrices of the layers' sizes, or an error that says something.
+//! The description of a program's adapters (the first line), the configuration of an adapter (the second) and a safetensors file (the
+//! rest) become matrices of the layers' sizes, or an error that says something.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

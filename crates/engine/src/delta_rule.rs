@@ -28,7 +28,7 @@ pub struct DeltaRule {
     pub decays: usize,
 }
 
-/// What a gated delta rule reads, all row-major.
+/// The inputs of a gated delta rule, all row-major.
 #[derive(Debug, Clone, Copy)]
 pub struct DeltaRuleInputs<'a> {
     /// `[batch, tokens, heads, key_dim]`.

@@ -221,7 +221,8 @@ impl Model {
     /// `NotSupported` where the reference operators keep the cache, in planned memory of the program, for a second session while
     /// the first lives, and for programs with `prefill` and `decode`.
     pub fn session(&mut self) -> Result<Session> {
-        self.session_with(self.adapter.clone())
+        // It was checked when it was set.
+        self.new_session(self.adapter.clone())
     }
 
     /// As [`session`](Self::session), with this adapter, or none.
@@ -230,6 +231,10 @@ impl Model {
     /// Those of `session`, `AdapterOfAnotherModel` and `NoAdapters`.
     pub fn session_with(&mut self, adapter: Option<Adapter>) -> Result<Session> {
         adapter.iter().try_for_each(|adapter| self.check_adapter(adapter))?;
+        self.new_session(adapter)
+    }
+
+    fn new_session(&mut self, adapter: Option<Adapter>) -> Result<Session> {
         match self.module.session() {
             Ok(session) => Ok(Session::new(State::Own(session), adapter)),
             Err(error) if error.code() == Code::NotSupported => {

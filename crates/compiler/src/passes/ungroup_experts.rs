@@ -65,7 +65,7 @@ struct Sort {
 enum Step {
     /// Rows that are as many as there are sorted ones.
     Rows(ValueId),
-    /// Rows each of which comes as often, one after the other.
+    /// Each row `times` times, one after the other.
     Repeated { rows: ValueId, times: i64 },
     /// Rows of a table by their experts.
     OfExperts(ValueId),
@@ -75,7 +75,7 @@ enum Step {
     Same { node: NodeId, sorted: Vec<ValueId> },
 }
 
-/// What computes some rows without sorting them.
+/// The nodes that compute some rows without sorting them.
 struct Plan {
     sort: Sort,
     multiple: i64,

@@ -70,7 +70,7 @@ pub use number::number_bytes;
 pub use operands::Operands;
 pub use operands::wrap_dim;
 pub use promotion::{broadcast, promote};
-pub use slices::is_from_end;
+pub use slices::from_start;
 pub use views::permutation;
 
 /// Inference and lowering of an operator.

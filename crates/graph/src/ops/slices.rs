@@ -131,7 +131,7 @@ pub(crate) fn slice_range(
         if given.as_int().is_some_and(|given| given >= i64::MAX / 2) {
             return Ok(size.clone());
         }
-        let given = if is_from_end(&given, symbols) { size.add(given) } else { given };
+        let given = from_start(given, size, symbols);
         let given = if given.range(symbols).0.is_some_and(|least| least >= 0) { given } else { given.at_least(0) };
         if is_at_most(&given, size, symbols) {
             return Ok(given);
@@ -149,9 +149,18 @@ pub(crate) fn slice_range(
     Ok((start, end, step))
 }
 
+/// A bound of a slice, counted from the start of the dimension if it counts from its end, and then not before the start.
+pub fn from_start(bound: Expr, size: &Expr, symbols: &Symbols) -> Expr {
+    if !is_from_end(&bound, symbols) {
+        return bound;
+    }
+    let bound = size.add(bound);
+    if bound.range(symbols).0.is_some_and(|least| least >= 0) { bound } else { bound.at_least(0) }
+}
+
 /// True if a bound of a slice counts from the end of the dimension: if it is negative, or a size, or a product of these, that is negated.
 /// An exporter that writes the latter has decided so; of a size of zero, PyTorch itself would take everything.
-pub fn is_from_end(bound: &Expr, symbols: &Symbols) -> bool {
+fn is_from_end(bound: &Expr, symbols: &Symbols) -> bool {
     bound.upper_bound(symbols).is_some_and(|most| most < 0 || (most == 0 && bound.is_product()))
 }
 

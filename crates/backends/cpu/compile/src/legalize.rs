@@ -6,6 +6,7 @@ use rushlight_engine::pack::PANEL;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::{aten, llama, quantized_decomposed, rushlight};
+use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::quantization;
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 use rustc_hash::FxHashSet;
@@ -80,7 +81,7 @@ impl Pass for Legalize {
                 aten::NATIVE_GROUP_NORM if !needs_statistics => group_norm(builder, node)?,
                 aten::_NATIVE_BATCH_NORM_LEGIT_NO_TRAINING if !needs_statistics => batch_norm(builder, node)?,
                 aten::ADDMM => matrix_sum(builder, node)?,
-                rushlight::EXPERTS_LINEAR => experts_linear(builder, node)?,
+                rushlight::EXPERTS_LINEAR => lowered(builder, node)?,
                 llama::CUSTOM_QUANTIZED_SDPA | quantized_decomposed::DEQUANTIZE_PER_TOKEN => {
                     quantized_cache::legalize(builder, node)?
                 }
@@ -175,15 +176,13 @@ fn matrix_sum(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>
     Ok(Some(sum))
 }
 
-/// Lowers a linear layer of experts to the GEMM with the transposed weights.
-fn experts_linear(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
-    let weight = Call::new(builder.graph, node).value("weight")?;
-    let weight = builder.one(aten::PERMUTE_COPY, vec![weight.into(), [1, 0].into()])?;
-    let mut args = builder.graph.nodes[node].args.clone();
-    if let Some(arg) = args.get_mut(1) {
-        *arg = weight.into();
-    }
-    builder.one(rushlight::EXPERTS_MM, args).map(Some)
+/// Lowers an operator as its definition says.
+fn lowered(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+    let Some(schema) = builder.graph.nodes[node].op.schema().cloned() else { return Ok(None) };
+    let Some(lower) = ops::definition(&schema.name).and_then(|definition| definition.lower) else { return Ok(None) };
+    let args = builder.graph.nodes[node].args.clone();
+    let results = lower(builder, &Operands::new(&schema, &args))?;
+    Ok(results.and_then(|results| results.first().copied()))
 }
 
 /// True if constant folding makes a value a constant: quantized weights are dequantized and transposed until then.

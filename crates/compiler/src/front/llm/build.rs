@@ -263,8 +263,7 @@ impl<'a> Build<'a> {
                 if !width.is_multiple_of(2) {
                     return Err(damaged(format!("`{prefix}{name}` has an odd number of rows")).got(width));
                 }
-                let parts = self.split(both, &[width / 2, width / 2])?;
-                <[ValueId; 2]>::try_from(parts).map_err(|_| Error::invalid("a split without two parts"))?
+                self.split(both, [width / 2; 2])?
             }
         };
         let width = self.width(gate)?;
@@ -375,7 +374,6 @@ impl<'a> Build<'a> {
         let Decoder { names, hidden, heads, kv_heads, head_dim, qk_norm, .. } = *self.decoder;
         let (wide, narrow) = (heads * head_dim, kv_heads * head_dim);
         let queries = if self.decoder.has_gated_attention { 2 * wide } else { wide };
-        let widths = [queries, narrow, narrow];
         let [mut q, mut k, mut v] = match names.qkv {
             Joined::Apart([q, k, v]) => {
                 let mut each = |name: &str, width| self.linear(x, &format!("{prefix}{name}"), hidden, Some(width));
@@ -383,16 +381,13 @@ impl<'a> Build<'a> {
             }
             Joined::One(name) => {
                 let all = self.linear(x, &format!("{prefix}{name}"), hidden, Some(queries + 2 * narrow))?;
-                let parts = self.split(all, &widths)?;
-                <[ValueId; 3]>::try_from(parts).map_err(|_| Error::invalid("a split without three parts"))?
+                self.split(all, [queries, narrow, narrow])?
             }
         };
         let mut gate = None;
         if self.decoder.has_gated_attention {
             let both = self.in_heads(q, heads, 2 * head_dim)?;
-            let parts = self.split(both, &[head_dim; 2])?;
-            let [queries, gates] =
-                <[ValueId; 2]>::try_from(parts).map_err(|_| Error::invalid("a split without two parts"))?;
+            let [queries, gates] = self.split(both, [head_dim; 2])?;
             let shape = vec![1.into(), Expr::Symbol(self.length), (wide as i64).into()];
             q = self.view(queries, shape.clone())?;
             gate = Some(self.view(gates, shape)?);
@@ -607,8 +602,7 @@ impl<'a> Build<'a> {
     fn short_convolution(&mut self, x: ValueId, index: usize, prefix: &str, taps: usize) -> Result<ValueId, Error> {
         let (names, hidden) = (self.decoder.names.conv, self.decoder.hidden);
         let parts = self.linear(x, &format!("{prefix}{}", names.input), hidden, Some(3 * hidden))?;
-        let parts = self.split(parts, &[hidden; 3])?;
-        let [b, c, x] = <[ValueId; 3]>::try_from(parts).map_err(|_| Error::invalid("a split without three parts"))?;
+        let [b, c, x] = self.split(parts, [hidden; 3])?;
         let gated = self.call("", aten::MUL_TENSOR, vec![b.into(), x.into()])?;
         let mixed = self.causal_convolution(gated, index, &format!("{prefix}{}", names.conv), [hidden, taps])?;
         let mixed = self.permute(mixed, [0, 2, 1])?;
@@ -682,13 +676,12 @@ impl<'a> Build<'a> {
         let Rotation { cos, sin, columns } = rotation;
         let width = self.decoder.head_dim;
         let (turning, kept) = if columns < width {
-            let parts = self.split(x, &[columns, width - columns])?;
-            (parts.first().copied().unwrap_or(x), parts.get(1).copied())
+            let [turning, kept] = self.split(x, [columns, width - columns])?;
+            (turning, Some(kept))
         } else {
             (x, None)
         };
-        let halves = self.split(turning, &[columns / 2, columns / 2])?;
-        let [first, second] = <[ValueId; 2]>::try_from(halves).map_err(|_| Error::invalid("a split without halves"))?;
+        let [first, second] = self.split(turning, [columns / 2; 2])?;
         let second = self.call("", aten::NEG, vec![second.into()])?;
         let swapped = self.call("", aten::CAT, vec![vec![second, first].into(), (-1).into()])?;
         let straight = self.call("", aten::MUL_TENSOR, vec![turning.into(), cos.into()])?;
@@ -701,9 +694,11 @@ impl<'a> Build<'a> {
     }
 
     /// The parts of the last dimension.
-    pub(super) fn split(&mut self, x: ValueId, widths: &[usize]) -> Result<Vec<ValueId>, Error> {
+    pub(super) fn split<const N: usize>(&mut self, x: ValueId, widths: [usize; N]) -> Result<[ValueId; N], Error> {
         let widths: Vec<Expr> = widths.iter().map(|width| Expr::Int(*width as i64)).collect();
-        self.builder("").call(aten::SPLIT_WITH_SIZES_COPY, vec![x.into(), widths.into(), (-1).into()])
+        let args = vec![x.into(), widths.into(), (-1).into()];
+        let parts = self.builder("").call(aten::SPLIT_WITH_SIZES_COPY, args)?;
+        parts.try_into().map_err(|_| Error::invalid(format!("a split that does not have {N} parts")))
     }
 
     /// `[1, T, heads, columns]` of `[1, T, heads * columns]`.
@@ -830,7 +825,7 @@ fn origin(module: &str) -> Origin {
     Origin { node: String::new(), module: module.to_owned(), frames: Arc::default() }
 }
 
-/// What a function gives of a small weight, as floats in memory.
+/// A small weight as floats in memory, with a function applied to each.
 pub(super) fn dense(tensor: Tensor, function: impl Fn(f32) -> f32) -> Result<Constant, Error> {
     let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
     let bytes: Vec<u8> = tensor.floats().iter().flat_map(|x| function(*x).to_le_bytes()).collect();

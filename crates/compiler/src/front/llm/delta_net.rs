@@ -27,8 +27,7 @@ impl Build<'_> {
         let mixed = self.causal_convolution(qkv, index, &module(names.conv), [channels, taps])?;
         let mixed = self.call("", aten::SILU, vec![mixed.into()])?;
         let mixed = self.permute(mixed, [0, 2, 1])?;
-        let parts = self.split(mixed, &[keys, keys, values])?;
-        let [q, k, v] = <[ValueId; 3]>::try_from(parts).map_err(|_| Error::invalid("a split without three parts"))?;
+        let [q, k, v] = self.split(mixed, [keys, keys, values])?;
         // Queries are scaled as those of attention are.
         let root = (key_dim as f64).sqrt();
         let q = self.unit_heads(q, &module("query_norm"), net, 1.0 / root)?;

@@ -93,7 +93,7 @@ pub(super) struct Experts {
     pub shared: Option<SharedExpert>,
     /// Whether weights of the chosen experts are divided by their sum; `None` where `norm_topk_prob` says so.
     pub are_normalized: Option<bool>,
-    /// What GGUF files mean that do not say so.
+    /// The default for GGUF files, which may not say it.
     pub are_normalized_in_gguf: bool,
 }
 

@@ -14,7 +14,7 @@ const MAX: f32 = 32767.0;
 pub(super) struct Lhs {
     /// Pairs of elements, `[blocks][BLOCK_PAIRS]`.
     pub(super) pairs: [MaybeUninit<u32>; BLOCK_ROWS * BLOCK_PAIRS],
-    /// What the integers are multiplied by, `[blocks]`.
+    /// Scales of the integers, `[blocks]`.
     pub(super) scales: [MaybeUninit<f32>; BLOCK_ROWS],
     /// The sum of the integers of each group of weights, `[blocks][MAX_GROUPS]`.
     pub(super) sums: [MaybeUninit<i32>; BLOCK_ROWS * MAX_GROUPS],

@@ -1,7 +1,7 @@
 //! Data movement: views, copies and fills, which compute no element.
 
 use rushlight_graph::operators::aten;
-use rushlight_graph::ops::{is_from_end, wrap_dim};
+use rushlight_graph::ops::{from_start, wrap_dim};
 use rushlight_graph::{Expr, ValueId};
 
 use crate::call::Call;
@@ -241,16 +241,10 @@ fn slice_start(call: &Call<'_>) -> Option<Expr> {
         None => Expr::Int(0),
         Some(_) => call.expr("start")?,
     };
-    let symbols = &call.graph.symbols;
     Some(match (start.as_int(), size.as_int()) {
         (Some(start), Some(size)) if start < 0 => Expr::Int((start + size).max(0)),
         (Some(start), Some(size)) => Expr::Int(start.min(size)),
-        _ if is_from_end(&start, symbols) => {
-            let from_start = size.add(start);
-            let is_inside = from_start.range(symbols).0.is_some_and(|least| least >= 0);
-            if is_inside { from_start } else { from_start.at_least(0) }
-        }
-        _ => start,
+        _ => from_start(start, &size, &call.graph.symbols),
     })
 }
 

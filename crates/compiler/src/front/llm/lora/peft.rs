@@ -148,7 +148,7 @@ fn is_of(layer: &str, name: &str) -> bool {
 
 /// The matrices of one layer.
 struct Layer {
-    /// What PEFT calls the layer.
+    /// PEFT's name of the layer.
     published: String,
     a: Option<Tensor>,
     b: Option<Tensor>,
