@@ -3,27 +3,17 @@
     RUSHLIGHT=target/checked/rushlight .venv/bin/python -m pytest tests/terminal
 """
 
-import contextlib
 import json
 import os
-import re
-import select
 import shutil
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
+from terminal import CTRL_C, CTRL_D, ROOT, RUSHLIGHT, UP, Terminal
 
-pty = pytest.importorskip("pty")
-
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "tests/decoders/llama"
-RUSHLIGHT = os.environ.get("RUSHLIGHT", str(ROOT / "target/checked/rushlight"))
-CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
-# Of the editor and of colours.
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 @pytest.fixture(scope="module")
@@ -39,46 +29,12 @@ def program(tmp_path_factory):
     return program
 
 
-class Chat:
-    def __init__(self, *command, **environment):
-        others = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execve(command[0], list(map(str, command)), {**others, "TERM": "xterm", **environment})
-        # All that came, and what was not waited for, without escapes.
-        self.raw = self.unread = ""
-
-    def type(self, keys):
-        os.write(self.fd, keys.encode())
-
-    def wait_for(self, what, seconds=60):
-        """Waits until a text comes after what was waited for last. Returns what is before it."""
-        end = time.monotonic() + seconds
-        while what not in self.unread:
-            ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
-            assert ready, f"{what!r} did not come: {self.unread!r}"
-            with contextlib.suppress(OSError):
-                piece = os.read(self.fd, 4096).decode(errors="replace")
-                self.raw += piece
-                self.unread = ESCAPES.sub("", self.unread + piece)
-        before, self.unread = self.unread.split(what, 1)
-        return before
-
-    def ends(self):
-        """Waits for the end. Returns the exit code."""
-        with contextlib.suppress(OSError):
-            while select.select([self.fd], [], [], 60)[0] and os.read(self.fd, 4096):
-                pass
-        pid, self.pid = self.pid, None
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 @pytest.fixture
 def chat(program):
     started = []
 
     def start(*options, **environment):
-        started.append(Chat(RUSHLIGHT, "llm", "chat", program, *options, **environment))
+        started.append(Terminal(RUSHLIGHT, "llm", "chat", program, *options, **environment))
         return started[-1]
 
     yield start

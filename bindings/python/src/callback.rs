@@ -23,6 +23,16 @@ pub fn forget() {
     drop(RAISED.take());
 }
 
+/// What a function raised on this thread since the last question, for another thread to [`keep`].
+pub fn take() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Keeps what a function raised on a thread that works for this one.
+pub fn keep(raised: Option<PyErr>) {
+    drop(RAISED.replace(raised));
+}
+
 /// The error of a call of the model, with what a function raised on this thread since the last question as its cause.
 pub fn explained(py: Python<'_>, failure: &rushlight::Error) -> PyErr {
     let error = crate::error::to_python(py, failure);

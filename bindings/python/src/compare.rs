@@ -3,20 +3,22 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rushlight::Input;
 use rushlight_devtools::compare::{Comparison, Incomparable, Reference, Row};
 use rushlight_devtools::inputs::{Fill, generate};
 
 use crate::array::Argument;
 use crate::callback;
-use crate::compiler::Exported;
+use crate::compiler::{Exported, copied};
 use crate::error;
 use crate::module::builder;
 use crate::source::{Source, bytes_of};
+use crate::watched;
 
 /// Runs both on the same inputs, made up if there are none. Returns a dictionary for each result that both have, in the
 /// order of computation, and how many the reference has alone.
 #[pyfunction]
-#[pyo3(signature = (reference, candidate, method, inputs, seed))]
+#[pyo3(signature = (reference, candidate, method, inputs, seed, report))]
 pub fn compare<'py>(
     py: Python<'py>,
     reference: &Bound<'py, PyAny>,
@@ -24,6 +26,7 @@ pub fn compare<'py>(
     method: &str,
     inputs: Option<Vec<Bound<'py, PyAny>>>,
     seed: u64,
+    report: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Bound<'py, PyDict>>, usize)> {
     let compiler = Exported::of(reference)?.method(rushlight::Compiler::new(), method);
     let loader = builder(py).lower(rushlight::Lower::Off);
@@ -39,23 +42,18 @@ pub fn compare<'py>(
     }
     let mut given = Vec::with_capacity(arguments.len());
     for argument in &arguments {
-        given.push(error::map(py, argument.input())?);
+        given.push(copied(py, argument)?);
     }
-    let made_up = match inputs {
-        Some(_) => Vec::new(),
-        None => {
-            let meta = error::map(py, candidate.meta(method))?;
-            error::map(py, meta.inputs.iter().map(|info| generate(info, Fill::Random(seed))).collect())?
-        }
-    };
-    for value in &made_up {
-        given.push(error::map(py, value.try_into())?);
+    if inputs.is_none() {
+        let meta = error::map(py, candidate.meta(method))?;
+        given = error::map(py, meta.inputs.iter().map(|info| generate(info, Fill::Random(seed))).collect())?;
     }
     let of_reference = builder(py);
-    callback::forget();
-    let comparison = py.detach(|| -> Result<Comparison, Incomparable> {
-        Reference::new(compiler, of_reference)?.compare(&mut candidate, method, &given)
-    });
+    let method = method.to_owned();
+    let comparison = watched::run(py, report.as_ref(), move |progress| -> Result<Comparison, Incomparable> {
+        let inputs = given.iter().map(Input::try_from).collect::<Result<Vec<_>, _>>()?;
+        Reference::new(compiler, of_reference, progress)?.compare(&mut candidate, &method, &inputs)
+    })?;
     let Comparison { rows, only_in_reference } = comparison.map_err(|error| match error {
         Incomparable::Failed(failure) => callback::explained(py, &failure),
         other @ Incomparable::NoDebugMap { .. } => PyValueError::new_err(other.to_string()),

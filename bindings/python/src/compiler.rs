@@ -13,8 +13,8 @@ use rushlight::compiler::emit::ExternalWeights;
 use rushlight::graph::Bytes;
 use rushlight::graph::{Constant, Literal, TensorType};
 use rushlight::{
-    CompiledProgram, Compiler, Input, LanguageModelOptions, LanguageModelOutput, ProgramTokenizer, Quantization,
-    TensorView, Value,
+    CompiledProgram, Compiler, Input, LanguageModelOptions, LanguageModelOutput, ProgramTokenizer, Progress,
+    Quantization, TensorView, Value,
 };
 use rushlight_devtools::describe;
 use rushlight_format::pte::{InstructionModel, PlanModel};
@@ -25,11 +25,27 @@ use crate::choice::BackendSpec;
 use crate::error;
 use crate::report::entry_to_python;
 use crate::source::Source;
+use crate::watched;
 
 /// What a `.pte` file will hold.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Compiled {
-    inner: CompiledProgram,
+    inner: Arc<CompiledProgram>,
+    /// Who is told how far the writing is.
+    report: Option<Py<PyAny>>,
+}
+
+impl Compiled {
+    /// Works with the program on a thread that signals end.
+    fn watched<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&CompiledProgram, &Progress) -> Result<T, rushlight::Error> + Send + 'static,
+    ) -> PyResult<T> {
+        let program = self.inner.clone();
+        let done = watched::run(py, self.report.as_ref(), move |progress| work(&program, &progress))?;
+        error::map(py, done)
+    }
 }
 
 /// Where an exported program comes from.
@@ -151,7 +167,7 @@ impl QuantizationRequest<'_> {
 }
 
 /// A copy of an argument.
-fn copied(py: Python<'_>, argument: &Argument<'_>) -> PyResult<Value> {
+pub fn copied(py: Python<'_>, argument: &Argument<'_>) -> PyResult<Value> {
     Ok(match error::map(py, argument.input())? {
         Input::Tensor(view) => Value::Tensor(error::map(py, rushlight::Tensor::copy_of(&view))?),
         Input::Int(v) => Value::Int(v),
@@ -164,9 +180,10 @@ fn copied(py: Python<'_>, argument: &Argument<'_>) -> PyResult<Value> {
 
 type ExternalRules = (Vec<(String, Option<String>)>, Option<u64>);
 
-/// Compiles exported programs, each to a method.
+/// Compiles exported programs, each to a method. `report`, if there is one, is told stages, how much of them is done, and the
+/// total, also when the program is written.
 #[pyfunction]
-pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
+pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) -> PyResult<Compiled> {
     let kv_cache = error::map(py, request.kv_cache.parse())?;
     let mut compiler = Compiler::new().share_state(request.share_state).kv_cache(kv_cache);
     for (name, source) in &request.methods {
@@ -203,30 +220,35 @@ pub fn compile(py: Python<'_>, request: Request<'_>) -> PyResult<Compiled> {
     options.emit.stack_traces = request.stack_traces;
     options.emit.external_weights =
         request.external_weights.map(|(rules, max_bytes)| ExternalWeights { rules, max_bytes });
-    let compiled = py.detach(|| compiler.compile());
+    // What Python code of a backend raises, or stops at in a debugger, is the caller's: it runs on the caller's thread.
+    let compiled = if failures.is_empty() {
+        watched::run(py, report.as_ref(), |progress| compiler.progress(progress).compile())?
+    } else {
+        py.detach(|| compiler.compile())
+    };
     if let Some(failure) = failures.iter().find_map(|failure| failure.take(py)) {
         return Err(failure);
     }
-    Ok(Compiled { inner: error::map(py, compiled)? })
+    Ok(Compiled { inner: Arc::new(error::map(py, compiled)?), report })
 }
 
 #[pymethods]
 impl Compiled {
     /// The bytes of the file.
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = error::map(py, py.detach(|| self.inner.to_bytes()))?;
+        let bytes = self.watched(py, CompiledProgram::to_bytes_with)?;
         Ok(PyBytes::new(py, &bytes))
     }
 
     /// Names and bytes of the `.ptd` files.
     fn external_data<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyBytes>)>> {
-        let files = error::map(py, py.detach(|| self.inner.external_data()))?;
+        let files = self.watched(py, |program, _| program.external_data())?;
         Ok(files.into_iter().map(|(name, bytes)| (name, PyBytes::new(py, &bytes))).collect())
     }
 
     /// Writes the file and returns its size in bytes.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<u64> {
-        error::map(py, py.detach(|| self.inner.save(path)))
+        self.watched(py, |program, progress| program.save_with(path, progress))
     }
 
     /// The size of the file in bytes.

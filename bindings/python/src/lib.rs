@@ -15,10 +15,12 @@ mod llm;
 mod module;
 mod refusal;
 mod report;
+mod signals;
 mod source;
 mod tensor;
 mod torch;
 mod turns;
+mod watched;
 
 use pyo3::prelude::*;
 

@@ -14,6 +14,7 @@ use rushlight_format::bundled::{BundledProgram, BundledValue};
 use crate::array::{Argument, Kind, own, to_python};
 use crate::choice::BackendSpec;
 use crate::report::entry_to_python;
+use crate::signals::Signals;
 use crate::source::{Source, bytes_of};
 use crate::tensor::{Tensor, dtype_name};
 use crate::turns::Turns;
@@ -49,7 +50,7 @@ fn call<'py, T: Send>(
     py: Python<'py>,
     model: &Turns<T>,
     arguments: &[Bound<'py, PyAny>],
-    run: impl Send + FnOnce(&mut T, &[Input<'_>]) -> Result<Vec<Value>, rushlight::Error>,
+    run: impl Send + FnOnce(&mut T, &[Input<'_>], &mut Signals) -> Result<Vec<Value>, rushlight::Error>,
 ) -> PyResult<Bound<'py, PyList>> {
     let mut kind = None;
     let mut borrowed = Vec::with_capacity(arguments.len());
@@ -63,7 +64,15 @@ fn call<'py, T: Send>(
         inputs.push(argument.input().map_err(described)?);
     }
     callback::forget();
-    let values = model.with(py, |model| run(model, &inputs))?.map_err(|failure| callback::explained(py, &failure))?;
+    let ran = model.with(py, |model| {
+        let mut signals = Signals::new();
+        let values = run(model, &inputs, &mut signals);
+        (values, signals.raised())
+    })?;
+    let values = match ran {
+        (_, Some(raised)) => return Err(raised),
+        (values, None) => values.map_err(|failure| callback::explained(py, &failure))?,
+    };
     let kind = kind.unwrap_or(Kind::Own);
     let outputs = PyList::empty(py);
     for value in values {
@@ -203,7 +212,7 @@ impl Module {
     fn run<'py>(&self, py: Python<'py>, method: &str, inputs: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
         let arguments: Vec<_> = inputs.iter().collect();
         self.learn(py)?;
-        call(py, &self.inner, &arguments, |module, inputs| module.run(method, inputs))
+        call(py, &self.inner, &arguments, |module, inputs, signals| module.run_traced(method, inputs, signals))
     }
 
     /// As `run`, with the inputs in a list.
@@ -214,7 +223,7 @@ impl Module {
         inputs: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.learn(py)?;
-        call(py, &self.inner, &inputs, |module, inputs| module.run(method, inputs))
+        call(py, &self.inner, &inputs, |module, inputs, signals| module.run_traced(method, inputs, signals))
     }
 
     /// Loads a method with memory of its own.
@@ -237,7 +246,7 @@ impl Module {
 impl Instance {
     /// Runs the method.
     fn call<'py>(&self, py: Python<'py>, inputs: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
-        call(py, &self.inner, &inputs, |instance, inputs| instance.run(inputs))
+        call(py, &self.inner, &inputs, |instance, inputs, signals| instance.run_traced(inputs, signals))
     }
 
     /// A copy of a parameter or buffer by its name in the exported module.

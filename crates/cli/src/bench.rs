@@ -11,6 +11,10 @@ use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output;
 use crate::profile::{Measurement, Profile};
+use crate::progress;
+
+/// How often the program is loaded.
+const LOADS: u32 = 5;
 
 /// Times loading and running a method.
 #[derive(Args)]
@@ -43,9 +47,9 @@ pub struct Bench {
 impl Bench {
     pub fn run(self) -> Result<(), Failure> {
         output::check_outputs(self.model.files().chain(self.inputs.files()), &self.profile.trace)?;
-        let mut open = Vec::new();
-        let mut load = Vec::new();
-        for _ in 0..5 {
+        let (mut open, mut load) = (Vec::new(), Vec::new());
+        let bar = progress::bar(u64::from(LOADS) + u64::from(self.warmup) + u64::from(self.runs), "loads and runs");
+        for _ in 0..LOADS {
             let start = Instant::now();
             let mut module = self.model.load_to_run(&self.running, None)?;
             let opened = Instant::now();
@@ -53,23 +57,25 @@ impl Bench {
             module.load_method(&method)?;
             open.push(opened - start);
             load.push(opened.elapsed());
+            bar.inc(1);
         }
         let mut module = self.model.load_to_run(&self.running, None)?;
         let method = self.method.choose(&module)?;
+        output::say_who_runs(&mut module);
         let values = self.inputs.values(&module.meta(&method)?)?;
         let inputs = borrow(&values)?;
-        let progress = output::progress(u64::from(self.runs), "runs", !self.json);
         for _ in 0..self.warmup {
             module.run(&method, &inputs)?;
+            bar.inc(1);
         }
         let mut times = Vec::new();
         for _ in 0..self.runs {
             let start = Instant::now();
             module.run(&method, &inputs)?;
             times.push(start.elapsed());
-            progress.inc(1);
+            bar.inc(1);
         }
-        progress.finish_and_clear();
+        bar.finish_and_clear();
         let stages = [("open", &mut open), ("load method", &mut load), ("execute", &mut times)];
         let stages = stages.map(|(name, times)| (name, Spread::of(times)));
         let mut measured = self.measure(&method, &inputs)?;

@@ -11,6 +11,7 @@ use crate::arguments::{Limits, Method, Model, count, finite, magnitude};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output;
+use crate::progress::Follower;
 
 /// Runs a model as it was exported and as it was compiled, node by node, and shows where the numbers part.
 #[derive(Args)]
@@ -58,7 +59,8 @@ impl Compare {
         let values = self.inputs.values(&candidate.meta(&method)?)?;
         let inputs = borrow(&values)?;
         let compiler = Compiler::new().method_bytes(&method, open_exported(&self.reference)?);
-        let mut reference = Reference::new(compiler, self.limits.add_to(Module::builder()))?;
+        let follower = Follower::start()?;
+        let mut reference = Reference::new(compiler, self.limits.add_to(Module::builder()), follower.progress())?;
         let comparison = reference.compare(&mut candidate, &method, &inputs).map_err(|error| match error {
             Incomparable::Failed(error) => error.into(),
             Incomparable::NoDebugMap { .. } => Failure::Other(format!(
@@ -67,6 +69,7 @@ impl Compare {
                 self.reference.display()
             )),
         })?;
+        drop(follower);
         if comparison.rows.is_empty() {
             let count = comparison.only_in_reference;
             return Err(Failure::Other(format!(

@@ -18,6 +18,7 @@ use crate::arguments::{LanguageModel, WeightQuantization, backend_spec, output_f
 use crate::failure::Failure;
 use crate::inputs::extension;
 use crate::output;
+use crate::progress::Follower;
 
 /// Compiles models that `torch.export.save` wrote, or language models as they are published, to a .pte file. Needs no Python.
 #[derive(Args)]
@@ -122,7 +123,9 @@ pub struct Compile {
 impl Compile {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
+        let follower = Follower::start()?;
         let mut compiler = Compiler::new()
+            .progress(follower.progress())
             .share_state(self.share_state)
             .kv_cache(self.language_model.kv_cache)
             .tokenizer(self.language_model.program_tokenizer());
@@ -183,7 +186,8 @@ impl Compile {
         let external = compiled.external_files(&output).map_err(Failure::of_arguments)?;
         let weights = external.iter().map(|(path, _)| path);
         output::check_outputs(&paths, std::iter::once(&output).chain(report).chain(weights))?;
-        let size = compiled.save(&output).map_err(Failure::of_arguments)?;
+        let size = compiled.save_with(&output, &follower.progress()).map_err(Failure::of_arguments)?;
+        drop(follower);
         let elapsed = start.elapsed();
         let Compiled { program, report, .. } = compiled.compiled();
         match &self.report {

@@ -1,10 +1,8 @@
 //! `rushlight hwbench`.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use rushlight_devtools::steps::{add_share, limits_json};
 use rushlight_engine::hwbench::{
     Limits, Selection, Timing, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates, time_kernels,
@@ -16,6 +14,7 @@ use crate::arguments::threads;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output;
+use crate::progress;
 
 /// How long each variant is repeated.
 const BUDGET: Duration = Duration::from_millis(30);
@@ -63,7 +62,7 @@ impl Hwbench {
         }
         let isas = Isa::available().collect();
         let selection = Selection { threads, isas, chosen, filter: self.filter.clone(), all: self.all, budget: BUDGET };
-        let timings = self.time(&selection)?;
+        let timings = Self::time(&selection)?;
         if timings.is_empty() {
             let more = if self.all { "" } else { " of the typical ones; `--all` has more" };
             return Err(Failure::Other(format!("`{}` is in the name of no kernel and shape{more}", self.filter)));
@@ -79,27 +78,17 @@ impl Hwbench {
         Ok(())
     }
 
-    fn time(&self, selection: &Selection) -> Result<Vec<Timing>, Failure> {
-        let progress = self.progress();
+    fn time(selection: &Selection) -> Result<Vec<Timing>, Failure> {
+        let spinner = progress::spinner();
         let mut timings = Vec::new();
         let timed = time_kernels(selection, |timing| {
-            progress.set_message(format!("{} {}", timing.kernel, timing.shape));
-            progress.tick();
+            spinner.set_message(format!("{} {}", timing.kernel, timing.shape));
+            spinner.tick();
             timings.push(timing);
         });
-        progress.finish_and_clear();
+        spinner.finish_and_clear();
         timed.map_err(|error| failure(&error))?;
         Ok(timings)
-    }
-
-    /// What is timed where a person watches, nothing in a pipe.
-    fn progress(&self) -> ProgressBar {
-        if self.json || !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::new_spinner();
-        let style = ProgressStyle::with_template("{spinner} {msg}");
-        if let Ok(style) = style { bar.with_style(style) } else { bar }
     }
 }
 

@@ -21,6 +21,7 @@ mod op_paths;
 mod ops;
 mod output;
 mod profile;
+mod progress;
 mod quantize;
 mod run;
 mod size;
@@ -51,10 +52,14 @@ Exit codes:
   0 success   1 other failures   2 wrong usage   3 a file cannot be read or written
   4 the model file is invalid    5 operators, backends or external data are missing
   6 the inputs do not fit the model                 7 compare: the numbers part
-  8 there is not enough memory, or a limit on memory or time was reached")]
+  8 there is not enough memory, or a limit on memory or time was reached
+  130 Ctrl-C: nothing is left half-written")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    #[command(flatten)]
+    verbosity: progress::Verbosity,
 }
 
 #[derive(Subcommand)]
@@ -96,7 +101,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::try_parse() {
-        Ok(cli) => run(cli.command),
+        Ok(cli) => {
+            cli.verbosity.apply();
+            run(cli.command)
+        }
         // It has an exit code of its own.
         Err(error) if error.use_stderr() => error.exit(),
         Err(help) => {
@@ -106,6 +114,10 @@ fn main() -> ExitCode {
     };
     match result.and_then(|()| output::printed()) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(_) if progress::is_cancelled() => {
+            output::to_stderr("cancelled");
+            ExitCode::from(progress::INTERRUPTED)
+        }
         Err(failure) => {
             failure.report();
             failure.exit_code()

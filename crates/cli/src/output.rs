@@ -1,15 +1,14 @@
 //! Printing: tables, tensors, sizes, and results a script can read.
 
 use std::cmp::Reverse;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
 use rushlight::runtime::{Bool8, Element};
-use rushlight::{InputFiles, ScalarType, Tensor, Value};
+use rushlight::{InputFiles, Module, ScalarType, Tensor, Value};
 use rushlight_compiler::partition::Report;
 use rushlight_devtools::numbers::doubles;
 pub use rushlight_devtools::units::bytes;
@@ -17,19 +16,10 @@ use rushlight_engine::hwbench::{Bound, Limits};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::progress::{is_quiet, is_verbose};
 
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
-
-/// A bar on standard error where a person watches, nothing in a pipe.
-pub fn progress(len: u64, unit: &str, is_shown: bool) -> ProgressBar {
-    if !is_shown || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(len);
-    let style = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left"));
-    if let Ok(style) = style { bar.with_style(style) } else { bar }
-}
 
 /// Writes text to standard output. The first error is remembered and becomes the command's failure: see [`printed`].
 pub fn print(text: &str) {
@@ -69,7 +59,18 @@ pub fn printed() -> Result<(), Failure> {
 
 /// Writes a warning to standard error, so that results on standard output stay what they are.
 pub fn warn(text: &str) {
-    to_stderr(&format!("warning: {text}"));
+    if !is_quiet() {
+        to_stderr(&format!("warning: {text}"));
+    }
+}
+
+/// Says who runs the nodes of a program, if times and the like are asked for.
+pub fn say_who_runs(module: &mut Module) {
+    if is_verbose() {
+        let who = module.report().map(shares).map_err(|reason| format!("runs as it is: {}", reason.message()));
+        let time = module.lowering_time().map_or_else(String::new, |time| format!(" · lowered in {}", duration(time)));
+        to_stderr(&format!("{}{time}", who.unwrap_or_else(|reason| reason)));
+    }
 }
 
 /// Writes a line to standard error.
@@ -78,9 +79,13 @@ pub fn to_stderr(text: &str) {
     drop(writeln!(anstream::stderr(), "{text}"));
 }
 
-/// Prints what was written to `output`: to standard error if that is what `output` names, so that the file stays whole.
+/// Prints what was written to `output`, unless results alone are asked for: to standard error if that is what `output` names, so that the file stays whole.
 pub fn print_summary(output: &Path, text: &str) {
-    if is_stdout(output) { to_stderr(text) } else { print(text) }
+    match is_stdout(output) {
+        _ if is_quiet() => {}
+        true => to_stderr(text),
+        false => print(text),
+    }
 }
 
 /// Refuses to print a result, which is what `has_result` says, where `output` is written.

@@ -17,6 +17,7 @@ use crate::arguments::{backend_spec, finite, named, output_file};
 use crate::failure::Failure;
 use crate::inputs::{self, Normalize, extension, is_image};
 use crate::output;
+use crate::progress::Follower;
 
 /// Quantizes a model that torch.export.save wrote, and compiles it to a .pte file. Needs no Python.
 #[derive(Args)]
@@ -128,12 +129,15 @@ impl Quantize {
         if let Some(least) = self.min_snr {
             quantization = quantization.min_snr(least);
         }
-        let mut compiler = Compiler::new().method_bytes("forward", bytes).quantize(quantization);
+        let follower = Follower::start()?;
+        let compiler = Compiler::new().method_bytes("forward", bytes).quantize(quantization);
+        let mut compiler = compiler.progress(follower.progress());
         for backend in &self.backends {
             compiler = compiler.backend(backend_spec(backend)?);
         }
         let program = compiler.compile()?;
-        let size = program.save(&output).map_err(Failure::of_arguments)?;
+        let size = program.save_with(&output, &follower.progress()).map_err(Failure::of_arguments)?;
+        drop(follower);
         let Some(report) = program.quantization() else { return Ok(()) };
         if let Some(path) = self.report.as_deref().filter(|_| !to_stdout) {
             write_report(report, &self.model, path)?;

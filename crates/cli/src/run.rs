@@ -64,6 +64,7 @@ impl Run {
         let steps = measured.as_ref().map(Measurement::steps);
         let mut module = self.model.load_to_run(&self.running, steps)?;
         let method = self.method.choose(&module)?;
+        output::say_who_runs(&mut module);
         let meta = module.meta(&method)?;
         let files = self.files(&meta)?;
         let written = files.iter().flatten().chain(&self.profile.trace);

@@ -19,7 +19,7 @@ use rushlight_graph::Bytes;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::{aten, quantized_decomposed, torchao};
 use rushlight_graph::ops;
-use rushlight_graph::{Constant, Literal, Model};
+use rushlight_graph::{Constant, Literal, Model, Progress};
 use rushlight_graph::{Error, ErrorKind};
 
 /// Options of a compilation.
@@ -37,6 +37,8 @@ pub struct CompileOptions {
     pub backends: Vec<Box<dyn Backend>>,
     /// Passes of the user's own. They see a functional graph of operators that kernels have.
     pub passes: Vec<Box<dyn Pass>>,
+    /// Who follows the compilation, and may end it between two passes.
+    pub progress: Progress,
 }
 
 /// A stage of the pipeline.
@@ -132,6 +134,7 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     if stage == Stage::Imported {
         return Ok(Report::default());
     }
+    let run = |passes: &[Box<dyn Pass>], model: &mut Model| run(passes, model, &options.progress);
     run(&canonical(&options.backends), model)?;
     if !options.keep_nodes {
         run(&simplifying(), model)?;
@@ -172,15 +175,17 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
 ///
 /// # Errors
 /// What the passes find.
-pub fn prepare_layers(model: &mut Model, composites: &[&str]) -> Result<(), Error> {
+pub fn prepare_layers(model: &mut Model, composites: &[&str], progress: &Progress) -> Result<(), Error> {
+    let run = |passes: &[Box<dyn Pass>], model: &mut Model| run(passes, model, progress);
     run(&functional(composites.iter().map(|name| (*name).to_owned()).collect()), model)?;
     run(&[Box::new(UngroupExperts::default()) as Box<dyn Pass>, Box::new(RaiseExperts::default())], model)?;
     run(&simplifying(), model)?;
     run(&[Box::new(RaiseLinear) as Box<dyn Pass>], model)
 }
 
-fn run(passes: &[Box<dyn Pass>], model: &mut Model) -> Result<(), Error> {
+fn run(passes: &[Box<dyn Pass>], model: &mut Model, progress: &Progress) -> Result<(), Error> {
     for pass in passes {
+        progress.check()?;
         pass.run(model)?;
         // A broken graph shows best at the pass that broke it.
         if cfg!(debug_assertions) {

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use rushlight::runtime::{EventTracer, Tensor as TensorRef, TensorView};
-use rushlight::{Compiler, Error, Input, Lower, Module, ModuleBuilder, Tensor};
+use rushlight::runtime::{Event, EventTracer, Interrupt, Stop, Tensor as TensorRef, TensorView};
+use rushlight::{Compiler, Error, Input, Lower, Module, ModuleBuilder, Progress, Tensor};
 use rushlight_compiler::debug_map;
 use rushlight_compiler::emit::{InstructionOrigin, MethodMap};
 
@@ -18,6 +18,7 @@ use crate::numbers::doubles;
 pub struct Reference {
     module: Module,
     maps: Vec<MethodMap>,
+    progress: Progress,
 }
 
 /// Why there is nothing to compare.
@@ -79,15 +80,17 @@ pub struct Comparison {
 }
 
 impl Reference {
-    /// Compiles the methods of `compiler`, and loads them as `builder` says.
+    /// Compiles the methods of `compiler`, and loads them as `builder` says. `progress` follows the runs of
+    /// [`compare`](Self::compare), of which each instruction is a unit.
     ///
     /// # Errors
     /// The compiler's, and those of loading.
-    pub fn new(mut compiler: Compiler, builder: ModuleBuilder) -> Result<Self, Error> {
+    pub fn new(compiler: Compiler, builder: ModuleBuilder, progress: Progress) -> Result<Self, Error> {
+        let mut compiler = compiler.progress(progress.clone());
         compiler.options().keep_nodes = true;
         let program = compiler.compile()?;
         let module = builder.lower(Lower::Off).load_bytes(&program.to_bytes()?)?;
-        Ok(Self { module, maps: program.compiled().debug.clone() })
+        Ok(Self { module, maps: program.compiled().debug.clone(), progress })
     }
 
     /// Runs a method of both, and compares the results that both have. The candidate is one that was loaded with
@@ -105,8 +108,9 @@ impl Reference {
         let of_method = |maps: &[MethodMap]| maps.iter().find(|map| map.method == method).cloned();
         let no_map = || Incomparable::NoDebugMap { method: method.to_owned() };
         let (map, own) = (of_method(&maps).ok_or_else(no_map)?, of_method(&self.maps).unwrap_or_default());
-        let expected = trace(&mut self.module, method, inputs, &own)?;
-        let got = trace(candidate, method, inputs, &map)?;
+        let follow = |stage, map| Keeper::new(map, Some((stage, self.progress.clone())));
+        let expected = follow("running reference", &own).trace(&mut self.module, method, inputs)?;
+        let got = follow("running candidate", &map).trace(candidate, method, inputs)?;
         Ok(Comparison::of(&expected, &got))
     }
 }
@@ -138,12 +142,7 @@ impl std::error::Error for Incomparable {}
 /// # Errors
 /// The module's.
 pub fn trace(module: &mut Module, method: &str, inputs: &[Input<'_>], map: &MethodMap) -> Result<Trace, Error> {
-    let mut keeper = Keeper { map, written: HashMap::new(), trace: Trace::default(), error: None };
-    module.run_traced(method, inputs, &mut keeper)?;
-    match keeper.error {
-        Some(error) => Err(error),
-        None => Ok(keeper.trace),
-    }
+    Keeper::new(map, None).trace(module, method, inputs)
 }
 
 struct Keeper<'m> {
@@ -152,9 +151,46 @@ struct Keeper<'m> {
     written: HashMap<usize, (usize, usize)>,
     trace: Trace,
     error: Option<Error>,
+    /// The stage that instructions are units of.
+    progress: Option<(&'static str, Progress)>,
+    done: u64,
+}
+
+impl<'m> Keeper<'m> {
+    fn new(map: &'m MethodMap, progress: Option<(&'static str, Progress)>) -> Self {
+        Self { map, written: HashMap::new(), trace: Trace::default(), error: None, progress, done: 0 }
+    }
+
+    fn trace(mut self, module: &mut Module, method: &str, inputs: &[Input<'_>]) -> Result<Trace, Error> {
+        module.run_traced(method, inputs, &mut self)?;
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.trace),
+        }
+    }
+}
+
+impl Interrupt for Keeper<'_> {
+    fn poll(&self) -> Option<Stop> {
+        let (_, progress) = self.progress.as_ref()?;
+        progress.check().is_err().then_some(Stop::Cancelled)
+    }
 }
 
 impl EventTracer for Keeper<'_> {
+    fn end(&mut self, event: Event<'_>) {
+        if let (Event::Operator { .. } | Event::Delegate { .. }, Some((stage, progress))) = (event, &self.progress) {
+            self.done += 1;
+            let total = (self.map.instructions.len() as u64).max(self.done);
+            // Whether it is to end is asked before the next instruction.
+            drop(progress.report(stage, self.done, total));
+        }
+    }
+
+    fn interrupt(&self) -> Option<&dyn Interrupt> {
+        Some(self)
+    }
+
     fn wants_tensors(&self) -> bool {
         true
     }

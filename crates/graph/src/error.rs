@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Verification,
     /// The output cannot be written as asked.
     Output,
+    /// The caller ended the work.
+    Cancelled,
 }
 
 impl ErrorKind {
@@ -36,6 +38,7 @@ impl ErrorKind {
             Self::Option => "Option",
             Self::Verification => "Verification",
             Self::Output => "Output",
+            Self::Cancelled => "Cancelled",
         }
     }
 }

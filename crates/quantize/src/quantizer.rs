@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rushlight_engine::Engine;
 use rustc_hash::FxHashMap;
@@ -12,7 +13,7 @@ use rushlight_engine::{on_threads_of, parallel_map};
 use rushlight_graph::operators::{aten, rushlight};
 use rushlight_graph::quantization::LayerShape;
 use rushlight_graph::{Arg, Def, Graph, Model, NodeId, OriginId, ValueId};
-use rushlight_graph::{Error, ErrorKind};
+use rushlight_graph::{Error, ErrorKind, Progress};
 
 use super::gptq::{self, Gram};
 use super::noise::{Deviation, Noise};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub min_snr: Option<f64>,
     /// Number of threads; the machine's if `None`.
     pub threads: Option<NonZeroUsize>,
+    /// Who follows the quantization, and may end it.
+    pub progress: Progress,
 }
 
 impl Default for Settings {
@@ -56,6 +59,7 @@ impl Default for Settings {
             bias_correction: true,
             min_snr: None,
             threads: None,
+            progress: Progress::default(),
         }
     }
 }
@@ -91,6 +95,8 @@ pub struct PackedBytes {
 /// A request to a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
+    /// What the programs are run for, of which each input is a unit of progress.
+    pub stage: &'static str,
     pub inputs: Inputs,
     /// Maximum number of inputs.
     pub limit: usize,
@@ -100,7 +106,14 @@ pub struct Shown {
 }
 
 impl Shown {
-    const ALL: Self = Self { inputs: Inputs::Calibration, limit: usize::MAX, is_rough: false };
+    const fn all(stage: &'static str) -> Self {
+        Self { stage, inputs: Inputs::Calibration, limit: usize::MAX, is_rough: false }
+    }
+
+    /// The inputs that layers and outputs are compared on.
+    const fn compared(inputs: Inputs) -> Self {
+        Self { stage: "comparing", inputs, limit: COMPARED, is_rough: false }
+    }
 }
 
 /// Looks at what a method returned.
@@ -141,6 +154,8 @@ const COMPARED: usize = 16;
 /// Maximum bytes of layer weights up to which a method is run on the example inputs of the export, which was not asked for: it
 /// is in memory twice then, in floats and in integers.
 const UNASKED: u64 = 1 << 31;
+/// The stage of progress in which integers of weights are chosen.
+const ROUNDING: &str = "rounding weights";
 /// Bytes of the Gram matrices that are gathered at a time.
 const GATHERED: usize = 1 << 28;
 /// Weights of four bits that share a scale.
@@ -154,7 +169,7 @@ const GROUP: usize = 32;
 /// Errors of the passes, and of running programs on the calibration.
 pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
     let mut warnings = super::kept::check(model, &settings.keep)?;
-    prepare_layers(model, &KEPT_WHOLE)?;
+    prepare_layers(model, &KEPT_WHOLE, &settings.progress)?;
     let methods: Vec<String> = model.methods.keys().cloned().collect();
     let samples = methods.iter().map(|method| calibration.samples(method, Inputs::Calibration)).sum();
     check(settings, samples)?;
@@ -401,11 +416,16 @@ impl<'a> Work<'a> {
         let engine = &self.engine;
         let mut histograms: Vec<Histogram> = values.iter().map(|_| Histogram::new()).collect();
         let tapped = taps::with_outputs(self.model, self.method, &values, values.len())?;
-        self.calibration.run(tapped, self.method, Shown { is_rough: true, ..Shown::ALL }, &mut |seen| {
-            let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
-            on_threads_of(engine, work, |(histogram, seen)| histogram.add(engine, seen.numbers));
-            Ok(())
-        })?;
+        self.calibration.run(
+            tapped,
+            self.method,
+            Shown { is_rough: true, ..Shown::all("calibrating") },
+            &mut |seen| {
+                let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
+                on_threads_of(engine, work, |(histogram, seen)| histogram.add(engine, seen.numbers));
+                Ok(())
+            },
+        )?;
         for (value, histogram) in values.into_iter().zip(histograms) {
             if histogram.wild() > 0 {
                 let name = &self.graph.values[value].name;
@@ -508,10 +528,12 @@ impl<'a> Work<'a> {
         for (index, (layer, width, _)) in plain.iter().enumerate() {
             parts.extend(reader.parts(layer).into_iter().map(|part| (index, *layer, *width, part)));
         }
+        let (progress, done, total) = (&self.settings.progress, AtomicU64::new(0), parts.len() as u64);
         let scan = |(index, layer, width, part): (usize, &Layer, Width, Part)| -> Result<_, Error> {
             let mut scanned = Scanned { is_read_again: matches!(part, Part::Rows(_)), ..Scanned::default() };
             reader
                 .for_floats(layer, &part, |weights, k| scanned.add(engine, weights, width.group(k), width, rounding))?;
+            progress.report(ROUNDING, done.fetch_add(1, Ordering::Relaxed) + 1, total)?;
             Ok((index, scanned))
         };
         let mut found: Vec<Vec<Scanned>> = plain.iter().map(|_| Vec::new()).collect();
@@ -535,6 +557,7 @@ impl<'a> Work<'a> {
         let (scheme, reader, threads) = (self.settings.scheme, self.reader, self.threads());
         let rows = |layer: &Layer| Some((layer.clone(), LhsSource::of(reader, layer)?));
         let layers: Vec<(Layer, LhsSource)> = self.layers.iter().filter_map(rows).collect();
+        let (mut rounded_layers, total) = (0, layers.len() as u64);
         let mut rest = layers.into_iter().peekable();
         while rest.peek().is_some() {
             // Layers of the same rows are mostly neighbours: those of attention, for one.
@@ -556,11 +579,13 @@ impl<'a> Work<'a> {
             }
             let wanted: Vec<_> = kinds.iter().map(|(rows, origin, _)| (rows, *origin)).collect();
             let tapped = taps::with_gram_matrices(self.model, self.method, &wanted)?;
-            self.calibration.run(tapped, self.method, Shown::ALL, &mut |seen| {
+            self.calibration.run(tapped, self.method, Shown::all("calibrating"), &mut |seen| {
                 kinds.iter_mut().zip(seen).for_each(|((.., gram), seen)| gram.add(seen.numbers));
                 Ok(())
             })?;
             for (layer, kind) in part {
+                self.settings.progress.report(ROUNDING, rounded_layers, total)?;
+                rounded_layers += 1;
                 let (matrix, gram) = (reader.weights(&layer)?, &kinds[kind].2);
                 let group = scheme.width().group(matrix.k);
                 let Some(mut rounded) =
@@ -611,18 +636,17 @@ impl<'a> Work<'a> {
         let mut noise: Vec<Noise> = sites.layers.iter().map(|_| Noise::default()).collect();
         let mut outputs = Vec::new();
         let engine = &self.engine;
-        let run =
-            self.calibration.run(twins, self.method, Shown { inputs, limit: COMPARED, is_rough: false }, &mut |seen| {
-                let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
-                outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
-                let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
-                on_threads_of(engine, work, |(noise, pair)| {
-                    if let [floats, integers] = pair {
-                        noise.add(floats.sizes, floats.numbers, integers.numbers);
-                    }
-                });
-                Ok(())
+        let run = self.calibration.run(twins, self.method, Shown::compared(inputs), &mut |seen| {
+            let (seen, results) = seen.split_at_checked(pairs).unwrap_or_default();
+            outputs.push(results.iter().map(|result| result.numbers.to_vec()).collect());
+            let work: Vec<_> = noise.iter_mut().zip(seen.chunks(2)).collect();
+            on_threads_of(engine, work, |(noise, pair)| {
+                if let [floats, integers] = pair {
+                    noise.add(floats.sizes, floats.numbers, integers.numbers);
+                }
             });
+            Ok(())
+        });
         match (run, inputs) {
             (Ok(()), _) => Ok((noise, outputs)),
             (Err(error), Inputs::Calibration) => Err(error),
@@ -659,7 +683,7 @@ impl<'a> Work<'a> {
         let mut off = vec![Deviation::default(); values.len()];
         let tapped = taps::with_outputs(model, self.method, &values, 0)?;
         let mut expected = expected.iter();
-        self.calibration.run(tapped, self.method, Shown { inputs, limit: COMPARED, is_rough: false }, &mut |seen| {
+        self.calibration.run(tapped, self.method, Shown::compared(inputs), &mut |seen| {
             for ((off, floats), seen) in off.iter_mut().zip(expected.next().into_iter().flatten()).zip(seen) {
                 off.add(floats, seen.numbers);
             }

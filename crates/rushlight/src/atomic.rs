@@ -11,6 +11,7 @@ use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 
 use rushlight_format::{FormatError, Image, Part};
+use rushlight_graph::Progress;
 use rushlight_runtime::Code;
 
 use crate::error::Error;
@@ -127,8 +128,10 @@ impl Files {
     }
 
     /// Writes a file under another name, piece by piece.
-    pub fn write(&mut self, path: &Path, image: &Image<'_>) -> Result<(), Error> {
-        self.write_by(path, |file| write_image(image, file))
+    pub fn write(&mut self, path: &Path, image: &Image<'_>, written: &mut Written<'_>) -> Result<(), Error> {
+        self.write_by(path, |file| {
+            write_image(image, &mut |piece| written.write(piece, |part| Ok(file.write_all(part)?)))
+        })
     }
 
     /// Writes a file under another name, by a function.
@@ -143,10 +146,7 @@ impl Files {
             file.into_inner().map_err(|error| Unwritten::File(error.into_error()))?;
             Ok(())
         };
-        write().map_err(|error| match error {
-            Unwritten::File(error) => inaccessible(path, &error),
-            Unwritten::Format(error) => unwritable(error),
-        })
+        write().map_err(|error| error.of(path))
     }
 
     /// Opens what a file is written to, and notes the name that it is to get.
@@ -275,14 +275,44 @@ fn process() -> u32 {
     if cfg!(all(target_family = "wasm", target_os = "unknown")) { 0 } else { std::process::id() }
 }
 
-/// Writes all of a file, large ones by two threads.
-pub(crate) fn write_image(image: &Image<'_>, file: &mut impl Write) -> Result<(), Unwritten> {
-    if image.size() < WORTH_A_THREAD {
-        image.write(|piece| file.write_all(piece).map_err(Unwritten::from))
-    } else {
-        write_while_making(image, file)
+/// Passes all of a file to `sink`, of large ones what another thread makes.
+pub(crate) fn write_image(
+    image: &Image<'_>,
+    sink: &mut impl FnMut(&[u8]) -> Result<(), Unwritten>,
+) -> Result<(), Unwritten> {
+    if image.size() < WORTH_A_THREAD { image.write(sink) } else { write_while_making(image, sink) }
+}
+
+/// How much of some files is written.
+pub(crate) struct Written<'p> {
+    progress: &'p Progress,
+    done: u64,
+    total: u64,
+}
+
+impl<'p> Written<'p> {
+    /// Nothing yet of `total` bytes.
+    pub fn none_of(total: u64, progress: &'p Progress) -> Self {
+        Self { progress, done: 0, total }
+    }
+
+    /// Writes a piece by a function, in parts after each of which the writing can end.
+    pub fn write(
+        &mut self,
+        piece: &[u8],
+        mut write: impl FnMut(&[u8]) -> Result<(), Unwritten>,
+    ) -> Result<(), Unwritten> {
+        for part in piece.chunks(PART) {
+            write(part)?;
+            self.done += part.len() as u64;
+            self.progress.report("writing", self.done, self.total).map_err(Unwritten::Ended)?;
+        }
+        Ok(())
     }
 }
+
+/// Maximum bytes that are written without asking whether the writing is to end.
+const PART: usize = 4 << 20;
 
 /// Bytes of a file from which on it is written by one thread while another makes what comes next.
 const WORTH_A_THREAD: u64 = 4 << 20;
@@ -296,9 +326,12 @@ enum Next<'i> {
     Made(Vec<u8>),
 }
 
-/// Writes a file while another thread makes the data that has to be made. A few buffers go back and forth between the two,
-/// so that their memory stays in the caches and is not taken from the system again each time.
-fn write_while_making(image: &Image<'_>, file: &mut impl Write) -> Result<(), Unwritten> {
+/// Passes a file to `sink` while another thread makes the data that has to be made. A few buffers go back and forth between the
+/// two, so that their memory stays in the caches and is not taken from the system again each time.
+fn write_while_making(
+    image: &Image<'_>,
+    sink: &mut impl FnMut(&[u8]) -> Result<(), Unwritten>,
+) -> Result<(), Unwritten> {
     let (send, parts) = sync_channel(BUFFERS);
     let (give_back, spare) = channel::<Vec<u8>>();
     let make = move || -> Result<(), FormatError> {
@@ -320,15 +353,15 @@ fn write_while_making(image: &Image<'_>, file: &mut impl Write) -> Result<(), Un
     };
     thread::scope(|scope| {
         let Ok(maker) = thread::Builder::new().spawn_scoped(scope, make) else {
-            return image.write(|piece| file.write_all(piece).map_err(Unwritten::from));
+            return image.write(sink);
         };
         for next in parts {
             match next {
                 Next::Part(part) => {
-                    part.write(&mut Vec::new(), |piece| file.write_all(piece).map_err(Unwritten::from))?;
+                    part.write(&mut Vec::new(), &mut *sink)?;
                 }
                 Next::Made(buffer) => {
-                    file.write_all(&buffer)?;
+                    sink(&buffer)?;
                     // After the last part nobody takes it.
                     drop(give_back.send(buffer));
                 }
@@ -345,6 +378,19 @@ fn write_while_making(image: &Image<'_>, file: &mut impl Write) -> Result<(), Un
 pub(crate) enum Unwritten {
     File(io::Error),
     Format(FormatError),
+    /// The caller ended the writing.
+    Ended(rushlight_graph::Error),
+}
+
+impl Unwritten {
+    /// The error of the file.
+    pub fn of(self, path: &Path) -> Error {
+        match self {
+            Self::File(error) => inaccessible(path, &error),
+            Self::Format(error) => unwritable(error),
+            Self::Ended(error) => error.into(),
+        }
+    }
 }
 
 impl From<io::Error> for Unwritten {

@@ -12,10 +12,10 @@ use rushlight_compiler::passes::StoreCaches;
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
-use rushlight_graph::Bytes;
+use rushlight_graph::{Bytes, Progress};
 use rushlight_runtime::Code;
 
-use crate::atomic::{Files, InputFiles, unwritable};
+use crate::atomic::{Files, InputFiles, Written, unwritable};
 use crate::backends::{self, BackendChoice, Destination};
 use crate::error::Error;
 use crate::kinds::{Wanted, mistaken};
@@ -176,6 +176,13 @@ impl Compiler {
         self
     }
 
+    /// Who follows the compilation and the quantization, and may end them: with an error of the code `InvalidState` then.
+    #[must_use]
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.options.progress = progress;
+        self
+    }
+
     /// All options of the compiler.
     pub fn options(&mut self) -> &mut CompileOptions {
         &mut self.options
@@ -253,8 +260,10 @@ impl Compiler {
             None => import_pt2(&programs, self.options.import)?,
         };
         #[cfg(feature = "backends")]
-        let quantization =
-            self.quantization.map(|quantization| quantization.apply(&mut model, &programs)).transpose()?;
+        let quantization = self
+            .quantization
+            .map(|quantization| quantization.apply(&mut model, &programs, &self.options.progress))
+            .transpose()?;
         // After the quantization, which runs programs of the model.
         let tokenizer = match (&self.tokenizer, language_model) {
             (ProgramTokenizer::OfModel, Some(path)) => TokenizerFiles::of(&path)?,
@@ -350,7 +359,23 @@ impl CompiledProgram {
     /// # Errors
     /// When the program is too large for its format, or a weight cannot be read.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
-        self.compiled.program.to_bytes().map_err(unwritable)
+        self.to_bytes_with(&Progress::default())
+    }
+
+    /// As [`to_bytes`](Self::to_bytes), followed.
+    ///
+    /// # Errors
+    /// Those of `to_bytes`, and `InvalidState` if `progress` ends it.
+    pub fn to_bytes_with(&self, progress: &Progress) -> Result<Vec<u8>, Error> {
+        let image = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
+        let mut written = Written::none_of(image.size(), progress);
+        let mut bytes = Vec::with_capacity(image.size() as usize);
+        let mut keep = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        };
+        image.write(|piece| written.write(piece, &mut keep)).map_err(|error| error.of(Path::new("")))?;
+        Ok(bytes)
     }
 
     /// The size of the file in bytes.
@@ -390,16 +415,28 @@ impl CompiledProgram {
     /// `InvalidArgument` when a file would replace one that the program was compiled from, `AccessFailed` when it cannot be
     /// written; what was there before stays.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<u64, Error> {
+        self.save_with(path, &Progress::default())
+    }
+
+    /// As [`save`](Self::save), followed.
+    ///
+    /// # Errors
+    /// Those of `save`, and `InvalidState` if `progress` ends it.
+    pub fn save_with(&self, path: impl AsRef<Path>, progress: &Progress) -> Result<u64, Error> {
         let path = path.as_ref();
         let external = self.external_of(path)?;
         let paths = external.iter().map(|(name, _)| path.with_file_name(name));
         self.inputs.check_outputs(paths.chain([path.to_owned()]))?;
         let program = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
+        let images =
+            external.into_iter().map(|(name, data)| Ok((name, image(data)?))).collect::<Result<Vec<_>, Error>>()?;
+        let total = images.iter().map(|(_, image)| image.size()).sum::<u64>() + program.size();
+        let mut written = Written::none_of(total, progress);
         let mut files = Files::default();
-        for (name, data) in external {
-            files.write(&path.with_file_name(name), &image(data)?)?;
+        for (name, image) in images {
+            files.write(&path.with_file_name(name), &image, &mut written)?;
         }
-        files.write(path, &program)?;
+        files.write(path, &program, &mut written)?;
         files.finish()?;
         Ok(program.size())
     }

@@ -206,6 +206,7 @@ impl From<rushlight_graph::Error> for Error {
             ErrorKind::Type => Code::InvalidType,
             ErrorKind::Output | ErrorKind::Option => Code::InvalidArgument,
             ErrorKind::Backend => Code::DelegateInvalidCompatibility,
+            ErrorKind::Cancelled => Code::InvalidState,
             _ => Code::Internal,
         };
         let mut converted = Self::new(code, error.message());

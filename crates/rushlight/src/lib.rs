@@ -110,6 +110,8 @@ pub use rushlight_engine::Isa;
 pub use rushlight_engine::hwbench::Limits;
 #[cfg(feature = "backends")]
 pub use rushlight_engine::profile::{Cost, StepProfile, StepRun, StepTime};
+#[cfg(feature = "compile")]
+pub use rushlight_graph::{Progress, ProgressListener};
 pub use rushlight_kernels as kernels;
 #[cfg(target_has_atomic = "8")]
 pub use rushlight_runtime::Arena;

@@ -8,7 +8,7 @@ use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_engine::Engine;
 use rushlight_format::ScalarType;
 use rushlight_graph::quantization::LayerShape;
-use rushlight_graph::{self as graph, Bytes, Model};
+use rushlight_graph::{self as graph, Bytes, Model, Progress};
 use rushlight_quantize::{Calibration, PackedBytes, See, Seen, Settings, Shown, quantize};
 use rushlight_runtime::{Code, Input, Output, TensorView};
 
@@ -88,7 +88,12 @@ impl Quantization {
 
     /// Quantizes a model whose methods were read from these files. Where a method has no inputs of a calibration, its outputs are
     /// compared on those that it was exported with.
-    pub(crate) fn apply(&self, model: &mut Model, files: &[(&str, Bytes)]) -> Result<QuantizationReport, Error> {
+    pub(crate) fn apply(
+        &self,
+        model: &mut Model,
+        files: &[(&str, Bytes)],
+        progress: &Progress,
+    ) -> Result<QuantizationReport, Error> {
         if let Some((method, _)) = self.samples.iter().find(|(method, _)| !model.methods.contains_key(method)) {
             let names: Vec<String> = model.methods.keys().map(|name| format!("`{name}`")).collect();
             return Err(Error::invalid("inputs of a calibration are for a method that there is not")
@@ -106,9 +111,11 @@ impl Quantization {
         let options = (kernels.rough)(&engine).iter();
         let rough = options.copied().try_fold(exact.clone(), |spec, (name, value)| spec.option(name, value))?;
         let (samples, examples) = (&self.samples, &examples);
-        let mut runs = Runs { samples, examples, host, engine, backend, kernels, exact, rough, failure: None };
+        let mut runs =
+            Runs { samples, examples, host, engine, progress, backend, kernels, exact, rough, failure: None };
+        let settings = Settings { progress: progress.clone(), ..self.settings.clone() };
         // The error of this crate has more detail than the compiler's.
-        quantize(model, &self.settings, &mut runs).map_err(|error| runs.failure.unwrap_or_else(|| error.into()))
+        quantize(model, &settings, &mut runs).map_err(|error| runs.failure.unwrap_or_else(|| error.into()))
     }
 }
 
@@ -120,6 +127,7 @@ struct Runs<'a> {
     examples: &'a [(String, Vec<Vec<Value>>)],
     host: Host,
     engine: Arc<Engine>,
+    progress: &'a Progress,
     backend: &'static BackendInfo,
     kernels: &'static QuantizedKernels,
     /// The back end with its defaults, and as it is faster where precision does not matter.
@@ -130,7 +138,7 @@ struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    fn of<'s>(samples: &'s [(String, Vec<Vec<Value>>)], method: &str) -> impl Iterator<Item = &'s Vec<Value>> {
+    fn of<'s>(samples: &'s [(String, Vec<Vec<Value>>)], method: &str) -> impl Clone + Iterator<Item = &'s Vec<Value>> {
         samples.iter().filter(move |(name, _)| name == method).flat_map(|(_, samples)| samples)
     }
 
@@ -165,7 +173,10 @@ impl Calibration for Runs<'_> {
             Inputs::Calibration => "the calibration",
             Inputs::Example => "the export",
         };
-        for (index, sample) in Self::of(self.inputs(shown.inputs), method).take(shown.limit).enumerate() {
+        let samples = Self::of(self.inputs(shown.inputs), method).take(shown.limit);
+        let total = samples.clone().count() as u64;
+        for (index, sample) in samples.enumerate() {
+            self.progress.report(shown.stage, index as u64, total)?;
             let inputs = sample.iter().map(Input::try_from).collect::<Result<Vec<_>, _>>();
             let seen = match inputs {
                 Ok(inputs) => show(&mut module, method, &inputs, see),

@@ -290,6 +290,8 @@ _Backends = Union[_Backend, Sequence[_Backend], None]
 _Lower = Union[_Known, Sequence[_Known]]
 
 _KvCache = Literal["f32", "f16", "bf16", "int8", "int4"]
+# A function of a stage, how much of it is done, and the total; or whether a bar is shown.
+_Progress = Union[None, bool, Callable[[str, int, int], object]]
 
 def backends() -> list[BackendInfo]: ...
 def register_backend(backend: _RuntimeBackend) -> None: ...
@@ -308,6 +310,7 @@ def compile(
     external_weights: _ExternalWeights = False,
     external_weights_max_bytes: Optional[int] = None,
     tokenizer: Union[None, str, os.PathLike[str]] = None,
+    progress: _Progress = None,
 ) -> Program: ...
 def export(
     model: Any,
@@ -328,6 +331,7 @@ def export(
     external_weights: _ExternalWeights = False,
     external_weights_max_bytes: Optional[int] = None,
     tokenizer: Union[None, str, os.PathLike[str]] = None,
+    progress: _Progress = None,
 ) -> Program: ...
 
 class ComparisonRow(NamedTuple):
@@ -356,5 +360,6 @@ def compare(
     *,
     method: str = "forward",
     seed: int = 0,
+    progress: _Progress = None,
 ) -> Comparison: ...
 def register_op(name: str, function: Callable[..., Any], *, inputs: Optional[int] = None) -> None: ...

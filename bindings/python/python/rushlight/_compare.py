@@ -5,6 +5,7 @@ from typing import NamedTuple, Optional
 
 from . import _rushlight
 from ._compile import Program, bytes_or_path
+from ._progress import Progress
 from ._text import count, table
 
 
@@ -79,13 +80,13 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compare(reference, candidate, inputs=None, *, method="forward", seed=0):
+def compare(reference, candidate, inputs=None, *, method="forward", seed=0, progress=None):
     """Runs a model as it was exported and as it was compiled, and compares node by node.
 
     `reference` is what `rushlight.compile` takes for one method: a .pt2 file (a path, or its bytes) or a
     `torch.export.ExportedProgram`. Every node of it runs on the reference operators. `candidate` is the compiled program:
     the path or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method in a tuple or list, or
-    one alone; without, random ones of the declared shapes are made from `seed`.
+    one alone; without, random ones of the declared shapes are made from `seed`. `progress` is as for `rushlight.compile`.
 
     Raises rushlight.Error if either cannot be loaded or run, and ValueError if the .pte has no debug map.
     """
@@ -95,7 +96,9 @@ def compare(reference, candidate, inputs=None, *, method="forward", seed=0):
         candidate = memoryview(candidate)
     if inputs is not None:
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    rows, only_in_reference = _rushlight.compare(bytes_or_path(method, reference), candidate, method, inputs, seed)
+    reference = bytes_or_path(method, reference)
+    with Progress(progress) as followed:
+        rows, only_in_reference = _rushlight.compare(reference, candidate, method, inputs, seed, followed.report)
     return Comparison([ComparisonRow(**row) for row in rows], only_in_reference)
 
 

@@ -14,6 +14,7 @@ from . import _rushlight
 from ._backend import adapted
 from ._meta import OperatorUse
 from ._module import Module
+from ._progress import Progress
 from ._quantization import Quantization
 from ._report import NodeReport
 from ._text import count, size, table
@@ -94,10 +95,11 @@ class Report(NamedTuple):
 class Program:
     """A compiled program: what a .pte file will hold. It can be tried at once by calling it."""
 
-    __slots__ = ("_buffer", "_core", "_external_data", "_loaded")
+    __slots__ = ("_buffer", "_core", "_external_data", "_loaded", "_progress")
 
-    def __init__(self, core):
+    def __init__(self, core, progress):
         self._core = core
+        self._progress = progress
         self._buffer = None
         self._external_data = None
         self._loaded = None
@@ -107,13 +109,15 @@ class Program:
 
         A failure leaves what was there before.
         """
-        return self._core.save(path)
+        with self._progress:
+            return self._core.save(path)
 
     @property
     def buffer(self):
         """The bytes of the .pte file."""
         if self._buffer is None:
-            self._buffer = self._core.to_bytes()
+            with self._progress:
+                self._buffer = self._core.to_bytes()
         return self._buffer
 
     @property
@@ -196,6 +200,7 @@ def compile(
     external_weights=False,
     external_weights_max_bytes=None,
     tokenizer=None,
+    progress=None,
 ):
     """Compiles exported programs to a program that runs without PyTorch. Itself needs no torch.
 
@@ -228,6 +233,13 @@ def compile(
     `tokenizer`: the path of the tokenizer's file or folder, for a language model that carries it, as `rushlight.llm.LLM` and
     `rushlight llm` find it.
 
+    `progress`: shows how far a compilation of over half a second is, and later the writing of its file: None for a bar where
+    standard error is a terminal, True for one in any case, False for none, or a function of a stage, how much of it is done,
+    and the total, which is called on this thread.
+
+    Ctrl-C ends the call within 0.2 seconds and leaves no file half-written. Python code of a backend runs on this thread, where
+    Ctrl-C is its own business.
+
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
     sources = source if isinstance(source, Mapping) else {"forward": source}
@@ -244,6 +256,7 @@ def compile(
         stack_traces=stack_traces,
         external_weights=_external_rules(external_weights, external_weights_max_bytes),
         tokenizer=tokenizer,
+        progress=progress if isinstance(progress, Progress) else Progress(progress),
     )
 
 
@@ -254,6 +267,7 @@ def compiled(
     backends,
     kv_cache,
     tokenizer,
+    progress,
     share_state=False,
     constant_methods=None,
     plan_inputs=True,
@@ -267,8 +281,8 @@ def compiled(
         (name, list(value) if isinstance(value, (list, tuple)) else [value])
         for name, value in (constant_methods or {}).items()
     ]
-    program = Program(
-        _rushlight.compile(
+    with progress:
+        core = _rushlight.compile(
             {
                 "methods": methods,
                 "constants": constants,
@@ -283,9 +297,10 @@ def compiled(
                 "tokenizer": None if tokenizer is False else tokenizer,
                 "omits_tokenizer": tokenizer is False,
                 "language_model": language_model,
-            }
+            },
+            progress.report,
         )
-    )
+    program = Program(core, progress)
     report = program.quantization
     for warning in report.warnings if report else ():
         quantization.warn(warning)
@@ -312,6 +327,7 @@ def export(
     external_weights=False,
     external_weights_max_bytes=None,
     tokenizer=None,
+    progress=None,
 ):
     """Exports a `torch.nn.Module` with `torch.export.export` and compiles it. Needs torch.
 
@@ -330,6 +346,7 @@ def export(
         methods = list(model) if isinstance(model, Mapping) else ["forward"]
         calibration = quantization.calls(calibration, methods) or None
         quantization.request(quantize, calibration, methods)
+    progress = Progress(progress)
     import torch
 
     def exported(module, args, kwargs, dynamic_shapes, calibration=calibration):
@@ -340,6 +357,8 @@ def export(
             module = _quantized(program, quantize, calibration)
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
 
+    with progress:
+        progress("exporting", 0, 1)
     if isinstance(model, Mapping):
         kwargs, dynamic_shapes = kwargs or {}, dynamic_shapes or {}
         source = {
@@ -364,6 +383,7 @@ def export(
         external_weights=external_weights,
         external_weights_max_bytes=external_weights_max_bytes,
         tokenizer=tokenizer,
+        progress=progress,
     )
 
 

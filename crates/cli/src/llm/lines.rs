@@ -12,6 +12,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Editor, Helper};
 
 use crate::failure::Failure;
+use crate::progress::INTERRUPTED;
 
 /// Where lines come from.
 pub enum Lines {
@@ -24,9 +25,6 @@ static IS_ANSWERING: AtomicBool = AtomicBool::new(false);
 /// True once Ctrl-C was pressed since the answer began.
 static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Exit code of a program that Ctrl-C ends.
-const INTERRUPTED: i32 = 130;
-
 /// Lines go on after a backslash.
 pub struct Continuation;
 
@@ -37,7 +35,7 @@ impl Lines {
         let editor = Editor::with_history(config, MemHistory::new()).map_err(failed)?;
         ctrlc::set_handler(|| {
             if !IS_ANSWERING.load(Ordering::Relaxed) || IS_STOPPED.swap(true, Ordering::Relaxed) {
-                std::process::exit(INTERRUPTED);
+                std::process::exit(INTERRUPTED.into());
             }
         })
         .map_err(|error| Failure::Other(format!("Ctrl-C cannot be watched: {error}")))?;

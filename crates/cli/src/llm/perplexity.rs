@@ -10,6 +10,7 @@ use serde_json::json;
 use super::generation::TextModel;
 use crate::failure::Failure;
 use crate::output;
+use crate::progress;
 
 /// Measures how well a model predicts a text.
 #[derive(Args)]
@@ -48,11 +49,11 @@ impl Perplexity {
         let tokens = tokenizer.encode(&text, false)?;
         let bos = tokenizer.special_tokens().bos.or(model.limits().bos);
         let window = self.window.unwrap_or(model.limits().max_context_len);
-        let progress = output::progress(tokens.len() as u64, "tokens", !self.json);
+        let bar = progress::bar(tokens.len() as u64, "tokens");
         let start = Instant::now();
-        let score = score_text(&mut model, &tokens, bos, window, |scored| progress.set_position(scored as u64))?;
+        let score = score_text(&mut model, &tokens, bos, window, |scored| bar.set_position(scored as u64))?;
         let seconds = start.elapsed().as_secs_f64();
-        progress.finish_and_clear();
+        bar.finish_and_clear();
         let (perplexity, bits) = (score.perplexity(), score.bits_per_byte(text.len()));
         if self.json {
             output::print_json(&json!({

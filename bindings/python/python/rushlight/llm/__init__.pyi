@@ -21,7 +21,7 @@ from typing import (
     overload,
 )
 
-from .. import Program, Quantization, Tensor, _Backends, _Bytes, _Lower, _Source
+from .. import Program, Quantization, Tensor, _Backends, _Bytes, _Lower, _Progress, _Source
 
 _Path = Union[str, os.PathLike[str]]
 _Prompt = Union[str, Sequence[int]]
@@ -237,6 +237,7 @@ def compile(
     backend: _Backends = "cpu",
     constant_methods: Optional[Mapping[str, Any]] = None,
     tokenizer: Union[_Path, Literal[False], None] = None,
+    progress: _Progress = None,
 ) -> Program: ...
 def export(
     model: Any,
@@ -250,6 +251,7 @@ def export(
     backend: _Backends = "cpu",
     constant_methods: Optional[Mapping[str, Any]] = None,
     tokenizer: Union[_Path, Literal[False], None] = None,
+    progress: _Progress = None,
     **options: Any,
 ) -> Program: ...
 def main(arguments: Optional[Sequence[str]] = None) -> None: ...

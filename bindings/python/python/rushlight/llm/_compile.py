@@ -4,6 +4,7 @@ import os
 
 from .._backend import adapted
 from .._compile import compiled
+from .._progress import Progress
 from .._quantization import request
 from ._export import quantization
 
@@ -22,6 +23,7 @@ def compile(
     backend="cpu",
     constant_methods=None,
     tokenizer=None,
+    progress=None,
 ):
     """Builds the program of a language model from its files and compiles it, as `rushlight compile` does. Needs no torch.
 
@@ -43,6 +45,7 @@ def compile(
         kv_cache=kv_cache,
         constant_methods=constant_methods,
         tokenizer=tokenizer,
+        progress=Progress(progress),
         language_model={
             "path": os.fspath(path),
             "max_context_len": max_context_len,

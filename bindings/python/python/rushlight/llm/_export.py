@@ -9,6 +9,7 @@ import tempfile
 from .._backend import adapted
 from .._compile import compile
 from .._errors import Error
+from .._progress import Progress
 from .._quantization import SCHEMES, Quantization
 from .._rushlight import TOKENIZER_SETTINGS, TOKENIZER_VOCABULARIES
 
@@ -32,6 +33,7 @@ def export(
     backend="cpu",
     constant_methods=None,
     tokenizer=None,
+    progress=None,
     **options,
 ):
     """Exports a decoder of transformers with its KV cache and compiles it. Needs torch and transformers.
@@ -52,7 +54,7 @@ def export(
     each row, or "int4" with those of each group of 32 elements.
     `tokenizer`: what the program carries: by default the tokenizer of the folder or of the model on the hub, if it has one;
     the path of another file or folder, as for a `PreTrainedModel`, which has none; or False for none.
-    `backend`, `constant_methods` and `options` are as for `rushlight.compile`; a constant method replaces that of the same name.
+    `backend`, `constant_methods`, `progress` and `options` are as for `rushlight.compile`; a constant method replaces that of the same name.
 
     Raises ValueError for lengths that the model does not have and for a cache of another type, and TypeError for a model that is no decoder.
     """
@@ -62,8 +64,11 @@ def export(
         raise ValueError(f"kv_cache is {kv_cache!r}: expected one of {_KV_CACHES}")
     if tokenizer not in (None, False) and not os.path.exists(tokenizer):
         raise FileNotFoundError(f"there is no tokenizer `{os.fspath(tokenizer)}`")
+    progress = Progress(progress)
     import torch
 
+    with progress:
+        progress("loading", 0, 1)
     network = _loaded(model)
     if tokenizer is None and not isinstance(model, torch.nn.Module):
         tokenizer = _published_tokenizer(model)
@@ -76,6 +81,8 @@ def export(
     traced = min(_TRACED, seq_len)
     shapes = None if seq_len == 1 else ({1: torch.export.Dim("tokens", min=1, max=seq_len)}, None)
     with torch.no_grad(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with progress:
+            progress("exporting", 0, 1)
         tokens, start_pos = torch.zeros(1, traced, dtype=torch.long), torch.zeros(1, dtype=torch.long)
         with _batched_experts(network):
             exported = torch.export.export(decoder, (tokens, start_pos), dynamic_shapes=shapes, strict=False)
@@ -92,6 +99,7 @@ def export(
             backend=backend,
             constant_methods=constants,
             tokenizer=tokenizer or None,
+            progress=progress,
             **options,
         )
 

@@ -219,7 +219,7 @@ impl<'a> Entry<'a> {
         let mut files = Files::replacing();
         files.write_by(&self.file, |file| {
             let mut summed = Summed { to: file, sum: Checksum::new() };
-            write_image(&image, &mut summed)?;
+            write_image(&image, &mut |piece| Ok(summed.write_all(piece)?))?;
             let Summed { to, sum } = summed;
             Ok(to.write_all(&sum.finish())?)
         })?;

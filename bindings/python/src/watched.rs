@@ -1,0 +1,96 @@
+//! Long work on a thread of its own, while the caller's thread heeds signals, such as that of Ctrl-C, and says how far it is.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use rushlight::{Progress, ProgressListener};
+
+use crate::callback;
+
+/// How long the caller waits before it looks for signals.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// How long it waits after a signal for the work to end, so that what was half-written is gone. Work that takes longer to end
+/// does so behind its back, and its result is dropped.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Runs work on a thread of its own. `report`, a function of a stage, how much of it is done and the total, is called on this
+/// thread. What functions in Python raised meanwhile is kept for [`callback::explained`].
+///
+/// # Errors
+/// What a signal's handler or `report` raises; the work is cancelled then.
+pub fn run<T: Send + 'static>(
+    py: Python<'_>,
+    report: Option<&Py<PyAny>>,
+    work: impl FnOnce(Progress) -> T + Send + 'static,
+) -> PyResult<T> {
+    let state = Arc::new(State::default());
+    let (send, result) = channel();
+    let progress = Progress::new(Listener(state.clone()));
+    let work = move || {
+        callback::forget();
+        let done = catch_unwind(AssertUnwindSafe(|| work(progress)));
+        // Where nobody waits any more, it is dropped.
+        drop(send.send((done, callback::take())));
+    };
+    thread::Builder::new().name("rushlight".to_owned()).spawn(work)?;
+    // A receiver is used by one thread, and this one is it.
+    let result = Mutex::new(result);
+    let wait = |limit| py.detach(|| result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(limit));
+    loop {
+        match wait(SIGNALS) {
+            Ok((Ok(done), raised)) => {
+                callback::keep(raised);
+                return Ok(done);
+            }
+            Ok((Err(panic), _)) => resume_unwind(panic),
+            Err(RecvTimeoutError::Timeout) => {}
+            // It sends before it ends.
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("the thread that worked ended without a result"));
+            }
+        }
+        if let Err(error) = py.check_signals().and_then(|()| state.tell(py, report)) {
+            state.is_cancelled.store(true, Ordering::Relaxed);
+            // Whether it ended or not, the caller waits no longer.
+            drop(wait(GRACE));
+            return Err(error);
+        }
+    }
+}
+
+/// What the thread that works and the one that waits have in common.
+#[derive(Default)]
+struct State {
+    is_cancelled: AtomicBool,
+    /// The last report that the caller does not know of.
+    report: Mutex<Option<(&'static str, u64, u64)>>,
+}
+
+impl State {
+    fn tell(&self, py: Python<'_>, report: Option<&Py<PyAny>>) -> PyResult<()> {
+        let last = self.report.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (report, last) {
+            (Some(report), Some(last)) => report.call1(py, last).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Listener(Arc<State>);
+
+impl ProgressListener for Listener {
+    fn report(&self, stage: &'static str, done: u64, total: u64) {
+        *self.0.report.lock().unwrap_or_else(PoisonError::into_inner) = Some((stage, done, total));
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled.load(Ordering::Relaxed)
+    }
+}

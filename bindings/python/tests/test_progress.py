@@ -1,0 +1,119 @@
+"""How far long work is, and its end by Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import rushlight
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Layers that take a while to quantize and to write."""
+    file = tmp_path_factory.mktemp("progress") / "large.pt2"
+    layers = [torch.nn.Linear(1024, 1024) for _ in range(6)]
+    torch.export.save(torch.export.export(torch.nn.Sequential(*layers), (torch.zeros(8, 1024),)), file)
+    return file
+
+
+def test_stages_of_a_quantization(large, tmp_path):
+    seen = []
+    program = rushlight.compile(
+        large,
+        quantize=rushlight.Quantization("8da4w", weights="gptq"),
+        calibration=[(torch.randn(8, 1024),)] * 4,
+        progress=lambda *report: seen.append(report),
+    )
+    size = program.save(tmp_path / "out.pte")
+    assert all(0 <= done <= total for _, done, total in seen), seen
+    stages = list(dict.fromkeys(stage for stage, _, _ in seen))
+    # Of stages that take less time than lies between two reports some are not told.
+    assert "rounding weights" in stages, stages
+    assert [stage for stage in ("calibrating", "rounding weights", "comparing", "writing") if stage in stages] == stages
+    assert size == (tmp_path / "out.pte").stat().st_size
+
+
+def test_what_progress_may_be(large, capfd):
+    for wrong in ("bar", 3):
+        with pytest.raises(TypeError, match=r"progress: expected None, True, False or a function.*got"):
+            rushlight.compile(large, progress=wrong)
+    for silent in (None, False):
+        rushlight.compile(large, backend="cpu", progress=silent).buffer
+    assert capfd.readouterr().err == ""
+
+
+def test_a_bar_where_it_is_asked_for(large, capfd):
+    quantization = rushlight.Quantization("8da4w", weights="gptq")
+    rushlight.compile(large, quantize=quantization, calibration=[(torch.randn(8, 1024),)] * 8, progress=True)
+    text = capfd.readouterr().err
+    assert "rounding weights" in text
+    assert "█" in text
+    # The line is cleared.
+    assert text.endswith(" \r")
+
+
+def test_what_a_report_raises_ends_the_work(large, tmp_path):
+    def stop(stage, done, total):
+        raise RuntimeError(f"enough of {stage}")
+
+    quantization = rushlight.Quantization("8da4w", weights="gptq")
+    with pytest.raises(RuntimeError, match="enough of"):
+        rushlight.compile(large, quantize=quantization, calibration=[(torch.randn(8, 1024),)] * 8, progress=stop)
+
+
+WORK = {
+    "compile": "rushlight.compile(large, backend='cpu').save(out)",
+    "quantize": "rushlight.compile(large, quantize='int8', calibration=[(x,)] * 4000).save(out)",
+    "gptq": "rushlight.compile(large, quantize=rushlight.Quantization('8da4w', weights='gptq'), calibration=[(x,)]).save(out)",
+    "compare": "rushlight.compare(large, program, (x,))",
+    "run": "module(x)",
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no signals of this kind")
+@pytest.mark.parametrize("name", WORK)
+def test_ctrl_c(name, large, tmp_path):
+    """Signals at many points of the work: each ends it, and what was in the folder stays."""
+    (tmp_path / "out.pte").write_bytes(b"before")
+    script = textwrap.dedent(f"""
+        import os, signal, sys, threading, time
+        import torch, rushlight
+        # A shell lets its background jobs ignore interrupts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        large, out, x = {os.fspath(large)!r}, {os.fspath(tmp_path / "out.pte")!r}, torch.randn(8, 1024)
+        program = rushlight.compile(large)
+        module = rushlight.load(program.buffer)
+
+        def work():
+            # Until the signal comes.
+            while True:
+                {WORK[name]}
+
+        slowest = 0
+        for attempt in range(8):
+            sent = []
+            timer = threading.Timer(0.05 + 0.13 * attempt, lambda: (sent.append(time.monotonic()), os.kill(os.getpid(), {int(signal.SIGINT)})))
+            timer.start()
+            try:
+                work()
+            except KeyboardInterrupt:
+                slowest = max(slowest, time.monotonic() - sent[0])
+            timer.join()
+        # Works that were given up have ended.
+        time.sleep(1)
+        left = [file for file in os.listdir(os.path.dirname(out)) if file != "out.pte"]
+        assert not left, left
+        print(slowest)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    # 0.2 on an idle machine; here others may run.
+    assert float(done.stdout) < 2
+    # Either it was never complete, or it is whole.
+    content = (tmp_path / "out.pte").read_bytes()
+    assert content == b"before" or rushlight.load(content).method_names == ["forward"]

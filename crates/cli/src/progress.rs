@@ -1,0 +1,162 @@
+//! How far long work is, where a person watches, and its end by Ctrl-C.
+
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use rushlight::{Progress, ProgressListener};
+
+use crate::failure::Failure;
+use crate::output::{self, to_stderr};
+
+/// How much is said beside results and errors.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Verbosity {
+    /// Print results and errors alone: no progress, summaries and warnings
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Also print how long each stage takes, and who runs a program
+    #[arg(long, short, global = true)]
+    verbose: bool,
+}
+
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
+
+impl Verbosity {
+    /// Makes it that of the process.
+    pub fn apply(self) {
+        VERBOSITY.get_or_init(|| self);
+    }
+}
+
+/// True if only results and errors are printed.
+pub fn is_quiet() -> bool {
+    VERBOSITY.get().is_some_and(|verbosity| verbosity.quiet)
+}
+
+/// True if times of stages are printed.
+pub fn is_verbose() -> bool {
+    VERBOSITY.get().is_some_and(|verbosity| verbosity.verbose)
+}
+
+/// True once Ctrl-C was pressed.
+static IS_CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// True if Ctrl-C ended the work.
+pub fn is_cancelled() -> bool {
+    IS_CANCELLED.load(Ordering::Relaxed)
+}
+
+/// Exit code of a program that Ctrl-C ends.
+pub const INTERRUPTED: u8 = 130;
+
+/// How long the work may take to end, and to remove what it has written, after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What takes less shows no bar.
+const WORTH_A_BAR: Duration = Duration::from_millis(500);
+
+/// A bar on standard error for work of a known length, where a person watches; nothing in a pipe.
+pub fn bar(len: u64, unit: &str) -> ProgressBar {
+    styled(ProgressBar::new(len), &format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left"))
+}
+
+/// A line on standard error that says what is being done, where a person watches; nothing in a pipe.
+pub fn spinner() -> ProgressBar {
+    styled(ProgressBar::new_spinner(), "{spinner} {msg}")
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    if is_quiet() || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Follows a compilation, or other work in stages, and ends it when Ctrl-C is pressed.
+pub struct Follower(Arc<Stages>);
+
+struct Stages {
+    began: Instant,
+    current: Mutex<Option<Stage>>,
+}
+
+struct Stage {
+    name: &'static str,
+    began: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Follower {
+    /// Follows from here on. What it is handed to, it takes to its end within [`GRACE`] after Ctrl-C.
+    pub fn start() -> Result<Self, Failure> {
+        let end = || {
+            if !IS_CANCELLED.swap(true, Ordering::Relaxed) {
+                std::thread::sleep(GRACE);
+            }
+            std::process::exit(INTERRUPTED.into());
+        };
+        let failed = |error| Failure::Other(format!("Ctrl-C cannot be watched: {error}"));
+        ctrlc::set_handler(end).map_err(failed)?;
+        Ok(Self(Arc::new(Stages { began: Instant::now(), current: Mutex::new(None) })))
+    }
+
+    /// What is handed to the work.
+    pub fn progress(&self) -> Progress {
+        Progress::new(Followed(self.0.clone()))
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.0.enter(None);
+    }
+}
+
+impl Stages {
+    /// Ends the current stage and begins another.
+    fn enter(&self, stage: Option<Stage>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Stage { name, began, bar }) = current.take() {
+            if let Some(bar) = bar {
+                bar.finish_and_clear();
+            }
+            if is_verbose() {
+                to_stderr(&format!("{name:<18} {}", output::duration(began.elapsed())));
+            }
+        }
+        *current = stage;
+    }
+}
+
+struct Followed(Arc<Stages>);
+
+impl ProgressListener for Followed {
+    fn report(&self, name: &'static str, done: u64, total: u64) {
+        let is_same = |stage: &Option<Stage>| stage.as_ref().is_some_and(|stage| stage.name == name);
+        if !is_same(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner)) {
+            self.0.enter(Some(Stage { name, began: Instant::now(), bar: None }));
+        }
+        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(stage) = current.as_mut() else { return };
+        if stage.bar.is_none() && self.0.began.elapsed() > WORTH_A_BAR {
+            let bar = ProgressBar::new(total).with_message(name);
+            stage.bar = Some(styled(bar, "{msg:<18} {bar:30} {percent:>3} %, {eta} left"));
+        }
+        if let Some(bar) = &stage.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        is_cancelled()
+    }
+}
