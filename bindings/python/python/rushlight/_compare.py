@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional
 from . import _rushlight
 from ._compile import Program, bytes_or_path
 from ._progress import Progress
-from ._text import count, table
+from ._text import Table, as_html, as_text, count
 
 
 class ComparisonRow(NamedTuple):
@@ -34,9 +34,16 @@ class ComparisonRow(NamedTuple):
 class Rows(list):
     """Rows of a comparison, which print as a table."""
 
-    def __repr__(self):
+    def table(self):
+        """The rows as a table for people."""
         header = ("result", "operator", "max abs", "relative", "snr", "module", "source")
-        return table([header, *map(_cells, self)], right=(2, 3, 4))
+        return Table([header, *map(_cells, self)], right=(2, 3, 4))
+
+    def __repr__(self):
+        return str(self.table())
+
+    def _repr_html_(self):
+        return self.table().html()
 
 
 class Comparison:
@@ -72,12 +79,17 @@ class Comparison:
         unseen = f"of the {count(row.unseen, 'result')} in between the compiled program shows none"
         return f"the numbers part {start} and not after {where}; {unseen}"
 
-    def __repr__(self):
-        lines = [repr(self.worst(5)), ""]
+    def _parts(self):
         only = f"{self.only_in_reference} only in the exported program, folded, fused or delegated"
-        lines.append(f"{count(len(self.rows), 'result')} compared; {only}")
-        lines.append(self.parting() or "no result differs by more than 1e-04 of its scale")
-        return "\n".join(lines)
+        compared = f"{count(len(self.rows), 'result')} compared; {only}"
+        parting = self.parting() or "no result differs by more than 1e-04 of its scale"
+        return [self.worst(5).table(), "", compared, parting]
+
+    def __repr__(self):
+        return as_text(self._parts())
+
+    def _repr_html_(self):
+        return as_html(self._parts())
 
 
 def compare(reference, candidate, inputs=None, *, method="forward", seed=0, progress=None):

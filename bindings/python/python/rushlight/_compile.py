@@ -16,10 +16,9 @@ from ._meta import OperatorUse
 from ._module import Module
 from ._progress import Progress
 from ._quantization import Quantization
-from ._report import NodeReport
-from ._text import count, size, table
+from ._report import NodeReport, left_nodes
+from ._text import Table, as_html, as_text, count, size
 
-_SHOWN = 20
 # Inputs that a module of PT2E is compared with its floats on.
 _COMPARED = 8
 
@@ -65,28 +64,20 @@ class Report(NamedTuple):
         return dict(Counter(node.backend for node in self.nodes).most_common())
 
     def __str__(self):
-        width = max((len(use.name) for use in self.operators), default=0)
-        lines = [f"{size(self.nbytes)} · {count(len(self.methods), 'method')}"]
-        lines += [f"{name}: {taken} of {count(len(self.nodes), 'node')}" for name, taken in self.backends.items()]
+        return as_text(self._parts())
+
+    def _repr_html_(self):
+        return as_html(self._parts())
+
+    def _parts(self):
+        parts = [f"{size(self.nbytes)} · {count(len(self.methods), 'method')}"]
+        parts += [f"{name}: {taken} of {count(len(self.nodes), 'node')}" for name, taken in self.backends.items()]
         for method in self.methods:
             planned = size(method.planned_bytes)
-            lines += ["", f"{method.name}  {count(method.instructions, 'instruction')} · activations {planned}"]
-            lines += [f"  {use.name:<{width}}  {use.calls:>5}" for use in method.operators]
-        return "\n".join(lines + self._left())
-
-    def _left(self):
-        """Lines that say which nodes the backends left, and why."""
-        left = [node for node in self.nodes if node.reasons]
-        if not left:
-            return []
-        rows = [
-            ("  " + node.node, node.op, "; ".join(f"{name}: {why}" for name, why in node.reasons.items()))
-            for node in left[:_SHOWN]
-        ]
-        lines = ["", f"{count(len(left), 'node')} left to the portable operators", table(rows)]
-        if len(left) > _SHOWN:
-            lines.append(f"  … and {len(left) - _SHOWN} more in report.nodes")
-        return lines
+            parts += ["", f"{method.name}  {count(method.instructions, 'instruction')} · activations {planned}"]
+            if method.operators:
+                parts.append(Table([("  operator", "calls"), *(("  " + use.name, use.calls) for use in method.operators)], (1,)))
+        return parts + left_nodes(self.nodes)
 
     def __repr__(self):
         return str(self)

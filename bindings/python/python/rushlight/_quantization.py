@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
-from ._text import size, table
+from ._text import Table, as_html, as_text, size
 
 SCHEMES = ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight")
 _SHOWN = 20
@@ -96,6 +96,15 @@ class QuantizationReport(NamedTuple):
     layers_in_integers: int
 
     def __str__(self):
+        return as_text(self._parts())
+
+    def __repr__(self):
+        return str(self)
+
+    def _repr_html_(self):
+        return as_html(self._parts())
+
+    def _parts(self):
         def decibels(ratio):
             return "" if ratio is None else f"{ratio:.1f} dB"
 
@@ -112,10 +121,10 @@ class QuantizationReport(NamedTuple):
             (layer.name, decibels(layer.snr), decibels(layer.weight_snr), layer.kept or "")
             for layer in self.layers[:_SHOWN]
         ]
-        lines.append(table(rows, right=(1, 2)))
+        lines.append(Table(rows, right=(1, 2)))
         if len(self.layers) > _SHOWN:
             lines.append(f"... and {len(self.layers) - _SHOWN} more")
-        return "\n".join(lines)
+        return lines
 
 
 def report(text):

@@ -3,6 +3,11 @@
 from collections import Counter
 from typing import NamedTuple, Optional
 
+from ._text import Table, as_html, as_text, count
+
+# The nodes of a table.
+_SHOWN = 20
+
 
 class NodeReport(NamedTuple):
     """A node as it was offered to the backends.
@@ -42,3 +47,35 @@ class LoadReport(NamedTuple):
     def backends(self):
         """How many nodes each backend took, the most first; "portable" for the runtime's operators."""
         return dict(Counter(node.backend for node in self.nodes).most_common())
+
+    def __str__(self):
+        return as_text(self._parts())
+
+    def __repr__(self):
+        return str(self)
+
+    def _repr_html_(self):
+        return as_html(self._parts())
+
+    def _parts(self):
+        if self.reason is not None:
+            return [f"runs as its file has it: {self.reason}"]
+        parts = [f"{name}: {taken} of {count(len(self.nodes), 'node')}" for name, taken in self.backends.items()]
+        if self.cache is not None:
+            parts.append(f"cache: {self.cache}")
+        return parts + left_nodes(self.nodes)
+
+
+def left_nodes(nodes):
+    """Lines and a table of the nodes that the backends left, and why; nothing if they left none."""
+    left = [node for node in nodes if node.reasons]
+    if not left:
+        return []
+    rows = [
+        ("  " + node.node, node.op, "; ".join(f"{name}: {why}" for name, why in node.reasons.items()))
+        for node in left[:_SHOWN]
+    ]
+    parts = ["", f"{count(len(left), 'node')} left to the portable operators", Table([("  node", "operator", "why"), *rows])]
+    if len(left) > _SHOWN:
+        parts.append(f"  … and {len(left) - _SHOWN} more in report.nodes")
+    return parts

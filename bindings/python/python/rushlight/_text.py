@@ -1,4 +1,6 @@
-"""Numbers and tables for people."""
+"""Numbers and tables for people, in terminals and notebooks."""
+
+import html
 
 
 def count(number, what):
@@ -16,14 +18,47 @@ def size(nbytes):
     return f"{number:.1f} GB"
 
 
-def table(rows, right=()):
-    """Rows of strings as lines of columns; those whose index is in `right` are aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+class Table:
+    """Rows of strings, the first of which is the header. Columns whose index is in `right` are aligned to the right."""
+
+    __slots__ = ("right", "rows")
+
+    def __init__(self, rows, right=()):
+        self.rows = [tuple(map(str, row)) for row in rows]
+        self.right = right
+
+    def __str__(self):
+        widths = [max(map(len, column)) for column in zip(*self.rows)]
+        lines = []
+        for row in self.rows:
+            cells = [
+                cell.rjust(width) if index in self.right else cell.ljust(width)
+                for index, (cell, width) in enumerate(zip(row, widths))
+            ]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    def html(self):
+        """The rows as a table of HTML."""
+        header, *rows = self.rows
+        lines = ["<table>", self._row(header, "th"), *(self._row(row, "td") for row in rows), "</table>"]
+        return "\n".join(lines)
+
+    def _row(self, cells, tag):
+        def cell(index, text):
+            align = "right" if index in self.right else "left"
+            return f'<{tag} style="text-align: {align}">{html.escape(text)}</{tag}>'
+
+        return f"<tr>{''.join(cell(index, text) for index, text in enumerate(cells))}</tr>"
+
+
+def as_text(parts):
+    """Lines and tables as a terminal shows them."""
+    return "\n".join(map(str, parts))
+
+
+def as_html(parts):
+    """Lines and tables as a notebook shows them."""
+    return "\n".join(
+        part.html() if isinstance(part, Table) else f"<p>{html.escape(part)}</p>" for part in parts if part != ""
+    )

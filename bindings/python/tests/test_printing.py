@@ -1,0 +1,86 @@
+"""What people look at: reports in a terminal and in a notebook."""
+
+from html.parser import HTMLParser
+
+import pytest
+import rushlight
+
+torch = pytest.importorskip("torch")
+
+
+class Cells(HTMLParser):
+    """The rows of the tables, and the paragraphs, of a piece of HTML that is well-formed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.rows, self.lines = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "p":
+            self.lines.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+        elif self.open and self.open[-1] == "p":
+            self.lines[-1] += data
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval()
+
+
+def same_in_both(report):
+    """What a notebook shows is what a terminal shows: returns the HTML's rows."""
+    text, page = str(report), Cells(report._repr_html_())
+    words = text.split()
+    for cell in [*page.lines, *(cell for row in page.rows for cell in row)]:
+        for word in cell.split():
+            assert word in words, (word, text)
+    return page.rows
+
+
+def test_reports_of_a_compilation(model):
+    program = rushlight.export(model, (torch.randn(2, 64),))
+    rows = same_in_both(program.report)
+    assert ["  aten::relu.out", "1"] in rows
+    assert repr(program.report) == str(program.report)
+    loaded = rushlight.load(program.buffer, lower="cpu").report
+    same_in_both(loaded)
+    assert "RushlightCpu" in repr(loaded)
+    same_in_both(rushlight.load(program.buffer, lower="off").report)
+
+
+def test_reports_of_what_backends_left():
+    class Sine(torch.nn.Module):
+        def forward(self, x, i):
+            return torch.sin(x), i + 1
+
+    program = rushlight.export(Sine(), (torch.randn(4), torch.ones(2, dtype=torch.int64)), backend="cpu")
+    rows = same_in_both(program.report)
+    assert any(row[1].startswith("aten::add") and "RushlightCpu: " in row[2] for row in rows if len(row) == 3), rows
+
+
+def test_reports_of_a_quantization_and_a_comparison(model):
+    x = torch.randn(2, 64)
+    exported = torch.export.export(model, (x,))
+    program = rushlight.compile(exported, quantize="int8", calibration=[(x,)])
+    rows = same_in_both(program.quantization)
+    assert rows[0] == ["layer", "results", "weights", "in floats"] and len(rows) == 3
+    comparison = rushlight.compare(exported, program, (x,))
+    rows = same_in_both(comparison)
+    assert rows[0][0] == "result"
+    assert len(Cells(comparison.rows._repr_html_()).rows) == 1 + len(comparison.rows)
