@@ -104,6 +104,20 @@ def nested():
     return Nested(), args, {"kwargs": {"mode": "sum", "bias": torch.ones(4, dtype=torch.int64)}}
 
 
+class Keywords(nn.Module):
+    def forward(self, image, *, batch, scale=1.0):
+        total = image + batch["boxes"][0] * batch["boxes"][1] * scale
+        return {"logits": total, "stats": {"mean": total.mean(), "parts": (~batch["mask"], [total.abs()])}}
+
+
+@sample()
+def keywords():
+    """Keyword arguments, of which one is nested and one fixed, and a dictionary of outputs in dictionaries and lists."""
+    x = torch.arange(4.0)
+    batch = {"mask": torch.tensor([True, False]), "boxes": [x + 1, x - 2]}
+    return Keywords(), (x,), {"kwargs": {"batch": batch, "scale": 0.5}}
+
+
 class Dynamic(nn.Module):
     def forward(self, x, y):
         wide = torch.cat([x, y])[::2]

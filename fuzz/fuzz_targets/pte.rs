@@ -7,6 +7,8 @@ use rushlight_format::pte::ProgramModel;
 
 fuzz_target!(|file: &[u8]| {
     let Ok(program) = Program::parse(file) else { return };
+    // Only the absence of a panic is tested.
+    program.methods().for_each(|plan| drop(plan.signature()));
     let model = ProgramModel::from_program(&program);
     let written = model.to_bytes().expect("a parsed program can be written");
     // A table that many refer to becomes many tables, and those may be more than a file of this size may hold.

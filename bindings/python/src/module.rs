@@ -8,7 +8,10 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rushlight::{Input, MethodInstance, MethodMeta, TensorInfo, TensorView, Value, ValueInfo};
+use rushlight::{
+    Input, Key, MethodInstance, MethodMeta, Parameter, RecordKind, Signature, Structure, TensorInfo, TensorView, Value,
+    ValueInfo,
+};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
 
 use crate::array::{Argument, Kind, own, to_python};
@@ -50,18 +53,27 @@ fn call<'py, T: Send>(
     py: Python<'py>,
     model: &Turns<T>,
     arguments: &[Bound<'py, PyAny>],
+    label: impl Sync + Fn(&mut T, usize) -> String,
     run: impl Send + FnOnce(&mut T, &[Input<'_>], &mut Signals) -> Result<Vec<Value>, rushlight::Error>,
 ) -> PyResult<Bound<'py, PyList>> {
     let mut kind = None;
     let mut borrowed = Vec::with_capacity(arguments.len());
     for (index, argument) in arguments.iter().enumerate() {
         let read = Argument::of(argument, &mut kind);
-        borrowed.push(read.map_err(|refusal| refusal.at(py, format_args!("input {index}"), argument))?);
+        borrowed.push(match read {
+            Ok(argument) => argument,
+            Err(refusal) => return Err(refusal.at(py, model.with(py, |model| label(model, index))?, argument)),
+        });
     }
     let mut inputs = Vec::with_capacity(borrowed.len());
     for (index, argument) in borrowed.iter().enumerate() {
-        let described = |error| PyValueError::new_err(format!("input {index}: {error}"));
-        inputs.push(argument.input().map_err(described)?);
+        inputs.push(match argument.input() {
+            Ok(input) => input,
+            Err(error) => {
+                let label = model.with(py, |model| label(model, index))?;
+                return Err(PyValueError::new_err(format!("{label}: {error}")));
+            }
+        });
     }
     callback::forget();
     let ran = model.with(py, |model| {
@@ -79,6 +91,11 @@ fn call<'py, T: Send>(
         outputs.append(to_python(py, value, &kind)?)?;
     }
     Ok(outputs)
+}
+
+/// An input for messages.
+fn input_label(module: &rushlight::Module, method: &str, index: usize) -> String {
+    module.meta(method).map_or_else(|_| format!("input {index}"), |meta| meta.input_label(index))
 }
 
 impl Module {
@@ -212,7 +229,8 @@ impl Module {
     fn run<'py>(&self, py: Python<'py>, method: &str, inputs: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
         let arguments: Vec<_> = inputs.iter().collect();
         self.learn(py)?;
-        call(py, &self.inner, &arguments, |module, inputs, signals| module.run_traced(method, inputs, signals))
+        let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
+        call(py, &self.inner, &arguments, label, |module, inputs, signals| module.run_traced(method, inputs, signals))
     }
 
     /// As `run`, with the inputs in a list.
@@ -223,7 +241,8 @@ impl Module {
         inputs: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.learn(py)?;
-        call(py, &self.inner, &inputs, |module, inputs, signals| module.run_traced(method, inputs, signals))
+        let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
+        call(py, &self.inner, &inputs, label, |module, inputs, signals| module.run_traced(method, inputs, signals))
     }
 
     /// Loads a method with memory of its own.
@@ -246,7 +265,8 @@ impl Module {
 impl Instance {
     /// Runs the method.
     fn call<'py>(&self, py: Python<'py>, inputs: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
-        call(py, &self.inner, &inputs, |instance, inputs, signals| instance.run_traced(inputs, signals))
+        let label = |_: &mut MethodInstance, index| format!("input {index}");
+        call(py, &self.inner, &inputs, label, |instance, inputs, signals| instance.run_traced(inputs, signals))
     }
 
     /// A copy of a parameter or buffer by its name in the exported module.
@@ -338,7 +358,52 @@ fn meta_to_python<'py>(py: Python<'py>, meta: &MethodMeta) -> PyResult<Bound<'py
     dict.set_item("operators", meta.operators.iter().map(|op| (op.name.as_str(), op.calls)).collect::<Vec<_>>())?;
     dict.set_item("backends", &meta.backends)?;
     dict.set_item("num_instructions", meta.num_instructions)?;
+    dict.set_item("input_names", &meta.input_names)?;
+    dict.set_item("output_names", &meta.output_names)?;
+    dict.set_item("signature_text", meta.signature.as_ref().map(ToString::to_string))?;
+    dict.set_item(
+        "signature",
+        meta.signature.as_ref().map(|signature| signature_to_python(py, signature)).transpose()?,
+    )?;
     Ok(dict)
+}
+
+/// Parameters by name, and the outputs, as `_signature.py` reads them: tuples that begin with the kind.
+fn signature_to_python<'py>(py: Python<'py>, signature: &Signature) -> PyResult<Bound<'py, PyTuple>> {
+    let parameter =
+        |parameter: &Parameter| Ok((parameter.name.clone(), structure_to_python(py, &parameter.structure)?));
+    let parameters = signature.parameters.iter().map(parameter).collect::<PyResult<Vec<_>>>()?;
+    (parameters, structure_to_python(py, &signature.outputs)?).into_pyobject(py)
+}
+
+fn structure_to_python<'py>(py: Python<'py>, structure: &Structure) -> PyResult<Bound<'py, PyTuple>> {
+    let children = |children: &[Structure]| {
+        children.iter().map(|child| structure_to_python(py, child)).collect::<PyResult<Vec<_>>>()
+    };
+    match structure {
+        Structure::Leaf(_) => ("leaf",).into_pyobject(py),
+        Structure::Tuple(items) => ("tuple", children(items)?).into_pyobject(py),
+        Structure::List(items) => ("list", children(items)?).into_pyobject(py),
+        Structure::Dict(entries) => {
+            let entry = |(key, child): &(Key, Structure)| {
+                let key = match key {
+                    Key::Text(text) => ("text", text).into_pyobject(py)?,
+                    Key::Int(number) => ("int", number).into_pyobject(py)?,
+                    Key::Other(json) => ("other", json).into_pyobject(py)?,
+                };
+                Ok((key, structure_to_python(py, child)?))
+            };
+            ("dict", entries.iter().map(entry).collect::<PyResult<Vec<_>>>()?).into_pyobject(py)
+        }
+        Structure::Record { kind, class, fields } => {
+            let kind = match kind {
+                RecordKind::NamedTuple => "named tuple",
+                RecordKind::Registered => "registered",
+            };
+            let field = |(field, child): &(String, Structure)| Ok((field.clone(), structure_to_python(py, child)?));
+            (kind, class, fields.iter().map(field).collect::<PyResult<Vec<_>>>()?).into_pyobject(py)
+        }
+    }
 }
 
 fn value_to_python<'py>(py: Python<'py>, info: &ValueInfo) -> PyResult<Bound<'py, PyDict>> {

@@ -1,5 +1,6 @@
 //! Inputs from files, literals, or the method's metadata.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +16,9 @@ use crate::output;
 /// Where inputs come from.
 #[derive(Args)]
 pub struct Inputs {
-    /// An input, in order: a .npy, .png, .jpg or raw .bin file, a number, true, false or none; of a .npz file, all arrays in the
-    /// order that they have there, whatever they are called
-    #[arg(long = "input", short, value_name = "FILE|VALUE", allow_hyphen_values = true)]
+    /// An input, in order or by its name: a .npy, .png, .jpg or raw .bin file, a number, true, false or none; of a .npz file, all
+    /// arrays, by name if they are called as inputs are, else in the order that they have there
+    #[arg(long = "input", short, value_name = "[NAME=]FILE|VALUE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
 
     /// What inputs that are not given are filled with
@@ -28,7 +29,8 @@ pub struct Inputs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
-    /// Shape of a generated input with dynamic dimensions, such as 0=1x3x64x64; may be repeated
+    /// Shape of a generated input with dynamic dimensions, by name or position, such as image=1x3x64x64 or 0=1x3x64x64; may be
+    /// repeated
     #[arg(long, value_name = "INPUT=SHAPE")]
     pub shape: Vec<String>,
 
@@ -72,98 +74,169 @@ impl From<Normalize> for images::Normalize {
 }
 
 impl Inputs {
-    /// The files that values come from.
+    /// The files that values come from, with names before them or without.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
-        self.inputs.iter().map(PathBuf::from)
+        let without_name = self.inputs.iter().filter_map(|text| Some(text.split_once('=')?.1));
+        self.inputs.iter().map(String::as_str).chain(without_name).map(PathBuf::from)
     }
 
     /// The values for a method's inputs.
     pub fn values(&self, meta: &MethodMeta) -> Result<Vec<Value>, Failure> {
-        let mut values = Vec::new();
+        let mut given = Given { meta, values: meta.inputs.iter().map(|_| None).collect(), next: 0 };
         for text in &self.inputs {
-            self.read(text, meta, &mut values)?;
-        }
-        if values.len() > meta.inputs.len() {
-            let (name, expected, got) = (&meta.name, meta.inputs.len(), values.len());
-            let s = if expected == 1 { "" } else { "s" };
-            return Err(Failure::Input(format!("`{name}` takes {expected} input{s}, {got} were given")));
+            self.read(text, &mut given)?;
         }
         let fill = match self.fill {
             FillKind::Random => Fill::Random(self.seed),
             FillKind::Ones => Fill::Ones,
             FillKind::Zeros => Fill::Zeros,
         };
-        if !values.is_empty() && values.len() < meta.inputs.len() {
-            let (name, first, filled) = (&meta.name, values.len(), self.fill.what());
-            output::warn(&format!("input {first} of `{name}` and those behind it are not given: they are {filled}"));
-        }
-        let shapes = self.shapes()?;
-        for ((index, _), text) in shapes.iter().zip(&self.shape) {
-            let (name, count) = (&meta.name, meta.inputs.len());
-            let wrong = |what: String| Err(Failure::Input(format!("--shape {text}: {what}")));
-            match meta.inputs.get(*index) {
-                _ if *index < values.len() => return wrong(format!("input {index} of `{name}` is given by --input")),
-                Some(ValueInfo::Tensor(_)) => {}
-                Some(_) => return wrong(format!("input {index} of `{name}` is not a tensor")),
-                None => return wrong(format!("`{name}` has {count} inputs, counted from 0")),
-            }
-        }
-        for (index, info) in meta.inputs.iter().enumerate().skip(values.len()) {
-            let shape = shapes.iter().find(|(i, _)| *i == index).map(|(_, shape)| shape);
-            values.push(match (info, shape) {
-                (ValueInfo::Tensor(info), Some(shape)) => Value::Tensor(tensor(info, shape, fill)?),
-                _ => generate(info, fill)?,
-            });
-        }
-        Ok(values)
-    }
-
-    fn shapes(&self) -> Result<Vec<(usize, Vec<usize>)>, Failure> {
-        let parse = |text: &String| {
-            let (index, shape) = text.split_once('=')?;
-            let shape: Option<Vec<usize>> =
-                shape.split('x').filter(|s| !s.is_empty()).map(|size| size.parse().ok()).collect();
-            Some((index.parse().ok()?, shape?))
+        given.warn_of_missing(self.fill.what());
+        let shapes = self.shapes(&given)?;
+        let made = |(index, value): (usize, Option<Value>)| match (value, meta.inputs.get(index), shapes.get(&index)) {
+            (Some(value), ..) => Ok(value),
+            (None, Some(ValueInfo::Tensor(info)), Some(shape)) => Ok(Value::Tensor(tensor(info, shape, fill)?)),
+            (None, info, _) => Ok(generate(info.unwrap_or(&ValueInfo::None), fill)?),
         };
-        let wrong = |text| Failure::Input(format!("--shape {text}: expected INPUT=SIZExSIZE, such as 0=1x3x64x64"));
-        self.shape.iter().map(|text| parse(text).ok_or_else(|| wrong(text))).collect()
+        given.values.into_iter().enumerate().map(made).collect()
     }
 
-    fn read(&self, text: &str, meta: &MethodMeta, values: &mut Vec<Value>) -> Result<(), Failure> {
+    /// The shapes of generated inputs, by position.
+    fn shapes(&self, given: &Given<'_>) -> Result<HashMap<usize, Vec<usize>>, Failure> {
+        let mut shapes = HashMap::new();
+        for text in &self.shape {
+            let wrong = |what: String| Failure::Input(format!("--shape {text}: {what}"));
+            let parsed = text.split_once('=').and_then(|(name, shape)| {
+                let sizes = shape.split('x').filter(|size| !size.is_empty()).map(|size| size.parse().ok());
+                Some((name, sizes.collect::<Option<Vec<usize>>>()?))
+            });
+            let expected = || wrong("expected INPUT=SIZExSIZE, such as 0=1x3x64x64".to_owned());
+            let (name, shape) = parsed.ok_or_else(expected)?;
+            let meta = given.meta;
+            let index = match (meta.input_index(name), name.parse::<usize>()) {
+                (Ok(index), _) | (_, Ok(index)) => index,
+                // Without names, what was meant is a position.
+                (Err(_), _) if meta.input_names.is_empty() => return Err(expected()),
+                (Err(error), _) => return Err(error.into()),
+            };
+            let (label, method) = (meta.input_label(index), &meta.name);
+            match (meta.inputs.get(index), given.values.get(index)) {
+                (_, Some(Some(_))) => return Err(wrong(format!("{label} of `{method}` is given by --input"))),
+                (Some(ValueInfo::Tensor(_)), _) => {}
+                (Some(_), _) => return Err(wrong(format!("{label} of `{method}` is not a tensor"))),
+                (None, _) => {
+                    let count = meta.inputs.len();
+                    return Err(wrong(format!("`{method}` has {count} inputs, counted from 0")));
+                }
+            }
+            shapes.entry(index).or_insert(shape);
+        }
+        Ok(shapes)
+    }
+
+    fn read(&self, text: &str, given: &mut Given<'_>) -> Result<(), Failure> {
+        let meta = given.meta;
+        let named = text.split_once('=').filter(|(name, _)| {
+            // A file may be called anything.
+            meta.input_names.iter().any(|known| known == name) || !Path::new(text).exists()
+        });
+        if let Some((name, text)) = named {
+            let index = meta.input_index(name)?;
+            let value = self.value(text, &meta.input_label(index), meta.inputs.get(index), meta)?;
+            return given.set(index, value);
+        }
         let path = Path::new(text);
-        let bytes = || read(path);
-        let broken = |error: npy::NpyError| Failure::Input(format!("`{text}`: {error}"));
-        let index = values.len();
-        let info = meta.inputs.get(index);
+        if extension(path) != "npz" {
+            let index = given.next;
+            let value = self.value(text, &meta.input_label(index), meta.inputs.get(index), meta)?;
+            return given.push(value);
+        }
+        let arrays = npy::read_archive(&read(path)?).map_err(|error| Failure::Input(format!("`{text}`: {error}")))?;
+        if arrays.is_empty() {
+            return Err(Failure::Input(format!("`{text}` has no arrays")));
+        }
+        let is_input = |(name, _): &(String, Tensor)| meta.input_names.iter().any(|known| known == name);
+        let by_name = arrays.iter().any(is_input);
+        for (name, array) in arrays {
+            let index = if by_name { meta.input_index(&name)? } else { given.next };
+            let value = Value::Tensor(as_declared(array, meta.inputs.get(index))?);
+            if by_name { given.set(index, value)? } else { given.push(value)? }
+        }
+        Ok(())
+    }
+
+    /// Reads the value of one input.
+    fn value(&self, text: &str, label: &str, info: Option<&ValueInfo>, meta: &MethodMeta) -> Result<Value, Failure> {
+        let path = Path::new(text);
         let declared = || match info {
             Some(ValueInfo::Tensor(info)) => Ok(info),
-            _ => Err(Failure::Input(format!("input {index} of `{}` is not a tensor, got `{text}`", meta.name))),
+            _ => Err(Failure::Input(format!("{label} of `{}` is not a tensor, got `{text}`", meta.name))),
         };
-        match extension(path).as_str() {
+        Ok(match extension(path).as_str() {
             "npy" => {
-                let array = npy::read(&bytes()?).map_err(broken)?;
-                values.push(Value::Tensor(as_declared(array, info)?));
+                let array = npy::read(&read(path)?).map_err(|error| Failure::Input(format!("`{text}`: {error}")))?;
+                Value::Tensor(as_declared(array, info)?)
             }
             "npz" => {
-                let arrays = npy::read_archive(&bytes()?).map_err(broken)?;
-                if arrays.is_empty() {
-                    return Err(Failure::Input(format!("`{text}` has no arrays")));
-                }
-                for (_, array) in arrays {
-                    let info = meta.inputs.get(values.len());
-                    values.push(Value::Tensor(as_declared(array, info)?));
-                }
+                let text = format!("`{text}` has arrays for several inputs: give it without a name");
+                return Err(Failure::Input(text));
             }
-            _ if is_image(path) => {
-                values.push(Value::Tensor(image(path, &bytes()?, declared()?, self.normalize)?));
-            }
+            _ if is_image(path) => Value::Tensor(image(path, &read(path)?, declared()?, self.normalize)?),
             _ if path.is_dir() => {
                 return Err(Failure::Input(format!("cannot read the input `{text}`: it is a folder")));
             }
-            "bin" | "raw" => values.push(Value::Tensor(raw(text, &bytes()?, declared()?)?)),
-            _ => values.push(literal(text)?),
+            "bin" | "raw" => Value::Tensor(raw(text, &read(path)?, declared()?)?),
+            _ => literal(text)?,
+        })
+    }
+}
+
+/// The inputs of a method that are given so far.
+struct Given<'m> {
+    meta: &'m MethodMeta,
+    /// By position.
+    values: Vec<Option<Value>>,
+    /// The position of the next input without a name.
+    next: usize,
+}
+
+impl Given<'_> {
+    fn push(&mut self, value: Value) -> Result<(), Failure> {
+        let index = self.next;
+        self.next += 1;
+        self.set(index, value)
+    }
+
+    fn set(&mut self, index: usize, value: Value) -> Result<(), Failure> {
+        let Self { meta, values, .. } = self;
+        let name = &meta.name;
+        match values.get_mut(index) {
+            Some(slot @ None) => *slot = Some(value),
+            Some(Some(_)) => {
+                let text = format!("{} of `{name}` is given twice", meta.input_label(index));
+                return Err(Failure::Input(text));
+            }
+            None => {
+                let count = meta.inputs.len();
+                let s = if count == 1 { "" } else { "s" };
+                return Err(Failure::Input(format!("`{name}` takes {count} input{s}, more were given")));
+            }
         }
         Ok(())
+    }
+
+    /// Warns of tensors that are made up beside others that are not.
+    fn warn_of_missing(&self, filled: &str) {
+        let missing = self.values.iter().zip(&self.meta.inputs).enumerate();
+        let missing: Vec<String> = missing
+            .filter(|(_, (value, info))| value.is_none() && info.as_tensor().is_some())
+            .map(|(index, _)| self.meta.input_label(index))
+            .collect();
+        if missing.is_empty() || self.values.iter().all(Option::is_none) {
+            return;
+        }
+        let (name, list) = (&self.meta.name, missing.join(", "));
+        output::warn(&format!("not given of `{name}`: {list}; filled with {filled}"));
     }
 }
 

@@ -162,16 +162,20 @@ impl Inspect {
 
 fn print_method(meta: &MethodMeta) {
     output::print(&format!("\nmethod {}  {} instructions", meta.name, meta.num_instructions));
-    let values = |name: &str, infos: &[ValueInfo]| {
+    if let Some(signature) = &meta.signature {
+        output::print(&format!("  signature  {signature}"));
+    }
+    let values = |name: &str, infos: &[ValueInfo], names: &[String]| {
         for (i, info) in infos.iter().enumerate() {
             let tensor = info.as_tensor();
             let memory = tensor.map_or("", |t| if t.is_memory_planned { "" } else { "  (not planned)" });
-            let label = tensor.and_then(|t| t.name.as_deref()).map_or_else(String::new, |name| format!("  {name}"));
+            let known = names.get(i).or_else(|| tensor?.name.as_ref()).filter(|name| !name.is_empty());
+            let label = known.map_or_else(String::new, |name| format!("  {name}"));
             output::print(&format!("  {name} {i}    {info}{label}{memory}"));
         }
     };
-    values("input", &meta.inputs);
-    values("output", &meta.outputs);
+    values("input", &meta.inputs, &meta.input_names);
+    values("output", &meta.outputs, &meta.output_names);
     for attribute in &meta.attributes {
         output::print(&format!("  attribute  {}  {attribute}", attribute.name.as_deref().unwrap_or_default()));
     }

@@ -20,6 +20,8 @@ Examples:
   rushlight run model.pte                                  random inputs of the declared shapes
   rushlight run model.pte -i x.npy -i mask.npy -o out      writes out/output_0.npy and so on
   rushlight run model.pte -i x.npy -o y.npy                its only output to a file
+  rushlight run bert.pte -i input_ids=ids.npy -i attention_mask=mask.npy
+                                                           inputs by name, as `rushlight inspect` shows them
   rushlight run model.pte -i cat.jpg --normalize imagenet --top 5
   rushlight run model.pte --shape 0=4x128 --profile        a dynamic input; where the time goes
   rushlight run model.pte --profile --json > times.json    each instruction with its node and line of Python
@@ -79,25 +81,26 @@ impl Run {
             };
         }
         let files = match &self.output {
-            Some(_) => self.write(&outputs, &files)?,
+            Some(_) => self.write(&meta, &outputs, &files)?,
             None => vec![None; outputs.len()],
         };
         if self.json {
-            let json = |(value, file): (&Value, &Option<PathBuf>)| {
+            let json = |(index, (value, file)): (usize, (&Value, &Option<PathBuf>))| {
                 let mut json = output::value_json(value, self.limit, self.top);
+                json["name"] = meta.output_names.get(index).filter(|name| !name.is_empty()).cloned().into();
                 if let Some(file) = file {
                     json["file"] = file.display().to_string().into();
                 }
                 json
             };
-            let outputs: Vec<_> = outputs.iter().zip(&files).map(json).collect();
+            let outputs: Vec<_> = outputs.iter().zip(&files).enumerate().map(json).collect();
             let mut json = json!({ "method": method, "outputs": outputs });
             if let Some(measured) = &measured {
                 json["profile"] = measured.json(&self.profile, &mut module, &method)?;
             }
             output::print_json(&json);
         } else {
-            self.print(&outputs, &files);
+            self.print(&meta, &outputs, &files);
             if let Some(measured) = &measured {
                 self.profile.print(measured, &mut module, &method)?;
             }
@@ -130,7 +133,12 @@ impl Run {
     }
 
     /// Writes tensors to their files. Returns those that were written.
-    fn write(&self, outputs: &[Value], files: &[Option<PathBuf>]) -> Result<Vec<Option<PathBuf>>, Failure> {
+    fn write(
+        &self,
+        meta: &MethodMeta,
+        outputs: &[Value],
+        files: &[Option<PathBuf>],
+    ) -> Result<Vec<Option<PathBuf>>, Failure> {
         if let Some(folder) = &self.output
             && files.iter().flatten().any(|file| file != folder)
         {
@@ -144,7 +152,7 @@ impl Run {
                 continue;
             };
             let mut bytes = Vec::new();
-            npy::write(tensor, &mut bytes).map_err(|e| Failure::Other(format!("output {i}: {e}")))?;
+            npy::write(tensor, &mut bytes).map_err(|e| Failure::Other(format!("{}: {e}", meta.output_label(i))))?;
             rushlight::write_file(&path, &bytes)?;
             written.push(Some(path));
         }
@@ -152,15 +160,16 @@ impl Run {
     }
 
     /// Prints where a tensor was written, its largest elements or its first ones.
-    fn print(&self, outputs: &[Value], files: &[Option<PathBuf>]) {
+    fn print(&self, meta: &MethodMeta, outputs: &[Value], files: &[Option<PathBuf>]) {
         for (i, (value, file)) in outputs.iter().zip(files).enumerate() {
             if let (Value::Tensor(tensor), Some(file)) = (value, file) {
                 output::print(&format!("{}  {} {:?}", file.display(), tensor.dtype(), tensor.shape()));
             }
+            let label = meta.output_label(i);
             match (value, self.top) {
-                (Value::Tensor(tensor), Some(top)) => output::print(&format!("output {i}\n{}", largest(tensor, top))),
+                (Value::Tensor(tensor), Some(top)) => output::print(&format!("{label}\n{}", largest(tensor, top))),
                 _ if file.is_some() => {}
-                _ => output::print(&format!("output {i}  {}", output::value(value, self.limit))),
+                _ => output::print(&format!("{label}  {}", output::value(value, self.limit))),
             }
         }
     }

@@ -30,8 +30,9 @@ pub fn method(meta: &MethodMeta) -> Json {
     let operators: Vec<Json> = meta.operators.iter().map(|op| json!({ "name": op.name, "calls": op.calls })).collect();
     json!({
         "name": meta.name,
-        "inputs": meta.inputs.iter().map(value).collect::<Vec<_>>(),
-        "outputs": meta.outputs.iter().map(value).collect::<Vec<_>>(),
+        "signature": meta.signature.as_ref().map(ToString::to_string),
+        "inputs": values(&meta.inputs, &meta.input_names),
+        "outputs": values(&meta.outputs, &meta.output_names),
         "attributes": meta.attributes.iter().map(tensor).collect::<Vec<_>>(),
         "instructions": meta.num_instructions,
         "operators": operators,
@@ -66,6 +67,18 @@ pub fn quantization(report: &QuantizationReport) -> Json {
     json["bytes_after"] = after.into();
     json["layers_in_integers"] = report.quantized().into();
     json
+}
+
+/// Inputs or outputs, with their names.
+fn values(infos: &[ValueInfo], names: &[String]) -> Vec<Json> {
+    let named = |(index, info): (usize, &ValueInfo)| {
+        let mut json = value(info);
+        if json.get("name").is_none_or(Json::is_null) {
+            json["name"] = names.get(index).filter(|name| !name.is_empty()).cloned().into();
+        }
+        json
+    };
+    infos.iter().enumerate().map(named).collect()
 }
 
 fn value(info: &ValueInfo) -> Json {

@@ -36,6 +36,8 @@ pub mod bundled;
 pub mod ptd;
 pub mod pte;
 pub mod shapes;
+#[cfg(feature = "alloc")]
+pub mod signature;
 pub mod tokenizer;
 #[cfg(feature = "xnnpack")]
 pub mod xnnpack;

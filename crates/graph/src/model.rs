@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use rushlight_format::Blob;
+use rushlight_format::signature::{SIGNATURE_KEY, Signature};
 
 use crate::{Arena, Bytes, Constant, ConstantData, Error, Graph, Id, Origin, Schemas, TensorType};
 
@@ -90,6 +91,14 @@ impl State {
 }
 
 impl Model {
+    /// The names and nesting of a method's inputs and outputs, if the model has them.
+    pub fn signature(&self, method: &str) -> Option<Signature> {
+        let (_, blob) = self.named_data.iter().find(|(key, _)| key == SIGNATURE_KEY)?;
+        let graph = self.methods.get(method)?;
+        let signature = Signature::of(blob.in_place()?, method).ok()??;
+        Some(signature).filter(|signature| signature.fits(graph.inputs.len(), graph.outputs.len()))
+    }
+
     /// Adds state, or finds the one of that name.
     pub fn state(&mut self, name: &str) -> Option<StateId> {
         self.states.iter().find(|(_, state)| state.name == name).map(|(id, _)| id)

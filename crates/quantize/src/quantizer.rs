@@ -385,11 +385,13 @@ impl<'a> Work<'a> {
         let values = self.graph.outputs.iter().map(Arg::as_value).enumerate();
         let floats =
             values.filter_map(|(index, value)| Some((index, value.filter(|it| taps::is_float(self.graph, *it))?)));
+        let names = self.model.signature(self.method).map(|signature| signature.output_names()).unwrap_or_default();
         let report = |((index, value), deviation): ((usize, ValueId), Deviation)| {
+            let name = names.get(index).filter(|name| !name.is_empty());
             let report = OutputReport {
                 method: self.method.to_owned(),
                 index,
-                name: self.graph.values[value].name.clone(),
+                name: name.unwrap_or(&self.graph.values[value].name).clone(),
                 snr: deviation.ratio(),
                 non_finite: deviation.non_finite,
             };

@@ -51,7 +51,7 @@ pub struct OutputReport {
     pub method: String,
     /// Position among the outputs of the method.
     pub index: usize,
-    /// The value's name in the exported program.
+    /// Its name among the outputs of the exported function, or the value's in the exported program.
     pub name: String,
     /// Signal to noise in dB; `None` where both are zero.
     pub snr: Option<f64>,

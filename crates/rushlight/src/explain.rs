@@ -66,9 +66,10 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
             input_error(error, plan, index, meta().inputs.get(index))
         }
         Role::Output => {
-            let index = error.site.index;
-            let info = meta().outputs.get(index as usize).map(ToString::to_string);
-            let result = result.site(format!("output {index} of `{method}`"));
+            let index = error.site.index as usize;
+            let meta = meta();
+            let info = meta.outputs.get(index).map(ToString::to_string);
+            let result = result.site(format!("{} of `{method}`", meta.output_label(index)));
             if let Some(info) = info { result.expected(info) } else { result }
         }
         Role::Delegate => delegate_error(result, plan, error.site.index as usize),
@@ -98,7 +99,11 @@ pub(crate) fn explain_inputs(
     }
     if let Detail::Fault(Fault::Inputs, expected, got) = error.detail {
         let meta = MethodMeta::of(plan);
-        let inputs: Vec<String> = meta.inputs.iter().map(ToString::to_string).collect();
+        let shown = |(index, info): (usize, &ValueInfo)| match meta.input_names.get(index) {
+            Some(name) => format!("{name}: {info}"),
+            None => info.to_string(),
+        };
+        let inputs: Vec<String> = meta.inputs.iter().enumerate().map(shown).collect();
         let name = plan.name();
         return Error::new(error.code, format!("`{name}` takes {expected} inputs, got {got}"))
             .expected(inputs.join("; "))
@@ -134,10 +139,8 @@ fn input_error(error: &runtime::Error, plan: &Plan<'_>, index: usize, info: Opti
         Detail::Fault(Fault::FixedInput, ..) => "differs from the value that was fixed at export",
         _ => "cannot be used",
     };
-    let name = info.and_then(ValueInfo::as_tensor).and_then(|info| info.name.clone());
-    let name = name.map_or_else(String::new, |name| format!(" ({name})"));
-    let result =
-        Error::new(error.code, format!("input {index}{name} of `{method}` {what}")).got(error.detail.to_string());
+    let label = MethodMeta::of(plan).input_label(index);
+    let result = Error::new(error.code, format!("{label} of `{method}` {what}")).got(error.detail.to_string());
     let result = match info {
         Some(ValueInfo::Tensor(info)) => result.expected(expected_tensor(info)),
         Some(info) => result.expected(info.to_string()),

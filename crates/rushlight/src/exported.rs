@@ -12,7 +12,7 @@ use rushlight_graph::{Arg, Expr, Graph, Input, Type};
 
 use crate::compile::check_exported;
 use crate::error::Error;
-use crate::meta::{TensorInfo, ValueInfo, add_range};
+use crate::meta::{TensorInfo, ValueInfo, add_names, add_range};
 #[cfg(feature = "backends")]
 use crate::tensor::{Tensor, Value};
 
@@ -34,6 +34,9 @@ pub fn exported_inputs(bytes: impl Into<Bytes>) -> Result<Vec<ValueInfo>, Error>
     let blob = model.named_data.iter().find(|(key, _)| key == SHAPES_KEY);
     if let Some(Ok(Some(shapes))) = blob.and_then(|(_, blob)| blob.in_place()).map(|blob| Shapes::of(blob, "forward")) {
         shapes.rules().for_each(|rule| add_range(&mut infos, &rule));
+    }
+    if let Some(signature) = model.signature("forward") {
+        add_names(&mut infos, &signature.input_names());
     }
     Ok(infos)
 }

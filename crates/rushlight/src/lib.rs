@@ -57,6 +57,8 @@ mod meta;
 #[cfg(feature = "std")]
 mod module;
 #[cfg(feature = "std")]
+mod names;
+#[cfg(feature = "std")]
 mod options;
 #[cfg(all(feature = "pt2", feature = "backends"))]
 mod quantize;
@@ -110,6 +112,8 @@ pub use rushlight_engine::Isa;
 pub use rushlight_engine::hwbench::Limits;
 #[cfg(feature = "backends")]
 pub use rushlight_engine::profile::{Cost, StepProfile, StepRun, StepTime};
+#[cfg(feature = "std")]
+pub use rushlight_format::signature::{Key, Parameter, RecordKind, Signature, Structure};
 #[cfg(feature = "compile")]
 pub use rushlight_graph::{Progress, ProgressListener};
 pub use rushlight_kernels as kernels;

@@ -2,6 +2,7 @@
 
 use rushlight_format::pte::{self, Instruction, Plan, ShapeDynamism, TensorSpec, TensorStorage};
 use rushlight_format::shapes::{Place, Rule};
+use rushlight_format::signature::Signature;
 use rushlight_runtime::ScalarType;
 
 /// Inputs, outputs and needs of a method.
@@ -22,6 +23,12 @@ pub struct MethodMeta {
     /// How the exported function's arguments and results nest, in ExecuTorch's notation.
     pub input_encoding: String,
     pub output_encoding: String,
+    /// The names and nesting of the inputs and outputs in the exported function, if the program has them. ExecuTorch's do not.
+    pub signature: Option<Signature>,
+    /// A name for each input, as [`Signature::input_names`] has them; empty without a signature.
+    pub input_names: Vec<String>,
+    /// A name for each output, as [`Signature::output_names`] has them; empty without a signature.
+    pub output_names: Vec<String>,
 }
 
 /// Kind of an input or output, with the value where the export fixed one.
@@ -53,7 +60,7 @@ pub struct TensorInfo {
     pub is_memory_planned: bool,
     /// Bytes at the upper bound.
     pub nbytes: u64,
-    /// Its name in the exported module, if the program records it.
+    /// The name of an input or output, or of a parameter or buffer in the exported module, if the program records it.
     pub name: Option<String>,
 }
 
@@ -117,10 +124,16 @@ impl MethodMeta {
         if let Ok(Some(shapes)) = plan.input_shapes() {
             shapes.rules().for_each(|rule| add_range(&mut inputs, &rule));
         }
+        let mut outputs = infos(plan.outputs());
+        let signature = plan.signature().ok().flatten();
+        let input_names = signature.as_ref().map(Signature::input_names).unwrap_or_default();
+        let output_names = signature.as_ref().map(Signature::output_names).unwrap_or_default();
+        add_names(&mut inputs, &input_names);
+        add_names(&mut outputs, &output_names);
         Self {
             name: plan.name().to_owned(),
             inputs,
-            outputs: infos(plan.outputs()),
+            outputs,
             attributes: attributes.collect(),
             planned_buffers: (1..plan.num_buffers()).map(|id| plan.buffer_size(id as u32)).collect(),
             operators: operators(plan),
@@ -131,6 +144,18 @@ impl MethodMeta {
             num_instructions: plan.num_instructions(),
             input_encoding: plan.input_encoding().to_owned(),
             output_encoding: plan.output_encoding().to_owned(),
+            signature,
+            input_names,
+            output_names,
+        }
+    }
+}
+
+/// Names tensors. Those that are the only output of a function have none.
+pub(crate) fn add_names(infos: &mut [ValueInfo], names: &[String]) {
+    for (info, name) in infos.iter_mut().zip(names).filter(|(_, name)| !name.is_empty()) {
+        if let ValueInfo::Tensor(info) = info {
+            info.name = Some(name.clone());
         }
     }
 }

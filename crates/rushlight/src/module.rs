@@ -532,7 +532,13 @@ impl Module {
     /// What the program says about a method. Does not load it.
     pub fn meta(&self, method: &str) -> Result<MethodMeta, Error> {
         match self.program.parsed().method_named(method) {
-            Some(plan) => Ok(MethodMeta::of(&plan)),
+            Some(plan) => {
+                plan.signature().map_err(|_| {
+                    let text = "what the program says of the names of its inputs and outputs is damaged";
+                    Error::new(Code::InvalidProgram, text).site(format!("method `{method}`"))
+                })?;
+                Ok(MethodMeta::of(&plan))
+            }
             None => Err(self.no_method(method)),
         }
     }
@@ -817,6 +823,40 @@ impl Module {
     /// Runs a method and copies its outputs. Fails with what was expected and what came if an input does not fit.
     pub fn run(&mut self, method: &str, inputs: &[Input<'_>]) -> Result<Vec<Value>, Error> {
         self.run_traced(method, inputs, &mut ())
+    }
+
+    /// Runs a method with inputs by their [names](MethodMeta::input_names), in any order. Values that were fixed at export may be
+    /// left out.
+    ///
+    /// ```no_run
+    /// # fn main() -> rushlight::Result<()> {
+    /// use rushlight::TensorView;
+    ///
+    /// let mut module = rushlight::Module::load("model.pte")?;
+    /// let (ids, mask) = ([101i64, 7592, 102], [1i64; 3]);
+    /// let outputs = module.run_named(
+    ///     "forward",
+    ///     [
+    ///         ("input_ids", TensorView::of(&[1, 3], &ids)?.into()),
+    ///         ("attention_mask", TensorView::of(&[1, 3], &mask)?.into()),
+    ///     ],
+    /// )?;
+    /// let logits = &outputs[module.meta("forward")?.output_index("logits")?];
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run), and `InvalidArgument` for a name that the method does not have, with the nearest, for
+    /// one that is given twice, and for inputs that are missing.
+    pub fn run_named<'n, 'i>(
+        &mut self,
+        method: &str,
+        inputs: impl IntoIterator<Item = (&'n str, Input<'i>)>,
+    ) -> Result<Vec<Value>, Error> {
+        let meta = self.meta(method)?;
+        let inputs = meta.inputs_by_name(inputs)?;
+        self.run(method, &inputs)
     }
 
     /// Runs a method and reports what happens to `tracer`.

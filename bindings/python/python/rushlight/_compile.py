@@ -139,16 +139,13 @@ class Program:
         text = self._core.quantization()
         return None if text is None else quantization.report(text)
 
-    def __call__(self, *inputs):
-        """Runs `forward`. Returns its output, or a tuple of them if there are several.
+    def __call__(self, /, *inputs, **named):
+        """Runs `forward`, as `rushlight.Module` does."""
+        return self._module()(*inputs, **named)
 
-        Inputs are the leaves of what the model takes, in the order of the export: a dict counts as its values.
-        """
-        return self._module()(*inputs)
-
-    def run(self, method, *inputs):
-        """Runs a method. Returns its output, or a tuple of them if there are several."""
-        return self._module().run(method, *inputs)
+    def run(self, method, /, *inputs, **named):
+        """Runs a method, as `rushlight.Module.run` does."""
+        return self._module().run(method, *inputs, **named)
 
     def _module(self):
         # Loaded once, so that state stays between calls; of two threads that load it, the first counts.

@@ -36,7 +36,12 @@ class OperatorUse(NamedTuple):
 
 
 class MethodMeta(NamedTuple):
-    """Inputs, outputs and needs of a method. `planned_buffers` are in bytes."""
+    """Inputs, outputs and needs of a method. `planned_buffers` are in bytes.
+
+    `signature` shows how the exported function takes and gives them, such as `(x, batch: {ids, mask}) -> {logits}`, and
+    `input_names` and `output_names` have a name for each of them, such as `batch.ids`. Programs of ExecuTorch's compiler have
+    none: `signature` is None and the lists are empty.
+    """
 
     name: str
     inputs: list
@@ -46,6 +51,9 @@ class MethodMeta(NamedTuple):
     operators: list
     backends: list
     num_instructions: int
+    signature: Optional[str] = None
+    input_names: list = []
+    output_names: list = []
 
 
 def _value(info):
@@ -66,4 +74,7 @@ def from_dict(meta):
         operators=[OperatorUse(*use) for use in meta["operators"]],
         backends=meta["backends"],
         num_instructions=meta["num_instructions"],
+        signature=meta["signature_text"],
+        input_names=meta["input_names"],
+        output_names=meta["output_names"],
     )

@@ -4,7 +4,7 @@ import math
 import operator
 import os
 
-from . import _meta
+from . import _meta, _signature
 from ._backend import Adapter, adapted
 from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
@@ -13,21 +13,36 @@ from ._rushlight import Module as _Core
 class Module:
     """A program whose methods are loaded when they are first called, and keep their state between calls."""
 
-    __slots__ = ("_core", "_run")
+    __slots__ = ("_core", "_run", "_signatures")
 
     def __init__(self, core):
         self._core = core
         self._run = core.run
+        self._signatures = {}
 
-    def __call__(self, *inputs):
-        """Runs `forward`. Returns its output, or a tuple of them if there are several."""
-        outputs = self._run("forward", *inputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    def __call__(self, /, *inputs, **named):
+        """Runs `forward`, as `run` does."""
+        return self.run("forward", *inputs, **named)
 
-    def run(self, name, *inputs):
-        """Runs a method. Returns its output, or a tuple of them if there are several."""
-        outputs = self._run(name, *inputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    def run(self, name, /, *inputs, **named):
+        """Runs a method with the arguments of the exported function, by position or by name, and returns what that returned:
+        a tensor, or a tuple, list, dict or named tuple, also nested. Other classes, such as dataclasses and the `ModelOutput` of
+        transformers, come back as dicts, and may be given as such. Values that were fixed at export may be left out of calls by
+        name.
+
+        A program of ExecuTorch's compiler has no names: it takes what is in the containers, in order, and returns its output,
+        or a tuple of them if there are several.
+        """
+        try:
+            signature = self._signatures[name]
+        except KeyError:
+            signature = self._signatures[name] = _signature.of_method(self._core, name)
+        if signature is None:
+            if named:
+                raise TypeError(f"`{name}` has no input `{next(iter(named))}`: the program does not record names")
+            outputs = self._run(name, *inputs)
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return signature.build(self._run(name, *signature.flatten(inputs, named)))
 
     @property
     def method_names(self):

@@ -8,6 +8,7 @@ mod limits;
 mod llm;
 mod llm_serve;
 mod llm_tokenizer;
+mod names;
 mod op_paths;
 mod outputs;
 mod quantize;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use rushlight_compiler::debug_map::without_folder;
+use rushlight_format::signature::Signature;
 use rushlight_graph::types::dtype_name;
 use rushlight_graph::{Arg, BlockId, Def, Graph, Input, Layout, Model, NodeId, Op, Target, Type, Update, ValueId};
 
@@ -13,11 +14,19 @@ const LONGEST: usize = 400;
 
 pub fn method(name: &str, graph: &Graph, model: &Model) -> MethodView {
     let mut writer = Writer { graph, model, nodes: Vec::new(), given: HashMap::new() };
+    let signature = model.signature(name);
+    let input_names = signature.as_ref().map(Signature::input_names).unwrap_or_default();
+    let output_names = signature.as_ref().map(Signature::output_names).unwrap_or_default();
+    // Of the only output, the position leads to it.
+    let name_of = |names: &[String], position| names.get(position).filter(|name: &&String| !name.is_empty()).cloned();
     for (position, input) in graph.inputs.iter().enumerate() {
-        let mut node = blank(NodeKind::Input, &format!("input {position}"));
+        let known = name_of(&input_names, position);
+        let mut node = blank(NodeKind::Input, &known.clone().unwrap_or_else(|| format!("input {position}")));
         match input {
             Input::Value(value) => {
-                node.name.clone_from(&graph.values[*value].name);
+                if known.is_none() {
+                    node.name.clone_from(&graph.values[*value].name);
+                }
                 node.results = vec![writer.result(*value)];
                 writer.given.insert(*value, (writer.nodes.len(), 0));
             }
@@ -27,7 +36,8 @@ pub fn method(name: &str, graph: &Graph, model: &Model) -> MethodView {
     }
     writer.block(graph.body, "");
     for (position, output) in graph.outputs.iter().enumerate() {
-        let mut node = blank(NodeKind::Output, &format!("output {position}"));
+        let known = name_of(&output_names, position);
+        let mut node = blank(NodeKind::Output, &known.unwrap_or_else(|| format!("output {position}")));
         writer.take(output, &mut node);
         node.arguments.push(("value".into(), writer.text(output)));
         writer.nodes.push(node);
@@ -35,7 +45,9 @@ pub fn method(name: &str, graph: &Graph, model: &Model) -> MethodView {
     for Update { target, value } in &graph.updates {
         let target = match target {
             Target::State(id) => model.states.get(*id).map_or("state", |state| &state.name).to_owned(),
-            Target::Input(position) => format!("input {position}"),
+            Target::Input(position) => {
+                name_of(&input_names, *position as usize).unwrap_or_else(|| format!("input {position}"))
+            }
         };
         let mut node = blank(NodeKind::Update, &target);
         writer.take(&Arg::Value(*value), &mut node);

@@ -4,6 +4,8 @@ use crate::error::{ErrorKind, Feature};
 use crate::flatbuf::{Context, Table, TableList, Vector};
 use crate::schema::*;
 use crate::shapes::{Damaged, Shapes};
+#[cfg(feature = "alloc")]
+use crate::signature::{self, Signature};
 
 use super::instruction::Instruction;
 use super::program::Program;
@@ -30,6 +32,9 @@ pub struct Plan<'a> {
     container: u32,
     /// The blob of size rules, of all methods.
     shapes: Option<&'a [u8]>,
+    /// The blob of signatures, of all methods.
+    #[cfg(feature = "alloc")]
+    signatures: Option<&'a [u8]>,
 }
 
 /// The operator that a kernel call names, such as `aten::add` and `out`.
@@ -113,8 +118,25 @@ impl<'a> Plan<'a> {
         self.shapes.map_or(Ok(None), |blob| Shapes::of(blob, self.name))
     }
 
-    pub(super) fn with_shapes(self, shapes: Option<&'a [u8]>) -> Self {
-        Self { shapes, ..self }
+    pub(super) fn with_blobs_of(self, program: &Program<'a>) -> Self {
+        Self {
+            shapes: program.shapes,
+            #[cfg(feature = "alloc")]
+            signatures: program.signatures,
+            ..self
+        }
+    }
+
+    /// Returns the names and nesting of the inputs and outputs, if the program has them. ExecuTorch's programs do not, nor do
+    /// methods whose inputs or outputs were changed since the export.
+    ///
+    /// # Errors
+    /// The blob of signatures is damaged.
+    #[cfg(feature = "alloc")]
+    pub fn signature(&self) -> Result<Option<Signature>, signature::Damaged> {
+        let Some(blob) = self.signatures else { return Ok(None) };
+        let signature = Signature::of(blob, self.name)?;
+        Ok(signature.filter(|signature| signature.fits(self.inputs.len(), self.outputs.len())))
     }
 
     /// Indices of the values that the method returns.
@@ -234,6 +256,8 @@ impl<'a> Plan<'a> {
             buffer_devices: table.tables(PLAN_BUFFER_DEVICE),
             container: table.table(PLAN_CONTAINER).map_or(0, |container| container.position()),
             shapes: None,
+            #[cfg(feature = "alloc")]
+            signatures: None,
         }
     }
 

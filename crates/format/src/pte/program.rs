@@ -5,6 +5,8 @@ use crate::flatbuf::{Context, Table, TableList, Vector};
 use crate::schema::*;
 use crate::segments::Segments;
 use crate::shapes::SHAPES_KEY;
+#[cfg(feature = "alloc")]
+use crate::signature::SIGNATURE_KEY;
 
 use super::header::ExtendedHeader;
 use super::plan::{DelegateDataRef, Plan};
@@ -20,7 +22,10 @@ pub struct Program<'a> {
     delegate_data: TableList,
     named_data: TableList,
     /// The blob of [`SHAPES_KEY`].
-    shapes: Option<&'a [u8]>,
+    pub(super) shapes: Option<&'a [u8]>,
+    /// The blob of [`SIGNATURE_KEY`].
+    #[cfg(feature = "alloc")]
+    pub(super) signatures: Option<&'a [u8]>,
 }
 
 /// The storage of constants.
@@ -49,7 +54,12 @@ impl<'a> Program<'a> {
     pub fn parse(file: &'a [u8]) -> Result<Self, FormatError> {
         let mut ctx = Context::new(file);
         match Self::decode(&mut ctx) {
-            Some(program) if program.check(&ctx) => Ok(Self { shapes: program.named(SHAPES_KEY), ..program }),
+            Some(program) if program.check(&ctx) => Ok(Self {
+                shapes: program.named(SHAPES_KEY),
+                #[cfg(feature = "alloc")]
+                signatures: program.named(SIGNATURE_KEY),
+                ..program
+            }),
             _ => Err(ctx.fault()),
         }
     }
@@ -73,6 +83,8 @@ impl<'a> Program<'a> {
             delegate_data: root.tables(PROGRAM_BACKEND_DELEGATE_DATA),
             named_data: root.tables(PROGRAM_NAMED_DATA),
             shapes: None,
+            #[cfg(feature = "alloc")]
+            signatures: None,
         };
         if let Some(table) = root.table(PROGRAM_CONSTANT_SEGMENT) {
             let pieces = program.subsegments(table);
@@ -117,7 +129,7 @@ impl<'a> Program<'a> {
 
     /// Method `index`, if there are so many.
     pub fn method(&self, index: usize) -> Option<Plan<'a>> {
-        self.plans.entry(self.buf(), index, Plan::decode).map(|plan| plan.with_shapes(self.shapes))
+        self.plans.entry(self.buf(), index, Plan::decode).map(|plan| plan.with_blobs_of(self))
     }
 
     pub fn methods(&self) -> impl Iterator<Item = Plan<'a>> + use<'a> {

@@ -15,6 +15,7 @@ use rushlight_compiler::front::xnnpack;
 use rushlight_compiler::partition::{PORTABLE, Report};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::pte::WriteOptions;
+use rushlight_format::signature::SIGNATURE_KEY;
 use rushlight_format::tokenizer;
 use rushlight_graph::Bytes;
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
@@ -222,7 +223,7 @@ impl Lowered {
         }
         let refusal = model.delegates.iter().find_map(|(_, delegate)| delegate.refusal.clone()).map(Error::from);
         // What reads it reads it in the file.
-        model.named_data.retain(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX));
+        model.named_data.retain(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX) && key != SIGNATURE_KEY);
         let known = model.named_data.len();
         let report = advance(&mut model, &options, Stage::Final)?;
         if !translated && report.entries.iter().all(|entry| entry.claimant() == PORTABLE) {

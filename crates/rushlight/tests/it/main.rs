@@ -7,6 +7,7 @@ mod cache_hostile;
 mod external_weights;
 mod lowering;
 mod methods;
+mod names;
 mod outputs;
 mod quantize;
 mod time_limit;

@@ -9,12 +9,14 @@ mod guards;
 mod nodes;
 mod origin;
 mod pytree;
+mod signature;
 mod sizes;
 mod tensors;
 
 use std::collections::{HashMap, HashSet};
 
 use rushlight_format::shapes::{self, SHAPES_KEY};
+use rushlight_format::signature::{self as names, SIGNATURE_KEY};
 
 use rushlight_graph::operators::dim_order_ops;
 use rushlight_graph::quantization;
@@ -54,13 +56,17 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
         }
     }
     let mut rules = Vec::new();
+    let mut signatures = Vec::new();
     for (method, program, source) in &parsed {
         let site = |error: Error| error.at(format!("method `{method}`"));
         let graph = import_method(&mut model, method, program, source, options, &shared).map_err(site)?;
         quantization::check(&graph, &model.constants).map_err(site)?;
         rules.push((*method, guards::rules(&graph, &program.range_constraints, &program.guards_code)));
+        signatures.push((*method, signature::of(program, &graph).map_err(site)?));
         model.add_method(method, graph);
     }
+    let blob = names::write(signatures.iter().map(|(method, signature)| (*method, signature)));
+    model.named_data.push((SIGNATURE_KEY.to_owned(), blob.into()));
     if rules.iter().any(|(_, rules)| !rules.is_empty()) {
         let blob = shapes::write(rules.iter().map(|(method, rules)| (*method, rules.as_slice())));
         let blob = blob.map_err(|method| {

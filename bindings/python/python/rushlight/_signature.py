@@ -1,0 +1,207 @@
+"""Inputs and outputs as the exported function has them: by name, and in containers."""
+
+import collections
+import difflib
+import json
+from collections.abc import Mapping
+
+_MISSING = object()
+
+
+class Leaf:
+    """A tensor, a number, a text or None."""
+
+    size = 1
+    is_leaf = True
+
+    def flatten(self, value, path, leaves):
+        leaves.append(value)
+
+    def build(self, leaves):
+        return next(leaves)
+
+
+class Sequence:
+    """A tuple or a list."""
+
+    is_leaf = False
+
+    def __init__(self, make, children):
+        self._make = make
+        self._children = children
+        self.size = sum(child.size for child in children)
+
+    def flatten(self, value, path, leaves):
+        count = len(self._children)
+        if not isinstance(value, (tuple, list)):
+            raise _unlike(path, f"a {self._make.__name__} of {count}", value)
+        if len(value) != count:
+            raise TypeError(f"input `{path}`: expected a {self._make.__name__} of {count}, got {len(value)}")
+        for index, (child, item) in enumerate(zip(self._children, value)):
+            child.flatten(item, f"{path}.{index}", leaves)
+
+    def build(self, leaves):
+        return self._make([child.build(leaves) for child in self._children])
+
+
+class Fields:
+    """A dictionary, or an object of a class with named fields, of which only `make` knows how it is given back."""
+
+    is_leaf = False
+
+    def __init__(self, make, entries, is_class):
+        self._make = make
+        self._entries = entries
+        self._is_class = is_class
+        self.size = sum(child.size for _, child in entries)
+
+    def flatten(self, value, path, leaves):
+        for (key, child), item in zip(self._entries, self._items(value, path)):
+            child.flatten(item, f"{path}.{key}", leaves)
+
+    def _items(self, value, path):
+        keys = [key for key, _ in self._entries]
+        if isinstance(value, Mapping):
+            unknown = [key for key in value if key not in keys]
+            # A `ModelOutput` is a mapping of the fields that are not None.
+            if unknown and not self._is_class:
+                raise TypeError(f"input `{path}` has no key {unknown[0]!r}{_suggestion(unknown[0], keys)}")
+            items = [value.get(key, _MISSING) for key in keys]
+        elif not self._is_class:
+            raise _unlike(path, f"a dict of {_listed(keys)}", value)
+        elif isinstance(value, (tuple, list)) and len(value) == len(keys):
+            items = value
+        else:
+            items = [getattr(value, key, _MISSING) for key in keys]
+            if items and all(item is _MISSING for item in items):
+                raise _unlike(path, f"a dict or an object with {_listed(keys)}", value)
+        missing = [key for key, item in zip(keys, items) if item is _MISSING]
+        if missing:
+            raise TypeError(f"input `{path}` lacks {_listed(missing)}")
+        return items
+
+    def build(self, leaves):
+        return self._make([child.build(leaves) for _, child in self._entries])
+
+
+class Signature:
+    """How a method of a program is called, and what it gives back."""
+
+    __slots__ = ("_fixed", "_is_flat", "_is_single", "_is_tuple", "_method", "_num_inputs", "_outputs", "_parameters")
+
+    def __init__(self, meta):
+        """From the description that the extension module gives."""
+        parameters, outputs = meta["signature"]
+        self._method = meta["name"]
+        self._parameters = {name: _structure(parameter) for name, parameter in parameters}
+        self._outputs = _structure(outputs)
+        self._is_flat = all(parameter.is_leaf for parameter in self._parameters.values())
+        self._is_single = self._outputs.is_leaf
+        self._is_tuple = outputs[0] == "tuple" and all(child[0] == "leaf" for child in outputs[1])
+        self._num_inputs = len(meta["inputs"])
+        # By position, the values that the export fixed.
+        self._fixed = {at: info["value"] for at, info in enumerate(meta["inputs"]) if info["kind"] not in ("tensor", "list")}
+
+    def flatten(self, inputs, named):
+        """The inputs of a call in the order of the method's.
+
+        Raises TypeError, as Python's calls do.
+        """
+        if not named and (self._is_flat or self._are_leaves(inputs)):
+            # The runtime's error for another number of inputs says what they are.
+            return inputs
+        names = list(self._parameters)
+        if len(inputs) > len(names):
+            raise TypeError(f"`{self._method}` takes {_inputs(len(names))} ({_listed(names)}), got {len(inputs)}")
+        given = dict(zip(names, inputs))
+        for name, value in named.items():
+            if name not in self._parameters:
+                raise TypeError(f"`{self._method}` has no input `{name}`{_suggestion(name, names)}")
+            if name in given:
+                raise TypeError(f"input `{name}` of `{self._method}` is given twice, by position and by name")
+            given[name] = value
+        leaves, missing = [], []
+        for name, parameter in self._parameters.items():
+            if name in given:
+                parameter.flatten(given[name], name, leaves)
+                continue
+            positions = range(len(leaves), len(leaves) + parameter.size)
+            if not all(at in self._fixed for at in positions):
+                missing.append(name)
+            leaves.extend(self._fixed.get(at) for at in positions)
+        if missing:
+            raise TypeError(f"`{self._method}` lacks {_inputs(len(missing))}: {_listed(missing)}")
+        return leaves
+
+    def _are_leaves(self, inputs):
+        """Whether they are what is in the containers, without these."""
+        return (
+            len(inputs) == self._num_inputs
+            and len(inputs) != len(self._parameters)
+            and not any(isinstance(value, (tuple, list, Mapping)) for value in inputs)
+        )
+
+    def build(self, outputs):
+        """The outputs of a call in the containers of the exported function."""
+        if self._is_single:
+            return outputs[0]
+        if self._is_tuple:
+            return tuple(outputs)
+        return self._outputs.build(iter(outputs))
+
+
+def of_method(core, method):
+    """The signature of a method. None if the program has none, as those of ExecuTorch."""
+    meta = core.meta(method)
+    return None if meta["signature"] is None else Signature(meta)
+
+
+def _structure(description):
+    kind, *rest = description
+    if kind == "leaf":
+        return Leaf()
+    if kind in ("tuple", "list"):
+        return Sequence(tuple if kind == "tuple" else list, [_structure(child) for child in rest[0]])
+    if kind == "dict":
+        entries = [(_key(*key), _structure(child)) for key, child in rest[0]]
+        keys = [key for key, _ in entries]
+        return Fields(lambda values: dict(zip(keys, values)), entries, is_class=False)
+    name, fields = rest
+    entries = [(field, _structure(child)) for field, child in fields]
+    keys = [field for field, _ in entries]
+    if kind == "named tuple":
+        # A damaged file may have any text as a name.
+        name = name.rpartition(".")[2]
+        made = collections.namedtuple(name if name.isidentifier() else "NamedTuple", keys, rename=True)
+        return Fields(made._make, entries, is_class=True)
+    return Fields(lambda values: dict(zip(keys, values)), entries, is_class=True)
+
+
+def _key(kind, key):
+    """A key of a dictionary; one that is neither a text nor an int is written as JSON."""
+    if kind != "other":
+        return key
+    try:
+        read = json.loads(key)
+        hash(read)
+    except (TypeError, ValueError, RecursionError):
+        return key
+    return read
+
+
+def _unlike(path, expected, value):
+    return TypeError(f"input `{path}`: expected {expected}, got {type(value).__name__}")
+
+
+def _suggestion(name, known):
+    known = [str(key) for key in known]
+    near = difflib.get_close_matches(str(name), known, 1)
+    return f". Did you mean `{near[0]}`?" if near else f"; it has {_listed(known)}"
+
+
+def _listed(names):
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _inputs(count):
+    return "1 input" if count == 1 else f"{count} inputs"

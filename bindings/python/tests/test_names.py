@@ -1,0 +1,211 @@
+"""Calls with the names and containers of the exported function, beside torch, whose results are expected."""
+
+import collections
+import dataclasses
+import pathlib
+from typing import Optional
+
+import numpy as np
+import pytest
+import rushlight
+import torch
+from torch import nn
+
+Pair = collections.namedtuple("Pair", ["first", "second"])
+torch.utils._pytree._register_namedtuple(Pair, serialized_type_name="test_names.Pair")
+
+
+@dataclasses.dataclass
+class State:
+    hidden: torch.Tensor
+    cell: torch.Tensor
+    extra: Optional[torch.Tensor] = None
+
+
+torch.export.register_dataclass(State, serialized_type_name="test_names.State")
+
+
+class Detector(nn.Module):
+    """Takes nested keyword arguments and returns dictionaries."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, image, *, batch, scale=1.0):
+        first, second = batch["boxes"]
+        total = image + first * second * scale
+        return {"logits": self.head(total), "stats": {"mean": total.mean(), "parts": (~batch["mask"], [total.abs()])}}
+
+
+def detector_inputs(seed):
+    generator = torch.Generator().manual_seed(seed)
+    image, first, second = (torch.randn(3, 4, generator=generator) for _ in range(3))
+    return image, {"mask": torch.randn(2, generator=generator) > 0, "boxes": [first, second]}
+
+
+@pytest.fixture(scope="module")
+def detector():
+    torch.manual_seed(0)
+    model = Detector().eval()
+    image, batch = detector_inputs(0)
+    return model, rushlight.export(model, (image,), {"batch": batch, "scale": 0.5})
+
+
+def same(got, expected):
+    """Whether two structures have the same types and values."""
+    assert type(got) is type(expected), (type(got), type(expected))
+    if isinstance(expected, dict):
+        assert list(got) == list(expected)
+        for key, value in expected.items():
+            same(got[key], value)
+    elif isinstance(expected, (tuple, list)):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected):
+            same(one, other)
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(got, expected)
+    else:
+        assert got == expected
+
+
+def test_structure_comes_back(detector):
+    model, program = detector
+    image, batch = detector_inputs(1)
+    with torch.no_grad():
+        expected = model(image, batch=batch, scale=0.5)
+    module = rushlight.load(program.buffer)
+    same(module(image, batch=batch, scale=0.5), expected)
+    same(program(image, batch=batch, scale=0.5), expected)
+    # In any order, without what was fixed, and by position.
+    same(module(batch=dict(reversed(batch.items())), image=image), expected)
+    same(module(image, batch), expected)
+    same(module.run("forward", image, {**batch, "boxes": tuple(batch["boxes"])}, 0.5), expected)
+    # What is in the containers, as before programs had names.
+    same(module(image, batch["mask"], *batch["boxes"], 0.5), expected)
+
+
+def test_other_arrays(detector):
+    model, program = detector
+    image, batch = detector_inputs(2)
+    arrays = {"mask": batch["mask"].numpy(), "boxes": [box.numpy() for box in batch["boxes"]]}
+    result = program(image.numpy(), batch=arrays)
+    with torch.no_grad():
+        expected = model(image, batch=batch, scale=0.5)
+    assert isinstance(result["logits"], np.ndarray)
+    np.testing.assert_allclose(result["logits"], expected["logits"].numpy(), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(result["stats"]["parts"][0], expected["stats"]["parts"][0].numpy())
+
+
+def test_executorch_runs_the_file(detector):
+    from executorch.extension.pybindings import portable_lib
+
+    _, program = detector
+    image, batch = detector_inputs(3)
+    ours = program(image, batch=batch)
+    leaves = portable_lib._load_for_executorch_from_buffer(program.buffer)([image, batch["mask"], *batch["boxes"], 0.5])
+    same(leaves, [ours["logits"], ours["stats"]["mean"], ours["stats"]["parts"][0], ours["stats"]["parts"][1][0]])
+
+
+def test_metadata(detector):
+    meta = rushlight.load(detector[1].buffer).meta()
+    assert meta.input_names == ["image", "batch.mask", "batch.boxes.0", "batch.boxes.1", "scale"]
+    assert meta.output_names == ["logits", "stats.mean", "stats.parts.0", "stats.parts.1.0"]
+    assert meta.signature.startswith("(image, batch: {mask, boxes: [_, _]}, scale) -> {logits,")
+    assert [info.name for info in meta.inputs[:4]] == meta.input_names[:4]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda m, x, b: m(x, bach=b), "no input `bach`. Did you mean `batch`?"),
+        (lambda m, x, b: m(x, b, image=x), "input `image` of `forward` is given twice"),
+        (lambda m, x, b: m(x, b, 0.5, x), "takes 3 inputs (`image`, `batch`, `scale`), got 4"),
+        (lambda m, x, b: m(batch=b), "`forward` lacks 1 input: `image`"),
+        (lambda m, x, b: m(x, batch={**b, "masks": x}), "input `batch` has no key 'masks'. Did you mean `mask`?"),
+        (lambda m, x, b: m(x, batch={"mask": x}), "input `batch` lacks `boxes`"),
+        (lambda m, x, b: m(x, batch=x), "input `batch`: expected a dict of `mask`, `boxes`, got Tensor"),
+        (lambda m, x, b: m(x, batch={**b, "boxes": [x]}), "input `batch.boxes`: expected a list of 2, got 1"),
+        (lambda m, x, b: m(x, batch={**b, "boxes": {}}), "input `batch.boxes`: expected a list of 2, got dict"),
+        (lambda m, x, b: m(object(), batch=b), "input 0 (image): cannot read this object"),
+        (lambda m, x, b: m(x, batch={**b, "boxes": [x, "x"]}), "input 3 (batch.boxes.1)"),
+        (lambda m, x, b: m(x[:1], batch=b), "input 0 (image) of `forward` has the wrong shape"),
+        (lambda m, x, b: m(x), "`forward` lacks 1 input: `batch`"),
+    ],
+)
+def test_errors_name_inputs(detector, call, text):
+    module = rushlight.load(detector[1].buffer)
+    with pytest.raises((TypeError, rushlight.Error)) as raised:
+        call(module, *detector_inputs(4))
+    assert text in str(raised.value)
+
+
+def test_classes(tmp_path):
+    class Model(nn.Module):
+        def forward(self, pair, state):
+            return Pair(pair.first + state.hidden, [pair.second * 2]), State(state.hidden + 1, state.cell - 1), None
+
+    x = torch.arange(3.0)
+    inputs = Pair(x, x + 1), State(x + 2, x + 3)
+    program = rushlight.export(Model(), inputs)
+    expected = Model()(*inputs)
+    pair, state, nothing = program(*inputs)
+    assert type(pair).__name__ == "Pair" and pair._fields == ("first", "second") and nothing is None
+    same(tuple(pair), tuple(expected[0]))
+    # Other classes than named tuples come back as dicts, and may be given as such.
+    same(state, {"hidden": expected[1].hidden, "cell": expected[1].cell})
+    same(program(tuple(inputs[0]), {"hidden": x + 2, "cell": x + 3})[1], state)
+    with pytest.raises(TypeError, match="input `state` lacks `cell`"):
+        program(inputs[0], {"hidden": x})
+    with pytest.raises(TypeError, match="input `state`: expected a dict or an object with `hidden`, `cell`, got float"):
+        program(inputs[0], 1.0)
+
+
+@pytest.mark.parametrize("make", [lambda x: x * 2, lambda x: (x * 2,), lambda x: [x * 2, x], lambda x: {"y": x, 3: x + 1}])
+def test_outputs_are_as_exported(make):
+    class Model(nn.Module):
+        def forward(self, x):
+            return make(x)
+
+    x = torch.arange(3.0)
+    same(rushlight.export(Model(), (x,))(x), make(x))
+
+
+def test_transformers():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=30, **sizes)).eval()
+    inputs = {"input_ids": torch.randint(0, 30, (1, 6)), "attention_mask": torch.ones(1, 6, dtype=torch.int64)}
+    program = rushlight.export(model, (), inputs)
+    with torch.no_grad():
+        expected = model(**inputs)
+    got = program(**inputs)
+    assert list(got) == ["last_hidden_state", "pooler_output"]
+    torch.testing.assert_close(got["last_hidden_state"], expected.last_hidden_state, rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError, match="Did you mean `attention_mask`"):
+        program(input_ids=inputs["input_ids"], attentionmask=inputs["attention_mask"])
+
+
+def test_methods_have_signatures_of_their_own():
+    class Add(nn.Module):
+        def forward(self, left, right):
+            return {"sum": left + right}
+
+    class Double(nn.Module):
+        def forward(self, x):
+            return [x * 2]
+
+    x = torch.ones(2)
+    program = rushlight.export({"add": Add(), "double": Double()}, {"add": (x, x), "double": (x,)})
+    same(program.run("add", right=x, left=x), {"sum": x + x})
+    same(program.run("double", x=x), [x * 2])
+
+
+def test_programs_of_executorch_are_called_as_before():
+    corpus = pathlib.Path(__file__).parents[3] / "tests" / "corpus" / "1.5.1"
+    module = rushlight.load(corpus / "add.pte")
+    meta = module.meta()
+    assert meta.signature is None and meta.input_names == []
+    with pytest.raises(TypeError, match="the program does not record names"):
+        module(x=torch.ones(1))

@@ -1,0 +1,502 @@
+//! Names and nesting of a method's inputs and outputs, as the exported function had them.
+//!
+//! ExecuTorch's programs number their inputs and outputs. What `torch.export` knows besides stands in a blob among the named
+//! data, which other runtimes ignore: the function's parameters with their names, and the containers in which tensors and
+//! other values come and go.
+//!
+//! The blob is a magic number and an entry for each method: its name, the length of what follows, the count of parameters,
+//! each a name and a [`Structure`], and the structure of the outputs. A structure is a byte for the kind, for classes the
+//! name, the count of children, and the children, those of dictionaries and records behind their keys. Texts have their length
+//! before them. Counts and lengths of texts are 16 bits, little-endian.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+/// The key among a program's named data.
+pub const SIGNATURE_KEY: &str = "rushlight.signature";
+
+const MAGIC: [u8; 4] = *b"RLG1";
+
+/// Structures that nest deeper are neither written nor read.
+const MAX_DEPTH: usize = 64;
+
+/// The inputs and outputs of a method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// The parameters of the exported function that the export gave a value, in the order of the method's inputs.
+    pub parameters: Vec<Parameter>,
+    pub outputs: Structure,
+}
+
+/// A parameter of the exported function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    pub name: String,
+    pub structure: Structure,
+}
+
+/// A value, or a container of others. Values in the order of their places are the method's inputs or outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Structure {
+    /// A tensor, a number, a text or `None`. The name is that of its node in the exported graph, where keys do not name it.
+    Leaf(Option<String>),
+    Tuple(Vec<Self>),
+    List(Vec<Self>),
+    Dict(Vec<(Key, Self)>),
+    /// An instance of a class with named fields.
+    Record {
+        kind: RecordKind,
+        /// Full name of the class.
+        class: String,
+        fields: Vec<(String, Self)>,
+    },
+}
+
+/// The classes of [`Structure::Record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    NamedTuple,
+    /// A class that was registered with PyTorch, such as a dataclass or a `ModelOutput` of transformers.
+    Registered,
+}
+
+/// A key of a dictionary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    Text(String),
+    Int(i64),
+    /// Another key, as JSON.
+    Other(String),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) | Self::Other(text) => f.write_str(text),
+            Self::Int(number) => number.fmt(f),
+        }
+    }
+}
+
+/// The bytes are no signatures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+impl Signature {
+    /// Finds the signature of a method in a blob.
+    ///
+    /// # Errors
+    /// The blob is damaged.
+    pub fn of(blob: &[u8], method: &str) -> Result<Option<Self>, Damaged> {
+        let mut reader = Reader { rest: blob };
+        if reader.take(MAGIC.len())? != MAGIC {
+            return Err(Damaged);
+        }
+        while !reader.rest.is_empty() {
+            let name = reader.text()?;
+            let len = u32::from_le_bytes(reader.array()?);
+            let mut body = Reader { rest: reader.take(usize::try_from(len).map_err(|_| Damaged)?)? };
+            if name == method {
+                return body.signature().map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A signature without containers: a parameter for each input, and one output or a tuple of them.
+    pub fn flat(inputs: impl IntoIterator<Item = String>, outputs: impl IntoIterator<Item = Option<String>>) -> Self {
+        let parameter = |name| Parameter { name, structure: Structure::Leaf(None) };
+        let mut outputs: Vec<Structure> = outputs.into_iter().map(Structure::Leaf).collect();
+        let single = if outputs.len() == 1 { outputs.pop() } else { None };
+        Self {
+            parameters: inputs.into_iter().map(parameter).collect(),
+            outputs: single.unwrap_or(Structure::Tuple(outputs)),
+        }
+    }
+
+    /// True if it is that of a method with so many inputs and outputs.
+    pub fn fits(&self, inputs: usize, outputs: usize) -> bool {
+        let taken: usize = self.parameters.iter().map(|parameter| parameter.structure.num_leaves()).sum();
+        (taken, self.outputs.num_leaves()) == (inputs, outputs)
+    }
+
+    /// A name for each input: the parameter's, and behind it, separated by points, the keys and positions in its containers,
+    /// such as `batch.images.0`. All are different.
+    pub fn input_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for parameter in &self.parameters {
+            parameter.structure.add_names(&parameter.name, &mut names);
+        }
+        distinct(names)
+    }
+
+    /// A name for each output: the keys and positions that lead to it, such as `logits` or `boxes.0`, or the name of its node
+    /// where these are positions alone. All are different.
+    pub fn output_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.outputs.add_names("", &mut names);
+        distinct(names)
+    }
+}
+
+/// Numbers the names that came before.
+fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut known = alloc::collections::BTreeSet::new();
+    let mut number = |(index, name): (usize, String)| {
+        if known.insert(name.clone()) { name } else { format!("{name}#{index}") }
+    };
+    names.into_iter().enumerate().map(&mut number).collect()
+}
+
+impl Structure {
+    /// Count of values.
+    pub fn num_leaves(&self) -> usize {
+        match self {
+            Self::Leaf(_) => 1,
+            Self::Tuple(children) | Self::List(children) => children.iter().map(Self::num_leaves).sum(),
+            Self::Dict(entries) => entries.iter().map(|(_, child)| child.num_leaves()).sum(),
+            Self::Record { fields, .. } => fields.iter().map(|(_, child)| child.num_leaves()).sum(),
+        }
+    }
+
+    fn add_names(&self, path: &str, names: &mut Vec<String>) {
+        let join = |part: &dyn fmt::Display| {
+            let mut longer = path.to_owned();
+            if !path.is_empty() {
+                longer.push('.');
+            }
+            // Writing to a string does not fail.
+            let _ = write!(longer, "{part}");
+            longer
+        };
+        match self {
+            Self::Leaf(Some(name)) => names.push(name.clone()),
+            Self::Leaf(None) => names.push(path.to_owned()),
+            Self::Tuple(children) | Self::List(children) => {
+                children.iter().enumerate().for_each(|(index, child)| child.add_names(&join(&index), names));
+            }
+            Self::Dict(entries) => entries.iter().for_each(|(key, child)| child.add_names(&join(key), names)),
+            Self::Record { fields, .. } => {
+                fields.iter().for_each(|(field, child)| child.add_names(&join(field), names))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Signature {
+    /// `(images, sizes: {height, width}) -> {boxes: [_, _], scores}`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |parameter: &Parameter| match &parameter.structure {
+            Structure::Leaf(_) => parameter.name.clone(),
+            structure => format!("{}: {structure}", parameter.name),
+        };
+        let parameters: Vec<String> = self.parameters.iter().map(shown).collect();
+        write!(f, "({}) -> {}", parameters.join(", "), self.outputs)
+    }
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = |children: &[Self]| children.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let entry = |key: &dyn fmt::Display, child: &Self, by: &str| match child {
+            Self::Leaf(_) => key.to_string(),
+            child => format!("{key}{by}{child}"),
+        };
+        match self {
+            Self::Leaf(name) => f.write_str(name.as_deref().unwrap_or("_")),
+            Self::Tuple(children) if children.len() == 1 => write!(f, "({},)", all(children)),
+            Self::Tuple(children) => write!(f, "({})", all(children)),
+            Self::List(children) => write!(f, "[{}]", all(children)),
+            Self::Dict(entries) => {
+                let entries: Vec<String> = entries.iter().map(|(key, child)| entry(key, child, ": ")).collect();
+                write!(f, "{{{}}}", entries.join(", "))
+            }
+            Self::Record { class, fields, .. } => {
+                let fields: Vec<String> = fields.iter().map(|(field, child)| entry(field, child, "=")).collect();
+                write!(f, "{}({})", class.rsplit('.').next().unwrap_or(class), fields.join(", "))
+            }
+        }
+    }
+}
+
+const LEAF: u8 = 0;
+const NAMED_LEAF: u8 = 1;
+const TUPLE: u8 = 2;
+const LIST: u8 = 3;
+const DICT: u8 = 4;
+const NAMED_TUPLE: u8 = 5;
+const REGISTERED: u8 = 6;
+
+const TEXT_KEY: u8 = 0;
+const INT_KEY: u8 = 1;
+const OTHER_KEY: u8 = 2;
+
+/// Reads a blob, from front to back. What is read takes memory in proportion to its bytes.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Damaged> {
+        let (piece, rest) = self.rest.split_at_checked(len).ok_or(Damaged)?;
+        self.rest = rest;
+        Ok(piece)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
+        let (piece, rest) = self.rest.split_first_chunk().ok_or(Damaged)?;
+        self.rest = rest;
+        Ok(*piece)
+    }
+
+    fn byte(&mut self) -> Result<u8, Damaged> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn count(&mut self) -> Result<u16, Damaged> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Damaged> {
+        let len = self.count()?;
+        core::str::from_utf8(self.take(usize::from(len))?).map_err(|_| Damaged)
+    }
+
+    fn owned(&mut self) -> Result<String, Damaged> {
+        self.text().map(ToOwned::to_owned)
+    }
+
+    fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Damaged>) -> Result<Vec<T>, Damaged> {
+        (0..self.count()?).map(|_| one(self)).collect()
+    }
+
+    fn signature(&mut self) -> Result<Signature, Damaged> {
+        let parameters =
+            self.several(|reader| Ok(Parameter { name: reader.owned()?, structure: reader.structure(MAX_DEPTH)? }))?;
+        let outputs = self.structure(MAX_DEPTH)?;
+        let mut names: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() != parameters.len() || !self.rest.is_empty() {
+            return Err(Damaged);
+        }
+        Ok(Signature { parameters, outputs })
+    }
+
+    fn structure(&mut self, depth: usize) -> Result<Structure, Damaged> {
+        let depth = depth.checked_sub(1).ok_or(Damaged)?;
+        Ok(match self.byte()? {
+            LEAF => Structure::Leaf(None),
+            NAMED_LEAF => Structure::Leaf(Some(self.owned()?)),
+            TUPLE => Structure::Tuple(self.several(|reader| reader.structure(depth))?),
+            LIST => Structure::List(self.several(|reader| reader.structure(depth))?),
+            DICT => Structure::Dict(self.several(|reader| Ok((reader.key()?, reader.structure(depth)?)))?),
+            kind @ (NAMED_TUPLE | REGISTERED) => Structure::Record {
+                kind: if kind == NAMED_TUPLE { RecordKind::NamedTuple } else { RecordKind::Registered },
+                class: self.owned()?,
+                fields: self.several(|reader| Ok((reader.owned()?, reader.structure(depth)?)))?,
+            },
+            _ => return Err(Damaged),
+        })
+    }
+
+    fn key(&mut self) -> Result<Key, Damaged> {
+        Ok(match self.byte()? {
+            TEXT_KEY => Key::Text(self.owned()?),
+            INT_KEY => Key::Int(i64::from_le_bytes(self.array()?)),
+            OTHER_KEY => Key::Other(self.owned()?),
+            _ => return Err(Damaged),
+        })
+    }
+}
+
+/// Writes the signatures of methods, by name. A method whose signature does not fit the format (texts and counts above 65,535,
+/// containers more than 63 deep) is left out: it has no names then.
+pub fn write<'m>(methods: impl IntoIterator<Item = (&'m str, &'m Signature)>) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    for (method, signature) in methods {
+        let mut entry = Vec::new();
+        if put_entry(&mut entry, method, signature).is_some() {
+            out.extend(entry);
+        }
+    }
+    out
+}
+
+fn put_entry(out: &mut Vec<u8>, method: &str, signature: &Signature) -> Option<()> {
+    let mut body = Vec::new();
+    put_count(&mut body, signature.parameters.len())?;
+    for Parameter { name, structure } in &signature.parameters {
+        put_text(&mut body, name)?;
+        put_structure(&mut body, structure, MAX_DEPTH)?;
+    }
+    put_structure(&mut body, &signature.outputs, MAX_DEPTH)?;
+    put_text(out, method)?;
+    out.extend(u32::try_from(body.len()).ok()?.to_le_bytes());
+    out.extend(body);
+    Some(())
+}
+
+fn put_count(out: &mut Vec<u8>, count: usize) -> Option<()> {
+    out.extend(u16::try_from(count).ok()?.to_le_bytes());
+    Some(())
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) -> Option<()> {
+    put_count(out, text.len())?;
+    out.extend(text.as_bytes());
+    Some(())
+}
+
+fn put_structure(out: &mut Vec<u8>, structure: &Structure, depth: usize) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    match structure {
+        Structure::Leaf(None) => out.push(LEAF),
+        Structure::Leaf(Some(name)) => {
+            out.push(NAMED_LEAF);
+            put_text(out, name)?;
+        }
+        Structure::Tuple(children) | Structure::List(children) => {
+            out.push(if matches!(structure, Structure::Tuple(_)) { TUPLE } else { LIST });
+            put_count(out, children.len())?;
+            children.iter().try_for_each(|child| put_structure(out, child, depth))?;
+        }
+        Structure::Dict(entries) => {
+            out.push(DICT);
+            put_count(out, entries.len())?;
+            for (key, child) in entries {
+                put_key(out, key)?;
+                put_structure(out, child, depth)?;
+            }
+        }
+        Structure::Record { kind, class, fields } => {
+            out.push(if *kind == RecordKind::NamedTuple { NAMED_TUPLE } else { REGISTERED });
+            put_text(out, class)?;
+            put_count(out, fields.len())?;
+            for (field, child) in fields {
+                put_text(out, field)?;
+                put_structure(out, child, depth)?;
+            }
+        }
+    }
+    Some(())
+}
+
+fn put_key(out: &mut Vec<u8>, key: &Key) -> Option<()> {
+    match key {
+        Key::Text(text) => {
+            out.push(TEXT_KEY);
+            put_text(out, text)?;
+        }
+        Key::Int(number) => {
+            out.push(INT_KEY);
+            out.extend(number.to_le_bytes());
+        }
+        Key::Other(text) => {
+            out.push(OTHER_KEY);
+            put_text(out, text)?;
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use alloc::vec;
+
+    use super::*;
+
+    fn signature() -> Signature {
+        let leaf = || Structure::Leaf(None);
+        let pair = Structure::Record {
+            kind: RecordKind::NamedTuple,
+            class: "models.Pair".into(),
+            fields: vec![("mean".into(), leaf()), ("rest".into(), Structure::List(vec![leaf(), leaf()]))],
+        };
+        let batch = Structure::Dict(vec![
+            (Key::Text("ids".into()), leaf()),
+            (Key::Int(-3), Structure::Tuple(vec![leaf()])),
+            (Key::Other("[1, 2]".into()), leaf()),
+        ]);
+        let parameter = |name: &str, structure| Parameter { name: name.into(), structure };
+        Signature {
+            parameters: vec![parameter("x", leaf()), parameter("batch", batch), parameter("pair", pair)],
+            outputs: Structure::Tuple(vec![
+                Structure::Leaf(Some("add_1".into())),
+                Structure::Dict(vec![(Key::Text("logits".into()), leaf())]),
+                Structure::Record {
+                    kind: RecordKind::Registered,
+                    class: "Out".into(),
+                    fields: vec![("loss".into(), leaf())],
+                },
+            ]),
+        }
+    }
+
+    fn blob() -> Vec<u8> {
+        let flat = Signature::flat(["a".into()], [Some("add".into())]);
+        write([("first", &flat), ("forward", &signature())])
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let blob = blob();
+        assert_eq!(Signature::of(&blob, "forward"), Ok(Some(signature())));
+        let first = Signature::of(&blob, "first").unwrap().unwrap();
+        assert_eq!((first.outputs, first.parameters.len()), (Structure::Leaf(Some("add".into())), 1));
+        assert_eq!(Signature::of(&blob, "absent"), Ok(None));
+        assert_eq!(Signature::of(b"RLS1", "forward"), Err(Damaged));
+    }
+
+    #[test]
+    fn names_are_paths_and_differ() {
+        let signature = signature();
+        let names = ["x", "batch.ids", "batch.-3.0", "batch.[1, 2]", "pair.mean", "pair.rest.0", "pair.rest.1"];
+        assert_eq!(signature.input_names(), names);
+        assert_eq!(signature.output_names(), ["add_1", "1.logits", "2.loss"]);
+        let twice = Signature::flat([], [Some("x".into()), Some("x".into()), None]);
+        assert_eq!(twice.output_names(), ["x", "x#1", "2"]);
+        assert_eq!(
+            signature.to_string(),
+            "(x, batch: {ids, -3: (_,), [1, 2]}, pair: Pair(mean, rest=[_, _])) -> (add_1, {logits}, Out(loss))"
+        );
+    }
+
+    #[test]
+    fn damaged_blobs_are_refused() {
+        let blob = blob();
+        let end_of_first = blob.len() - write([("forward", &signature())]).len() + MAGIC.len();
+        for len in (0..blob.len()).filter(|len| *len != end_of_first && *len != MAGIC.len()) {
+            assert_eq!(Signature::of(&blob[..len], "forward"), Err(Damaged), "{len}");
+        }
+        for at in 0..blob.len() {
+            for bit in 0..8 {
+                let mut changed = blob.clone();
+                changed[at] ^= 1 << bit;
+                if let Ok(Some(read)) = Signature::of(&changed, "forward") {
+                    // Nothing is lost between reading and writing.
+                    assert_eq!(Signature::of(&write([("forward", &read)]), "forward"), Ok(Some(read)));
+                }
+            }
+        }
+        let twice = Signature::flat(["x".into(), "x".into()], [None]);
+        assert_eq!(Signature::of(&write([("forward", &twice)]), "forward"), Err(Damaged));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let nested = |depth: usize| {
+            let outputs = (1..depth).fold(Structure::Leaf(None), |child, _| Structure::List(vec![child]));
+            Box::new(Signature { parameters: Vec::new(), outputs })
+        };
+        let deepest = nested(MAX_DEPTH);
+        assert_eq!(Signature::of(&write([("f", &*deepest)]), "f"), Ok(Some(*deepest)));
+        assert_eq!(write([("f", &*nested(MAX_DEPTH + 1))]), MAGIC);
+        let long = Signature::flat(["n".repeat(1 << 16)], [None]);
+        assert_eq!(write([("f", &long)]), MAGIC);
+    }
+}

@@ -1,0 +1,106 @@
+//! Inputs and outputs by their names.
+
+use rushlight_runtime::Input;
+
+use crate::error::Error;
+use crate::meta::{MethodMeta, ValueInfo};
+
+/// Names that differ in more than this part of their letters are not suggested.
+const MIN_SIMILARITY: f64 = 0.6;
+
+impl MethodMeta {
+    /// Returns the position of the input of this name.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the names that there are, and the nearest.
+    pub fn input_index(&self, name: &str) -> Result<usize, Error> {
+        self.index("input", &self.input_names, name)
+    }
+
+    /// Returns the position of the output of this name.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the names that there are, and the nearest.
+    pub fn output_index(&self, name: &str) -> Result<usize, Error> {
+        self.index("output", &self.output_names, name)
+    }
+
+    /// An input for messages: `input 0 (image)`, or `input 0` without a name.
+    pub fn input_label(&self, index: usize) -> String {
+        label("input", index, &self.input_names)
+    }
+
+    /// An output for messages: `output 0 (logits)`, or `output 0` without a name.
+    pub fn output_label(&self, index: usize) -> String {
+        label("output", index, &self.output_names)
+    }
+
+    /// Arranges inputs as a call takes them. Values that were fixed at export may be left out.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that the method does not have, one that is given twice, and inputs that are missing.
+    pub fn inputs_by_name<'n, 'i: 'm, 'm>(
+        &'m self,
+        given: impl IntoIterator<Item = (&'n str, Input<'i>)>,
+    ) -> Result<Vec<Input<'m>>, Error> {
+        let mut inputs: Vec<Option<Input<'m>>> = self.inputs.iter().map(fixed).collect();
+        let mut is_given = vec![false; inputs.len()];
+        for (name, input) in given {
+            let index = self.input_index(name)?;
+            let (Some(slot), Some(is_given)) = (inputs.get_mut(index), is_given.get_mut(index)) else { continue };
+            if *is_given {
+                return Err(Error::invalid(format!("the input `{name}` of `{}` is given twice", self.name)));
+            }
+            (*slot, *is_given) = (Some(input), true);
+        }
+        let absent = inputs.iter().zip(&self.inputs).zip(&self.input_names).filter(|((input, _), _)| input.is_none());
+        let absent: Vec<String> = absent.map(|((_, info), name)| format!("{name}: {info}")).collect();
+        if absent.is_empty() {
+            return Ok(inputs.into_iter().flatten().collect());
+        }
+        let (count, s) = (absent.len(), if absent.len() == 1 { "" } else { "s" });
+        Err(Error::invalid(format!("{count} input{s} of `{}` not given", self.name)).expected(absent.join("; ")))
+    }
+
+    fn index(&self, what: &str, names: &[String], name: &str) -> Result<usize, Error> {
+        if let Some(index) = names.iter().position(|known| known == name) {
+            return Ok(index);
+        }
+        let error = Error::invalid(format!("`{}` has no {what} `{name}`", self.name));
+        if names.is_empty() {
+            let text = format!("the program does not record the names of its {what}s");
+            return Err(error.got(text).help("give them in order, or compile the exported model with Rushlight"));
+        }
+        let error = error.expected(format!("one of: {}", names.join(", ")));
+        Err(match nearest(name, names) {
+            Some(near) => error.help(format!("did you mean `{near}`?")),
+            None => error,
+        })
+    }
+}
+
+fn label(what: &str, index: usize, names: &[String]) -> String {
+    match names.get(index).filter(|name| !name.is_empty()) {
+        Some(name) => format!("{what} {index} ({name})"),
+        None => format!("{what} {index}"),
+    }
+}
+
+/// The value that an export fixed.
+fn fixed(info: &ValueInfo) -> Option<Input<'_>> {
+    match info {
+        ValueInfo::Int(value) => Some(Input::Int(*value)),
+        ValueInfo::Double(value) => Some(Input::Double(*value)),
+        ValueInfo::Bool(value) => Some(Input::Bool(*value)),
+        ValueInfo::String(value) => Some(Input::String(value)),
+        ValueInfo::None => Some(Input::None),
+        ValueInfo::Tensor(_) | ValueInfo::List => None,
+    }
+}
+
+/// The known name that is most like another.
+fn nearest<'n>(name: &str, known: &'n [String]) -> Option<&'n str> {
+    let scored = known.iter().map(|known| (strsim::jaro_winkler(name, known), known));
+    let (score, near) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (score >= MIN_SIMILARITY).then_some(near.as_str())
+}
