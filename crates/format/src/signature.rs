@@ -180,7 +180,7 @@ impl Structure {
             }
             Self::Dict(entries) => entries.iter().for_each(|(key, child)| child.add_names(&join(key), names)),
             Self::Record { fields, .. } => {
-                fields.iter().for_each(|(field, child)| child.add_names(&join(field), names))
+                fields.iter().for_each(|(field, child)| child.add_names(&join(field), names));
             }
         }
     }

@@ -22,7 +22,7 @@ class Module:
 
     def __call__(self, /, *inputs, **named):
         """Runs `forward`, as `run` does."""
-        return self.run("forward", *inputs, **named)
+        return self._call("forward", inputs, named)
 
     def run(self, name, /, *inputs, **named):
         """Runs a method with the arguments of the exported function, by position or by name, and returns what that returned:
@@ -33,6 +33,9 @@ class Module:
         A program of ExecuTorch's compiler has no names: it takes what is in the containers, in order, and returns its output,
         or a tuple of them if there are several.
         """
+        return self._call(name, inputs, named)
+
+    def _call(self, name, inputs, named):
         try:
             signature = self._signatures[name]
         except KeyError:
