@@ -13,15 +13,20 @@ from ._rushlight import Module as _Core
 class Module:
     """A program whose methods are loaded when they are first called, and keep their state between calls."""
 
-    __slots__ = ("_core", "_run", "_signatures")
+    __slots__ = ("_core", "_plain", "_run", "_signatures")
 
     def __init__(self, core):
         self._core = core
         self._run = core.run
         self._signatures = {}
+        # The methods of which a call by position is one of the core.
+        self._plain = set()
 
     def __call__(self, /, *inputs, **named):
         """Runs `forward`, as `run` does."""
+        if not named and "forward" in self._plain:
+            outputs = self._run("forward", *inputs)
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return self._call("forward", inputs, named)
 
     def run(self, name, /, *inputs, **named):
@@ -40,6 +45,8 @@ class Module:
             signature = self._signatures[name]
         except KeyError:
             signature = self._signatures[name] = _signature.of_method(self._core, name)
+            if signature is None or signature.is_plain:
+                self._plain.add(name)
         if signature is None:
             if named:
                 raise TypeError(f"`{name}` has no input `{next(iter(named))}`: the program does not record names")

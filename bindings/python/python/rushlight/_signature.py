@@ -102,6 +102,11 @@ class Signature:
         # By position, the values that the export fixed.
         self._fixed = {at: info["value"] for at, info in enumerate(meta["inputs"]) if info["kind"] not in ("tensor", "list")}
 
+    @property
+    def is_plain(self):
+        """Whether inputs are in no containers, and the outputs are one, or a tuple of several."""
+        return self._is_flat and (self._is_single or (self._is_tuple and self._outputs.size > 1))
+
     def flatten(self, inputs, named):
         """The inputs of a call in the order of the method's.
 
