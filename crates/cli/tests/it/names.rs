@@ -149,11 +149,9 @@ fn names_are_shown() {
 }
 
 #[test]
-fn compiling_a_program_again_keeps_names() {
-    let sample = Sample::new("names-again");
-    let again = at(&sample.folder, "again.pte");
-    succeeds(&["compile", &sample.program, "--backend", "cpu", "-o", &again]);
+fn lowered_programs_keep_names() {
+    let sample = Sample::new("names-lowered");
     let named: Vec<String> = arrays().iter().flat_map(|(name, _)| ["-i".to_owned(), sample.named(name)]).collect();
-    let arguments = ["run".to_owned(), again, "--json".to_owned()];
+    let arguments = ["run", &sample.program, "--lower", "cpu", "--json"].map(str::to_owned);
     check(&succeeds(&[&arguments[..], &named[..]].concat()));
 }
