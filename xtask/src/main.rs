@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod check;
 mod command;
 mod fuzz;
@@ -18,12 +19,14 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
-                 tokenizers for the tests of these, ray for its example
+                 tokenizers for the tests of these, ray for its example, book
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
+  book           builds the book of docs/, with the reference for Python, in target/book
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
-  test [stage]   every test, in stages: check, rust, embedded, hostile, python, models, aarch64, wasm;
+  test [stage]   every test, in stages: check, rust, embedded, hostile, python, book, models, aarch64,
+                 wasm;
                  models-whole, tokenizers-whole, ray, zoo (hours) and aarch64-whole only by their names
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
@@ -46,6 +49,7 @@ fn main() -> Result<()> {
         ["check"] => check::all(),
         ["check", what] => check::one(what),
         ["api"] => check::api::write(),
+        ["book"] => book::chore(),
         ["test"] => test::all(),
         ["test", "quick"] => test::quick(),
         ["test", stage] => test::one(stage),

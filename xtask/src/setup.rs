@@ -36,7 +36,8 @@ pub fn one(what: &str) -> Result<()> {
         "peers" => peers(),
         "ray" => ray(),
         "tokenizers" => tokenizers(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers"),
+        "book" => book(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, book"),
     }
 }
 
@@ -65,13 +66,38 @@ fn python() -> Result<()> {
 /// file lists everything and nothing else is installed.
 fn peers() -> Result<()> {
     python()?;
-    environment(".venv-peers", "tools/requirements-peers.txt", &["--no-deps"], || {
-        let print = "import sysconfig; print(sysconfig.get_path('purelib'))";
-        let main = output(&mut command(venv_python(), &["-c", print]))?;
-        let own = output(&mut command(peers_python(), &["-c", print]))?;
-        std::fs::write(Path::new(own.trim()).join("main.pth"), main)?;
-        Ok(())
-    })
+    environment(".venv-peers", "tools/requirements-peers.txt", &["--no-deps"], || see_main(&peers_python()))
+}
+
+/// Gives another environment the packages of `.venv`, behind its own.
+fn see_main(python: &Path) -> Result<()> {
+    let print = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let main = output(&mut command(venv_python(), &["-c", print]))?;
+    let own = output(&mut command(python, &["-c", print]))?;
+    std::fs::write(Path::new(own.trim()).join("main.pth"), main)?;
+    Ok(())
+}
+
+/// Python of the environment with what the book and `examples/python` need.
+pub fn book_python() -> PathBuf {
+    root().join(".venv-book/bin/python")
+}
+
+/// The version of mdBook, without its server and its watching of files.
+const MDBOOK: &[&str] = &["mdbook", "--version", "=0.5.4", "--no-default-features", "--features", "search"];
+
+pub fn mdbook() -> PathBuf {
+    root().join(".tools/bin/mdbook")
+}
+
+/// Makes `.venv-book` with the versions that `tools/requirements-book.txt` pins, in front of the packages of `.venv`, and builds
+/// mdBook, which cargo leaves as it is where it has this version.
+fn book() -> Result<()> {
+    python()?;
+    environment(".venv-book", "tools/requirements-book.txt", &[], || see_main(&book_python()))?;
+    let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
+    // Its build shares nothing with ours.
+    run(install.args(MDBOOK).env("CARGO_TARGET_DIR", root().join("target/mdbook")))
 }
 
 /// Puts the Python package with the library of a profile into a folder, as `tools/test_wheel.py` does.

@@ -6,9 +6,10 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
+use crate::book;
 use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
-use crate::setup::{self, ray_python, tokenizers_python, venv_python};
+use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
 use crate::size;
 use crate::steps::{Step, Steps};
 
@@ -18,6 +19,7 @@ const STAGES: &[Step] = &[
     ("embedded", embedded),
     ("hostile", hostile),
     ("python", python),
+    ("book", book_and_examples),
     ("models", models),
     ("aarch64", aarch64),
     ("wasm", wasm),
@@ -229,6 +231,20 @@ fn python() -> Result<()> {
     }
     run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
         .env("RUSHLIGHT", "target/checked/rushlight"))
+}
+
+/// The book is built, what its pages show runs, and so do the scripts and notebooks of `examples/python`.
+fn book_and_examples() -> Result<()> {
+    setup::one("book")?;
+    run(checked("build").args(["--tests", "--lib"]))?;
+    setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
+    book::build(PYTHON_PACKAGE)?;
+    let mut pages = command(book_python(), &["tools/book.py"]);
+    run(pages
+        .env("PYTHONPATH", root().join(PYTHON_PACKAGE))
+        .env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
+    let mut examples = command(book_python(), &["-m", "pytest", "-q", "--numprocesses", "2", "tests/examples"]);
+    run(examples.env("PYTHONPATH", root().join(PYTHON_PACKAGE)))
 }
 
 /// The Python package that `tools/test_wheel.py` puts together.

@@ -1,28 +1,132 @@
-//! Rushlight's facade: the crate that users depend on.
+//! Compiles PyTorch models and runs them. A model is exported by `torch.export` to a `.pt2` file, which a [`Compiler`] compiles to
+//! a program, a `.pte` file in ExecuTorch's format, of which a [`Module`] runs the methods.
 //!
-//! With the feature `std` (the default) a [`Module`] loads a `.pte` file and runs its methods:
+//! # Load and run
 //!
-//! ```no_run
-//! # fn main() -> Result<(), rushlight::Error> {
-//! let mut module = rushlight::Module::load("model.pte")?;
-//! let image = vec![0.0f32; 3 * 224 * 224];
-//! let outputs = module.forward(&[rushlight::TensorView::of(&[1, 3, 224, 224], &image)?.into()])?;
-//! println!("{:?}", outputs[0].as_slice::<f32>()?);
+//! A program knows what it takes. [`Module::load`] maps the file; inputs are slices with a shape. A portable program is compiled for
+//! this machine when it is loaded, if that pays ([`Lower`]).
+//!
+//! ```
+//! use rushlight::{Module, TensorView};
+//!
+//! # fn main() -> rushlight::Result<()> {
+//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m")).unwrap();
+//! let mut module = Module::load("digits.pte")?;
+//! for input in &module.meta("forward")?.inputs {
+//!     println!("{input}"); // f32 [1, 1, 8, 8]
+//! }
+//!
+//! let image = [0.0f32; 64];
+//! let outputs = module.forward(&[TensorView::of(&[1, 1, 8, 8], &image)?.into()])?;
+//! let logits = outputs[0].as_slice::<f32>()?;
+//! assert_eq!(logits.len(), 10);
+//!
+//! // What does not fit is an error that says what was expected, what came, and what to do.
+//! let error = module.forward(&[TensorView::of(&[8, 8], &image)?.into()]).unwrap_err();
+//! assert!(error.to_string().contains("wrong shape"));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! With the feature `pt2` (also the default) a [`Compiler`] makes `.pte` files of the `.pt2` files that
-//! `torch.export.save` writes:
+//! # Compile
 //!
-//! ```no_run
-//! # fn main() -> Result<(), rushlight::Error> {
-//! rushlight::Compiler::new().method("forward", "model.pt2").compile()?.save("model.pte")?;
+//! With the feature `pt2`, which is on by default. [`Compiler::quantize`] has layers compute in integers, and
+//! [`Compiler::language_model`] builds decoders of their published weights.
+//!
+//! ```
+//! # #[cfg(all(feature = "pt2", feature = "cpu-compile"))]
+//! # fn main() -> rushlight::Result<()> {
+//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m")).unwrap();
+//! use rushlight::{Compiler, Module};
+//!
+//! let program = Compiler::new().method("forward", "digits.pt2").backend("cpu").compile()?;
+//! let module = Module::builder().threads(1).load_bytes(&program.to_bytes()?)?; // or `program.save("digits.pte")`
+//! assert_eq!(module.method_names().collect::<Vec<_>>(), ["forward"]);
 //! # Ok(())
 //! # }
+//! # #[cfg(not(all(feature = "pt2", feature = "cpu-compile")))]
+//! # fn main() {}
 //! ```
 //!
-//! Without `std`, [`runtime`] and [`kernels`] run programs from static memory: see `examples/cortex-m`.
+//! # A custom operator
+//!
+//! An operator is a function, its name and the number of its arguments. Programs call the out variant:
+//! `example::twice(Tensor x) -> Tensor` in PyTorch is `example::twice.out` with the arguments `x` and `out`.
+//!
+//! ```
+//! use rushlight::runtime::{KernelContext, Result};
+//! use rushlight::{Op, OpSet, TensorView};
+//!
+//! fn twice_out(context: &KernelContext<'_>) -> Result<()> {
+//!     let x = context.tensor(0)?;
+//!     let mut out = context.out(1)?;
+//!     out.resize(x.sizes())?;
+//!     for (y, x) in out.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?) {
+//!         *y = 2.0 * x;
+//!     }
+//!     Ok(())
+//! }
+//!
+//! static MY_OPS: OpSet = OpSet { name: "MY_OPS", groups: &[&[&[Op::new("example::twice.out", 2, twice_out)]]] };
+//!
+//! # #[cfg(feature = "pt2")]
+//! # fn main() -> rushlight::Result<()> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/custom_operator.pt2");
+//! // `path` is a model that returns `torch.ops.example.twice(x) + 1`.
+//! let program = rushlight::Compiler::new().method("forward", path).compile()?.to_bytes()?;
+//! let mut module = rushlight::Module::builder().ops(&MY_OPS).load_bytes(&program)?;
+//! let outputs = module.forward(&[TensorView::of(&[4], &[1.0f32, 2.0, 3.0, 4.0])?.into()])?;
+//! assert_eq!(outputs[0].as_slice::<f32>()?, [3.0, 5.0, 7.0, 9.0]);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "pt2"))]
+//! # fn main() {}
+//! ```
+//!
+//! # A session
+//!
+//! Methods keep state between calls, such as a KV cache. A [`Session`] is a state of its own over the module's weights: several users
+//! take turns, and each goes on where it was. This model takes tokens and the position of the first, and returns logits for the next.
+//!
+//! ```
+//! # #[cfg(all(feature = "llm", feature = "cpu", feature = "cpu-compile"))]
+//! # fn main() -> rushlight::Result<()> {
+//! # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/decoders/llama");
+//! use rushlight::{Compiler, LanguageModelOptions, Module, Session, TensorView};
+//!
+//! let options = LanguageModelOptions { max_context_len: Some(64), ..Default::default() };
+//! let program = Compiler::new().language_model(folder, options).backend("cpu").compile()?;
+//! let mut module = Module::builder().load_bytes(&program.to_bytes()?)?;
+//!
+//! let tokens = [15i64, 43, 57, 57];
+//! let prompt = [TensorView::of(&[1, 4], &tokens)?.into(), TensorView::of(&[1], &[0i64])?.into()];
+//! let mut one = module.session()?;
+//! module.run_in(&mut one, "forward", &prompt)?;
+//!
+//! // The other begins with what the first has read, and reads on by itself.
+//! let mut other = one.fork()?;
+//! let at_4 = TensorView::of(&[1], &[4i64])?;
+//! let read = |module: &mut Module, session: &mut Session, token: i64| -> rushlight::Result<Vec<f32>> {
+//!     let token = [token];
+//!     let outputs = module.run_in(session, "forward", &[TensorView::of(&[1, 1], &token)?.into(), at_4.into()])?;
+//!     Ok(outputs[0].as_slice::<f32>()?.to_vec())
+//! };
+//! let logits = read(&mut module, &mut one, 41)?;
+//! assert_ne!(read(&mut module, &mut other, 15)?, logits);
+//!
+//! // Forget the last token, and read the other session's.
+//! other.rewind(4)?;
+//! assert_eq!(read(&mut module, &mut other, 41)?, logits);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "llm", feature = "cpu", feature = "cpu-compile")))]
+//! # fn main() {}
+//! ```
+//!
+//! # Without `std`
+//!
+//! [`runtime`] and [`kernels`] run programs from static memory, without an allocator: see `examples/cortex-m`. The feature `std`,
+//! which is on by default, is what [`Module`] needs.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[cfg(feature = "compile")]
@@ -32,6 +136,8 @@ mod atomic;
 mod backends;
 #[cfg(feature = "std")]
 mod batch;
+#[cfg(all(doctest, feature = "llm"))]
+mod book;
 #[cfg(feature = "std")]
 mod clock;
 #[cfg(feature = "pt2")]

@@ -118,40 +118,8 @@ impl ModuleBuilder {
         Ok(self)
     }
 
-    /// Operators of your own, found before the built-in ones. The set lives as long as the process.
-    ///
-    /// An operator is a function, its name and the number of its arguments. Programs call the out variant:
-    /// `example::twice(Tensor x) -> Tensor` in PyTorch is `example::twice.out` with the arguments `x` and `out`.
-    ///
-    /// ```
-    /// use rushlight::runtime::{KernelContext, Result};
-    /// use rushlight::{Op, OpSet, TensorView};
-    ///
-    /// fn twice_out(context: &KernelContext<'_>) -> Result<()> {
-    ///     let x = context.tensor(0)?;
-    ///     let mut out = context.out(1)?;
-    ///     out.resize(x.sizes())?;
-    ///     for (y, x) in out.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?) {
-    ///         *y = 2.0 * x;
-    ///     }
-    ///     Ok(())
-    /// }
-    ///
-    /// static MY_OPS: OpSet = OpSet { name: "MY_OPS", groups: &[&[&[Op::new("example::twice.out", 2, twice_out)]]] };
-    ///
-    /// # #[cfg(feature = "compile")]
-    /// # fn main() -> rushlight::Result<()> {
-    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/custom_operator.pt2");
-    /// // `path` is a model that returns `torch.ops.example.twice(x) + 1`.
-    /// let program = rushlight::Compiler::new().method("forward", path).compile()?.to_bytes()?;
-    /// let mut module = rushlight::Module::builder().ops(&MY_OPS).load_bytes(&program)?;
-    /// let outputs = module.forward(&[TensorView::of(&[4], &[1.0f32, 2.0, 3.0, 4.0])?.into()])?;
-    /// assert_eq!(outputs[0].as_slice::<f32>()?, [3.0, 5.0, 7.0, 9.0]);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "compile"))]
-    /// # fn main() {}
-    /// ```
+    /// Operators of your own, found before the built-in ones. The set lives as long as the process. The
+    /// [crate's page](crate#a-custom-operator) has an example.
     #[must_use]
     pub fn ops(mut self, set: &'static OpSet) -> Self {
         self.registry.push(set);
