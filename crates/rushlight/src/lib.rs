@@ -22,7 +22,7 @@
 //! assert_eq!(logits.len(), 10);
 //!
 //! // What does not fit is an error that says what was expected, what came, and what to do.
-//! let error = module.forward(&[TensorView::of(&[8, 8], &image)?.into()]).unwrap_err();
+//! let error = module.forward(&[TensorView::of(&[1, 1, 4, 16], &image)?.into()]).unwrap_err();
 //! assert!(error.to_string().contains("wrong shape"));
 //! # Ok(())
 //! # }
