@@ -1,4 +1,5 @@
-"""`examples/ray` with a tiny Llama that transformers knows: batches on two actors, and two servers behind HAProxy.
+"""`examples/ray` with a tiny Llama that transformers knows: batches on two actors, and two servers behind HAProxy. And
+`examples/python/batch_inference.py` with images on two actors.
 
     PYTHONPATH=target/wheel/package RUSHLIGHT=target/checked/rushlight .venv-ray/bin/python tests/ray/check.py
 """
@@ -66,6 +67,21 @@ def batches(folder, program):
         data.unlink()
     second = run()
     assert {id for id in first if first[id] != second[id]} == lost
+
+
+def images(folder):
+    """All copies of ten images are classified, by both actors."""
+    digits, copies = ROOT / "examples/cortex-m", folder / "images"
+    copies.mkdir()
+    for index in range(80):
+        shutil.copy(digits / f"images/{index % 10}.png", copies / f"{index}.png")
+    command = [sys.executable, ROOT / "examples/python/batch_inference.py", digits / "digits.pte", copies, folder / "predictions"]
+    subprocess.run([*command, "--actors", "2", "--batch", "5"], check=True, timeout=PATIENCE)
+    rows = pyarrow.dataset.dataset(folder / "predictions").to_table().to_pylist()
+    predictions = json.loads((digits / "expected.json").read_text())["predictions"]
+    found = {int(pathlib.Path(row["path"]).stem): row["class"] for row in rows}
+    assert len(rows) == 80 and found == {index: predictions[index % 10] for index in range(80)}, rows
+    assert len({row["process"] for row in rows}) == 2, rows
 
 
 def free_port():
@@ -164,6 +180,7 @@ def main():
         folder = pathlib.Path(name)
         program = compiled(folder)
         batches(folder, program)
+        images(folder)
         if shutil.which("haproxy"):
             servers(program)
         else:

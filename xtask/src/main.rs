@@ -23,7 +23,7 @@ usage: cargo xtask <chore>
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
-  book           builds the book of docs/, with the reference for Python, in target/book
+  book           builds the book of docs/ in target/book
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, book, models, aarch64,
                  wasm;
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
         ["check"] => check::all(),
         ["check", what] => check::one(what),
         ["api"] => check::api::write(),
-        ["book"] => book::chore(),
+        ["book"] => book::build(),
         ["test"] => test::all(),
         ["test", "quick"] => test::quick(),
         ["test", stage] => test::one(stage),

@@ -37,7 +37,8 @@ pub fn one(what: &str) -> Result<()> {
         "ray" => ray(),
         "tokenizers" => tokenizers(),
         "book" => book(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, book"),
+        "mdbook" => install_mdbook(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, book"),
     }
 }
 
@@ -90,13 +91,17 @@ pub fn mdbook() -> PathBuf {
     root().join(".tools/bin/mdbook")
 }
 
-/// Makes `.venv-book` with the versions that `tools/requirements-book.txt` pins, in front of the packages of `.venv`, and builds
-/// mdBook, which cargo leaves as it is where it has this version.
+/// Makes `.venv-book` with the versions that `tools/requirements-book.txt` pins, in front of the packages of `.venv`; and builds
+/// mdBook.
 fn book() -> Result<()> {
+    install_mdbook()?;
     python()?;
-    environment(".venv-book", "tools/requirements-book.txt", &[], || see_main(&book_python()))?;
+    environment(".venv-book", "tools/requirements-book.txt", &[], || see_main(&book_python()))
+}
+
+/// Builds mdBook, unless it is there in this version.
+fn install_mdbook() -> Result<()> {
     let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
-    // Its build shares nothing with ours.
     run(install.args(MDBOOK).env("CARGO_TARGET_DIR", root().join("target/mdbook")))
 }
 

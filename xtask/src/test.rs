@@ -236,15 +236,17 @@ fn python() -> Result<()> {
 /// The book is built, what its pages show runs, and so do the scripts and notebooks of `examples/python`.
 fn book_and_examples() -> Result<()> {
     setup::one("book")?;
+    // The page of firmware runs it.
+    setup::one("cross")?;
+    setup::one("qemu")?;
     run(checked("build").args(["--tests", "--lib"]))?;
     setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
-    book::build(PYTHON_PACKAGE)?;
+    book::build()?;
+    let package = root().join(PYTHON_PACKAGE);
     let mut pages = command(book_python(), &["tools/book.py"]);
-    run(pages
-        .env("PYTHONPATH", root().join(PYTHON_PACKAGE))
-        .env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
-    let mut examples = command(book_python(), &["-m", "pytest", "-q", "--numprocesses", "2", "tests/examples"]);
-    run(examples.env("PYTHONPATH", root().join(PYTHON_PACKAGE)))
+    run(pages.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
+    let tests = ["-m", "pytest", "-q", "--numprocesses", "2", "tests/book", "tests/examples"];
+    run(command(book_python(), &tests).env("PYTHONPATH", &package))
 }
 
 /// The Python package that `tools/test_wheel.py` puts together.
