@@ -1,6 +1,6 @@
 """Runs what the pages of the book show, and checks the output that they show.
 
-    python tools/book.py [PAGE...]     all pages of docs/SUMMARY.md by default, each in an empty folder
+    python tools/book.py [PAGE...]     README.md and all pages of docs/SUMMARY.md by default, each in an empty folder
 
 Blocks of a page run in their order. `console` blocks are commands of bash behind `$ `, with what they print below; `python` blocks are
 one session, and a `text` block right behind one is what it prints. `rust` blocks are doctests of the crate `rushlight`, which includes
@@ -250,8 +250,8 @@ LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 
 
 def pages():
-    """The pages of the book, in its order."""
-    return [DOCS / path for path in re.findall(r"\]\((\S+?\.md)\)", (DOCS / "SUMMARY.md").read_text())]
+    """README, and the pages of the book in its order."""
+    return [ROOT / "README.md", *(DOCS / path for path in re.findall(r"\]\((\S+?\.md)\)", (DOCS / "SUMMARY.md").read_text()))]
 
 
 def dead_links(page):
