@@ -54,6 +54,13 @@ pub fn register_backend(name: String, init: Py<PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// Names of the backends whose programs run: those of the library, and the registered ones.
+#[pyfunction]
+pub fn program_backends() -> Vec<String> {
+    let registered = locked(&REGISTERED);
+    rushlight::program_backends().map(str::to_owned).chain(registered.iter().map(|(name, _)| name.clone())).collect()
+}
+
 /// Returns the number of registered backends. A module that has that many needs no update.
 pub fn count() -> usize {
     COUNT.load(Ordering::Relaxed)

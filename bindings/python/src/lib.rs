@@ -39,7 +39,7 @@ mod _rushlight {
     #[pymodule_export]
     use super::custom::register_op;
     #[pymodule_export]
-    use super::delegate::register_backend;
+    use super::delegate::{program_backends, register_backend};
     #[pymodule_export]
     use super::llm::{Adapter, Generation, Generator, LanguageModel, Session, Tokenizer};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! From the runtime's errors, which carry numbers, to errors that carry names.
 
-use rushlight_format::pte::{Instruction, Plan, TensorStorage, ValueSpec};
+use rushlight_format::pte::{Device, Instruction, Plan, TensorStorage, ValueSpec};
 use rushlight_format::shapes::Rule;
 use rushlight_kernels as kernels;
 use rushlight_runtime::{self as runtime, Code, Detail, Fault, Input, Registry, Role, Stop};
@@ -214,12 +214,18 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
     let id = plan.delegate(index).map_or("", |delegate| delegate.id);
     let site = format!("delegate {index} of `{}`", plan.name());
     if result.code() == Code::NotFound {
-        return Error::new(Code::NotFound, format!("the program needs the backend `{id}`, which is not registered"))
-            .site(site)
-            .help(
-                "register it (`ModuleBuilder::backend`, in Python `rushlight.register_backend`), or export the model \
+        let missing =
+            Error::new(Code::NotFound, format!("the program needs the backend `{id}`, which is not registered"));
+        let ids = 1..u32::try_from(plan.num_buffers()).unwrap_or(u32::MAX);
+        let device = ids.map(|id| plan.buffer_device(id)).find(|device| *device != Device::default());
+        let missing = match device {
+            Some(Device { kind, index }) => missing.got(format!("memory that is planned on device {kind:?} {index}")),
+            None => missing,
+        };
+        return missing.site(site).help(
+            "register it (`ModuleBuilder::backend`, in Python `rushlight.register_backend`), or export the model \
                  without its partitioner",
-            );
+        );
     }
     result.site(format!("{site}, backend `{id}`"))
 }

@@ -179,6 +179,8 @@ mod tokenizer;
 
 #[cfg(feature = "compile")]
 pub use atomic::{InputFiles, write_file};
+#[cfg(feature = "lower")]
+pub use backends::program_backends;
 #[cfg(feature = "compile")]
 pub use backends::{BackendChoice, BackendSpec};
 #[cfg(any(feature = "compile", feature = "backends"))]

@@ -219,6 +219,13 @@ pub(crate) fn declared<'a>() -> impl Iterator<Item = Declared<'a>> + Clone {
     run_halves().map(|(backend, half)| Declared { name: backend.name, id: half.id, options: half.options })
 }
 
+/// The ids of back ends whose programs this build runs: what was compiled for its own, and what ExecuTorch gave XNNPACK, which
+/// becomes operators again when it is loaded.
+#[cfg(feature = "lower")]
+pub fn program_backends() -> impl Iterator<Item = &'static str> {
+    run_halves().map(|(_, half)| half.id).chain([rushlight_compiler::front::xnnpack::BACKEND])
+}
+
 /// True if this build runs what was compiled for the back end with this id.
 #[cfg(feature = "backends")]
 pub fn runs_backend(id: &str) -> bool {

@@ -8,9 +8,11 @@ passes cannot harm the process. What has no meaning here says so: ETDump is not 
 import enum
 import sys
 
+from .._errors import Error
 from .._rushlight import Bundle as _Bundle
 from .._rushlight import Module as _Core
 from .._rushlight import operator_names as _operator_names
+from .._rushlight import program_backends as _program_backends
 
 __all__ = [
     "BundledModule",
@@ -28,6 +30,24 @@ class Verification(enum.Enum):
 
     Minimal = 0
     InternalConsistency = 1
+
+
+# ExecuTorch's names of scalar types, by their numbers.
+_SCALAR_TYPES = {
+    0: "Byte",
+    1: "Char",
+    2: "Short",
+    3: "Int",
+    4: "Long",
+    5: "Half",
+    6: "Float",
+    7: "Double",
+    11: "Bool",
+    15: "BFloat16",
+    27: "UInt16",
+    28: "UInt32",
+    29: "UInt64",
+}
 
 
 class TensorInfo:
@@ -53,7 +73,7 @@ class TensorInfo:
     def __repr__(self):
         sizes = ", ".join(str(size) for size in self.sizes())
         return (
-            f"TensorInfo(sizes=[{sizes}], dtype={self._info['dtype']}, "
+            f"TensorInfo(sizes=[{sizes}], dtype={_SCALAR_TYPES.get(self.dtype(), self._info['dtype'])}, "
             f"is_memory_planned={self.is_memory_planned()}, nbytes={self.nbytes()})"
         )
 
@@ -94,8 +114,13 @@ class MethodMeta:
         return self._tensor("attributes", index)
 
     def __repr__(self):
+        def shown(what):
+            infos = self._meta[what]
+            return str([str(TensorInfo(info)) if info["kind"] == "tensor" else info["kind"] for info in infos])
+
         return (
-            f"MethodMeta(name='{self.name()}', num_inputs={self.num_inputs()}, num_outputs={self.num_outputs()})"
+            f"MethodMeta(name='{self.name()}', num_inputs={self.num_inputs()}, input_tensor_meta={shown('inputs')}, "
+            f"num_outputs={self.num_outputs()}, output_tensor_meta={shown('outputs')})"
         )
 
 
@@ -109,6 +134,27 @@ def _as_torch(values):
 
 def _no_etdump(*_):
     raise RuntimeError("no ETDump is recorded; rushlight's `run --profile` shows where the time goes")
+
+
+def _listed(inputs):
+    """Inputs as a list: one that is given alone is the only one."""
+    inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    for index, value in enumerate(inputs):
+        device = getattr(value, "device", None)
+        if getattr(device, "type", "cpu") != "cpu":
+            raise RuntimeError(
+                f"input {index} is on device {device}: ExecuTorch takes only CPU and CUDA tensors, and this runtime only "
+                "those on the CPU"
+            )
+    return inputs
+
+
+def _run(run, *arguments):
+    """Runs with inputs, about which ExecuTorch's bindings raise RuntimeError."""
+    try:
+        return run(*arguments)
+    except (TypeError, ValueError) as error:
+        raise RuntimeError(str(error)) from error
 
 
 class _Traced:
@@ -135,9 +181,7 @@ class ExecuTorchModule(_Traced):
         return self.run_method("forward", inputs, clone_outputs)
 
     def run_method(self, method_name, inputs=(), clone_outputs=True):
-        if not isinstance(inputs, (list, tuple)):
-            inputs = (inputs,)
-        return _as_torch(self._core.run_list(method_name, list(inputs)))
+        return _as_torch(_run(self._core.run_list, method_name, _listed(inputs)))
 
     def plan_execute(self, method_name, clone_outputs=True):
         """Runs with the inputs of `load_bundled_input`, or without any."""
@@ -196,12 +240,12 @@ class ExecuTorchMethod:
         self._outputs = None
 
     def set_inputs(self, inputs):
-        self._inputs = list(inputs)
+        self._inputs = _listed(inputs)
 
     def execute(self):
         if self._inputs is None:
             self._inputs = []
-        self._outputs = self._call(self._inputs)
+        self._outputs = _run(self._call, self._inputs)
 
     def get_outputs(self, clone_outputs=True):
         if self._outputs is None:
@@ -209,7 +253,8 @@ class ExecuTorchMethod:
         return _as_torch(self._outputs)
 
     def call(self, inputs=(), clone_outputs=True):
-        self._outputs = outputs = self._call(list(inputs))
+        inputs = _listed(inputs)
+        self._outputs = outputs = _run(self._call, inputs)
         return outputs if inputs else _as_torch(outputs)
 
     __call__ = call
@@ -233,7 +278,7 @@ class ExecuTorchProgram(_Traced):
     def get_method_name(self, method_index):
         names = self._core.method_names()
         if not 0 <= method_index < len(names):
-            raise IndexError(f"method {method_index} is outside of 0..{len(names)}")
+            raise RuntimeError(f"method {method_index} is outside of 0..{len(names)}")
         return names[method_index]
 
     def load_method(self, method_name):
@@ -250,8 +295,24 @@ class BundledModule:
         self._bundle = _Bundle(buffer)
 
 
-def _data(data):
-    return None if data is None else [data]
+class _Unusable:
+    """Stands for a program whose external data cannot be read: ExecuTorch's bindings say so when a method is used."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def __getattr__(self, name):
+        raise self._error
+
+
+def _loaded(source, data=None):
+    """A program with its external data, a path or bytes."""
+    try:
+        return _Core(source, None if data is None else [data])
+    except Error as error:
+        if error.code_name == "InvalidExternalData":
+            return _Unusable(error)
+        raise
 
 
 def _load_for_executorch(
@@ -261,7 +322,7 @@ def _load_for_executorch(
     debug_buffer_size=0,
     program_verification=Verification.InternalConsistency,
 ):
-    return ExecuTorchModule(_Core(program_path, _data(data_path)))
+    return ExecuTorchModule(_loaded(program_path, data_path))
 
 
 def _load_for_executorch_from_buffer(
@@ -271,16 +332,16 @@ def _load_for_executorch_from_buffer(
     debug_buffer_size=0,
     program_verification=Verification.InternalConsistency,
 ):
-    return ExecuTorchModule(_Core(buffer, _data(data_map_buffer)))
+    return ExecuTorchModule(_loaded(buffer, data_map_buffer))
 
 
 def _load_for_executorch_from_bundled_program(module, data_map_buffer=None, enable_etdump=False, debug_buffer_size=0):
-    return ExecuTorchModule(_Core(module._bundle.program(), _data(data_map_buffer)))
+    return ExecuTorchModule(_loaded(module._bundle.program(), data_map_buffer))
 
 
 def _load_for_executorch_from_data_loader(loader, data_path=None, enable_etdump=False, debug_buffer_size=0):
     """`loader` has `size()` and `load(offset, size)`, which returns bytes; the whole program is read through it."""
-    return ExecuTorchModule(_Core(bytes(loader.load(0, loader.size())), _data(data_path)))
+    return ExecuTorchModule(_loaded(bytes(loader.load(0, loader.size())), data_path))
 
 
 def _load_bundled_program_from_buffer(buffer, non_const_pool_size=0):
@@ -290,13 +351,13 @@ def _load_bundled_program_from_buffer(buffer, non_const_pool_size=0):
 def _load_program(
     path, enable_etdump=False, debug_buffer_size=0, program_verification=Verification.Minimal, data_path=None
 ):
-    return ExecuTorchProgram(_Core(path, _data(data_path)))
+    return ExecuTorchProgram(_loaded(path, data_path))
 
 
 def _load_program_from_buffer(
     buffer, enable_etdump=False, debug_buffer_size=0, program_verification=Verification.Minimal, data_path=None
 ):
-    return ExecuTorchProgram(_Core(buffer, _data(data_path)))
+    return ExecuTorchProgram(_loaded(buffer, data_path))
 
 
 def _is_available(backend_name):
@@ -308,7 +369,7 @@ def _get_operator_names():
 
 
 def _get_registered_backend_names():
-    return []
+    return _program_backends()
 
 
 def _create_profile_block(name):
