@@ -5,6 +5,7 @@ mod bench;
 mod book;
 mod check;
 mod command;
+mod dist;
 mod fuzz;
 mod sanitize;
 mod setup;
@@ -19,7 +20,7 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
-                 tokenizers for the tests of these, ray for its example, book
+                 tokenizers for the tests of these, ray for its example, book, dist for what users download
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
@@ -34,6 +35,9 @@ usage: cargo xtask <chore>
   fuzz [target] [seconds|minimise]
                  libFuzzer with the address sanitizer, with a nightly compiler: all targets for 60 seconds each by default;
                  minimise keeps what was found in fuzz/seeds
+  dist [target] [--verify]
+                 archives of the command line and Python wheels, into target/dist, for all targets by default, and runs those
+                 that this machine can run; --verify builds one twice, in two folders, and compares the bytes
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, quantize,
                  tokenizers, text, llm, cpu (all by default); portable <text> only prints the operators whose line contains the text;
@@ -57,6 +61,7 @@ fn main() -> Result<()> {
         ["sanitize"] => sanitize::all(),
         ["sanitize", what] => sanitize::one(what),
         ["fuzz", ref what @ ..] => fuzz::fuzz(what),
+        ["dist", ref what @ ..] => dist::dist(what),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

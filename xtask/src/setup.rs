@@ -38,7 +38,8 @@ pub fn one(what: &str) -> Result<()> {
         "tokenizers" => tokenizers(),
         "book" => book(),
         "mdbook" => install_mdbook(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, book"),
+        "dist" => dist(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, book, dist"),
     }
 }
 
@@ -124,6 +125,27 @@ fn ray() -> Result<()> {
 /// Makes `.venv-tokenizers` with the versions that `tools/requirements-tokenizers.txt` pins.
 fn tokenizers() -> Result<()> {
     environment(".venv-tokenizers", "tools/requirements-tokenizers.txt", &["--no-deps"], || Ok(()))
+}
+
+/// A program of the environment that `cargo xtask dist` builds with.
+pub fn dist_program(name: &str) -> PathBuf {
+    root().join(".venv-dist/bin").join(name)
+}
+
+/// The standard libraries of the systems that `cargo xtask dist` builds for.
+const DIST_TARGETS: &[&str] = &[
+    "x86_64-unknown-linux-gnu",
+    "x86_64-unknown-linux-musl",
+    "aarch64-unknown-linux-gnu",
+    "x86_64-pc-windows-gnu",
+    "aarch64-apple-darwin",
+    "x86_64-apple-darwin",
+];
+
+/// Makes `.venv-dist` with a cross linker and what makes wheels.
+fn dist() -> Result<()> {
+    run(command("rustup", &["target", "add"]).args(DIST_TARGETS))?;
+    environment(".venv-dist", "tools/requirements-dist.txt", &["--no-deps"], || Ok(()))
 }
 
 /// Whoever needs an environment that is being made waits for it.

@@ -1,0 +1,288 @@
+//! What users download: archives of the command line and Python wheels for each target, in `target/dist`.
+//!
+//! All are linked by zig, which brings the C libraries of the targets, so that any Linux machine builds them.
+
+mod bill;
+mod checks;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{command, output, root, run};
+use crate::setup;
+use bill::Bill;
+
+/// A system to build for.
+struct Target {
+    name: &'static str,
+    triple: &'static str,
+    /// The triple for cargo-zigbuild, with the oldest version of glibc that programs run with.
+    zig_triple: &'static str,
+    /// The platform that the wheel is for.
+    wheel: Wheel,
+    /// Runs what was built, as far as this machine can.
+    check: fn(&Built) -> Result<()>,
+}
+
+#[derive(Clone, Copy)]
+enum Wheel {
+    /// For a Linux platform of this name.
+    Linux(&'static str),
+    /// The platform is that of the triple.
+    OfTriple,
+}
+
+/// The same version of glibc as `manylinux2014`: of Debian 8 and later, CentOS 7 and later.
+const TARGETS: &[Target] = &[
+    Target {
+        name: "linux-x86_64",
+        triple: "x86_64-unknown-linux-gnu",
+        zig_triple: "x86_64-unknown-linux-gnu.2.17",
+        wheel: Wheel::Linux("manylinux2014"),
+        check: checks::native,
+    },
+    Target {
+        name: "linux-musl-x86_64",
+        triple: "x86_64-unknown-linux-musl",
+        zig_triple: "x86_64-unknown-linux-musl",
+        wheel: Wheel::Linux("musllinux_1_2"),
+        check: checks::musl,
+    },
+    Target {
+        name: "linux-aarch64",
+        triple: "aarch64-unknown-linux-gnu",
+        zig_triple: "aarch64-unknown-linux-gnu.2.17",
+        wheel: Wheel::Linux("manylinux2014"),
+        check: checks::aarch64,
+    },
+    Target {
+        name: "windows-x86_64",
+        triple: "x86_64-pc-windows-gnu",
+        zig_triple: "x86_64-pc-windows-gnu",
+        wheel: Wheel::OfTriple,
+        check: checks::windows,
+    },
+    Target {
+        name: "macos-aarch64",
+        triple: "aarch64-apple-darwin",
+        zig_triple: "aarch64-apple-darwin",
+        wheel: Wheel::OfTriple,
+        check: checks::macos,
+    },
+    Target {
+        name: "macos-x86_64",
+        triple: "x86_64-apple-darwin",
+        zig_triple: "x86_64-apple-darwin",
+        wheel: Wheel::OfTriple,
+        check: checks::macos,
+    },
+];
+
+/// What a build made.
+struct Built {
+    /// The program, as it is in the archive.
+    program: PathBuf,
+    wheel: PathBuf,
+    files: [PathBuf; 2],
+}
+
+/// Builds, packs and runs for the targets of these names, all by default. With `--verify`, builds one a second time, from
+/// another folder, and compares.
+pub fn dist(arguments: &[&str]) -> Result<()> {
+    let verify = arguments.contains(&"--verify");
+    let names: Vec<&str> = arguments.iter().copied().filter(|argument| *argument != "--verify").collect();
+    let targets = if names.is_empty() && !verify { TARGETS.iter().collect() } else { named(&names)? };
+    setup::one("dist")?;
+    if verify {
+        return targets.into_iter().try_for_each(verify_bytes);
+    }
+    let out = target_folder().join("dist");
+    let mut failed = Vec::new();
+    for target in targets {
+        let place = Place { source: root(), build: target_folder().join("packages"), out: out.clone() };
+        let result = place.build(target).and_then(|built| (target.check)(&built));
+        if let Err(error) = result {
+            println!("{}: {error:#}", target.name);
+            failed.push(target.name);
+        }
+    }
+    run(command(setup::dist_program("python"), &["tools/pack.py", "checksums"]).arg(&out))?;
+    if !failed.is_empty() {
+        bail!("these failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn named(names: &[&str]) -> Result<Vec<&'static Target>> {
+    let known = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
+    if names.is_empty() {
+        bail!("--verify takes the target to build twice: {}", known());
+    }
+    let find = |name: &&str| TARGETS.iter().find(|target| target.name == *name);
+    names.iter().map(|name| find(name).with_context(|| format!("unknown target `{name}`: {}", known()))).collect()
+}
+
+/// Cargo's folder of outputs.
+fn target_folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+}
+
+/// Builds the committed sources in two folders of different names, and fails if a byte of what they give differs.
+fn verify_bytes(target: &Target) -> Result<()> {
+    let folder = target_folder().join("verify");
+    let built = ["first", "second-time"].map(|name| {
+        let place = Place {
+            source: folder.join(name).join("source"),
+            build: folder.join(name).join("build"),
+            out: folder.join(name).join("out"),
+        };
+        place.check_out()?;
+        let built = place.build(target)?;
+        // Two builds at once would need twice the room.
+        std::fs::remove_dir_all(&place.build)?;
+        Ok(built)
+    });
+    let [first, second] = built.map(|built: Result<Built>| built.map(|built| built.files));
+    for (first, second) in first?.iter().zip(second?) {
+        let name = first.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if std::fs::read(first)? != std::fs::read(&second)? {
+            bail!("`{}` and `{}` differ, though their sources are the same", first.display(), second.display());
+        }
+        println!("{name}: the same bytes twice");
+    }
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+/// Where a build reads and writes.
+struct Place {
+    source: PathBuf,
+    build: PathBuf,
+    out: PathBuf,
+}
+
+impl Place {
+    /// Puts the last commit into the folder of sources.
+    fn check_out(&self) -> Result<()> {
+        let tar = self.source.with_extension("tar");
+        std::fs::create_dir_all(&self.source)?;
+        run(command("git", &["archive", "--format=tar", "HEAD", "--output"]).arg(&tar))?;
+        run(command("tar", &["--extract", "--file"]).arg(&tar).arg("--directory").arg(&self.source))?;
+        Ok(std::fs::remove_file(tar)?)
+    }
+
+    fn build(&self, target: &Target) -> Result<Built> {
+        std::fs::create_dir_all(&self.out)?;
+        let (program, archive) = self.archive(target)?;
+        let wheel = self.wheel(target)?;
+        Ok(Built { program, files: [archive, wheel.clone()], wheel })
+    }
+
+    /// The command line, with its licences, its bill of materials and completions for shells.
+    fn archive(&self, target: &Target) -> Result<(PathBuf, PathBuf)> {
+        let binary = self.program(target)?;
+        let native = if target.triple == HOST.triple { binary.clone() } else { self.program(HOST)? };
+        let name = format!("rushlight-{}-{}", env!("CARGO_PKG_VERSION"), target.name);
+        let folder = self.build.join("archives").join(&name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(folder.join("completions"))?;
+        let program = folder.join(binary.file_name().unwrap_or_default());
+        std::fs::copy(&binary, &program)?;
+        for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "CHANGELOG.md", "SECURITY.md"] {
+            std::fs::copy(self.source.join(file), folder.join(file))
+                .with_context(|| format!("cannot copy `{file}`"))?;
+        }
+        for (shell, file) in SHELLS {
+            let script = output(&mut command(&native, &["completions", shell]))?;
+            std::fs::write(folder.join("completions").join(file), script)?;
+        }
+        let bill = Bill::of("rushlight-cli", &self.source, target.triple)?;
+        std::fs::write(folder.join(LICENCES), bill.licences(&self.source)?)?;
+        std::fs::write(folder.join("rushlight.cdx.json"), bill.cyclonedx()?)?;
+        let ending = if target.name.starts_with("windows") { "zip" } else { "tar.gz" };
+        let archive = self.out.join(format!("{name}.{ending}"));
+        let mut pack = command(setup::dist_program("python"), &["tools/pack.py", "archive"]);
+        run(pack.arg(&folder).arg(&archive).arg(time_of_commit()?))?;
+        Ok((program, archive))
+    }
+
+    fn program(&self, target: &Target) -> Result<PathBuf> {
+        let mut build = self.reproducible(setup::dist_program("cargo-zigbuild"))?;
+        build.args(["zigbuild", "--release", "--locked", "--package", "rushlight-cli", "--target", target.zig_triple]);
+        run(build.args(["--config", "profile.release.strip=\"symbols\"", "--target-dir"]).arg(&self.build))?;
+        let file = if target.name.starts_with("windows") { "rushlight.exe" } else { "rushlight" };
+        Ok(self.build.join(target.triple).join("release").join(file))
+    }
+
+    /// The wheel for all versions of Python from 3.11 on.
+    fn wheel(&self, target: &Target) -> Result<PathBuf> {
+        let folder = self.build.join("wheels").join(target.name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        let package = self.source.join("bindings/python");
+        // maturin adds a bill of materials by itself, but no licences.
+        let bill = Bill::of("rushlight-python", &self.source, target.triple)?;
+        std::fs::write(package.join(LICENCES), bill.licences(&self.source)?)?;
+        let mut build = self.reproducible(setup::dist_program("maturin"))?;
+        build.args(["build", "--locked", "--zig", "--compression-level", "9", "--target", target.triple]);
+        if let Wheel::Linux(platform) = target.wheel {
+            build.args(["--compatibility", platform]);
+        }
+        build.arg("--manifest-path").arg(package.join("Cargo.toml"));
+        run(build.arg("--target-dir").arg(&self.build).arg("--out").arg(&folder))?;
+        let wheel = std::fs::read_dir(&folder)?.next().context("maturin made no wheel")??;
+        let to = self.out.join(wheel.file_name());
+        std::fs::copy(wheel.path(), &to)?;
+        Ok(to)
+    }
+
+    /// A command whose results depend on neither the time nor where folders are.
+    fn reproducible(&self, program: PathBuf) -> Result<Command> {
+        let home = std::env::var_os("CARGO_HOME")
+            .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo").into()))
+            .context("neither CARGO_HOME nor HOME is set")?;
+        let toolchain = output(&mut command("rustc", &["--print", "sysroot"]))?;
+        let build = self.build.clone().into_os_string();
+        let mut flags = OsString::new();
+        // The last that fits counts: the folder of outputs may be one of the sources'.
+        let remaps = [(self.source.clone().into(), "/rushlight"), (home, "/cargo"), (toolchain.trim().into(), "/rust")];
+        for (from, to) in remaps.into_iter().chain([(build, "/target")]) {
+            if !flags.is_empty() {
+                flags.push("\u{1f}");
+            }
+            flags.push("--remap-path-prefix=");
+            flags.push(from);
+            flags.push("=");
+            flags.push(to);
+        }
+        // maturin and cargo-zigbuild find each other, and zig, here.
+        let tools = setup::dist_program("python").parent().map(Path::to_owned).unwrap_or_default();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths([tools].into_iter().chain(std::env::split_paths(&path)))?;
+        let mut tool = command(program, &[]);
+        tool.current_dir(&self.source).env("SOURCE_DATE_EPOCH", time_of_commit()?);
+        tool.env("CARGO_ENCODED_RUSTFLAGS", flags).env("PATH", path);
+        // Otherwise a folder of the user's.
+        tool.env("CARGO_ZIGBUILD_CACHE_DIR", self.build.join("zigbuild"));
+        Ok(tool)
+    }
+}
+
+/// Its program writes the completions that are in all archives.
+const HOST: &Target = &TARGETS[0];
+
+const LICENCES: &str = "LICENSES-OF-DEPENDENCIES.txt";
+
+const SHELLS: [(&str, &str); 4] =
+    [("bash", "rushlight.bash"), ("zsh", "_rushlight"), ("fish", "rushlight.fish"), ("powershell", "rushlight.ps1")];
+
+/// Seconds since 1970.
+fn time_of_commit() -> Result<String> {
+    Ok(output(&mut command("git", &["log", "-1", "--format=%ct"]))?.trim().to_owned())
+}
