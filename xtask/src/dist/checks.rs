@@ -1,12 +1,13 @@
 //! What was built, where this machine can run it. What it cannot run is said.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::{Built, target_folder};
 use crate::command::{command, exists, output, run};
+use crate::setup;
 
 /// The last version of glibc whose functions programs may call.
 const GLIBC: (u32, u32) = (2, 17);
@@ -38,14 +39,76 @@ pub fn musl(built: &Built) -> Result<()> {
 
 pub fn aarch64(built: &Built) -> Result<()> {
     needs_no_newer_glibc(&built.program)?;
-    println!("NOT RUN: the wheel for aarch64, which needs a Python of that architecture");
-    if !exists("qemu-aarch64-static") {
-        println!("NOT RUN: the program for aarch64, as there is no qemu-aarch64-static");
+    if !exists(QEMU) {
+        println!("NOT RUN: the program and the wheel for aarch64, as there is no {QEMU}");
         return Ok(());
     }
-    let mut emulator = command("qemu-aarch64-static", &["-L", "/usr/aarch64-linux-gnu"]);
-    emulator.arg(&built.program);
-    demo(emulator)
+    demo(emulated("/usr/aarch64-linux-gnu".as_ref(), &built.program))?;
+    if !exists("apt-get") {
+        println!("NOT RUN: the wheel for aarch64, which needs Debian's Python of that architecture");
+        return Ok(());
+    }
+    let system = aarch64_python()?;
+    let package = system.join("package");
+    let unpack =
+        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--upgrade"];
+    let mut install = command(setup::dist_program("python"), &unpack);
+    // pip of this machine only unpacks it.
+    install.args(["--platform", "manylinux2014_aarch64", "--only-binary", ":all:", "--target"]);
+    run(install.arg(&package).arg(&built.wheel))?;
+    let mut python = emulated(&system, &system.join("usr/bin/python3.11"));
+    run(python.arg(PLAIN_TESTS).env("PYTHONPATH", package))
+}
+
+const QEMU: &str = "qemu-aarch64-static";
+
+/// A program for aarch64, with the libraries of a folder.
+fn emulated(libraries: &Path, program: &Path) -> Command {
+    let mut emulator = command(QEMU, &["-L"]);
+    emulator.arg(libraries).arg(program);
+    emulator
+}
+
+/// Debian's packages of Python and what it links.
+const PYTHON_PACKAGES: &[&str] = &[
+    "libc6",
+    "libexpat1",
+    "libffi8",
+    "libgcc-s1",
+    "libpython3.11-minimal",
+    "libpython3.11-stdlib",
+    "python3.11-minimal",
+    "zlib1g",
+];
+
+/// Unpacks Python for aarch64 into a folder that is returned, without installing anything.
+fn aarch64_python() -> Result<PathBuf> {
+    let folder = target_folder().join("aarch64-python");
+    if folder.join("usr/bin/python3.11").exists() {
+        return Ok(folder);
+    }
+    let packages = folder.join("packages");
+    for of_apt in ["state/lists/partial", "cache/archives/partial"] {
+        std::fs::create_dir_all(packages.join(of_apt))?;
+    }
+    std::fs::write(packages.join("state/status"), "")?;
+    let apt = |arguments: &[&str]| {
+        let mut apt = command("apt-get", &["--quiet", "--option=APT::Architecture=arm64"]);
+        apt.arg("--option=APT::Architectures=arm64").current_dir(&packages);
+        for (option, path) in [("State", "state"), ("State::status", "state/status"), ("Cache", "cache")] {
+            apt.arg(format!("--option=Dir::{option}={}", packages.join(path).display()));
+        }
+        run(apt.args(arguments))
+    };
+    apt(&["update"])?;
+    apt(&[&["download"], PYTHON_PACKAGES].concat())?;
+    for entry in std::fs::read_dir(&packages)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            run(command("dpkg", &["--extract"]).arg(path).arg(&folder))?;
+        }
+    }
+    Ok(folder)
 }
 
 pub fn windows(built: &Built) -> Result<()> {
@@ -79,8 +142,10 @@ fn plain_tests(python: &str, wheel: &Path) -> Result<()> {
     let python = folder.join("bin/python");
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
     run(command(&python, &install).arg(wheel))?;
-    run(&mut command(&python, &["-I", "bindings/python/tests/test_plain.py"]))
+    run(&mut command(&python, &["-I", PLAIN_TESTS]))
 }
+
+const PLAIN_TESTS: &str = "bindings/python/tests/test_plain.py";
 
 /// Fails if a program names a version of glibc above [`GLIBC`].
 fn needs_no_newer_glibc(program: &Path) -> Result<()> {
