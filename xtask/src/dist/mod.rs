@@ -248,11 +248,15 @@ impl Place {
             .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo").into()))
             .context("neither CARGO_HOME nor HOME is set")?;
         let toolchain = output(&mut command("rustc", &["--print", "sysroot"]))?;
-        let build = self.build.clone().into_os_string();
         let mut flags = OsString::new();
         // The last that fits counts: the folder of outputs may be one of the sources'.
-        let remaps = [(self.source.clone().into(), "/rushlight"), (home, "/cargo"), (toolchain.trim().into(), "/rust")];
-        for (from, to) in remaps.into_iter().chain([(build, "/target")]) {
+        let remaps = [
+            (self.source.clone().into(), "/rushlight"),
+            (home, "/cargo"),
+            (self.build.clone().into_os_string(), "/target"),
+            (toolchain.trim().into(), "/rust"),
+        ];
+        for (from, to) in remaps {
             if !flags.is_empty() {
                 flags.push("\u{1f}");
             }
