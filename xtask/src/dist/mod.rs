@@ -226,11 +226,13 @@ impl Place {
             std::fs::remove_dir_all(&folder)?;
         }
         let package = self.source.join("bindings/python");
-        // maturin adds a bill of materials by itself, but no licences.
         let bill = Bill::of("rushlight-python", &self.source, target.triple)?;
         std::fs::write(package.join(LICENCES), bill.licences(&self.source)?)?;
+        let materials = self.build.join("rushlight-python.cdx.json");
+        std::fs::write(&materials, bill.cyclonedx()?)?;
         let mut build = self.reproducible(setup::dist_program("maturin"))?;
         build.args(["build", "--locked", "--zig", "--compression-level", "9", "--target", target.triple]);
+        build.arg("--sbom-include").arg(materials);
         if let Wheel::Linux(platform) = target.wheel {
             build.args(["--compatibility", platform]);
         }
