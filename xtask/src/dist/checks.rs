@@ -118,8 +118,16 @@ pub fn windows(built: &Built) -> Result<()> {
         println!("NOT RUN: the program for Windows, as there is no Wine");
         return Ok(());
     };
+    let folder = target_folder().join("packages/windows");
+    std::fs::create_dir_all(&folder)?;
+    let program = folder.join("rushlight.exe");
+    std::fs::copy(&built.program, &program)?;
+    // Wine 8 does not have this library.
+    let mut library = command(setup::dist_program("python"), &["-m", "ziglang", "cc", "-target", "x86_64-windows-gnu"]);
+    library.args(["-shared", "tools/bcryptprimitives.c", "-ladvapi32", "-o"]);
+    run(library.arg(folder.join("bcryptprimitives.dll")))?;
     let mut emulator = command(wine, &[]);
-    emulator.arg(&built.program).env("WINEPREFIX", target_folder().join("wine")).env("WINEDEBUG", "-all");
+    emulator.arg(&program).env("WINEPREFIX", target_folder().join("wine")).env("WINEDEBUG", "-all");
     demo(emulator)
 }
 
