@@ -10,6 +10,7 @@ use std::slice;
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 use pyo3::{ffi, intern};
 use rushlight::{ScalarType, TensorView};
@@ -258,17 +259,20 @@ impl Array {
         let py = object.py();
         let capsule = call_method(object, intern!(py, "__dlpack__"));
         let capsule = capsule.map_err(|error| Refusal::of_protocol(py, object, error))?;
+        // Without a GIL, another thread may take from the same capsule, if the exporter gives it twice.
         let take = |name: &CStr, used: &'static CStr| {
-            // SAFETY: `capsule` is a live object; both functions check what it is.
-            unsafe {
-                if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {
-                    return None;
+            with_critical_section(&capsule, || {
+                // SAFETY: `capsule` is a live object; both functions check what it is.
+                unsafe {
+                    if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {
+                        return None;
+                    }
+                    let pointer = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
+                    // The protocol: a consumed capsule is renamed, and its tensor is the consumer's to delete.
+                    ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
+                    NonNull::new(pointer)
                 }
-                let pointer = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
-                // The protocol: a consumed capsule is renamed, and its tensor is the consumer's to delete.
-                ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
-                NonNull::new(pointer)
-            }
+            })
         };
         if let Some(managed) = take(c"dltensor_versioned", c"used_dltensor_versioned") {
             // SAFETY: a capsule of this name holds this structure, and its consumer deletes it.

@@ -24,7 +24,8 @@ mod watched;
 
 use pyo3::prelude::*;
 
-#[pymodule]
+// What is shared between threads is locked or immutable, whether or not the interpreter has a GIL.
+#[pymodule(gil_used = false)]
 mod _rushlight {
     use super::*;
 

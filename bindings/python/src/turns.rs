@@ -3,7 +3,8 @@
 //! The thread whose turn it is takes the model out and puts it back. Nothing is locked meanwhile, so that a function in Python,
 //! another thread or the child of a fork never meets a lock that nobody will release. The mutexes here are only locked by
 //! threads that are attached to the interpreter, none of which calls Python or detaches before it unlocks: such a mutex is
-//! never held when a process forks, and no thread waits for it while it holds the GIL.
+//! never held when a process forks, and no thread waits for it while it holds the GIL. A build without a GIL stops all attached
+//! threads before it forks, none of them between lock and unlock.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

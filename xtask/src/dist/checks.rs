@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Built, target_folder};
+use super::{Built, OWN_WHEELS, target_folder};
 use crate::command::{command, exists, output, run};
 use crate::setup;
 
@@ -16,13 +16,13 @@ pub fn native(built: &Built) -> Result<()> {
     needs_no_newer_glibc(&built.program)?;
     demo(command(&built.program, &[]))?;
     let mut tested = 0;
-    for version in ["3.11", "3.12", "3.13", "3.14"] {
-        let python = format!("python{version}");
-        if output(&mut command(&python, &["--version"])).is_ok() {
-            plain_tests(&python, &built.wheel)?;
+    let stable = ["python3.11", "python3.12", "python3.13", "python3.14"].map(|python| (python, &built.wheel));
+    for (python, wheel) in stable.into_iter().chain(OWN_WHEELS.iter().copied().zip(&built.own_wheels)) {
+        if output(&mut command(python, &["--version"])).is_ok() {
+            plain_tests(python, wheel)?;
             tested += 1;
         } else {
-            println!("NOT RUN: the wheel with Python {version}, which is not there");
+            println!("NOT RUN: the wheel with {python}, which is not there");
         }
     }
     if tested == 0 {

@@ -85,9 +85,16 @@ const TARGETS: &[Target] = &[
 struct Built {
     /// The program, as it is in the archive.
     program: PathBuf,
+    /// For all versions of Python from 3.11 on that have a GIL.
     wheel: PathBuf,
-    files: [PathBuf; 2],
+    /// In the order of [`OWN_WHEELS`].
+    own_wheels: Vec<PathBuf>,
+    files: Vec<PathBuf>,
 }
+
+/// Pythons that need a wheel of their own: the stable ABI of 3.10 lacks the buffer protocol, and 3.14 without a GIL has none.
+/// PyO3 takes no older one without a GIL.
+const OWN_WHEELS: &[&str] = &["python3.10", "python3.14t"];
 
 /// Builds, packs and runs for the targets of these names, all by default. With `--verify`, builds one a second time, from
 /// another folder, and compares.
@@ -177,8 +184,11 @@ impl Place {
     fn build(&self, target: &Target) -> Result<Built> {
         std::fs::create_dir_all(&self.out)?;
         let (program, archive) = self.archive(target)?;
-        let wheel = self.wheel(target)?;
-        Ok(Built { program, files: [archive, wheel.clone()], wheel })
+        let wheel = self.wheel(target, None)?;
+        let own_wheels: Vec<_> =
+            OWN_WHEELS.iter().map(|python| self.wheel(target, Some(python))).collect::<Result<_>>()?;
+        let files = [&[archive, wheel.clone()], &own_wheels[..]].concat();
+        Ok(Built { program, wheel, own_wheels, files })
     }
 
     /// The command line, with its licences, its bill of materials and completions for shells.
@@ -219,9 +229,9 @@ impl Place {
         Ok(self.build.join(target.triple).join("release").join(file))
     }
 
-    /// The wheel for all versions of Python from 3.11 on.
-    fn wheel(&self, target: &Target) -> Result<PathBuf> {
-        let folder = self.build.join("wheels").join(target.name);
+    /// The wheel for one Python, or else for all that have the stable ABI of 3.11.
+    fn wheel(&self, target: &Target, python: Option<&str>) -> Result<PathBuf> {
+        let folder = self.build.join("wheels").join(target.name).join(python.unwrap_or("stable"));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
@@ -235,6 +245,9 @@ impl Place {
         build.arg("--sbom-include").arg(materials);
         if let Wheel::Linux(platform) = target.wheel {
             build.args(["--compatibility", platform]);
+        }
+        if let Some(python) = python {
+            build.args(["--no-default-features", "--interpreter", python]);
         }
         build.arg("--manifest-path").arg(package.join("Cargo.toml"));
         run(build.arg("--target-dir").arg(&self.build).arg("--out").arg(&folder))?;

@@ -11,15 +11,15 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Self,
     Sequence,
     SupportsFloat,
     SupportsIndex,
     TypedDict,
     Union,
-    Unpack,
     overload,
 )
+
+from typing_extensions import Self, Unpack
 
 from .. import Program, Quantization, Tensor, _Backends, _Bytes, _Lower, _Progress, _Source
 
