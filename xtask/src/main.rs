@@ -8,6 +8,7 @@ mod command;
 mod dist;
 mod fuzz;
 mod sanitize;
+mod semver;
 mod setup;
 mod size;
 mod source;
@@ -20,11 +21,14 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
-                 tokenizers for the tests of these, ray for its example, book, dist for what users download
+                 tokenizers for the tests of these, ray for its example, book, dist for what users download,
+                 semver for that chore
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
   book           builds the book of docs/ in target/book
+  semver [revision]
+                 what the public API breaks beside the last release, or a revision
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, python, book, models, aarch64,
                  wasm;
@@ -54,6 +58,8 @@ fn main() -> Result<()> {
         ["check", what] => check::one(what),
         ["api"] => check::api::write(),
         ["book"] => book::build(),
+        ["semver"] => semver::check(None),
+        ["semver", revision] => semver::check(Some(revision)),
         ["test"] => test::all(),
         ["test", "quick"] => test::quick(),
         ["test", stage] => test::one(stage),

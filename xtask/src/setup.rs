@@ -39,7 +39,8 @@ pub fn one(what: &str) -> Result<()> {
         "book" => book(),
         "mdbook" => install_mdbook(),
         "dist" => dist(),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, book, dist"),
+        "semver" => semver(),
+        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, book, dist, semver"),
     }
 }
 
@@ -146,6 +147,17 @@ const DIST_TARGETS: &[&str] = &[
 fn dist() -> Result<()> {
     run(command("rustup", &["target", "add"]).args(DIST_TARGETS))?;
     environment(".venv-dist", "tools/requirements-dist.txt", &["--no-deps"], || Ok(()))
+}
+
+/// The program that compares the APIs of two versions.
+pub fn semver_checks() -> PathBuf {
+    root().join("target/tools/bin/cargo-semver-checks")
+}
+
+/// Builds cargo-semver-checks, whose version has to know the output of the toolchain's rustdoc. Minutes; kept if it is there.
+fn semver() -> Result<()> {
+    let tool = ["install", "--quiet", "--locked", "cargo-semver-checks", "--version", "=0.51.0", "--root"];
+    run(command("cargo", &tool).arg(root().join("target/tools")))
 }
 
 /// Whoever needs an environment that is being made waits for it.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::command::{command, output, root, run};
 
 /// The crates that are listed, with their default features.
-const LISTED: &[&str] =
+pub const LISTED: &[&str] =
     &["rushlight", "rushlight-compiler", "rushlight-format", "rushlight-graph", "rushlight-llm", "rushlight-runtime"];
 
 /// Writes the listings.

@@ -1,0 +1,30 @@
+//! What a release would break: the public API beside that of the last one.
+
+use anyhow::Result;
+
+use crate::check::api::LISTED;
+use crate::command::{command, output, run};
+use crate::setup;
+
+/// Compares with a revision, or else with the last release. Fails if the version does not say what has changed, as Cargo reads
+/// versions: what breaks before 1.0 takes a new middle number.
+pub fn check(revision: Option<&str>) -> Result<()> {
+    let release = last_release()?;
+    let Some(baseline) = revision.or(release.as_deref()) else {
+        println!("NOT RUN: nothing has been released; `cargo xtask semver REVISION` compares with a revision");
+        return Ok(());
+    };
+    setup::one("semver")?;
+    let mut check = command(setup::semver_checks(), &["semver-checks", "check-release", "--baseline-rev", baseline]);
+    check.args(["--default-features", "--color", "never"]);
+    for name in LISTED {
+        check.args(["--package", name]);
+    }
+    run(&mut check)
+}
+
+/// The tag of the highest version; releases have tags such as `v0.1.0`.
+fn last_release() -> Result<Option<String>> {
+    let tags = output(&mut command("git", &["tag", "--list", "v[0-9]*", "--sort=-version:refname"]))?;
+    Ok(tags.lines().next().map(str::to_owned))
+}
