@@ -111,6 +111,10 @@ impl<'py> Argument<'py> {
         let buffer = match Array::from_buffer(object) {
             Ok(array) => return Ok(Self::Array(array)),
             Err(raised @ Refusal::Raised(_)) => return Err(raised),
+            Err(Refusal::Strides(_)) if matches!(kind, Some(Kind::Numpy)) => {
+                let copy = in_python(|| object.call_method0(intern!(object.py(), "copy")))?;
+                return Array::from_buffer(&copy).map(Self::Array);
+            }
             Err(reason) => reason,
         };
         if !in_python(|| object.hasattr(intern!(object.py(), "__dlpack__")))? {

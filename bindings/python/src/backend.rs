@@ -17,7 +17,7 @@ use crate::callback;
 use crate::choice::{self, Given};
 use crate::ffi;
 use crate::interpreter::attached;
-use crate::tensor::{Tensor, dtype_name};
+use crate::tensor::Tensor;
 use crate::turns::locked;
 
 /// A backend in Python, for one compilation.
@@ -258,7 +258,7 @@ impl<'a, 'py> Objects<'a, 'py> {
             Type::Tensor(ty) => {
                 let shape: Vec<_> = ty.shape.iter().map(|size| self.size(size)).collect::<PyResult<_>>()?;
                 let dim_order = PyTuple::new(py, &ty.dim_order)?;
-                (dtype_name(ty.dtype), (PyTuple::new(py, shape)?.into_any(), dim_order.into_any()))
+                (ty.dtype.long_name(), (PyTuple::new(py, shape)?.into_any(), dim_order.into_any()))
             }
             Type::Int(_) => ("int", number()),
             Type::Float => ("float", number()),
@@ -287,7 +287,7 @@ impl<'a, 'py> Objects<'a, 'py> {
             Arg::Bool(v) => v.into_bound_py_any(py),
             Arg::Str(text) | Arg::Device(text) => text.into_bound_py_any(py),
             Arg::Complex(real, imaginary) => Ok(PyComplex::from_doubles(py, *real, *imaginary).into_any()),
-            Arg::DType(dtype) => dtype_name(*dtype).into_bound_py_any(py),
+            Arg::DType(dtype) => dtype.long_name().into_bound_py_any(py),
             Arg::Layout(Layout::Strided) => "strided".into_bound_py_any(py),
             Arg::Layout(Layout::Sparse) => "sparse".into_bound_py_any(py),
             Arg::MemoryFormat(format) => format.to_string().into_bound_py_any(py),

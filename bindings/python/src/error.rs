@@ -2,17 +2,18 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyDict;
 
 use crate::ffi;
 
-static ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+/// The function that makes the exception.
+static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// A `rushlight.Error` with the code, the site and the hint.
 pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
     let make = || -> PyResult<PyErr> {
-        let class = ERROR.get_or_try_init(py, || -> PyResult<Py<PyAny>> {
-            Ok(py.import("rushlight._errors")?.getattr("Error")?.unbind())
+        let make = MAKE.get_or_try_init(py, || -> PyResult<Py<PyAny>> {
+            Ok(py.import("rushlight._errors")?.getattr("make")?.unbind())
         })?;
         let fields = PyDict::new(py);
         fields.set_item("code", error.code() as u32)?;
@@ -23,8 +24,9 @@ pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
         fields.set_item("hint", error.hint())?;
         let missing: Vec<&str> = error.missing_operators().iter().map(|op| op.name.as_str()).collect();
         fields.set_item("missing_operators", missing)?;
+        let os_error = error.os_error().map(|(path, number)| (number, path.to_owned()));
         let text = error.to_text(|op| format!("rushlight.register_op({:?}, function)", functional_name(&op.name)));
-        Ok(PyErr::from_value(ffi::call(class.bind(py), &PyTuple::new(py, [text])?, Some(&fields))?))
+        Ok(PyErr::from_value(ffi::call(make.bind(py), &(text, os_error).into_pyobject(py)?, Some(&fields))?))
     };
     make().unwrap_or_else(|failure| failure)
 }

@@ -349,7 +349,7 @@ impl Array {
         };
         let (shape, strides) = (list(raw.shape), list(raw.strides));
         if strides.iter().any(|stride| stride % width != 0) {
-            return Err(Refusal::Value("its strides are not whole elements; copy the array first".into()));
+            return Err(Refusal::Strides("its strides are not whole elements"));
         }
         let strides: Vec<i64> = strides.iter().map(|stride| stride / width).collect();
         let data = raw.buf.cast::<u8>();
@@ -388,8 +388,7 @@ impl Array {
                 Some(row_major)
             }
         };
-        let negative = || Refusal::Value("it has negative strides; copy the array first".into());
-        let strides = strides.ok_or_else(negative)?;
+        let strides = strides.ok_or(Refusal::Strides("it has negative strides"))?;
         let last = sizes
             .iter()
             .zip(&strides)

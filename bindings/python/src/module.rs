@@ -19,7 +19,7 @@ use crate::choice::BackendSpec;
 use crate::report::entry_to_python;
 use crate::signals::Signals;
 use crate::source::{Source, bytes_of};
-use crate::tensor::{Tensor, dtype_name};
+use crate::tensor::Tensor;
 use crate::turns::Turns;
 use crate::{callback, custom, delegate, error};
 
@@ -425,7 +425,7 @@ fn value_to_python<'py>(py: Python<'py>, info: &ValueInfo) -> PyResult<Bound<'py
 fn info_to_python<'py>(py: Python<'py>, info: &TensorInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("kind", "tensor")?;
-    dict.set_item("dtype", dtype_name(info.dtype))?;
+    dict.set_item("dtype", info.dtype.long_name())?;
     dict.set_item("dtype_code", info.dtype.code())?;
     dict.set_item("sizes", PyTuple::new(py, &info.sizes)?)?;
     dict.set_item("dim_order", PyTuple::new(py, &info.dim_order)?)?;

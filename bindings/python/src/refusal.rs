@@ -9,8 +9,10 @@ use pyo3::prelude::*;
 pub enum Refusal {
     /// Its type is not supported.
     Type(String),
-    /// Its shape, strides, device or another property is not supported.
+    /// Its shape, device or another property is not supported.
     Value(String),
+    /// Its strides are not supported: a copy would do.
+    Strides(&'static str),
     /// A protocol that it offers failed.
     Protocol(String, PyErr),
     /// Python code raised an exception that is not about the object.
@@ -37,6 +39,7 @@ impl Refusal {
         match self {
             Self::Type(text) => PyTypeError::new_err(read(&text)),
             Self::Value(text) => PyValueError::new_err(read(&text)),
+            Self::Strides(text) => PyValueError::new_err(read(&format!("{text}; copy the array first"))),
             Self::Protocol(text, cause) => {
                 let error = PyTypeError::new_err(format!("{place}: {text}"));
                 error.set_cause(py, Some(cause));

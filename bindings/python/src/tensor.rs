@@ -31,7 +31,7 @@ impl Tensor {
     /// Name of the element type, such as `float32`.
     #[getter]
     fn dtype(&self) -> &'static str {
-        dtype_name(self.inner.dtype())
+        self.inner.dtype().long_name()
     }
 
     /// The elements as nested lists of Python numbers.
@@ -75,29 +75,6 @@ impl Tensor {
     unsafe fn __releasebuffer__(&self, view: *mut Py_buffer) {
         // SAFETY: the interpreter releases each view of `__getbuffer__` once.
         unsafe { ffi::release_buffer(view) }
-    }
-}
-
-/// PyTorch's name of an element type.
-pub fn dtype_name(dtype: ScalarType) -> &'static str {
-    match dtype {
-        ScalarType::Byte => "uint8",
-        ScalarType::Char => "int8",
-        ScalarType::Short => "int16",
-        ScalarType::Int => "int32",
-        ScalarType::Long => "int64",
-        ScalarType::Half => "float16",
-        ScalarType::Float => "float32",
-        ScalarType::Double => "float64",
-        ScalarType::Bool => "bool",
-        ScalarType::BFloat16 => "bfloat16",
-        ScalarType::UInt16 => "uint16",
-        ScalarType::UInt32 => "uint32",
-        ScalarType::UInt64 => "uint64",
-        ScalarType::ComplexHalf => "complex32",
-        ScalarType::ComplexFloat => "complex64",
-        ScalarType::ComplexDouble => "complex128",
-        other => other.name(),
     }
 }
 

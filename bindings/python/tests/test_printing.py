@@ -84,3 +84,25 @@ def test_reports_of_a_quantization_and_a_comparison(model):
     rows = same_in_both(comparison)
     assert rows[0][0] == "result"
     assert len(Cells(comparison.rows._repr_html_()).rows) == 1 + len(comparison.rows)
+
+
+def test_modules_and_methods(model, tmp_path):
+    class Named(torch.nn.Module):
+        def forward(self, image, *, scale):
+            return {"scores": model(image) * scale, "<raw>": image}
+
+    batch = torch.export.Dim("batch", min=1, max=8)
+    program = rushlight.export(
+        Named(), (torch.randn(2, 64),), {"scale": torch.ones(1)}, dynamic_shapes={"image": {0: batch}, "scale": None}
+    )
+    file = tmp_path / "named.pte"
+    program.save(file)
+    module = rushlight.load(file)
+    rows = same_in_both(module)
+    assert ["input", "image", "float32", "[1..=8, 64]"] in rows, rows
+    assert ["output", "scores", "float32"] in [row[:3] for row in rows]
+    assert "<raw>" not in module._repr_html_() and "&lt;raw&gt;" in module._repr_html_()
+    assert same_in_both(module.meta()) == rows
+    assert repr(module) == f"rushlight.Module({str(file)!r}, methods=['forward'])"
+    assert repr(rushlight.load(program.buffer)) == "rushlight.Module(methods=['forward'])"
+    assert str(program.report) in str(program)

@@ -282,7 +282,15 @@ def read_only():
     return x
 
 
+def half_elements():
+    pairs = np.zeros(4, [("a", "f4"), ("b", "u1")])
+    pairs["a"] = np.arange(1, 5)
+    return pairs["a"]
+
+
 NUMPY = {
+    "negative strides": lambda: np.arange(4, 0, -1, dtype=np.float32)[::-1],
+    "strides of parts of elements": half_elements,
     "plain": lambda: np.arange(1, 5, dtype=np.float32),
     "read-only": read_only,
     "unaligned": unaligned,
@@ -307,8 +315,6 @@ UNREADABLE = {
     "bytes": lambda: np.array([b"a", b"b", b"c", b"d"]),
     "structured": lambda: np.zeros(4, [("a", "f4")]),
     "long double": lambda: np.zeros(4, np.longdouble),
-    "half elements": lambda: np.zeros(8, [("a", "f4"), ("b", "u1")])["a"][:4],
-    "negative strides": lambda: np.arange(4, dtype=np.float32)[::-1],
     "masked": lambda: np.ma.masked_array(np.ones(4, np.float32), mask=[0, 1, 0, 1]),
 }
 

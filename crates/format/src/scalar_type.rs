@@ -124,6 +124,29 @@ impl ScalarType {
         }
     }
 
+    /// The name in PyTorch and NumPy: `float32`, `int64`, `bfloat16`, `bool`. Types that these do not have keep the short one.
+    pub const fn long_name(self) -> &'static str {
+        match self {
+            Self::Byte => "uint8",
+            Self::Char => "int8",
+            Self::Short => "int16",
+            Self::Int => "int32",
+            Self::Long => "int64",
+            Self::Half => "float16",
+            Self::Float => "float32",
+            Self::Double => "float64",
+            Self::Bool => "bool",
+            Self::BFloat16 => "bfloat16",
+            Self::UInt16 => "uint16",
+            Self::UInt32 => "uint32",
+            Self::UInt64 => "uint64",
+            Self::ComplexHalf => "complex32",
+            Self::ComplexFloat => "complex64",
+            Self::ComplexDouble => "complex128",
+            other => other.name(),
+        }
+    }
+
     /// Short lower-case name as used in messages and tables: `f32`, `i64`, `bf16`, `bool`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -413,10 +413,11 @@ fn inaccessible(path: &Path, error: &io::Error) -> Error {
         io::ErrorKind::NotFound if path.as_os_str().is_empty() => {
             failed.expected("the name of a file".into()).got("nothing".into())
         }
-        io::ErrorKind::NotFound if !folder.exists() => {
-            failed.got(format!("there is no folder `{}`", folder.display())).help("make the folder first")
-        }
-        _ => failed.got(error.to_string()),
+        io::ErrorKind::NotFound if !folder.exists() => failed
+            .of_file(path, error)
+            .got(format!("there is no folder `{}`", folder.display()))
+            .help("make the folder first"),
+        _ => failed.of_file(path, error),
     }
 }
 

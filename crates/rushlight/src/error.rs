@@ -1,6 +1,7 @@
 //! The facade's error: what, where, expected, got, and what to do about it.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use rushlight_runtime::{self as runtime, Code};
 
@@ -23,6 +24,8 @@ struct Parts {
     got: Option<String>,
     help: Option<String>,
     missing: Vec<MissingOperator>,
+    /// The file that could not be accessed, and the system's number of the reason.
+    os: Option<(PathBuf, i32)>,
 }
 
 /// An operator that a program needs and the registry lacks.
@@ -50,6 +53,7 @@ impl Error {
             got: None,
             help: None,
             missing: Vec::new(),
+            os: None,
         };
         Self { parts: Box::new(parts) }
     }
@@ -81,6 +85,13 @@ impl Error {
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.parts.help = Some(help.into());
         self
+    }
+
+    /// About a file, with what the system says.
+    #[must_use]
+    pub(crate) fn of_file(mut self, path: &Path, error: &std::io::Error) -> Self {
+        self.parts.os = error.raw_os_error().map(|number| (path.to_owned(), number));
+        self.got(error.to_string())
     }
 
     #[must_use]
@@ -117,6 +128,11 @@ impl Error {
     /// What to do about it.
     pub fn hint(&self) -> Option<&str> {
         self.parts.help.as_deref()
+    }
+
+    /// The file that could not be accessed, and the system's number of the reason (`errno` on Unix).
+    pub fn os_error(&self) -> Option<(&Path, i32)> {
+        self.parts.os.as_ref().map(|(path, number)| (path.as_path(), *number))
     }
 
     /// All operators that the registry lacks, for an `OperatorMissing` error.

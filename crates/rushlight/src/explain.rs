@@ -157,7 +157,12 @@ fn input_error(error: &runtime::Error, plan: &Plan<'_>, index: usize, info: Opti
             Some(help) => result.help(help),
             None => result,
         },
-        Detail::ElementType { expected, .. } => result.help(format!("convert the input to {expected}")),
+        Detail::ElementType { expected, .. } => {
+            let long = expected.long_name();
+            result.help(format!(
+                "convert the input to {expected}; in Python `x.astype(\"{long}\")` of NumPy, `x.to(torch.{long})` of PyTorch"
+            ))
+        }
         Detail::Fault(Fault::WrittenInput | Fault::InputStrides, ..) => result.help(error.detail.to_string()),
         _ => result,
     }

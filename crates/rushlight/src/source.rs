@@ -29,7 +29,7 @@ pub enum LoadMode {
 pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, Error> {
     let fail = |what: &str, error: &std::io::Error| {
         let code = if error.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::AccessFailed };
-        Error::new(code, format!("cannot {what} `{}`", path.display())).got(error.to_string())
+        Error::new(code, format!("cannot {what} `{}`", path.display())).of_file(path, error)
     };
     let mut file = File::open(path).map_err(|e| fail("open", &e))?;
     let metadata = file.metadata().map_err(|e| fail("open", &e))?;

@@ -158,6 +158,12 @@ class Program:
     def __repr__(self):
         return f"rushlight.Program(methods={[method['name'] for method in self._core.methods()]})"
 
+    def __str__(self):
+        return f"{self!r}\n\n{self.report}"
+
+    def _repr_html_(self):
+        return self.report._repr_html_()
+
 
 def _says_where_precision_is(function):
     @functools.wraps(function)

@@ -1,4 +1,6 @@
-"""The exception that every failure of the library raises."""
+"""The exceptions that failures of the library raise."""
+
+import errno
 
 
 class Error(RuntimeError):
@@ -27,3 +29,42 @@ class Error(RuntimeError):
         self.got = got
         self.hint = hint
         self.missing_operators = list(missing_operators)
+
+    def __str__(self):
+        return self.args[0]
+
+    def __reduce__(self):
+        state = dict(self.__dict__)
+        if isinstance(self, OSError):
+            state |= {"errno": self.errno, "filename": self.filename}
+        return type(self), self.args, state
+
+
+class FileNotFound(Error, FileNotFoundError):
+    """A file that is not there. `errno` and `filename` are as of any FileNotFoundError."""
+
+
+class PermissionDenied(Error, PermissionError):
+    """A file that may not be read or written."""
+
+
+class IsADirectory(Error, IsADirectoryError):
+    """A folder where a file is needed."""
+
+
+_CLASSES = {
+    errno.ENOENT: FileNotFound,
+    errno.EACCES: PermissionDenied,
+    errno.EPERM: PermissionDenied,
+    errno.EISDIR: IsADirectory,
+}
+
+
+def make(message, os_error, **fields):
+    """The exception of a failure; `os_error` is the system's number and the path of a file that could not be accessed."""
+    if os_error is None:
+        return Error(message, **fields)
+    number, path = os_error
+    error = _CLASSES.get(number, Error)(message, **fields)
+    error.errno, error.filename = number, str(path)
+    return error

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Optional, Union
 
+from ._text import Table, as_html, as_text, count, size
+
 
 class TensorInfo(NamedTuple):
     """A tensor as the program declares it. `sizes` are upper bounds where `is_dynamic`.
@@ -54,6 +56,32 @@ class MethodMeta(NamedTuple):
     signature: Optional[str] = None
     input_names: list = []
     output_names: list = []
+
+    def __str__(self):
+        return as_text(self.parts())
+
+    def _repr_html_(self):
+        return as_html(self.parts())
+
+    def parts(self):
+        """Lines and a table for people."""
+        backends = "".join(f" · {name}" for name in self.backends)
+        planned = size(sum(self.planned_buffers))
+        heading = f"{self.name}  {count(self.num_instructions, 'instruction')} · activations {planned}{backends}"
+        rows = [("", "name", "dtype", "sizes")]
+        for what, infos, names in (("input", self.inputs, self.input_names), ("output", self.outputs, self.output_names)):
+            for index, info in enumerate(infos):
+                name = names[index] if index < len(names) else str(index)
+                rows.append((what, name, *_described(info)))
+        return [heading, *([self.signature] if self.signature else []), Table(rows)]
+
+
+def _described(info):
+    """The dtype and sizes of a tensor, or the kind and value of something else."""
+    if isinstance(info, ValueInfo):
+        return info.kind, "" if info.value is None else str(info.value)
+    ranges = info.ranges or [f"..={size}" if info.is_dynamic else str(size) for size in info.sizes]
+    return info.dtype, f"[{', '.join(map(str, ranges))}]"
 
 
 def _value(info):

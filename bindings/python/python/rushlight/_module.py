@@ -8,15 +8,18 @@ from . import _meta, _signature
 from ._backend import Adapter, adapted
 from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
+from ._text import as_html, as_text
 
 
 class Module:
     """A program whose methods are loaded when they are first called, and keep their state between calls."""
 
-    __slots__ = ("_core", "_plain", "_run", "_signatures")
+    __slots__ = ("_core", "_plain", "_run", "_signatures", "_source")
 
-    def __init__(self, core):
+    def __init__(self, core, source=None):
         self._core = core
+        # What `load` was given.
+        self._source = source
         self._run = core.run
         self._signatures = {}
         # The methods of which a call by position is one of the core.
@@ -76,8 +79,27 @@ class Module:
         nodes, reason, cache = self._core.report()
         return LoadReport(reason, [NodeReport(**node) for node in nodes], cache)
 
+    def __reduce__(self):
+        if self._source is None:
+            raise TypeError(
+                "a module that was loaded from bytes cannot be pickled: load it from a file, which the copy loads again"
+            )
+        path, options = self._source
+        return _reload, (path, options)
+
     def __repr__(self):
-        return f"rushlight.Module(methods={self.method_names})"
+        name = "" if self._source is None else f"{os.fspath(self._source[0])!r}, "
+        return f"rushlight.Module({name}methods={self.method_names})"
+
+    def __str__(self):
+        return as_text(self._parts())
+
+    def _repr_html_(self):
+        return as_html(self._parts())
+
+    def _parts(self):
+        heading = [repr(self), ""]
+        return heading + [part for name in self.method_names for part in (*self.meta(name).parts(), "")][:-1]
 
 
 _MAX_THREADS = 1024
@@ -108,9 +130,22 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
     the modules of its parent, with threads of its own. One that another thread was using at that moment is lost there, and
     raises RuntimeError.
 
-    Raises rushlight.Error if the file cannot be read or is not a well-formed program.
+    A module that was loaded from a path can be pickled: the copy loads the file again, with its options, and has state of its own.
+
+    Raises rushlight.Error if the file cannot be read or is not a well-formed program; for a missing file it is a FileNotFoundError,
+    too.
     """
-    return Module(_Core(*core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit)))
+    core = _Core(*core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit))
+    source = None
+    if isinstance(path_or_bytes, (str, os.PathLike)):
+        options = {"data": data, "threads": threads, "lower": lower, "cache": cache}
+        source = path_or_bytes, {**options, "memory_limit": memory_limit, "time_limit": time_limit}
+    return Module(core, source)
+
+
+def _reload(path, options):
+    """A module that was pickled."""
+    return load(path, **options)
 
 
 def core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit):

@@ -1,7 +1,8 @@
 //! Names and nesting of inputs and outputs, for the program's [signatures](rushlight_format::signature).
 
 use rushlight_format::signature::{Key, Parameter, RecordKind, Signature, Structure};
-use rushlight_graph::{Arg, Error, Graph, Input};
+use rushlight_graph::operators::dim_order_ops;
+use rushlight_graph::{Arg, Def, Error, Graph, Input, ValueId};
 
 use super::super::ExportedProgram;
 use super::super::schema::{Text, TreeKey, TreeSpec};
@@ -10,7 +11,7 @@ use super::super::schema::{Text, TreeKey, TreeSpec};
 /// graph, the nodes of inputs and outputs name them.
 pub(super) fn of(program: &ExportedProgram<'_>, graph: &Graph) -> Result<Signature, Error> {
     let named = |arg: &Arg| match arg {
-        Arg::Value(value) => graph.values.get(*value).map(|value| value.name.clone()),
+        Arg::Value(value) => graph.values.get(exported(graph, *value)).map(|value| value.name.clone()),
         _ => None,
     };
     let outputs: Vec<Option<String>> = graph.outputs.iter().map(named).collect();
@@ -31,6 +32,16 @@ pub(super) fn of(program: &ExportedProgram<'_>, graph: &Graph) -> Result<Signatu
         .unwrap_or_else(|| format!("input_{index}"))
     };
     Ok(Signature::flat(graph.inputs.iter().enumerate().map(input), outputs))
+}
+
+/// The value that the export returns, where the import returns a copy with its elements in another order.
+fn exported(graph: &Graph, value: ValueId) -> ValueId {
+    match graph.values.get(value).map(|value| &value.def) {
+        Some(Def::Result(node, 0)) if graph.nodes[*node].op.name() == dim_order_ops::_TO_DIM_ORDER_COPY => {
+            graph.nodes[*node].args.first().and_then(Arg::as_value).unwrap_or(value)
+        }
+        _ => value,
+    }
 }
 
 /// Returns the parameters of a call: positional arguments with the names that the exported function has for them, then
