@@ -29,7 +29,7 @@ def commands(folder, tmp_path):
     out = tmp_path / "out.pte"
     return {
         "quantize": (["quantize", DIGITS, "--calibrate", folder / "images.npy", "-o", out], "calibrating"),
-        "compile": (["compile", folder / "large.pt2", "--backend", "cpu", "-o", out], "writing"),
+        "compile": (["compile", folder / "large.pt2", "--quantize", "8da4w", "--backend", "cpu", "-o", out], "rounding weights"),
         "bench": (["bench", folder / "large.pte", "--lower", "off", "-n", "10"], "loads and runs"),
         "compare": (["compare", folder / "large.pt2", folder / "large.pte"], "running"),
     }
