@@ -44,6 +44,7 @@ pub mod xnnpack;
 
 #[cfg(feature = "alloc")]
 mod blob;
+mod blob_reader;
 mod error;
 mod flatbuf;
 mod header;

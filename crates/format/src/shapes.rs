@@ -8,6 +8,10 @@
 
 use core::fmt;
 
+use crate::blob_reader::Reader;
+
+pub use crate::blob_reader::Damaged;
+
 /// The key among a program's named data.
 pub const SHAPES_KEY: &str = "rushlight.shapes";
 
@@ -24,10 +28,6 @@ pub type SizeOf<'f> = dyn Fn(u16, u8) -> Option<u64> + 'f;
 pub struct Shapes<'a> {
     rules: &'a [u8],
 }
-
-/// The bytes are no rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
 
 /// A condition on the sizes of inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,39 +211,13 @@ impl Rule<'_> {
 
 const NO_MAX: i64 = i64::MAX;
 
-/// Reads a blob, from front to back.
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Damaged> {
-        let (piece, rest) = self.rest.split_at_checked(len).ok_or(Damaged)?;
-        self.rest = rest;
-        Ok(piece)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
-        let (piece, rest) = self.rest.split_first_chunk().ok_or(Damaged)?;
-        self.rest = rest;
-        Ok(*piece)
-    }
-
-    fn byte(&mut self) -> Result<u8, Damaged> {
-        self.array().map(|[byte]| byte)
-    }
-
     fn number(&mut self) -> Result<i64, Damaged> {
         self.array().map(i64::from_le_bytes)
     }
 
     fn max(&mut self) -> Result<Option<i64>, Damaged> {
         self.number().map(|max| Some(max).filter(|max| *max != NO_MAX))
-    }
-
-    fn text(&mut self) -> Result<&'a str, Damaged> {
-        let len = u16::from_le_bytes(self.array()?);
-        core::str::from_utf8(self.take(usize::from(len))?).map_err(|_| Damaged)
     }
 
     fn place(&mut self) -> Result<Place, Damaged> {

@@ -15,6 +15,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+use crate::blob_reader::Reader;
+
+pub use crate::blob_reader::Damaged;
+
 /// The key among a program's named data.
 pub const SIGNATURE_KEY: &str = "rushlight.signature";
 
@@ -80,10 +84,6 @@ impl fmt::Display for Key {
         }
     }
 }
-
-/// The bytes are no signatures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
 
 impl Signature {
     /// Finds the signature of a method in a blob.
@@ -234,35 +234,10 @@ const TEXT_KEY: u8 = 0;
 const INT_KEY: u8 = 1;
 const OTHER_KEY: u8 = 2;
 
-/// Reads a blob, from front to back. What is read takes memory in proportion to its bytes.
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Damaged> {
-        let (piece, rest) = self.rest.split_at_checked(len).ok_or(Damaged)?;
-        self.rest = rest;
-        Ok(piece)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
-        let (piece, rest) = self.rest.split_first_chunk().ok_or(Damaged)?;
-        self.rest = rest;
-        Ok(*piece)
-    }
-
-    fn byte(&mut self) -> Result<u8, Damaged> {
-        self.array().map(|[byte]| byte)
-    }
-
+// What is read takes memory in proportion to its bytes.
+impl Reader<'_> {
     fn count(&mut self) -> Result<u16, Damaged> {
         self.array().map(u16::from_le_bytes)
-    }
-
-    fn text(&mut self) -> Result<&'a str, Damaged> {
-        let len = self.count()?;
-        core::str::from_utf8(self.take(usize::from(len))?).map_err(|_| Damaged)
     }
 
     fn owned(&mut self) -> Result<String, Damaged> {

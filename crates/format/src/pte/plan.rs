@@ -5,7 +5,7 @@ use crate::flatbuf::{Context, Table, TableList, Vector};
 use crate::schema::*;
 use crate::shapes::{Damaged, Shapes};
 #[cfg(feature = "alloc")]
-use crate::signature::{self, Signature};
+use crate::signature::Signature;
 
 use super::instruction::Instruction;
 use super::program::Program;
@@ -133,7 +133,7 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// The blob of signatures is damaged.
     #[cfg(feature = "alloc")]
-    pub fn signature(&self) -> Result<Option<Signature>, signature::Damaged> {
+    pub fn signature(&self) -> Result<Option<Signature>, Damaged> {
         let Some(blob) = self.signatures else { return Ok(None) };
         let signature = Signature::of(blob, self.name)?;
         Ok(signature.filter(|signature| signature.fits(self.inputs.len(), self.outputs.len())))
