@@ -20,11 +20,11 @@ const SIGNALS: Duration = Duration::from_millis(50);
 /// does so behind its back, and its result is dropped.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Runs work on a thread of its own. `report`, a function of a stage, how much of it is done and the total, is called on this
-/// thread. What functions in Python raised meanwhile is kept for [`callback::explained`].
+/// Runs work on a worker thread. `report`, a callback with the stage, the units done and the total, is called on this thread. An
+/// exception of a Python callback on the worker is kept for [`callback::explained`].
 ///
 /// # Errors
-/// What a signal's handler or `report` raises; the work is cancelled then.
+/// An exception of a signal handler or of `report`, after the work was cancelled.
 pub fn run<T: Send + 'static>(
     py: Python<'_>,
     report: Option<&Py<PyAny>>,
@@ -32,7 +32,7 @@ pub fn run<T: Send + 'static>(
 ) -> PyResult<T> {
     let state = Arc::new(State::default());
     let (send, result) = channel();
-    let progress = Progress::new(Listener(state.clone()));
+    let progress = Progress::new(state.clone());
     let work = move || {
         callback::forget();
         let done = catch_unwind(AssertUnwindSafe(|| work(progress)));
@@ -65,7 +65,7 @@ pub fn run<T: Send + 'static>(
     }
 }
 
-/// What the thread that works and the one that waits have in common.
+/// State shared by the worker and the waiting thread.
 #[derive(Default)]
 struct State {
     is_cancelled: AtomicBool,
@@ -83,14 +83,12 @@ impl State {
     }
 }
 
-struct Listener(Arc<State>);
-
-impl ProgressListener for Listener {
+impl ProgressListener for State {
     fn report(&self, stage: &'static str, done: u64, total: u64) {
-        *self.0.report.lock().unwrap_or_else(PoisonError::into_inner) = Some((stage, done, total));
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some((stage, done, total));
     }
 
     fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled.load(Ordering::Relaxed)
+        self.is_cancelled.load(Ordering::Relaxed)
     }
 }

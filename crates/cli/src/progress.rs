@@ -57,7 +57,7 @@ pub const INTERRUPTED: u8 = 130;
 /// How long the work may take to end, and to remove what it has written, after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What takes less shows no bar.
+/// Minimum duration of work that shows a bar.
 const WORTH_A_BAR: Duration = Duration::from_millis(500);
 
 /// A bar on standard error for work of a known length, where a person watches; nothing in a pipe.
@@ -80,9 +80,10 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     }
 }
 
-/// Follows a compilation, or other work in stages, and ends it when Ctrl-C is pressed.
+/// Follows a compilation, or other work in stages, and cancels it when Ctrl-C is pressed.
 pub struct Follower(Arc<Stages>);
 
+/// The listener behind a [`Follower`].
 struct Stages {
     began: Instant,
     current: Mutex<Option<Stage>>,
@@ -95,7 +96,7 @@ struct Stage {
 }
 
 impl Follower {
-    /// Follows from here on. What it is handed to, it takes to its end within [`GRACE`] after Ctrl-C.
+    /// Follows from here on. Work that it is handed to has to end within [`GRACE`] after Ctrl-C.
     pub fn start() -> Result<Self, Failure> {
         let end = || {
             if !IS_CANCELLED.swap(true, Ordering::Relaxed) {
@@ -108,45 +109,39 @@ impl Follower {
         Ok(Self(Arc::new(Stages { began: Instant::now(), current: Mutex::new(None) })))
     }
 
-    /// What is handed to the work.
+    /// The handle for the work.
     pub fn progress(&self) -> Progress {
-        Progress::new(Followed(self.0.clone()))
+        Progress::new(self.0.clone())
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.0.enter(None);
-    }
-}
-
-impl Stages {
-    /// Ends the current stage and begins another.
-    fn enter(&self, stage: Option<Stage>) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Stage { name, began, bar }) = current.take() {
-            if let Some(bar) = bar {
-                bar.finish_and_clear();
-            }
-            if is_verbose() {
-                to_stderr(&format!("{name:<18} {}", output::duration(began.elapsed())));
-            }
+        if let Some(stage) = self.0.current.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            stage.end();
         }
-        *current = stage;
     }
 }
 
-struct Followed(Arc<Stages>);
+impl Stage {
+    fn end(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+        if is_verbose() {
+            to_stderr(&format!("{:<18} {}", self.name, output::duration(self.began.elapsed())));
+        }
+    }
+}
 
-impl ProgressListener for Followed {
+impl ProgressListener for Stages {
     fn report(&self, name: &'static str, done: u64, total: u64) {
-        let is_same = |stage: &Option<Stage>| stage.as_ref().is_some_and(|stage| stage.name == name);
-        if !is_same(&self.0.current.lock().unwrap_or_else(PoisonError::into_inner)) {
-            self.0.enter(Some(Stage { name, began: Instant::now(), bar: None }));
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = current.take_if(|stage| stage.name != name) {
+            last.end();
         }
-        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(stage) = current.as_mut() else { return };
-        if stage.bar.is_none() && self.0.began.elapsed() > WORTH_A_BAR {
+        let stage = current.get_or_insert_with(|| Stage { name, began: Instant::now(), bar: None });
+        if stage.bar.is_none() && self.began.elapsed() > WORTH_A_BAR {
             let bar = ProgressBar::new(total).with_message(name);
             stage.bar = Some(styled(bar, "{msg:<18} {bar:30} {percent:>3} %, {eta} left"));
         }

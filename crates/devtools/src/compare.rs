@@ -108,9 +108,9 @@ impl Reference {
         let of_method = |maps: &[MethodMap]| maps.iter().find(|map| map.method == method).cloned();
         let no_map = || Incomparable::NoDebugMap { method: method.to_owned() };
         let (map, own) = (of_method(&maps).ok_or_else(no_map)?, of_method(&self.maps).unwrap_or_default());
-        let follow = |stage, map| Keeper::new(map, Some((stage, self.progress.clone())));
-        let expected = follow("running reference", &own).trace(&mut self.module, method, inputs)?;
-        let got = follow("running candidate", &map).trace(candidate, method, inputs)?;
+        let expected =
+            Keeper::new(&own, "running reference", &self.progress).trace(&mut self.module, method, inputs)?;
+        let got = Keeper::new(&map, "running candidate", &self.progress).trace(candidate, method, inputs)?;
         Ok(Comparison::of(&expected, &got))
     }
 }
@@ -142,7 +142,7 @@ impl std::error::Error for Incomparable {}
 /// # Errors
 /// The module's.
 pub fn trace(module: &mut Module, method: &str, inputs: &[Input<'_>], map: &MethodMap) -> Result<Trace, Error> {
-    Keeper::new(map, None).trace(module, method, inputs)
+    Keeper::new(map, "running", &Progress::default()).trace(module, method, inputs)
 }
 
 struct Keeper<'m> {
@@ -151,14 +151,15 @@ struct Keeper<'m> {
     written: HashMap<usize, (usize, usize)>,
     trace: Trace,
     error: Option<Error>,
-    /// The stage that instructions are units of.
-    progress: Option<(&'static str, Progress)>,
+    /// The stage of progress, whose units are instructions.
+    stage: &'static str,
+    progress: &'m Progress,
     done: u64,
 }
 
 impl<'m> Keeper<'m> {
-    fn new(map: &'m MethodMap, progress: Option<(&'static str, Progress)>) -> Self {
-        Self { map, written: HashMap::new(), trace: Trace::default(), error: None, progress, done: 0 }
+    fn new(map: &'m MethodMap, stage: &'static str, progress: &'m Progress) -> Self {
+        Self { map, written: HashMap::new(), trace: Trace::default(), error: None, stage, progress, done: 0 }
     }
 
     fn trace(mut self, module: &mut Module, method: &str, inputs: &[Input<'_>]) -> Result<Trace, Error> {
@@ -172,18 +173,17 @@ impl<'m> Keeper<'m> {
 
 impl Interrupt for Keeper<'_> {
     fn poll(&self) -> Option<Stop> {
-        let (_, progress) = self.progress.as_ref()?;
-        progress.check().is_err().then_some(Stop::Cancelled)
+        self.progress.check().is_err().then_some(Stop::Cancelled)
     }
 }
 
 impl EventTracer for Keeper<'_> {
     fn end(&mut self, event: Event<'_>) {
-        if let (Event::Operator { .. } | Event::Delegate { .. }, Some((stage, progress))) = (event, &self.progress) {
+        if let Event::Operator { .. } | Event::Delegate { .. } = event {
             self.done += 1;
             let total = (self.map.instructions.len() as u64).max(self.done);
             // Whether it is to end is asked before the next instruction.
-            drop(progress.report(stage, self.done, total));
+            drop(self.progress.report(self.stage, self.done, total));
         }
     }
 

@@ -23,8 +23,8 @@ pub struct Progress(Option<Arc<dyn ProgressListener>>);
 
 impl Progress {
     /// A handle of a listener.
-    pub fn new(listener: impl ProgressListener + 'static) -> Self {
-        Self(Some(Arc::new(listener)))
+    pub fn new(listener: Arc<impl ProgressListener + 'static>) -> Self {
+        Self(Some(listener))
     }
 
     /// Reports that `done` of the `total` units of a stage are complete.

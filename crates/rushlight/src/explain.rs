@@ -63,7 +63,7 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
     match error.site.role {
         Role::Input => {
             let index = error.site.index as usize;
-            input_error(error, plan, index, meta().inputs.get(index))
+            input_error(error, plan, &meta(), index)
         }
         Role::Output => {
             let index = error.site.index as usize;
@@ -129,7 +129,7 @@ fn size_rule<'a>(plan: &Plan<'a>, index: usize) -> Option<Rule<'a>> {
     plan.input_shapes().ok()??.rules().nth(index)
 }
 
-fn input_error(error: &runtime::Error, plan: &Plan<'_>, index: usize, info: Option<&ValueInfo>) -> Error {
+fn input_error(error: &runtime::Error, plan: &Plan<'_>, meta: &MethodMeta, index: usize) -> Error {
     let method = plan.name();
     let what = match error.detail {
         Detail::ElementType { .. } => "has the wrong element type",
@@ -139,9 +139,9 @@ fn input_error(error: &runtime::Error, plan: &Plan<'_>, index: usize, info: Opti
         Detail::Fault(Fault::FixedInput, ..) => "differs from the value that was fixed at export",
         _ => "cannot be used",
     };
-    let label = MethodMeta::of(plan).input_label(index);
+    let label = meta.input_label(index);
     let result = Error::new(error.code, format!("{label} of `{method}` {what}")).got(error.detail.to_string());
-    let result = match info {
+    let result = match meta.inputs.get(index) {
         Some(ValueInfo::Tensor(info)) => result.expected(expected_tensor(info)),
         Some(info) => result.expected(info.to_string()),
         None => result,

@@ -113,6 +113,11 @@ pub struct OperatorUse {
 impl MethodMeta {
     /// From the plan of a parsed program.
     pub fn of(plan: &Plan<'_>) -> Self {
+        Self::with_signature(plan, plan.signature().ok().flatten())
+    }
+
+    /// From the plan, and its signature, which is read already.
+    pub(crate) fn with_signature(plan: &Plan<'_>, signature: Option<Signature>) -> Self {
         let infos = |list: rushlight_format::Vector<'_, u32>| -> Vec<ValueInfo> {
             list.iter().map(|index| ValueInfo::of(&plan.value(index as usize))).collect()
         };
@@ -125,7 +130,6 @@ impl MethodMeta {
             shapes.rules().for_each(|rule| add_range(&mut inputs, &rule));
         }
         let mut outputs = infos(plan.outputs());
-        let signature = plan.signature().ok().flatten();
         let input_names = signature.as_ref().map(Signature::input_names).unwrap_or_default();
         let output_names = signature.as_ref().map(Signature::output_names).unwrap_or_default();
         add_names(&mut inputs, &input_names);

@@ -501,11 +501,11 @@ impl Module {
     pub fn meta(&self, method: &str) -> Result<MethodMeta, Error> {
         match self.program.parsed().method_named(method) {
             Some(plan) => {
-                plan.signature().map_err(|_| {
+                let signature = plan.signature().map_err(|_| {
                     let text = "what the program says of the names of its inputs and outputs is damaged";
                     Error::new(Code::InvalidProgram, text).site(format!("method `{method}`"))
                 })?;
-                Ok(MethodMeta::of(&plan))
+                Ok(MethodMeta::with_signature(&plan, signature))
             }
             None => Err(self.no_method(method)),
         }
