@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import rushlight
+from rushlight._errors import make
 
 torch = pytest.importorskip("torch")
 
@@ -43,6 +44,14 @@ def test_a_file_that_may_not_be_read(file, tmp_path):
     with pytest.raises(PermissionError) as caught:
         rushlight.load(secret)
     assert isinstance(caught.value, rushlight.Error) and caught.value.filename == str(secret)
+
+
+def test_numbers_of_the_system_choose_the_class():
+    for number, kind in ((errno.ENOENT, FileNotFoundError), (errno.EACCES, PermissionError), (errno.EPERM, PermissionError)):
+        error = make("cannot open `x`", (number, "x"), code=3)
+        assert isinstance(error, kind) and isinstance(error, rushlight.Error)
+        assert (error.errno, error.filename, error.code, str(error)) == (number, "x", 3, "cannot open `x`")
+    assert not isinstance(make("cannot write `x`", (errno.ENOSPC, "x")), OSError)
 
 
 def test_other_errors_are_of_no_file(file):

@@ -57,6 +57,16 @@ def test_a_bar_where_it_is_asked_for(large, capfd):
     assert text.endswith(" \r")
 
 
+def test_a_stage_that_cannot_say_how_far_it_is(capfd):
+    seen = []
+    rushlight.export(torch.nn.ReLU(), (torch.zeros(2),), progress=lambda *report: seen.append(report))
+    assert seen[:2] == [("exporting", 0, 1), ("exporting", 1, 1)]
+    rushlight.export(torch.nn.ReLU(), (torch.zeros(2),), progress=True)
+    text = capfd.readouterr().err
+    assert "exporting" in text
+    assert text.endswith(" \r")
+
+
 def test_what_a_report_raises_ends_the_work(large, tmp_path):
     def stop(stage, done, total):
         raise RuntimeError(f"enough of {stage}")

@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional
 from . import _rushlight
 from ._compile import Program, bytes_or_path
 from ._progress import Progress
-from ._text import Table, as_html, as_text, count
+from ._text import Table, count, shown_in_full
 
 
 class ComparisonRow(NamedTuple):
@@ -46,6 +46,7 @@ class Rows(list):
         return self.table().html()
 
 
+@shown_in_full
 class Comparison:
     """The results that both programs have, in the order in which the exported program computes them."""
 
@@ -85,11 +86,6 @@ class Comparison:
         parting = self.parting() or "no result differs by more than 1e-04 of its scale"
         return [self.worst(5).table(), "", compared, parting]
 
-    def __repr__(self):
-        return as_text(self._parts())
-
-    def _repr_html_(self):
-        return as_html(self._parts())
 
 
 def compare(reference, candidate, inputs=None, *, method="forward", seed=0, progress=None):

@@ -17,7 +17,7 @@ from ._module import Module
 from ._progress import Progress
 from ._quantization import Quantization
 from ._report import NodeReport, left_nodes
-from ._text import Table, as_html, as_text, count, size
+from ._text import Table, count, shown_in_full, size
 
 # Inputs that a module of PT2E is compared with its floats on.
 _COMPARED = 8
@@ -32,6 +32,7 @@ class MethodReport(NamedTuple):
     operators: list
 
 
+@shown_in_full
 class Report(NamedTuple):
     """What a program consists of. `nbytes` is the size of its file; printed, a report is a table."""
 
@@ -63,12 +64,6 @@ class Report(NamedTuple):
         """How many nodes each backend took, the most first; "portable" for the runtime's operators."""
         return dict(Counter(node.backend for node in self.nodes).most_common())
 
-    def __str__(self):
-        return as_text(self._parts())
-
-    def _repr_html_(self):
-        return as_html(self._parts())
-
     def _parts(self):
         parts = [f"{size(self.nbytes)} · {count(len(self.methods), 'method')}"]
         parts += [f"{name}: {taken} of {count(len(self.nodes), 'node')}" for name, taken in self.backends.items()]
@@ -78,9 +73,6 @@ class Report(NamedTuple):
             if method.operators:
                 parts.append(Table([("  operator", "calls"), *(("  " + use.name, use.calls) for use in method.operators)], (1,)))
         return parts + left_nodes(self.nodes)
-
-    def __repr__(self):
-        return str(self)
 
 
 class Program:
@@ -351,18 +343,17 @@ def export(
             module = _quantized(program, quantize, calibration)
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict)
 
-    with progress:
-        progress("exporting", 0, 1)
-    if isinstance(model, Mapping):
-        kwargs, dynamic_shapes = kwargs or {}, dynamic_shapes or {}
-        source = {
-            name: exported(
-                module, args[name], kwargs.get(name), dynamic_shapes.get(name), (calibration or {}).get(name)
-            )
-            for name, module in model.items()
-        }
-    else:
-        source = exported(model, args, kwargs, dynamic_shapes)
+    with progress.stage("exporting"):
+        if isinstance(model, Mapping):
+            kwargs, dynamic_shapes = kwargs or {}, dynamic_shapes or {}
+            source = {
+                name: exported(
+                    module, args[name], kwargs.get(name), dynamic_shapes.get(name), (calibration or {}).get(name)
+                )
+                for name, module in model.items()
+            }
+        else:
+            source = exported(model, args, kwargs, dynamic_shapes)
     return compile(
         source,
         quantize=quantize if is_ours else None,

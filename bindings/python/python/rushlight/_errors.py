@@ -48,15 +48,10 @@ class PermissionDenied(Error, PermissionError):
     """A file that may not be read or written."""
 
 
-class IsADirectory(Error, IsADirectoryError):
-    """A folder where a file is needed."""
-
-
 _CLASSES = {
     errno.ENOENT: FileNotFound,
     errno.EACCES: PermissionDenied,
     errno.EPERM: PermissionDenied,
-    errno.EISDIR: IsADirectory,
 }
 
 

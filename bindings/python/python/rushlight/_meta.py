@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Optional, Union
 
-from ._text import Table, as_html, as_text, count, size
+from ._text import Table, count, shown, size
 
 
 class TensorInfo(NamedTuple):
@@ -37,6 +37,7 @@ class OperatorUse(NamedTuple):
     calls: int
 
 
+@shown
 class MethodMeta(NamedTuple):
     """Inputs, outputs and needs of a method. `planned_buffers` are in bytes.
 
@@ -57,13 +58,7 @@ class MethodMeta(NamedTuple):
     input_names: list = []
     output_names: list = []
 
-    def __str__(self):
-        return as_text(self.parts())
-
-    def _repr_html_(self):
-        return as_html(self.parts())
-
-    def parts(self):
+    def _parts(self):
         """Lines and a table for people."""
         backends = "".join(f" · {name}" for name in self.backends)
         planned = size(sum(self.planned_buffers))

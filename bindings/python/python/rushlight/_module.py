@@ -8,9 +8,10 @@ from . import _meta, _signature
 from ._backend import Adapter, adapted
 from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
-from ._text import as_html, as_text
+from ._text import shown
 
 
+@shown
 class Module:
     """A program whose methods are loaded when they are first called, and keep their state between calls."""
 
@@ -91,15 +92,9 @@ class Module:
         name = "" if self._source is None else f"{os.fspath(self._source[0])!r}, "
         return f"rushlight.Module({name}methods={self.method_names})"
 
-    def __str__(self):
-        return as_text(self._parts())
-
-    def _repr_html_(self):
-        return as_html(self._parts())
-
     def _parts(self):
         heading = [repr(self), ""]
-        return heading + [part for name in self.method_names for part in (*self.meta(name).parts(), "")][:-1]
+        return heading + [part for name in self.method_names for part in (*self.meta(name)._parts(), "")][:-1]
 
 
 _MAX_THREADS = 1024

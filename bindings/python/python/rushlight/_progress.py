@@ -1,5 +1,6 @@
 """How far long work is: a bar on a terminal, or a function of the caller's."""
 
+import contextlib
 import sys
 import time
 
@@ -31,6 +32,14 @@ class Progress:
         if self.report is not None:
             self.report(stage, done, total)
 
+    @contextlib.contextmanager
+    def stage(self, name):
+        """A stage that cannot say how far it is."""
+        with self:
+            self(name, 0, 1)
+            yield
+            self(name, 1, 1)
+
     def __enter__(self):
         self._began = time.monotonic()
         return self
@@ -40,7 +49,8 @@ class Progress:
             self._write("")
 
     def _draw(self, stage, done, total):
-        if time.monotonic() - self._began < _WORTH_A_BAR:
+        # A stage of one unit has no later report before its end.
+        if total > 1 and time.monotonic() - self._began < _WORTH_A_BAR:
             return
         share = done / total if total else 0.0
         full = round(share * _WIDTH)

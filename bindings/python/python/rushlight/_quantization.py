@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
-from ._text import Table, as_html, as_text, size
+from ._text import Table, shown_in_full, size
 
 SCHEMES = ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight")
 _SHOWN = 20
@@ -73,6 +73,7 @@ class QuantizedLayer(NamedTuple):
     range: Optional[list]
 
 
+@shown_in_full
 class QuantizationReport(NamedTuple):
     """The report of a quantization; prints as a table of its layers. `layers` begins with the worst.
 
@@ -94,15 +95,6 @@ class QuantizationReport(NamedTuple):
     bytes_before: int
     bytes_after: int
     layers_in_integers: int
-
-    def __str__(self):
-        return as_text(self._parts())
-
-    def __repr__(self):
-        return str(self)
-
-    def _repr_html_(self):
-        return as_html(self._parts())
 
     def _parts(self):
         def decibels(ratio):

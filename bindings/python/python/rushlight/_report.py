@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import NamedTuple, Optional
 
-from ._text import Table, as_html, as_text, count
+from ._text import Table, count, shown_in_full
 
 # The nodes of a table.
 _SHOWN = 20
@@ -27,6 +27,7 @@ class NodeReport(NamedTuple):
     precision: Optional[str] = None
 
 
+@shown_in_full
 class LoadReport(NamedTuple):
     """How a loaded program runs.
 
@@ -47,15 +48,6 @@ class LoadReport(NamedTuple):
     def backends(self):
         """How many nodes each backend took, the most first; "portable" for the runtime's operators."""
         return dict(Counter(node.backend for node in self.nodes).most_common())
-
-    def __str__(self):
-        return as_text(self._parts())
-
-    def __repr__(self):
-        return str(self)
-
-    def _repr_html_(self):
-        return as_html(self._parts())
 
     def _parts(self):
         if self.reason is not None:

@@ -62,3 +62,17 @@ def as_html(parts):
     return "\n".join(
         part.html() if isinstance(part, Table) else f"<p>{html.escape(part)}</p>" for part in parts if part != ""
     )
+
+
+def shown(cls):
+    """Has a class print its `_parts()`, lines and tables, in terminals and notebooks."""
+    cls.__str__ = lambda self: as_text(self._parts())
+    cls._repr_html_ = lambda self: as_html(self._parts())
+    return cls
+
+
+def shown_in_full(cls):
+    """As `shown`, also where Python shows the `repr`."""
+    cls = shown(cls)
+    cls.__repr__ = cls.__str__
+    return cls

@@ -67,9 +67,8 @@ def export(
     progress = Progress(progress)
     import torch
 
-    with progress:
-        progress("loading", 0, 1)
-    network = _loaded(model)
+    with progress.stage("loading"):
+        network = _loaded(model)
     if tokenizer is None and not isinstance(model, torch.nn.Module):
         tokenizer = _published_tokenizer(model)
     context = _context(max_context_len, network)
@@ -81,10 +80,8 @@ def export(
     traced = min(_TRACED, seq_len)
     shapes = None if seq_len == 1 else ({1: torch.export.Dim("tokens", min=1, max=seq_len)}, None)
     with torch.no_grad(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        with progress:
-            progress("exporting", 0, 1)
         tokens, start_pos = torch.zeros(1, traced, dtype=torch.long), torch.zeros(1, dtype=torch.long)
-        with _batched_experts(network):
+        with progress.stage("exporting"), _batched_experts(network):
             exported = torch.export.export(decoder, (tokens, start_pos), dynamic_shapes=shapes, strict=False)
         # A file is mapped, where bytes would be in memory once more.
         file = os.path.join(folder, "decoder.pt2")
