@@ -1,4 +1,4 @@
-//! What a release would break: the public API beside that of the last one.
+//! Breaking changes of the public API since the last release.
 
 use anyhow::Result;
 
@@ -15,7 +15,8 @@ pub fn check(revision: Option<&str>) -> Result<()> {
         return Ok(());
     };
     setup::one("semver")?;
-    let mut check = command(setup::semver_checks(), &["semver-checks", "check-release", "--baseline-rev", baseline]);
+    let mut check =
+        command(setup::tool("cargo-semver-checks"), &["semver-checks", "check-release", "--baseline-rev", baseline]);
     check.args(["--default-features", "--color", "never"]);
     for name in LISTED {
         check.args(["--package", name]);

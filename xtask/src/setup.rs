@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, bail};
 
 use crate::command::{command, exists, output, root, run};
+use crate::dist;
 
 /// Packages of the Debian family, with a program that shows whether they are there.
 const SYSTEM: &[(&str, &str)] = &[
@@ -37,9 +38,9 @@ pub fn one(what: &str) -> Result<()> {
         "ray" => ray(),
         "tokenizers" => tokenizers(),
         "book" => book(),
-        "mdbook" => install_mdbook(),
+        "mdbook" => install_tool(MDBOOK),
         "dist" => dist(),
-        "semver" => semver(),
+        "semver" => install_tool(SEMVER_CHECKS),
         _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, book, dist, semver"),
     }
 }
@@ -89,22 +90,23 @@ pub fn book_python() -> PathBuf {
 /// The version of mdBook, without its server and its watching of files.
 const MDBOOK: &[&str] = &["mdbook", "--version", "=0.5.4", "--no-default-features", "--features", "search"];
 
-pub fn mdbook() -> PathBuf {
-    root().join(".tools/bin/mdbook")
+/// A program that is built for the chores alone.
+pub fn tool(name: &str) -> PathBuf {
+    root().join(".tools/bin").join(name)
+}
+
+/// Builds such a program, unless it is there in this version.
+fn install_tool(package: &[&str]) -> Result<()> {
+    let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
+    run(install.args(package).env("CARGO_TARGET_DIR", root().join("target/tools")))
 }
 
 /// Makes `.venv-book` with the versions that `tools/requirements-book.txt` pins, in front of the packages of `.venv`; and builds
 /// mdBook.
 fn book() -> Result<()> {
-    install_mdbook()?;
+    install_tool(MDBOOK)?;
     python()?;
     environment(".venv-book", "tools/requirements-book.txt", &[], || see_main(&book_python()))
-}
-
-/// Builds mdBook, unless it is there in this version.
-fn install_mdbook() -> Result<()> {
-    let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
-    run(install.args(MDBOOK).env("CARGO_TARGET_DIR", root().join("target/mdbook")))
 }
 
 /// Puts the Python package with the library of a profile into a folder, as `tools/test_wheel.py` does.
@@ -133,32 +135,14 @@ pub fn dist_program(name: &str) -> PathBuf {
     root().join(".venv-dist/bin").join(name)
 }
 
-/// The standard libraries of the systems that `cargo xtask dist` builds for.
-const DIST_TARGETS: &[&str] = &[
-    "x86_64-unknown-linux-gnu",
-    "x86_64-unknown-linux-musl",
-    "aarch64-unknown-linux-gnu",
-    "x86_64-pc-windows-gnu",
-    "aarch64-apple-darwin",
-    "x86_64-apple-darwin",
-];
-
 /// Makes `.venv-dist` with a cross linker and what makes wheels.
 fn dist() -> Result<()> {
-    run(command("rustup", &["target", "add"]).args(DIST_TARGETS))?;
+    run(command("rustup", &["target", "add"]).args(dist::triples()))?;
     environment(".venv-dist", "tools/requirements-dist.txt", &["--no-deps"], || Ok(()))
 }
 
-/// The program that compares the APIs of two versions.
-pub fn semver_checks() -> PathBuf {
-    root().join("target/tools/bin/cargo-semver-checks")
-}
-
-/// Builds cargo-semver-checks, whose version has to know the output of the toolchain's rustdoc. Minutes; kept if it is there.
-fn semver() -> Result<()> {
-    let tool = ["install", "--quiet", "--locked", "cargo-semver-checks", "--version", "=0.51.0", "--root"];
-    run(command("cargo", &tool).arg(root().join("target/tools")))
-}
+/// cargo-semver-checks, whose version has to know the output of the toolchain's rustdoc. Takes minutes.
+const SEMVER_CHECKS: &[&str] = &["cargo-semver-checks", "--version", "=0.51.0"];
 
 /// Whoever needs an environment that is being made waits for it.
 static MAKING: Mutex<()> = Mutex::new(());

@@ -1,4 +1,4 @@
-//! What a program or a library is made of: its bill of materials (SBOM), and the licences that come with it.
+//! The software bill of materials (SBOM) of a program or library, and the licences of its dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

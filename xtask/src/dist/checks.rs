@@ -1,4 +1,4 @@
-//! What was built, where this machine can run it. What it cannot run is said.
+//! Smoke tests of the artifacts, of targets that this machine runs. `NOT RUN` is printed for the others, with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,11 +50,9 @@ pub fn aarch64(built: &Built) -> Result<()> {
     }
     let system = aarch64_python()?;
     let package = system.join("package");
-    let unpack =
-        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--upgrade"];
-    let mut install = command(setup::dist_program("python"), &unpack);
+    let mut install = command(setup::dist_program("python"), PIP_INSTALL);
     // pip of this machine only unpacks it.
-    install.args(["--platform", "manylinux2014_aarch64", "--only-binary", ":all:", "--target"]);
+    install.args(["--upgrade", "--platform", "manylinux2014_aarch64", "--only-binary", ":all:", "--target"]);
     run(install.arg(&package).arg(&built.wheel))?;
     let mut python = emulated(&system, &system.join("usr/bin/python3.11"));
     run(python.arg(PLAIN_TESTS).env("PYTHONPATH", package))
@@ -148,10 +146,13 @@ fn plain_tests(python: &str, wheel: &Path) -> Result<()> {
     let folder = target_folder().join("packages/environment");
     run(command(python, &["-m", "venv", "--clear"]).arg(&folder))?;
     let python = folder.join("bin/python");
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
-    run(command(&python, &install).arg(wheel))?;
+    run(command(&python, PIP_INSTALL).arg(wheel))?;
     run(&mut command(&python, &["-I", PLAIN_TESTS]))
 }
+
+/// Installs a wheel and nothing else.
+const PIP_INSTALL: &[&str] =
+    &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
 
 const PLAIN_TESTS: &str = "bindings/python/tests/test_plain.py";
 

@@ -1,4 +1,4 @@
-//! What users download: archives of the command line and Python wheels for each target, in `target/dist`.
+//! Release artifacts: archives of the command line and Python wheels for each target, in `target/dist`.
 //!
 //! All are linked by zig, which brings the C libraries of the targets, so that any Linux machine builds them.
 
@@ -21,18 +21,10 @@ struct Target {
     triple: &'static str,
     /// The triple for cargo-zigbuild, with the oldest version of glibc that programs run with.
     zig_triple: &'static str,
-    /// The platform that the wheel is for.
-    wheel: Wheel,
+    /// The platform of the wheel on Linux; elsewhere it is that of the triple.
+    linux_platform: Option<&'static str>,
     /// Runs what was built, as far as this machine can.
     check: fn(&Built) -> Result<()>,
-}
-
-#[derive(Clone, Copy)]
-enum Wheel {
-    /// For a Linux platform of this name.
-    Linux(&'static str),
-    /// The platform is that of the triple.
-    OfTriple,
 }
 
 /// The same version of glibc as `manylinux2014`: of Debian 8 and later, CentOS 7 and later.
@@ -41,47 +33,52 @@ const TARGETS: &[Target] = &[
         name: "linux-x86_64",
         triple: "x86_64-unknown-linux-gnu",
         zig_triple: "x86_64-unknown-linux-gnu.2.17",
-        wheel: Wheel::Linux("manylinux2014"),
+        linux_platform: Some("manylinux2014"),
         check: checks::native,
     },
     Target {
         name: "linux-musl-x86_64",
         triple: "x86_64-unknown-linux-musl",
         zig_triple: "x86_64-unknown-linux-musl",
-        wheel: Wheel::Linux("musllinux_1_2"),
+        linux_platform: Some("musllinux_1_2"),
         check: checks::musl,
     },
     Target {
         name: "linux-aarch64",
         triple: "aarch64-unknown-linux-gnu",
         zig_triple: "aarch64-unknown-linux-gnu.2.17",
-        wheel: Wheel::Linux("manylinux2014"),
+        linux_platform: Some("manylinux2014"),
         check: checks::aarch64,
     },
     Target {
         name: "windows-x86_64",
         triple: "x86_64-pc-windows-gnu",
         zig_triple: "x86_64-pc-windows-gnu",
-        wheel: Wheel::OfTriple,
+        linux_platform: None,
         check: checks::windows,
     },
     Target {
         name: "macos-aarch64",
         triple: "aarch64-apple-darwin",
         zig_triple: "aarch64-apple-darwin",
-        wheel: Wheel::OfTriple,
+        linux_platform: None,
         check: checks::macos,
     },
     Target {
         name: "macos-x86_64",
         triple: "x86_64-apple-darwin",
         zig_triple: "x86_64-apple-darwin",
-        wheel: Wheel::OfTriple,
+        linux_platform: None,
         check: checks::macos,
     },
 ];
 
-/// What a build made.
+/// The triples of all targets.
+pub fn triples() -> impl Iterator<Item = &'static str> {
+    TARGETS.iter().map(|target| target.triple)
+}
+
+/// The artifacts of a build.
 struct Built {
     /// The program, as it is in the archive.
     program: PathBuf,
@@ -184,9 +181,10 @@ impl Place {
     fn build(&self, target: &Target) -> Result<Built> {
         std::fs::create_dir_all(&self.out)?;
         let (program, archive) = self.archive(target)?;
-        let wheel = self.wheel(target, None)?;
+        let materials = self.describe_package(target)?;
+        let wheel = self.wheel(target, &materials, None)?;
         let own_wheels: Vec<_> =
-            OWN_WHEELS.iter().map(|python| self.wheel(target, Some(python))).collect::<Result<_>>()?;
+            OWN_WHEELS.iter().map(|python| self.wheel(target, &materials, Some(python))).collect::<Result<_>>()?;
         let files = [&[archive, wheel.clone()], &own_wheels[..]].concat();
         Ok(Built { program, wheel, own_wheels, files })
     }
@@ -229,27 +227,31 @@ impl Place {
         Ok(self.build.join(target.triple).join("release").join(file))
     }
 
+    /// Puts the licences of dependencies into the Python package, and returns the file of its bill of materials.
+    fn describe_package(&self, target: &Target) -> Result<PathBuf> {
+        let bill = Bill::of("rushlight-python", &self.source, target.triple)?;
+        std::fs::write(self.source.join(PACKAGE).join(LICENCES), bill.licences(&self.source)?)?;
+        let materials = self.build.join("rushlight-python.cdx.json");
+        std::fs::write(&materials, bill.cyclonedx()?)?;
+        Ok(materials)
+    }
+
     /// The wheel for one Python, or else for all that have the stable ABI of 3.11.
-    fn wheel(&self, target: &Target, python: Option<&str>) -> Result<PathBuf> {
+    fn wheel(&self, target: &Target, materials: &Path, python: Option<&str>) -> Result<PathBuf> {
         let folder = self.build.join("wheels").join(target.name).join(python.unwrap_or("stable"));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
-        let package = self.source.join("bindings/python");
-        let bill = Bill::of("rushlight-python", &self.source, target.triple)?;
-        std::fs::write(package.join(LICENCES), bill.licences(&self.source)?)?;
-        let materials = self.build.join("rushlight-python.cdx.json");
-        std::fs::write(&materials, bill.cyclonedx()?)?;
         let mut build = self.reproducible(setup::dist_program("maturin"))?;
         build.args(["build", "--locked", "--zig", "--compression-level", "9", "--target", target.triple]);
         build.arg("--sbom-include").arg(materials);
-        if let Wheel::Linux(platform) = target.wheel {
+        if let Some(platform) = target.linux_platform {
             build.args(["--compatibility", platform]);
         }
         if let Some(python) = python {
             build.args(["--no-default-features", "--interpreter", python]);
         }
-        build.arg("--manifest-path").arg(package.join("Cargo.toml"));
+        build.arg("--manifest-path").arg(self.source.join(PACKAGE).join("Cargo.toml"));
         run(build.arg("--target-dir").arg(&self.build).arg("--out").arg(&folder))?;
         let wheel = std::fs::read_dir(&folder)?.next().context("maturin made no wheel")??;
         let to = self.out.join(wheel.file_name());
@@ -295,6 +297,9 @@ impl Place {
 
 /// Its program writes the completions that are in all archives.
 const HOST: &Target = &TARGETS[0];
+
+/// The folder of the Python package in the sources.
+const PACKAGE: &str = "bindings/python";
 
 const LICENCES: &str = "LICENSES-OF-DEPENDENCIES.txt";
 
