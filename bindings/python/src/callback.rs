@@ -23,12 +23,12 @@ pub fn forget() {
     drop(RAISED.take());
 }
 
-/// What a function raised on this thread since the last question, for another thread to [`keep`].
+/// Takes the exception of the last callback on this thread, for another thread to [`keep`].
 pub fn take() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// Keeps what a function raised on a thread that works for this one.
+/// Keeps the exception of a callback on a worker thread of this one.
 pub fn keep(raised: Option<PyErr>) {
     drop(RAISED.replace(raised));
 }

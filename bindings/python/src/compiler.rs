@@ -31,7 +31,7 @@ use crate::watched;
 #[pyclass(frozen, module = "rushlight")]
 pub struct Compiled {
     inner: Arc<CompiledProgram>,
-    /// Who is told how far the writing is.
+    /// The progress callback of writing.
     report: Option<Py<PyAny>>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs of models that signals end, such as that of Ctrl-C.
+//! Interruption of a model's run by signals, such as that of Ctrl-C.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Signals {
         Self { last: Cell::new(Instant::now()), left: Cell::new(0), interval: Cell::new(0), raised: RefCell::default() }
     }
 
-    /// What a signal's handler raised.
+    /// The exception of a signal handler.
     pub fn raised(self) -> Option<PyErr> {
         self.raised.into_inner()
     }

@@ -1,4 +1,4 @@
-//! Long work on a thread of its own, while the caller's thread heeds signals, such as that of Ctrl-C, and says how far it is.
+//! Long work on a worker thread, while the caller's thread handles signals, such as that of Ctrl-C, and reports progress.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

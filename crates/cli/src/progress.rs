@@ -1,4 +1,4 @@
-//! How far long work is, where a person watches, and its end by Ctrl-C.
+//! Progress bars on a terminal, and cancellation by Ctrl-C.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,7 @@ pub fn is_verbose() -> bool {
 /// True once Ctrl-C was pressed.
 static IS_CANCELLED: AtomicBool = AtomicBool::new(false);
 
-/// True if Ctrl-C ended the work.
+/// True if Ctrl-C cancelled the work.
 pub fn is_cancelled() -> bool {
     IS_CANCELLED.load(Ordering::Relaxed)
 }

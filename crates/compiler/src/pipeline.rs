@@ -37,7 +37,7 @@ pub struct CompileOptions {
     pub backends: Vec<Box<dyn Backend>>,
     /// Passes of the user's own. They see a functional graph of operators that kernels have.
     pub passes: Vec<Box<dyn Pass>>,
-    /// Who follows the compilation, and may end it between two passes.
+    /// Progress of the compilation, which can be cancelled between two passes.
     pub progress: Progress,
 }
 

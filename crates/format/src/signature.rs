@@ -117,7 +117,7 @@ impl Signature {
         }
     }
 
-    /// True if it is that of a method with so many inputs and outputs.
+    /// True if its numbers of inputs and outputs are these.
     pub fn fits(&self, inputs: usize, outputs: usize) -> bool {
         let taken: usize = self.parameters.iter().map(|parameter| parameter.structure.num_leaves()).sum();
         (taken, self.outputs.num_leaves()) == (inputs, outputs)

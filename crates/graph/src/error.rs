@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Verification,
     /// The output cannot be written as asked.
     Output,
-    /// The caller ended the work.
+    /// The caller cancelled the work.
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! How far long work is, and whether it has to end.
+//! Progress of long work, and its cancellation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub trait ProgressListener: Send + Sync {
     /// come again; what a unit is depends on the stage.
     fn report(&self, stage: &'static str, done: u64, total: u64);
 
-    /// True if the work has to end, with an error of the kind [`ErrorKind::Cancelled`]. A step that has begun is finished first.
+    /// True if the work is cancelled: it fails with [`ErrorKind::Cancelled`] after the current step.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -30,7 +30,7 @@ impl Progress {
     /// Reports that `done` of the `total` units of a stage are complete.
     ///
     /// # Errors
-    /// `Cancelled` if the work has to end.
+    /// `Cancelled` if the work is cancelled.
     pub fn report(&self, stage: &'static str, done: u64, total: u64) -> Result<(), Error> {
         if let Some(listener) = &self.0 {
             listener.report(stage, done, total);
@@ -38,7 +38,7 @@ impl Progress {
         self.check()
     }
 
-    /// Fails if the work has to end.
+    /// Fails if the work is cancelled.
     ///
     /// # Errors
     /// `Cancelled`.

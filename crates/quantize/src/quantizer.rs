@@ -44,7 +44,7 @@ pub struct Settings {
     pub min_snr: Option<f64>,
     /// Number of threads; the machine's if `None`.
     pub threads: Option<NonZeroUsize>,
-    /// Who follows the quantization, and may end it.
+    /// Progress of the quantization, which can be cancelled.
     pub progress: Progress,
 }
 
@@ -95,7 +95,7 @@ pub struct PackedBytes {
 /// A request to a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// What the programs are run for, of which each input is a unit of progress.
+    /// The stage of progress, whose units are inputs.
     pub stage: &'static str,
     pub inputs: Inputs,
     /// Maximum number of inputs.

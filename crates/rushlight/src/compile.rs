@@ -176,7 +176,7 @@ impl Compiler {
         self
     }
 
-    /// Who follows the compilation and the quantization, and may end them: with an error of the code `InvalidState` then.
+    /// Progress of the compilation and the quantization. When it is cancelled, they fail with the code `InvalidState`.
     #[must_use]
     pub fn progress(mut self, progress: Progress) -> Self {
         self.options.progress = progress;
@@ -362,10 +362,10 @@ impl CompiledProgram {
         self.to_bytes_with(&Progress::default())
     }
 
-    /// As [`to_bytes`](Self::to_bytes), followed.
+    /// As [`to_bytes`](Self::to_bytes), with progress.
     ///
     /// # Errors
-    /// Those of `to_bytes`, and `InvalidState` if `progress` ends it.
+    /// Those of `to_bytes`, and `InvalidState` if `progress` is cancelled.
     pub fn to_bytes_with(&self, progress: &Progress) -> Result<Vec<u8>, Error> {
         let image = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
         let mut written = Written::none_of(image.size(), progress);
@@ -418,10 +418,10 @@ impl CompiledProgram {
         self.save_with(path, &Progress::default())
     }
 
-    /// As [`save`](Self::save), followed.
+    /// As [`save`](Self::save), with progress.
     ///
     /// # Errors
-    /// Those of `save`, and `InvalidState` if `progress` ends it.
+    /// Those of `save`, and `InvalidState` if `progress` is cancelled.
     pub fn save_with(&self, path: impl AsRef<Path>, progress: &Progress) -> Result<u64, Error> {
         let path = path.as_ref();
         let external = self.external_of(path)?;
