@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rushlight::Input;
-use rushlight_devtools::compare::{Comparison, Incomparable, Reference, Row};
+use rushlight_devtools::compare::{Comparison, Difference, Incomparable, Reference, Row};
 use rushlight_devtools::inputs::{Fill, generate};
 
 use crate::array::Argument;
@@ -15,8 +15,10 @@ use crate::module::builder;
 use crate::source::{Source, bytes_of};
 use crate::watched;
 
+type Dicts<'py> = Vec<Bound<'py, PyDict>>;
+
 /// Runs both on the same inputs, made up if there are none. Returns a dictionary for each result that both have, in the
-/// order of computation, and how many the reference has alone.
+/// order of computation, another for each output, and how many results the reference has alone.
 #[pyfunction]
 #[pyo3(signature = (reference, candidate, method, inputs, seed, report))]
 pub fn compare<'py>(
@@ -27,7 +29,7 @@ pub fn compare<'py>(
     inputs: Option<Vec<Bound<'py, PyAny>>>,
     seed: u64,
     report: Option<Py<PyAny>>,
-) -> PyResult<(Vec<Bound<'py, PyDict>>, usize)> {
+) -> PyResult<(Dicts<'py>, Dicts<'py>, usize)> {
     let compiler = Exported::of(reference)?.method(rushlight::Compiler::new(), method);
     let loader = builder(py).lower(rushlight::Lower::Off);
     let candidate = match Source::of(candidate)? {
@@ -54,25 +56,37 @@ pub fn compare<'py>(
         let inputs = given.iter().map(Input::try_from).collect::<Result<Vec<_>, _>>()?;
         Reference::new(compiler, of_reference, progress)?.compare(&mut candidate, &method, &inputs)
     })?;
-    let Comparison { rows, only_in_reference } = comparison.map_err(|error| match error {
+    let Comparison { rows, outputs, only_in_reference } = comparison.map_err(|error| match error {
         Incomparable::Failed(failure) => callback::explained(py, &failure),
         other @ Incomparable::NoDebugMap { .. } => PyValueError::new_err(other.to_string()),
     })?;
     let rows = rows.iter().map(|row| row_to_python(py, row)).collect::<PyResult<_>>()?;
-    Ok((rows, only_in_reference))
+    let outputs = outputs.iter().map(|row| difference_to_python(py, "name", &row.name, &row.difference));
+    Ok((rows, outputs.collect::<PyResult<_>>()?, only_in_reference))
 }
 
 fn row_to_python<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("result", &row.result)?;
+    let dict = difference_to_python(py, "result", &row.result, &row.difference)?;
     dict.set_item("node", &row.node)?;
     dict.set_item("op", &row.op)?;
     dict.set_item("module", &row.module)?;
     dict.set_item("source", &row.source)?;
-    dict.set_item("max_abs", row.max_abs)?;
-    dict.set_item("relative", row.relative())?;
-    dict.set_item("snr_db", row.snr_db)?;
-    dict.set_item("shapes", row.shapes.clone())?;
     dict.set_item("unseen", row.unseen)?;
+    Ok(dict)
+}
+
+/// How far the tensor is that has this name under `key`.
+fn difference_to_python<'py>(
+    py: Python<'py>,
+    key: &str,
+    name: &str,
+    difference: &Difference,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item(key, name)?;
+    dict.set_item("max_abs", difference.max_abs)?;
+    dict.set_item("relative", difference.relative())?;
+    dict.set_item("snr_db", difference.snr_db)?;
+    dict.set_item("shapes", difference.shapes.clone())?;
     Ok(dict)
 }

@@ -23,6 +23,7 @@ use crate::array::Argument;
 use crate::backend::{Failure, PythonBackend};
 use crate::choice::BackendSpec;
 use crate::error;
+use crate::meta::{signature_to_python, value_to_python};
 use crate::report::entry_to_python;
 use crate::source::Source;
 use crate::watched;
@@ -69,6 +70,22 @@ impl Exported {
             Self::Bytes(bytes) => compiler.method_bytes(name, bytes),
         }
     }
+}
+
+/// The inputs and the signature of an exported program, as `Module.meta` has them.
+#[pyfunction]
+pub fn exported_meta<'py>(py: Python<'py>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    let bytes = match Exported::of(source)? {
+        Exported::File(path) => error::map(py, rushlight::open_exported(path))?,
+        Exported::Bytes(bytes) => bytes,
+    };
+    let meta = error::map(py, rushlight::exported_meta(bytes))?;
+    let dict = PyDict::new(py);
+    let inputs = meta.inputs.iter().map(|info| value_to_python(py, info)).collect::<PyResult<Vec<_>>>()?;
+    dict.set_item("inputs", inputs)?;
+    let signature = meta.signature.as_ref().map(|signature| signature_to_python(py, signature));
+    dict.set_item("signature", signature.transpose()?)?;
+    Ok(dict)
 }
 
 /// What there is to compile, and how: see `rushlight.compile`.

@@ -12,6 +12,7 @@ mod error;
 mod ffi;
 mod interpreter;
 mod llm;
+mod meta;
 mod module;
 mod refusal;
 mod report;
@@ -36,7 +37,7 @@ mod _rushlight {
     #[pymodule_export]
     use super::compare::compare;
     #[pymodule_export]
-    use super::compiler::{Compiled, compile};
+    use super::compiler::{Compiled, compile, exported_meta};
     #[pymodule_export]
     use super::custom::register_op;
     #[pymodule_export]

@@ -8,6 +8,7 @@ from typing import Optional
 import numpy as np
 import pytest
 import rushlight
+import rushlight.quantizers
 import torch
 from torch import nn
 
@@ -209,3 +210,49 @@ def test_programs_of_executorch_are_called_as_before():
     assert meta.signature is None and meta.input_names == []
     with pytest.raises(TypeError, match="the program does not record names"):
         module(x=torch.ones(1))
+
+
+def test_programs_are_compared_by_name(detector):
+    model, program = detector
+    image, batch = detector_inputs(1)
+    exported = torch.export.export(model, (image,), {"batch": batch, "scale": 0.5})
+    comparison = rushlight.compare(exported, program, {"batch": batch, "image": image})
+    names = ["logits", "stats.mean", "stats.parts.0", "stats.parts.1.0"]
+    assert [output.name for output in comparison.outputs] == names == list(program._module().meta().output_names)
+    assert comparison.outputs == rushlight.compare(exported, program, (image, batch)).outputs
+    assert all(output.relative <= 1e-6 for output in comparison.outputs)
+    assert "stats.parts.1.0" in str(comparison)
+    with pytest.raises(TypeError, match="`forward` has no input `boxes`"):
+        rushlight.compare(exported, program, {"image": image, "boxes": batch["boxes"]})
+    # An output is compared also where no instruction of both computes it.
+    delegated = rushlight.compile(exported, backend="cpu")
+    torch.nn.init.zeros_(model.head.weight)
+    other = torch.export.export(model, (image,), {"batch": batch, "scale": 0.5})
+    outputs = rushlight.compare(other, delegated, {"batch": batch, "image": image}).outputs
+    assert outputs[0].relative > 0.1 and outputs[1].relative <= 1e-6
+
+
+def test_a_calibration_is_by_name():
+    torch.manual_seed(0)
+    model = Detector().eval()
+    calls = [dict(zip(("image", "batch"), detector_inputs(seed))) for seed in range(4)]
+    image, batch = detector_inputs(0)
+    exported = torch.export.export(model, (image,), {"batch": batch, "scale": 0.5})
+    by_name = rushlight.compile(exported, quantize="int8", calibration=calls)
+    by_position = rushlight.compile(exported, quantize="int8", calibration=[tuple(call.values()) for call in calls])
+    flat = [(call["image"], call["batch"]["mask"], *call["batch"]["boxes"], 0.5) for call in calls]
+    by_leaf = rushlight.compile(exported, quantize="int8", calibration=flat)
+    assert by_name.quantization.samples == 4
+    assert by_name.buffer == by_position.buffer == by_leaf.buffer
+    # The exporter's quantizer sees them, too.
+    observed = rushlight.export(
+        model,
+        (image,),
+        {"batch": batch, "scale": 0.5},
+        quantize=rushlight.quantizers.CpuQuantizer(),
+        calibration=[{**call, "scale": 0.5} for call in calls],
+    )
+    got, expected = observed(image, batch=batch)["logits"].numpy(), model(image, batch=batch, scale=0.5)["logits"]
+    np.testing.assert_allclose(got, expected.detach().numpy(), atol=0.1)
+    with pytest.raises(TypeError, match="`forward` has no input `images`"):
+        rushlight.compile(exported, quantize="int8", calibration=[{"images": image}])

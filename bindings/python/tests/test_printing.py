@@ -82,7 +82,7 @@ def test_reports_of_a_quantization_and_a_comparison(model):
     assert rows[0] == ["layer", "results", "weights", "in floats"] and len(rows) == 3
     comparison = rushlight.compare(exported, program, (x,))
     rows = same_in_both(comparison)
-    assert rows[0][0] == "result"
+    assert [row[0] for row in rows[:2]] == ["output", comparison.outputs[0].name] and rows[2][0] == "result", rows
     assert len(Cells(comparison.rows._repr_html_()).rows) == 1 + len(comparison.rows)
 
 

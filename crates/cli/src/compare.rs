@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rushlight::{Compiler, Lower, Module, open_exported};
-use rushlight_devtools::compare::{Comparison, Incomparable, Reference, Row};
+use rushlight_devtools::compare::{Comparison, Difference, Incomparable, OutputRow, Reference, Row};
 use serde_json::json;
 
 use crate::arguments::{Limits, Method, Model, count, finite, magnitude};
@@ -70,7 +70,7 @@ impl Compare {
             )),
         })?;
         drop(follower);
-        if comparison.rows.is_empty() {
+        if comparison.rows.is_empty() && comparison.outputs.is_empty() {
             let count = comparison.only_in_reference;
             return Err(Failure::Other(format!(
                 "nothing was compared: none of the {count} results of `{}` is in `{}`",
@@ -90,8 +90,8 @@ impl Compare {
                 (ratio < least).then(|| format!("a signal-to-noise of {ratio:.1} dB is below {least} dB"))
             }
             None => {
-                let differs = comparison.first_difference(self.tolerance).is_some();
-                differs.then(|| format!("a result differs by more than {:e} of its scale", self.tolerance))
+                let agrees = comparison.agrees(self.tolerance);
+                (!agrees).then(|| format!("a result differs by more than {:e} of its scale", self.tolerance))
             }
         };
         differs.map_or(Ok(()), |text| Err(Failure::Differs(text)))
@@ -105,6 +105,7 @@ impl Compare {
                 None => comparison.rows.iter().map(json_row).collect(),
             };
             output::print_json(&json!({
+                "outputs": comparison.outputs.iter().map(json_output).collect::<Vec<_>>(),
                 "results": rows,
                 "compared": comparison.rows.len(),
                 "only_in_reference": comparison.only_in_reference,
@@ -114,15 +115,16 @@ impl Compare {
             }));
             return;
         }
+        if !comparison.outputs.is_empty() {
+            let rows = comparison.outputs.iter().map(|row| {
+                let [largest, relative, snr] = cells(&row.difference);
+                vec![row.name.clone(), largest, relative, snr]
+            });
+            output::print(&format!("{}\n", output::table(&["output", "largest ", "relative ", "snr "], rows)));
+        }
         let rows = comparison.worst(self.worst.unwrap_or(WORST)).into_iter().map(|row| {
-            vec![
-                row.result.clone(),
-                row.op.clone(),
-                row.shapes.as_ref().map_or_else(|| format!("{:.2e}", row.max_abs), |(a, b)| format!("{a:?} or {b:?}")),
-                format!("{:.2e}", row.relative()),
-                format!("{:.1} dB", row.snr_db),
-                row.source.clone().unwrap_or_default(),
-            ]
+            let [largest, relative, snr] = cells(&row.difference);
+            vec![row.result.clone(), row.op.clone(), largest, relative, snr, row.source.clone().unwrap_or_default()]
         });
         output::print(&output::table(&["result", "operator", "largest ", "relative ", "snr ", "source"], rows));
         let (compared, only) = (comparison.rows.len(), comparison.only_in_reference);
@@ -131,7 +133,9 @@ impl Compare {
             compared + only
         ));
         let Some((row, parting)) = first.zip(comparison.parting(self.tolerance)) else {
-            output::print(&format!("no result differs by more than {:e} of its scale", self.tolerance));
+            if comparison.agrees(self.tolerance) {
+                output::print(&format!("no result differs by more than {:e} of its scale", self.tolerance));
+            }
             return;
         };
         let source = row.source.as_deref().unwrap_or("an unknown line");
@@ -145,17 +149,36 @@ impl Compare {
 /// How many results are shown unless it is said.
 const WORST: usize = 5;
 
+/// The largest difference, or the shapes that differ; the relative one; the signal-to-noise.
+fn cells(difference: &Difference) -> [String; 3] {
+    let Difference { max_abs, snr_db, shapes, .. } = difference;
+    let largest = shapes.as_ref().map_or_else(|| format!("{max_abs:.2e}"), |(a, b)| format!("{a:?} or {b:?}"));
+    [largest, format!("{:.2e}", difference.relative()), format!("{snr_db:.1} dB")]
+}
+
 fn json_row(row: &Row) -> serde_json::Value {
+    let difference = &row.difference;
     json!({
         "result": row.result,
         "node": row.node,
         "operator": row.op,
         "module": row.module,
         "source": row.source,
-        "max_abs": row.max_abs,
-        "relative": row.relative(),
-        "snr_db": row.snr_db,
-        "shapes": row.shapes,
+        "max_abs": difference.max_abs,
+        "relative": difference.relative(),
+        "snr_db": difference.snr_db,
+        "shapes": difference.shapes,
         "unseen_before": row.unseen,
+    })
+}
+
+fn json_output(row: &OutputRow) -> serde_json::Value {
+    let difference = &row.difference;
+    json!({
+        "name": row.name,
+        "max_abs": difference.max_abs,
+        "relative": difference.relative(),
+        "snr_db": difference.snr_db,
+        "shapes": difference.shapes,
     })
 }

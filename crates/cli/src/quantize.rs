@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use rushlight::{
     CompiledProgram, Compiler, Decibels, Observer, Quantization, QuantizationReport, Rounding, Scheme, Tensor, Value,
-    ValueInfo, exported_inputs, open_exported,
+    ValueInfo, exported_meta, open_exported,
 };
 use rushlight_devtools::samples::samples;
 use rushlight_devtools::{describe, npy, quantization};
@@ -116,7 +116,7 @@ impl Quantize {
         output::check_outputs(inputs, std::iter::once(&output).chain(report))?;
         output::check_result(&output, to_stdout || self.json)?;
         let before = bytes.len() as u64;
-        let inputs = exported_inputs(bytes.clone())?;
+        let inputs = exported_meta(bytes.clone())?.inputs;
         let mut quantization = Quantization::new(self.scheme)
             .observer(self.observer)
             .rounding(self.weights)

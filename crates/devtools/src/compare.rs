@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use rushlight::runtime::{Event, EventTracer, Interrupt, Stop, Tensor as TensorRef, TensorView};
-use rushlight::{Compiler, Error, Input, Lower, Module, ModuleBuilder, Progress, Tensor};
+use rushlight::{Compiler, Error, Input, Lower, MethodMeta, Module, ModuleBuilder, Progress, Tensor, Value};
 use rushlight_compiler::debug_map;
 use rushlight_compiler::emit::{InstructionOrigin, MethodMap};
 
@@ -57,6 +57,23 @@ pub struct Row {
     pub module: String,
     /// The line of Python, if known.
     pub source: Option<String>,
+    pub difference: Difference,
+    /// Number of results between the previous row and this one that only the reference has: a difference that shows here may
+    /// begin in any of them.
+    pub unseen: usize,
+}
+
+/// How far an output of the candidate is from the reference's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputRow {
+    /// The name in the exported function, or `output 0` if it has none.
+    pub name: String,
+    pub difference: Difference,
+}
+
+/// How far a tensor is from the one that it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
     /// The largest absolute difference; infinite where one is finite and the other is not.
     pub max_abs: f64,
     /// The largest absolute value of the reference.
@@ -65,9 +82,6 @@ pub struct Row {
     pub snr_db: f64,
     /// Shapes, where they differ; nothing else is compared then.
     pub shapes: Option<(Vec<usize>, Vec<usize>)>,
-    /// Number of results between the previous row and this one that only the reference has: a difference that shows here may
-    /// begin in any of them.
-    pub unseen: usize,
 }
 
 /// The results that both programs have.
@@ -75,6 +89,8 @@ pub struct Row {
 pub struct Comparison {
     /// In the order in which the reference computes them.
     pub rows: Vec<Row>,
+    /// The tensors that the method returns, in order.
+    pub outputs: Vec<OutputRow>,
     /// Results that only the reference has: the candidate folded or fused them.
     pub only_in_reference: usize,
 }
@@ -108,10 +124,11 @@ impl Reference {
         let of_method = |maps: &[MethodMap]| maps.iter().find(|map| map.method == method).cloned();
         let no_map = || Incomparable::NoDebugMap { method: method.to_owned() };
         let (map, own) = (of_method(&maps).ok_or_else(no_map)?, of_method(&self.maps).unwrap_or_default());
-        let expected =
+        let (expected, wanted) =
             Keeper::new(&own, "running reference", &self.progress).trace(&mut self.module, method, inputs)?;
-        let got = Keeper::new(&map, "running candidate", &self.progress).trace(candidate, method, inputs)?;
-        Ok(Comparison::of(&expected, &got))
+        let (got, outputs) = Keeper::new(&map, "running candidate", &self.progress).trace(candidate, method, inputs)?;
+        let outputs = output_rows(&self.module.meta(method)?, &wanted, &outputs);
+        Ok(Comparison { outputs, ..Comparison::of(&expected, &got) })
     }
 }
 
@@ -142,7 +159,8 @@ impl std::error::Error for Incomparable {}
 /// # Errors
 /// The module's.
 pub fn trace(module: &mut Module, method: &str, inputs: &[Input<'_>], map: &MethodMap) -> Result<Trace, Error> {
-    Keeper::new(map, "running", &Progress::default()).trace(module, method, inputs)
+    let (trace, _) = Keeper::new(map, "running", &Progress::default()).trace(module, method, inputs)?;
+    Ok(trace)
 }
 
 struct Keeper<'m> {
@@ -162,11 +180,12 @@ impl<'m> Keeper<'m> {
         Self { map, written: HashMap::new(), trace: Trace::default(), error: None, stage, progress, done: 0 }
     }
 
-    fn trace(mut self, module: &mut Module, method: &str, inputs: &[Input<'_>]) -> Result<Trace, Error> {
-        module.run_traced(method, inputs, &mut self)?;
+    /// Returns the outputs too.
+    fn trace(mut self, module: &mut Module, method: &str, inputs: &[Input<'_>]) -> Result<(Trace, Vec<Value>), Error> {
+        let outputs = module.run_traced(method, inputs, &mut self)?;
         match self.error {
             Some(error) => Err(error),
-            None => Ok(self.trace),
+            None => Ok((self.trace, outputs)),
         }
     }
 }
@@ -242,7 +261,7 @@ impl Comparison {
         let mut unseen = 0;
         for TracedResult { name, origin, value } in &reference.results {
             if let Some(other) = candidate.get(name) {
-                comparison.rows.push(Row { unseen, ..row(name, origin, value, other) });
+                comparison.rows.push(row(name, origin, Difference::of(value, other), unseen));
                 unseen = 0;
             } else {
                 comparison.only_in_reference += 1;
@@ -254,16 +273,25 @@ impl Comparison {
 
     /// The first result that differs by more than `tolerance` of the reference's scale.
     pub fn first_difference(&self, tolerance: f64) -> Option<&Row> {
-        self.rows.iter().find(|row| row.relative() > tolerance)
+        self.rows.iter().find(|row| row.difference.relative() > tolerance)
+    }
+
+    /// Whether no result and no output differs by more than `tolerance` of the reference's scale.
+    pub fn agrees(&self, tolerance: f64) -> bool {
+        self.differences().all(|difference| difference.relative() <= tolerance)
+    }
+
+    fn differences(&self) -> impl Iterator<Item = &Difference> {
+        self.rows.iter().map(|row| &row.difference).chain(self.outputs.iter().map(|row| &row.difference))
     }
 
     /// Describes where the numbers part: at the first result that differs by more than `tolerance`, or between that
     /// one and the last that agrees, if results in between are only in the reference. `None` if none differs.
     pub fn parting(&self, tolerance: f64) -> Option<String> {
-        let at = self.rows.iter().position(|row| row.relative() > tolerance)?;
+        let at = self.rows.iter().position(|row| row.difference.relative() > tolerance)?;
         let row = self.rows.get(at)?;
         let Row { result, op, unseen, .. } = row;
-        let relative = row.relative();
+        let relative = row.difference.relative();
         if *unseen == 0 {
             return Some(format!("the numbers part at `{result}` ({op}), relative {relative:.2e}"));
         }
@@ -278,22 +306,45 @@ impl Comparison {
         ))
     }
 
-    /// The least signal-to-noise of a result, in dB; negative infinity where shapes differ, and infinity where nothing does.
+    /// The least signal-to-noise of a result or output, in dB; negative infinity where shapes differ, and infinity where nothing does.
     pub fn min_snr(&self) -> f64 {
-        let ratio = |row: &Row| if row.shapes.is_some() { f64::NEG_INFINITY } else { row.snr_db };
-        self.rows.iter().map(ratio).fold(f64::INFINITY, f64::min)
+        let ratio = |of: &Difference| if of.shapes.is_some() { f64::NEG_INFINITY } else { of.snr_db };
+        self.differences().map(ratio).fold(f64::INFINITY, f64::min)
     }
 
     /// The results that differ most, relative to their scale, the worst first.
     pub fn worst(&self, count: usize) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
-        rows.sort_by(|a, b| b.relative().total_cmp(&a.relative()));
+        rows.sort_by(|a, b| b.difference.relative().total_cmp(&a.difference.relative()));
         rows.truncate(count);
         rows
     }
 }
 
-impl Row {
+impl Difference {
+    fn of(reference: &Tensor, candidate: &Tensor) -> Self {
+        let mut difference = Self { max_abs: 0.0, scale: 0.0, snr_db: f64::INFINITY, shapes: None };
+        if reference.shape() != candidate.shape() {
+            difference.shapes = Some((reference.shape().to_vec(), candidate.shape().to_vec()));
+            return difference;
+        }
+        let (mut energy, mut noise) = (0.0, 0.0);
+        for (want, got) in doubles(reference).into_iter().zip(doubles(candidate)) {
+            let same = want == got || (want.is_nan() && got.is_nan());
+            let distance = if same { 0.0 } else { (want - got).abs() };
+            difference.max_abs = difference.max_abs.max(if distance.is_nan() { f64::INFINITY } else { distance });
+            if want.is_finite() {
+                difference.scale = difference.scale.max(want.abs());
+                energy += want * want;
+            }
+            noise += distance * distance;
+        }
+        if noise > 0.0 {
+            difference.snr_db = 10.0 * (energy / noise).log10();
+        }
+        difference
+    }
+
     /// The largest difference relative to the reference's scale.
     pub fn relative(&self) -> f64 {
         if self.shapes.is_some() {
@@ -304,38 +355,28 @@ impl Row {
     }
 }
 
-fn row(name: &str, origin: &InstructionOrigin, reference: &Tensor, candidate: &Tensor) -> Row {
-    let mut row = Row {
+fn row(name: &str, origin: &InstructionOrigin, difference: Difference, unseen: usize) -> Row {
+    Row {
         result: name.to_owned(),
         node: origin.node.clone(),
         op: origin.op.clone(),
         module: origin.module.clone(),
         source: origin.source.clone(),
-        max_abs: 0.0,
-        scale: 0.0,
-        snr_db: f64::INFINITY,
-        shapes: None,
-        unseen: 0,
+        difference,
+        unseen,
+    }
+}
+
+/// The outputs that both return as tensors.
+fn output_rows(meta: &MethodMeta, wanted: &[Value], got: &[Value]) -> Vec<OutputRow> {
+    let pairs = wanted.iter().zip(got).enumerate();
+    let row = |(index, pair): (usize, (&Value, &Value))| {
+        let (Value::Tensor(want), Value::Tensor(got)) = pair else { return None };
+        let name = meta.output_names.get(index).filter(|name| !name.is_empty());
+        let name = name.cloned().unwrap_or_else(|| format!("output {index}"));
+        Some(OutputRow { name, difference: Difference::of(want, got) })
     };
-    if reference.shape() != candidate.shape() {
-        row.shapes = Some((reference.shape().to_vec(), candidate.shape().to_vec()));
-        return row;
-    }
-    let (mut energy, mut noise) = (0.0, 0.0);
-    for (want, got) in doubles(reference).into_iter().zip(doubles(candidate)) {
-        let same = want == got || (want.is_nan() && got.is_nan());
-        let difference = if same { 0.0 } else { (want - got).abs() };
-        row.max_abs = row.max_abs.max(if difference.is_nan() { f64::INFINITY } else { difference });
-        if want.is_finite() {
-            row.scale = row.scale.max(want.abs());
-            energy += want * want;
-        }
-        noise += difference * difference;
-    }
-    if noise > 0.0 {
-        row.snr_db = 10.0 * (energy / noise).log10();
-    }
-    row
+    pairs.filter_map(row).collect()
 }
 
 #[cfg(test)]
@@ -350,17 +391,14 @@ mod tests {
             op: aten::packet::ADD.to_owned(),
             module: String::new(),
             source: None,
-            max_abs: relative,
-            scale: 1.0,
-            snr_db: 20.0,
-            shapes: None,
+            difference: Difference { max_abs: relative, scale: 1.0, snr_db: 20.0, shapes: None },
             unseen,
         }
     }
 
     #[test]
     fn where_numbers_part_is_said_as_far_as_it_was_seen() {
-        let part = |rows: &[Row]| Comparison { rows: rows.to_vec(), only_in_reference: 0 }.parting(1e-4);
+        let part = |rows: &[Row]| Comparison { rows: rows.to_vec(), ..Comparison::default() }.parting(1e-4);
         assert_eq!(part(&[row("a", 0.0, 0), row("b", 1e-5, 7)]), None);
         let at = part(&[row("a", 0.0, 3), row("b", 0.5, 0)]).expect("they differ");
         assert!(at.starts_with("the numbers part at `b`"), "{at}");

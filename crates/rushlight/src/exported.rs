@@ -1,4 +1,4 @@
-//! What an exported program takes.
+//! What an exported program takes and returns.
 
 use rushlight_compiler::front::pt2::ImportOptions;
 #[cfg(feature = "backends")]
@@ -7,6 +7,7 @@ use rushlight_compiler::front::pt2::pickle;
 use rushlight_compiler::front::pt2::{Archive, StorageData};
 use rushlight_compiler::import_pt2;
 use rushlight_format::shapes::{SHAPES_KEY, Shapes};
+use rushlight_format::signature::Signature;
 use rushlight_graph::Bytes;
 use rushlight_graph::{Arg, Expr, Graph, Input, Type};
 
@@ -20,25 +21,34 @@ use crate::tensor::{Tensor, Value};
 #[cfg(feature = "backends")]
 const MAX_EXAMPLE: usize = 1 << 30;
 
-/// The inputs of the program that a `.pt2` file holds.
+/// What an exported program says about how it is called.
+#[derive(Clone, Debug)]
+pub struct ExportedMeta {
+    pub inputs: Vec<ValueInfo>,
+    /// The names and nesting of the inputs and outputs in the exported function.
+    pub signature: Option<Signature>,
+}
+
+/// Reads how the program is called that a `.pt2` file holds.
 ///
 /// # Errors
 /// `InvalidProgram` and `NotSupported`, as [`Compiler::compile`](crate::Compiler::compile).
-pub fn exported_inputs(bytes: impl Into<Bytes>) -> Result<Vec<ValueInfo>, Error> {
+pub fn exported_meta(bytes: impl Into<Bytes>) -> Result<ExportedMeta, Error> {
     let bytes = bytes.into();
     check_exported(&bytes, None)?;
     let model = import_pt2(&[("forward", bytes)], ImportOptions::default())?;
     let graph = model.methods.get("forward");
-    let mut infos: Vec<_> =
+    let mut inputs: Vec<_> =
         graph.map_or_else(Vec::new, |graph| graph.inputs.iter().map(|input| info(graph, input)).collect());
     let blob = model.named_data.iter().find(|(key, _)| key == SHAPES_KEY);
     if let Some(Ok(Some(shapes))) = blob.and_then(|(_, blob)| blob.in_place()).map(|blob| Shapes::of(blob, "forward")) {
-        shapes.rules().for_each(|rule| add_range(&mut infos, &rule));
+        shapes.rules().for_each(|rule| add_range(&mut inputs, &rule));
     }
-    if let Some(signature) = model.signature("forward") {
-        add_names(&mut infos, &signature.input_names());
+    let signature = model.signature("forward");
+    if let Some(signature) = &signature {
+        add_names(&mut inputs, &signature.input_names());
     }
-    Ok(infos)
+    Ok(ExportedMeta { inputs, signature })
 }
 
 /// Returns the inputs that the program of a `.pt2` file was exported with, in the order in which a call takes them. `None` if

@@ -194,7 +194,7 @@ pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 #[cfg(feature = "pt2")]
-pub use exported::exported_inputs;
+pub use exported::{ExportedMeta, exported_meta};
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::{MethodInstance, Submission};

@@ -20,7 +20,7 @@ from ._backend import (
     backends,
     register_backend,
 )
-from ._compare import Comparison, ComparisonRow, compare
+from ._compare import ComparedOutput, Comparison, ComparisonRow, compare
 from ._compile import MethodReport, Program, Report, compile, export, register_op
 from ._errors import Error
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
@@ -38,6 +38,7 @@ from ._rushlight import Tensor, __version__, operator_names
 __all__ = [
     "Backend",
     "BackendInfo",
+    "ComparedOutput",
     "Comparison",
     "ComparisonRow",
     "Constants",

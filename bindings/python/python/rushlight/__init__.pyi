@@ -349,8 +349,16 @@ class ComparisonRow(NamedTuple):
     shapes: Optional[tuple[list[int], list[int]]]
     unseen: int
 
+class ComparedOutput(NamedTuple):
+    name: str
+    max_abs: float
+    relative: float
+    snr_db: float
+    shapes: Optional[tuple[list[int], list[int]]]
+
 class Comparison:
     rows: list[ComparisonRow]
+    outputs: list[ComparedOutput]
     only_in_reference: int
     def worst(self, count: int = 5) -> list[ComparisonRow]: ...
     def parting(self, tolerance: float = 1e-4) -> Optional[str]: ...

@@ -6,6 +6,7 @@ from typing import NamedTuple, Optional
 from . import _rushlight
 from ._compile import Program, bytes_or_path
 from ._progress import Progress
+from ._signature import of_exported
 from ._text import Table, count, shown_in_full
 
 
@@ -31,6 +32,19 @@ class ComparisonRow(NamedTuple):
     unseen: int
 
 
+class ComparedOutput(NamedTuple):
+    """How far an output of the compiled program is from the exported program's, in the terms of `rushlight.ComparisonRow`.
+
+    `name` is that of the exported function's output, or its position.
+    """
+
+    name: str
+    max_abs: float
+    relative: float
+    snr_db: float
+    shapes: Optional[tuple]
+
+
 class Rows(list):
     """Rows of a comparison, which print as a table."""
 
@@ -48,12 +62,14 @@ class Rows(list):
 
 @shown_in_full
 class Comparison:
-    """The results that both programs have, in the order in which the exported program computes them."""
+    """The results that both programs have in `rows`, in the order in which the exported program computes them, and in `outputs`
+    the tensors that the method returns."""
 
-    __slots__ = ("only_in_reference", "rows")
+    __slots__ = ("only_in_reference", "outputs", "rows")
 
-    def __init__(self, rows, only_in_reference):
+    def __init__(self, rows, outputs, only_in_reference):
         self.rows = Rows(rows)
+        self.outputs = list(outputs)
         self.only_in_reference = only_in_reference
 
     def worst(self, count=5):
@@ -83,9 +99,12 @@ class Comparison:
     def _parts(self):
         only = f"{self.only_in_reference} only in the exported program, folded, fused or delegated"
         compared = f"{count(len(self.rows), 'result')} compared; {only}"
-        parting = self.parting() or "no result differs by more than 1e-04 of its scale"
-        return [self.worst(5).table(), "", compared, parting]
-
+        parting = self.parting()
+        if parting is None and all(output.relative <= 1e-4 for output in self.outputs):
+            parting = "no result differs by more than 1e-04 of its scale"
+        header = ("output", "max abs", "relative", "snr")
+        outputs = Table([header, *((output.name, *_distance(output)) for output in self.outputs)], right=(1, 2, 3))
+        return [outputs, "", self.worst(5).table(), "", compared, *([parting] if parting else [])]
 
 
 def compare(reference, candidate, inputs=None, *, method="forward", seed=0, progress=None):
@@ -93,8 +112,8 @@ def compare(reference, candidate, inputs=None, *, method="forward", seed=0, prog
 
     `reference` is what `rushlight.compile` takes for one method: a .pt2 file (a path, or its bytes) or a
     `torch.export.ExportedProgram`. Every node of it runs on the reference operators. `candidate` is the compiled program:
-    the path or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method in a tuple or list, or
-    one alone; without, random ones of the declared shapes are made from `seed`. `progress` is as for `rushlight.compile`.
+    the path or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method in a tuple or list, in a
+    dict by name, or one alone; without, random ones of the declared shapes are made from `seed`. `progress` is as for `rushlight.compile`.
 
     Raises rushlight.Error if either cannot be loaded or run, and ValueError if the .pte has no debug map.
     """
@@ -102,17 +121,23 @@ def compare(reference, candidate, inputs=None, *, method="forward", seed=0, prog
         candidate = candidate.buffer
     elif not isinstance(candidate, (str, os.PathLike)):
         candidate = memoryview(candidate)
-    if inputs is not None:
-        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     reference = bytes_or_path(method, reference)
+    if inputs is not None:
+        inputs = list(of_exported(method, reference).arguments(inputs))
     with Progress(progress) as followed:
-        rows, only_in_reference = _rushlight.compare(reference, candidate, method, inputs, seed, followed.report)
-    return Comparison([ComparisonRow(**row) for row in rows], only_in_reference)
+        compared = _rushlight.compare(reference, candidate, method, inputs, seed, followed.report)
+    rows, outputs, only_in_reference = compared
+    outputs = [ComparedOutput(**output) for output in outputs]
+    return Comparison([ComparisonRow(**row) for row in rows], outputs, only_in_reference)
 
 
 def _cells(row):
     # Without the folders of the file.
     place, _, code = (row.source or "").partition(" in ")
     source = os.path.basename(place) + (f" in {code}" if code else "")
+    return row.result, row.op, *_distance(row), row.module, source
+
+
+def _distance(row):
     difference = f"{row.max_abs:.2e}" if row.shapes is None else f"{row.shapes[0]} or {row.shapes[1]}"
-    return row.result, row.op, difference, f"{row.relative:.2e}", f"{row.snr_db:.1f} dB", row.module, source
+    return difference, f"{row.relative:.2e}", f"{row.snr_db:.1f} dB"

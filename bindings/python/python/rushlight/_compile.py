@@ -197,8 +197,8 @@ def compile(
     "int8-weight") or a `rushlight.Quantization`. `program.quantization` says what became of each layer; outputs are compared
     with those in floats, on the calibration or else on the inputs of the export, and a `rushlight.QuantizationWarning` says
     which have a signal-to-noise below 10 dB.
-    `calibration`: an iterable of inputs, each a tuple of arguments or one tensor, that show what numbers are like inside of
-    the model; for several methods a dict of these. "int8" needs some.
+    `calibration`: an iterable of inputs, each a tuple of arguments, a dict of them by name, or one tensor, that show what numbers
+    are like inside of the model; for several methods a dict of these. "int8" needs some.
     `backend`: who is shown the nodes; what it leaves runs on the portable operators. One that comes with Rushlight, as
     "cpu" or with options as "cpu:precision=bf16", an object of your own with `name`, `partition(node)` and
     `preprocess(part)` (see `rushlight.Backend`), either of them with a dict of options, as ("cpu", {"precision": "bf16"}), or a
@@ -232,7 +232,7 @@ def compile(
     methods = [(name, bytes_or_path(name, exported)) for name, exported in sources.items()]
     return compiled(
         methods,
-        quantize=quantization.request(quantize, calibration, list(sources)),
+        quantize=quantization.request(quantize, calibration, methods),
         backends=adapted(_default_backend(backend, quantize)),
         share_state=share_state,
         kv_cache=kv_cache,
@@ -331,7 +331,7 @@ def export(
         # Iterables may be there only once.
         methods = list(model) if isinstance(model, Mapping) else ["forward"]
         calibration = quantization.calls(calibration, methods) or None
-        quantization.request(quantize, calibration, methods)
+        quantization.check(quantize, calibration, methods)
     progress = Progress(progress)
     import torch
 
@@ -384,11 +384,15 @@ def _quantized(program, quantize, calibration):
     prepared = prepare_pt2e(program.module(check_guards=False), quantize)
     seen, compared = 0, []
     for inputs in calibration or ():
-        inputs = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-        prepared(*inputs)
+        args, kwargs = inputs, {}
+        if isinstance(inputs, Mapping):
+            args, kwargs = _arguments(program, inputs)
+        elif not isinstance(inputs, (tuple, list)):
+            args = (inputs,)
+        prepared(*args, **kwargs)
         seen += 1
         if seen <= _COMPARED:
-            compared.append((inputs, {}))
+            compared.append((args, kwargs))
     if calibration is None:
         # Observers of weights see them when the module runs.
         args, kwargs = program.example_inputs
@@ -399,6 +403,16 @@ def _quantized(program, quantize, calibration):
     converted = convert_pt2e(prepared)
     _warn_of_noise(program.module(check_guards=False), converted, compared)
     return converted
+
+
+def _arguments(program, named):
+    """Inputs by name as an exported module takes them: what it was exported with by position by position."""
+    named = dict(named)
+    names = program.module_call_graph[0].signature.forward_arg_names[: len(program.example_inputs[0])]
+    missing = [name for name in names if name not in named]
+    if missing:
+        raise TypeError(f"a call of the calibration lacks {', '.join(f'`{name}`' for name in missing)}")
+    return tuple(named.pop(name) for name in names), named
 
 
 def _warn_of_noise(floats, converted, inputs):

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
+from ._signature import of_exported
 from ._text import Table, shown_in_full, size
 
 SCHEMES = ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight")
@@ -145,29 +146,45 @@ def settings(quantize):
 
 
 def calls(calibration, methods):
-    """For each method the arguments of its calls."""
+    """For each method the inputs of its calls, read from iterables, which may be there only once."""
     if calibration is None:
         return {}
     if not isinstance(calibration, Mapping):
         if len(methods) > 1:
             raise ValueError("calibration of several methods has to be a dict of method names to inputs")
         calibration = {methods[0]: calibration}
-    return {
-        method: [list(call) if isinstance(call, (tuple, list)) else [call] for call in inputs]
-        for method, inputs in calibration.items()
-    }
+    return {method: list(inputs) for method, inputs in calibration.items()}
 
 
-def request(quantize, calibration, methods):
-    """What the compiler is asked for; None for no quantization."""
+def check(quantize, calibration, methods):
+    """Raises ValueError or TypeError for what cannot be compiled. Returns the Quantization, or None, and the calls."""
     quantize = settings(quantize)
     if quantize is None:
         if calibration is not None:
             raise ValueError("calibration is for a quantization: quantize=...")
-        return None
+        return None, {}
     if quantize.scheme not in SCHEMES:
         raise ValueError(f"no scheme is called {quantize.scheme!r}: {', '.join(SCHEMES)}")
     samples = calls(calibration, methods)
     if quantize.scheme == "int8" and not any(samples.values()):
         raise ValueError("int8 needs inputs that show what numbers are like inside of the model: calibration=batches")
-    return {**quantize._asdict(), "keep": list(quantize.keep), "samples": list(samples.items())}
+    return quantize, samples
+
+
+def request(quantize, calibration, sources):
+    """What the compiler is asked for; None for no quantization. `sources`: the methods with their exported programs."""
+    sources = dict(sources)
+    quantize, samples = check(quantize, calibration, list(sources))
+    if quantize is None:
+        return None
+    samples = [(method, _arguments(method, sources.get(method), inputs)) for method, inputs in samples.items()]
+    return {**quantize._asdict(), "keep": list(quantize.keep), "samples": samples}
+
+
+def _arguments(method, source, inputs):
+    """The inputs of calls in the order of the method's."""
+    # The compiler's error for a method that is not there lists those that are.
+    if not inputs or source is None:
+        return []
+    signature = of_exported(method, source)
+    return [list(signature.arguments(call)) for call in inputs]

@@ -5,6 +5,8 @@ import difflib
 import json
 from collections.abc import Mapping
 
+from . import _rushlight
+
 _MISSING = object()
 
 
@@ -107,6 +109,12 @@ class Signature:
         """Whether inputs are in no containers, and the outputs are one, or a tuple of several."""
         return self._is_flat and (self._is_single or (self._is_tuple and self._outputs.size > 1))
 
+    def arguments(self, call):
+        """The inputs of a call in the order of the method's: of a dict by name, of a tuple or list by position, or of one alone."""
+        if isinstance(call, Mapping):
+            return self.flatten((), call)
+        return self.flatten(tuple(call) if isinstance(call, (tuple, list)) else (call,), {})
+
     def flatten(self, inputs, named):
         """The inputs of a call in the order of the method's.
 
@@ -159,6 +167,11 @@ def of_method(core, method):
     """The signature of a method. None if the program has none, as those of ExecuTorch."""
     meta = core.meta(method)
     return None if meta["signature"] is None else Signature(meta)
+
+
+def of_exported(method, source):
+    """The signature of the exported program that a .pt2 file or its bytes hold."""
+    return Signature({"name": method, **_rushlight.exported_meta(source)})
 
 
 def _structure(description):

@@ -80,7 +80,12 @@ fn inputs_are_given_by_name() {
     let text = succeeds(&with(&["run", &sample.program], &named));
     assert!(text.contains("output 0 (logits)  f32 [4]") && text.contains("output 3 (stats.parts.1.0)"), "{text}");
     succeeds(&with(&["bench", &sample.program, "--runs", "1", "--warmup", "0"], &named));
-    succeeds(&with(&["compare", &sample.model, &sample.program], &named));
+    let text = succeeds(&with(&["compare", &sample.model, &sample.program], &named));
+    assert!(text.contains("logits") && text.contains("stats.parts.1.0"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&succeeds(&with(&["compare", &sample.model, &sample.program, "--json"], &named)))
+            .expect("JSON");
+    assert_eq!(json["outputs"][1]["name"], "stats.mean", "{json}");
 }
 
 #[test]

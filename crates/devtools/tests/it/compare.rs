@@ -78,7 +78,7 @@ fn the_wrong_node_is_named() {
     assert_eq!((row.result.as_str(), row.op.as_str(), row.module.as_str()), ("step_3", aten::SQRT, "net"));
     assert_eq!(row.source.as_deref(), Some("model.py:4 in forward: aten::sqrt"));
     assert_eq!(comparison.worst(1)[0].result, "step_3");
-    assert!(row.snr_db < 10.0, "{row:?}");
+    assert!(row.difference.snr_db < 10.0, "{row:?}");
 }
 
 #[test]
