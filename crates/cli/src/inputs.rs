@@ -47,11 +47,11 @@ pub enum FillKind {
 }
 
 impl FillKind {
-    fn what(self) -> &'static str {
+    fn what(self, seed: u64) -> String {
         match self {
-            Self::Random => "random numbers",
-            Self::Ones => "ones",
-            Self::Zeros => "zeros",
+            Self::Random => format!("random numbers, of the seed {seed}"),
+            Self::Ones => "ones".to_owned(),
+            Self::Zeros => "zeros".to_owned(),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Inputs {
             FillKind::Ones => Fill::Ones,
             FillKind::Zeros => Fill::Zeros,
         };
-        given.warn_of_missing(self.fill.what());
+        given.tell_of_missing(&self.fill.what(self.seed));
         let shapes = self.shapes(&given)?;
         let made = |(index, value): (usize, Option<Value>)| match (value, meta.inputs.get(index), shapes.get(&index)) {
             (Some(value), ..) => Ok(value),
@@ -225,18 +225,22 @@ impl Given<'_> {
         Ok(())
     }
 
-    /// Warns of tensors that are made up beside others that are not.
-    fn warn_of_missing(&self, filled: &str) {
+    /// Warns of tensors that are made up beside others that are not, and says that all are.
+    fn tell_of_missing(&self, filled: &str) {
         let missing = self.values.iter().zip(&self.meta.inputs).enumerate();
         let missing: Vec<String> = missing
             .filter(|(_, (value, info))| value.is_none() && info.as_tensor().is_some())
             .map(|(index, _)| self.meta.input_label(index))
             .collect();
-        if missing.is_empty() || self.values.iter().all(Option::is_none) {
+        if missing.is_empty() {
             return;
         }
-        let (name, list) = (&self.meta.name, missing.join(", "));
-        output::warn(&format!("not given of `{name}`: {list}; filled with {filled}"));
+        let name = &self.meta.name;
+        if self.values.iter().all(Option::is_none) {
+            output::note(&format!("no inputs of `{name}` are given: filled with {filled}"));
+        } else {
+            output::warn(&format!("not given of `{name}`: {}; filled with {filled}", missing.join(", ")));
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod output;
 mod profile;
 mod progress;
 mod quantize;
+mod ranking;
 mod run;
 mod size;
 mod validate;

@@ -64,6 +64,13 @@ pub fn warn(text: &str) {
     }
 }
 
+/// Says on standard error what one would not expect, unless results alone are asked for.
+pub fn note(text: &str) {
+    if !is_quiet() {
+        to_stderr(&format!("note: {text}"));
+    }
+}
+
 /// Says who runs the nodes of a program, if times and the like are asked for.
 pub fn say_who_runs(module: &mut Module) {
     if is_verbose() {
@@ -213,30 +220,15 @@ pub fn value(value: &Value, limit: usize) -> String {
     }
 }
 
-/// The largest elements of a tensor with their indices, the largest first.
-pub fn largest(tensor: &Tensor, count: usize) -> Vec<(usize, f64)> {
-    let mut ranked: Vec<(usize, f64)> = doubles(tensor).into_iter().enumerate().collect();
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-    ranked.truncate(count);
-    ranked
-}
-
-/// An output as JSON; at most `limit` elements of a tensor, and the `top` largest ones, numbers that JSON lacks as null.
-pub fn value_json(value: &Value, limit: usize, top: Option<usize>) -> serde_json::Value {
+/// An output as JSON; at most `limit` elements of a tensor, numbers that JSON lacks as null.
+pub fn value_json(value: &Value, limit: usize) -> serde_json::Value {
     match value {
-        Value::Tensor(tensor) => {
-            let mut json = json!({
-                "kind": "tensor",
-                "dtype": tensor.dtype().name(),
-                "shape": tensor.shape(),
-                "elements": elements_json(tensor, limit),
-            });
-            if let Some(top) = top {
-                let ranked = largest(tensor, top).into_iter();
-                json["top"] = ranked.map(|(index, value)| json!({ "index": index, "value": value })).collect();
-            }
-            json
-        }
+        Value::Tensor(tensor) => json!({
+            "kind": "tensor",
+            "dtype": tensor.dtype().name(),
+            "shape": tensor.shape(),
+            "elements": elements_json(tensor, limit),
+        }),
         Value::Int(v) => json!({ "kind": "int", "value": v }),
         Value::Double(v) => json!({ "kind": "double", "value": v }),
         Value::Bool(v) => json!({ "kind": "bool", "value": v }),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::{MethodMeta, Tensor, Value, ValueInfo};
+use rushlight::{MethodMeta, Value, ValueInfo};
 use rushlight_devtools::npy;
 use serde_json::json;
 
@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow, extension};
 use crate::output;
 use crate::profile::{Measurement, Profile};
+use crate::ranking::{self, Labels, Ranked};
 
 /// Runs a method and prints its outputs, or writes them to files.
 #[derive(Args)]
@@ -22,7 +23,7 @@ Examples:
   rushlight run model.pte -i x.npy -o y.npy                its only output to a file
   rushlight run bert.pte -i input_ids=ids.npy -i attention_mask=mask.npy
                                                            inputs by name, as `rushlight inspect` shows them
-  rushlight run model.pte -i cat.jpg --normalize imagenet --top 5
+  rushlight run model.pte -i cat.jpg --normalize imagenet --top 5 --labels classes.txt
   rushlight run model.pte --shape 0=4x128 --profile        a dynamic input; where the time goes
   rushlight run model.pte --profile --json > times.json    each instruction with its node and line of Python
   rushlight run model.pte --repeat 5 --trace trace.json    a timeline for ui.perfetto.dev")]
@@ -40,9 +41,14 @@ pub struct Run {
     #[arg(long, short, value_name = "FOLDER|FILE.npy", value_parser = output_file())]
     output: Option<PathBuf>,
 
-    /// Print the largest N elements of each output with their indices
+    /// Print the largest N elements of each row of an output, with their indices and, unless they are probabilities, softmax
     #[arg(long, value_name = "N", value_parser = count)]
     top: Option<usize>,
+
+    /// Names of what the elements stand for: text with a line for each, a list in JSON, or an object with `id2label`, such as
+    /// transformers' config.json
+    #[arg(long, value_name = "FILE", requires = "top")]
+    labels: Option<PathBuf>,
 
     /// Elements of each output to print
     #[arg(long, default_value_t = 16)]
@@ -68,9 +74,11 @@ impl Run {
         let method = self.method.choose(&module)?;
         output::say_who_runs(&mut module);
         let meta = module.meta(&method)?;
+        let labels = self.labels.as_deref().map(Labels::read).transpose()?;
         let files = self.files(&meta)?;
         let written = files.iter().flatten().chain(&self.profile.trace);
-        output::check_outputs(self.model.files().chain(self.inputs.files()), written)?;
+        let read = self.model.files().chain(self.inputs.files()).chain(self.labels.clone());
+        output::check_outputs(read, written)?;
         let values = self.inputs.values(&meta)?;
         let inputs = borrow(&values)?;
         let mut outputs = Vec::new();
@@ -80,13 +88,17 @@ impl Run {
                 None => module.run(&method, &inputs)?,
             };
         }
+        let ranked = self.ranked(&meta, &outputs, labels.as_ref())?;
         let files = match &self.output {
             Some(_) => self.write(&meta, &outputs, &files)?,
             None => vec![None; outputs.len()],
         };
         if self.json {
             let json = |(index, (value, file)): (usize, (&Value, &Option<PathBuf>))| {
-                let mut json = output::value_json(value, self.limit, self.top);
+                let mut json = output::value_json(value, self.limit);
+                if let Some(Some(ranked)) = ranked.get(index) {
+                    json["top"] = ranking::json(ranked);
+                }
                 json["name"] = meta.output_names.get(index).filter(|name| !name.is_empty()).cloned().into();
                 if let Some(file) = file {
                     json["file"] = file.display().to_string().into();
@@ -100,12 +112,28 @@ impl Run {
             }
             output::print_json(&json);
         } else {
-            self.print(&meta, &outputs, &files);
+            self.print(&meta, &outputs, &files, &ranked);
             if let Some(measured) = &measured {
                 self.profile.print(measured, &mut module, &method)?;
             }
         }
         measured.map_or(Ok(()), |measured| self.profile.write_trace(&measured))
+    }
+
+    /// The largest elements of each output, if they are asked for: `None` for outputs that are not tensors.
+    fn ranked<'l>(
+        &self,
+        meta: &MethodMeta,
+        outputs: &[Value],
+        labels: Option<&'l Labels>,
+    ) -> Result<Vec<Option<Vec<Ranked<'l>>>>, Failure> {
+        let of = |(index, value): (usize, &Value)| match (value, self.top) {
+            (Value::Tensor(tensor), Some(top)) => {
+                ranking::largest(tensor, top, labels, &meta.output_label(index)).map(Some)
+            }
+            _ => Ok(None),
+        };
+        outputs.iter().enumerate().map(of).collect()
     }
 
     /// Returns the files of the outputs, if they are written: `None` for outputs that are not tensors.
@@ -160,14 +188,20 @@ impl Run {
     }
 
     /// Prints where a tensor was written, its largest elements or its first ones.
-    fn print(&self, meta: &MethodMeta, outputs: &[Value], files: &[Option<PathBuf>]) {
+    fn print(
+        &self,
+        meta: &MethodMeta,
+        outputs: &[Value],
+        files: &[Option<PathBuf>],
+        ranked: &[Option<Vec<Ranked<'_>>>],
+    ) {
         for (i, (value, file)) in outputs.iter().zip(files).enumerate() {
             if let (Value::Tensor(tensor), Some(file)) = (value, file) {
                 output::print(&format!("{}  {} {:?}", file.display(), tensor.dtype(), tensor.shape()));
             }
             let label = meta.output_label(i);
-            match (value, self.top) {
-                (Value::Tensor(tensor), Some(top)) => output::print(&format!("{label}\n{}", largest(tensor, top))),
+            match ranked.get(i).and_then(Option::as_ref) {
+                Some(ranked) => output::print(&format!("{label}\n{}", ranking::table(ranked))),
                 _ if file.is_some() => {}
                 _ => output::print(&format!("{label}  {}", output::value(value, self.limit))),
             }
@@ -178,8 +212,3 @@ impl Run {
 /// File extensions; an output path with one of them is not taken for a folder.
 const FILES: [&str; 14] =
     ["npy", "npz", "bin", "raw", "json", "txt", "csv", "png", "jpg", "jpeg", "pt", "pt2", "pte", "ptd"];
-
-fn largest(tensor: &Tensor, count: usize) -> String {
-    let lines = output::largest(tensor, count).into_iter();
-    lines.map(|(i, v)| format!("  {i:>6}  {}", output::number(v))).collect::<Vec<_>>().join("\n")
-}

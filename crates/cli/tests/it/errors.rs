@@ -31,6 +31,8 @@ fn odd_values_of_options_are_refused() {
     let folder = folder("odd-values");
     let (model, program) = (format!("{EXAMPLE}/digits.pt2"), format!("{EXAMPLE}/digits.pte"));
     let (output, nowhere) = (at(&folder, "x.pte"), at(&folder, "no-such/x"));
+    let one_label = at(&folder, "labels.txt");
+    fs::write(&one_label, "zero\n").expect("a file");
     let folder = folder.to_str().expect("a name");
     let huge = "99999999999999999999";
     let compile = ["compile", &model, "-o", &output];
@@ -49,6 +51,9 @@ fn odd_values_of_options_are_refused() {
         (&["hwbench", "small"], &["--threads", "0"], 2, "from 1 to"),
         (&run, &["--repeat", "0"], 2, "--repeat"),
         (&run, &["--top", "0"], 2, "from 1 on"),
+        (&run, &["--labels", &nowhere], 2, "--top"),
+        (&run, &["--top", "1", "--labels", &nowhere], 3, "cannot read"),
+        (&run, &["--top", "1", "--labels", &one_label], 6, "elements in a row of output 0, got 1"),
         (&run, &["--limit", "-1"], 2, "-1"),
         (&run, &["--seed", "-1"], 2, "-1"),
         (&run, &["--profile", "--slowest", "0"], 2, "from 1 on"),

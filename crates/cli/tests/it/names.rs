@@ -126,6 +126,14 @@ fn wrong_names_are_errors() {
         "{text}"
     );
     assert!(!text.contains("scale"), "what was fixed at export is not made up: {text}");
+    let told = |more: &[&str]| {
+        let output = crate::command::run(&[&["run", &sample.program][..], more].concat());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(
+        told(&["--seed", "7"]).contains("no inputs of `forward` are given: filled with random numbers, of the seed 7")
+    );
+    assert_eq!(told(&["-q"]), "");
 }
 
 #[test]

@@ -145,7 +145,14 @@ fn a_quantized_model_takes_adapters_too() {
     let compiler = Compiler::new().language_model(folder("decoders/llama"), options).backend("cpu");
     let program = compiler.quantize(Quantization::new(Scheme::Int8Weight)).compile().unwrap();
     let bytes = program.to_bytes().unwrap();
-    let mut model = Model::new(Module::builder().lower("off").load_bytes(&bytes).unwrap()).unwrap();
+    let module = Module::builder().lower("off").load_bytes(&bytes).unwrap();
+    let [plain, adapted] = ["forward", "forward_lora"].map(|method| module.meta(method).unwrap());
+    assert_eq!(
+        (&plain.input_names[..], &plain.output_names[..]),
+        (&["tokens", "start_pos"].map(str::to_owned)[..], &["logits".to_owned()][..])
+    );
+    assert_eq!(adapted.input_names[..3], ["tokens", "start_pos", "lora_a_0"]);
+    let mut model = Model::new(module).unwrap();
     let adapter = open(&model, "llama-all");
     let mut distance = |adapter: Option<Adapter>| {
         let mut session = model.session_with(adapter).unwrap();

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 use rushlight_format::shapes::{self, Place, RuleModel, SHAPES_KEY};
+use rushlight_format::signature::{self, SIGNATURE_KEY, Signature};
 
 use rushlight_graph::operators::{aten, llama, rushlight};
 use rushlight_graph::{
-    Arg, Builder, Constant, ConstantData, ConstantId, Error, Expr, Graph, Literal, Model, Op, Origin, State, StateId,
-    Symbol, SymbolId, Target, TensorType, Type, Update, ValueId,
+    Arg, Builder, Constant, ConstantData, ConstantId, Error, Expr, Graph, Input, Literal, Model, Op, Origin, State,
+    StateId, Symbol, SymbolId, Target, TensorType, Type, Update, ValueId,
 };
 
 use super::decoder::{Activation, Decoder, Layer, Mixture};
@@ -66,8 +67,25 @@ pub(super) fn build(
     let blob = shapes::write(rules.iter().map(|(method, rules)| (*method, rules.as_slice())));
     let blob = blob.map_err(|_| Error::unsupported("the rules about sizes are too long"))?;
     model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
+    let signatures: Vec<_> =
+        model.methods.iter().map(|(method, graph)| (method.as_str(), signature(graph, options.output))).collect();
+    let blob = signature::write(signatures.iter().map(|(method, signature)| (*method, signature)));
+    model.named_data.push((SIGNATURE_KEY.to_owned(), blob.into()));
     model.verify()?;
     Ok(model)
+}
+
+/// The names of inputs and of the output.
+fn signature(graph: &Graph, output: Output) -> Signature {
+    let name = |input: &Input| match input {
+        Input::Value(value) => graph.values.get(*value).map(|value| value.name.clone()),
+        Input::Literal(_) => None,
+    };
+    let output = match output {
+        Output::LastLogits | Output::AllLogits => "logits",
+        Output::HiddenStates => "hidden_states",
+    };
+    Signature::flat(graph.inputs.iter().filter_map(name), [Some(output.to_owned())])
 }
 
 /// Adds the methods that runners of ExecuTorch ask for what the program is like.
