@@ -111,8 +111,8 @@ impl<'py> Argument<'py> {
         let buffer = match Array::from_buffer(object) {
             Ok(array) => return Ok(Self::Array(array)),
             Err(raised @ Refusal::Raised(_)) => return Err(raised),
-            Err(Refusal::Strides(_)) if matches!(kind, Some(Kind::Numpy)) => {
-                let copy = in_python(|| object.call_method0(intern!(object.py(), "copy")))?;
+            Err(Refusal::Layout(_)) if matches!(kind, Some(Kind::Numpy)) => {
+                let copy = in_python(|| native_copy(object))?;
                 return Array::from_buffer(&copy).map(Self::Array);
             }
             Err(reason) => reason,
@@ -148,6 +148,13 @@ impl<'py> Argument<'py> {
             Self::None => Input::None,
         })
     }
+}
+
+/// A copy of a NumPy array in this machine's byte order, with strides above 0.
+fn native_copy<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = array.py();
+    let dtype = array.getattr(intern!(py, "dtype"))?.call_method1(intern!(py, "newbyteorder"), ("=",))?;
+    array.call_method1(intern!(py, "astype"), (dtype,))
 }
 
 /// Gives a result back.

@@ -336,6 +336,11 @@ impl Array {
             unsafe { CStr::from_ptr(raw.format) }.to_str().unwrap_or("")
         };
         let Some(dtype) = dtype_of_format(format, raw.itemsize as usize) else {
+            // Whether they are those of a supported type with their bytes in the other order.
+            let turned = format.strip_prefix(['<', '>', '!']);
+            if turned.is_some_and(|format| dtype_of_format(format, raw.itemsize as usize).is_some()) {
+                return Err(Refusal::Layout("its bytes are not in this machine's order"));
+            }
             return Err(Refusal::Type(format!(
                 "elements of the buffer format {format:?} are not supported; convert the array first"
             )));
@@ -349,7 +354,7 @@ impl Array {
         };
         let (shape, strides) = (list(raw.shape), list(raw.strides));
         if strides.iter().any(|stride| stride % width != 0) {
-            return Err(Refusal::Strides("its strides are not whole elements"));
+            return Err(Refusal::Layout("its strides are not whole elements"));
         }
         let strides: Vec<i64> = strides.iter().map(|stride| stride / width).collect();
         let data = raw.buf.cast::<u8>();
@@ -388,7 +393,7 @@ impl Array {
                 Some(row_major)
             }
         };
-        let strides = strides.ok_or(Refusal::Strides("it has negative strides"))?;
+        let strides = strides.ok_or(Refusal::Layout("it has negative strides"))?;
         let last = sizes
             .iter()
             .zip(&strides)

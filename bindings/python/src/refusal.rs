@@ -11,8 +11,8 @@ pub enum Refusal {
     Type(String),
     /// Its shape, device or another property is not supported.
     Value(String),
-    /// Its strides are not supported: a copy would do.
-    Strides(&'static str),
+    /// How it lies in memory is not supported: a copy would do.
+    Layout(&'static str),
     /// A protocol that it offers failed.
     Protocol(String, PyErr),
     /// Python code raised an exception that is not about the object.
@@ -39,7 +39,7 @@ impl Refusal {
         match self {
             Self::Type(text) => PyTypeError::new_err(read(&text)),
             Self::Value(text) => PyValueError::new_err(read(&text)),
-            Self::Strides(text) => PyValueError::new_err(read(&format!("{text}; copy the array first"))),
+            Self::Layout(text) => PyValueError::new_err(read(&format!("{text}; copy the array first"))),
             Self::Protocol(text, cause) => {
                 let error = PyTypeError::new_err(format!("{place}: {text}"));
                 error.set_cause(py, Some(cause));

@@ -44,7 +44,7 @@ fn borrow_resolved(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Array, Re
             Array::from_exchange(&plain, api)?
         }
         // PyTorch's text has lines about its own code, and names what DLPack lacks rather than what to do.
-        Err(Refusal::Protocol(..) | Refusal::Value(_) | Refusal::Strides(_) | Refusal::Type(_)) => {
+        Err(Refusal::Protocol(..) | Refusal::Value(_) | Refusal::Layout(_) | Refusal::Type(_)) => {
             return Err(unreadable(object)?);
         }
         Err(raised @ Refusal::Raised(_)) => return Err(raised),

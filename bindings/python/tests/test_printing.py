@@ -106,3 +106,15 @@ def test_modules_and_methods(model, tmp_path):
     assert repr(module) == f"rushlight.Module({str(file)!r}, methods=['forward'])"
     assert repr(rushlight.load(program.buffer)) == "rushlight.Module(methods=['forward'])"
     assert str(program.report) in str(program)
+
+
+def test_what_runs_where_is_logged(model, tmp_path, caplog):
+    file = tmp_path / "logged.pte"
+    with caplog.at_level("INFO", logger="rushlight"):
+        rushlight.export(model, (torch.randn(2, 64),), backend="cpu").save(file)
+        module = rushlight.load(file, lower="off")
+        module(torch.randn(2, 64))
+        module(torch.randn(2, 64))
+    compiled, loaded = [record.getMessage() for record in caplog.records if record.name == "rushlight"]
+    assert "rushlight.Program(methods=['forward']): " in compiled and "RushlightCpu: " in compiled, compiled
+    assert repr(module) in loaded and "runs as its file has it" in loaded, loaded

@@ -297,6 +297,8 @@ NUMPY = {
     "strided": lambda: np.arange(1, 5, 0.5, dtype=np.float32)[::2],
     "field": lambda: np.array([(i, i) for i in range(1, 5)], dtype=[("a", "f4"), ("b", "f4")])["b"],
     "little-endian": lambda: np.arange(1, 5, dtype="<f4"),
+    "big-endian": lambda: np.arange(1, 5, dtype=">f4"),
+    "big-endian, negative strides": lambda: np.arange(4, 0, -1, dtype=">f4")[::-1],
 }
 
 
@@ -308,7 +310,7 @@ def test_arrays_are_read(fixed, kind):
 
 
 UNREADABLE = {
-    "big-endian": lambda: np.ones(4, ">f4"),
+    "big-endian without NumPy": lambda: memoryview(np.ones(4, ">f4")),
     "objects": lambda: np.array([1.0, 2.0, 3.0, 4.0], dtype=object),
     "dates": lambda: np.zeros(4, "datetime64[s]"),
     "text": lambda: np.array(["a", "b", "c", "d"]),

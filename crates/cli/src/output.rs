@@ -11,7 +11,7 @@ use rushlight::runtime::{Bool8, Element};
 use rushlight::{InputFiles, Module, ScalarType, Tensor, Value};
 use rushlight_compiler::partition::Report;
 use rushlight_devtools::numbers::doubles;
-pub use rushlight_devtools::units::bytes;
+pub use rushlight_devtools::units::{bytes, number};
 use rushlight_engine::hwbench::{Bound, Limits};
 use serde_json::json;
 
@@ -252,30 +252,6 @@ fn elements_json(tensor: &Tensor, limit: usize) -> serde_json::Value {
     }
 }
 
-/// Formats a number with at least six significant digits, without trailing zeros: `0.125`, `1e-10`.
-pub fn number(value: f64) -> String {
-    let trim = |digits: &str| match digits.split_once('.') {
-        Some(_) => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        None => digits.to_owned(),
-    };
-    let magnitude = value.abs();
-    if !value.is_finite() || magnitude == 0.0 {
-        return format!("{value}");
-    }
-    if (1e-1..1e15).contains(&magnitude) {
-        return trim(&format!("{value:.6}"));
-    }
-    // One more decimal for each zero behind the point.
-    if (1e-4..1e-1).contains(&magnitude) {
-        let zeros = (-magnitude.log10()).floor().max(0.0) as usize;
-        return trim(&format!("{value:.*}", 6 + zeros));
-    }
-    match format!("{value:.6e}").split_once('e') {
-        Some((digits, exponent)) => format!("{}e{exponent}", trim(digits)),
-        None => format!("{value}"),
-    }
-}
-
 fn numel(tensor: &Tensor) -> usize {
     tensor.shape().iter().product()
 }
@@ -293,33 +269,5 @@ fn elements(tensor: &Tensor, limit: usize) -> Vec<String> {
         ScalarType::Int => of::<i32>(tensor, limit, |v| v.to_string()),
         ScalarType::Long => of::<i64>(tensor, limit, |v| v.to_string()),
         _ => doubles(tensor).into_iter().take(limit).map(number).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_keep_their_digits() {
-        let cases = [
-            (0.0, "0"),
-            (-0.0, "-0"),
-            (1e-10, "1e-10"),
-            (-1.234_567_8e-7, "-1.234568e-7"),
-            (0.000_123_456_78, "0.000123457"),
-            (0.012_345_678, "0.0123457"),
-            (0.1, "0.1"),
-            (0.5, "0.5"),
-            (100.0, "100"),
-            (-123.456_789_1, "-123.456789"),
-            (16_777_216.0, "16777216"),
-            (1e30, "1e30"),
-            (f64::NAN, "NaN"),
-            (f64::NEG_INFINITY, "-inf"),
-        ];
-        for (value, text) in cases {
-            assert_eq!(number(value), text);
-        }
     }
 }

@@ -3,7 +3,7 @@
 use rushlight::{Decibels, LayerReport, QuantizationReport};
 
 use crate::markup::escaped;
-use crate::units::bytes;
+use crate::units::{bytes, rounded};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; }
@@ -71,7 +71,10 @@ fn row(layer: &LayerReport) -> String {
     } else {
         String::new()
     };
-    let range = layer.range.map_or_else(String::new, |(low, high)| format!("{low:.3e} to {high:.3e}"));
+    let range = layer.range.map_or_else(String::new, |(low, high)| {
+        let [low, high] = [low, high].map(|bound| rounded(f64::from(bound), 4));
+        format!("{low} to {high}")
+    });
     format!(
         "<tr{class}><td>{}{reason}<br><code>{} [{}]</code></td><td class=\"n\">{}</td><td class=\"bar\">{bar}</td>\
          <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{range}</td>\

@@ -3,8 +3,10 @@
 import functools
 import inspect
 import io
+import logging
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
@@ -16,11 +18,12 @@ from ._meta import OperatorUse
 from ._module import Module
 from ._progress import Progress
 from ._quantization import Quantization
-from ._report import NodeReport, left_nodes
+from ._report import NodeReport, left_nodes, shares
 from ._text import Table, count, shown_in_full, size
 
 # Inputs that a module of PT2E is compared with its floats on.
 _COMPARED = 8
+_LOGGER = logging.getLogger("rushlight")
 
 
 class MethodReport(NamedTuple):
@@ -66,7 +69,7 @@ class Report(NamedTuple):
 
     def _parts(self):
         parts = [f"{size(self.nbytes)} · {count(len(self.methods), 'method')}"]
-        parts += [f"{name}: {taken} of {count(len(self.nodes), 'node')}" for name, taken in self.backends.items()]
+        parts += shares(self.backends)
         for method in self.methods:
             planned = size(method.planned_bytes)
             parts += ["", f"{method.name}  {count(method.instructions, 'instruction')} · activations {planned}"]
@@ -267,6 +270,7 @@ def compiled(
         (name, list(value) if isinstance(value, (list, tuple)) else [value])
         for name, value in (constant_methods or {}).items()
     ]
+    start = time.monotonic()
     with progress:
         core = _rushlight.compile(
             {
@@ -287,10 +291,18 @@ def compiled(
             progress.report,
         )
     program = Program(core, progress)
+    if _LOGGER.isEnabledFor(logging.INFO):
+        _log(program, time.monotonic() - start)
     report = program.quantization
     for warning in report.warnings if report else ():
         quantization.warn(warning)
     return program
+
+
+def _log(program, seconds):
+    report = program.report
+    parts = [size(report.nbytes), *shares(report.backends), f"compiled in {seconds:.3g} s"]
+    _LOGGER.info("%r: %s", program, ", ".join(parts))
 
 
 @_says_where_precision_is

@@ -1,5 +1,6 @@
 """Loading and calling."""
 
+import logging
 import math
 import operator
 import os
@@ -51,6 +52,8 @@ class Module:
             signature = self._signatures[name] = _signature.of_method(self._core, name)
             if signature is None or signature.is_plain:
                 self._plain.add(name)
+            if _LOGGER.isEnabledFor(logging.INFO):
+                _LOGGER.info("%r, method %r: %s", self, name, ", ".join(self.report._summary()))
         if signature is None:
             if named:
                 raise TypeError(f"`{name}` has no input `{next(iter(named))}`: the program does not record names")
@@ -97,6 +100,7 @@ class Module:
         return heading + [part for name in self.method_names for part in (*self.meta(name)._parts(), "")][:-1]
 
 
+_LOGGER = logging.getLogger("rushlight")
 _MAX_THREADS = 1024
 _MAX_BYTES = (1 << 63) - 1
 _MAX_SECONDS = 1e9

@@ -49,13 +49,20 @@ class LoadReport(NamedTuple):
         """How many nodes each backend took, the most first; "portable" for the runtime's operators."""
         return dict(Counter(node.backend for node in self.nodes).most_common())
 
-    def _parts(self):
+    def _summary(self):
         if self.reason is not None:
             return [f"runs as its file has it: {self.reason}"]
-        parts = [f"{name}: {taken} of {count(len(self.nodes), 'node')}" for name, taken in self.backends.items()]
-        if self.cache is not None:
-            parts.append(f"cache: {self.cache}")
-        return parts + left_nodes(self.nodes)
+        parts = shares(self.backends)
+        return parts if self.cache is None else [*parts, f"cache: {self.cache}"]
+
+    def _parts(self):
+        return self._summary() + (left_nodes(self.nodes) if self.lowered else [])
+
+
+def shares(backends):
+    """For each backend, how many of all nodes it took."""
+    total = count(sum(backends.values()), "node")
+    return [f"{name}: {taken} of {total}" for name, taken in backends.items()]
 
 
 def left_nodes(nodes):

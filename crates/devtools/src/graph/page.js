@@ -59,7 +59,8 @@ function fitAll() {
   });
   if (left > right) [left, right] = [0, 1];
   const height = layerY(drawn.layers.length);
-  const scale = Math.min(canvas.clientWidth / (right - left + 80), canvas.clientHeight / (height + 80), 1);
+  // A small graph is enlarged until it fills the window.
+  const scale = Math.min(canvas.clientWidth / (right - left + 80), canvas.clientHeight / (height + 80), 2);
   // A long graph starts at its top, large enough to read.
   view.scale = Math.max(scale, Math.min(0.6, canvas.clientWidth / (right - left + 80)));
   view.x = canvas.clientWidth / 2 - view.scale * (left + right) / 2;
