@@ -36,6 +36,8 @@ pub struct Module {
     program: Program<'static>,
     options: Options,
     methods: BTreeMap<String, MethodInstance>,
+    /// Of methods that were called by name.
+    metas: BTreeMap<String, Arc<MethodMeta>>,
     arenas: Option<Arc<SharedArenas<'static>>>,
     /// The states of delegates in calls without a session.
     states: States,
@@ -293,6 +295,7 @@ impl ModuleBuilder {
             program,
             options,
             methods: BTreeMap::new(),
+            metas: BTreeMap::new(),
             arenas: None,
             states,
             identity: Arc::default(),
@@ -822,7 +825,14 @@ impl Module {
         method: &str,
         inputs: impl IntoIterator<Item = (&'n str, Input<'i>)>,
     ) -> Result<Vec<Value>, Error> {
-        let meta = self.meta(method)?;
+        let meta = match self.metas.get(method) {
+            Some(meta) => meta.clone(),
+            None => {
+                let meta = Arc::new(self.meta(method)?);
+                self.metas.insert(method.to_owned(), meta.clone());
+                meta
+            }
+        };
         let inputs = meta.inputs_by_name(inputs)?;
         self.run(method, &inputs)
     }
