@@ -16,7 +16,7 @@ use rushlight_engine::hwbench::{Bound, Limits};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::progress::{is_quiet, is_verbose};
+use crate::progress::{is_quiet, is_verbose, without_bars};
 
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
@@ -83,7 +83,7 @@ pub fn say_who_runs(module: &mut Module) {
 /// Writes a line to standard error.
 pub fn to_stderr(text: &str) {
     // Where it is closed or full, there is nowhere to report that.
-    drop(writeln!(anstream::stderr(), "{text}"));
+    drop(without_bars(|| writeln!(anstream::stderr(), "{text}")));
 }
 
 /// Prints what was written to `output`, unless results alone are asked for: to standard error if that is what `output` names, so that the file stays whole.

@@ -2,11 +2,11 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use rushlight::{Progress, ProgressListener};
 
 use crate::failure::Failure;
@@ -74,10 +74,19 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     if is_quiet() || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
+    let bar = BARS.add(bar);
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
+}
+
+/// All bars, so that what is written meanwhile stands above them.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// Writes to standard error while no bar is drawn there.
+pub fn without_bars<T>(write: impl FnOnce() -> T) -> T {
+    BARS.suspend(write)
 }
 
 /// Follows a compilation, or other work in stages, and cancels it when Ctrl-C is pressed.

@@ -5,16 +5,25 @@ use rushlight::{Error, Tensor, TensorInfo, Value, ValueInfo};
 use crate::inputs::{Fill, generate};
 
 /// The inputs of each call. `arrays` has one array for each input that is a tensor, by name or else in order, each with the inputs of
-/// all calls: along the first dimension, or along one more than the input has. Other inputs have the values that the export fixed.
+/// all calls: along the first dimension, or along one more than the input has. If there is one such input, there may be several
+/// arrays of calls. Other inputs have the values that the export fixed.
 ///
 /// # Errors
 /// With what an array should have been.
 pub fn samples(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Result<Vec<Vec<Value>>, String> {
     let tensors: Vec<&TensorInfo> = inputs.iter().filter_map(ValueInfo::as_tensor).collect();
+    if tensors.len() == 1 && arrays.len() > 1 {
+        let calls = arrays.iter().map(|array| samples(std::slice::from_ref(array), inputs));
+        return Ok(calls.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect());
+    }
     if tensors.len() != arrays.len() {
         let names: Vec<&str> = arrays.iter().map(|(name, _)| name.as_str()).collect();
-        let (wanted, got) = (tensors.len(), names.join(", "));
-        return Err(format!("the model takes {wanted} tensors, and there are {} arrays: {got}", arrays.len()));
+        let expected: Vec<String> = tensors.iter().map(ToString::to_string).collect();
+        return Err(format!(
+            "expected an array for each tensor that the model takes, with all calls along the first dimension: {}; got: {}",
+            expected.join(", "),
+            names.join(", ")
+        ));
     }
     let mut columns = Vec::with_capacity(arrays.len());
     for ((name, array), info) in in_order(arrays, &tensors)?.into_iter().zip(&tensors) {
@@ -143,6 +152,7 @@ mod tests {
         assert_eq!(shapes(&[array(&[3, 1, 2])], &[info(&[1, 2], false)]), vec![vec![1, 2]; 3]);
         // A batch of up to 64, and a length of up to 9.
         assert_eq!(shapes(&[array(&[5, 7])], &[info(&[64, 9], true)]), vec![vec![1, 7]; 5]);
+        assert_eq!(shapes(&[array(&[2, 2]), array(&[3, 2])], &[info(&[1, 2], false)]), vec![vec![1, 2]; 5]);
         let two = samples(
             &[array(&[4, 1]), array(&[4, 2])],
             &[info(&[1, 1], false), ValueInfo::Int(7), info(&[1, 2], false)],
@@ -171,7 +181,7 @@ mod tests {
         let error = samples(&[array(&[3, 5])], &[info(&[1, 4], false)]).unwrap_err();
         assert!(error.contains("[3, 5]") && error.contains("[1, 4]"), "{error}");
         let error = samples(&[], &[info(&[1, 4], false)]).unwrap_err();
-        assert!(error.contains("1 tensors"), "{error}");
+        assert!(error.contains("an array for each tensor") && error.contains("[1, 4]"), "{error}");
         let error =
             samples(&[array(&[3, 4]), array(&[2, 4])], &[info(&[1, 4], false), info(&[1, 4], false)]).unwrap_err();
         assert!(error.contains("different numbers"), "{error}");

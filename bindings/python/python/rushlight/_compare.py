@@ -121,10 +121,11 @@ def compare(reference, candidate, inputs=None, *, method="forward", seed=0, prog
         candidate = candidate.buffer
     elif not isinstance(candidate, (str, os.PathLike)):
         candidate = memoryview(candidate)
-    reference = bytes_or_path(method, reference)
+    followed = Progress(progress)
+    reference = bytes_or_path(method, reference, followed)
     if inputs is not None:
         inputs = list(of_exported(method, reference).arguments(inputs))
-    with Progress(progress) as followed:
+    with followed:
         compared = _rushlight.compare(reference, candidate, method, inputs, seed, followed.report)
     rows, outputs, only_in_reference = compared
     outputs = [ComparedOutput(**output) for output in outputs]

@@ -232,7 +232,8 @@ def compile(
     Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
     """
     sources = source if isinstance(source, Mapping) else {"forward": source}
-    methods = [(name, bytes_or_path(name, exported)) for name, exported in sources.items()]
+    progress = progress if isinstance(progress, Progress) else Progress(progress)
+    methods = [(name, bytes_or_path(name, exported, progress)) for name, exported in sources.items()]
     return compiled(
         methods,
         quantize=quantization.request(quantize, calibration, methods),
@@ -245,7 +246,7 @@ def compile(
         stack_traces=stack_traces,
         external_weights=_external_rules(external_weights, external_weights_max_bytes),
         tokenizer=tokenizer,
-        progress=progress if isinstance(progress, Progress) else Progress(progress),
+        progress=progress,
     )
 
 
@@ -502,15 +503,16 @@ def _parameters(name, function):
     return len(parameters)
 
 
-def bytes_or_path(name, source):
+def bytes_or_path(name, source, progress):
     if isinstance(source, (str, os.PathLike, bytes, bytearray)):
         return source
     if hasattr(source, "graph_module") and hasattr(source, "graph_signature"):
         import torch
 
         file = io.BytesIO()
-        torch.export.save(source, file)
-        return file.getvalue()
+        with progress.stage("serializing"):
+            torch.export.save(source, file)
+            return file.getvalue()
     try:
         return bytes(memoryview(source))
     except TypeError:
