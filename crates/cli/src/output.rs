@@ -195,9 +195,11 @@ pub fn check_outputs<P: AsRef<Path>, Q: AsRef<Path>>(
     files.check_outputs(outputs).map_err(Failure::Usage)
 }
 
-/// Writes a file whole, or leaves what was there: see [`rushlight::write_file`].
+/// Writes a page, a report or a trace, and says so. The file is whole, or what was there: see [`rushlight::write_file`].
 pub fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
-    Ok(rushlight::write_file(path, text.as_bytes())?)
+    rushlight::write_file(path, text.as_bytes())?;
+    note(&format!("wrote `{}`, {}", path.display(), bytes(text.len() as u64)));
+    Ok(())
 }
 
 /// An output on one or a few lines; at most `limit` elements of a tensor.
