@@ -3,10 +3,12 @@
 
 mod bench;
 mod book;
+mod c;
 mod check;
 mod command;
 mod dist;
 mod fuzz;
+mod header;
 mod sanitize;
 mod semver;
 mod setup;
@@ -26,6 +28,10 @@ usage: cargo xtask <chore>
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
+  c-package [folder]
+                 the C library for this machine: header, static and shared library, and what pkg-config and CMake look for, in
+                 target/c by default
+  header         writes the C header, and the list of what it declares
   book           builds the book of docs/ in target/book
   semver [revision]
                  what the public API breaks beside the last release, or a revision
@@ -57,6 +63,9 @@ fn main() -> Result<()> {
         ["check"] => check::all(),
         ["check", what] => check::one(what),
         ["api"] => check::api::write(),
+        ["c-package"] => c::package(None),
+        ["c-package", folder] => c::package(Some(folder)),
+        ["header"] => header::write(),
         ["book"] => book::build(),
         ["semver"] => semver::check(None),
         ["semver", revision] => semver::check(Some(revision)),

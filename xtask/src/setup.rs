@@ -39,9 +39,12 @@ pub fn one(what: &str) -> Result<()> {
         "tokenizers" => tokenizers(),
         "book" => book(),
         "mdbook" => install_tool(MDBOOK),
+        "cbindgen" => install_tool(CBINDGEN),
         "dist" => dist(),
         "semver" => install_tool(SEMVER_CHECKS),
-        _ => bail!("unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, book, dist, semver"),
+        _ => bail!(
+            "unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, cbindgen, book, dist, semver"
+        ),
     }
 }
 
@@ -89,6 +92,9 @@ pub fn book_python() -> PathBuf {
 
 /// The version of mdBook, without its server and its watching of files.
 const MDBOOK: &[&str] = &["mdbook", "--version", "=0.5.4", "--no-default-features", "--features", "search"];
+
+/// The version of cbindgen, which makes the C header.
+const CBINDGEN: &[&str] = &["cbindgen", "--version", "=0.29.2"];
 
 /// A program that is built for the chores alone.
 pub fn tool(name: &str) -> PathBuf {

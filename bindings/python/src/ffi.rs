@@ -82,49 +82,11 @@ struct ExchangeApi {
 }
 
 fn dtype_of(dtype: DataType) -> Option<ScalarType> {
-    // The codes of `DLDataTypeCode`: int, unsigned, float, bfloat, complex, bool.
-    Some(match (dtype.code, dtype.bits, dtype.lanes) {
-        (0, 8, 1) => ScalarType::Char,
-        (0, 16, 1) => ScalarType::Short,
-        (0, 32, 1) => ScalarType::Int,
-        (0, 64, 1) => ScalarType::Long,
-        (1, 8, 1) => ScalarType::Byte,
-        (1, 16, 1) => ScalarType::UInt16,
-        (1, 32, 1) => ScalarType::UInt32,
-        (1, 64, 1) => ScalarType::UInt64,
-        (2, 16, 1) => ScalarType::Half,
-        (2, 32, 1) => ScalarType::Float,
-        (2, 64, 1) => ScalarType::Double,
-        (4, 16, 1) => ScalarType::BFloat16,
-        (5, 32, 1) => ScalarType::ComplexHalf,
-        (5, 64, 1) => ScalarType::ComplexFloat,
-        (5, 128, 1) => ScalarType::ComplexDouble,
-        (6, 8, 1) => ScalarType::Bool,
-        _ => return None,
-    })
+    ScalarType::from_dlpack(dtype.code, dtype.bits).filter(|_| dtype.lanes == 1)
 }
 
 fn code_of(dtype: ScalarType) -> Option<DataType> {
-    let (code, bits) = match dtype {
-        ScalarType::Char => (0, 8),
-        ScalarType::Short => (0, 16),
-        ScalarType::Int => (0, 32),
-        ScalarType::Long => (0, 64),
-        ScalarType::Byte => (1, 8),
-        ScalarType::UInt16 => (1, 16),
-        ScalarType::UInt32 => (1, 32),
-        ScalarType::UInt64 => (1, 64),
-        ScalarType::Half => (2, 16),
-        ScalarType::Float => (2, 32),
-        ScalarType::Double => (2, 64),
-        ScalarType::BFloat16 => (4, 16),
-        ScalarType::ComplexHalf => (5, 32),
-        ScalarType::ComplexFloat => (5, 64),
-        ScalarType::ComplexDouble => (5, 128),
-        ScalarType::Bool => (6, 8),
-        _ => return None,
-    };
-    Some(DataType { code, bits, lanes: 1 })
+    dtype.dlpack().map(|(code, bits)| DataType { code, bits, lanes: 1 })
 }
 
 /// A type's way to exchange tensors without Python calls, as torch offers it. Valid while the type lives.

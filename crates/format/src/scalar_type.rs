@@ -82,6 +82,35 @@ impl ScalarType {
         self as u8
     }
 
+    /// The type's code and number of bits in DLPack (`DLDataType`), if it has the type.
+    pub const fn dlpack(self) -> Option<(u8, u8)> {
+        // The codes of `DLDataTypeCode`: int, unsigned, float, bfloat, complex, bool.
+        Some(match self {
+            Self::Char => (0, 8),
+            Self::Short => (0, 16),
+            Self::Int => (0, 32),
+            Self::Long => (0, 64),
+            Self::Byte => (1, 8),
+            Self::UInt16 => (1, 16),
+            Self::UInt32 => (1, 32),
+            Self::UInt64 => (1, 64),
+            Self::Half => (2, 16),
+            Self::Float => (2, 32),
+            Self::Double => (2, 64),
+            Self::BFloat16 => (4, 16),
+            Self::ComplexHalf => (5, 32),
+            Self::ComplexFloat => (5, 64),
+            Self::ComplexDouble => (5, 128),
+            Self::Bool => (6, 8),
+            _ => return None,
+        })
+    }
+
+    /// The type with this code and number of bits in DLPack, if there is one.
+    pub fn from_dlpack(code: u8, bits: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.dlpack() == Some((code, bits)))
+    }
+
     /// Bytes of one element. Packed sub-byte types count one byte, as ExecuTorch does.
     #[expect(clippy::indexing_slicing, reason = "in range, and `get` is not const")]
     pub const fn size(self) -> usize {
@@ -211,5 +240,23 @@ impl ScalarType {
 impl core::fmt::Display for ScalarType {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_dlpack_come_back() {
+        let known = ScalarType::ALL.into_iter().filter_map(|dtype| Some((dtype, dtype.dlpack()?)));
+        let mut count = 0;
+        for (dtype, (code, bits)) in known {
+            assert_eq!(ScalarType::from_dlpack(code, bits), Some(dtype));
+            assert_eq!(usize::from(bits), 8 * dtype.size());
+            count += 1;
+        }
+        assert_eq!(count, 16);
+        assert_eq!(ScalarType::from_dlpack(3, 64), None);
     }
 }

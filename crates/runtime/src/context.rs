@@ -6,6 +6,9 @@ use crate::element::Element;
 use crate::error::{Detail, Error, Result};
 use crate::fault::Kind;
 use crate::memory::Temp;
+use crate::op::Op;
+#[cfg(feature = "alloc")]
+use crate::op::OpData;
 use crate::scalar::Scalar;
 use crate::tensor::{Tensor, TensorMut, TensorState};
 use crate::value::{ABSENT, EValue, Values};
@@ -22,17 +25,36 @@ pub struct KernelContext<'m> {
     temp: &'m Temp<'m>,
     /// Only the shapes of tensors can be had: temporary memory is being sized.
     shapes_only: bool,
+    #[cfg(feature = "alloc")]
+    op: &'static Op,
 }
 
 impl<'m> KernelContext<'m> {
     #[inline]
-    pub(crate) fn new(values: Values<'m>, arguments: &'m [u32], writes: u32, temp: &'m Temp<'m>) -> Self {
-        Self { values, arguments, writes, taken: Cell::new(0), temp, shapes_only: false }
+    pub(crate) fn new(values: Values<'m>, arguments: &'m [u32], op: &'static Op, temp: &'m Temp<'m>) -> Self {
+        Self {
+            values,
+            arguments,
+            writes: op.writes,
+            taken: Cell::new(0),
+            temp,
+            shapes_only: false,
+            #[cfg(feature = "alloc")]
+            op,
+        }
     }
 
     /// A context to size temporary memory with: its tensors have their upper bounds and no data.
-    pub(crate) fn sizing(values: Values<'m>, arguments: &'m [u32], writes: u32, temp: &'m Temp<'m>) -> Self {
-        Self { values, arguments, writes, taken: Cell::new(0), temp, shapes_only: true }
+    pub(crate) fn sizing(values: Values<'m>, arguments: &'m [u32], op: &'static Op, temp: &'m Temp<'m>) -> Self {
+        let mut context = Self::new(values, arguments, op, temp);
+        context.shapes_only = true;
+        context
+    }
+
+    /// The [data](Op::data) of the operator.
+    #[cfg(feature = "alloc")]
+    pub fn data(&self) -> Option<OpData> {
+        self.op.data
     }
 
     #[inline]

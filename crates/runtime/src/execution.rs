@@ -247,7 +247,7 @@ impl<'r, 'm> Execution<'r, 'm> {
             Step::Kernel { op, arguments } => {
                 let event = Event::Operator { instruction: index, operator: op.name };
                 tracer.begin(event);
-                let context = KernelContext::new(values, arguments, op.writes, self.loaded.temp);
+                let context = KernelContext::new(values, arguments, op, self.loaded.temp);
                 (op.kernel)(&context).map_err(|e| e.instruction(index, Some(op.name)))?;
                 drop(context);
                 tracer.end(event);

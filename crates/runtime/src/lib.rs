@@ -56,6 +56,8 @@ pub use memory::{ALIGNMENT, Bump, Memory, SharedArenas};
 #[cfg(feature = "alloc")]
 pub use memory::{HeapBlock, StableBytes};
 pub use method::Method;
+#[cfg(feature = "alloc")]
+pub use op::OpData;
 pub use op::{Kernel, Op, OpGroup, OpSet, Registry, TempBytes};
 pub use options::{BackendOption, OptionSpec, OptionValue};
 pub use program::Program;

@@ -516,7 +516,7 @@ fn temp_bytes<'m>(values: Values<'m>, steps: &[Step<'m>], temp: &'m Temp<'m>, re
         if let Step::Kernel { op, arguments } = *step
             && let Some(bytes) = op.temp_bytes
         {
-            let context = KernelContext::sizing(values, arguments, op.writes, temp);
+            let context = KernelContext::sizing(values, arguments, op, temp);
             match bytes(&context) {
                 Ok(bytes) => most = most.max(bytes),
                 Err(error) => {

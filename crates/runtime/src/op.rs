@@ -1,6 +1,9 @@
 //! Operators as values: a name, a shape of arguments and a function; sets of them; and the registry that a method is
 //! loaded with.
 
+#[cfg(feature = "alloc")]
+use core::any::Any;
+
 use crate::context::KernelContext;
 use crate::error::Result;
 
@@ -28,13 +31,30 @@ pub struct Op {
     pub copies: bool,
     pub kernel: Kernel,
     pub temp_bytes: Option<TempBytes>,
+    /// What the kernel finds in [`KernelContext::data`].
+    #[cfg(feature = "alloc")]
+    pub data: Option<OpData>,
 }
+
+/// Data of one operator, for kernels that are one function for several of them, such as those of other languages.
+#[cfg(feature = "alloc")]
+pub type OpData = &'static (dyn Any + Send + Sync);
 
 impl Op {
     /// An operator whose last argument is its `out`.
     pub const fn new(name: &'static str, arity: u8, kernel: Kernel) -> Self {
         let writes = if arity == 0 { 0 } else { 1 << (arity - 1) };
-        Self { name, arity, writes, is_view: false, copies: false, kernel, temp_bytes: None }
+        Self {
+            name,
+            arity,
+            writes,
+            is_view: false,
+            copies: false,
+            kernel,
+            temp_bytes: None,
+            #[cfg(feature = "alloc")]
+            data: None,
+        }
     }
 
     /// The last `count` arguments are written (`out` arguments of multi-output operators).
@@ -74,6 +94,14 @@ impl Op {
     #[must_use]
     pub const fn temp(mut self, bytes: TempBytes) -> Self {
         self.temp_bytes = Some(bytes);
+        self
+    }
+
+    /// The operator has data that its kernel reads.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub const fn data(mut self, data: OpData) -> Self {
+        self.data = Some(data);
         self
     }
 

@@ -32,9 +32,9 @@ pub struct MethodInstance {
     time_limit: Option<Duration>,
     /// True if delegates keep states, which are lent to each call.
     pub(crate) has_lent_states: bool,
-    /// Copies of inputs that the submitted call reads.
+    /// Copies of inputs that the last call reads.
     copies: Vec<Option<Ordered>>,
-    /// Memory for the outputs of the submitted call that the program did not plan.
+    /// Memory for the outputs of the last call that the program did not plan.
     memory: Vec<(usize, Tensor)>,
 }
 
@@ -197,9 +197,23 @@ impl MethodInstance {
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Error> {
+        let result = self.read_with(states, inputs, tracer, values);
+        self.memory.clear();
+        self.copies.clear();
+        result
+    }
+
+    /// As [`run_with`](Self::run_with), and lends the outputs to `read` in place of copying them.
+    pub(crate) fn read_with<R>(
+        &mut self,
+        states: Option<&mut States>,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+        read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Failure>,
+    ) -> Result<R, Error> {
         let result = match self.time_limit {
-            None => self.call(states, inputs, tracer),
-            Some(limit) => self.call(states, inputs, &mut Timed::new(tracer, limit)),
+            None => self.call(states, inputs, tracer, read),
+            Some(limit) => self.call(states, inputs, &mut Timed::new(tracer, limit), read),
         };
         result.map_err(|failure| match failure {
             Failure::Facade(error) => error,
@@ -210,17 +224,24 @@ impl MethodInstance {
         })
     }
 
-    fn call(
+    fn call<R>(
         &mut self,
         states: Option<&mut States>,
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
-    ) -> Result<Vec<Value>, Failure> {
+        read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         if self.accepts(inputs) {
-            self.execute(states, inputs, tracer)
-        } else {
-            self.execute_copies(states, inputs, tracer)
+            return self.execute(states, inputs, tracer, read);
         }
+        let mut copies = copies(&self.method, inputs)?;
+        let result = {
+            let borrowed = borrowed_inputs(&self.method, inputs, &mut copies)?;
+            self.execute(states, &borrowed, tracer, read)
+        };
+        // An output may be one of them.
+        self.copies = copies;
+        result
     }
 
     /// Submits a call: it goes on while it is polled. See [`Module::submit`](crate::Module::submit).
@@ -312,31 +333,20 @@ impl MethodInstance {
         Err(Error::new(error.code, error.detail.to_string()).site(site))
     }
 
-    fn execute(
+    fn execute<R>(
         &mut self,
         states: Option<&mut States>,
         inputs: &[Input<'_>],
         tracer: &mut (impl EventTracer + ?Sized),
-    ) -> Result<Vec<Value>, Failure> {
-        let mut memory = zeros(&self.unplanned)?;
-        let mut buffers = buffers(&mut memory);
+        read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.memory = zeros(&self.unplanned)?;
+        let mut buffers = buffers(&mut self.memory);
         let outputs = match states {
             None => self.method.execute_traced(inputs, &mut buffers, tracer)?,
             Some(states) => self.method.start_in(states, inputs, &mut buffers)?.finish_traced(tracer)?,
         };
-        values(&outputs)
-    }
-
-    /// Executes with copies of the inputs that do not fit as they are.
-    fn execute_copies(
-        &mut self,
-        states: Option<&mut States>,
-        inputs: &[Input<'_>],
-        tracer: &mut (impl EventTracer + ?Sized),
-    ) -> Result<Vec<Value>, Failure> {
-        let mut copies = copies(&self.method, inputs)?;
-        let borrowed = borrowed_inputs(&self.method, inputs, &mut copies)?;
-        self.execute(states, &borrowed, tracer)
+        read(&outputs)
     }
 }
 

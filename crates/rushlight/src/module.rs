@@ -9,7 +9,7 @@ use rushlight_format::FlatTensor;
 use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
 use rushlight_runtime::{
     Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet,
-    OptionValue, Program, Registry, SharedArenas, StableBytes, States,
+    OptionValue, Outputs, Program, Registry, SharedArenas, StableBytes, States,
 };
 
 #[cfg(feature = "backends")]
@@ -846,6 +846,36 @@ impl Module {
     ) -> Result<Vec<Value>, Error> {
         let (instance, states) = self.loaded_with_states(method)?;
         instance.run_with(states, inputs, tracer)
+    }
+
+    /// Runs a method and lends its outputs to `read` where they are, without a copy. Their memory, which is the module's or that of
+    /// an input, keeps them until the module is used next.
+    ///
+    /// ```
+    /// # fn main() -> rushlight::Result<()> {
+    /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m")).unwrap();
+    /// use rushlight::runtime::Output;
+    ///
+    /// let mut module = rushlight::Module::load("digits.pte")?;
+    /// let image = [0.0f32; 64];
+    /// let inputs = [rushlight::TensorView::of(&[1, 1, 8, 8], &image)?.into()];
+    /// let first = module.run_reading("forward", &inputs, &mut (), |outputs| match outputs.get(0)? {
+    ///     Output::Tensor(logits) => Ok(logits.as_slice::<f32>()?[0]),
+    ///     _ => Ok(f32::NAN),
+    /// })?;
+    /// assert_eq!(first, module.forward(&inputs)?[0].as_slice::<f32>()?[0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_reading<R>(
+        &mut self,
+        method: &str,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+        read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (instance, states) = self.loaded_with_states(method)?;
+        instance.read_with(states, inputs, tracer, |outputs| Ok(read(outputs)?))
     }
 
     /// A loaded method, to execute without the facade: unplanned outputs, single steps, state. States of delegates are the

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use rushlight_runtime::{Code, EventTracer, Input, States};
+use rushlight_runtime::{Code, EventTracer, Input, Outputs, States};
 
 use crate::error::Error;
 use crate::instance::Submission;
@@ -104,6 +104,19 @@ impl Module {
     ) -> Result<Vec<Value>, Error> {
         let states = session.states(&self.identity())?;
         self.loaded(method)?.run_with(Some(states), inputs, tracer)
+    }
+
+    /// As [`run_reading`](Self::run_reading), with the states of a session.
+    pub fn run_in_reading<R>(
+        &mut self,
+        session: &mut Session,
+        method: &str,
+        inputs: &[Input<'_>],
+        tracer: &mut (impl EventTracer + ?Sized),
+        read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let states = session.states(&self.identity())?;
+        self.loaded(method)?.read_with(Some(states), inputs, tracer, |outputs| Ok(read(outputs)?))
     }
 
     /// Submits a call of a method: it goes on while it is polled, and the host may do anything else meanwhile. Methods whose

@@ -52,6 +52,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-devtools", 6),
     ("rushlight-llm", 6),
     ("rushlight-llm-server", 7),
+    ("rushlight-c", 7),
     ("rushlight-python", 7),
     ("rushlight-cli", 8),
     ("rushlight-testing", 8),

@@ -9,10 +9,17 @@ mod unsafe_code;
 use anyhow::Result;
 
 use crate::command::{cargo, command, run};
+use crate::header;
 use crate::steps::{Step, Steps};
 
-const CHECKS: &[Step] =
-    &[("format", format), ("fences", fences), ("clippy", clippy), ("docs", docs), ("api", api::check)];
+const CHECKS: &[Step] = &[
+    ("format", format),
+    ("fences", fences),
+    ("clippy", clippy),
+    ("docs", docs),
+    ("api", api::check),
+    ("header", header::check),
+];
 
 /// All checks.
 pub fn all() -> Result<()> {

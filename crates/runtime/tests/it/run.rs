@@ -86,6 +86,36 @@ fn wrong_inputs_and_missing_operators_are_errors() -> Result<()> {
     Ok(())
 }
 
+/// Counts its calls in the operator's data.
+#[cfg(feature = "alloc")]
+fn count(cx: &KernelContext<'_>) -> Result<()> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let data = cx.data().and_then(|data| data.downcast_ref::<AtomicUsize>());
+    data.expect("the operator has it").fetch_add(1, Ordering::Relaxed);
+    add(cx)
+}
+
+#[cfg(feature = "alloc")]
+#[test]
+fn a_kernel_finds_the_data_of_its_operator() -> Result<()> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    static COUNTING: OpSet = OpSet { name: "TEST", groups: &[&[&[Op::new("aten::add.out", 4, count).data(&CALLS)]]] };
+    let program = Program::parse(&ADD.0)?;
+    let mut method = Method::load(&program, "forward", Memory::heap(), &LoadOptions::new(Registry::new(&[&COUNTING])))?;
+    let numbers = [1f32; 6];
+    let inputs =
+        || [TensorView::of(&[2, 3], &numbers).map(Input::from), TensorView::of(&[2, 3], &numbers).map(Input::from)];
+    let [a, b] = inputs();
+    method.execute(&[a?, b?])?;
+    let calls = CALLS.load(Ordering::Relaxed);
+    assert!(calls > 0);
+    let [a, b] = inputs();
+    method.execute(&[a?, b?])?;
+    assert_eq!(CALLS.load(Ordering::Relaxed), 2 * calls);
+    Ok(())
+}
+
 /// Doubles its first argument in place.
 fn double(cx: &KernelContext<'_>) -> Result<()> {
     cx.out(0)?.as_mut_slice::<f32>()?.iter_mut().for_each(|x| *x *= 2.0);

@@ -1,0 +1,1021 @@
+#ifndef RUSHLIGHT_H
+#define RUSHLIGHT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Rushlight runs PyTorch models that were exported to ExecuTorch's .pte files, and compiles them.
+//
+//     rl_module *module;
+//     rl_status *status = rl_module_load("model.pte", NULL, &module);
+//     if (status != NULL) {
+//       fprintf(stderr, "%s\n", rl_status_text(status));
+//       rl_status_free(status);
+//       return 1;
+//     }
+//     const int64_t sizes[] = {1, 3, 224, 224};
+//     rl_value input = rl_value_tensor(RL_DTYPE_FLOAT32, sizes, 4, image, sizeof image);
+//     const rl_value *outputs;
+//     status = rl_module_run(module, "forward", &input, 1, NULL, &outputs, NULL);
+//     ...
+//     const float *logits = outputs[0].as.tensor.data;
+//     ...
+//     rl_module_free(module);
+//
+// What holds for all functions:
+//
+// Errors. A function that can fail returns an `rl_status *`: NULL on success, else an object that
+// says what went wrong, where, what was expected, what came and what to do. After an error,
+// variables for results are as they were. NULL where something is needed is an error, never a
+// crash; functions that only look something up return 0 or NULL for it.
+//
+// Ownership. Objects (`rl_module`, `rl_status` and the other types whose fields are hidden) belong
+// to who made them, and are freed once, by the function `..._free` of their type. What is handed to
+// a function is borrowed for the call, unless it says otherwise; what a function hands out by
+// pointer is borrowed, and its comment says for how long.
+//
+// Threads. There is no global state. An object is used by one thread at a time unless its type says
+// otherwise. Functions without an object may be called by any thread at any time.
+//
+// Growth. Structures that begin with `struct_size` may get more fields at their end: set it to the
+// `sizeof` of your compiler, as the macros `RL_..._INIT` do. Programs that were built with an older
+// header run with a newer library of the same major version. Codes and kinds may become more: treat
+// others than those that you know as errors.
+//
+// Text is UTF-8. Paths are UTF-8 on Windows, and the bytes of the file system elsewhere.
+//
+// Functions whose names begin with `rl_compile`, `rl_program` and `rl_llm` may be missing in builds
+// for small devices.
+
+#define RL_VERSION_MAJOR 0
+#define RL_VERSION_MINOR 1
+#define RL_VERSION_PATCH 0
+
+// Initializers: everything by default. `rl_load_options options = RL_LOAD_OPTIONS_INIT;`
+#define RL_LOAD_OPTIONS_INIT \
+  { sizeof(rl_load_options), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, NULL, 0 }
+#define RL_RUN_OPTIONS_INIT { sizeof(rl_run_options), NULL, NULL, 0, NULL, NULL, NULL, NULL }
+#define RL_COMPILE_OPTIONS_INIT { sizeof(rl_compile_options), NULL, 0, 0, NULL, NULL, NULL }
+#define RL_LLM_GENERATE_OPTIONS_INIT \
+  { sizeof(rl_llm_generate_options), 0, 0.0f, 0.0f, 0, 0, NULL, 0, NULL, NULL, NULL }
+#define RL_OPERATOR_INIT { sizeof(rl_operator), NULL, 0, 0, NULL, NULL }
+#define RL_BACKEND_INIT { sizeof(rl_backend), NULL, NULL, NULL, NULL, NULL }
+#define RL_VALUE_INFO_INIT \
+  { sizeof(rl_value_info), NULL, {0, {{NULL, 0, NULL, NULL, 0, 0}}}, NULL, NULL, false, false }
+#define RL_LLM_USAGE_INIT { sizeof(rl_llm_usage), 0, 0, 0, 0, 0 }
+
+// Of dlpack.h (dmlc/dlpack), which a program that exchanges tensors includes too.
+struct DLManagedTensorVersioned;
+
+
+// Codes of errors. The numbers are ExecuTorch's for the same conditions.
+enum rl_code
+#ifdef __cplusplus
+  : uint32_t
+#endif // __cplusplus
+ {
+  // Success: the code of a status that is NULL.
+  RL_OK = 0,
+  // A defect of the library.
+  RL_INTERNAL = 1,
+  // The object is in no state for this call: it is in use by another one, or the call was
+  // interrupted.
+  RL_INVALID_STATE = 2,
+  // The library, or this build of it, does not do this.
+  RL_NOT_SUPPORTED = 16,
+  RL_NOT_IMPLEMENTED = 17,
+  // An argument is wrong: NULL, of a wrong size or shape, or beyond what the program was exported
+  // for.
+  RL_INVALID_ARGUMENT = 18,
+  // A value is of another kind, or a tensor of another element type.
+  RL_INVALID_TYPE = 19,
+  // The program needs operators that are neither built in nor registered; see
+  // `rl_status_missing_operator`.
+  RL_OPERATOR_MISSING = 20,
+  // There is no file, method, back end or option of that name.
+  RL_NOT_FOUND = 32,
+  // There is not enough memory, or the memory limit is reached.
+  RL_MEMORY_ALLOCATION_FAILED = 33,
+  // A file cannot be read or written; see `rl_status_os_error`.
+  RL_ACCESS_FAILED = 34,
+  // The file is damaged, or of another kind.
+  RL_INVALID_PROGRAM = 35,
+  // A data file (.ptd) is damaged, or does not fit the program.
+  RL_INVALID_EXTERNAL_DATA = 36,
+  // A limit is reached: of time, or of a language model's context.
+  RL_OUT_OF_RESOURCES = 37,
+  // The payload of a back end is not one that this version of it runs.
+  RL_DELEGATE_INVALID_COMPATIBILITY = 48,
+  RL_DELEGATE_MEMORY_ALLOCATION_FAILED = 49,
+  RL_DELEGATE_INVALID_HANDLE = 50,
+};
+#ifndef __cplusplus
+typedef uint32_t rl_code;
+#endif // __cplusplus
+
+// Element types of tensors. The numbers are those of PyTorch and of `.pte` files; types of PyTorch
+// that are not listed have theirs.
+enum rl_dtype
+#ifdef __cplusplus
+  : uint32_t
+#endif // __cplusplus
+ {
+  RL_DTYPE_UINT8 = 0,
+  RL_DTYPE_INT8 = 1,
+  RL_DTYPE_INT16 = 2,
+  RL_DTYPE_INT32 = 3,
+  RL_DTYPE_INT64 = 4,
+  RL_DTYPE_FLOAT16 = 5,
+  RL_DTYPE_FLOAT32 = 6,
+  RL_DTYPE_FLOAT64 = 7,
+  RL_DTYPE_COMPLEX32 = 8,
+  RL_DTYPE_COMPLEX64 = 9,
+  RL_DTYPE_COMPLEX128 = 10,
+  RL_DTYPE_BOOL = 11,
+  RL_DTYPE_BFLOAT16 = 15,
+  RL_DTYPE_UINT16 = 27,
+  RL_DTYPE_UINT32 = 28,
+  RL_DTYPE_UINT64 = 29,
+};
+#ifndef __cplusplus
+typedef uint32_t rl_dtype;
+#endif // __cplusplus
+
+// Kinds of values. Lists are arguments of operators only: methods neither take nor return one.
+enum rl_kind
+#ifdef __cplusplus
+  : uint32_t
+#endif // __cplusplus
+ {
+  // Python's `None`; nothing in `as`.
+  RL_KIND_NONE = 0,
+  // `as.tensor`.
+  RL_KIND_TENSOR = 1,
+  // `as.integer`.
+  RL_KIND_INT = 2,
+  // `as.real`.
+  RL_KIND_DOUBLE = 3,
+  // `as.boolean`.
+  RL_KIND_BOOL = 4,
+  // `as.string`.
+  RL_KIND_STRING = 5,
+  // `as.list` of `int64_t`.
+  RL_KIND_INT_LIST = 6,
+  // `as.list` of `double`.
+  RL_KIND_DOUBLE_LIST = 7,
+  // `as.list` of `uint8_t`, each 0 or 1.
+  RL_KIND_BOOL_LIST = 8,
+  // `as.list` of `rl_value`, each a tensor or none.
+  RL_KIND_TENSOR_LIST = 9,
+};
+#ifndef __cplusplus
+typedef uint32_t rl_kind;
+#endif // __cplusplus
+
+// How files are brought into memory.
+enum rl_load_mode
+#ifdef __cplusplus
+  : uint32_t
+#endif // __cplusplus
+ {
+  // Mapped: pages are read when they are first used, and shared between processes. The file must
+  // not be changed or shortened while it is loaded.
+  RL_LOAD_MMAP = 0,
+  // Read whole into memory.
+  RL_LOAD_READ = 1,
+  // Mapped and locked into memory. Fails where the system does not allow it.
+  RL_LOAD_MMAP_LOCKED = 2,
+  // Mapped and, where the system allows it, locked into memory.
+  RL_LOAD_MMAP_LOCKED_IF_ALLOWED = 3,
+};
+#ifndef __cplusplus
+typedef uint32_t rl_load_mode;
+#endif // __cplusplus
+
+// What happened in a call.
+enum rl_event_kind
+#ifdef __cplusplus
+  : uint32_t
+#endif // __cplusplus
+ {
+  // The whole execution of a method, which `name` names.
+  RL_EVENT_EXECUTE = 0,
+  // An operator, which `name` names in full.
+  RL_EVENT_OPERATOR = 1,
+  // A call of a delegate; `name` is its back end.
+  RL_EVENT_DELEGATE = 2,
+  RL_EVENT_MOVE = 3,
+  RL_EVENT_JUMP = 4,
+  RL_EVENT_FREE = 5,
+  // A copy between host and device.
+  RL_EVENT_COPY = 6,
+};
+#ifndef __cplusplus
+typedef uint32_t rl_event_kind;
+#endif // __cplusplus
+
+// Why an answer ended.
+enum rl_llm_finish
+#ifdef __cplusplus
+  : uint32_t
+#endif // __cplusplus
+ {
+  // The model ended it, or a text that ends it came.
+  RL_LLM_FINISH_STOP = 0,
+  // It has as many tokens as were asked for, or the context is full.
+  RL_LLM_FINISH_LENGTH = 1,
+  // The callback or the interrupt ended it.
+  RL_LLM_FINISH_CANCELLED = 2,
+};
+#ifndef __cplusplus
+typedef uint32_t rl_llm_finish;
+#endif // __cplusplus
+
+// The arguments of one call of a delegate: it lives until `rl_backend.execute` returns, and belongs
+// to its thread.
+typedef struct rl_delegate_context rl_delegate_context;
+
+// What a delegate is made of: it lives until `rl_backend.init` returns.
+typedef struct rl_init_context rl_init_context;
+
+// A flag that ends calls early. Threads: any number of them may set and clear it while others run
+// calls with it; setting it is safe in a signal handler.
+typedef struct rl_interrupt rl_interrupt;
+
+// The arguments of one call of an operator, by their position in its schema. It lives until the
+// kernel returns, and belongs to the kernel's thread.
+typedef struct rl_kernel_context rl_kernel_context;
+
+// A language model with its tokenizer. Threads: as an `rl_module`.
+typedef struct rl_llm rl_llm;
+
+// One conversation: the tokens so far, and the model's KV cache of them. Threads: as an
+// `rl_module`.
+typedef struct rl_llm_session rl_llm_session;
+
+// What a program says of one of its methods. It is independent of the module that it came from.
+// Threads: it never changes, so that any number of threads may read it.
+typedef struct rl_meta rl_meta;
+
+// A program whose methods can be run. They are loaded when they are first used, and keep their
+// state between calls.
+//
+// Threads: one at a time uses a module, which may be another one at each call. A call that comes
+// while another one runs, in another thread or in a callback of it, fails with `RL_INVALID_STATE`
+// and changes nothing. For several threads at once, each loads its own module: they share the
+// mapped file.
+typedef struct rl_module rl_module;
+
+// A compiled program. Threads: it never changes, so that any number of threads may use it.
+typedef struct rl_program rl_program;
+
+// Operators and back ends of the caller's, which are given to `rl_module_load`. Threads: any number
+// of them may use one at once.
+typedef struct rl_registry rl_registry;
+
+// State of one user of a module, such as a KV cache: code and weights stay in the module. Threads:
+// as a module.
+typedef struct rl_session rl_session;
+
+// Why a call failed: what, where, what was expected and came, and what to do about it.
+//
+// Functions that can fail return one, which is NULL on success. The caller frees it with
+// `rl_status_free`. Threads: a status never changes, so that any number of threads may read it.
+typedef struct rl_status rl_status;
+
+// A tensor: a view of memory that somebody else owns.
+typedef struct rl_tensor {
+  // The first element; any pointer if there are no elements. What the library only reads, such as
+  // an input, may be constant.
+  void *data;
+  // Bytes from `data` to the end of the last element: of a row-major tensor exactly as many as its
+  // sizes take, else at least as many as its strides reach.
+  size_t nbytes;
+  // `rank` sizes, from the outermost dimension.
+  const int64_t *sizes;
+  // `rank` distances between neighbours, in elements and not negative; NULL if the tensor is
+  // row-major.
+  const int64_t *strides;
+  // Number of dimensions, at most 16.
+  size_t rank;
+  // An `rl_dtype`.
+  uint32_t dtype;
+} rl_tensor;
+
+// UTF-8 text, with its length in bytes in place of a terminating NUL.
+typedef struct rl_string {
+  const char *data;
+  size_t size;
+} rl_string;
+
+// Elements of a type that the value's kind says.
+typedef struct rl_list {
+  const void *data;
+  // Number of elements.
+  size_t size;
+} rl_list;
+
+// What a value is, by its kind.
+typedef union rl_value_as {
+  struct rl_tensor tensor;
+  int64_t integer;
+  double real;
+  // 0 or 1.
+  uint8_t boolean;
+  struct rl_string string;
+  struct rl_list list;
+} rl_value_as;
+
+// A value: an input or output of a method, or an argument of an operator. It owns nothing.
+typedef struct rl_value {
+  // An `rl_kind`.
+  uint32_t kind;
+  union rl_value_as as;
+} rl_value;
+
+// A file of weights that a program does not hold (`.ptd`): a path, or bytes, which are copied.
+typedef struct rl_data {
+  // The path, or NULL for bytes.
+  const char *path;
+  const void *bytes;
+  size_t size;
+} rl_data;
+
+// An option of a back end.
+typedef struct rl_backend_option {
+  // The back end's name, such as `cpu`.
+  const char *backend;
+  // The option's name.
+  const char *name;
+  // A bool, an int or a string.
+  struct rl_value value;
+} rl_backend_option;
+
+// How a program is loaded. `RL_LOAD_OPTIONS_INIT` has the defaults, which are all zero.
+typedef struct rl_load_options {
+  // `sizeof(rl_load_options)`.
+  size_t struct_size;
+  // An `rl_load_mode`.
+  uint32_t mode;
+  // 1: all methods use one set of planned buffers, sized for the largest, and state in planned
+  // memory is common to them.
+  uint32_t share_memory;
+  // How many threads a call may use, the caller's among them. 0: as many as the machine runs at
+  // once.
+  size_t threads;
+  // What a portable program is compiled for when its first method is loaded: `auto` (NULL), `off`,
+  // or a back end with its options, such as `cpu:precision=bf16`.
+  const char *lower;
+  // A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the
+  // environment variable `RUSHLIGHT_CACHE`, or none; empty: none.
+  const char *cache;
+  // Maximum bytes of memory of one method; 0: no limit.
+  uint64_t memory_limit;
+  // Maximum duration of a call in microseconds: it ends with `RL_OUT_OF_RESOURCES` one step later
+  // at most. 0: no limit.
+  uint64_t time_limit;
+  // `num_data` files of weights.
+  const struct rl_data *data;
+  size_t num_data;
+  // Operators and back ends besides the built-in ones, or NULL.
+  const struct rl_registry *registry;
+  // `num_backend_options` options of back ends.
+  const struct rl_backend_option *backend_options;
+  size_t num_backend_options;
+} rl_load_options;
+
+// Tells that borrowed memory is used no more, on any thread.
+typedef void (*rl_release_fn)(void *user_data);
+
+// The beginning or the end of something in a call. Events nest.
+typedef struct rl_event {
+  // An `rl_event_kind`.
+  uint32_t kind;
+  // 1 where it begins, 0 where it ends.
+  uint32_t begins;
+  // Index of the instruction.
+  size_t instruction;
+  // Lives for the callback; empty where nothing has a name.
+  struct rl_string name;
+} rl_event;
+
+// Receives the events of a call, on its thread. It must not throw exceptions or jump out of the
+// call.
+typedef void (*rl_event_fn)(const struct rl_event *event, void *user_data);
+
+// How a method is run. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
+typedef struct rl_run_options {
+  // `sizeof(rl_run_options)`.
+  size_t struct_size;
+  // The names of the inputs, as many as there are inputs, which may come in any order then: those
+  // that the export fixed may be left out. NULL: inputs come in the method's order.
+  const char *const *input_names;
+  // Memory for outputs, by position: the data of an output is copied, row-major, to the tensor that
+  // is here, which gets its sizes, whatever `sizes` says. Its `dtype` has to be the output's, its
+  // `nbytes` at least the output's bytes, and become these. Values of the kind none are left as
+  // they are.
+  struct rl_value *outputs;
+  size_t num_outputs;
+  // The state that is used in place of the module's own, or NULL.
+  struct rl_session *session;
+  // Ends the call early, or NULL.
+  const struct rl_interrupt *interrupt;
+  // Receives events, or NULL; with `event_data`.
+  rl_event_fn on_event;
+  void *event_data;
+} rl_run_options;
+
+// The sizes that a dimension of an input may have.
+typedef struct rl_size_range {
+  // The smallest size. If it is 1, empty tensors are accepted too.
+  uint64_t min;
+  // The greatest size.
+  uint64_t max;
+  // The size minus `offset` is a multiple of `unit`.
+  uint64_t unit;
+  uint64_t offset;
+  // The expression of sizes of other inputs that it has to be, or NULL.
+  const char *expression;
+} rl_size_range;
+
+// An input, output or attribute as the program declares it. What it points at lives as long as the
+// `rl_meta`.
+typedef struct rl_value_info {
+  // `sizeof(rl_value_info)`, set by the caller.
+  size_t struct_size;
+  // Its name in the exported function, of an attribute its name in the module; NULL if the program
+  // records none.
+  const char *name;
+  // For a tensor its element type and sizes, upper bounds where they are dynamic, without data;
+  // `nbytes` are those at the upper bound. For other kinds the value that the export fixed: an
+  // input has to be that one.
+  struct rl_value value;
+  // For a tensor its `rank` dimensions in the order in memory, from the outermost; else NULL.
+  const uint8_t *dim_order;
+  // For a dynamic input of a program of Rushlight's compiler the range of each dimension; else
+  // NULL. ExecuTorch's programs have upper bounds alone.
+  const struct rl_size_range *ranges;
+  // True if sizes may change from call to call.
+  bool is_dynamic;
+  // True if the program planned memory for the tensor: an input is copied there; one that has none
+  // is read where it is.
+  bool is_memory_planned;
+} rl_value_info;
+
+// Computes an operator: reads its arguments, writes its outputs. Returns NULL, or a status that
+// becomes that of the call.
+//
+// It is called on the thread that runs the method, or loads it, and never twice at once for one
+// module. It must not throw exceptions or jump out of the call, and cannot use the module that
+// calls it.
+typedef struct rl_status *(*rl_kernel_fn)(struct rl_kernel_context *context, void *user_data);
+
+// An operator of the caller's.
+typedef struct rl_operator {
+  // `sizeof(rl_operator)`.
+  size_t struct_size;
+  // Namespace, name and overload of the out variant, which is what programs call: for
+  // `example::twice(Tensor x) -> Tensor` it is `example::twice.out`, with the arguments `x` and
+  // `out`.
+  const char *name;
+  // Number of arguments, outputs included; at most 32.
+  uint32_t num_arguments;
+  // Number of outputs, which are the last arguments; 0 counts as 1.
+  uint32_t num_outputs;
+  // The function that computes it.
+  rl_kernel_fn kernel;
+  // Handed to the kernel. It has to live as long as modules that were loaded with the registry, and
+  // may be used by several threads at once if these modules are.
+  void *user_data;
+} rl_operator;
+
+// Makes a delegate of a payload when a method is loaded, and says how many outputs it has.
+typedef struct rl_status *(*rl_init_fn)(const struct rl_init_context *context,
+                                        void *user_data,
+                                        void **delegate,
+                                        size_t *num_outputs);
+
+// Reads the inputs of a call and writes its outputs.
+typedef struct rl_status *(*rl_execute_fn)(void *delegate,
+                                           struct rl_delegate_context *context,
+                                           void *user_data);
+
+// Frees a delegate, on any thread.
+typedef void (*rl_destroy_fn)(void *delegate, void *user_data);
+
+// The run-time half of a back end: it makes a delegate of each part that its ahead-of-time half
+// compiled. A delegate is used by one thread at a time, which may be another one at each call.
+typedef struct rl_backend {
+  // `sizeof(rl_backend)`.
+  size_t struct_size;
+  // The name in programs.
+  const char *name;
+  rl_init_fn init;
+  rl_execute_fn execute;
+  // May be NULL.
+  rl_destroy_fn destroy;
+  // Handed to the functions; as that of an operator.
+  void *user_data;
+} rl_backend;
+
+// Bytes of somebody else's. `data` is NULL where there are none.
+typedef struct rl_bytes {
+  const void *data;
+  size_t size;
+} rl_bytes;
+
+// An exported program, which becomes a method: the path of a `.pt2` file that `torch.export.save`
+// wrote, or its bytes.
+typedef struct rl_exported {
+  // The name of the method, such as `forward`.
+  const char *method;
+  // The path, or NULL for bytes.
+  const char *path;
+  // `size` bytes, which are copied.
+  const void *bytes;
+  size_t size;
+} rl_exported;
+
+// Is told how far long work is: the stage, which lives as long as the library, and units done of a
+// total; a total of 0 means that it has no measure. It is called on any thread, one at a time. It
+// must not throw exceptions or jump out of the call.
+typedef void (*rl_progress_fn)(struct rl_string stage,
+                               uint64_t done,
+                               uint64_t total,
+                               void *user_data);
+
+// How programs are compiled. `RL_COMPILE_OPTIONS_INIT` has the defaults, which are all zero.
+typedef struct rl_compile_options {
+  // `sizeof(rl_compile_options)`.
+  size_t struct_size;
+  // `num_backends` back ends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None:
+  // a portable program, which is compiled for the machine when it is loaded.
+  const char *const *backends;
+  size_t num_backends;
+  // 1: buffers of the same name in several methods are one.
+  uint32_t share_state;
+  // Ends the compilation early, or NULL.
+  const struct rl_interrupt *interrupt;
+  // Is told how far it is, or NULL; with `progress_data`.
+  rl_progress_fn on_progress;
+  void *progress_data;
+} rl_compile_options;
+
+// A message of a conversation.
+typedef struct rl_llm_message {
+  // `system`, `user`, `assistant`, or another one that the model knows.
+  const char *role;
+  const char *content;
+} rl_llm_message;
+
+// Receives the text of an answer as it comes, on the thread of the call. Returns true to go on,
+// false to end the answer. It must not throw exceptions or jump out of the call.
+typedef bool (*rl_llm_text_fn)(struct rl_string text, void *user_data);
+
+// How text is generated. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero: the
+// most likely token, until the model ends the answer or the context is full.
+typedef struct rl_llm_generate_options {
+  // `sizeof(rl_llm_generate_options)`.
+  size_t struct_size;
+  // Maximum number of tokens; 0: as many as the context has room for.
+  size_t max_new_tokens;
+  // Logits are divided by it; 0: the most likely token.
+  float temperature;
+  // Keeps the most likely tokens that together have this probability; 0 and 1: all.
+  float top_p;
+  // Keeps that many of the most likely tokens; 0: all.
+  size_t top_k;
+  // Seed of the random numbers: the same seed gives the same answer.
+  uint64_t seed;
+  // `num_stop` texts that end the answer and are not part of it.
+  const char *const *stop;
+  size_t num_stop;
+  // Ends the answer early, or NULL.
+  const struct rl_interrupt *interrupt;
+  // Receives the text, or NULL; with `text_data`.
+  rl_llm_text_fn on_text;
+  void *text_data;
+} rl_llm_generate_options;
+
+// Token counts and times of an answer.
+typedef struct rl_llm_usage {
+  // `sizeof(rl_llm_usage)`, set by the caller.
+  size_t struct_size;
+  // Tokens of the prompt, without those that the session had already.
+  size_t prompt_tokens;
+  size_t generated_tokens;
+  // Nanoseconds in which the model read the prompt, and in which it read the answer, token by
+  // token.
+  uint64_t prefill_ns;
+  uint64_t decode_ns;
+  // An `rl_llm_finish`.
+  uint32_t finish;
+} rl_llm_usage;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Returns the code of a status, an `rl_code`; `RL_OK` for NULL.
+uint32_t rl_status_code(const struct rl_status *status);
+
+// Returns what went wrong, in one line. Like the other texts of a status it is UTF-8, lives as long
+// as the status, and is NULL if the status is NULL.
+const char *rl_status_message(const struct rl_status *status);
+
+// Returns where it went wrong, such as an input or an instruction with its line of Python; NULL if
+// that is not known.
+const char *rl_status_site(const struct rl_status *status);
+
+// Returns what would have been right, or NULL.
+const char *rl_status_expected(const struct rl_status *status);
+
+// Returns what came instead, or NULL.
+const char *rl_status_got(const struct rl_status *status);
+
+// Returns what to do about it, or NULL.
+const char *rl_status_hint(const struct rl_status *status);
+
+// Returns all of it in several lines, for people.
+const char *rl_status_text(const struct rl_status *status);
+
+// Returns the full name of a missing operator, such as `my::nms.out`; NULL behind the last one.
+const char *rl_status_missing_operator(const struct rl_status *status, size_t index);
+
+// Returns the system's number (`errno` on Unix) of the reason why a file could not be accessed; 0
+// for other errors.
+int32_t rl_status_os_error(const struct rl_status *status);
+
+// Makes a status, for a callback to return. The message is copied. `code` is an `rl_code` other
+// than `RL_OK`, which counts as `RL_INTERNAL`.
+struct rl_status *rl_status_new(uint32_t code,
+                                const char *message);
+
+// Frees a status. NULL is allowed.
+void rl_status_free(struct rl_status *status);
+
+// Returns the version of the library, such as `0.1.0`, which may be newer than that of the header.
+const char *rl_version(void);
+
+// Describes a row-major tensor. `sizes` and `data` are borrowed: they have to live as long as the
+// value is used.
+struct rl_value rl_value_tensor(uint32_t dtype,
+                                const int64_t *sizes,
+                                size_t rank,
+                                const void *data,
+                                size_t nbytes);
+
+// Describes an int.
+struct rl_value rl_value_int(int64_t value);
+
+// Describes a double.
+struct rl_value rl_value_double(double value);
+
+// Describes a bool.
+struct rl_value rl_value_bool(bool value);
+
+// Describes a string, which is NUL-terminated and borrowed; NULL is none.
+struct rl_value rl_value_string(const char *text);
+
+// Returns the bytes of one element; 0 for a number that is no `rl_dtype`.
+size_t rl_dtype_size(uint32_t dtype);
+
+// Makes an interrupt, which is not set. It may be freed while calls run with it: they go on then.
+struct rl_status *rl_interrupt_new(struct rl_interrupt **interrupt);
+
+// Sets the flag (`is_set` is true), so that calls with this interrupt end before their next step
+// with `RL_INVALID_STATE`, or clears it. It stays set until it is cleared. NULL does nothing.
+void rl_interrupt_set(struct rl_interrupt *interrupt,
+                      bool is_set);
+
+// Frees an interrupt. NULL is allowed.
+void rl_interrupt_free(struct rl_interrupt *interrupt);
+
+// Loads a `.pte` file. `options` may be NULL.
+//
+// Errors: `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for what is in
+// it. What methods need, such as operators, is found when they are loaded.
+struct rl_status *rl_module_load(const char *path,
+                                 const struct rl_load_options *options,
+                                 struct rl_module **module);
+
+// Loads a program from the bytes of a `.pte` file, which are copied.
+struct rl_status *rl_module_load_bytes(const void *bytes,
+                                       size_t size,
+                                       const struct rl_load_options *options,
+                                       struct rl_module **module);
+
+// Loads a program from the bytes of a `.pte` file where they are, which should be aligned to 16.
+// They must not change until `release` (which may be NULL) is called: when the last that uses them
+// is gone, or before this function returns if it fails.
+struct rl_status *rl_module_load_borrowed(const void *bytes,
+                                          size_t size,
+                                          rl_release_fn release,
+                                          void *user_data,
+                                          const struct rl_load_options *options,
+                                          struct rl_module **module);
+
+// Frees a module, which no thread uses. NULL is allowed. Outputs of it, and values that its
+// functions handed out, are gone then.
+void rl_module_free(struct rl_module *module);
+
+// Returns the name of a method, in the file's order; NULL behind the last one. It lives as long as
+// the module. Any thread may ask.
+const char *rl_module_method(const struct rl_module *module,
+                             size_t index);
+
+// Describes a method, without loading it. The description is freed with `rl_meta_free`.
+struct rl_status *rl_module_meta(struct rl_module *module,
+                                 const char *method,
+                                 struct rl_meta **meta);
+
+// Loads a method now rather than with its first call. The first also compiles a portable program
+// for this machine.
+struct rl_status *rl_module_load_method(struct rl_module *module,
+                                        const char *method);
+
+// Frees a method and its state. It is loaded again when it is next used. Outputs of its last call
+// are gone.
+struct rl_status *rl_module_unload_method(struct rl_module *module,
+                                          const char *method);
+
+// Changes an option of a back end for all methods, loaded or not.
+struct rl_status *rl_module_set_option(struct rl_module *module,
+                                       const struct rl_backend_option *option);
+
+// Copies a parameter or buffer of a method, by its name in the exported module. The tensor is the
+// module's until the next call of this function.
+struct rl_status *rl_module_attribute(struct rl_module *module,
+                                      const char *method,
+                                      const char *name,
+                                      struct rl_tensor *tensor);
+
+// Runs a method.
+//
+// Inputs are views of the caller's memory, which has to stay as it is until the call returns. The
+// method reads one where it is if the program planned no memory for it and its strides and
+// alignment are those that the program expects; else it is copied, once.
+//
+// `*outputs` are views, not copies, of the module's memory, or of an input that the method returns
+// as it is. They live until the module is used next, by any function but `rl_module_method` and
+// `rl_module_meta`. `outputs` and `num_outputs` may be NULL. `options` may be NULL.
+//
+// Errors: `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that do not fit,
+// `RL_INVALID_STATE` for a call that was interrupted, `RL_OUT_OF_RESOURCES` for one that took too
+// long, and those of loading the method. After an error there are no outputs, and the method can be
+// run again; state may have been changed or not.
+struct rl_status *rl_module_run(struct rl_module *module,
+                                const char *method,
+                                const struct rl_value *inputs,
+                                size_t num_inputs,
+                                const struct rl_run_options *options,
+                                const struct rl_value **outputs,
+                                size_t *num_outputs);
+
+// Makes a session over a module's weights. All methods are loaded for it.
+//
+// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in
+// that of a back end.
+struct rl_status *rl_session_new(struct rl_module *module,
+                                 struct rl_session **session);
+
+// Sets all states to what they were at the beginning.
+struct rl_status *rl_session_clear(struct rl_session *session);
+
+// Forgets everything behind the first `length` positions, where the back ends can.
+struct rl_status *rl_session_rewind(struct rl_session *session, size_t length);
+
+// Makes a session that goes on from the same state on its own.
+struct rl_status *rl_session_fork(struct rl_session *session, struct rl_session **fork);
+
+// Frees a session, before or after its module. NULL is allowed.
+void rl_session_free(struct rl_session *session);
+
+// Returns the method's name, or NULL for NULL.
+const char *rl_meta_name(const struct rl_meta *meta);
+
+// Returns the number of inputs; 0 for NULL.
+size_t rl_meta_num_inputs(const struct rl_meta *meta);
+
+// Returns the number of outputs; 0 for NULL.
+size_t rl_meta_num_outputs(const struct rl_meta *meta);
+
+// Returns the number of attributes, the parameters and buffers that the program names; 0 for NULL.
+size_t rl_meta_num_attributes(const struct rl_meta *meta);
+
+// Describes an input. `info->struct_size` has to be set.
+struct rl_status *rl_meta_input(const struct rl_meta *meta,
+                                size_t index,
+                                struct rl_value_info *info);
+
+// Describes an output. `info->struct_size` has to be set.
+struct rl_status *rl_meta_output(const struct rl_meta *meta,
+                                 size_t index,
+                                 struct rl_value_info *info);
+
+// Describes an attribute. `info->struct_size` has to be set.
+struct rl_status *rl_meta_attribute(const struct rl_meta *meta,
+                                    size_t index,
+                                    struct rl_value_info *info);
+
+// Returns the name of a back end that runs a part of the method; NULL behind the last one. One that
+// runs several parts is there as often.
+const char *rl_meta_backend(const struct rl_meta *meta,
+                            size_t index);
+
+// Returns the full name of an operator that the method calls, such as `aten::add.out`; NULL behind
+// the last one.
+const char *rl_meta_operator(const struct rl_meta *meta,
+                             size_t index);
+
+// Returns the number of planned buffers; 0 for NULL.
+size_t rl_meta_num_planned_buffers(const struct rl_meta *meta);
+
+// Returns the bytes of a planned buffer; 0 where there is none.
+uint64_t rl_meta_planned_buffer_size(const struct rl_meta *meta, size_t index);
+
+// Returns the number of instructions; 0 for NULL.
+size_t rl_meta_num_instructions(const struct rl_meta *meta);
+
+// Frees a description. NULL is allowed.
+void rl_meta_free(struct rl_meta *meta);
+
+// Makes an empty registry.
+struct rl_status *rl_registry_new(struct rl_registry **registry);
+
+// Adds an operator, which is found before built-in ones and those of the same name that were added
+// before. About 100 bytes of it are kept until the process ends: make one registry, not one for
+// each module.
+struct rl_status *rl_registry_add_operator(struct rl_registry *registry,
+                                           const struct rl_operator *operator_);
+
+// Adds a back end, which runs the parts of programs that are delegated to its name.
+struct rl_status *rl_registry_add_backend(struct rl_registry *registry,
+                                          const struct rl_backend *backend);
+
+// Frees a registry; modules that were loaded with it keep what is in it. NULL is allowed.
+void rl_registry_free(struct rl_registry *registry);
+
+// Returns the number of arguments, outputs included; 0 for NULL.
+size_t rl_kernel_num_arguments(const struct rl_kernel_context *context);
+
+// Reads an argument that is no output. What the value points at lives until the kernel returns, and
+// must not be written.
+struct rl_status *rl_kernel_argument(struct rl_kernel_context *context,
+                                     size_t index,
+                                     struct rl_value *value);
+
+// Gives an output its sizes and hands it out to be written, once in a call. With `sizes` NULL it
+// keeps those that it has, which are upper bounds where they are dynamic. Memory that `tensor`
+// points at lives until the kernel returns.
+struct rl_status *rl_kernel_output(struct rl_kernel_context *context,
+                                   size_t index,
+                                   const int64_t *sizes,
+                                   size_t rank,
+                                   struct rl_tensor *tensor);
+
+// Returns the name of the method that is loaded; empty for NULL.
+struct rl_string rl_init_method(const struct rl_init_context *context);
+
+// Returns the payload, which lives as long as the delegate.
+struct rl_bytes rl_init_payload(const struct rl_init_context *context);
+
+// Returns the value of a compile spec, which the ahead-of-time half was given; it lives as long as
+// the delegate.
+struct rl_bytes rl_init_compile_spec(const struct rl_init_context *context,
+                                     const char *key);
+
+// Returns named data of the program or its data files; it lives as long as the delegate.
+struct rl_bytes rl_init_named_data(const struct rl_init_context *context, const char *key);
+
+// Returns the number of inputs; 0 for NULL.
+size_t rl_delegate_num_inputs(const struct rl_delegate_context *context);
+
+// Reads an input: a tensor or a number. What the value points at lives until the delegate returns,
+// and must not be written.
+struct rl_status *rl_delegate_input(struct rl_delegate_context *context,
+                                    size_t index,
+                                    struct rl_value *value);
+
+// Gives an output its sizes and hands it out to be written, once in a call, as `rl_kernel_output`
+// does. Outputs are counted from 0.
+struct rl_status *rl_delegate_output(struct rl_delegate_context *context,
+                                     size_t index,
+                                     const int64_t *sizes,
+                                     size_t rank,
+                                     struct rl_tensor *tensor);
+
+// Asks, between steps of a long call, whether it has to end: by its interrupt or its time limit.
+// The delegate returns the status then.
+struct rl_status *rl_delegate_check(const struct rl_delegate_context *context);
+
+// Compiles exported programs, each to a method of one program. `options` may be NULL.
+//
+// Errors: `RL_NOT_FOUND`, `RL_ACCESS_FAILED` and `RL_INVALID_PROGRAM` for files, `RL_NOT_SUPPORTED`
+// for what the compiler does not have, `RL_INVALID_STATE` if it was interrupted. The error names
+// the node and its line of Python.
+struct rl_status *rl_compile(const struct rl_exported *exported,
+                             size_t num_exported,
+                             const struct rl_compile_options *options,
+                             struct rl_program **program);
+
+// Gives the bytes of a compiled program, which live as long as it does. They are what
+// `rl_module_load_bytes` takes.
+struct rl_status *rl_program_bytes(const struct rl_program *program,
+                                   struct rl_bytes *bytes);
+
+// Writes a compiled program to a file: beside its name and then renamed, so that a failure leaves
+// what was there before. It never replaces a file that the program was compiled from.
+struct rl_status *rl_program_save(const struct rl_program *program,
+                                  const char *path);
+
+// Frees a compiled program. NULL is allowed.
+void rl_program_free(struct rl_program *program);
+
+// Describes a tensor of another library, by its `DLManagedTensorVersioned` of dlpack.h: a view
+// without a copy, which lives as long as the managed tensor, whose owner the caller stays.
+//
+// Errors: `RL_NOT_SUPPORTED` for another major version, for memory that is not the CPU's and for
+// negative strides, `RL_INVALID_TYPE` for other element types.
+struct rl_status *rl_tensor_from_dlpack(const struct DLManagedTensorVersioned *managed,
+                                        struct rl_tensor *tensor);
+
+// Copies a tensor, such as an output, to one that other libraries take over: a
+// `DLManagedTensorVersioned` of dlpack.h, row-major, whose last owner calls its deleter, on any
+// thread.
+//
+// Errors: `RL_NOT_SUPPORTED` for element types that DLPack does not have.
+struct rl_status *rl_tensor_to_dlpack(const struct rl_tensor *tensor,
+                                      struct DLManagedTensorVersioned **managed);
+
+// Loads a language model: a `.pte` file that `rushlight compile` or ExecuTorch made. `tokenizer` is
+// the path of one, or NULL for that which the program carries or that is beside it. `options` may
+// be NULL.
+struct rl_status *rl_llm_load(const char *path,
+                              const char *tokenizer,
+                              const struct rl_load_options *options,
+                              struct rl_llm **llm);
+
+// Turns text into tokens, which live until the next call of this model. `add_special`: with the
+// tokens that a text begins and ends with.
+struct rl_status *rl_llm_encode(struct rl_llm *llm,
+                                const char *text,
+                                bool add_special,
+                                const uint32_t **tokens,
+                                size_t *num_tokens);
+
+// Turns tokens into text, which lives until the next call of this model.
+struct rl_status *rl_llm_decode(struct rl_llm *llm,
+                                const uint32_t *tokens,
+                                size_t num_tokens,
+                                struct rl_string *text);
+
+// Makes a prompt of messages by the model's chat template. It lives until the next call of this
+// model, and ends with a NUL, so that `prompt->data` is a string for `rl_llm_generate`.
+//
+// Errors: `RL_NOT_FOUND` for a model without a chat template.
+struct rl_status *rl_llm_chat_prompt(struct rl_llm *llm,
+                                     const struct rl_llm_message *messages,
+                                     size_t num_messages,
+                                     struct rl_string *prompt);
+
+// Makes a session, which has read nothing yet.
+struct rl_status *rl_llm_session_new(struct rl_llm *llm, struct rl_llm_session **session);
+
+// Forgets everything that a session has read. It also makes a session usable whose last call
+// failed.
+struct rl_status *rl_llm_session_reset(struct rl_llm *llm,
+                                       struct rl_llm_session *session);
+
+// Forgets what a session has read behind the first `position` tokens.
+struct rl_status *rl_llm_session_rewind(struct rl_llm *llm,
+                                        struct rl_llm_session *session,
+                                        size_t position);
+
+// Gives the number of tokens that a session has read.
+struct rl_status *rl_llm_session_position(struct rl_llm_session *session, size_t *position);
+
+// Adds a prompt to a session and generates an answer, which the callback of `options` gets as it
+// comes. A prompt for a session that has read nothing begins with the token that a text begins
+// with, unless the prompt has it. `options` and `usage` may be NULL.
+//
+// Errors: `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for,
+// `RL_INVALID_STATE` for a session whose last call failed.
+struct rl_status *rl_llm_generate(struct rl_llm *llm,
+                                  struct rl_llm_session *session,
+                                  const char *prompt,
+                                  const struct rl_llm_generate_options *options,
+                                  struct rl_llm_usage *usage);
+
+// Frees a session. NULL is allowed.
+void rl_llm_session_free(struct rl_llm_session *session);
+
+// Frees a language model. NULL is allowed.
+void rl_llm_free(struct rl_llm *llm);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* RUSHLIGHT_H */

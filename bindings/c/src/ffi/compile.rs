@@ -1,0 +1,177 @@
+//! Compiling exported programs.
+
+use std::ffi::{c_char, c_void};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rushlight::{CompiledProgram, Compiler, Progress, ProgressListener};
+
+use super::backend::rl_bytes;
+use super::interrupt::{flag, rl_interrupt};
+use super::value::rl_string;
+use super::{Growing, Result, elements, free, guard, null, path, reference, rl_status, set, text};
+use crate::tracer::Flag;
+
+/// An exported program, which becomes a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rl_exported {
+    /// The name of the method, such as `forward`.
+    pub method: *const c_char,
+    /// The path, or NULL for bytes.
+    pub path: *const c_char,
+    /// `size` bytes, which are copied.
+    pub bytes: *const c_void,
+    pub size: usize,
+}
+
+/// Is told how far long work is: the stage, which lives as long as the library, and units done of a total; a total of 0 means that it
+/// has no measure. It is called on any thread, one at a time. It must not throw exceptions or jump out of the call.
+pub type rl_progress_fn = Option<unsafe extern "C" fn(stage: rl_string, done: u64, total: u64, user_data: *mut c_void)>;
+
+/// How programs are compiled. `RL_COMPILE_OPTIONS_INIT` has the defaults, which are all zero.
+#[repr(C)]
+pub struct rl_compile_options {
+    /// `sizeof(rl_compile_options)`.
+    pub struct_size: usize,
+    /// `num_backends` back ends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None: a portable program, which is
+    /// compiled for the machine when it is loaded.
+    pub backends: *const *const c_char,
+    pub num_backends: usize,
+    /// 1: buffers of the same name in several methods are one.
+    pub share_state: u32,
+    /// Ends the compilation early, or NULL.
+    pub interrupt: *const rl_interrupt,
+    /// Is told how far it is, or NULL; with `progress_data`.
+    pub on_progress: rl_progress_fn,
+    pub progress_data: *mut c_void,
+}
+
+// SAFETY: integers, pointers, and a function that may be NULL.
+unsafe impl Growing for rl_compile_options {}
+
+/// A compiled program. Threads: it never changes, so that any number of threads may use it.
+pub struct rl_program {
+    compiled: CompiledProgram,
+    bytes: OnceLock<Vec<u8>>,
+}
+
+struct Listener {
+    interrupt: Option<Flag>,
+    on_progress: rl_progress_fn,
+    user_data: *mut c_void,
+    /// Held by the thread that reports.
+    turn: Mutex<()>,
+}
+
+// SAFETY: the function may be called on any thread: the header says so.
+unsafe impl Send for Listener {}
+// SAFETY: as above; one at a time has the turn.
+unsafe impl Sync for Listener {}
+
+impl ProgressListener for Listener {
+    fn report(&self, stage: &'static str, done: u64, total: u64) {
+        let Some(on_progress) = self.on_progress else { return };
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's function.
+        unsafe { on_progress(rl_string::of(stage), done, total, self.user_data) }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(Flag::is_set)
+    }
+}
+
+/// Compiles exported programs, each to a method of one program. `options` may be NULL.
+///
+/// Errors: `RL_NOT_FOUND`, `RL_ACCESS_FAILED` and `RL_INVALID_PROGRAM` for files, `RL_NOT_SUPPORTED` for what the compiler does not have,
+/// `RL_INVALID_STATE` if it was interrupted. The error names the node and its line of Python.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_compile(
+    exported: *const rl_exported,
+    num_exported: usize,
+    options: *const rl_compile_options,
+    program: *mut *mut rl_program,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (exported, options) = unsafe {
+            (elements(exported, num_exported, "exported")?, super::options::<rl_compile_options>(options, "options")?)
+        };
+        if program.is_null() {
+            return Err(null("program"));
+        }
+        // SAFETY: as their descriptions say.
+        let compiled = unsafe { compiler(exported, &options) }?.compile()?;
+        let made = Box::new(rl_program { compiled, bytes: OnceLock::new() });
+        // SAFETY: the caller's variable.
+        unsafe { set(program, "program", Box::into_raw(made)) }
+    })
+}
+
+/// # Safety
+/// The arguments are as their descriptions say.
+unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Result<Compiler> {
+    let mut compiler = Compiler::new().share_state(options.share_state != 0);
+    for exported in exported {
+        // SAFETY: a string.
+        let method = unsafe { text(exported.method, "exported->method") }?;
+        compiler = if exported.path.is_null() {
+            // SAFETY: as its description says.
+            let bytes = unsafe { elements(exported.bytes.cast::<u8>(), exported.size, "exported->bytes") }?;
+            compiler.method_bytes(method, bytes.to_vec())
+        } else {
+            // SAFETY: a string.
+            compiler.method(method, unsafe { path(exported.path, "exported->path") }?)
+        };
+    }
+    // SAFETY: as their description says.
+    for backend in unsafe { elements(options.backends, options.num_backends, "backends") }? {
+        // SAFETY: a string.
+        compiler = compiler.backend(unsafe { text(*backend, "backends") }?);
+    }
+    let listener = Listener {
+        // SAFETY: NULL or a live interrupt.
+        interrupt: unsafe { flag(options.interrupt) },
+        on_progress: options.on_progress,
+        user_data: options.progress_data,
+        turn: Mutex::new(()),
+    };
+    Ok(compiler.progress(Progress::new(Arc::new(listener))))
+}
+
+/// Gives the bytes of a compiled program, which live as long as it does. They are what `rl_module_load_bytes` takes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_program_bytes(program: *const rl_program, bytes: *mut rl_bytes) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live program.
+        let program = unsafe { reference(program, "program") }?;
+        let made = match program.bytes.get() {
+            Some(made) => made,
+            None => {
+                let made = program.compiled.to_bytes()?;
+                program.bytes.get_or_init(|| made)
+            }
+        };
+        // SAFETY: the caller's variable.
+        unsafe { set(bytes, "bytes", rl_bytes { data: made.as_ptr().cast(), size: made.len() }) }
+    })
+}
+
+/// Writes a compiled program to a file: beside its name and then renamed, so that a failure leaves what was there before. It never
+/// replaces a file that the program was compiled from.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_program_save(program: *const rl_program, path: *const c_char) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (program, path) = unsafe { (reference(program, "program")?, self::path(path, "path")?) };
+        program.compiled.save(path)?;
+        Ok(())
+    })
+}
+
+/// Frees a compiled program. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_program_free(program: *mut rl_program) {
+    // SAFETY: NULL or a program that the caller uses no more.
+    unsafe { free(program) }
+}

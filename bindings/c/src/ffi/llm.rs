@@ -1,0 +1,350 @@
+//! Language models.
+
+use std::ffi::{c_char, c_void};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use rushlight_llm::{FinishReason, Generation, Message, Model, Sampling, Session, Tokenizer, generate};
+
+use super::interrupt::{flag, rl_interrupt};
+use super::module::{builder, locked, rl_load_options};
+use super::value::rl_string;
+use super::{Growing, Result, elements, free, guard, null, path, reference, rl_status, set, set_sized, text};
+use crate::callback;
+use crate::status::Status;
+
+/// A language model with its tokenizer. Threads: as an `rl_module`.
+pub struct rl_llm(Mutex<Inner>);
+
+struct Inner {
+    model: Model,
+    tokenizer: Tokenizer,
+    /// What the caller has pointers to until the next call.
+    tokens: Vec<u32>,
+    text: String,
+}
+
+/// One conversation: the tokens so far, and the model's KV cache of them. Threads: as an `rl_module`.
+pub struct rl_llm_session(Mutex<Session>);
+
+/// A message of a conversation.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rl_llm_message {
+    /// `system`, `user`, `assistant`, or another one that the model knows.
+    pub role: *const c_char,
+    pub content: *const c_char,
+}
+
+/// Receives the text of an answer as it comes, on the thread of the call. Returns true to go on, false to end the answer. It must not throw
+/// exceptions or jump out of the call.
+pub type rl_llm_text_fn = Option<unsafe extern "C" fn(text: rl_string, user_data: *mut c_void) -> bool>;
+
+/// How text is generated. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero: the most likely token, until the model ends
+/// the answer or the context is full.
+#[repr(C)]
+pub struct rl_llm_generate_options {
+    /// `sizeof(rl_llm_generate_options)`.
+    pub struct_size: usize,
+    /// Maximum number of tokens; 0: as many as the context has room for.
+    pub max_new_tokens: usize,
+    /// Logits are divided by it; 0: the most likely token.
+    pub temperature: f32,
+    /// Keeps the most likely tokens that together have this probability; 0 and 1: all.
+    pub top_p: f32,
+    /// Keeps that many of the most likely tokens; 0: all.
+    pub top_k: usize,
+    /// Seed of the random numbers: the same seed gives the same answer.
+    pub seed: u64,
+    /// `num_stop` texts that end the answer and are not part of it.
+    pub stop: *const *const c_char,
+    pub num_stop: usize,
+    /// Ends the answer early, or NULL.
+    pub interrupt: *const rl_interrupt,
+    /// Receives the text, or NULL; with `text_data`.
+    pub on_text: rl_llm_text_fn,
+    pub text_data: *mut c_void,
+}
+
+// SAFETY: numbers, pointers, and a function that may be NULL.
+unsafe impl Growing for rl_llm_generate_options {}
+
+/// Why an answer ended.
+#[repr(u32)]
+#[allow(dead_code, reason = "for C")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum rl_llm_finish {
+    /// The model ended it, or a text that ends it came.
+    RL_LLM_FINISH_STOP = 0,
+    /// It has as many tokens as were asked for, or the context is full.
+    RL_LLM_FINISH_LENGTH = 1,
+    /// The callback or the interrupt ended it.
+    RL_LLM_FINISH_CANCELLED = 2,
+}
+
+/// Token counts and times of an answer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rl_llm_usage {
+    /// `sizeof(rl_llm_usage)`, set by the caller.
+    pub struct_size: usize,
+    /// Tokens of the prompt, without those that the session had already.
+    pub prompt_tokens: usize,
+    pub generated_tokens: usize,
+    /// Nanoseconds in which the model read the prompt, and in which it read the answer, token by token.
+    pub prefill_ns: u64,
+    pub decode_ns: u64,
+    /// An `rl_llm_finish`.
+    pub finish: u32,
+}
+
+/// Loads a language model: a `.pte` file that `rushlight compile` or ExecuTorch made. `tokenizer` is the path of one, or NULL for that
+/// which the program carries or that is beside it. `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_load(
+    path: *const c_char,
+    tokenizer: *const c_char,
+    options: *const rl_load_options,
+    llm: *mut *mut rl_llm,
+) -> *mut rl_status {
+    guard(|| {
+        if llm.is_null() {
+            return Err(null("llm"));
+        }
+        // SAFETY: NULL, or as their descriptions say.
+        let (path, builder) = unsafe { (self::path(path, "path")?, builder(options)?) };
+        callback::forget();
+        let module = builder.load(path).map_err(callback::explained)?;
+        let tokenizer = if tokenizer.is_null() {
+            Tokenizer::of_model(module.program(), Some(path))?
+        } else {
+            // SAFETY: a string.
+            Tokenizer::open(unsafe { self::path(tokenizer, "tokenizer") }?)?
+        };
+        let inner = Inner { model: Model::new(module)?, tokenizer, tokens: Vec::new(), text: String::new() };
+        // SAFETY: the caller's variable.
+        unsafe { set(llm, "llm", Box::into_raw(Box::new(rl_llm(Mutex::new(inner))))) }
+    })
+}
+
+/// Turns text into tokens, which live until the next call of this model. `add_special`: with the tokens that a text begins and ends with.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_encode(
+    llm: *mut rl_llm,
+    text: *const c_char,
+    add_special: bool,
+    tokens: *mut *const u32,
+    num_tokens: *mut usize,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (llm, text) = unsafe { (reference(llm, "llm")?, self::text(text, "text")?) };
+        let mut inner = locked(&llm.0, "language model")?;
+        inner.tokens = inner.tokenizer.encode(text, add_special)?;
+        // SAFETY: the caller's variables.
+        unsafe {
+            set(tokens, "tokens", inner.tokens.as_ptr())?;
+            set(num_tokens, "num_tokens", inner.tokens.len())
+        }
+    })
+}
+
+/// Turns tokens into text, which lives until the next call of this model.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_decode(
+    llm: *mut rl_llm,
+    tokens: *const u32,
+    num_tokens: usize,
+    text: *mut rl_string,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (llm, tokens) = unsafe { (reference(llm, "llm")?, elements(tokens, num_tokens, "tokens")?) };
+        let mut inner = locked(&llm.0, "language model")?;
+        inner.text = inner.tokenizer.decode(tokens, true)?;
+        // SAFETY: the caller's variable.
+        unsafe { set(text, "text", rl_string::of(&inner.text)) }
+    })
+}
+
+/// Makes a prompt of messages by the model's chat template. It lives until the next call of this model, and ends with a NUL, so that
+/// `prompt->data` is a string for `rl_llm_generate`.
+///
+/// Errors: `RL_NOT_FOUND` for a model without a chat template.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_chat_prompt(
+    llm: *mut rl_llm,
+    messages: *const rl_llm_message,
+    num_messages: usize,
+    prompt: *mut rl_string,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (llm, messages) = unsafe { (reference(llm, "llm")?, elements(messages, num_messages, "messages")?) };
+        let message = |message: &rl_llm_message| -> Result<Message> {
+            // SAFETY: strings.
+            let (role, content) = unsafe { (text(message.role, "role")?, text(message.content, "content")?) };
+            Ok(Message::new(role, content))
+        };
+        let messages: Vec<Message> = messages.iter().map(message).collect::<Result<_>>()?;
+        let mut inner = locked(&llm.0, "language model")?;
+        let template = inner.tokenizer.chat_template()?;
+        let template =
+            template.ok_or_else(|| Status::new(rushlight::Code::NotFound, "the model has no chat template"))?;
+        let mut rendered = template.render(&messages, true)?;
+        rendered.push('\0');
+        inner.text = rendered;
+        let text = inner.text.trim_end_matches('\0');
+        // SAFETY: the caller's variable.
+        unsafe { set(prompt, "prompt", rl_string::of(text)) }
+    })
+}
+
+/// Makes a session, which has read nothing yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_session_new(llm: *mut rl_llm, session: *mut *mut rl_llm_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live model.
+        let llm = unsafe { reference(llm, "llm") }?;
+        if session.is_null() {
+            return Err(null("session"));
+        }
+        let made = locked(&llm.0, "language model")?.model.session()?;
+        // SAFETY: the caller's variable.
+        unsafe { set(session, "session", Box::into_raw(Box::new(rl_llm_session(Mutex::new(made))))) }
+    })
+}
+
+/// Forgets everything that a session has read. It also makes a session usable whose last call failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_session_reset(llm: *mut rl_llm, session: *mut rl_llm_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or live objects.
+        let (llm, session) = unsafe { (reference(llm, "llm")?, reference(session, "session")?) };
+        Ok(locked(&session.0, "session")?.reset(&mut locked(&llm.0, "language model")?.model)?)
+    })
+}
+
+/// Forgets what a session has read behind the first `position` tokens.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_session_rewind(
+    llm: *mut rl_llm,
+    session: *mut rl_llm_session,
+    position: usize,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or live objects.
+        let (llm, session) = unsafe { (reference(llm, "llm")?, reference(session, "session")?) };
+        Ok(locked(&session.0, "session")?.rewind(&mut locked(&llm.0, "language model")?.model, position)?)
+    })
+}
+
+/// Gives the number of tokens that a session has read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_session_position(session: *mut rl_llm_session, position: *mut usize) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or a live object.
+        let session = unsafe { reference(session, "session") }?;
+        let read = locked(&session.0, "session")?.position();
+        // SAFETY: the caller's variable.
+        unsafe { set(position, "position", read) }
+    })
+}
+
+/// Adds a prompt to a session and generates an answer, which the callback of `options` gets as it comes. A prompt for a session that has
+/// read nothing begins with the token that a text begins with, unless the prompt has it. `options` and `usage` may be NULL.
+///
+/// Errors: `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for, `RL_INVALID_STATE` for a session whose
+/// last call failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_generate(
+    llm: *mut rl_llm,
+    session: *mut rl_llm_session,
+    prompt: *const c_char,
+    options: *const rl_llm_generate_options,
+    usage: *mut rl_llm_usage,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (llm, session, prompt, options) = unsafe {
+            (
+                reference(llm, "llm")?,
+                reference(session, "session")?,
+                text(prompt, "prompt")?,
+                super::options::<rl_llm_generate_options>(options, "options")?,
+            )
+        };
+        // SAFETY: as its description says.
+        let generation = unsafe { generation(&options) }?;
+        let mut session = locked(&session.0, "session")?;
+        let inner = &mut *locked(&llm.0, "language model")?;
+        let mut tokens = inner.tokenizer.encode(prompt, session.position() == 0)?;
+        let bos = inner.tokenizer.special_tokens().bos;
+        if let [first, second, ..] = tokens[..]
+            && first == second
+            && Some(first) == bos
+        {
+            tokens.remove(0);
+        }
+        // SAFETY: NULL or a live interrupt.
+        let interrupt = unsafe { flag(options.interrupt) };
+        let on_text = |text: &str| {
+            // SAFETY: the caller's function, with text that lives for the call.
+            let goes_on = options.on_text.is_none_or(|call| unsafe { call(rl_string::of(text), options.text_data) });
+            let is_interrupted = interrupt.as_ref().is_some_and(crate::tracer::Flag::is_set);
+            if goes_on && !is_interrupted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        callback::forget();
+        let done = generate(&mut inner.model, &mut session, &inner.tokenizer, &tokens, &generation, on_text)?;
+        if !usage.is_null() {
+            let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let counted = |struct_size| rl_llm_usage {
+                struct_size,
+                prompt_tokens: done.prompt_tokens,
+                generated_tokens: done.generated_tokens,
+                prefill_ns: nanoseconds(done.prefill),
+                decode_ns: nanoseconds(done.decode),
+                finish: match done.finish_reason {
+                    FinishReason::Stop => rl_llm_finish::RL_LLM_FINISH_STOP,
+                    FinishReason::Length => rl_llm_finish::RL_LLM_FINISH_LENGTH,
+                    FinishReason::Cancelled => rl_llm_finish::RL_LLM_FINISH_CANCELLED,
+                } as u32,
+            };
+            // SAFETY: the caller's variable, which begins with its size.
+            unsafe { set_sized(usage, "usage", counted) }?;
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The options are as their description says.
+unsafe fn generation(options: &rl_llm_generate_options) -> Result<Generation> {
+    // SAFETY: as the caller promises.
+    let stop = unsafe { elements(options.stop, options.num_stop, "stop") }?.iter();
+    // SAFETY: strings.
+    let stop = stop.map(|stop| Ok(unsafe { text(*stop, "stop") }?.to_owned())).collect::<Result<_>>()?;
+    let sampling = Sampling {
+        temperature: options.temperature,
+        top_p: if options.top_p == 0.0 { 1.0 } else { options.top_p },
+        top_k: options.top_k,
+        seed: options.seed,
+        ..Sampling::default()
+    };
+    let max_new_tokens = Some(options.max_new_tokens).filter(|count| *count > 0);
+    Ok(Generation { max_new_tokens, sampling, stop, ..Generation::default() })
+}
+
+/// Frees a session. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_session_free(session: *mut rl_llm_session) {
+    // SAFETY: NULL or a session that the caller uses no more.
+    unsafe { free(session) }
+}
+
+/// Frees a language model. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_free(llm: *mut rl_llm) {
+    // SAFETY: NULL or a model that the caller uses no more.
+    unsafe { free(llm) }
+}

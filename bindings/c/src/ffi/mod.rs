@@ -1,0 +1,203 @@
+//! The types and functions that C sees. What is common to them is here: reading what callers point at.
+#![allow(unsafe_code, non_camel_case_types)]
+
+// In the order of the header.
+mod status;
+
+mod value;
+
+mod interrupt;
+
+mod module;
+
+mod meta;
+
+mod registry;
+
+mod kernel;
+
+mod backend;
+
+#[cfg(feature = "compiler")]
+mod compile;
+
+mod dlpack;
+
+#[cfg(feature = "llm")]
+mod llm;
+
+use std::any::Any;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::{ptr, slice};
+
+use rushlight::Code;
+
+use crate::status::Status;
+pub use status::rl_status;
+
+type Result<T> = std::result::Result<T, Status>;
+
+/// Runs the body of a function. Its error, or a panic, becomes a status of the caller's.
+fn guard(body: impl FnOnce() -> Result<()>) -> *mut rl_status {
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(panicked(&*panic)));
+    match result {
+        Ok(()) => ptr::null_mut(),
+        Err(status) => rl_status::from(status).into_raw(),
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Status {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Status::new(Code::Internal, format!("a defect of the library: {}", text.unwrap_or("it panicked")))
+}
+
+/// # Safety
+/// `pointer` is NULL or points at a `T` that is valid for `'a`.
+unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
+    // SAFETY: as the caller promises.
+    unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
+}
+
+fn null(name: &str) -> Status {
+    Status::invalid(format!("`{name}` is NULL"))
+}
+
+/// # Safety
+/// `pointer` is NULL or points at `len` elements that are valid, and not written, for `'a`.
+unsafe fn elements<'a, T>(pointer: *const T, len: usize, name: &str) -> Result<&'a [T]> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(Status::invalid(format!("`{name}` is NULL, with {len} elements")));
+    }
+    if !pointer.is_aligned() {
+        return Err(Status::invalid(format!("`{name}` is not aligned to {} bytes", align_of::<T>())));
+    }
+    if len > isize::MAX as usize / size_of::<T>().max(1) {
+        return Err(Status::invalid(format!("`{name}` has {len} elements, more than memory has")));
+    }
+    // SAFETY: as the caller promises; aligned and not too long, as was just checked.
+    Ok(unsafe { slice::from_raw_parts(pointer, len) })
+}
+
+/// # Safety
+/// `pointer` is NULL or points at a NUL-terminated string that is valid for `'a`.
+unsafe fn optional_text<'a>(pointer: *const c_char, name: &str) -> Result<Option<&'a str>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promises.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map(Some).map_err(|_| Status::invalid(format!("`{name}` is not UTF-8")))
+}
+
+/// # Safety
+/// As for [`optional_text`].
+unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str> {
+    // SAFETY: as the caller promises.
+    unsafe { optional_text(pointer, name) }?.ok_or_else(|| null(name))
+}
+
+/// The path of a string: its bytes where paths are bytes, else UTF-8.
+///
+/// # Safety
+/// As for [`optional_text`].
+unsafe fn path<'a>(pointer: *const c_char, name: &str) -> Result<&'a Path> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        if pointer.is_null() {
+            return Err(null(name));
+        }
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { CStr::from_ptr(pointer) }.to_bytes();
+        Ok(Path::new(std::ffi::OsStr::from_bytes(bytes)))
+    }
+    #[cfg(not(unix))]
+    // SAFETY: as the caller promises.
+    Ok(Path::new(unsafe { text(pointer, name) }?))
+}
+
+/// Writes a result to the caller's variable.
+///
+/// # Safety
+/// `out` is NULL or can be written.
+unsafe fn set<T>(out: *mut T, name: &str, value: T) -> Result<()> {
+    if out.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: as the caller promises.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Writes a result to the caller's variable, which begins with its size: as much as it has room for.
+///
+/// # Safety
+/// `out` is NULL or points at as many bytes as its first field says.
+unsafe fn set_sized<T>(out: *mut T, name: &str, value: impl FnOnce(usize) -> T) -> Result<()> {
+    if out.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: as the caller promises.
+    let size = unsafe { out.cast::<usize>().read() };
+    if size < size_of::<usize>() {
+        return Err(wrong_size(name, size));
+    }
+    let value = value(size);
+    // SAFETY: the variable has `size` bytes.
+    unsafe { ptr::from_ref(&value).cast::<u8>().copy_to_nonoverlapping(out.cast(), size.min(size_of::<T>())) };
+    Ok(())
+}
+
+fn wrong_size(name: &str, size: usize) -> Status {
+    Status::invalid(format!("`{name}->struct_size` is {size}: it has to be the size of the struct"))
+}
+
+/// A structure that begins with its size, so that it can grow.
+///
+/// # Safety
+/// All of its bytes may be zero, and any others that callers may write.
+unsafe trait Growing {}
+
+/// Reads options of the caller's version of the header: those that it does not have are zero.
+///
+/// # Safety
+/// `pointer` is NULL or points at as many bytes as its first field says.
+unsafe fn options<T: Growing>(pointer: *const T, name: &str) -> Result<T> {
+    let mut options = std::mem::MaybeUninit::<T>::zeroed();
+    if !pointer.is_null() {
+        // SAFETY: structures of this kind begin with their size.
+        let size = unsafe { *pointer.cast::<usize>() };
+        if size < size_of::<usize>() {
+            return Err(wrong_size(name, size));
+        }
+        let known = size.min(size_of::<T>());
+        // SAFETY: the structure has `size` bytes.
+        let rest = unsafe { slice::from_raw_parts(pointer.cast::<u8>().add(known), size - known) };
+        if rest.iter().any(|byte| *byte != 0) {
+            let message = format!("`{name}` has an option that this version of the library does not know");
+            return Err(Status::new(Code::NotSupported, message));
+        }
+        // SAFETY: both have `known` bytes.
+        unsafe { pointer.cast::<u8>().copy_to_nonoverlapping(options.as_mut_ptr().cast(), known) };
+    }
+    // SAFETY: zero, or what the caller wrote there, which `Growing` allows.
+    Ok(unsafe { options.assume_init() })
+}
+
+/// Frees a handle that `Box::into_raw` made.
+///
+/// # Safety
+/// `handle` is NULL or such a handle, which is not used again.
+unsafe fn free<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: as the caller promises.
+        let handle = unsafe { Box::from_raw(handle) };
+        // A panic while it is dropped must not reach the caller.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(handle))));
+    }
+}

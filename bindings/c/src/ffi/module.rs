@@ -1,0 +1,696 @@
+//! Modules: programs whose methods are run.
+
+use std::ffi::{CString, c_char, c_void};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use rushlight::runtime::{Event, StableBytes};
+use rushlight::{Code, Input, LoadMode, Module, ModuleBuilder, Session, Tensor};
+
+use super::interrupt::{flag, rl_interrupt};
+use super::meta::rl_meta;
+use super::registry::rl_registry;
+use super::value::{Dims, Lent, inputs, rl_kind, rl_string, rl_tensor, rl_value, view};
+use super::{
+    Growing, Result, elements, free, guard, null, optional_text, options, path, reference, rl_status, set, text,
+};
+use crate::callback;
+use crate::status::{Status, c_string};
+use crate::tracer::Tracer;
+
+/// A program whose methods can be run. They are loaded when they are first used, and keep their state between calls.
+///
+/// Threads: one at a time uses a module, which may be another one at each call. A call that comes while another one runs, in another
+/// thread or in a callback of it, fails with `RL_INVALID_STATE` and changes nothing. For several threads at once, each loads its own
+/// module: they share the mapped file.
+pub struct rl_module {
+    names: Vec<CString>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    module: Module,
+    /// Sizes and strides of the inputs of a call.
+    dims: Vec<usize>,
+    lent: Lent,
+    attribute: Option<(Tensor, Dims)>,
+}
+
+/// State of one user of a module, such as a KV cache: code and weights stay in the module. Threads: as a module.
+pub struct rl_session(Mutex<Session>);
+
+/// How files are brought into memory.
+#[repr(u32)]
+#[allow(dead_code, reason = "for C")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum rl_load_mode {
+    /// Mapped: pages are read when they are first used, and shared between processes. The file must not be changed or shortened
+    /// while it is loaded.
+    RL_LOAD_MMAP = 0,
+    /// Read whole into memory.
+    RL_LOAD_READ = 1,
+    /// Mapped and locked into memory. Fails where the system does not allow it.
+    RL_LOAD_MMAP_LOCKED = 2,
+    /// Mapped and, where the system allows it, locked into memory.
+    RL_LOAD_MMAP_LOCKED_IF_ALLOWED = 3,
+}
+
+/// A file of weights that a program does not hold (`.ptd`): a path, or bytes, which are copied.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rl_data {
+    /// The path, or NULL for bytes.
+    pub path: *const c_char,
+    pub bytes: *const c_void,
+    pub size: usize,
+}
+
+/// An option of a back end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rl_backend_option {
+    /// The back end's name, such as `cpu`.
+    pub backend: *const c_char,
+    /// The option's name.
+    pub name: *const c_char,
+    /// A bool, an int or a string.
+    pub value: rl_value,
+}
+
+/// How a program is loaded. `RL_LOAD_OPTIONS_INIT` has the defaults, which are all zero.
+#[repr(C)]
+pub struct rl_load_options {
+    /// `sizeof(rl_load_options)`.
+    pub struct_size: usize,
+    /// An `rl_load_mode`.
+    pub mode: u32,
+    /// 1: all methods use one set of planned buffers, sized for the largest, and state in planned memory is common to them.
+    pub share_memory: u32,
+    /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
+    pub threads: usize,
+    /// What a portable program is compiled for when its first method is loaded: `auto` (NULL), `off`, or a back end with its options,
+    /// such as `cpu:precision=bf16`.
+    pub lower: *const c_char,
+    /// A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the environment variable
+    /// `RUSHLIGHT_CACHE`, or none; empty: none.
+    pub cache: *const c_char,
+    /// Maximum bytes of memory of one method; 0: no limit.
+    pub memory_limit: u64,
+    /// Maximum duration of a call in microseconds: it ends with `RL_OUT_OF_RESOURCES` one step later at most. 0: no limit.
+    pub time_limit: u64,
+    /// `num_data` files of weights.
+    pub data: *const rl_data,
+    pub num_data: usize,
+    /// Operators and back ends besides the built-in ones, or NULL.
+    pub registry: *const rl_registry,
+    /// `num_backend_options` options of back ends.
+    pub backend_options: *const rl_backend_option,
+    pub num_backend_options: usize,
+}
+
+// SAFETY: integers and pointers.
+unsafe impl Growing for rl_load_options {}
+
+/// What happened in a call.
+#[repr(u32)]
+#[allow(dead_code, reason = "for C")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum rl_event_kind {
+    /// The whole execution of a method, which `name` names.
+    RL_EVENT_EXECUTE = 0,
+    /// An operator, which `name` names in full.
+    RL_EVENT_OPERATOR = 1,
+    /// A call of a delegate; `name` is its back end.
+    RL_EVENT_DELEGATE = 2,
+    RL_EVENT_MOVE = 3,
+    RL_EVENT_JUMP = 4,
+    RL_EVENT_FREE = 5,
+    /// A copy between host and device.
+    RL_EVENT_COPY = 6,
+}
+
+/// The beginning or the end of something in a call. Events nest.
+#[repr(C)]
+pub struct rl_event {
+    /// An `rl_event_kind`.
+    pub kind: u32,
+    /// 1 where it begins, 0 where it ends.
+    pub begins: u32,
+    /// Index of the instruction.
+    pub instruction: usize,
+    /// Lives for the callback; empty where nothing has a name.
+    pub name: rl_string,
+}
+
+/// Receives the events of a call, on its thread. It must not throw exceptions or jump out of the call.
+pub type rl_event_fn = Option<unsafe extern "C" fn(event: *const rl_event, user_data: *mut c_void)>;
+
+/// How a method is run. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
+#[repr(C)]
+pub struct rl_run_options {
+    /// `sizeof(rl_run_options)`.
+    pub struct_size: usize,
+    /// The names of the inputs, as many as there are inputs, which may come in any order then: those that the export fixed may be left
+    /// out. NULL: inputs come in the method's order.
+    pub input_names: *const *const c_char,
+    /// Memory for outputs, by position: the data of an output is copied, row-major, to the tensor that is here, which gets its
+    /// sizes, whatever `sizes` says. Its `dtype` has to be the output's, its `nbytes` at least the output's bytes, and become these.
+    /// Values of the kind none are left as they are.
+    pub outputs: *mut rl_value,
+    pub num_outputs: usize,
+    /// The state that is used in place of the module's own, or NULL.
+    pub session: *mut rl_session,
+    /// Ends the call early, or NULL.
+    pub interrupt: *const rl_interrupt,
+    /// Receives events, or NULL; with `event_data`.
+    pub on_event: rl_event_fn,
+    pub event_data: *mut c_void,
+}
+
+// SAFETY: integers, pointers, and a function that may be NULL.
+unsafe impl Growing for rl_run_options {}
+
+/// Tells that borrowed memory is used no more, on any thread.
+pub type rl_release_fn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// Bytes of the caller's, until they are released.
+struct Borrowed {
+    bytes: *const u8,
+    size: usize,
+    release: rl_release_fn,
+    user_data: *mut c_void,
+}
+
+// SAFETY: the bytes do not change, and the release function may be called on any thread: the header says so.
+unsafe impl Send for Borrowed {}
+// SAFETY: as above.
+unsafe impl Sync for Borrowed {}
+// SAFETY: the caller keeps the bytes where and as they are until they are released.
+unsafe impl StableBytes for Borrowed {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: as above; the pointer and the length were checked.
+        unsafe { elements(self.bytes, self.size, "bytes") }.unwrap_or_default()
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: the caller's function, which is called once.
+            unsafe { release(self.user_data) }
+        }
+    }
+}
+
+/// # Safety
+/// The options are NULL or as their description says.
+pub unsafe fn builder(given: *const rl_load_options) -> Result<ModuleBuilder> {
+    // SAFETY: as the caller promises.
+    let given: rl_load_options = unsafe { options(given, "options") }?;
+    let mut builder = Module::builder().share_memory(given.share_memory != 0).mode(match given.mode {
+        0 => LoadMode::Mmap,
+        1 => LoadMode::File,
+        2 => LoadMode::MmapMlock,
+        3 => LoadMode::MmapMlockIgnoreErrors,
+        mode => return Err(Status::invalid(format!("there is no mode {mode} of loading"))),
+    });
+    if given.threads > 0 {
+        builder = builder.threads(given.threads);
+    }
+    // SAFETY: NULL or strings.
+    let (lower, cache) = unsafe { (optional_text(given.lower, "lower")?, optional_text(given.cache, "cache")?) };
+    if let Some(lower) = lower {
+        builder = builder.lower(lower);
+    }
+    if let Some(cache) = cache {
+        builder = builder.cache(cache);
+    }
+    if given.memory_limit > 0 {
+        builder = builder.memory_limit(usize::try_from(given.memory_limit).unwrap_or(usize::MAX));
+    }
+    if given.time_limit > 0 {
+        builder = builder.time_limit(Duration::from_micros(given.time_limit));
+    }
+    // SAFETY: as the description says.
+    for data in unsafe { elements(given.data, given.num_data, "data") }? {
+        builder = if data.path.is_null() {
+            // SAFETY: as the description says.
+            builder.external_data_bytes(unsafe { elements(data.bytes.cast::<u8>(), data.size, "data->bytes") }?)?
+        } else {
+            // SAFETY: a string.
+            builder.external_data(unsafe { path(data.path, "data->path") }?)
+        };
+    }
+    // SAFETY: NULL or a live registry.
+    if let Some(registry) = unsafe { given.registry.as_ref() } {
+        builder = registry.add_to(builder);
+    }
+    // SAFETY: as the description says.
+    for option in unsafe { elements(given.backend_options, given.num_backend_options, "backend_options") }? {
+        // SAFETY: as the description says.
+        let (backend, name, value) = unsafe { backend_option(option) }?;
+        builder = match value {
+            Input::Bool(value) => builder.option(backend, name, value),
+            Input::Int(value) => builder.option(backend, name, value),
+            Input::String(text) => builder.option(backend, name, text),
+            _ => return Err(other_option(name)),
+        };
+    }
+    Ok(builder)
+}
+
+/// # Safety
+/// The option is as its description says.
+unsafe fn backend_option<'a>(option: &'a rl_backend_option) -> Result<(&'a str, &'a str, Input<'a>)> {
+    // SAFETY: strings.
+    let (backend, name) = unsafe { (text(option.backend, "backend")?, text(option.name, "name")?) };
+    if option.value.is(rl_kind::RL_KIND_TENSOR) {
+        return Err(other_option(name));
+    }
+    let mut dims = Vec::new();
+    // SAFETY: as the caller promises.
+    let value = unsafe { inputs(std::slice::from_ref(&option.value), &mut dims) }?.pop();
+    Ok((
+        backend,
+        name,
+        match value {
+            Some(Input::Bool(value)) => Input::Bool(value),
+            Some(Input::Int(value)) => Input::Int(value),
+            // SAFETY: of this kind, it is a string, as the caller promises.
+            Some(Input::String(_)) => Input::String(unsafe { option.value.r#as.string.as_str("value") }?),
+            _ => return Err(other_option(name)),
+        },
+    ))
+}
+
+fn other_option(name: &str) -> Status {
+    Status::new(Code::InvalidType, format!("option `{name}`: expected a bool, an int or a string"))
+}
+
+impl rl_module {
+    /// # Safety
+    /// `out` is NULL or can be written.
+    unsafe fn hand_out(loaded: Module, out: *mut *mut Self) -> Result<()> {
+        let names = loaded.method_names().map(c_string).collect();
+        let inner = Inner { module: loaded, dims: Vec::new(), lent: Lent::default(), attribute: None };
+        let module = Box::new(Self { names, inner: Mutex::new(inner) });
+        // SAFETY: as the caller promises.
+        unsafe { set(out, "module", Box::into_raw(module)) }
+    }
+
+    /// The module, for this call alone.
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
+        locked(&self.inner, "module")
+    }
+}
+
+pub fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
+    mutex.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Status::new(
+            Code::InvalidState,
+            format!("the {what} is in use, by another thread or by the call that this one is part of"),
+        ),
+        TryLockError::Poisoned(_) => {
+            Status::new(Code::Internal, format!("an earlier call of the {what} ended with a defect: make it anew"))
+        }
+    })
+}
+
+/// Loads a `.pte` file. `options` may be NULL.
+///
+/// Errors: `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for what is in it. What methods need, such as
+/// operators, is found when they are loaded.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_load(
+    path: *const c_char,
+    options: *const rl_load_options,
+    module: *mut *mut rl_module,
+) -> *mut rl_status {
+    guard(|| {
+        check_out(module)?;
+        // SAFETY: NULL, or as their descriptions say.
+        let (path, builder) = unsafe { (self::path(path, "path")?, builder(options)?) };
+        // SAFETY: the caller's variable.
+        unsafe { rl_module::hand_out(builder.load(path)?, module) }
+    })
+}
+
+fn check_out<T>(out: *mut T) -> Result<()> {
+    if out.is_null() { Err(null("module")) } else { Ok(()) }
+}
+
+/// Loads a program from the bytes of a `.pte` file, which are copied.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_load_bytes(
+    bytes: *const c_void,
+    size: usize,
+    options: *const rl_load_options,
+    module: *mut *mut rl_module,
+) -> *mut rl_status {
+    guard(|| {
+        check_out(module)?;
+        // SAFETY: NULL, or as their descriptions say.
+        let (bytes, builder) = unsafe { (elements(bytes.cast::<u8>(), size, "bytes")?, builder(options)?) };
+        // SAFETY: the caller's variable.
+        unsafe { rl_module::hand_out(builder.load_bytes(bytes)?, module) }
+    })
+}
+
+/// Loads a program from the bytes of a `.pte` file where they are, which should be aligned to 16. They must not change until `release`
+/// (which may be NULL) is called: when the last that uses them is gone, or before this function returns if it fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_load_borrowed(
+    bytes: *const c_void,
+    size: usize,
+    release: rl_release_fn,
+    user_data: *mut c_void,
+    options: *const rl_load_options,
+    module: *mut *mut rl_module,
+) -> *mut rl_status {
+    guard(|| {
+        let borrowed: Arc<dyn StableBytes> = Arc::new(Borrowed { bytes: bytes.cast(), size, release, user_data });
+        check_out(module)?;
+        // SAFETY: NULL, or as their descriptions say.
+        let (_, builder) = unsafe { (elements(bytes.cast::<u8>(), size, "bytes")?, builder(options)?) };
+        // SAFETY: the caller's variable.
+        unsafe { rl_module::hand_out(builder.load_shared(borrowed)?, module) }
+    })
+}
+
+/// Frees a module, which no thread uses. NULL is allowed. Outputs of it, and values that its functions handed out, are gone then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_free(module: *mut rl_module) {
+    // SAFETY: NULL or a module that the caller uses no more.
+    unsafe { free(module) }
+}
+
+/// Returns the name of a method, in the file's order; NULL behind the last one. It lives as long as the module. Any thread may ask.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_method(module: *const rl_module, index: usize) -> *const c_char {
+    // SAFETY: NULL or a live module.
+    let name = unsafe { module.as_ref() }.and_then(|module| module.names.get(index));
+    name.map_or(ptr::null(), |name| name.as_ptr())
+}
+
+/// Describes a method, without loading it. The description is freed with `rl_meta_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_meta(
+    module: *mut rl_module,
+    method: *const c_char,
+    meta: *mut *mut rl_meta,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (module, method) = unsafe { (reference(module, "module")?, text(method, "method")?) };
+        if meta.is_null() {
+            return Err(null("meta"));
+        }
+        let described = rl_meta::of(&module.lock()?.module.meta(method)?);
+        // SAFETY: the caller's variable.
+        unsafe { set(meta, "meta", Box::into_raw(Box::new(described))) }
+    })
+}
+
+/// Loads a method now rather than with its first call. The first also compiles a portable program for this machine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_load_method(module: *mut rl_module, method: *const c_char) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (module, method) = unsafe { (reference(module, "module")?, text(method, "method")?) };
+        let mut inner = module.lock()?;
+        callback::forget();
+        inner.module.load_method(method).map_err(callback::explained)
+    })
+}
+
+/// Frees a method and its state. It is loaded again when it is next used. Outputs of its last call are gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_unload_method(module: *mut rl_module, method: *const c_char) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (module, method) = unsafe { (reference(module, "module")?, text(method, "method")?) };
+        let mut inner = module.lock()?;
+        inner.lent.clear();
+        inner.module.unload_method(method);
+        Ok(())
+    })
+}
+
+/// Changes an option of a back end for all methods, loaded or not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_set_option(
+    module: *mut rl_module,
+    option: *const rl_backend_option,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (module, option) = unsafe { (reference(module, "module")?, reference(option, "option")?) };
+        // SAFETY: as its description says.
+        let (backend, name, value) = unsafe { backend_option(option) }?;
+        let mut inner = module.lock()?;
+        Ok(match value {
+            Input::Bool(value) => inner.module.set_option(backend, name, value),
+            Input::Int(value) => inner.module.set_option(backend, name, value),
+            Input::String(text) => inner.module.set_option(backend, name, text),
+            _ => return Err(other_option(name)),
+        }?)
+    })
+}
+
+/// Copies a parameter or buffer of a method, by its name in the exported module. The tensor is the module's until the next call of this
+/// function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_attribute(
+    module: *mut rl_module,
+    method: *const c_char,
+    name: *const c_char,
+    tensor: *mut rl_tensor,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (module, method, name) =
+            unsafe { (reference(module, "module")?, text(method, "method")?, text(name, "name")?) };
+        let mut inner = module.lock()?;
+        inner.attribute = Some((inner.module.attribute(method, name)?, Dims::default()));
+        let Some((copy, dims)) = &mut inner.attribute else { return Ok(()) };
+        let described = rl_tensor {
+            data: copy.bytes().as_ptr().cast_mut().cast(),
+            nbytes: copy.bytes().len(),
+            sizes: dims.keep(copy.shape()),
+            strides: ptr::null(),
+            rank: copy.shape().len(),
+            dtype: copy.dtype().code().into(),
+        };
+        // SAFETY: the caller's variable.
+        unsafe { set(tensor, "tensor", described) }
+    })
+}
+
+/// Runs a method.
+///
+/// Inputs are views of the caller's memory, which has to stay as it is until the call returns. The method reads one where it is if the
+/// program planned no memory for it and its strides and alignment are those that the program expects; else it is copied, once.
+///
+/// `*outputs` are views, not copies, of the module's memory, or of an input that the method returns as it is. They live until the module is
+/// used next, by any function but `rl_module_method` and `rl_module_meta`. `outputs` and `num_outputs` may be NULL. `options` may be NULL.
+///
+/// Errors: `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that do not fit, `RL_INVALID_STATE` for a call that was interrupted,
+/// `RL_OUT_OF_RESOURCES` for one that took too long, and those of loading the method. After an error there are no outputs, and the method
+/// can be run again; state may have been changed or not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_module_run(
+    module: *mut rl_module,
+    method: *const c_char,
+    inputs: *const rl_value,
+    num_inputs: usize,
+    options: *const rl_run_options,
+    outputs: *mut *const rl_value,
+    num_outputs: *mut usize,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (module, method, values, options) = unsafe {
+            (
+                reference(module, "module")?,
+                text(method, "method")?,
+                elements(inputs, num_inputs, "inputs")?,
+                super::options::<rl_run_options>(options, "options")?,
+            )
+        };
+        let mut inner = module.lock()?;
+        inner.lent.clear();
+        // SAFETY: as their descriptions say.
+        unsafe { inner.run(method, values, &options) }?;
+        // SAFETY: NULL, or the caller's variables.
+        unsafe {
+            if !outputs.is_null() {
+                outputs.write(inner.lent.values.as_ptr());
+            }
+            if !num_outputs.is_null() {
+                num_outputs.write(inner.lent.values.len());
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Inner {
+    /// # Safety
+    /// The values and options are as their descriptions say.
+    unsafe fn run(&mut self, method: &str, values: &[rl_value], options: &rl_run_options) -> Result<()> {
+        let Self { module, dims, lent, .. } = self;
+        // SAFETY: as the caller promises.
+        let mut inputs = unsafe { inputs(values, dims) }?;
+        let meta;
+        if !options.input_names.is_null() {
+            // SAFETY: as many as there are inputs.
+            let names = unsafe { elements(options.input_names, values.len(), "input_names") }?;
+            // SAFETY: NULL or strings.
+            let names: Vec<&str> =
+                names.iter().map(|name| unsafe { text(*name, "input_names") }).collect::<Result<_>>()?;
+            meta = module.meta(method)?;
+            inputs = meta.inputs_by_name(names.into_iter().zip(inputs))?;
+        }
+        let on_event = options.on_event.map(|on_event| {
+            move |event: Event<'_>, begins: bool| {
+                let event = described(event, begins);
+                // SAFETY: the caller's function, with an event that lives for the call.
+                unsafe { on_event(&raw const event, options.event_data) }
+            }
+        });
+        // SAFETY: NULL or a live interrupt.
+        let mut tracer = Tracer { interrupt: unsafe { flag(options.interrupt) }, on_event };
+        callback::forget();
+        // SAFETY: NULL or a live session.
+        match unsafe { options.session.as_ref() } {
+            None => module.run_reading(method, &inputs, &mut tracer, |outputs| lent.fill(outputs)),
+            Some(session) => {
+                let session = &mut *locked(&session.0, "session")?;
+                module.run_in_reading(session, method, &inputs, &mut tracer, |outputs| lent.fill(outputs))
+            }
+        }
+        .map_err(callback::explained)?;
+        if options.num_outputs > 0 {
+            // SAFETY: as the caller promises.
+            unsafe { write_outputs(lent, options) }?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies outputs to the caller's memory.
+///
+/// # Safety
+/// The values of `lent` are those of the last call, the caller's as their description says.
+unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
+    // SAFETY: as the caller promises.
+    unsafe { elements(options.outputs, options.num_outputs, "outputs") }?;
+    let mut dims = Vec::new();
+    for index in 0..options.num_outputs {
+        let at = |status: Status| status.at(&format!("output {index}"));
+        // SAFETY: there are as many.
+        let wanted = unsafe { &mut *options.outputs.add(index) };
+        if wanted.is(rl_kind::RL_KIND_NONE) {
+            continue;
+        }
+        let given =
+            lent.values.get(index).filter(|given| given.kind == wanted.kind && wanted.is(rl_kind::RL_KIND_TENSOR));
+        let Some(given) = given else {
+            let message = "memory can be given for outputs that are tensors, and for no more than there are";
+            return Err(at(Status::new(Code::InvalidType, message)));
+        };
+        // SAFETY: both are tensors.
+        let (from, to) = unsafe { (&given.r#as.tensor, &mut wanted.r#as.tensor) };
+        // SAFETY: as the library described it.
+        let read = unsafe { view(from, &mut dims) }.map_err(at)?;
+        if to.dtype != from.dtype {
+            let message = format!("expected memory of the element type {}, got {}", from.dtype, to.dtype);
+            return Err(at(Status::new(Code::InvalidType, message)));
+        }
+        let size = read.sizes().iter().product::<usize>() * read.dtype().size();
+        if to.nbytes < size || (to.data.is_null() && size > 0) {
+            return Err(at(Status::invalid(format!("the output takes {size} bytes, its memory has {}", to.nbytes))));
+        }
+        if size > 0 {
+            // SAFETY: the caller's memory, which has at least as many bytes and is no part of the module's.
+            read.copy_to_row_major(unsafe { std::slice::from_raw_parts_mut(to.data.cast::<u8>(), size) });
+        }
+        *to = rl_tensor { data: to.data, nbytes: size, strides: ptr::null(), ..*from };
+    }
+    Ok(())
+}
+
+fn described(event: Event<'_>, begins: bool) -> rl_event {
+    let (kind, instruction, name) = match event {
+        Event::Execute { method } => (rl_event_kind::RL_EVENT_EXECUTE, 0, method),
+        Event::Operator { instruction, operator } => (rl_event_kind::RL_EVENT_OPERATOR, instruction, operator),
+        Event::Delegate { instruction, id } => (rl_event_kind::RL_EVENT_DELEGATE, instruction, id),
+        Event::Move { instruction } => (rl_event_kind::RL_EVENT_MOVE, instruction, ""),
+        Event::JumpFalse { instruction } => (rl_event_kind::RL_EVENT_JUMP, instruction, ""),
+        Event::Free { instruction } => (rl_event_kind::RL_EVENT_FREE, instruction, ""),
+        Event::Copy { instruction, .. } => (rl_event_kind::RL_EVENT_COPY, instruction, ""),
+    };
+    rl_event { kind: kind as u32, begins: begins.into(), instruction, name: rl_string::of(name) }
+}
+
+/// Makes a session over a module's weights. All methods are loaded for it.
+///
+/// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a back end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_new(module: *mut rl_module, session: *mut *mut rl_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live module.
+        let module = unsafe { reference(module, "module") }?;
+        if session.is_null() {
+            return Err(null("session"));
+        }
+        let mut inner = module.lock()?;
+        callback::forget();
+        let made = inner.module.session().map_err(callback::explained)?;
+        // SAFETY: the caller's variable.
+        unsafe { set(session, "session", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
+    })
+}
+
+/// Sets all states to what they were at the beginning.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_clear(session: *mut rl_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        Ok(locked(&session.0, "session")?.clear()?)
+    })
+}
+
+/// Forgets everything behind the first `length` positions, where the back ends can.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_rewind(session: *mut rl_session, length: usize) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        Ok(locked(&session.0, "session")?.rewind(length)?)
+    })
+}
+
+/// Makes a session that goes on from the same state on its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_fork(session: *mut rl_session, fork: *mut *mut rl_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        if fork.is_null() {
+            return Err(null("fork"));
+        }
+        let made = locked(&session.0, "session")?.fork()?;
+        // SAFETY: the caller's variable.
+        unsafe { set(fork, "fork", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
+    })
+}
+
+/// Frees a session, before or after its module. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_free(session: *mut rl_session) {
+    // SAFETY: NULL or a session that the caller uses no more.
+    unsafe { free(session) }
+}

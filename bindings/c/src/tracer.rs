@@ -1,0 +1,51 @@
+//! Interrupts and events of a call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rushlight::runtime::{Event, EventTracer, Interrupt, Stop};
+
+/// A flag that another thread sets to end a call.
+#[derive(Clone, Debug, Default)]
+pub struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    pub fn set(&self, is_set: bool) {
+        self.0.store(is_set, Ordering::Relaxed);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Ends a call when its flag is set, and passes its events on.
+pub struct Tracer<F> {
+    pub interrupt: Option<Flag>,
+    /// Receives events, with true for those that begin.
+    pub on_event: Option<F>,
+}
+
+impl<F: FnMut(Event<'_>, bool)> EventTracer for Tracer<F> {
+    fn begin(&mut self, event: Event<'_>) {
+        if let Some(on_event) = &mut self.on_event {
+            on_event(event, true);
+        }
+    }
+
+    fn end(&mut self, event: Event<'_>) {
+        if let Some(on_event) = &mut self.on_event {
+            on_event(event, false);
+        }
+    }
+
+    fn interrupt(&self) -> Option<&dyn Interrupt> {
+        self.interrupt.as_ref().map(|flag| flag as &dyn Interrupt)
+    }
+}
+
+impl Interrupt for Flag {
+    fn poll(&self) -> Option<Stop> {
+        self.is_set().then_some(Stop::Cancelled)
+    }
+}
