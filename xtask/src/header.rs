@@ -66,8 +66,8 @@ pub fn check() -> Result<()> {
     bail!("the C ABI has changed; if that is meant, run `cargo xtask header`:\n{}", wrong.join("\n"))
 }
 
-/// The version script of the shared library: which version each function is there since.
-pub fn version_script() -> Result<String> {
+/// The functions, by the version that they are there since.
+fn functions() -> Result<BTreeMap<Vec<u32>, Vec<String>>> {
     let mut versions: BTreeMap<Vec<u32>, Vec<String>> = BTreeMap::new();
     for (name, declared) in listed()? {
         if declared.text.contains(&format!("{name}(")) && !declared.text.starts_with("typedef") {
@@ -75,11 +75,21 @@ pub fn version_script() -> Result<String> {
             versions.entry(numbers).or_default().push(name);
         }
     }
+    Ok(versions)
+}
+
+/// The name of a version in the shared library.
+fn node(numbers: &[u32]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    format!("RUSHLIGHT_{}", numbers.join("."))
+}
+
+/// The version script of the shared library.
+pub fn version_script() -> Result<String> {
     let mut script = String::new();
     let mut before: Option<String> = None;
-    for (numbers, names) in versions {
-        let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
-        let node = format!("RUSHLIGHT_{}", numbers.join("."));
+    for (numbers, names) in functions()? {
+        let node = node(&numbers);
         writeln!(script, "{node} {{\n  global:\n    {};", names.join(";\n    "))?;
         match &before {
             None => writeln!(script, "  local:\n    *;\n}};")?,
@@ -88,6 +98,15 @@ pub fn version_script() -> Result<String> {
         before = Some(node);
     }
     Ok(script)
+}
+
+/// The symbols that the shared library exports, with their versions, as `nm` prints them.
+pub fn symbols() -> Result<Vec<String>> {
+    let of_version = |(numbers, names): (Vec<u32>, Vec<String>)| {
+        let node = node(&numbers);
+        names.into_iter().map(move |name| format!("{name}@@{node}"))
+    };
+    Ok(functions()?.into_iter().flat_map(of_version).collect())
 }
 
 fn path() -> PathBuf {
@@ -177,9 +196,10 @@ fn listed() -> Result<BTreeMap<String, Declared>> {
 
 /// The functions and types of a header, each in one line, by their names.
 fn declarations(header: &str) -> BTreeMap<String, String> {
-    let code = header.lines().filter(|line| !line.trim_start().starts_with("//") && !line.starts_with('#'));
-    let code: Vec<&str> = code.map(|line| line.trim_end_matches('\\')).collect();
-    let code = code.join(" ").replace("extern \"C\" {", "");
+    // A line behind a backslash goes on with a macro.
+    let header = header.replace("\\\n", " ");
+    let is_code = |line: &&str| !line.trim_start().starts_with("//") && !line.starts_with('#');
+    let code = header.lines().filter(is_code).collect::<Vec<_>>().join(" ").replace("extern \"C\" {", "");
     let mut declarations = BTreeMap::new();
     let (mut depth, mut text) = (0usize, String::new());
     for character in code.chars() {

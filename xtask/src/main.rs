@@ -36,8 +36,8 @@ usage: cargo xtask <chore>
   semver [revision]
                  what the public API breaks beside the last release, or a revision
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
-  test [stage]   every test, in stages: check, rust, embedded, hostile, python, book, models, aarch64,
-                 wasm;
+  test [stage]   every test, in stages: check, rust, embedded, hostile, c, python, book, models,
+                 aarch64, wasm;
                  models-whole, tokenizers-whole, ray, zoo (hours) and aarch64-whole only by their names
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,

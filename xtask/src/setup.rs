@@ -13,6 +13,8 @@ const SYSTEM: &[(&str, &str)] = &[
     ("qemu-system-arm", "qemu-system-arm"),
     ("qemu-aarch64-static", "qemu-user-static"),
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ("cmake", "cmake"),
+    ("pkg-config", "pkg-config"),
 ];
 
 const TARGETS: &[&str] = &[

@@ -7,6 +7,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use crate::book;
+use crate::c;
 use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
@@ -18,6 +19,7 @@ const STAGES: &[Step] = &[
     ("rust", rust),
     ("embedded", embedded),
     ("hostile", hostile),
+    ("c", c::test),
     ("python", python),
     ("book", book_and_examples),
     ("models", models),

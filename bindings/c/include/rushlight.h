@@ -56,7 +56,7 @@
 #define RL_LOAD_OPTIONS_INIT \
   { sizeof(rl_load_options), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, NULL, 0 }
 #define RL_RUN_OPTIONS_INIT { sizeof(rl_run_options), NULL, NULL, 0, NULL, NULL, NULL, NULL }
-#define RL_COMPILE_OPTIONS_INIT { sizeof(rl_compile_options), NULL, 0, 0, NULL, NULL, NULL }
+#define RL_COMPILE_OPTIONS_INIT { sizeof(rl_compile_options), NULL, 0, 0, NULL, 0, NULL, NULL, NULL }
 #define RL_LLM_GENERATE_OPTIONS_INIT \
   { sizeof(rl_llm_generate_options), 0, 0.0f, 0.0f, 0, 0, NULL, 0, NULL, NULL, NULL }
 #define RL_OPERATOR_INIT { sizeof(rl_operator), NULL, 0, 0, NULL, NULL }
@@ -525,10 +525,11 @@ typedef struct rl_bytes {
   size_t size;
 } rl_bytes;
 
-// An exported program, which becomes a method: the path of a `.pt2` file that `torch.export.save`
-// wrote, or its bytes.
+// What is compiled to a method: the path of a `.pt2` file that `torch.export.save` wrote, or its
+// bytes. Or, by itself, a language model as it is published, without PyTorch: the path of a folder
+// of Hugging Face, or of a GGUF file.
 typedef struct rl_exported {
-  // The name of the method, such as `forward`.
+  // The name of the method, such as `forward`. That of a language model is always `forward`.
   const char *method;
   // The path, or NULL for bytes.
   const char *path;
@@ -555,9 +556,16 @@ typedef struct rl_compile_options {
   size_t num_backends;
   // 1: buffers of the same name in several methods are one.
   uint32_t share_state;
-  // Ends the compilation early, or NULL.
+  // How layers are quantized, by the names of `rushlight quantize --help`, such as `int4` or
+  // `8da4w`; NULL: not at all. Schemes that need samples for their calibration take the inputs that
+  // the export holds.
+  const char *quantize;
+  // Number of positions of a language model's KV cache; 0: those of the model, at most 2048.
+  size_t max_context_len;
+  // Ends the compilation early, and the writing of its program, or NULL.
   const struct rl_interrupt *interrupt;
-  // Is told how far it is, or NULL; with `progress_data`.
+  // Is told how far it is, also when the program is written, or NULL; with `progress_data`, which
+  // has to live as long as the program.
   rl_progress_fn on_progress;
   void *progress_data;
 } rl_compile_options;
@@ -960,7 +968,7 @@ struct rl_status *rl_llm_load(const char *path,
 // Turns text into tokens, which live until the next call of this model. `add_special`: with the
 // tokens that a text begins and ends with.
 struct rl_status *rl_llm_encode(struct rl_llm *llm,
-                                const char *text,
+                                struct rl_string text,
                                 bool add_special,
                                 const uint32_t **tokens,
                                 size_t *num_tokens);
@@ -971,8 +979,8 @@ struct rl_status *rl_llm_decode(struct rl_llm *llm,
                                 size_t num_tokens,
                                 struct rl_string *text);
 
-// Makes a prompt of messages by the model's chat template. It lives until the next call of this
-// model, and ends with a NUL, so that `prompt->data` is a string for `rl_llm_generate`.
+// Makes the text of a prompt of messages, by the model's chat template. It lives until the next
+// call of this model. `rl_llm_encode` turns it into tokens, without special ones, which it has.
 //
 // Errors: `RL_NOT_FOUND` for a model without a chat template.
 struct rl_status *rl_llm_chat_prompt(struct rl_llm *llm,
@@ -996,15 +1004,16 @@ struct rl_status *rl_llm_session_rewind(struct rl_llm *llm,
 // Gives the number of tokens that a session has read.
 struct rl_status *rl_llm_session_position(struct rl_llm_session *session, size_t *position);
 
-// Adds a prompt to a session and generates an answer, which the callback of `options` gets as it
-// comes. A prompt for a session that has read nothing begins with the token that a text begins
-// with, unless the prompt has it. `options` and `usage` may be NULL.
+// Adds the tokens of a prompt to a session and generates an answer, which the callback of `options`
+// gets as it comes. Without a prompt the answer goes on from what the session has read. `options`
+// and `usage` may be NULL.
 //
 // Errors: `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for,
 // `RL_INVALID_STATE` for a session whose last call failed.
 struct rl_status *rl_llm_generate(struct rl_llm *llm,
                                   struct rl_llm_session *session,
-                                  const char *prompt,
+                                  const uint32_t *prompt,
+                                  size_t num_tokens,
                                   const struct rl_llm_generate_options *options,
                                   struct rl_llm_usage *usage);
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rushlight::{CompiledProgram, Compiler, Progress, ProgressListener};
+use rushlight::{CompiledProgram, Compiler, Progress, ProgressListener, Quantization};
 
 use super::backend::rl_bytes;
 use super::interrupt::{flag, rl_interrupt};
@@ -11,11 +11,12 @@ use super::value::rl_string;
 use super::{Growing, Result, elements, free, guard, null, path, reference, rl_status, set, text};
 use crate::tracer::Flag;
 
-/// An exported program, which becomes a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes.
+/// What is compiled to a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or, by itself, a language model as
+/// it is published, without PyTorch: the path of a folder of Hugging Face, or of a GGUF file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rl_exported {
-    /// The name of the method, such as `forward`.
+    /// The name of the method, such as `forward`. That of a language model is always `forward`.
     pub method: *const c_char,
     /// The path, or NULL for bytes.
     pub path: *const c_char,
@@ -39,9 +40,14 @@ pub struct rl_compile_options {
     pub num_backends: usize,
     /// 1: buffers of the same name in several methods are one.
     pub share_state: u32,
-    /// Ends the compilation early, or NULL.
+    /// How layers are quantized, by the names of `rushlight quantize --help`, such as `int4` or `8da4w`; NULL: not at all. Schemes that
+    /// need samples for their calibration take the inputs that the export holds.
+    pub quantize: *const c_char,
+    /// Number of positions of a language model's KV cache; 0: those of the model, at most 2048.
+    pub max_context_len: usize,
+    /// Ends the compilation early, and the writing of its program, or NULL.
     pub interrupt: *const rl_interrupt,
-    /// Is told how far it is, or NULL; with `progress_data`.
+    /// Is told how far it is, also when the program is written, or NULL; with `progress_data`, which has to live as long as the program.
     pub on_progress: rl_progress_fn,
     pub progress_data: *mut c_void,
 }
@@ -52,6 +58,7 @@ unsafe impl Growing for rl_compile_options {}
 /// A compiled program. Threads: it never changes, so that any number of threads may use it.
 pub struct rl_program {
     compiled: CompiledProgram,
+    progress: Progress,
     bytes: OnceLock<Vec<u8>>,
 }
 
@@ -101,8 +108,9 @@ pub unsafe extern "C" fn rl_compile(
             return Err(null("program"));
         }
         // SAFETY: as their descriptions say.
-        let compiled = unsafe { compiler(exported, &options) }?.compile()?;
-        let made = Box::new(rl_program { compiled, bytes: OnceLock::new() });
+        let (compiler, progress) = unsafe { compiler(exported, &options) }?;
+        let compiled = compiler.compile()?;
+        let made = Box::new(rl_program { compiled, progress, bytes: OnceLock::new() });
         // SAFETY: the caller's variable.
         unsafe { set(program, "program", Box::into_raw(made)) }
     })
@@ -110,9 +118,17 @@ pub unsafe extern "C" fn rl_compile(
 
 /// # Safety
 /// The arguments are as their descriptions say.
-unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Result<Compiler> {
+unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Result<(Compiler, Progress)> {
     let mut compiler = Compiler::new().share_state(options.share_state != 0);
     for exported in exported {
+        #[cfg(feature = "llm")]
+        // SAFETY: NULL or a string.
+        if let Some(path) = unsafe { language_model(exported) }? {
+            let max_context_len = Some(options.max_context_len).filter(|length| *length > 0);
+            let options = rushlight::LanguageModelOptions { max_context_len, ..Default::default() };
+            compiler = compiler.language_model(path, options);
+            continue;
+        }
         // SAFETY: a string.
         let method = unsafe { text(exported.method, "exported->method") }?;
         compiler = if exported.path.is_null() {
@@ -129,6 +145,10 @@ unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Re
         // SAFETY: a string.
         compiler = compiler.backend(unsafe { text(*backend, "backends") }?);
     }
+    // SAFETY: NULL or a string.
+    if let Some(scheme) = unsafe { super::optional_text(options.quantize, "quantize") }? {
+        compiler = compiler.quantize(Quantization::new(scheme.parse().map_err(rushlight::Error::from)?));
+    }
     let listener = Listener {
         // SAFETY: NULL or a live interrupt.
         interrupt: unsafe { flag(options.interrupt) },
@@ -136,7 +156,22 @@ unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Re
         user_data: options.progress_data,
         turn: Mutex::new(()),
     };
-    Ok(compiler.progress(Progress::new(Arc::new(listener))))
+    let progress = Progress::new(Arc::new(listener));
+    Ok((compiler.progress(progress.clone()), progress))
+}
+
+/// The path of a language model, unless it is an exported program.
+///
+/// # Safety
+/// The description is as the header says.
+#[cfg(feature = "llm")]
+unsafe fn language_model(exported: &rl_exported) -> Result<Option<&std::path::Path>> {
+    if exported.path.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: a string.
+    let path = unsafe { path(exported.path, "exported->path") }?;
+    Ok(Some(path).filter(|path| rushlight::is_language_model(path)))
 }
 
 /// Gives the bytes of a compiled program, which live as long as it does. They are what `rl_module_load_bytes` takes.
@@ -148,7 +183,7 @@ pub unsafe extern "C" fn rl_program_bytes(program: *const rl_program, bytes: *mu
         let made = match program.bytes.get() {
             Some(made) => made,
             None => {
-                let made = program.compiled.to_bytes()?;
+                let made = program.compiled.to_bytes_with(&program.progress)?;
                 program.bytes.get_or_init(|| made)
             }
         };
@@ -164,7 +199,7 @@ pub unsafe extern "C" fn rl_program_save(program: *const rl_program, path: *cons
     guard(|| {
         // SAFETY: NULL, or as their descriptions say.
         let (program, path) = unsafe { (reference(program, "program")?, self::path(path, "path")?) };
-        program.compiled.save(path)?;
+        program.compiled.save_with(path, &program.progress)?;
         Ok(())
     })
 }

@@ -20,6 +20,16 @@ pub struct rl_kernel_context<'a, 'm> {
     lent: Scratch,
 }
 
+impl rl_kernel_context<'_, '_> {
+    /// Programs give more than the schema has: what the operator returns.
+    fn check(&self, index: usize) -> Result<()> {
+        if index < self.arguments {
+            return Ok(());
+        }
+        Err(Status::invalid(format!("the operator has no argument {index}: it has {}", self.arguments)))
+    }
+}
+
 /// What the kernel has pointers to.
 #[derive(Default)]
 pub struct Scratch {
@@ -78,6 +88,7 @@ pub unsafe extern "C" fn rl_kernel_argument(
     guard(|| {
         // SAFETY: NULL or the context of this call, which no other function uses now.
         let context = unsafe { context.as_mut() }.ok_or_else(|| null("context"))?;
+        context.check(index)?;
         let read = argument(context.context, index, &mut context.lent)?;
         // SAFETY: the caller's variable.
         unsafe { set(value, "value", read) }
@@ -141,6 +152,7 @@ pub unsafe extern "C" fn rl_kernel_output(
         let context = unsafe { context.as_mut() }.ok_or_else(|| null("context"))?;
         // SAFETY: as the caller promises.
         let sizes = unsafe { new_sizes(sizes, rank) }?;
+        context.check(index)?;
         let written = written(context.context.out(index)?, sizes, &mut context.lent)?;
         // SAFETY: the caller's variable.
         unsafe { set(tensor, "tensor", written) }
@@ -152,7 +164,7 @@ pub unsafe extern "C" fn rl_kernel_output(
 /// # Safety
 /// `sizes` is NULL or points at `rank` numbers.
 pub unsafe fn new_sizes(sizes: *const i64, rank: usize) -> Result<Option<Vec<usize>>> {
-    if sizes.is_null() && rank > 0 {
+    if sizes.is_null() {
         return Ok(None);
     }
     // SAFETY: as the caller promises.

@@ -131,15 +131,16 @@ pub unsafe extern "C" fn rl_llm_load(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_encode(
     llm: *mut rl_llm,
-    text: *const c_char,
+    text: rl_string,
     add_special: bool,
     tokens: *mut *const u32,
     num_tokens: *mut usize,
 ) -> *mut rl_status {
     guard(|| {
         // SAFETY: NULL, or as their descriptions say.
-        let (llm, text) = unsafe { (reference(llm, "llm")?, self::text(text, "text")?) };
+        let (llm, text) = unsafe { (reference(llm, "llm")?, text.as_str("text")?) };
         let mut inner = locked(&llm.0, "language model")?;
+        // The text may be that of the last call.
         inner.tokens = inner.tokenizer.encode(text, add_special)?;
         // SAFETY: the caller's variables.
         unsafe {
@@ -167,8 +168,8 @@ pub unsafe extern "C" fn rl_llm_decode(
     })
 }
 
-/// Makes a prompt of messages by the model's chat template. It lives until the next call of this model, and ends with a NUL, so that
-/// `prompt->data` is a string for `rl_llm_generate`.
+/// Makes the text of a prompt of messages, by the model's chat template. It lives until the next call of this model. `rl_llm_encode` turns it
+/// into tokens, without special ones, which it has.
 ///
 /// Errors: `RL_NOT_FOUND` for a model without a chat template.
 #[unsafe(no_mangle)]
@@ -191,12 +192,9 @@ pub unsafe extern "C" fn rl_llm_chat_prompt(
         let template = inner.tokenizer.chat_template()?;
         let template =
             template.ok_or_else(|| Status::new(rushlight::Code::NotFound, "the model has no chat template"))?;
-        let mut rendered = template.render(&messages, true)?;
-        rendered.push('\0');
-        inner.text = rendered;
-        let text = inner.text.trim_end_matches('\0');
+        inner.text = template.render(&messages, true)?;
         // SAFETY: the caller's variable.
-        unsafe { set(prompt, "prompt", rl_string::of(text)) }
+        unsafe { set(prompt, "prompt", rl_string::of(&inner.text)) }
     })
 }
 
@@ -251,8 +249,8 @@ pub unsafe extern "C" fn rl_llm_session_position(session: *mut rl_llm_session, p
     })
 }
 
-/// Adds a prompt to a session and generates an answer, which the callback of `options` gets as it comes. A prompt for a session that has
-/// read nothing begins with the token that a text begins with, unless the prompt has it. `options` and `usage` may be NULL.
+/// Adds the tokens of a prompt to a session and generates an answer, which the callback of `options` gets as it comes. Without a prompt
+/// the answer goes on from what the session has read. `options` and `usage` may be NULL.
 ///
 /// Errors: `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for, `RL_INVALID_STATE` for a session whose
 /// last call failed.
@@ -260,7 +258,8 @@ pub unsafe extern "C" fn rl_llm_session_position(session: *mut rl_llm_session, p
 pub unsafe extern "C" fn rl_llm_generate(
     llm: *mut rl_llm,
     session: *mut rl_llm_session,
-    prompt: *const c_char,
+    prompt: *const u32,
+    num_tokens: usize,
     options: *const rl_llm_generate_options,
     usage: *mut rl_llm_usage,
 ) -> *mut rl_status {
@@ -270,7 +269,7 @@ pub unsafe extern "C" fn rl_llm_generate(
             (
                 reference(llm, "llm")?,
                 reference(session, "session")?,
-                text(prompt, "prompt")?,
+                elements(prompt, num_tokens, "prompt")?,
                 super::options::<rl_llm_generate_options>(options, "options")?,
             )
         };
@@ -278,14 +277,6 @@ pub unsafe extern "C" fn rl_llm_generate(
         let generation = unsafe { generation(&options) }?;
         let mut session = locked(&session.0, "session")?;
         let inner = &mut *locked(&llm.0, "language model")?;
-        let mut tokens = inner.tokenizer.encode(prompt, session.position() == 0)?;
-        let bos = inner.tokenizer.special_tokens().bos;
-        if let [first, second, ..] = tokens[..]
-            && first == second
-            && Some(first) == bos
-        {
-            tokens.remove(0);
-        }
         // SAFETY: NULL or a live interrupt.
         let interrupt = unsafe { flag(options.interrupt) };
         let on_text = |text: &str| {
@@ -295,7 +286,7 @@ pub unsafe extern "C" fn rl_llm_generate(
             if goes_on && !is_interrupted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         callback::forget();
-        let done = generate(&mut inner.model, &mut session, &inner.tokenizer, &tokens, &generation, on_text)?;
+        let done = generate(&mut inner.model, &mut session, &inner.tokenizer, prompt, &generation, on_text)?;
         if !usage.is_null() {
             let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let counted = |struct_size| rl_llm_usage {

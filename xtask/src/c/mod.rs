@@ -1,0 +1,284 @@
+//! The C library as users get it: a folder with the header, a static and a shared library, and what pkg-config and CMake look for.
+
+mod corpus;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{command, exists, output, root, run};
+use crate::header::{self, FOLDER};
+
+/// Version of the packages.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What the static library needs of the system.
+const SYSTEM_LIBRARIES: &str = "-lpthread -ldl -lm";
+
+/// Builds the package for this machine, into a folder, `target/c` by default.
+pub fn package(folder: Option<&str>) -> Result<()> {
+    let folder = folder.map_or_else(|| root().join("target/c"), PathBuf::from);
+    // Small rather than fast where nothing computes, as the Python wheel is.
+    package_of("wheel", &folder)
+}
+
+/// Builds the package with a profile of cargo.
+pub fn package_of(profile: &str, folder: &Path) -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        bail!("packages are made on Linux");
+    }
+    run(&mut command("cargo", &["build", "--locked", "--quiet", "-p", "rushlight-c", "--profile", profile]))?;
+    let built = target_folder().join(profile).join("librushlight_c.a");
+    assemble(&built, folder, "cc", &[])?;
+    println!("{}", folder.display());
+    Ok(())
+}
+
+fn target_folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Puts a package together, of a static library for Linux that was built. The linker is a compiler's driver with some arguments.
+fn assemble(built: &Path, folder: &Path, linker: &str, arguments: &[&str]) -> Result<()> {
+    let lib = folder.join("lib");
+    for path in ["include", "lib/pkgconfig", "lib/cmake/rushlight"] {
+        fs::create_dir_all(folder.join(path))?;
+    }
+    fs::copy(root().join(FOLDER).join("include/rushlight.h"), folder.join("include/rushlight.h"))?;
+    let archive = lib.join("librushlight.a");
+    fs::copy(built, &archive).with_context(|| format!("there is no `{}`", built.display()))?;
+    link(&archive, &lib, linker, arguments)?;
+    for (name, text) in [
+        ("lib/pkgconfig/rushlight.pc", PKG_CONFIG),
+        ("lib/cmake/rushlight/rushlight-config.cmake", CMAKE),
+        ("lib/cmake/rushlight/rushlight-config-version.cmake", CMAKE_VERSION),
+    ] {
+        let text = text.replace("@VERSION@", VERSION).replace("@LIBRARIES@", SYSTEM_LIBRARIES);
+        fs::write(folder.join(name), text)?;
+    }
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        fs::copy(root().join(licence), folder.join(licence))?;
+    }
+    Ok(())
+}
+
+/// Links the shared library of the static one, with its name and the versions of its symbols: rustc gives the linker a version script of
+/// its own, beside which there can be no other.
+fn link(archive: &Path, lib: &Path, linker: &str, arguments: &[&str]) -> Result<()> {
+    let script = lib.join("rushlight.map");
+    fs::write(&script, header::version_script()?)?;
+    let major = VERSION.split('.').next().unwrap_or_default();
+    let (file, soname) = (format!("librushlight.so.{VERSION}"), format!("librushlight.so.{major}"));
+    let mut link = command(linker, arguments);
+    link.args(["-shared", "-o"]).arg(lib.join(&file)).arg(format!("-Wl,-soname,{soname}"));
+    link.arg(format!("-Wl,--version-script={}", script.display()));
+    link.args(["-Wl,--whole-archive"]).arg(archive).args(["-Wl,--no-whole-archive", "-Wl,--gc-sections"]);
+    link.args(["-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--strip-debug"]);
+    run(link.args(SYSTEM_LIBRARIES.split(' ')).arg("-lgcc_s"))?;
+    fs::remove_file(script)?;
+    for (name, target) in [(soname.as_str(), file.as_str()), ("librushlight.so", soname.as_str())] {
+        let path = lib.join(name);
+        if path.symlink_metadata().is_ok() {
+            fs::remove_file(&path)?;
+        }
+        std::os::unix::fs::symlink(target, path)?;
+    }
+    Ok(())
+}
+
+const PKG_CONFIG: &str = "\
+prefix=${pcfiledir}/../..
+includedir=${prefix}/include
+libdir=${prefix}/lib
+
+Name: rushlight
+Description: Compiles PyTorch models and runs them on any device
+Version: @VERSION@
+Cflags: -I${includedir}
+Libs: -L${libdir} -lrushlight
+Libs.private: @LIBRARIES@
+";
+
+const CMAKE: &str = "\
+# Targets: rushlight::rushlight, the shared library, and rushlight::static.
+get_filename_component(_rushlight_prefix \"${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
+
+if(NOT TARGET rushlight::rushlight)
+  add_library(rushlight::rushlight SHARED IMPORTED)
+  set_target_properties(rushlight::rushlight PROPERTIES
+    IMPORTED_LOCATION \"${_rushlight_prefix}/lib/librushlight.so.@VERSION@\"
+    IMPORTED_SONAME \"librushlight.so.0\"
+    INTERFACE_INCLUDE_DIRECTORIES \"${_rushlight_prefix}/include\")
+endif()
+
+if(NOT TARGET rushlight::static)
+  add_library(rushlight::static STATIC IMPORTED)
+  set_target_properties(rushlight::static PROPERTIES
+    IMPORTED_LOCATION \"${_rushlight_prefix}/lib/librushlight.a\"
+    INTERFACE_LINK_LIBRARIES \"@LIBRARIES@\"
+    INTERFACE_INCLUDE_DIRECTORIES \"${_rushlight_prefix}/include\")
+endif()
+
+unset(_rushlight_prefix)
+";
+
+/// A version 0 fits requests for the same minor version, others those for the same major one, unless they ask for a later one.
+const CMAKE_VERSION: &str = "\
+set(PACKAGE_VERSION \"@VERSION@\")
+string(REGEX MATCH \"^([0-9]+)\\\\.([0-9]+)\" _rushlight_version \"${PACKAGE_VERSION}\")
+set(_rushlight_major \"${CMAKE_MATCH_1}\")
+set(_rushlight_minor \"${CMAKE_MATCH_2}\")
+if(PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+elseif(NOT _rushlight_major EQUAL PACKAGE_FIND_VERSION_MAJOR)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+elseif(_rushlight_major EQUAL 0 AND PACKAGE_FIND_VERSION_COUNT GREATER 1
+       AND NOT _rushlight_minor EQUAL PACKAGE_FIND_VERSION_MINOR)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  if(PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+  endif()
+endif()
+unset(_rushlight_version)
+unset(_rushlight_major)
+unset(_rushlight_minor)
+";
+
+/// How programs are compiled: as C99 and as C++17, with every warning an error.
+const DIALECTS: &[(&str, &[&str])] = &[("cc", &["-x", "c", "-std=c99"]), ("c++", &["-x", "c++", "-std=c++17"])];
+const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"];
+
+/// The tests of the C ABI, with the package of the profile `checked`: in both dialects, with both libraries, under the address sanitizer,
+/// by pkg-config and by CMake; and that the shared library exports what the list says.
+pub fn test() -> Result<()> {
+    let folder = target_folder().join("c-test");
+    let package = folder.join("package");
+    package_of("checked", &package)?;
+    exports(&package)?;
+    fs::write(folder.join("corpus.h"), corpus::header()?)?;
+    let program = Program { folder: &folder, package: &package };
+    for dialect in DIALECTS {
+        for library in [Library::Static, Library::Shared] {
+            program.digits("examples/c/classify.c", dialect, library)?;
+            program.run("bindings/c/tests/abi.c", dialect, library, &[])?;
+            program.run("bindings/c/tests/threads.c", dialect, library, &["-pthread"])?;
+        }
+    }
+    let sanitized = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-pthread"];
+    for source in ["bindings/c/tests/abi.c", "bindings/c/tests/threads.c"] {
+        program.run(source, &DIALECTS[0], Library::Static, &sanitized)?;
+    }
+    let (pkg_config, cmake) = (exists("pkg-config"), exists("cmake"));
+    if pkg_config {
+        program.by_pkg_config()?;
+    } else {
+        println!("NOT RUN: a build by pkg-config, which is not there");
+    }
+    if cmake {
+        program.by_cmake()?;
+    } else {
+        println!("NOT RUN: a build by CMake, which is not there");
+    }
+    Ok(())
+}
+
+/// Fails unless the shared library exports exactly the functions of the list, with their versions.
+fn exports(package: &Path) -> Result<()> {
+    let library = package.join("lib/librushlight.so");
+    let symbols = output(command("nm", &["--dynamic", "--defined-only"]).arg(library))?;
+    let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2));
+    let mut exported: Vec<String> = names.filter(|name| name.contains("@@")).map(str::to_owned).collect();
+    let mut listed = header::symbols()?;
+    exported.sort();
+    listed.sort();
+    if exported != listed {
+        bail!("the shared library exports\n{}\nand not\n{}", exported.join("\n"), listed.join("\n"));
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Library {
+    Static,
+    Shared,
+}
+
+/// Builds programs with a package and runs them.
+struct Program<'a> {
+    folder: &'a Path,
+    package: &'a Path,
+}
+
+impl Program<'_> {
+    fn build(&self, source: &str, dialect: &(&str, &[&str]), library: Library, flags: &[&str]) -> Result<PathBuf> {
+        let (compiler, arguments) = dialect;
+        let built = self.folder.join("program");
+        let lib = self.package.join("lib");
+        let mut build = command(compiler, arguments);
+        build.args(WARNINGS).args(flags).arg(format!("-I{}", self.package.join("include").display()));
+        build.arg(format!("-I{}", self.folder.display())).arg(source).args(["-x", "none", "-o"]).arg(&built);
+        match library {
+            Library::Static => build.arg(lib.join("librushlight.a")).args(SYSTEM_LIBRARIES.split(' ')),
+            Library::Shared => {
+                build.arg(format!("-L{}", lib.display())).args(["-lrushlight", "-lm"]);
+                build.arg(format!("-Wl,-rpath,{}", lib.display()))
+            }
+        };
+        run(&mut build)?;
+        Ok(built)
+    }
+
+    /// Runs a test program.
+    fn run(&self, source: &str, dialect: &(&str, &[&str]), library: Library, flags: &[&str]) -> Result<()> {
+        let built = self.build(source, dialect, library, flags)?;
+        run(command(built, &[]).arg(root()).arg(self.folder))
+    }
+
+    /// Runs a program that classifies the digits, which are in their order.
+    fn digits(&self, source: &str, dialect: &(&str, &[&str]), library: Library) -> Result<()> {
+        classifies(&self.build(source, dialect, library, &[])?)
+    }
+
+    fn by_pkg_config(&self) -> Result<()> {
+        let built = self.folder.join("program");
+        let mut ask = command("pkg-config", &["--cflags", "--libs", "rushlight"]);
+        let flags = output(ask.env("PKG_CONFIG_PATH", self.package.join("lib/pkgconfig")))?;
+        let mut build = command("cc", &["-std=c99", "examples/c/classify.c", "-o"]);
+        build.arg(&built).args(flags.split_whitespace());
+        run(build.arg(format!("-Wl,-rpath,{}", self.package.join("lib").display())))?;
+        classifies(&built)
+    }
+
+    /// A project that knows nothing but the name of the package, from a folder to which this was moved.
+    fn by_cmake(&self) -> Result<()> {
+        let moved = self.folder.join("moved");
+        let build = self.folder.join("cmake");
+        for folder in [&moved, &build] {
+            if folder.exists() {
+                fs::remove_dir_all(folder)?;
+            }
+        }
+        run(command("cp", &["-a"]).arg(self.package).arg(&moved))?;
+        let mut configure = command("cmake", &["-S", "bindings/c/tests/consumer", "-B"]);
+        run(configure.arg(&build).arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display())))?;
+        run(command("cmake", &["--build"]).arg(&build))?;
+        for program in ["classify_shared", "classify_static", "classify_cpp"] {
+            classifies(&build.join(program))?;
+        }
+        fs::remove_dir_all(moved)?;
+        Ok(())
+    }
+}
+
+fn classifies(program: &Path) -> Result<()> {
+    let digits = ["examples/cortex-m/digits.pte", "examples/cortex-m/images/images.bin"];
+    let printed = output(&mut command(program, &digits))?;
+    let printed: Vec<&str> = printed.lines().collect();
+    if printed != ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"] {
+        bail!("`{}` printed {printed:?}", program.display());
+    }
+    Ok(())
+}
