@@ -29,7 +29,12 @@ def write_tar(folder, file, seconds):
     with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for path in files(folder):
             entry = tarfile.TarInfo(path.relative_to(folder.parent).as_posix())
-            entry.size, entry.mtime, entry.mode = path.stat().st_size, seconds, mode(path)
+            entry.mtime, entry.mode = seconds, mode(path)
+            if path.is_symlink():
+                entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
+                tar.addfile(entry)
+                continue
+            entry.size = path.stat().st_size
             with path.open("rb") as content:
                 tar.addfile(entry, content)
 

@@ -243,6 +243,7 @@ fn book_and_examples() -> Result<()> {
     setup::one("qemu")?;
     run(checked("build").args(["--tests", "--lib"]))?;
     setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
+    c::package_for_tests()?;
     book::build()?;
     let package = root().join(PYTHON_PACKAGE);
     let mut pages = command(book_python(), &["tools/book.py"]);

@@ -825,16 +825,19 @@ impl Module {
         method: &str,
         inputs: impl IntoIterator<Item = (&'n str, Input<'i>)>,
     ) -> Result<Vec<Value>, Error> {
-        let meta = match self.metas.get(method) {
-            Some(meta) => meta.clone(),
-            None => {
-                let meta = Arc::new(self.meta(method)?);
-                self.metas.insert(method.to_owned(), meta.clone());
-                meta
-            }
-        };
+        let meta = self.kept_meta(method)?;
         let inputs = meta.inputs_by_name(inputs)?;
         self.run(method, &inputs)
+    }
+
+    /// As [`meta`](Self::meta), which is read once, for calls by name.
+    pub fn kept_meta(&mut self, method: &str) -> Result<Arc<MethodMeta>, Error> {
+        if let Some(meta) = self.metas.get(method) {
+            return Ok(meta.clone());
+        }
+        let meta = Arc::new(self.meta(method)?);
+        self.metas.insert(method.to_owned(), meta.clone());
+        Ok(meta)
     }
 
     /// Runs a method and reports what happens to `tracer`.

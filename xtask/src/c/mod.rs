@@ -24,31 +24,50 @@ pub fn package(folder: Option<&str>) -> Result<()> {
 }
 
 /// Builds the package with a profile of cargo.
-pub fn package_of(profile: &str, folder: &Path) -> Result<()> {
+fn package_of(profile: &str, folder: &Path) -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("packages are made on Linux");
     }
     run(&mut command("cargo", &["build", "--locked", "--quiet", "-p", "rushlight-c", "--profile", profile]))?;
     let built = target_folder().join(profile).join("librushlight_c.a");
-    assemble(&built, folder, "cc", &[])?;
+    let linker = Linker { program: "cc".into(), arguments: Vec::new(), unwinder: "-lgcc_s" };
+    assemble(&root(), &built, folder, &linker)?;
     println!("{}", folder.display());
     Ok(())
+}
+
+/// Builds the package that the tests use, and the book.
+pub fn package_for_tests() -> Result<PathBuf> {
+    let package = test_folder().join("package");
+    package_of("checked", &package)?;
+    Ok(package)
+}
+
+fn test_folder() -> PathBuf {
+    target_folder().join("c-test")
 }
 
 fn target_folder() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Puts a package together, of a static library for Linux that was built. The linker is a compiler's driver with some arguments.
-fn assemble(built: &Path, folder: &Path, linker: &str, arguments: &[&str]) -> Result<()> {
+/// What links the shared library: a compiler's driver with its first arguments, and the library that unwinds panics.
+pub struct Linker {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    pub unwinder: &'static str,
+}
+
+/// Puts a package together, of a static library for Linux that was built of the sources in a folder.
+pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> Result<()> {
     let lib = folder.join("lib");
     for path in ["include", "lib/pkgconfig", "lib/cmake/rushlight"] {
         fs::create_dir_all(folder.join(path))?;
     }
-    fs::copy(root().join(FOLDER).join("include/rushlight.h"), folder.join("include/rushlight.h"))?;
+    fs::copy(source.join(FOLDER).join("include/rushlight.h"), folder.join("include/rushlight.h"))?;
     let archive = lib.join("librushlight.a");
     fs::copy(built, &archive).with_context(|| format!("there is no `{}`", built.display()))?;
-    link(&archive, &lib, linker, arguments)?;
+    link(&archive, &lib, linker)?;
     for (name, text) in [
         ("lib/pkgconfig/rushlight.pc", PKG_CONFIG),
         ("lib/cmake/rushlight/rushlight-config.cmake", CMAKE),
@@ -58,24 +77,24 @@ fn assemble(built: &Path, folder: &Path, linker: &str, arguments: &[&str]) -> Re
         fs::write(folder.join(name), text)?;
     }
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
-        fs::copy(root().join(licence), folder.join(licence))?;
+        fs::copy(source.join(licence), folder.join(licence))?;
     }
     Ok(())
 }
 
 /// Links the shared library of the static one, with its name and the versions of its symbols: rustc gives the linker a version script of
 /// its own, beside which there can be no other.
-fn link(archive: &Path, lib: &Path, linker: &str, arguments: &[&str]) -> Result<()> {
+fn link(archive: &Path, lib: &Path, linker: &Linker) -> Result<()> {
     let script = lib.join("rushlight.map");
     fs::write(&script, header::version_script()?)?;
     let major = VERSION.split('.').next().unwrap_or_default();
     let (file, soname) = (format!("librushlight.so.{VERSION}"), format!("librushlight.so.{major}"));
-    let mut link = command(linker, arguments);
-    link.args(["-shared", "-o"]).arg(lib.join(&file)).arg(format!("-Wl,-soname,{soname}"));
+    let mut link = command(&linker.program, &[]);
+    link.args(&linker.arguments).args(["-shared", "-o"]).arg(lib.join(&file)).arg(format!("-Wl,-soname,{soname}"));
     link.arg(format!("-Wl,--version-script={}", script.display()));
     link.args(["-Wl,--whole-archive"]).arg(archive).args(["-Wl,--no-whole-archive", "-Wl,--gc-sections"]);
-    link.args(["-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--strip-debug"]);
-    run(link.args(SYSTEM_LIBRARIES.split(' ')).arg("-lgcc_s"))?;
+    link.args(["-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--strip-debug", "-Wl,--build-id=none"]);
+    run(link.args(SYSTEM_LIBRARIES.split(' ')).arg(linker.unwinder))?;
     fs::remove_file(script)?;
     for (name, target) in [(soname.as_str(), file.as_str()), ("librushlight.so", soname.as_str())] {
         let path = lib.join(name);
@@ -123,18 +142,11 @@ endif()
 unset(_rushlight_prefix)
 ";
 
-/// A version 0 fits requests for the same minor version, others those for the same major one, unless they ask for a later one.
+/// The ABI only grows as long as the first number is the same.
 const CMAKE_VERSION: &str = "\
 set(PACKAGE_VERSION \"@VERSION@\")
-string(REGEX MATCH \"^([0-9]+)\\\\.([0-9]+)\" _rushlight_version \"${PACKAGE_VERSION}\")
-set(_rushlight_major \"${CMAKE_MATCH_1}\")
-set(_rushlight_minor \"${CMAKE_MATCH_2}\")
-if(PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)
-  set(PACKAGE_VERSION_COMPATIBLE FALSE)
-elseif(NOT _rushlight_major EQUAL PACKAGE_FIND_VERSION_MAJOR)
-  set(PACKAGE_VERSION_COMPATIBLE FALSE)
-elseif(_rushlight_major EQUAL 0 AND PACKAGE_FIND_VERSION_COUNT GREATER 1
-       AND NOT _rushlight_minor EQUAL PACKAGE_FIND_VERSION_MINOR)
+string(REGEX MATCH \"^[0-9]+\" _rushlight_major \"${PACKAGE_VERSION}\")
+if(PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION OR NOT _rushlight_major EQUAL PACKAGE_FIND_VERSION_MAJOR)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)
 else()
   set(PACKAGE_VERSION_COMPATIBLE TRUE)
@@ -142,9 +154,7 @@ else()
     set(PACKAGE_VERSION_EXACT TRUE)
   endif()
 endif()
-unset(_rushlight_version)
 unset(_rushlight_major)
-unset(_rushlight_minor)
 ";
 
 /// How programs are compiled: as C99 and as C++17, with every warning an error.
@@ -154,9 +164,8 @@ const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"];
 /// The tests of the C ABI, with the package of the profile `checked`: in both dialects, with both libraries, under the address sanitizer,
 /// by pkg-config and by CMake; and that the shared library exports what the list says.
 pub fn test() -> Result<()> {
-    let folder = target_folder().join("c-test");
-    let package = folder.join("package");
-    package_of("checked", &package)?;
+    let folder = test_folder();
+    let package = package_for_tests()?;
     exports(&package)?;
     fs::write(folder.join("corpus.h"), corpus::header()?)?;
     let program = Program { folder: &folder, package: &package };
@@ -183,6 +192,18 @@ pub fn test() -> Result<()> {
         println!("NOT RUN: a build by CMake, which is not there");
     }
     Ok(())
+}
+
+/// Builds the digits against a package and runs them, with both libraries.
+pub fn smoke_test(package: &Path) -> Result<()> {
+    exports(package)?;
+    let folder = test_folder();
+    fs::create_dir_all(&folder)?;
+    let program = Program { folder: &folder, package };
+    DIALECTS.iter().try_for_each(|dialect| {
+        program.digits("examples/c/classify.c", dialect, Library::Static)?;
+        program.digits("examples/c/classify.c", dialect, Library::Shared)
+    })
 }
 
 /// Fails unless the shared library exports exactly the functions of the list, with their versions.

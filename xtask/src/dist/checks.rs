@@ -15,6 +15,10 @@ const GLIBC: (u32, u32) = (2, 17);
 pub fn native(built: &Built) -> Result<()> {
     needs_no_newer_glibc(&built.program)?;
     demo(command(&built.program, &[]))?;
+    if let Some(package) = &built.c_package {
+        needs_no_newer_glibc(&package.join("lib/librushlight.so"))?;
+        crate::c::smoke_test(package)?;
+    }
     let mut tested = 0;
     let stable = ["python3.11", "python3.12", "python3.13", "python3.14"].map(|python| (python, &built.wheel));
     for (python, wheel) in stable.into_iter().chain(OWN_WHEELS.iter().copied().zip(&built.own_wheels)) {

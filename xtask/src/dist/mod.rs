@@ -3,6 +3,7 @@
 //! All are linked by zig, which brings the C libraries of the targets, so that any Linux machine builds them.
 
 mod bill;
+mod c;
 mod checks;
 
 use std::ffi::OsString;
@@ -84,6 +85,8 @@ struct Built {
     program: PathBuf,
     /// For all versions of Python from 3.11 on that have a GIL.
     wheel: PathBuf,
+    /// The folder that the archive of the C library was made of, if there is one.
+    c_package: Option<PathBuf>,
     /// In the order of [`OWN_WHEELS`].
     own_wheels: Vec<PathBuf>,
     files: Vec<PathBuf>,
@@ -185,8 +188,9 @@ impl Place {
         let wheel = self.wheel(target, &materials, None)?;
         let own_wheels: Vec<_> =
             OWN_WHEELS.iter().map(|python| self.wheel(target, &materials, Some(python))).collect::<Result<_>>()?;
-        let files = [&[archive, wheel.clone()], &own_wheels[..]].concat();
-        Ok(Built { program, wheel, own_wheels, files })
+        let (c_package, c_archive) = self.c_package(target)?.unzip();
+        let files = [&[archive, wheel.clone()], &own_wheels[..], c_archive.as_slice()].concat();
+        Ok(Built { program, wheel, c_package, own_wheels, files })
     }
 
     /// The command line, with its licences, its bill of materials and completions for shells.

@@ -549,7 +549,7 @@ impl Inner {
             // SAFETY: NULL or strings.
             let names: Vec<&str> =
                 names.iter().map(|name| unsafe { text(*name, "input_names") }).collect::<Result<_>>()?;
-            meta = module.meta(method)?;
+            meta = module.kept_meta(method)?;
             inputs = meta.inputs_by_name(names.into_iter().zip(inputs))?;
         }
         let on_event = options.on_event.map(|on_event| {
