@@ -1004,6 +1004,21 @@ struct rl_status *rl_llm_session_rewind(struct rl_llm *llm,
 // Gives the number of tokens that a session has read.
 struct rl_status *rl_llm_session_position(struct rl_llm_session *session, size_t *position);
 
+// Makes a session that has read the same and goes on by itself.
+struct rl_status *rl_llm_session_fork(struct rl_llm_session *session, struct rl_llm_session **fork);
+
+// Has a session read tokens, and gives the logits for the token behind them, as many as the
+// vocabulary has. They live until the next call of this session. `logits` and `num_logits` may be
+// NULL.
+//
+// Errors: as for `rl_llm_generate`.
+struct rl_status *rl_llm_prefill(struct rl_llm *llm,
+                                 struct rl_llm_session *session,
+                                 const uint32_t *tokens,
+                                 size_t num_tokens,
+                                 const float **logits,
+                                 size_t *num_logits);
+
 // Adds the tokens of a prompt to a session and generates an answer, which the callback of `options`
 // gets as it comes. Without a prompt the answer goes on from what the session has read. `options`
 // and `usage` may be NULL.

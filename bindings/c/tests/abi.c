@@ -916,6 +916,24 @@ static void language_models(const char *folder) {
   OK(rl_llm_generate(llm, session, llama_prompt + 3, count - 3, &options, &usage));
   CHECK(usage.finish == RL_LLM_FINISH_STOP && answer.size == 5 && memcmp(answer.text, LLAMA_GREEDY, 5) == 0);
 
+  /* Logits, and a session that goes on by itself. */
+  const float *logits;
+  size_t num_logits;
+  rl_llm_session *fork;
+  OK(rl_llm_session_reset(llm, session));
+  OK(rl_llm_prefill(llm, session, llama_prompt, 3, NULL, NULL));
+  OK(rl_llm_prefill(llm, session, llama_prompt + 3, count - 3, &logits, &num_logits));
+  CHECK(num_logits == sizeof llama_logits / sizeof *llama_logits);
+  for (size_t i = 0; i < num_logits; i++) CHECK(is_near(logits[i], llama_logits[i], 2e-5));
+  OK(rl_llm_session_fork(session, &fork));
+  OK(rl_llm_prefill(llm, fork, llama_greedy, 1, NULL, NULL));
+  OK(rl_llm_session_position(fork, &position));
+  CHECK(position == count + 1);
+  OK(rl_llm_session_position(session, &position));
+  CHECK(position == count);
+  FAILS(rl_llm_prefill(llm, session, NULL, 0, NULL, NULL), RL_INVALID_ARGUMENT, "");
+  rl_llm_session_free(fork);
+
   options = default_generate;
   options.temperature = -1;
   FAILS(rl_llm_generate(llm, session, llama_prompt, 1, &options, NULL), RL_INVALID_ARGUMENT, "temperature");
@@ -974,6 +992,8 @@ static void nulls(void) {
   FAILS(rl_llm_session_reset(NULL, NULL), code, "NULL");
   FAILS(rl_llm_session_rewind(NULL, NULL, 0), code, "NULL");
   FAILS(rl_llm_session_position(NULL, NULL), code, "NULL");
+  FAILS(rl_llm_session_fork(NULL, NULL), code, "NULL");
+  FAILS(rl_llm_prefill(NULL, NULL, NULL, 0, NULL, NULL), code, "NULL");
   FAILS(rl_llm_generate(NULL, NULL, NULL, 0, NULL, NULL), code, "NULL");
   CHECK(rl_module_method(NULL, 0) == NULL && rl_meta_name(NULL) == NULL);
   CHECK(rl_meta_num_inputs(NULL) == 0 && rl_meta_num_outputs(NULL) == 0 && rl_meta_num_attributes(NULL) == 0);

@@ -94,6 +94,8 @@ pub fn header() -> Result<String> {
         writeln!(header, "static const uint32_t llama_{name}[] = {{{}}};", list.join(", "))?;
         writeln!(header, "#define LLAMA_{} {}", name.to_uppercase(), text[name])?;
     }
+    let logits: Vec<String> = tokens["logits"].as_array().into_iter().flatten().map(Json::to_string).collect();
+    writeln!(header, "static const double llama_logits[] = {{{}}};", logits.join(", "))?;
     Ok(header)
 }
 

@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use rushlight_llm::{FinishReason, Generation, Message, Model, Sampling, Session, Tokenizer, generate};
 
 use super::interrupt::{flag, rl_interrupt};
-use super::module::{builder, locked, rl_load_options};
+use super::module::{builder, rl_load_options};
 use super::value::rl_string;
-use super::{Growing, Result, elements, free, guard, null, path, reference, rl_status, set, set_sized, text};
+use super::{Growing, Result, elements, free, guard, locked, null, path, reference, rl_status, set, set_sized, text};
 use crate::callback;
 use crate::status::Status;
 
@@ -246,6 +246,59 @@ pub unsafe extern "C" fn rl_llm_session_position(session: *mut rl_llm_session, p
         let read = locked(&session.0, "session")?.position();
         // SAFETY: the caller's variable.
         unsafe { set(position, "position", read) }
+    })
+}
+
+/// Makes a session that has read the same and goes on by itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_session_fork(
+    session: *mut rl_llm_session,
+    fork: *mut *mut rl_llm_session,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or a live object.
+        let session = unsafe { reference(session, "session") }?;
+        if fork.is_null() {
+            return Err(null("fork"));
+        }
+        let made = locked(&session.0, "session")?.fork()?;
+        // SAFETY: the caller's variable.
+        unsafe { set(fork, "fork", Box::into_raw(Box::new(rl_llm_session(Mutex::new(made))))) }
+    })
+}
+
+/// Has a session read tokens, and gives the logits for the token behind them, as many as the vocabulary has. They live until the next
+/// call of this session. `logits` and `num_logits` may be NULL.
+///
+/// Errors: as for `rl_llm_generate`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_prefill(
+    llm: *mut rl_llm,
+    session: *mut rl_llm_session,
+    tokens: *const u32,
+    num_tokens: usize,
+    logits: *mut *const f32,
+    num_logits: *mut usize,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL, or as their descriptions say.
+        let (llm, session, tokens) = unsafe {
+            (reference(llm, "llm")?, reference(session, "session")?, elements(tokens, num_tokens, "tokens")?)
+        };
+        let mut session = locked(&session.0, "session")?;
+        let inner = &mut *locked(&llm.0, "language model")?;
+        callback::forget();
+        let read = session.prefill(&mut inner.model, tokens)?;
+        // SAFETY: NULL, or the caller's variables.
+        unsafe {
+            if !logits.is_null() {
+                logits.write(read.as_ptr());
+            }
+            if !num_logits.is_null() {
+                num_logits.write(read.len());
+            }
+        }
+        Ok(())
     })
 }
 

@@ -10,6 +10,8 @@ mod interrupt;
 
 mod module;
 
+mod session;
+
 mod meta;
 
 mod registry;
@@ -30,6 +32,7 @@ use std::any::Any;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::{ptr, slice};
 
 use rushlight::Code;
@@ -187,6 +190,19 @@ unsafe fn options<T: Growing>(pointer: *const T, name: &str) -> Result<T> {
     }
     // SAFETY: zero, or what the caller wrote there, which `Growing` allows.
     Ok(unsafe { options.assume_init() })
+}
+
+/// What is behind a lock, for this call alone: nobody waits.
+fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
+    mutex.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Status::new(
+            Code::InvalidState,
+            format!("the {what} is in use, by another thread or by the call that this one is part of"),
+        ),
+        TryLockError::Poisoned(_) => {
+            Status::new(Code::Internal, format!("an earlier call of the {what} ended with a defect: make it anew"))
+        }
+    })
 }
 
 /// Frees a handle that `Box::into_raw` made.

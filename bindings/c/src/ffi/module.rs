@@ -2,18 +2,19 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rushlight::runtime::{Event, StableBytes};
-use rushlight::{Code, Input, LoadMode, Module, ModuleBuilder, Session, Tensor};
+use rushlight::{Code, Input, LoadMode, Module, ModuleBuilder, Tensor};
 
 use super::interrupt::{flag, rl_interrupt};
 use super::meta::rl_meta;
 use super::registry::rl_registry;
+use super::session::rl_session;
 use super::value::{Dims, Lent, inputs, rl_kind, rl_string, rl_tensor, rl_value, view};
 use super::{
-    Growing, Result, elements, free, guard, null, optional_text, options, path, reference, rl_status, set, text,
+    Growing, Result, elements, free, guard, locked, null, optional_text, options, path, reference, rl_status, set, text,
 };
 use crate::callback;
 use crate::status::{Status, c_string};
@@ -29,16 +30,13 @@ pub struct rl_module {
     inner: Mutex<Inner>,
 }
 
-struct Inner {
-    module: Module,
+pub struct Inner {
+    pub module: Module,
     /// Sizes and strides of the inputs of a call.
     dims: Vec<usize>,
     lent: Lent,
     attribute: Option<(Tensor, Dims)>,
 }
-
-/// State of one user of a module, such as a KV cache: code and weights stay in the module. Threads: as a module.
-pub struct rl_session(Mutex<Session>);
 
 /// How files are brought into memory.
 #[repr(u32)]
@@ -300,21 +298,9 @@ impl rl_module {
     }
 
     /// The module, for this call alone.
-    fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
+    pub fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
         locked(&self.inner, "module")
     }
-}
-
-pub fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
-    mutex.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => Status::new(
-            Code::InvalidState,
-            format!("the {what} is in use, by another thread or by the call that this one is part of"),
-        ),
-        TryLockError::Poisoned(_) => {
-            Status::new(Code::Internal, format!("an earlier call of the {what} ended with a defect: make it anew"))
-        }
-    })
 }
 
 /// Loads a `.pte` file. `options` may be NULL.
@@ -566,7 +552,7 @@ impl Inner {
         match unsafe { options.session.as_ref() } {
             None => module.run_reading(method, &inputs, &mut tracer, |outputs| lent.fill(outputs)),
             Some(session) => {
-                let session = &mut *locked(&session.0, "session")?;
+                let session = &mut *session.lock()?;
                 module.run_in_reading(session, method, &inputs, &mut tracer, |outputs| lent.fill(outputs))
             }
         }
@@ -632,65 +618,4 @@ fn described(event: Event<'_>, begins: bool) -> rl_event {
         Event::Copy { instruction, .. } => (rl_event_kind::RL_EVENT_COPY, instruction, ""),
     };
     rl_event { kind: kind as u32, begins: begins.into(), instruction, name: rl_string::of(name) }
-}
-
-/// Makes a session over a module's weights. All methods are loaded for it.
-///
-/// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a back end.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_new(module: *mut rl_module, session: *mut *mut rl_session) -> *mut rl_status {
-    guard(|| {
-        // SAFETY: NULL or a live module.
-        let module = unsafe { reference(module, "module") }?;
-        if session.is_null() {
-            return Err(null("session"));
-        }
-        let mut inner = module.lock()?;
-        callback::forget();
-        let made = inner.module.session().map_err(callback::explained)?;
-        // SAFETY: the caller's variable.
-        unsafe { set(session, "session", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
-    })
-}
-
-/// Sets all states to what they were at the beginning.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_clear(session: *mut rl_session) -> *mut rl_status {
-    guard(|| {
-        // SAFETY: NULL or a live session.
-        let session = unsafe { reference(session, "session") }?;
-        Ok(locked(&session.0, "session")?.clear()?)
-    })
-}
-
-/// Forgets everything behind the first `length` positions, where the back ends can.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_rewind(session: *mut rl_session, length: usize) -> *mut rl_status {
-    guard(|| {
-        // SAFETY: NULL or a live session.
-        let session = unsafe { reference(session, "session") }?;
-        Ok(locked(&session.0, "session")?.rewind(length)?)
-    })
-}
-
-/// Makes a session that goes on from the same state on its own.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_fork(session: *mut rl_session, fork: *mut *mut rl_session) -> *mut rl_status {
-    guard(|| {
-        // SAFETY: NULL or a live session.
-        let session = unsafe { reference(session, "session") }?;
-        if fork.is_null() {
-            return Err(null("fork"));
-        }
-        let made = locked(&session.0, "session")?.fork()?;
-        // SAFETY: the caller's variable.
-        unsafe { set(fork, "fork", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
-    })
-}
-
-/// Frees a session, before or after its module. NULL is allowed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_session_free(session: *mut rl_session) {
-    // SAFETY: NULL or a session that the caller uses no more.
-    unsafe { free(session) }
 }

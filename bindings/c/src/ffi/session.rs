@@ -1,0 +1,79 @@
+//! Sessions: state of their own over a module's weights.
+
+use std::sync::{Mutex, MutexGuard};
+
+use rushlight::Session;
+
+use super::module::rl_module;
+use super::{Result, free, guard, locked, null, reference, rl_status, set};
+use crate::callback;
+
+/// State of one user of a module, such as a KV cache: code and weights stay in the module. Threads: as a module.
+pub struct rl_session(Mutex<Session>);
+
+impl rl_session {
+    /// The session, for this call alone.
+    pub fn lock(&self) -> Result<MutexGuard<'_, Session>> {
+        locked(&self.0, "session")
+    }
+}
+
+/// Makes a session over a module's weights. All methods are loaded for it.
+///
+/// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a back end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_new(module: *mut rl_module, session: *mut *mut rl_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live module.
+        let module = unsafe { reference(module, "module") }?;
+        if session.is_null() {
+            return Err(null("session"));
+        }
+        callback::forget();
+        let made = module.lock()?.module.session().map_err(callback::explained)?;
+        // SAFETY: the caller's variable.
+        unsafe { set(session, "session", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
+    })
+}
+
+/// Sets all states to what they were at the beginning.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_clear(session: *mut rl_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        Ok(session.lock()?.clear()?)
+    })
+}
+
+/// Forgets everything behind the first `length` positions, where the back ends can.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_rewind(session: *mut rl_session, length: usize) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        Ok(session.lock()?.rewind(length)?)
+    })
+}
+
+/// Makes a session that goes on from the same state on its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_fork(session: *mut rl_session, fork: *mut *mut rl_session) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        if fork.is_null() {
+            return Err(null("fork"));
+        }
+        let made = session.lock()?.fork()?;
+        // SAFETY: the caller's variable.
+        unsafe { set(fork, "fork", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
+    })
+}
+
+/// Frees a session, before or after its module. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_free(session: *mut rl_session) {
+    // SAFETY: NULL or a session that the caller uses no more.
+    unsafe { free(session) }
+}
