@@ -566,6 +566,52 @@ static void operators(void) {
   rl_module_free(module);
 }
 
+/* -- Nothing is copied: tensors are where the caller put them. The model returns x * y + 1, x, and both behind each other -- */
+
+static rl_status *mul(rl_kernel_context *context, void *user_data) {
+  const void **seen = (const void **)user_data;
+  rl_value x, y;
+  rl_tensor out;
+  OK(rl_kernel_argument(context, 0, &x));
+  OK(rl_kernel_argument(context, 1, &y));
+  OK(rl_kernel_output(context, 2, NULL, 0, &out));
+  seen[0] = x.as.tensor.data;
+  seen[1] = y.as.tensor.data;
+  for (int i = 0; i < 6; i++) floats(out)[i] = floats(x.as.tensor)[i] * floats(y.as.tensor)[i];
+  return NULL;
+}
+
+static void addresses(void) {
+  const void *seen[2] = {NULL, NULL};
+  rl_registry *registry;
+  rl_operator op = RL_OPERATOR_INIT;
+  op.name = "aten::mul.out";
+  op.num_arguments = 3;
+  op.kernel = mul;
+  op.user_data = seen;
+  OK(rl_registry_new(&registry));
+  OK(rl_registry_add_operator(registry, &op));
+  rl_load_options options = RL_LOAD_OPTIONS_INIT;
+  options.lower = "off";
+  options.registry = registry;
+  rl_module *module = load("tests/corpus/1.5.1/unplanned.pte", &options);
+  rl_registry_free(registry);
+  const int64_t sizes[] = {2, 3};
+  const float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {2, 2, 2, 2, 2, 2};
+  const rl_value inputs[2] = {rl_value_tensor(RL_DTYPE_FLOAT32, sizes, 2, x, sizeof x),
+                              rl_value_tensor(RL_DTYPE_FLOAT32, sizes, 2, y, sizeof y)};
+  const rl_value *outputs;
+  size_t count;
+  OK(rl_module_run(module, "forward", inputs, 2, NULL, &outputs, &count));
+  CHECK(seen[0] == x && seen[1] == y);
+  CHECK(count == 3 && outputs[1].as.tensor.data == x);
+  for (int i = 0; i < 6; i++) {
+    CHECK(floats(outputs[0].as.tensor)[i] == 2 * x[i] + 1);
+    CHECK(floats(outputs[2].as.tensor)[i] == x[i] && floats(outputs[2].as.tensor)[i + 6] == 2);
+  }
+  rl_module_free(module);
+}
+
 /* -- A back end of ours, in place of XNNPACK's -- */
 
 struct backend_calls {
@@ -1015,6 +1061,7 @@ int main(int argc, char **argv) {
   descriptions();
   names();
   operators();
+  addresses();
   backends();
   compiling(argv[2]);
   sessions(argv[2]);
