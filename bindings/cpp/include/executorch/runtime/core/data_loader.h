@@ -1,0 +1,37 @@
+// Where a program comes from: a file or memory.
+
+#pragma once
+
+#include <executorch/runtime/core/result.h>
+
+#include <cstddef>
+#include <string>
+
+namespace executorch {
+namespace runtime {
+
+// One of the loaders below `extension/data_loader`. There are no others: a program that comes from elsewhere is read into memory,
+// for a `BufferDataLoader`.
+class DataLoader {
+ public:
+  virtual ~DataLoader() = default;
+
+  // The path of a file; empty for memory.
+  const std::string& path() const { return path_; }
+  bool is_mapped() const { return is_mapped_; }
+  const void* data() const { return data_; }
+  size_t data_size() const { return size_; }
+
+ protected:
+  DataLoader(std::string path, bool is_mapped) : path_(std::move(path)), is_mapped_(is_mapped) {}
+  DataLoader(const void* data, size_t size) : data_(data), size_(size) {}
+
+ private:
+  std::string path_;
+  bool is_mapped_ = false;
+  const void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace runtime
+}  // namespace executorch

@@ -1,0 +1,24 @@
+// Whether the sizes of a tensor may change.
+
+#pragma once
+
+#include <cstdint>
+
+namespace executorch {
+namespace runtime {
+
+enum class TensorShapeDynamism : uint8_t {
+  STATIC = 0,
+  // Up to the sizes that it was made with.
+  DYNAMIC_BOUND = 1,
+  DYNAMIC_UNBOUND = 2,
+};
+
+}  // namespace runtime
+}  // namespace executorch
+
+namespace torch {
+namespace executor {
+using ::executorch::runtime::TensorShapeDynamism;
+}  // namespace executor
+}  // namespace torch
