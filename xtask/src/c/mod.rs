@@ -61,10 +61,11 @@ pub struct Linker {
 /// Puts a package together, of a static library for Linux that was built of the sources in a folder.
 pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> Result<()> {
     let lib = folder.join("lib");
-    for path in ["include", "lib/pkgconfig", "lib/cmake/rushlight"] {
+    for path in ["include", "lib/pkgconfig", "lib/cmake/rushlight/executorch"] {
         fs::create_dir_all(folder.join(path))?;
     }
     fs::copy(source.join(FOLDER).join("include/rushlight.h"), folder.join("include/rushlight.h"))?;
+    run(command("cp", &["-R"]).arg(source.join("bindings/cpp/include/executorch")).arg(folder.join("include")))?;
     let archive = lib.join("librushlight.a");
     fs::copy(built, &archive).with_context(|| format!("there is no `{}`", built.display()))?;
     link(&archive, &lib, linker)?;
@@ -72,6 +73,7 @@ pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> 
         ("lib/pkgconfig/rushlight.pc", PKG_CONFIG),
         ("lib/cmake/rushlight/rushlight-config.cmake", CMAKE),
         ("lib/cmake/rushlight/rushlight-config-version.cmake", CMAKE_VERSION),
+        ("lib/cmake/rushlight/executorch/executorch-config.cmake", CMAKE_EXECUTORCH),
     ] {
         let text = text.replace("@VERSION@", VERSION).replace("@LIBRARIES@", SYSTEM_LIBRARIES);
         fs::write(folder.join(name), text)?;
@@ -120,7 +122,7 @@ Libs.private: @LIBRARIES@
 ";
 
 const CMAKE: &str = "\
-# Targets: rushlight::rushlight, the shared library, and rushlight::static.
+# Targets: rushlight::rushlight, the shared library, and rushlight::static. With ExecuTorch's headers for C++17, too.
 get_filename_component(_rushlight_prefix \"${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
 
 if(NOT TARGET rushlight::rushlight)
@@ -142,6 +144,28 @@ endif()
 unset(_rushlight_prefix)
 ";
 
+/// Found by those alone who name its folder, with `-Dexecutorch_DIR`.
+const CMAKE_EXECUTORCH: &str = "\
+# The targets of ExecuTorch that programs link, all of which are rushlight::rushlight.
+include(\"${CMAKE_CURRENT_LIST_DIR}/../rushlight-config.cmake\")
+
+foreach(_target executorch executorch_core portable_kernels portable_ops_lib optimized_ops_lib optimized_native_cpu_ops_lib
+    quantized_ops_lib xnnpack_backend extension_data_loader extension_flat_tensor extension_module extension_module_static
+    extension_runner_util extension_tensor extension_threadpool)
+  foreach(_name ${_target} executorch::${_target})
+    if(NOT TARGET ${_name})
+      add_library(${_name} INTERFACE IMPORTED)
+      set_target_properties(${_name} PROPERTIES INTERFACE_LINK_LIBRARIES rushlight::rushlight)
+    endif()
+  endforeach()
+endforeach()
+unset(_target)
+unset(_name)
+set(executorch_FOUND TRUE)
+set(EXECUTORCH_FOUND TRUE)
+set(EXECUTORCH_LIBRARIES rushlight::rushlight)
+";
+
 /// The ABI only grows as long as the first number is the same.
 const CMAKE_VERSION: &str = "\
 set(PACKAGE_VERSION \"@VERSION@\")
@@ -159,9 +183,10 @@ unset(_rushlight_major)
 
 /// How programs are compiled: as C99 and as C++17, with every warning an error.
 const DIALECTS: &[(&str, &[&str])] = &[("cc", &["-x", "c", "-std=c99"]), ("c++", &["-x", "c++", "-std=c++17"])];
+const CPP: &(&str, &[&str]) = &DIALECTS[1];
 const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"];
 
-/// The tests of the C ABI, with the package of the profile `checked`: in both dialects, with both libraries, under the address sanitizer,
+/// The tests of the C ABI and of ExecuTorch's interface for C++ over it, with the package of the profile `checked`: in both dialects, with both libraries, under the address sanitizer,
 /// by pkg-config and by CMake; and that the shared library exports what the list says.
 pub fn test() -> Result<()> {
     let folder = test_folder();
@@ -180,6 +205,12 @@ pub fn test() -> Result<()> {
     for source in ["bindings/c/tests/abi.c", "bindings/c/tests/threads.c"] {
         program.run(source, &DIALECTS[0], Library::Static, &sanitized)?;
     }
+    for library in [Library::Static, Library::Shared] {
+        program.digits("examples/cpp/classify.cpp", CPP, library)?;
+        program.run("bindings/cpp/tests/module.cpp", CPP, library, &[])?;
+    }
+    program.run("bindings/cpp/tests/module.cpp", CPP, Library::Static, &sanitized)?;
+    program.is_not_served()?;
     let (pkg_config, cmake) = (exists("pkg-config"), exists("cmake"));
     if pkg_config {
         program.by_pkg_config()?;
@@ -263,6 +294,20 @@ impl Program<'_> {
         classifies(&self.build(source, dialect, library, &[])?)
     }
 
+    /// Programs that use what ExecuTorch's interface has and ours does not are refused, with a sentence that says what to use.
+    fn is_not_served(&self) -> Result<()> {
+        for entry in fs::read_dir(root().join("bindings/cpp/tests/not_served"))? {
+            let source = entry?.path();
+            let mut check = command("c++", &["-std=c++17", "-fsyntax-only"]);
+            let checked = check.arg(format!("-I{}", self.package.join("include").display())).arg(&source).output()?;
+            let text = String::from_utf8_lossy(&checked.stderr);
+            if checked.status.success() || !text.contains("rushlight: ") {
+                bail!("`{}` should be refused with a sentence, and the compiler said: {text}", source.display());
+            }
+        }
+        Ok(())
+    }
+
     fn by_pkg_config(&self) -> Result<()> {
         let built = self.folder.join("program");
         let mut ask = command("pkg-config", &["--cflags", "--libs", "rushlight"]);
@@ -284,9 +329,11 @@ impl Program<'_> {
         }
         run(command("cp", &["-a"]).arg(self.package).arg(&moved))?;
         let mut configure = command("cmake", &["-S", "bindings/c/tests/consumer", "-B"]);
-        run(configure.arg(&build).arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display())))?;
+        let alias = moved.join("lib/cmake/rushlight/executorch");
+        configure.arg(&build).arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display()));
+        run(configure.arg(format!("-Dexecutorch_DIR={}", alias.display())))?;
         run(command("cmake", &["--build"]).arg(&build))?;
-        for program in ["classify_shared", "classify_static", "classify_cpp"] {
+        for program in ["classify_shared", "classify_static", "classify_cpp", "classify_executorch"] {
             classifies(&build.join(program))?;
         }
         fs::remove_dir_all(moved)?;

@@ -128,11 +128,14 @@ class TensorImpl {
     }
     ET_CHECK_OR_RETURN_ERROR(dynamism_ != TensorShapeDynamism::STATIC, NotSupported,
                              "the sizes of a static tensor do not change");
-    const auto numel = ET_UNWRAP(safe_numel(sizes.data(), dim_));
-    ET_CHECK_OR_RETURN_ERROR(numel <= bound_, NotSupported,
-                             "the tensor has room for %zd elements, not for %zd", bound_, numel);
+    const auto numel = safe_numel(sizes.data(), dim_);
+    if (!numel.ok()) {
+      return numel.error();
+    }
+    ET_CHECK_OR_RETURN_ERROR(*numel <= bound_, NotSupported, "the tensor has room for %zd elements, not for %zd", bound_,
+                             *numel);
     std::copy(sizes.begin(), sizes.end(), sizes_);
-    numel_ = numel;
+    numel_ = *numel;
     if (strides_ == nullptr || dim_order_ == nullptr) {
       return Error::Ok;
     }

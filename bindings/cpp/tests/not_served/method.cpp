@@ -1,0 +1,3 @@
+#include <executorch/extension/module/module.h>
+
+auto method(executorch::extension::Module& module) { return module.method("forward"); }

@@ -1,0 +1,1 @@
+#include <executorch/extension/threadpool/threadpool.h>
