@@ -95,7 +95,7 @@ fn link(archive: &Path, lib: &Path, linker: &Linker) -> Result<()> {
     link.args(&linker.arguments).args(["-shared", "-o"]).arg(lib.join(&file)).arg(format!("-Wl,-soname,{soname}"));
     link.arg(format!("-Wl,--version-script={}", script.display()));
     link.args(["-Wl,--whole-archive"]).arg(archive).args(["-Wl,--no-whole-archive", "-Wl,--gc-sections"]);
-    link.args(["-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--strip-debug", "-Wl,--build-id=none"]);
+    link.args(["-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--strip-all", "-Wl,--build-id=none"]);
     run(link.args(SYSTEM_LIBRARIES.split(' ')).arg(linker.unwinder))?;
     fs::remove_file(script)?;
     for (name, target) in [(soname.as_str(), file.as_str()), ("librushlight.so", soname.as_str())] {
