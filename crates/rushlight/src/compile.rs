@@ -58,7 +58,7 @@ pub struct CompiledProgram {
     quantization: Option<QuantizationReport>,
 }
 
-/// The bytes of a file, mapped. The file must not be changed while they are in use.
+/// The bytes of a file, mapped, for [`Compiler::method_bytes`]. The file must not be changed while they are in use.
 pub fn open_shared(path: impl AsRef<Path>) -> Result<Bytes, Error> {
     Ok(Bytes::new(Shared(source::open(path.as_ref(), LoadMode::Mmap)?)))
 }
@@ -199,7 +199,7 @@ impl Compiler {
     /// Compiles.
     ///
     /// # Errors
-    /// `AccessFailed` for files that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
+    /// `NotFound` for files that are missing, `AccessFailed` for those that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
     /// the compiler does not have, `NotFound` for a backend that does not exist, `InvalidArgument` for two methods of one name,
     /// for a backend that is given twice or after `portable`, for an option that a backend does not have, and for file names
     /// that weights cannot have. The error names the node and its line of Python.

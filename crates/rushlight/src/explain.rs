@@ -105,9 +105,12 @@ pub(crate) fn explain_inputs(
         };
         let inputs: Vec<String> = meta.inputs.iter().enumerate().map(shown).collect();
         let name = plan.name();
-        return Error::new(error.code, format!("`{name}` takes {expected} inputs, got {got}"))
-            .expected(inputs.join("; "))
-            .got(format!("{got} inputs"));
+        return Error::new(
+            error.code,
+            format!("`{name}` takes {expected} input{}, got {got}", if expected == 1 { "" } else { "s" }),
+        )
+        .expected(inputs.join("; "))
+        .got(format!("{got} inputs"));
     }
     result
 }

@@ -72,7 +72,8 @@
 //! # #[cfg(feature = "pt2")]
 //! # fn main() -> rushlight::Result<()> {
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/custom_operator.pt2");
-//! // `path` is a model that returns `torch.ops.example.twice(x) + 1`.
+//! // In Python: `torch.library.custom_op("example::twice", mutates_args=())` on a function of a tensor, and `register_fake` for its
+//! // shape; `path` is what `torch.export.save` wrote of a model that returns `torch.ops.example.twice(x) + 1`.
 //! let program = rushlight::Compiler::new().method("forward", path).compile()?.to_bytes()?;
 //! let mut module = rushlight::Module::builder().ops(&MY_OPS).load_bytes(&program)?;
 //! let outputs = module.forward(&[TensorView::of(&[4], &[1.0f32, 2.0, 3.0, 4.0])?.into()])?;
@@ -123,10 +124,60 @@
 //! # fn main() {}
 //! ```
 //!
-//! # Without `std`
+//! Text in, text out, with tokenizers, chat templates and sampling: the crate `rushlight-llm`, over a [`Module`].
 //!
-//! [`runtime`] and [`kernels`] run programs from static memory, without an allocator: see `examples/cortex-m`. The feature `std`,
-//! which is on by default, is what [`Module`] needs.
+//! # Threads, limits and cancelling
+//!
+//! A module uses as many threads as the machine runs at once, or [`ModuleBuilder::threads`]. [`ModuleBuilder::memory_limit`] and
+//! [`time_limit`](ModuleBuilder::time_limit) are for programs that one does not trust. A tracer ends a call between two steps when
+//! its interrupt says so; the module can be called again.
+//!
+//! ```
+//! # #[cfg(feature = "std")]
+//! # fn main() -> rushlight::Result<()> {
+//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m")).unwrap();
+//! use rushlight::runtime::{EventTracer, Interrupt, Stop};
+//! use rushlight::{Code, Module, TensorView};
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//!
+//! struct Flag<'f>(&'f AtomicBool);
+//!
+//! impl Interrupt for Flag<'_> {
+//!     fn poll(&self) -> Option<Stop> {
+//!         self.0.load(Ordering::Relaxed).then_some(Stop::Cancelled)
+//!     }
+//! }
+//!
+//! impl EventTracer for Flag<'_> {
+//!     fn interrupt(&self) -> Option<&dyn Interrupt> {
+//!         Some(self)
+//!     }
+//! }
+//!
+//! // Another thread may set it at any time.
+//! static CANCELLED: AtomicBool = AtomicBool::new(true);
+//! let mut module = Module::load("digits.pte")?;
+//! let input = TensorView::of(&[1, 1, 8, 8], &[0.0f32; 64])?.into();
+//! let error = module.run_traced("forward", &[input], &mut Flag(&CANCELLED)).unwrap_err();
+//! assert_eq!(error.code(), Code::InvalidState);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "std"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | none | [`runtime`], [`kernels`]: `no_std`, no allocator; `Program` and `Method` run programs from static memory with the operators of `kernels::PORTABLE`: see `examples/cortex-m` |
+//! | `std` | [`Module`]: files, mapping, owned tensors, explained errors |
+//! | `cpu` | the CPU back end's kernels, with threads |
+//! | `pt2`, `cpu-compile` | [`Compiler`] of `.pt2` files, quantization; compiling for the CPU back end |
+//! | `lower` | portable programs are compiled for the machine when they are loaded |
+//! | `llm` | [`Compiler::language_model`] |
+//!
+//! All are on by default. With `default-features = false, features = ["std"]` the crate has 6 dependencies in place of 29.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[cfg(feature = "compile")]

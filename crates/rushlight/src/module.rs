@@ -30,6 +30,13 @@ use crate::tensor::{Tensor, Value};
 /// Methods are loaded when they are first used and keep their state (mutable buffers, such as a KV cache) between
 /// calls. A module can move between threads; several threads each load their own, over the same mapped file.
 ///
+/// | | weights | state | at once |
+/// |---|---|---|---|
+/// | [`Session`](crate::Session) | the module's | its own | no: calls take turns with the module |
+/// | [`MethodInstance`] of [`instantiate`](Self::instantiate) | the module's | its own | yes, one thread each |
+/// | [`MethodBatch`](crate::MethodBatch) | the module's | of several sessions | calls of one shape run as one |
+/// | another module of the same file | the mapped file's; what lowering packed is made again, or mapped from a [cache](ModuleBuilder::cache) | its own | yes |
+///
 /// With the feature `lower` (the default) a portable program is compiled for this machine when its first method is loaded
 /// (see [`Lower`]). What the module says of the program is what the file says.
 pub struct Module {
@@ -220,6 +227,10 @@ impl ModuleBuilder {
     }
 
     /// Loads a `.pte` file.
+    ///
+    /// # Errors
+    /// `NotFound` and `AccessFailed` for the file, `InvalidProgram` for one that is damaged or of another kind, and those of `.ptd`
+    /// files. What methods need besides, such as operators, is found when they are loaded.
     pub fn load(self, path: impl AsRef<Path>) -> Result<Module, Error> {
         let path = path.as_ref();
         let bytes = source::open(path, self.mode)?;
@@ -358,6 +369,9 @@ fn unreadable(wanted: Wanted, error: &rushlight_runtime::Error, bytes: &[u8], pa
 
 impl Module {
     /// Loads a `.pte` file, mapped into memory, with every built-in operator.
+    ///
+    /// # Errors
+    /// Those of [`ModuleBuilder::load`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder().load(path)
     }
@@ -748,7 +762,13 @@ impl Module {
         };
         let method = Method::load(program, name, memory, &options);
         let mut method = method.map_err(|error| {
-            let explained = shown.explain(&error, program, name, &registry);
+            let mut explained = shown.explain(&error, program, name, &registry);
+            if let Some(limit) = self.options.memory_limit.filter(|_| explained.code() == Code::MemoryAllocationFailed) {
+                explained = explained.help(format!(
+                    "the memory limit of the module is {limit} bytes; `MethodMeta::planned_buffers` has the largest parts of what \
+                     `{name}` needs"
+                ));
+            }
             match error.detail {
                 Detail::Fault(Fault::NoExternalData, ..) => self.without_data(explained, program, name),
                 _ => explained,
@@ -840,7 +860,11 @@ impl Module {
         Ok(meta)
     }
 
-    /// Runs a method and reports what happens to `tracer`.
+    /// Runs a method and reports what happens to `tracer`, which may end it early, also on behalf of another thread: see
+    /// [`EventTracer::interrupt`] and the [front page](crate#threads-limits-and-cancelling).
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run), and `InvalidState` for a call that was cancelled.
     pub fn run_traced(
         &mut self,
         method: &str,
