@@ -68,7 +68,6 @@
 // Of dlpack.h (dmlc/dlpack), which a program that exchanges tensors includes too.
 struct DLManagedTensorVersioned;
 
-
 // Codes of errors. The numbers are ExecuTorch's for the same conditions.
 enum rl_code
 #ifdef __cplusplus
@@ -490,7 +489,9 @@ typedef struct rl_operator {
   void *user_data;
 } rl_operator;
 
-// Makes a delegate of a payload when a method is loaded, and says how many outputs it has.
+// Makes a delegate of a payload when a method is loaded, and says how many outputs it has. Like the
+// other functions of a back end it must not throw exceptions or jump out of the call, and cannot
+// use the module that calls it.
 typedef struct rl_status *(*rl_init_fn)(const struct rl_init_context *context,
                                         void *user_data,
                                         void **delegate,
@@ -856,7 +857,7 @@ struct rl_status *rl_registry_new(struct rl_registry **registry);
 // before. About 100 bytes of it are kept until the process ends: make one registry, not one for
 // each module.
 struct rl_status *rl_registry_add_operator(struct rl_registry *registry,
-                                           const struct rl_operator *operator_);
+                                           const struct rl_operator *op);
 
 // Adds a back end, which runs the parts of programs that are delegated to its name.
 struct rl_status *rl_registry_add_backend(struct rl_registry *registry,

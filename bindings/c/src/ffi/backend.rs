@@ -53,7 +53,8 @@ type Execute = unsafe extern "C" fn(
 ) -> *mut rl_status;
 type Destroy = unsafe extern "C" fn(delegate: *mut c_void, user_data: *mut c_void);
 
-/// Makes a delegate of a payload when a method is loaded, and says how many outputs it has.
+/// Makes a delegate of a payload when a method is loaded, and says how many outputs it has. Like the other functions of a back end it must not
+/// throw exceptions or jump out of the call, and cannot use the module that calls it.
 pub type rl_init_fn = Option<
     unsafe extern "C" fn(
         context: *const rl_init_context<'_, '_, '_>,

@@ -68,15 +68,15 @@ pub unsafe extern "C" fn rl_registry_new(registry: *mut *mut rl_registry) -> *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_registry_add_operator(
     registry: *mut rl_registry,
-    operator: *const rl_operator,
+    op: *const rl_operator,
 ) -> *mut rl_status {
     guard(|| {
         // SAFETY: NULL, or live objects of the caller's.
         let registry = unsafe { reference(registry, "registry") }?;
         // SAFETY: NULL, or a structure that says its size.
-        let operator: rl_operator = unsafe { options(operator, "operator") }?;
+        let operator: rl_operator = unsafe { options(op, "op") }?;
         // SAFETY: NULL, or a string.
-        let name = unsafe { text(operator.name, "operator->name") }?;
+        let name = unsafe { text(operator.name, "op->name") }?;
         let set = operator_set(name, &operator)?;
         registry.sets.lock().unwrap_or_else(PoisonError::into_inner).push(set);
         Ok(())
@@ -87,7 +87,7 @@ fn operator_set(name: &str, operator: &rl_operator) -> Result<&'static OpSet> {
     if name.split_once("::").is_none_or(|(space, name)| space.is_empty() || name.is_empty()) {
         return Err(Status::invalid(format!("`{name}` is no name of an operator, such as `my::nms.out`")));
     }
-    let function = operator.kernel.ok_or_else(|| null("operator->kernel"))?;
+    let function = operator.kernel.ok_or_else(|| null("op->kernel"))?;
     let outputs = operator.num_outputs.max(1);
     let (arguments, outs) = match (u8::try_from(operator.num_arguments), u8::try_from(outputs)) {
         (Ok(arguments @ 1..=32), Ok(outs)) if outs <= arguments && outs < 32 => (arguments, outs),
