@@ -217,3 +217,36 @@ unsafe fn free<T>(handle: *mut T) {
         drop(catch_unwind(AssertUnwindSafe(|| drop(handle))));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_status() {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let number = 7;
+        let statuses = [guard(|| panic!("fixed")), guard(|| panic!("number {number}"))];
+        std::panic::set_hook(hook);
+        for (status, text) in statuses.into_iter().zip(["fixed", "number 7"]) {
+            // SAFETY: a status that was just made, and that nobody else has.
+            let Err(status) = (unsafe { status::take(status) }) else { panic!("no status") };
+            assert_eq!(status.code, Code::Internal as u32);
+            assert!(status.message.to_string_lossy().ends_with(text), "{status:?}");
+        }
+    }
+
+    #[test]
+    fn what_panicked_is_not_used_again() {
+        let module = Mutex::new(0);
+        let poison = guard(|| {
+            let _held = locked(&module, "module")?;
+            panic!("in the middle")
+        });
+        // SAFETY: as above.
+        assert!(unsafe { status::take(poison) }.is_err());
+        let Err(status) = locked(&module, "module") else { panic!("it was locked") };
+        assert_eq!(status.code, Code::Internal as u32);
+    }
+}
