@@ -75,7 +75,8 @@ pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> 
         ("lib/cmake/rushlight/rushlight-config-version.cmake", CMAKE_VERSION),
         ("lib/cmake/rushlight/executorch/executorch-config.cmake", CMAKE_EXECUTORCH),
     ] {
-        let text = text.replace("@VERSION@", VERSION).replace("@LIBRARIES@", SYSTEM_LIBRARIES);
+        let text = text.replace("@VERSION@", VERSION).replace("@SONAME@", &soname());
+        let text = text.replace("@LIBRARIES@", SYSTEM_LIBRARIES);
         fs::write(folder.join(name), text)?;
     }
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
@@ -84,13 +85,17 @@ pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> 
     Ok(())
 }
 
+/// The name by which programs ask for the shared library, which changes with the first number of the version.
+fn soname() -> String {
+    format!("librushlight.so.{}", VERSION.split('.').next().unwrap_or_default())
+}
+
 /// Links the shared library of the static one, with its name and the versions of its symbols: rustc gives the linker a version script of
 /// its own, beside which there can be no other.
 fn link(archive: &Path, lib: &Path, linker: &Linker) -> Result<()> {
     let script = lib.join("rushlight.map");
     fs::write(&script, header::version_script()?)?;
-    let major = VERSION.split('.').next().unwrap_or_default();
-    let (file, soname) = (format!("librushlight.so.{VERSION}"), format!("librushlight.so.{major}"));
+    let (file, soname) = (format!("librushlight.so.{VERSION}"), soname());
     let mut link = command(&linker.program, &[]);
     link.args(&linker.arguments).args(["-shared", "-o"]).arg(lib.join(&file)).arg(format!("-Wl,-soname,{soname}"));
     link.arg(format!("-Wl,--version-script={}", script.display()));
@@ -129,7 +134,7 @@ if(NOT TARGET rushlight::rushlight)
   add_library(rushlight::rushlight SHARED IMPORTED)
   set_target_properties(rushlight::rushlight PROPERTIES
     IMPORTED_LOCATION \"${_rushlight_prefix}/lib/librushlight.so.@VERSION@\"
-    IMPORTED_SONAME \"librushlight.so.0\"
+    IMPORTED_SONAME \"@SONAME@\"
     INTERFACE_INCLUDE_DIRECTORIES \"${_rushlight_prefix}/include\")
 endif()
 
