@@ -7,6 +7,7 @@ one session, and a `text` block right behind one is what it prints. `rust` block
 the page. A comment before a block says more:
 
     <!-- not run: why -->         the block cannot run here
+    <!-- needs: PROGRAM -->       the block is not run where there is no such program
     <!-- file: NAME -->           the block is the content of a file
     <!-- raises -->               the Python block ends with an exception, whose text belongs to what it prints
     <!-- exit code 6 -->          the last command of the block ends with this code, 0 by default
@@ -24,6 +25,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 DOCTESTS = ROOT / "crates/rushlight/src/book.rs"
 PATIENCE = 300
-LANGUAGES = {"c", "cmake", "console", "python", "rust", "text", "toml", "json", "sh"}
+LANGUAGES = {"c", "cmake", "console", "html", "js", "python", "rust", "text", "toml", "json", "sh"}
 TOKEN = re.compile(r"<!--(.*?)-->|^(```+)([^\n]*)\n(.*?)^\2[ ]*$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?\s?(?:ns|µs|ms|s|dB|k?B|MB|GB|tokens/s|G[BFO]\w*/s)(?!\w)|\d[\d.]*\s%")
 
@@ -172,6 +174,9 @@ class Page:
             if text.startswith("run:"):
                 self.command(line, text[4:].strip())
         reason, file = directive(block, "not run:"), directive(block, "file:")
+        needed = directive(block, "needs:")
+        if needed and not shutil.which(needed):
+            reason = f"there is no {needed}"
         if reason is not None:
             if not reason:
                 raise Failure(f"{self.place(block.line)}: `not run:` without a reason")

@@ -43,9 +43,12 @@ pub fn one(what: &str) -> Result<()> {
         "mdbook" => install_tool(MDBOOK),
         "cbindgen" => install_tool(CBINDGEN),
         "dist" => dist(),
+        "wasm-bindgen" => install_tool(WASM_BINDGEN),
+        "js" => js(),
         "semver" => install_tool(SEMVER_CHECKS),
         _ => bail!(
-            "unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, cbindgen, book, dist, semver"
+            "unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, cbindgen, book, dist, wasm-bindgen, \
+             js, semver"
         ),
     }
 }
@@ -97,6 +100,15 @@ const MDBOOK: &[&str] = &["mdbook", "--version", "=0.5.4", "--no-default-feature
 
 /// The version of cbindgen, which makes the C header.
 const CBINDGEN: &[&str] = &["cbindgen", "--version", "=0.29.2"];
+
+/// The program of the library that `bindings/js` is built with, in the same version.
+const WASM_BINDGEN: &[&str] = &["wasm-bindgen-cli", "--version", "=0.2.129", "--bin", "wasm-bindgen"];
+
+/// Installs what the tests of the npm package need, at the versions of `bindings/js/tests/package-lock.json`.
+fn js() -> Result<()> {
+    run(command("npm", &["ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])
+        .current_dir(root().join("bindings/js/tests")))
+}
 
 /// A program that is built for the chores alone.
 pub fn tool(name: &str) -> PathBuf {

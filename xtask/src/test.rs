@@ -10,6 +10,7 @@ use crate::book;
 use crate::c;
 use crate::check;
 use crate::command::{cargo, command, exists, output, root, run};
+use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
 use crate::size;
 use crate::steps::{Step, Steps};
@@ -25,6 +26,7 @@ const STAGES: &[Step] = &[
     ("models", models),
     ("aarch64", aarch64),
     ("wasm", wasm),
+    ("js", js),
 ];
 
 /// Stages that take long, which only run when they are named.
@@ -38,6 +40,7 @@ const LONG_STAGES: &[Step] = &[
     ("zoo", zoo),
     ("aarch64-whole", aarch64_whole),
     ("wasm-whole", wasm_whole),
+    ("js-whole", js_whole),
 ];
 
 pub fn all() -> Result<()> {
@@ -244,6 +247,9 @@ fn book_and_examples() -> Result<()> {
     run(checked("build").args(["--tests", "--lib"]))?;
     setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
     c::package_for_tests()?;
+    if exists("node") {
+        npm::test_package(&root().join(NPM_PACKAGE))?;
+    }
     book::build()?;
     let package = root().join(PYTHON_PACKAGE);
     let mut pages = command(book_python(), &["tools/book.py"]);
@@ -558,4 +564,30 @@ fn wasm_tests((flags, packages): &WasmBuild) -> Result<String> {
     let units = run(packages, &["--lib"])?;
     let kernels = run(&["rushlight-engine"], &["--test", "it"])?;
     Ok(format!("{} [{flags}]\n{units}{kernels}", packages.join(", ")))
+}
+
+/// The npm package that tests are run with.
+const NPM_PACKAGE: &str = "target/npm-test";
+
+/// The npm package through its public interface, in Node.js and in Chromium.
+fn js() -> Result<()> {
+    if !exists("node") {
+        println!("NOT RUN: all of this stage, which needs Node.js");
+        return Ok(());
+    }
+    let package = root().join(NPM_PACKAGE);
+    npm::test_package(&package)?;
+    js_tests(&package)
+}
+
+/// The same with the package as it is published.
+fn js_whole() -> Result<()> {
+    npm::package()?;
+    js_tests(&root().join("target/npm/rushlight"))
+}
+
+fn js_tests(package: &Path) -> Result<()> {
+    setup::one("js")?;
+    let mut tests = command("node", &["--test", "--test-reporter", "spec", "--expose-gc"]);
+    run(tests.arg("bindings/js/tests/").env("RUSHLIGHT_PACKAGE", package))
 }

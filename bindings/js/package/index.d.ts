@@ -1,0 +1,174 @@
+/** The type of a tensor's elements, by PyTorch's names. */
+export type DType =
+  | 'uint8' | 'int8' | 'int16' | 'int32' | 'int64' | 'uint16' | 'uint32' | 'uint64'
+  | 'float16' | 'bfloat16' | 'float32' | 'float64' | 'complex64' | 'complex128' | 'bool';
+
+/**
+ * The array of a tensor's elements. Of `bool` it is a `Uint8Array`, of `bfloat16` a `Uint16Array` of bits, of `float16` a
+ * `Float16Array`, or where there is none a `Uint16Array` of bits; complex numbers are two elements each.
+ */
+export type TypedArray =
+  | Uint8Array | Int8Array | Int16Array | Int32Array | BigInt64Array | Uint16Array | Uint32Array | BigUint64Array
+  | Float32Array | Float64Array;
+
+/** What can be drawn, or pixels as RGBA bytes. */
+export type ImageSource =
+  | { data: Uint8ClampedArray | Uint8Array; width: number; height: number }
+  | CanvasImageSource;
+
+export interface ImageOptions {
+  /** Height and width that the image is resized to, which needs a browser's canvas. By default its own. */
+  size?: readonly [number, number];
+  /** 3 for RGB (the default), 1 for luma. */
+  channels?: 1 | 3;
+  /** `nchw` by default: shape `[1, channels, height, width]`. */
+  layout?: 'nchw' | 'nhwc';
+  /** What becomes of the values 0 to 1 of a channel: `none` by default, `symmetric` is -1 to 1. */
+  normalize?: 'none' | 'imagenet' | 'symmetric' | { mean: readonly number[]; std: readonly number[] };
+  /** `float32` by default; as `uint8` the bytes are as they are. */
+  dtype?: 'float32' | 'uint8';
+}
+
+/** A row-major tensor. */
+export class Tensor {
+  /** A tensor over an array, which is not copied. Throws a RushlightError if type, shape and array do not fit. */
+  constructor(dtype: DType, data: TypedArray | Uint8ClampedArray, shape: readonly number[]);
+  /** A tensor of numbers, converted to `dtype`: by default the type of the array, and `float32` for plain arrays. */
+  static from(data: ArrayLike<number | bigint> | TypedArray, shape?: readonly number[], dtype?: DType): Tensor;
+  /** A tensor of an image, a canvas, or a frame of a video. */
+  static fromImage(source: ImageSource, options?: ImageOptions): Tensor;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  /**
+   * The elements, in place. Those of a result that was computed on this thread (`worker: false`) are in WebAssembly's memory:
+   * the array is detached when that memory grows, so read `data` again after other calls, or take a `copy`.
+   */
+  readonly data: TypedArray;
+  /** A copy of the elements. */
+  copy(): TypedArray;
+  /** The elements as floats, also those of float16 and bfloat16. */
+  toFloat32(): Float32Array;
+  /** Frees WebAssembly's memory now rather than with the next garbage collection. */
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
+
+/** What an input may be. An array has the shape of the input, if that is fixed, and else one dimension. */
+export type Value = Tensor | TypedArray | number | bigint | boolean | string | null;
+export type Input = Value | undefined | readonly Input[] | { readonly [name: string]: Input };
+
+/** What a call returns: values in the containers of the exported function. */
+export type Output = any;
+
+/** Where bytes come from: a URL, in Node.js also a path, or what holds them. */
+export type Source = string | URL | ArrayBuffer | ArrayBufferView | Blob | Response | ReadableStream<Uint8Array>;
+
+export interface Progress {
+  /** Bytes so far. */
+  loaded: number;
+  /** Bytes of the file, if that is known. */
+  total?: number;
+}
+
+export interface LoadOptions {
+  /** Run on a thread of its own: true by default in pages, else false. It ends with `dispose`, and its memory with it. */
+  worker?: boolean;
+  /** How many threads a call may use. WebAssembly uses one, whatever it is. */
+  threads?: number;
+  /** Called with each part of a file that is read. */
+  progress?: (progress: Progress) => void;
+  /** Keep files of URLs in the browser's cache, and take them from there without asking the server again. False by default. */
+  cache?: boolean;
+  /** Files of weights (`.ptd`) that the program does not hold. */
+  data?: Source | readonly Source[];
+  /** What a portable program is compiled for when it is first used: `auto` (the default), `off`, or `cpu` with options. */
+  lower?: string;
+  /** Maximum bytes of memory of one method. */
+  memoryLimit?: number;
+  /** Ends loading early. */
+  signal?: AbortSignal;
+}
+
+export interface RunOptions {
+  /** Hand the buffers of inputs over to the worker, which detaches them, instead of copying them. */
+  transfer?: boolean;
+}
+
+export interface ValueInfo {
+  name?: string;
+  kind: 'tensor' | 'int' | 'double' | 'bool' | 'string' | 'none' | 'list';
+  /** The value that the export fixed, where it is not a tensor. */
+  value?: number | bigint | boolean | string | null;
+  dtype?: string;
+  /** Upper bounds where sizes are dynamic. */
+  shape?: number[];
+  isDynamic?: boolean;
+  /** The sizes that each dimension may have, such as `1..=8`, where the program says them. */
+  ranges?: string[];
+  nbytes?: number;
+}
+
+export interface MethodMeta {
+  name: string;
+  inputs: ValueInfo[];
+  outputs: ValueInfo[];
+  operators: string[];
+  /** The back ends of its delegates. */
+  backends: string[];
+  /** Names and nesting, such as `(image, boxes: [_, _]) -> {logits}`; programs of ExecuTorch have none. */
+  signature?: string;
+}
+
+/** A loaded program. */
+export class Module {
+  /** Loads a `.pte` file. */
+  static load(source: Source, options?: LoadOptions): Promise<Module>;
+  /** The names of its methods. */
+  readonly methods: string[];
+  /** The threads that a call uses. */
+  readonly threads: number;
+  /** The instructions that it runs with. */
+  readonly variant: 'baseline' | 'simd' | 'relaxed';
+  /** What the program says of a method; `forward` by default. */
+  meta(method?: string): MethodMeta;
+  /** Runs `forward`: inputs are by name in an object, or in order in an array. */
+  forward(inputs?: Input, options?: RunOptions): Promise<Output>;
+  /** Runs a method. */
+  run(method: string, inputs?: Input, options?: RunOptions): Promise<Output>;
+  /** Frees the memory. Using the module later is an error. */
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
+
+export interface CompileOptions {
+  /** The name of the method; `forward` by default. */
+  method?: string;
+  /** A back end, with options, such as `cpu`. By default a portable program, which is compiled when it is loaded. */
+  backend?: string;
+  /** How layers are quantized, such as `int8` or `8da4w`. */
+  quantize?: string;
+  /** Inputs of calls, in order, that ranges of activations are taken from. */
+  calibration?: readonly (Tensor | readonly Tensor[])[];
+  worker?: boolean;
+  progress?: (progress: Progress) => void;
+  cache?: boolean;
+  signal?: AbortSignal;
+}
+
+/** Compiles the `.pt2` file that `torch.export.save` wrote to the bytes of a `.pte` file. */
+export function compile(source: Source, options?: CompileOptions): Promise<Uint8Array>;
+
+/** What went wrong. `message` is the whole text. */
+export class RushlightError extends Error {
+  /** ExecuTorch's number of the condition. */
+  readonly code: number;
+  readonly codeName: string;
+  /** Where it went wrong. */
+  readonly site: string | null;
+  readonly expected: string | null;
+  readonly got: string | null;
+  /** What to do about it. */
+  readonly hint: string | null;
+  /** The operators that the program needs and the library lacks. */
+  readonly missingOperators: string[];
+}

@@ -1,0 +1,6 @@
+// Runs and compiles PyTorch models in browsers and Node.js.
+
+export { compile } from './lib/compile.js';
+export { RushlightError } from './lib/errors.js';
+export { Module } from './lib/module.js';
+export { Tensor } from './lib/tensor.js';

@@ -1,0 +1,178 @@
+// Instances of the WebAssembly modules.
+
+import { isNode } from './environment.js';
+import { failure, RushlightError } from './errors.js';
+
+/** Instances that are kept for the next program, and the largest memory that one may have, which never shrinks. */
+const MAX_IDLE = 2;
+const MAX_IDLE_BYTES = 32 << 20;
+
+// Each is a module whose only function uses an instruction of its kind.
+const SIMD = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11];
+const RELAXED_SIMD = [
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253,
+  128, 2, 11,
+];
+
+// Bundlers find the files by these expressions.
+const RUN = {
+  baseline: [() => import('../wasm/run-baseline.js'), () => new URL('../wasm/run-baseline.wasm', import.meta.url)],
+  simd: [() => import('../wasm/run-simd.js'), () => new URL('../wasm/run-simd.wasm', import.meta.url)],
+  relaxed: [() => import('../wasm/run-relaxed.js'), () => new URL('../wasm/run-relaxed.wasm', import.meta.url)],
+};
+const COMPILE = {
+  baseline: [() => import('../wasm/compile-baseline.js'), () => new URL('../wasm/compile-baseline.wasm', import.meta.url)],
+  simd: [() => import('../wasm/compile-simd.js'), () => new URL('../wasm/compile-simd.wasm', import.meta.url)],
+};
+
+/** The instructions that this engine has. */
+export function variant() {
+  if (WebAssembly.validate(new Uint8Array(RELAXED_SIMD))) {
+    return 'relaxed';
+  }
+  return WebAssembly.validate(new Uint8Array(SIMD)) ? 'simd' : 'baseline';
+}
+
+// What is compiled once for all instances, by kind and variant.
+const compiled = new Map();
+const idle = { run: [], compile: [] };
+
+async function load([glue, url]) {
+  const [{ bind }, module] = await Promise.all([glue(), compileFile(url())]);
+  return { bind, module };
+}
+
+async function compileFile(url) {
+  try {
+    if (isNode && url.protocol === 'file:') {
+      const { readFile } = await import('node:fs/promises');
+      return await WebAssembly.compile(await readFile(url));
+    }
+    const response = await fetch(url);
+    if (!response.ok) {
+      throw new Error(`${response.status} ${response.statusText}`);
+    }
+    const isTyped = response.headers.get('content-type')?.startsWith('application/wasm');
+    return isTyped ? await WebAssembly.compileStreaming(response) : await WebAssembly.compile(await response.arrayBuffer());
+  } catch (cause) {
+    throw failure('AccessFailed', `cannot load the WebAssembly module \`${url}\``, { got: cause.message, cause });
+  }
+}
+
+/** A WebAssembly instance with its memory, used by one program at a time. */
+export class Instance {
+  #kind;
+  #isBroken = false;
+
+  static async acquire(kind, name = variant()) {
+    const files = kind === 'run' ? RUN : COMPILE;
+    const chosen = files[name] ? name : 'simd';
+    const known = idle[kind].findIndex(instance => instance.variant === chosen);
+    if (known >= 0) {
+      return idle[kind].splice(known, 1)[0];
+    }
+    const key = `${kind}-${chosen}`;
+    if (!compiled.has(key)) {
+      compiled.set(key, load(files[chosen]));
+    }
+    try {
+      const { bind, module } = await compiled.get(key);
+      const api = bind();
+      const { memory } = await api.init({ module_or_path: module });
+      return new Instance(kind, chosen, api, memory);
+    } catch (error) {
+      compiled.delete(key);
+      throw error;
+    }
+  }
+
+  constructor(kind, name, api, memory) {
+    this.#kind = kind;
+    this.variant = name;
+    this.api = api;
+    this.memory = memory;
+  }
+
+  /** Calls the library. A trap breaks the instance, and only it. */
+  call(act) {
+    if (this.#isBroken) {
+      throw failure('InvalidState', 'an earlier error broke the module', { hint: 'load it again' });
+    }
+    try {
+      return act(this.api);
+    } catch (error) {
+      throw this.#explained(error);
+    }
+  }
+
+  #explained(error) {
+    if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) {
+      this.#isBroken = true;
+      return failure('Internal', 'the library failed', {
+        got: this.api.panicMessage() || error.message,
+        hint: 'the model may need more memory than WebAssembly has; otherwise report it as a defect',
+        cause: error,
+      });
+    }
+    const isOurs = typeof error?.codeName === 'string' && !(error instanceof Error);
+    return isOurs ? new RushlightError(error) : error;
+  }
+
+  /** Frees an object. Those of a broken instance may be in use for ever, and go away with it. */
+  free(object) {
+    if (this.#isBroken) {
+      object?.__destroy_into_raw();
+    } else {
+      object?.free();
+    }
+  }
+
+  /** Copies the bytes of an opened source to the memory, part by part. */
+  async read({ size, read }, progress) {
+    let loaded = 0;
+    const parts = [];
+    let bytes = size === undefined ? null : this.call(api => new api.Bytes(size));
+    try {
+      await read(part => {
+        if (bytes && loaded + part.length > size) {
+          throw failure('AccessFailed', 'the file is longer than announced', { expected: `${size} bytes` });
+        }
+        if (bytes) {
+          this.#view(bytes, size).set(part, loaded);
+        } else {
+          parts.push(part);
+        }
+        loaded += part.length;
+        progress?.({ loaded, total: size });
+      });
+      if (bytes && loaded < size) {
+        throw failure('AccessFailed', 'the file ends early', { expected: `${size} bytes`, got: `${loaded} bytes` });
+      }
+    } catch (error) {
+      this.free(bytes);
+      throw error;
+    }
+    if (bytes) {
+      return bytes;
+    }
+    bytes = this.call(api => new api.Bytes(loaded));
+    let at = 0;
+    for (const part of parts) {
+      this.#view(bytes, loaded).set(part, at);
+      at += part.length;
+    }
+    return bytes;
+  }
+
+  #view(bytes, size) {
+    return new Uint8Array(this.memory.buffer, bytes.address, size);
+  }
+
+  /** Gives it back when nothing of the program is left in it. */
+  release() {
+    const free = idle[this.#kind];
+    if (!this.#isBroken && free.length < MAX_IDLE && this.memory.buffer.byteLength <= MAX_IDLE_BYTES) {
+      free.push(this);
+    }
+  }
+}

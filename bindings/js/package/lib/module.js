@@ -1,0 +1,86 @@
+// Programs and calls of their methods.
+
+import { isPage } from './environment.js';
+import { failure, RushlightError } from './errors.js';
+import { Program } from './program.js';
+import { RemoteProgram } from './remote.js';
+import { flatten, nest } from './signature.js';
+
+export class Module {
+  #program;
+  #methods;
+  #variant;
+
+  /** Loads a `.pte` file. */
+  static async load(source, { worker = isPage, threads = 1, data = [], ...options } = {}) {
+    if (!Number.isInteger(threads) || threads < 1) {
+      throw failure('InvalidArgument', 'the number of threads is at least 1', { got: String(threads) });
+    }
+    const files = Array.isArray(data) ? data : [data];
+    const program = await (worker ? RemoteProgram : Program).load(source, { ...options, data: files });
+    const module = new Module();
+    const { methods, variant } = program.describe();
+    module.#program = program;
+    module.#methods = new Map(methods.map(method => [method.name, method]));
+    module.#variant = variant;
+    return module;
+  }
+
+  /** The names of the methods. */
+  get methods() {
+    this.#loaded();
+    return [...this.#methods.keys()];
+  }
+
+  /** The threads that a call uses. */
+  get threads() {
+    return 1;
+  }
+
+  /** The instructions of WebAssembly that it runs with: `baseline`, `simd` or `relaxed`. */
+  get variant() {
+    return this.#variant;
+  }
+
+  /** What the program says of a method. */
+  meta(name = 'forward') {
+    this.#loaded();
+    const method = this.#methods.get(name);
+    if (!method) {
+      const expected = `one of: ${this.methods.join(', ')}`;
+      throw failure('InvalidArgument', `the program has no method \`${name}\``, { expected });
+    }
+    if (method.error) {
+      throw new RushlightError(method.error);
+    }
+    return method.meta;
+  }
+
+  forward(inputs = [], options = {}) {
+    return this.run('forward', inputs, options);
+  }
+
+  /** Runs a method on inputs by name, or in order. */
+  async run(method, inputs = [], { transfer = false } = {}) {
+    const meta = this.meta(method);
+    const { values, names } = flatten(meta, inputs);
+    return nest(meta, await this.#loaded().run(method, values, names, transfer));
+  }
+
+  /** Frees the memory. The module cannot be used any more. */
+  dispose() {
+    this.#program?.dispose();
+    this.#program = null;
+  }
+
+  [Symbol.dispose ?? Symbol.for('Symbol.dispose')]() {
+    this.dispose();
+  }
+
+  #loaded() {
+    if (!this.#program) {
+      throw failure('InvalidState', 'the module is used after `dispose`', { hint: 'load it again' });
+    }
+    return this.#program;
+  }
+}

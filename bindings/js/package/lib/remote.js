@@ -1,0 +1,131 @@
+// A loaded program in a worker of its own, which its memory goes away with.
+
+import { startWorker } from './environment.js';
+import { failure, RushlightError } from './errors.js';
+import { Tensor } from './tensor.js';
+
+/** A worker that is asked one thing after the other. */
+export class Remote {
+  #worker;
+  #calls = new Map();
+  #next = 0;
+  #end = null;
+
+  static async start() {
+    const remote = new Remote();
+    remote.#worker = await startWorker(
+      message => remote.#receive(message),
+      error => remote.terminate(failure('Internal', 'the worker ended', { got: error.message, cause: error })),
+    );
+    return remote;
+  }
+
+  ask(what, parameters, { transfer = [], progress } = {}) {
+    if (this.#end) {
+      return Promise.reject(this.#end);
+    }
+    return new Promise((resolve, reject) => {
+      const id = this.#next++;
+      this.#calls.set(id, { resolve, reject, progress });
+      try {
+        this.#worker.ref?.();
+        this.#worker.postMessage({ id, what, parameters }, transfer);
+      } catch (error) {
+        this.#finish(id)?.reject(error);
+      }
+    });
+  }
+
+  #receive({ id, progress, result, error }) {
+    if (progress) {
+      this.#calls.get(id)?.progress?.(progress);
+    } else if (error) {
+      this.#finish(id)?.reject(new RushlightError(error));
+    } else {
+      this.#finish(id)?.resolve(result);
+    }
+  }
+
+  #finish(id) {
+    const call = this.#calls.get(id);
+    this.#calls.delete(id);
+    if (this.#calls.size === 0) {
+      this.#worker.unref?.();
+    }
+    return call;
+  }
+
+  /** Ends the worker. Calls that wait fail. */
+  terminate(error = failure('InvalidState', 'the module is used after `dispose`')) {
+    this.#end ??= error;
+    this.#worker.terminate();
+    [...this.#calls.keys()].forEach(id => this.#finish(id).reject(this.#end));
+  }
+}
+
+export class RemoteProgram {
+  #remote;
+  #description;
+
+  static async load(source, { progress, signal, ...options }) {
+    const remote = await Remote.start();
+    const stop = () => remote.terminate(failure('InvalidState', 'loading was aborted', { cause: signal.reason }));
+    signal?.addEventListener('abort', stop, { once: true });
+    try {
+      if (signal?.aborted) {
+        stop();
+      }
+      const data = await Promise.all((options.data ?? []).map(sent));
+      const parameters = { source: await sent(source), options: { ...options, data } };
+      const transfer = [parameters.source, ...data].filter(one => globalThis.ReadableStream && one instanceof ReadableStream);
+      const program = new RemoteProgram();
+      program.#remote = remote;
+      program.#description = await remote.ask('load', parameters, { transfer, progress });
+      return program;
+    } catch (error) {
+      remote.terminate();
+      throw error;
+    } finally {
+      signal?.removeEventListener('abort', stop);
+    }
+  }
+
+  describe() {
+    return this.#description;
+  }
+
+  async run(method, values, names, isTransferred) {
+    const encoded = values.map(plain);
+    const buffers = encoded.filter(({ kind }) => kind === 'tensor').map(({ value }) => value.data.buffer);
+    const transfer = isTransferred ? [...new Set(buffers)] : [];
+    const outputs = await this.#remote.ask('run', { method, values: encoded, names }, { transfer });
+    return outputs.map(({ kind, value }) => (kind === 'tensor' ? new Tensor(value.dtype, value.data, value.shape) : value));
+  }
+
+  dispose() {
+    this.#remote.terminate();
+  }
+}
+
+/** A value as it is posted. */
+export function plain({ kind, value }) {
+  return kind === 'tensor' ? { kind, value: { dtype: value.dtype, shape: [...value.shape], data: value.data } } : { kind, value };
+}
+
+/** What a worker can read in place of a source: its URLs are not relative to the page. */
+async function sent(source) {
+  if (typeof Response !== 'undefined' && source instanceof Response) {
+    if (!source.ok) {
+      const got = `${source.status} ${source.statusText}`.trim();
+      throw failure('AccessFailed', `cannot fetch \`${source.url}\``, { got });
+    }
+    return source.body;
+  }
+  if (source instanceof URL) {
+    return source.href;
+  }
+  if (typeof source === 'string' && globalThis.location) {
+    return new URL(source, globalThis.document?.baseURI ?? globalThis.location.href).href;
+  }
+  return source;
+}

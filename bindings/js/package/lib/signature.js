@@ -1,0 +1,108 @@
+// Inputs and outputs as the exported function has them: by name, and in containers.
+
+import { dtypeOf } from './dtype.js';
+import { failure } from './errors.js';
+import { Tensor } from './tensor.js';
+
+/** The inputs of a call: encoded values, with names or, in order, without. */
+export function flatten(meta, inputs) {
+  if (isLeaf(inputs)) {
+    inputs = [inputs];
+  }
+  const { parameters } = meta;
+  if (Array.isArray(inputs)) {
+    if (!parameters || inputs.every(isLeaf)) {
+      return { values: inputs.map((value, at) => encode(value, meta, at)), names: null };
+    }
+    if (inputs.length > parameters.length) {
+      const headline = `\`${meta.name}\` takes fewer inputs`;
+      throw failure('InvalidArgument', headline, { expected: parameters.join(', '), got: `${inputs.length} inputs` });
+    }
+    inputs = Object.fromEntries(inputs.map((value, at) => [parameters[at], value]));
+  }
+  const leaves = [];
+  collect(inputs, '', leaves);
+  const positions = new Map(meta.inputs.map(({ name }, at) => [name, at]));
+  return {
+    values: leaves.map(({ name, value }) => encode(value, meta, positions.get(name) ?? -1)),
+    names: leaves.map(({ name }) => name),
+  };
+}
+
+function isLeaf(value) {
+  return value === null || value instanceof Tensor || ArrayBuffer.isView(value) || typeof value !== 'object';
+}
+
+function collect(value, path, leaves) {
+  const entries = value instanceof Map ? [...value] : Object.entries(value);
+  for (const [key, child] of entries) {
+    const name = path ? `${path}.${key}` : String(key);
+    if (isLeaf(child)) {
+      // An input that is `undefined` is left out.
+      if (child !== undefined) {
+        leaves.push({ name, value: child });
+      }
+    } else {
+      collect(child, name, leaves);
+    }
+  }
+}
+
+/** The inputs of one call of a calibration, in order. */
+export function encodeSample(inputs) {
+  const values = isLeaf(inputs) ? [inputs] : inputs;
+  return values.map((value, at) => encode(value, { name: 'calibration', inputs: [] }, at));
+}
+
+/** A value with its kind. An array has the shape of the input, where that is fixed. */
+function encode(value, meta, at) {
+  const info = meta.inputs[at];
+  if (value instanceof Tensor) {
+    return { kind: 'tensor', value };
+  }
+  if (ArrayBuffer.isView(value)) {
+    const shape = info?.kind === 'tensor' && !info.isDynamic ? info.shape : [value.length];
+    const dtype = info?.kind === 'tensor' && fits(value, info.dtype) ? info.dtype : dtypeOf(value);
+    return { kind: 'tensor', value: new Tensor(dtype, value, shape) };
+  }
+  if (value === null || value === undefined) {
+    return { kind: 'none' };
+  }
+  if (typeof value === 'boolean' || typeof value === 'string') {
+    return { kind: typeof value === 'string' ? 'string' : 'bool', value };
+  }
+  if (typeof value === 'bigint' || (typeof value === 'number' && info?.kind === 'int' && Number.isInteger(value))) {
+    return { kind: 'int', value: BigInt(value) };
+  }
+  if (typeof value === 'number') {
+    return { kind: 'double', value };
+  }
+  const name = info?.name ?? `input ${at}`;
+  const expected = 'a Tensor, a typed array, a number, a bigint, a boolean, a string or null';
+  throw failure('InvalidArgument', `${name} of \`${meta.name}\` is of no type that inputs have`, { expected, got: typeof value });
+}
+
+/** True if an array holds elements of this type that have no array of their own. */
+function fits(array, dtype) {
+  const holders = { bool: Uint8Array, bfloat16: Uint16Array, float16: Uint16Array };
+  return Object.hasOwn(holders, dtype) && array instanceof holders[dtype] && dtypeOf(array) !== 'float16';
+}
+
+/** The outputs of a call in the containers of the exported function; without a signature in an array. */
+export function nest(meta, outputs) {
+  if (meta.outputStructure === undefined) {
+    return outputs;
+  }
+  const rest = outputs.values();
+  const build = structure => {
+    if (structure === null) {
+      return rest.next().value;
+    }
+    if (Array.isArray(structure)) {
+      return structure.map(build);
+    }
+    const children = structure.children.map(build);
+    return Object.fromEntries(structure.keys.map((key, at) => [key, children[at]]));
+  };
+  return build(meta.outputStructure);
+}

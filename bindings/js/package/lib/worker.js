@@ -1,0 +1,53 @@
+// The thread of one program, or of one compilation.
+
+import { compileHere } from './compile.js';
+import { isNode } from './environment.js';
+import { fieldsOf } from './errors.js';
+import { Program } from './program.js';
+import { Tensor } from './tensor.js';
+
+let program = null;
+
+const answers = {
+  async load({ source, options }, progress) {
+    program = await Program.load(source, { ...options, progress });
+    return { result: program.describe() };
+  },
+
+  run({ method, values, names }) {
+    const transfer = [];
+    const result = program.run(method, values, names).map(value => {
+      if (!(value instanceof Tensor)) {
+        return { kind: 'other', value };
+      }
+      const data = value.copy();
+      transfer.push(data.buffer);
+      const plain = { dtype: value.dtype, shape: [...value.shape], data };
+      value.dispose();
+      return { kind: 'tensor', value: plain };
+    });
+    return { result, transfer };
+  },
+
+  async compile({ source, options }, progress) {
+    const result = await compileHere(source, { ...options, progress });
+    return { result, transfer: [result.buffer] };
+  },
+};
+
+const port = isNode ? (await import('node:worker_threads')).parentPort : globalThis;
+
+async function answer({ id, what, parameters }) {
+  try {
+    const { result, transfer = [] } = await answers[what](parameters, progress => port.postMessage({ id, progress }));
+    port.postMessage({ id, result }, transfer);
+  } catch (error) {
+    port.postMessage({ id, error: fieldsOf(error) });
+  }
+}
+
+if (isNode) {
+  port.on('message', answer);
+} else {
+  port.onmessage = ({ data }) => answer(data);
+}

@@ -1,0 +1,18 @@
+//! JavaScript bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate;
+//! `package/` has what JavaScript programs import, and is the only caller of what is exported here.
+//!
+//! Tensors and files are written and read by JavaScript where they are in this module's memory: their `address` is the offset of
+//! a typed array. It stays valid until they are freed, but the array does not: it is detached when the memory grows.
+
+#[cfg(feature = "compile")]
+mod compile;
+mod error;
+mod memory;
+mod meta;
+mod module;
+mod panic;
+mod values;
+
+pub use memory::Bytes;
+pub use module::Module;
+pub use values::{Tensor, Values};

@@ -1,0 +1,61 @@
+//! Programs and calls of their methods.
+
+use js_sys::Object;
+use wasm_bindgen::prelude::*;
+
+use crate::error;
+use crate::memory::Bytes;
+use crate::meta;
+use crate::values::Values;
+
+/// A program whose methods are loaded when they are first used.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Module(rushlight::Module);
+
+#[wasm_bindgen]
+impl Module {
+    /// Loads the bytes of a `.pte` file with those of `.ptd` files. `lower` is what it is compiled for; see
+    /// `rushlight::ModuleBuilder`.
+    pub fn load(
+        program: Bytes,
+        data: Vec<Bytes>,
+        lower: Option<String>,
+        memory_limit: Option<usize>,
+    ) -> Result<Self, JsValue> {
+        let mut builder = rushlight::Module::builder().threads(1);
+        if let Some(lower) = &lower {
+            builder = builder.lower(lower.as_str());
+        }
+        if let Some(limit) = memory_limit {
+            builder = builder.memory_limit(limit);
+        }
+        for data in data {
+            builder = error::map(builder.external_data_bytes(data.bytes()))?;
+        }
+        error::map(builder.load_shared(program.shared())).map(Self)
+    }
+
+    #[wasm_bindgen(getter)]
+    pub fn methods(&self) -> Vec<String> {
+        self.0.method_names().map(ToOwned::to_owned).collect()
+    }
+
+    pub fn meta(&self, method: &str) -> Result<Object, JsValue> {
+        error::map(self.0.meta(method)).map(|meta| meta::to_js(&meta))
+    }
+
+    #[wasm_bindgen(js_name = loadMethod)]
+    pub fn load_method(&mut self, method: &str) -> Result<(), JsValue> {
+        error::map(self.0.load_method(method))
+    }
+
+    pub fn run(&mut self, method: &str, inputs: &Values) -> Result<Values, JsValue> {
+        let values = error::map(inputs.inputs())?;
+        let outputs = match inputs.names() {
+            Some(names) => self.0.run_named(method, names.iter().map(String::as_str).zip(values)),
+            None => self.0.run(method, &values),
+        };
+        error::map(outputs).map(Values::from)
+    }
+}

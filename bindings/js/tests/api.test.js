@@ -1,0 +1,197 @@
+// The public interface in Node.js.
+
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+
+import { root, rushlight } from './support.js';
+
+const { compile, Module, RushlightError, Tensor } = rushlight;
+const file = name => join(root, name);
+const DIGITS = file('examples/cortex-m/digits.pte');
+const KEYWORDS = file('tests/corpus/pt2/keywords.pt2');
+
+async function refusal(promise) {
+  const error = await promise.then(() => assert.fail('it did not fail'), error => error);
+  assert.ok(error instanceof RushlightError, String(error?.stack));
+  return error;
+}
+
+/** The images of `examples/cortex-m`, as its firmware has them: 10 of 8 x 8 floats. */
+async function digits() {
+  const bytes = await readFile(file('examples/cortex-m/images/images.bin'));
+  const { logits } = JSON.parse(await readFile(file('examples/cortex-m/expected.json'), 'utf8'));
+  const floats = new Float32Array(Uint8Array.from(bytes).buffer);
+  return logits.map((expected, at) => ({ image: floats.slice(64 * at, 64 * at + 64), expected }));
+}
+
+function near(got, expected, tolerance = 1e-3) {
+  assert.equal(got.length, expected.length);
+  expected.forEach((want, at) => assert.ok(Math.abs(got[at] - want) <= tolerance * (1 + Math.abs(want)), `${got[at]}, not ${want}`));
+}
+
+for (const worker of [false, true]) {
+  test(`classifies digits as PyTorch does, worker: ${worker}`, async () => {
+    const module = await Module.load(DIGITS, { worker });
+    assert.deepEqual(module.methods, ['forward']);
+    assert.deepEqual(module.meta().inputs[0].shape, [1, 1, 8, 8]);
+    for (const { image, expected } of await digits()) {
+      const result = await module.forward(image);
+      const logits = result instanceof Tensor ? result : result[0];
+      assert.deepEqual([...logits.shape], [1, 10]);
+      near(logits.data, expected);
+    }
+    module.dispose();
+  });
+
+  test(`names and nesting of the exported function, worker: ${worker}`, async () => {
+    const module = await Module.load(await compile(KEYWORDS, { worker }), { worker });
+    assert.deepEqual(
+      module.meta().inputs.map(({ name }) => name),
+      ['image', 'batch.mask', 'batch.boxes.0', 'batch.boxes.1', 'scale'],
+    );
+    assert.equal(
+      module.meta().signature,
+      '(image, batch: {mask, boxes: [_, _]}, scale) -> {logits, stats: {mean, parts: (_, [_])}}',
+    );
+    const image = Float32Array.of(0.5, -1, 2, 4);
+    const mask = new Tensor('bool', Uint8Array.of(0, 0), [2]);
+    const boxes = [Float32Array.of(1, 2, 3, 4), Float32Array.of(2, -2, 4, 0.5)];
+    // The values are eager PyTorch's.
+    for (const inputs of [{ image, batch: { mask, boxes } }, { batch: { boxes, mask }, image, scale: 0.5 }, [image, { mask, boxes }]]) {
+      const { logits, stats } = await module.forward(inputs);
+      assert.deepEqual([...logits.data], [1.5, -3, 8, 5]);
+      assert.deepEqual([...stats.mean.data], [2.875]);
+      assert.deepEqual([...stats.parts[0].data], [1, 1]);
+      assert.deepEqual([...stats.parts[1][0].data], [1.5, 3, 8, 5]);
+    }
+    const error = await refusal(module.forward({ image, batch: { masks: mask, boxes } }));
+    assert.equal(error.codeName, 'InvalidArgument');
+    assert.match(error.hint, /did you mean `batch.mask`/);
+    module.dispose();
+  });
+}
+
+test('errors have fields', async () => {
+  const module = await Module.load(DIGITS);
+  const error = await refusal(module.forward([new Tensor('float32', new Float32Array(64), [1, 1, 4, 16])]));
+  assert.equal(error.code, 18);
+  assert.equal(error.codeName, 'InvalidArgument');
+  assert.match(error.message, /wrong shape/);
+  assert.match(error.expected, /f32 \[1, 1, 8, 8\]/);
+  assert.match(error.got, /4, 16/);
+  assert.equal((await refusal(module.run('backward'))).codeName, 'InvalidArgument');
+  assert.equal((await refusal(module.forward([new Float32Array(3)]))).codeName, 'InvalidArgument');
+  module.dispose();
+  assert.equal((await refusal(module.forward([]))).codeName, 'InvalidState');
+  assert.throws(() => module.meta(), RushlightError);
+  module.dispose();
+
+  const missing = await refusal(Module.load('no/such/file.pte'));
+  assert.equal(missing.codeName, 'AccessFailed');
+  assert.match(missing.message, /no\/such\/file\.pte/);
+  assert.equal((await refusal(Module.load(new Uint8Array(100)))).codeName, 'InvalidProgram');
+  assert.equal((await refusal(Module.load(42))).codeName, 'InvalidArgument');
+  assert.equal((await refusal(Module.load(DIGITS, { memoryLimit: 16 }).then(limited => limited.forward([new Float32Array(64)])))).codeName, 'MemoryAllocationFailed');
+});
+
+test('programs come from paths, URLs, bytes, streams and servers', async () => {
+  const bytes = await readFile(DIGITS);
+  const server = createServer((request, response) => {
+    if (request.url === '/digits.pte') {
+      response.setHeader('content-length', bytes.length);
+      response.end(bytes);
+    } else {
+      response.statusCode = 404;
+      response.end();
+    }
+  });
+  await new Promise(resolve => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${server.address().port}/digits.pte`;
+  const copy = Uint8Array.from(bytes);
+  const sources = [DIGITS, pathToFileURL(DIGITS), pathToFileURL(DIGITS).href, bytes, copy.buffer, new Blob([bytes]), url];
+  sources.push(await fetch(url), (await fetch(url)).body);
+  const [{ image, expected }] = await digits();
+  for (const source of sources) {
+    const seen = [];
+    const module = await Module.load(source, { progress: progress => seen.push(progress) });
+    assert.equal(seen.at(-1).loaded, bytes.length);
+    const outputs = await module.forward([image]);
+    near([outputs].flat()[0].data, expected);
+    module.dispose();
+  }
+  const absent = await refusal(Module.load(`${url}x`));
+  assert.match(absent.got, /404/);
+  server.closeAllConnections();
+  server.close();
+});
+
+test('results stay in place while memory grows, and until they are disposed', async () => {
+  const module = await Module.load(DIGITS);
+  const [{ image, expected }] = await digits();
+  const first = [await module.forward([image])].flat()[0];
+  const view = first.data;
+  // Some of these need more memory, which detaches views.
+  const others = [];
+  for (let at = 0; at < 3000 && view.length > 0; at += 1) {
+    others.push(await module.forward([image]));
+  }
+  module.dispose();
+  near(first.data, expected);
+  first.dispose();
+  assert.throws(() => first.data, error => error.codeName === 'InvalidState');
+});
+
+test('types that JavaScript has no arrays for are converted', () => {
+  // numpy's: float16 of these, and bfloat16 as torch rounds.
+  const numbers = [0, -0, 1, 65504, 65520, 6e-8, 2.98e-8, -2.0009765625, 0.333251953125, Infinity];
+  const half = Tensor.from(numbers, [10], 'float16');
+  const bits = new Uint16Array(half.data.buffer);
+  assert.deepEqual([...bits], [0, 0x8000, 0x3c00, 0x7bff, 0x7c00, 1, 0, 0xc000, 0x3555, 0x7c00]);
+  const brain = Tensor.from([1, 3.1415927, -2.5, 1.00390625, 1.01171875, NaN], [6], 'bfloat16');
+  assert.deepEqual([...brain.data], [0x3f80, 0x4049, 0xc020, 0x3f80, 0x3f82, 0x7fc0]);
+  assert.deepEqual([...Tensor.from([1, -2], [2], 'int64').data], [1n, -2n]);
+  assert.throws(() => new Tensor('float32', new Float32Array(3), [2]), RushlightError);
+  assert.throws(() => new Tensor('float33', new Float32Array(3), [3]), RushlightError);
+  assert.throws(() => new Tensor('int64', new Float32Array(3), [3]), RushlightError);
+});
+
+test('images become tensors', () => {
+  const data = Uint8ClampedArray.of(255, 0, 0, 255, 0, 51, 102, 255);
+  const image = { data, width: 2, height: 1 };
+  const chw = Tensor.fromImage(image);
+  assert.deepEqual([...chw.shape], [1, 3, 1, 2]);
+  near(chw.data, [1, 0, 0, 0.2, 0, 0.4], 1e-6);
+  // torchvision's Normalize with ImageNet's mean and deviation of 1 and 0, 0.2 and 0, 0.4 and 0.
+  const normalized = Tensor.fromImage(image, { normalize: 'imagenet' });
+  near(normalized.data, [2.2489083, -2.117904, -2.0357141, -1.142857, -1.8044444, -0.0266667], 1e-4);
+  assert.deepEqual([...Tensor.fromImage(image, { dtype: 'uint8', layout: 'nhwc' }).data], [255, 0, 0, 0, 51, 102]);
+  assert.deepEqual([...Tensor.fromImage(image, { channels: 1 }).shape], [1, 1, 1, 2]);
+});
+
+test('compiles for the CPU, and quantizes', async () => {
+  const exported = file('examples/cortex-m/digits.pt2');
+  const images = await digits();
+  const calibration = images.map(({ image }) => [new Tensor('float32', image, [1, 1, 8, 8])]);
+  const plain = await compile(exported, { backend: 'cpu' });
+  const small = await compile(exported, { backend: 'cpu', quantize: 'int8', calibration });
+  assert.ok(small.length < plain.length, `${small.length} bytes, not less than ${plain.length}`);
+  const [exact, rough] = [await Module.load(plain), await Module.load(small)];
+  for (const { image, expected } of images) {
+    near((await exact.forward([image])).data, expected);
+    const logits = (await rough.forward([image])).data;
+    assert.equal(logits.indexOf(Math.max(...logits)), expected.indexOf(Math.max(...expected)));
+  }
+  const error = await refusal(compile(exported, { quantize: 'int9' }));
+  assert.match(error.expected, /int8/);
+  assert.ok((await refusal(compile(new Uint8Array(10)))).message);
+});
+
+test('a load can be aborted', async () => {
+  const signal = AbortSignal.abort();
+  const error = await refusal(Module.load(DIGITS, { worker: true, signal }));
+  assert.equal(error.codeName, 'InvalidState');
+});

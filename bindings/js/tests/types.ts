@@ -1,0 +1,31 @@
+// Programs against `index.d.ts`: each line with an expected error has to have one.
+
+import { compile, Module, RushlightError, Tensor } from 'rushlight';
+
+const module: Module = await Module.load('model.pte', { cache: true, progress: ({ loaded }) => loaded.toFixed() });
+const image = Tensor.fromImage({ data: new Uint8ClampedArray(4), width: 1, height: 1 }, { normalize: 'imagenet' });
+const { logits } = await module.forward({ image, boxes: [new Float32Array(4)], scale: 0.5, none: null });
+const scores: Float32Array = (logits as Tensor).toFloat32();
+const program: Uint8Array = await compile(new ArrayBuffer(8), { quantize: 'int8', calibration: [[image], image] });
+const shape: number[] | undefined = module.meta('forward').inputs[0]?.shape;
+{
+  using scoped = await Module.load(program);
+  scoped.dispose();
+}
+try {
+  await module.run('forward', [image], { transfer: true });
+} catch (error) {
+  if (error instanceof RushlightError) {
+    const text: string | null = error.hint ?? error.expected;
+    console.log(error.code.toFixed(), text, scores, shape);
+  }
+}
+
+// @ts-expect-error: no such element type
+new Tensor('float33', new Float32Array(1), [1]);
+// @ts-expect-error: a source is no number
+await Module.load(42);
+// @ts-expect-error: an input is no function
+await module.forward({ image: () => 1 });
+// @ts-expect-error: results do not change
+image.dtype = 'int8';
