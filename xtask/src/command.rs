@@ -79,6 +79,13 @@ pub fn cargo(arguments: &[&str]) -> Result<()> {
     run(&mut command("cargo", arguments))
 }
 
+/// A command of cargo, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
+/// workspace, as packages by themselves may have other features and would be compiled again; but for this crate, which has no
+/// tests.
+pub fn checked(subcommand: &str) -> Command {
+    command("cargo", &[subcommand, "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"])
+}
+
 /// True if the program can be started.
 pub fn exists(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::book;
 use crate::c;
 use crate::check;
-use crate::command::{cargo, command, exists, output, root, run};
+use crate::command::{cargo, checked, command, exists, output, root, run};
 use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
 use crate::size;
@@ -147,13 +147,6 @@ fn quick_suites() -> Result<()> {
 pub fn one(name: &str) -> Result<()> {
     let stages: Vec<Step> = STAGES.iter().chain(LONG_STAGES).copied().collect();
     Steps::one("test", &stages, name)
-}
-
-/// A command of cargo, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
-/// workspace, as packages by themselves may have other features and would be compiled again; but for this crate, which has no
-/// tests.
-fn checked(subcommand: &str) -> Command {
-    command("cargo", &[subcommand, "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"])
 }
 
 fn tests() -> Command {

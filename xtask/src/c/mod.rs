@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, exists, output, root, run};
+use crate::command::{checked, command, exists, output, root, run};
 use crate::header::{self, FOLDER};
 
 /// Version of the packages.
@@ -20,15 +20,15 @@ const SYSTEM_LIBRARIES: &str = "-lpthread -ldl -lm";
 pub fn package(folder: Option<&str>) -> Result<()> {
     let folder = folder.map_or_else(|| root().join("target/c"), PathBuf::from);
     // Small rather than fast where nothing computes, as the Python wheel is.
+    run(&mut command("cargo", &["build", "--locked", "--quiet", "-p", "rushlight-c", "--profile", "wheel"]))?;
     package_of("wheel", &folder)
 }
 
-/// Builds the package with a profile of cargo.
+/// Puts the package together of what was built with a profile of cargo.
 fn package_of(profile: &str, folder: &Path) -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("packages are made on Linux");
     }
-    run(&mut command("cargo", &["build", "--locked", "--quiet", "-p", "rushlight-c", "--profile", profile]))?;
     let built = target_folder().join(profile).join("librushlight_c.a");
     let linker = Linker { program: "cc".into(), arguments: Vec::new(), unwinder: "-lgcc_s" };
     assemble(&root(), &built, folder, &linker)?;
@@ -39,6 +39,7 @@ fn package_of(profile: &str, folder: &Path) -> Result<()> {
 /// Builds the package that the tests use, and the book.
 pub fn package_for_tests() -> Result<PathBuf> {
     let package = test_folder().join("package");
+    run(checked("build").arg("--lib"))?;
     package_of("checked", &package)?;
     Ok(package)
 }
