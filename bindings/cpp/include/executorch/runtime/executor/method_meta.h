@@ -152,17 +152,17 @@ class MethodMeta final {
 
   using Describe = rl_status* (*)(const rl_meta*, size_t, rl_value_info*);
 
-  Result<rl_value_info> describe(Describe describe, size_t index) const {
+  Result<rl_value_info> info_of(Describe describe, size_t index) const {
     rl_value_info info = RL_VALUE_INFO_INIT;
     const Error error = internal::take(describe(meta_.get(), index, &info));
     return error == Error::Ok ? Result<rl_value_info>(info) : Result<rl_value_info>(error);
   }
-  Result<Tag> tag(Describe describe_, size_t index) const {
-    const auto info = describe(describe_, index);
+  Result<Tag> tag(Describe describe, size_t index) const {
+    const auto info = info_of(describe, index);
     return info.ok() ? Result<Tag>(internal::tag_of(info->value.kind)) : Result<Tag>(info.error());
   }
-  Result<TensorInfo> tensor(Describe describe_, size_t index) const {
-    const auto info = describe(describe_, index);
+  Result<TensorInfo> tensor(Describe describe, size_t index) const {
+    const auto info = info_of(describe, index);
     if (!info.ok()) {
       return info.error();
     }
