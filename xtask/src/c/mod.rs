@@ -39,7 +39,8 @@ fn package_of(profile: &str, folder: &Path) -> Result<()> {
 /// Builds the package that the tests use, and the book.
 pub fn package_for_tests() -> Result<PathBuf> {
     let package = test_folder().join("package");
-    run(checked("build").arg("--lib"))?;
+    // With the tests, whose dependencies have features of their own.
+    run(checked("build").args(["--tests", "--lib"]))?;
     package_of("checked", &package)?;
     Ok(package)
 }
