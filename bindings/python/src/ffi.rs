@@ -1,7 +1,7 @@
-//! The C structures of DLPack and the buffer protocol, and every `unsafe` of the bindings.
+//! DLPack and the buffer protocol, and every `unsafe` of the bindings.
 //!
-//! DLPack 1.x (dmlc/dlpack): `DLTensor`, `DLManagedTensorVersioned`, and the exchange API that a type offers as the
-//! capsule `__dlpack_c_exchange_api__`.
+//! Besides the structures of `rushlight_format::dlpack` it has the exchange API that a type offers as the capsule
+//! `__dlpack_c_exchange_api__`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -14,61 +14,13 @@ use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 use pyo3::{ffi, intern};
 use rushlight::{ScalarType, TensorView};
+use rushlight_format::dlpack::{self, DataType, ManagedTensor, ManagedTensorVersioned, VERSION, Version};
 
 use crate::interpreter::in_python;
 use crate::refusal::Refusal;
 
-const CPU: i32 = 1;
-
-/// The major version of DLPack that this code knows. Another one may have another structure.
-const MAJOR: u32 = 1;
-
 /// Maximum rank that is read, as in NumPy and PyTorch. An exporter that claims more is broken.
 const MAX_RANK: usize = 64;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct DataType {
-    code: u8,
-    bits: u8,
-    lanes: u16,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct DlTensor {
-    data: *mut c_void,
-    device_type: i32,
-    device_id: i32,
-    ndim: i32,
-    dtype: DataType,
-    shape: *mut i64,
-    strides: *mut i64,
-    byte_offset: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Version {
-    major: u32,
-    minor: u32,
-}
-
-#[repr(C)]
-struct ManagedTensor {
-    tensor: DlTensor,
-    context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
-}
-
-#[repr(C)]
-pub struct ManagedTensorVersioned {
-    version: Version,
-    context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
-    flags: u64,
-    tensor: DlTensor,
-}
 
 #[repr(C)]
 struct ExchangeApi {
@@ -77,16 +29,8 @@ struct ExchangeApi {
     allocator: *const c_void,
     from_object: Option<unsafe extern "C" fn(*mut c_void, *mut *mut ManagedTensorVersioned) -> c_int>,
     to_object: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned, *mut *mut c_void) -> c_int>,
-    view_of_object: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
+    view_of_object: Option<unsafe extern "C" fn(*mut c_void, *mut dlpack::Tensor) -> c_int>,
     current_stream: *const c_void,
-}
-
-fn dtype_of(dtype: DataType) -> Option<ScalarType> {
-    ScalarType::from_dlpack(dtype.code, dtype.bits).filter(|_| dtype.lanes == 1)
-}
-
-fn code_of(dtype: ScalarType) -> Option<DataType> {
-    dtype.dlpack().map(|(code, bits)| DataType { code, bits, lanes: 1 })
 }
 
 /// A type's way to exchange tensors without Python calls, as torch offers it. Valid while the type lives.
@@ -115,7 +59,7 @@ impl Exchange {
         };
         // SAFETY: a capsule of this name holds the structure, whose header is stable over versions.
         let version = unsafe { api.as_ref().version };
-        Ok((version.major == MAJOR).then_some(Self(api)))
+        Ok((version.major == VERSION.major).then_some(Self(api)))
     }
 
     /// Makes the exporting library's tensor from one of ours.
@@ -172,16 +116,7 @@ impl Array {
             Refusal::of_protocol(py, object, error)
         };
         if let Some(view) = table.view_of_object {
-            let mut tensor = DlTensor {
-                data: ptr::null_mut(),
-                device_type: 0,
-                device_id: 0,
-                ndim: 0,
-                dtype: DataType { code: 0, bits: 0, lanes: 0 },
-                shape: ptr::null_mut(),
-                strides: ptr::null_mut(),
-                byte_offset: 0,
-            };
+            let mut tensor = dlpack::Tensor::default();
             // SAFETY: `object` is of the type that offered the function, and `tensor` is valid for writes.
             if unsafe { view(object.as_ptr().cast(), &raw mut tensor) } != 0 {
                 return Err(refused());
@@ -207,8 +142,9 @@ impl Array {
         let owner = Owner::Managed { _tensor: Managed::Versioned(managed) };
         // SAFETY: as the caller promises.
         let Version { major, minor } = unsafe { (*managed).version };
-        if major != MAJOR {
-            return Err(Refusal::Value(format!("DLPack {major}.{minor} is not known: expected version {MAJOR}")));
+        if major != VERSION.major {
+            let text = format!("DLPack {major}.{minor} is not known: expected version {}", VERSION.major);
+            return Err(Refusal::Value(text));
         }
         // SAFETY: of this version, the structure has a tensor.
         let tensor = unsafe { (*managed).tensor };
@@ -253,12 +189,12 @@ impl Array {
 
     /// # Safety
     /// `tensor` describes memory that stays valid and unchanged while `owner` lives.
-    unsafe fn from_dl(tensor: &DlTensor, owner: Owner) -> Result<Self, Refusal> {
-        if tensor.device_type != CPU {
+    unsafe fn from_dl(tensor: &dlpack::Tensor, owner: Owner) -> Result<Self, Refusal> {
+        if tensor.device_type != dlpack::CPU {
             let text = format!("it is on DLPack's device type {}; move it to the CPU first", tensor.device_type);
             return Err(Refusal::Value(text));
         }
-        let Some(dtype) = dtype_of(tensor.dtype) else {
+        let Some(dtype) = tensor.dtype.scalar_type() else {
             let DataType { code, bits, lanes } = tensor.dtype;
             let text = format!("DLPack's type code {code} of {bits} bits and {lanes} lanes is not supported");
             return Err(Refusal::Type(text));
@@ -525,7 +461,7 @@ struct Exported {
 impl Exported {
     /// A managed tensor that owns `tensor`. Its deleter frees everything.
     fn managed(tensor: rushlight::Tensor) -> PyResult<*mut ManagedTensorVersioned> {
-        let Some(dtype) = code_of(tensor.dtype()) else {
+        let Some(dtype) = DataType::of(tensor.dtype()) else {
             return Err(PyTypeError::new_err(format!("DLPack has no type for {}", tensor.dtype())));
         };
         let shape: Vec<i64> = tensor.shape().iter().map(|&size| size as i64).collect();
@@ -535,19 +471,15 @@ impl Exported {
         }
         let mut exported = Box::new(Self {
             managed: ManagedTensorVersioned {
-                version: Version { major: 1, minor: 0 },
+                version: VERSION,
                 context: ptr::null_mut(),
                 deleter: Some(Self::delete),
                 flags: 0,
-                tensor: DlTensor {
-                    data: ptr::null_mut(),
-                    device_type: CPU,
-                    device_id: 0,
+                tensor: dlpack::Tensor {
+                    device_type: dlpack::CPU,
                     ndim: shape.len() as i32,
                     dtype,
-                    shape: ptr::null_mut(),
-                    strides: ptr::null_mut(),
-                    byte_offset: 0,
+                    ..dlpack::Tensor::default()
                 },
             },
             tensor,

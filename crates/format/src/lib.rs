@@ -33,6 +33,7 @@
 extern crate alloc;
 
 pub mod bundled;
+pub mod dlpack;
 pub mod ptd;
 pub mod pte;
 pub mod shapes;

@@ -1,54 +1,13 @@
 //! Tensors of other libraries, by DLPack (dmlc/dlpack), version 1.
 
-use std::ffi::c_void;
 use std::ptr;
 
-use rushlight::{Code, ScalarType, Tensor};
+use rushlight::{Code, Tensor};
+use rushlight_format::dlpack::{self, DataType, ManagedTensorVersioned as DLManagedTensorVersioned, VERSION, Version};
 
 use super::value::{rl_tensor, view};
 use super::{elements, guard, null, rl_status, set};
 use crate::status::Status;
-
-const CPU: i32 = 1;
-
-/// The version that is written. A reader of version 1 understands all of its minor ones.
-const VERSION: Version = Version { major: 1, minor: 0 };
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct DataType {
-    code: u8,
-    bits: u8,
-    lanes: u16,
-}
-
-#[repr(C)]
-struct DlTensor {
-    data: *mut c_void,
-    device_type: i32,
-    device_id: i32,
-    ndim: i32,
-    dtype: DataType,
-    shape: *mut i64,
-    strides: *mut i64,
-    byte_offset: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Version {
-    major: u32,
-    minor: u32,
-}
-
-#[repr(C)]
-pub struct DLManagedTensorVersioned {
-    version: Version,
-    context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
-    flags: u64,
-    tensor: DlTensor,
-}
 
 /// Describes a tensor of another library, by its `DLManagedTensorVersioned` of dlpack.h: a view without a copy, which lives as long as
 /// the managed tensor, whose owner the caller stays.
@@ -72,12 +31,12 @@ pub unsafe extern "C" fn rl_tensor_from_dlpack(
         }
         // SAFETY: a managed tensor of this version.
         let from = unsafe { &(*managed).tensor };
-        if from.device_type != CPU {
+        if from.device_type != dlpack::CPU {
             let message = format!("a tensor on DLPack's device type {}: move it to the CPU first", from.device_type);
             return Err(Status::new(Code::NotSupported, message));
         }
-        let DataType { code, bits, lanes } = from.dtype;
-        let dtype = ScalarType::from_dlpack(code, bits).filter(|_| lanes == 1).ok_or_else(|| {
+        let dtype = from.dtype.scalar_type().ok_or_else(|| {
+            let DataType { code, bits, lanes } = from.dtype;
             let message = format!("DLPack's type code {code} of {bits} bits and {lanes} lanes is not supported");
             Status::new(Code::InvalidType, message)
         })?;
@@ -121,7 +80,7 @@ fn reached(sizes: &[i64], strides: Option<&[i64]>) -> Option<usize> {
     last?.checked_add(1)
 }
 
-/// What a managed tensor of ours owns.
+/// A managed tensor with its shape and data.
 struct Exported {
     managed: DLManagedTensorVersioned,
     shape: Vec<i64>,
@@ -146,7 +105,7 @@ pub unsafe extern "C" fn rl_tensor_to_dlpack(
         let mut dims = Vec::new();
         // SAFETY: as its description says.
         let view = unsafe { view(tensor, &mut dims) }?;
-        let (code, bits) = view.dtype().dlpack().ok_or_else(|| {
+        let dtype = DataType::of(view.dtype()).ok_or_else(|| {
             Status::new(Code::NotSupported, format!("DLPack has no element type for {}", view.dtype()))
         })?;
         let data = Tensor::copy_of(&view)?;
@@ -156,15 +115,11 @@ pub unsafe extern "C" fn rl_tensor_to_dlpack(
             context: ptr::null_mut(),
             deleter: Some(delete),
             flags: 0,
-            tensor: DlTensor {
-                data: ptr::null_mut(),
-                device_type: CPU,
-                device_id: 0,
+            tensor: dlpack::Tensor {
+                device_type: dlpack::CPU,
                 ndim: view.sizes().len() as i32,
-                dtype: DataType { code, bits, lanes: 1 },
-                shape: ptr::null_mut(),
-                strides: ptr::null_mut(),
-                byte_offset: 0,
+                dtype,
+                ..dlpack::Tensor::default()
             },
         };
         let mut exported = Box::new(Exported { managed: managed_tensor, shape, data });
