@@ -616,6 +616,30 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
+    fn reduce_add4(self, v: [__m512; 4]) -> [f32; 4] {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn sums([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+            // Each quarter of `sums` has four parts of the sum of one vector.
+            let halves = |a, b| {
+                let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
+                _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+            };
+            let (ab, cd) = (halves(a, b), halves(c, d));
+            let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd);
+            let sums = _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd));
+            let sums = _mm512_add_ps(sums, _mm512_permute_ps::<0b01_00_11_10>(sums));
+            let sums = _mm512_add_ps(sums, _mm512_permute_ps::<0b10_11_00_01>(sums));
+            let firsts = _mm512_castps512_ps128(_mm512_maskz_compress_ps(0b0001_0001_0001_0001, sums));
+            let mut four = [0.0; 4];
+            // SAFETY: there is room for four.
+            unsafe { _mm_storeu_ps(four.as_mut_ptr(), firsts) };
+            four
+        }
+        intrinsic!(sums(v))
+    }
+
+    #[inline(always)]
     fn reduce_max(self, v: __m512) -> f32 {
         intrinsic!(_mm512_reduce_max_ps(v))
     }

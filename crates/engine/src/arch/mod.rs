@@ -638,6 +638,12 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         lanes[0]
     }
 
+    /// [`reduce_add`](Self::reduce_add) of each of four vectors, whose lanes may be added in another order.
+    #[inline(always)]
+    fn reduce_add4(self, v: [Self::V; 4]) -> [f32; 4] {
+        v.map(|v| self.reduce_add(v))
+    }
+
     /// Maximum of all lanes; unspecified if a lane is NaN.
     #[inline(always)]
     fn reduce_max(self, v: Self::V) -> f32 {

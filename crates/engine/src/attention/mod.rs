@@ -58,14 +58,14 @@ pub type MaskStrides = Strides;
 
 /// Returns the scratch memory that [`attention`] needs, in floats, whatever keys a mask hides.
 pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
-    let of_threads = ScratchLayout::largest(attention).len().saturating_mul(engine.threads());
+    let of_threads = ScratchLayout::largest(attention).saturating_mul(engine.threads());
     of_threads.saturating_add(KeySplit::largest_scratch(attention))
 }
 
 impl Attention {
     /// Scratch memory per thread, in floats, that suffices for these sizes and all smaller ones.
     pub fn scratch_per_thread(&self) -> usize {
-        ScratchLayout::largest(self).len().saturating_add(KeySplit::largest_scratch(self))
+        ScratchLayout::largest(self).saturating_add(KeySplit::largest_scratch(self))
     }
 }
 
@@ -164,16 +164,19 @@ fn run<T: Element, R: Rows<T>>(
     y: AttentionOutput<'_>,
     scratch: &mut [f32],
 ) {
-    let layout = ScratchLayout::new(a);
-    let pairs = a.batch * a.kv_heads;
+    let layout = ScratchLayout::new(a, T::IS_BF16);
+    // Where keys are read in place a task has all groups, so that it reads memory in its order.
+    let groups = if layout.is_packed { 1 } else { a.kv_heads };
+    let pairs = a.batch * a.kv_heads / groups;
     let split = KeySplit::of(a, layout);
     let (scratch, partial) = scratch.split_at_mut(layout.len() * engine.threads());
     let scratch = SharedOutput::new(scratch);
     // SAFETY: no two tasks have a slot at the same time.
     let scratch = |slot: usize| unsafe { scratch.slice(slot * layout.len()..(slot + 1) * layout.len()) };
     let task = |attention, y, pair: usize, scratch, rows, keys, part| {
-        let (batch, group) = (pair / a.kv_heads, pair % a.kv_heads);
-        AttentionTask { attention, q, k, v, mask, y, layout, scratch, batch, group, rows, keys, part }
+        let (batch, group) = (pair * groups / a.kv_heads, pair * groups % a.kv_heads);
+        let groups = group..group + groups;
+        AttentionTask { attention, q, k, v, mask, y, layout, scratch, batch, groups, rows, keys, part }
     };
     if let (AttentionOutput::Floats(y), 2..) = (y, split.parts) {
         let (strides, len) = split.outputs(a);
@@ -196,7 +199,7 @@ fn run<T: Element, R: Rows<T>>(
         return;
     }
     // With fewer (batch, group) pairs than tasks, split their rows.
-    let limit = a.rows.div_ceil(MIN_TASK_ROWS);
+    let limit = if layout.is_packed { a.rows.div_ceil(MIN_TASK_ROWS) } else { 1 };
     let parts = if engine.threads() == 1 { 1 } else { (2 * engine.threads()).div_ceil(pairs).min(limit) };
     engine.pool.run_with_slot(pairs * parts, |slot, index| {
         let (pair, part) = (index / parts, index % parts);
@@ -212,6 +215,11 @@ const MIN_TASK_ROWS: usize = 64;
 const UNSEEN: f32 = -1e30;
 
 impl Attention {
+    /// Query rows of a group, of all of its heads.
+    fn rows_of_group(&self) -> usize {
+        (self.heads / self.kv_heads.max(1)).saturating_mul(self.rows)
+    }
+
     /// Returns the keys outside of which the mask hides all from all queries: those of a cache that were not written yet, or
     /// are out of a window. They would count for exactly nothing.
     fn seen_keys(&self, mask: Option<&[f32]>) -> Range<usize> {

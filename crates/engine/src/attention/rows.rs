@@ -173,8 +173,19 @@ pub(super) trait Rows<T: Element>: Copy + Send + Sync {
         None
     }
 
-    /// The address of a row, and its number of bytes.
-    fn bytes(row: Self::Row) -> (*const u8, usize);
+    /// The address of the first element, and the bits of one.
+    fn address(self) -> (*const u8, usize);
+
+    /// Prefetches element `column`, a multiple of 16, of the row from `at` on: its part of a cache line.
+    #[inline(always)]
+    fn prefetch<S: Simd>(self, s: S, at: usize, column: usize) {
+        /// Bits of a cache line.
+        const LINE: usize = 512;
+        let (start, bits) = self.address();
+        if (column * bits).is_multiple_of(LINE) {
+            s.prefetch(start.wrapping_add((at + column) * bits / 8).cast());
+        }
+    }
 
     /// The scale of a row, which its loaded elements are still to be multiplied by.
     #[inline(always)]
@@ -208,8 +219,8 @@ impl<'a, T: Element> Rows<T> for PlainRows<'a, T> {
     }
 
     #[inline(always)]
-    fn bytes(row: &'a [T]) -> (*const u8, usize) {
-        (row.as_ptr().cast(), size_of_val(row))
+    fn address(self) -> (*const u8, usize) {
+        (self.0.as_ptr().cast(), 8 * size_of::<T>())
     }
 
     #[inline(always)]
@@ -228,8 +239,8 @@ impl Rows<f32> for HalfRows<'_> {
     }
 
     #[inline(always)]
-    fn bytes(row: Self) -> (*const u8, usize) {
-        (row.bits.as_ptr().cast(), size_of_val(row.bits))
+    fn address(self) -> (*const u8, usize) {
+        (self.bits.as_ptr().cast(), 16)
     }
 
     #[inline(always)]
@@ -273,8 +284,8 @@ impl<'a> Rows<f32> for QuantizedRows<'a> {
     }
 
     #[inline(always)]
-    fn bytes(row: QuantizedRow<'a>) -> (*const u8, usize) {
-        (row.bytes.as_ptr(), row.bytes.len())
+    fn address(self) -> (*const u8, usize) {
+        (self.bytes.as_ptr(), 8)
     }
 
     #[inline(always)]
@@ -312,8 +323,8 @@ impl<'a> Rows<f32> for NibbleRows<'a> {
     }
 
     #[inline(always)]
-    fn bytes(row: NibbleRow<'a>) -> (*const u8, usize) {
-        (row.bytes.as_ptr(), row.bytes.len())
+    fn address(self) -> (*const u8, usize) {
+        (self.bytes.as_ptr(), 4)
     }
 
     #[inline(always)]

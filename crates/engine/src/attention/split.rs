@@ -12,8 +12,14 @@ use crate::arch::{Kernel, Simd, math};
 use crate::parallel::SharedOutput;
 use crate::slice_ops;
 
-/// Maximum number of tasks of a split; a constant, so that results do not depend on the machine's threads.
-const MAX_TASKS: usize = 32;
+/// Maximum number of tasks of a split whose keys are packed; a constant, so that results do not depend on the machine's threads.
+const MAX_PACKED_TASKS: usize = 32;
+
+/// Maximum number of tasks of a split whose keys are read in place, each with all heads.
+const MAX_IN_PLACE_TASKS: usize = 16;
+
+/// Minimum keys of such a task: merging parts takes time as well.
+const MIN_IN_PLACE_KEYS: usize = 64;
 
 /// Maximum query rows of a group, of all of its heads: the partial outputs of more take too much memory.
 const MAX_ROWS: usize = 16;
@@ -36,18 +42,22 @@ impl KeySplit {
         let &Attention { batch, heads, kv_heads, rows, value_depth, .. } = attention;
         let keys = attention.causal.map_or(attention.keys, |before| attention.keys.min(before.saturating_add(rows)));
         let blocks = keys.div_ceil(layout.block);
-        let limit =
-            if rows_of_group(attention) <= MAX_ROWS { MAX_TASKS / batch.saturating_mul(kv_heads).max(1) } else { 1 };
+        let limit = match attention.rows_of_group() {
+            _ if !layout.is_packed => (MAX_IN_PLACE_TASKS / batch.max(1)).min(keys / MIN_IN_PLACE_KEYS),
+            ..=MAX_ROWS => MAX_PACKED_TASKS / batch.saturating_mul(kv_heads).max(1),
+            _ => 1,
+        };
         let rows = batch.saturating_mul(heads).saturating_mul(rows);
         Self { parts: limit.min(blocks).max(1), keys, block: layout.block, rows, value_depth }
     }
 
     /// Memory of the parts' results in floats, for these sizes and all smaller ones.
     pub(super) fn largest_scratch(attention: &Attention) -> usize {
-        if attention.keys <= MAX_BLOCK_KEYS {
-            return 0;
-        }
-        attention.value_depth.saturating_add(2).saturating_mul(MAX_TASKS * rows_of_group(attention).min(MAX_ROWS))
+        let group = attention.rows_of_group();
+        let parts = MAX_IN_PLACE_TASKS.min(attention.keys / MIN_IN_PLACE_KEYS);
+        let in_place = attention.kv_heads.saturating_mul(parts * group.min(MAX_ROWS));
+        let packed = if attention.keys <= MAX_BLOCK_KEYS { 0 } else { MAX_PACKED_TASKS * group.min(MAX_ROWS) };
+        attention.value_depth.saturating_add(2).saturating_mul(in_place.max(packed))
     }
 
     /// The keys of a part.
@@ -63,10 +73,6 @@ impl KeySplit {
         let head = attention.rows * row;
         (Strides { batch: attention.heads * head, head, row }, self.rows * row)
     }
-}
-
-fn rows_of_group(attention: &Attention) -> usize {
-    (attention.heads / attention.kv_heads.max(1)).saturating_mul(attention.rows)
 }
 
 /// Merges the partial outputs: rescales each to the common maximum, adds them, and divides by the sum of exponentials.

@@ -29,42 +29,60 @@ const MIN_PACKED_ROWS: usize = 9;
 
 const _: () = assert!(MIN_PACKED_ROWS <= MAX_TILE_ROWS, "rows that are read in place are one tile");
 
-/// Number of keys, or values, that are prefetched ahead where they are read in place.
-const PREFETCHED_KEYS: usize = 16;
+/// Bytes of keys of all heads, as f32, that a block has where they are read in place: with its values, and the next block that is
+/// prefetched, it stays in the L2 cache.
+const IN_PLACE_BYTES: usize = 64 * 1024;
+
+/// Keys of such a block.
+const IN_PLACE_KEYS: Range<usize> = LANES..4 * LANES + 1;
 
 /// Layout of a task's scratch memory, in floats.
 #[derive(Clone, Copy)]
 pub(super) struct ScratchLayout {
+    /// True if keys and values are packed into panels for the heads of a group; else a task reads those of all groups in place.
+    pub(super) is_packed: bool,
     /// Keys of a block, a multiple of 16.
     pub(super) block: usize,
     keys: usize,
     values: usize,
     scores: usize,
-    /// Rows of the group; each has a running maximum and a running sum of exponentials.
+    /// Rows of the task; each has a running maximum and a running sum of exponentials.
     rows: usize,
 }
 
 impl ScratchLayout {
-    pub(super) fn new(attention: &Attention) -> Self {
+    pub(super) fn new(attention: &Attention, is_bf16: bool) -> Self {
+        if !is_bf16 && attention.rows_of_group() < MIN_PACKED_ROWS {
+            return Self::in_place(attention);
+        }
         let blocks = attention.keys.div_ceil(MAX_BLOCK_KEYS).max(1);
-        Self::of(attention, attention.keys.div_ceil(blocks))
+        Self::packed(attention, attention.keys.div_ceil(blocks))
     }
 
-    /// Layout that suffices for these sizes and all smaller ones, which may have larger blocks.
-    pub(super) fn largest(attention: &Attention) -> Self {
-        Self::of(attention, attention.keys.min(MAX_BLOCK_KEYS))
+    /// Floats that suffice for these sizes and all smaller ones, which may have larger blocks, or be read in place.
+    pub(super) fn largest(attention: &Attention) -> usize {
+        let packed = Self::packed(attention, attention.keys.min(MAX_BLOCK_KEYS)).len();
+        let rows = attention.kv_heads.saturating_mul(attention.rows_of_group().min(MIN_PACKED_ROWS - 1));
+        packed.max(Self { rows, ..Self::in_place(attention) }.len())
     }
 
-    /// Layout for blocks of `keys` keys.
-    fn of(attention: &Attention, keys: usize) -> Self {
+    fn in_place(attention: &Attention) -> Self {
+        let key = attention.kv_heads.saturating_mul(attention.depth).saturating_mul(size_of::<f32>()).max(1);
+        let block = (IN_PLACE_BYTES / key).clamp(IN_PLACE_KEYS.start, IN_PLACE_KEYS.end - 1) / LANES * LANES;
+        let rows = attention.heads.saturating_mul(attention.rows);
+        Self { is_packed: false, block, keys: 0, values: 0, scores: MAX_TILE_ROWS * block, rows }
+    }
+
+    /// Layout for blocks of `keys` keys in panels.
+    fn packed(attention: &Attention, keys: usize) -> Self {
         let block = keys.next_multiple_of(LANES).max(LANES);
-        let heads = attention.heads / attention.kv_heads.max(1);
         Self {
+            is_packed: true,
             block,
             keys: block.saturating_mul(attention.depth),
             values: block.saturating_mul(attention.value_depth.div_ceil(LANES).saturating_mul(LANES)),
             scores: MAX_TILE_ROWS * block,
-            rows: heads.saturating_mul(attention.rows),
+            rows: attention.rows_of_group(),
         }
     }
 
@@ -82,7 +100,7 @@ pub(super) enum AttentionOutput<'a> {
     Bf16(SharedOutput<'a, u16>),
 }
 
-/// One task: the heads of a group, or some of their rows.
+/// One task: the heads of some groups, or some of their rows.
 pub(super) struct AttentionTask<'a, T, Kv> {
     pub(super) attention: &'a Attention,
     pub(super) q: &'a [T],
@@ -93,8 +111,9 @@ pub(super) struct AttentionTask<'a, T, Kv> {
     pub(super) layout: ScratchLayout,
     pub(super) scratch: &'a mut [f32],
     pub(super) batch: usize,
-    pub(super) group: usize,
-    /// Rows of each of the group's heads.
+    /// One group where keys and values are packed.
+    pub(super) groups: Range<usize>,
+    /// Rows of each of the groups' heads.
     pub(super) rows: Range<usize>,
     /// Keys of the task, from the beginning of a block on.
     pub(super) keys: Range<usize>,
@@ -118,16 +137,16 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { attention, q, k, v, mask, y, layout, scratch, batch, group, rows, keys: range, part } = self;
+        let Self { attention, q, k, v, mask, y, layout, scratch, batch, groups, rows, keys: range, part } = self;
         let (keys, scratch) = scratch.split_at_mut(layout.keys);
         let (values, scratch) = scratch.split_at_mut(layout.values);
         let (scores, states) = scratch.split_at_mut(layout.scores);
         let (maxima, sums) = states.split_at_mut(layout.rows);
         let heads = attention.heads / attention.kv_heads;
-        let is_packed = T::IS_BF16 || attention.rows * heads >= MIN_PACKED_ROWS;
+        let lines_of_group = heads * attention.rows;
         let epilogue = Epilogue::default().args();
         let output = part.map_or(0, |part| part.output);
-        let inputs = AttentionOperands { attention, q, k, v, mask, y, output, batch, group };
+        let inputs = |group| AttentionOperands { attention, q, k, v, mask, y, output, batch, group };
         maxima.fill(f32::NEG_INFINITY);
         sums.fill(0.0);
         for first in (range.start..range.end.max(range.start + 1)).step_by(layout.block) {
@@ -136,45 +155,55 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
             if attention.causal.is_some_and(|before| first >= before.saturating_add(rows.end)) {
                 break;
             }
-            let is_first = first == range.start;
-            let stride = layout.block;
-            let mut block =
-                KeyBlock { inputs, first, is_first, count, keys, values, scores, epilogue: &epilogue, stride };
-            if !is_packed {
-                // Tasks have parts of the rows only where they are many.
-                let lines = 0..heads * attention.rows;
-                let states = (&mut maxima[lines.clone()], &mut sums[lines.clone()]);
+            for group in groups.clone() {
+                let mut block = KeyBlock {
+                    inputs: inputs(group),
+                    first,
+                    is_first: first == range.start,
+                    count,
+                    keys,
+                    values,
+                    scores,
+                    epilogue: &epilogue,
+                    stride: layout.block,
+                };
+                // Of the group's lines in the states.
+                let at = (group - groups.start) * lines_of_group;
+                let (maxima, sums) = (&mut maxima[at..][..lines_of_group], &mut sums[at..][..lines_of_group]);
                 let line =
                     |index: usize| Line { head: group * heads + index / attention.rows, row: index % attention.rows };
-                block.lines(s, is_packed, line, lines, states);
-                continue;
-            }
-            block.pack(s);
-            for head in 0..heads {
-                let mut row = rows.start;
-                while row < rows.end {
-                    let together = (rows.end - row).min(S::MR);
-                    let lines = head * attention.rows + row..head * attention.rows + row + together;
-                    let states = (&mut maxima[lines.clone()], &mut sums[lines.clone()]);
-                    let line = |index: usize| Line { head: group * heads + head, row: index - head * attention.rows };
-                    block.lines(s, is_packed, line, lines, states);
-                    row += together;
+                if !layout.is_packed {
+                    block.lines(s, false, line, 0..lines_of_group, (maxima, sums));
+                    continue;
+                }
+                block.pack(s);
+                for head in 0..heads {
+                    let mut row = rows.start;
+                    while row < rows.end {
+                        let together = (rows.end - row).min(S::MR);
+                        let lines = head * attention.rows + row..head * attention.rows + row + together;
+                        let states = (&mut maxima[lines.clone()], &mut sums[lines.clone()]);
+                        block.lines(s, true, line, lines, states);
+                        row += together;
+                    }
                 }
             }
         }
+        let first_head = groups.start * heads;
+        let own = groups.len() * lines_of_group;
         if let Some(PartialOutput { row, maxima: all_maxima, sums: all_sums, .. }) = part {
-            let first = row + (batch * attention.heads + group * heads) * attention.rows;
-            for (all, own) in [(all_maxima, maxima), (all_sums, sums)] {
+            let first = row + (batch * attention.heads + first_head) * attention.rows;
+            for (all, states) in [(all_maxima, &maxima[..own]), (all_sums, &sums[..own])] {
                 // SAFETY: these rows of the part are this task's.
-                unsafe { all.slice(first..first + own.len()) }.copy_from_slice(own);
+                unsafe { all.slice(first..first + own) }.copy_from_slice(states);
             }
             return;
         }
         let AttentionOutput::Floats(y) = y else { return };
-        for head in 0..heads {
+        for head in 0..groups.len() * heads {
             for row in rows.clone() {
                 let sum = sums[head * attention.rows + row];
-                let y = inputs.result(&y, group * heads + head, row);
+                let y = inputs(groups.start).result(&y, first_head + head, row);
                 if attention.keys == 0 || sum == 0.0 {
                     y.fill(0.0);
                 } else {
@@ -233,6 +262,22 @@ impl<'a, T: Element, Kv: Rows<T>> AttentionOperands<'a, T, Kv> {
     #[inline(always)]
     fn value(&self, key: usize) -> Kv::Row {
         self.v.row(self.at(self.attention.v, self.group, key), self.attention.value_depth)
+    }
+
+    /// Returns where the row is that is prefetched while key `key` of a block that is read in place is used: the next block's rows
+    /// in the order of memory, of which each group prefetches its share. Hardware finds no stream where a group reads its own
+    /// rows, with those of other groups between them.
+    #[inline(always)]
+    fn upcoming(&self, strides: Strides, next: usize, block: usize, key: usize) -> usize {
+        let &Attention { kv_heads, keys, .. } = self.attention;
+        let rows = if strides.head < strides.row {
+            next.wrapping_mul(strides.row).wrapping_add((self.group * block + key).wrapping_mul(strides.head))
+        } else {
+            self.group.wrapping_mul(strides.head).wrapping_add((next + key).wrapping_mul(strides.row))
+        };
+        // Behind the last key strides may lead anywhere.
+        let at = rows.wrapping_add(self.batch * strides.batch);
+        at.min(self.at(strides, kv_heads - 1, keys - 1))
     }
 
     /// Dequantizes at most 8 keys from `first` on into columns of a panel.
@@ -477,19 +522,6 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
         }
     }
 
-    /// Prefetches a key or a value of the block, if it is seen. The rows of other heads lie between those of one, where hardware
-    /// does not look for them.
-    #[inline(always)]
-    fn prefetch<S: Simd>(&self, s: S, key: usize, seen: usize, row: impl Fn(usize) -> Kv::Row) {
-        const LINE: usize = 64;
-        if key < seen {
-            let (start, bytes) = Kv::bytes(row(self.first + key));
-            for at in (0..bytes).step_by(LINE) {
-                s.prefetch(start.wrapping_add(at).cast());
-            }
-        }
-    }
-
     /// Computes the scores of `R` lines from line `first` on, `K` keys at a time. Returns `R`.
     #[inline(always)]
     fn score_tile<S: Simd, const R: usize, const K: usize>(
@@ -503,30 +535,25 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
         let queries: [&[T]; R] =
             core::array::from_fn(|r| self.inputs.query(lines[first + r].head, lines[first + r].row));
         for key in (0..seen).step_by(K) {
-            (key + PREFETCHED_KEYS..key + PREFETCHED_KEYS + K)
-                .for_each(|key| self.prefetch(s, key, seen, |key| self.inputs.key(key)));
             // Behind the last key it is computed again, and not stored.
-            let keys: [Kv::Row; K] = core::array::from_fn(|k| self.inputs.key(self.first + (key + k).min(seen - 1)));
+            let key_or_last = |key: usize| self.inputs.key(self.first + key.min(seen - 1));
+            let keys: [Kv::Row; K] = core::array::from_fn(|k| key_or_last(key + k));
+            let upcoming: [usize; K] = core::array::from_fn(|k| {
+                self.inputs.upcoming(self.inputs.attention.k, self.first + self.stride, self.stride, key + k)
+            });
             let mut sums = [[s.splat(0.0); K]; R];
-            for at in (0..depth).step_by(LANES) {
-                let n = (depth - at).min(LANES);
-                let mut elements = [s.splat(0.0); K];
-                for k in 0..K {
-                    // SAFETY: a key has `depth` elements.
-                    elements[k] = unsafe { Kv::load(s, keys[k], at, n) };
-                }
-                for r in 0..R {
-                    // SAFETY: a query has `depth` elements.
-                    let query = unsafe { T::load(s, queries[r].as_ptr().wrapping_add(at), n) };
-                    for k in 0..K {
-                        sums[r][k] = s.fma(query, elements[k], sums[r][k]);
-                    }
-                }
+            let whole = depth / LANES * LANES;
+            for at in (0..whole).step_by(LANES) {
+                upcoming.iter().for_each(|row| self.inputs.k.prefetch(s, *row, at));
+                add_products::<S, T, Kv, R, K>(s, queries, keys, at, LANES, &mut sums);
+            }
+            if whole < depth {
+                add_products::<S, T, Kv, R, K>(s, queries, keys, whole, depth - whole, &mut sums);
             }
             for r in 0..R {
+                let totals = reduce_each(s, sums[r]);
                 for k in 0..K.min(seen - key) {
-                    let score = s.reduce_add(sums[r][k]) * Kv::scale(keys[k]);
-                    self.scores[(first + r) * self.stride + key + k] = score;
+                    self.scores[(first + r) * self.stride + key + k] = totals[k] * Kv::scale(keys[k]);
                 }
             }
         }
@@ -539,9 +566,12 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
         let AttentionOutput::Floats(y) = self.inputs.y else { return };
         let mut first = 0;
         while first < lines.len() {
-            first += match lines.len() - first {
-                4.. => self.apply_tile::<S, 4, 1>(s, &y, lines, first, seen),
-                2.. => self.apply_tile::<S, 2, 2>(s, &y, lines, first, seen),
+            // Each value is loaded once for several lines, and each score for several columns, as registers allow.
+            first += match (lines.len() - first, const { S::VECTOR_REGISTERS >= 32 }) {
+                (4.., true) => self.apply_tile::<S, 4, 4>(s, &y, lines, first, seen),
+                (4.., false) => self.apply_tile::<S, 4, 1>(s, &y, lines, first, seen),
+                (2.., true) => self.apply_tile::<S, 2, 4>(s, &y, lines, first, seen),
+                (2.., false) => self.apply_tile::<S, 2, 2>(s, &y, lines, first, seen),
                 _ => self.apply_tile::<S, 1, 4>(s, &y, lines, first, seen),
             };
         }
@@ -559,48 +589,63 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
     ) -> usize {
         let value_depth = self.inputs.attention.value_depth;
         let lines = &lines[first..][..R];
-        let scores = &self.scores[first * self.stride..];
-        for start in (0..seen).step_by(PREFETCHED_KEYS) {
-            let keys = start..seen.min(start + PREFETCHED_KEYS);
-            (keys.end..keys.end + PREFETCHED_KEYS)
-                .for_each(|key| self.prefetch(s, key, seen, |key| self.inputs.value(key)));
-            for column in (0..value_depth).step_by(C * LANES) {
-                let lanes = |c: usize| value_depth.saturating_sub(column + c * LANES).min(LANES);
-                let mut sums = [[s.splat(0.0); C]; R];
-                let out = |line: &Line, c: usize| {
-                    y.at(self.inputs.output_at(line.head, line.row)).wrapping_add(column + c * LANES)
-                };
-                if !self.is_first || start > 0 {
-                    for r in 0..R {
-                        for c in 0..C {
-                            // SAFETY: the rows of the result are this task's, and have `value_depth` elements.
-                            sums[r][c] = unsafe { s.load_partial(out(&lines[r], c), lanes(c)) };
-                        }
-                    }
-                }
-                for key in keys.clone() {
-                    let value = self.inputs.value(self.first + key);
-                    let mut elements = [s.splat(0.0); C];
-                    for c in 0..C {
-                        // SAFETY: a value has `value_depth` elements.
-                        elements[c] = unsafe { Kv::load(s, value, column + c * LANES, lanes(c)) };
-                    }
-                    for r in 0..R {
-                        let score = s.splat(scores[r * self.stride + key] * Kv::scale(value));
-                        for c in 0..C {
-                            sums[r][c] = s.fma(score, elements[c], sums[r][c]);
-                        }
-                    }
-                }
-                for r in 0..R {
-                    for c in 0..C {
-                        // SAFETY: as above.
-                        unsafe { s.store_partial(out(&lines[r], c), lanes(c), sums[r][c]) };
-                    }
-                }
+        for column in (0..value_depth).step_by(C * LANES) {
+            let outputs: [*mut f32; R] =
+                core::array::from_fn(|r| y.at(self.inputs.output_at(lines[r].head, lines[r].row)).wrapping_add(column));
+            let columns = value_depth - column;
+            if columns >= C * LANES {
+                self.apply_columns::<S, R, C>(s, outputs, first, seen, column, |_| LANES);
+            } else {
+                let lanes = |c: usize| columns.saturating_sub(c * LANES).min(LANES);
+                self.apply_columns::<S, R, C>(s, outputs, first, seen, column, lanes);
             }
         }
         R
+    }
+
+    /// Accumulates `C` vectors of columns from `column` on, of which vector `c` has `lanes(c)`, for the first `seen` values.
+    #[inline(always)]
+    fn apply_columns<S: Simd, const R: usize, const C: usize>(
+        &self,
+        s: S,
+        outputs: [*mut f32; R],
+        first: usize,
+        seen: usize,
+        column: usize,
+        lanes: impl Fn(usize) -> usize,
+    ) {
+        let mut sums = [[s.splat(0.0); C]; R];
+        if !self.is_first {
+            for r in 0..R {
+                for c in 0..C {
+                    // SAFETY: the rows of the result are this task's, and have `value_depth` elements.
+                    sums[r][c] = unsafe { s.load_partial(outputs[r].wrapping_add(c * LANES), lanes(c)) };
+                }
+            }
+        }
+        let scores: [&[f32]; R] = core::array::from_fn(|r| &self.scores[(first + r) * self.stride..][..self.stride]);
+        for key in 0..seen {
+            let value = self.inputs.value(self.first + key);
+            let upcoming = self.inputs.upcoming(self.inputs.attention.v, self.first + self.stride, self.stride, key);
+            let mut elements = [s.splat(0.0); C];
+            for c in 0..C {
+                self.inputs.v.prefetch(s, upcoming, column + c * LANES);
+                // SAFETY: a value has `value_depth` elements.
+                elements[c] = unsafe { Kv::load(s, value, column + c * LANES, lanes(c)) };
+            }
+            for r in 0..R {
+                let score = s.splat(scores[r][key] * Kv::scale(value));
+                for c in 0..C {
+                    sums[r][c] = s.fma(score, elements[c], sums[r][c]);
+                }
+            }
+        }
+        for r in 0..R {
+            for c in 0..C {
+                // SAFETY: as above.
+                unsafe { s.store_partial(outputs[r].wrapping_add(c * LANES), lanes(c), sums[r][c]) };
+            }
+        }
     }
 
     /// Computes `scores = q k^T` for `columns` keys.
@@ -824,6 +869,45 @@ impl<T: Element> Exponentials<'_, T> {
         }
         s.reduce_add(sum)
     }
+}
+
+/// Adds the products of `n` elements of queries and keys, from element `at` on.
+#[inline(always)]
+fn add_products<S: Simd, T: Element, Kv: Rows<T>, const R: usize, const K: usize>(
+    s: S,
+    queries: [&[T]; R],
+    keys: [Kv::Row; K],
+    at: usize,
+    n: usize,
+    sums: &mut [[S::V; K]; R],
+) {
+    let mut elements = [s.splat(0.0); K];
+    for k in 0..K {
+        // SAFETY: a key has these elements.
+        elements[k] = unsafe { Kv::load(s, keys[k], at, n) };
+    }
+    for r in 0..R {
+        // SAFETY: a query has these elements.
+        let query = unsafe { T::load(s, queries[r].as_ptr().wrapping_add(at), n) };
+        for k in 0..K {
+            sums[r][k] = s.fma(query, elements[k], sums[r][k]);
+        }
+    }
+}
+
+/// The sum of the lanes of each vector.
+#[inline(always)]
+fn reduce_each<S: Simd, const K: usize>(s: S, vectors: [S::V; K]) -> [f32; K] {
+    let mut sums = [0.0; K];
+    let (fours, _) = vectors.as_chunks::<4>();
+    let (sums_of_fours, rest) = sums.as_chunks_mut::<4>();
+    for (sums, vectors) in sums_of_fours.iter_mut().zip(fours) {
+        *sums = s.reduce_add4(*vectors);
+    }
+    for (sum, vector) in rest.iter_mut().zip(&vectors[K / 4 * 4..]) {
+        *sum = s.reduce_add(*vector);
+    }
+    sums
 }
 
 /// `exp(x - shift)` for `x <= shift`.

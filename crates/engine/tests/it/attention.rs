@@ -164,6 +164,19 @@ fn agrees_with_f64() {
     }
 }
 
+/// What is prefetched lies behind the last key, where such strides lead anywhere.
+#[test]
+fn strides_between_single_rows_are_not_used() {
+    let anywhere = Strides { batch: usize::MAX, head: usize::MAX, row: usize::MAX };
+    let a = Attention { q: anywhere, k: anywhere, v: anywhere, y: anywhere, ..plain(1, 1, 1, 1, 24) };
+    let values: Vec<f32> = (0..24u8).map(f32::from).collect();
+    for engine in engines() {
+        let (mut y, mut scratch) = ([f32::NAN; 24], vec![f32::NAN; attention_scratch(&engine, &a)]);
+        attention(&engine, &a, AttentionInputs::new(&[0.5; 24], &[1.0; 24], &values), &mut y, &mut scratch).unwrap();
+        assert_eq!(y[..], values);
+    }
+}
+
 /// Inputs are rounded to bf16 for the reference too, so that only probabilities and bf16 outputs are off.
 #[test]
 fn bf16_agrees_with_f64() {
