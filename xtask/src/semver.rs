@@ -11,7 +11,7 @@ use crate::setup;
 pub fn check(revision: Option<&str>) -> Result<()> {
     let release = last_release()?;
     let Some(baseline) = revision.or(release.as_deref()) else {
-        println!("NOT RUN: nothing has been released; `cargo xtask semver REVISION` compares with a revision");
+        println!("NOT RUN: no tag here is that of a release; `cargo xtask semver REVISION` compares with a revision");
         return Ok(());
     };
     setup::one("semver")?;
@@ -24,8 +24,8 @@ pub fn check(revision: Option<&str>) -> Result<()> {
     run(&mut check)
 }
 
-/// The tag of the highest version; releases have tags such as `v0.1.0`.
+/// The tag of the highest version; releases have tags such as `v0.1.0`, and candidates for one, such as `v0.1.0-rc.1`, are none.
 fn last_release() -> Result<Option<String>> {
     let tags = output(&mut command("git", &["tag", "--list", "v[0-9]*", "--sort=-version:refname"]))?;
-    Ok(tags.lines().next().map(str::to_owned))
+    Ok(tags.lines().find(|tag| !tag.contains('-')).map(str::to_owned))
 }
