@@ -113,33 +113,13 @@ fn aarch64_python() -> Result<PathBuf> {
     Ok(folder)
 }
 
-pub fn windows(built: &Built) -> Result<()> {
-    println!("NOT RUN: the wheel for Windows, which needs a Python for it");
-    let wine = ["wine64", "wine", "/usr/lib/wine/wine64"].into_iter().find(|program| exists(program));
-    let Some(wine) = wine else {
-        println!("NOT RUN: the program for Windows, as there is no Wine");
-        return Ok(());
-    };
-    let folder = target_folder().join("packages/windows");
-    std::fs::create_dir_all(&folder)?;
-    let program = folder.join("rushlight.exe");
-    std::fs::copy(&built.program, &program)?;
-    // Wine 8 does not have this library.
-    let mut library = command(setup::dist_program("python"), &["-m", "ziglang", "cc", "-target", "x86_64-windows-gnu"]);
-    library.args(["-shared", "tools/bcryptprimitives.c", "-ladvapi32", "-o"]);
-    run(library.arg(folder.join("bcryptprimitives.dll")))?;
-    let mut emulator = command(wine, &[]);
-    emulator.arg(&program).env("WINEPREFIX", target_folder().join("wine")).env("WINEDEBUG", "-all");
-    demo(emulator)
-}
-
 pub fn macos(_: &Built) -> Result<()> {
     println!("NOT RUN: the program and the wheel for macOS, which only run there");
     Ok(())
 }
 
 /// Classifies ten digits, all of which the program checks by itself.
-fn demo(mut program: Command) -> Result<()> {
+pub fn demo(mut program: Command) -> Result<()> {
     let printed = output(program.arg("demo"))?;
     println!("{}", printed.trim_end());
     Ok(())
@@ -155,10 +135,10 @@ fn plain_tests(python: &str, wheel: &Path) -> Result<()> {
 }
 
 /// Installs a wheel and nothing else.
-const PIP_INSTALL: &[&str] =
+pub const PIP_INSTALL: &[&str] =
     &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
 
-const PLAIN_TESTS: &str = "bindings/python/tests/test_plain.py";
+pub const PLAIN_TESTS: &str = "bindings/python/tests/test_plain.py";
 
 /// Fails if a program names a version of glibc above [`GLIBC`].
 fn needs_no_newer_glibc(program: &Path) -> Result<()> {

@@ -5,6 +5,7 @@
 mod bill;
 mod c;
 mod checks;
+mod windows;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ const TARGETS: &[Target] = &[
         triple: "x86_64-pc-windows-gnu",
         zig_triple: "x86_64-pc-windows-gnu",
         linux_platform: None,
-        check: checks::windows,
+        check: windows::check,
     },
     Target {
         name: "macos-aarch64",
@@ -249,6 +250,7 @@ impl Place {
         let mut build = self.reproducible(setup::dist_program("maturin"))?;
         build.args(["build", "--locked", "--zig", "--compression-level", "9", "--target", target.triple]);
         build.arg("--sbom-include").arg(materials);
+        windows::link_wheel(&mut build);
         if let Some(platform) = target.linux_platform {
             build.args(["--compatibility", platform]);
         }
