@@ -48,7 +48,7 @@ usage: cargo xtask <chore>
                  minimise keeps what was found in fuzz/seeds
   dist [target] [--verify]
                  archives of the command line and Python wheels, into target/dist, for all targets by default, and runs those
-                 that this machine can run; --verify builds one twice, in two folders, and compares the bytes
+                 that this machine can run; --verify builds one in another folder too, and compares the bytes
   npm            builds the npm package into target/npm, and prints the sizes of its modules
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, quantize,

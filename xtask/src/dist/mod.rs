@@ -10,6 +10,7 @@ mod windows;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -97,7 +98,7 @@ struct Built {
 /// PyO3 takes no older one without a GIL.
 const OWN_WHEELS: &[&str] = &["python3.10", "python3.14t"];
 
-/// Builds, packs and runs for the targets of these names, all by default. With `--verify`, builds one a second time, from
+/// Builds, packs and runs for the targets of these names, all by default. With `--verify`, builds one a second time, in
 /// another folder, and compares.
 pub fn dist(arguments: &[&str]) -> Result<()> {
     let verify = arguments.contains(&"--verify");
@@ -107,17 +108,15 @@ pub fn dist(arguments: &[&str]) -> Result<()> {
     if verify {
         return targets.into_iter().try_for_each(verify_bytes);
     }
-    let out = target_folder().join("dist");
     let mut failed = Vec::new();
     for target in targets {
-        let place = Place { source: root(), build: target_folder().join("packages"), out: out.clone() };
-        let result = place.build(target).and_then(|built| (target.check)(&built));
+        let result = Place::here().build(target).and_then(|built| (target.check)(&built));
         if let Err(error) = result {
             println!("{}: {error:#}", target.name);
             failed.push(target.name);
         }
     }
-    run(command(setup::dist_program("python"), &["tools/pack.py", "checksums"]).arg(&out))?;
+    run(command(setup::dist_program("python"), &["tools/pack.py", "checksums"]).arg(Place::here().out))?;
     if !failed.is_empty() {
         bail!("these failed: {}", failed.join(", "));
     }
@@ -138,23 +137,18 @@ fn target_folder() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
 
-/// Builds the committed sources in two folders of different names, and fails if a byte of what they give differs.
+/// Builds the committed sources here and in a folder of another name, and fails if a byte of what they give differs.
 fn verify_bytes(target: &Target) -> Result<()> {
+    if !output(&mut command("git", &["status", "--porcelain"]))?.is_empty() {
+        bail!("--verify compares builds of the last commit, and there are changes that are in none");
+    }
+    let first = Place::here().build(target)?;
     let folder = target_folder().join("verify");
-    let built = ["first", "second-time"].map(|name| {
-        let place = Place {
-            source: folder.join(name).join("source"),
-            build: folder.join(name).join("build"),
-            out: folder.join(name).join("out"),
-        };
-        place.check_out()?;
-        let built = place.build(target)?;
-        // Two builds at once would need twice the room.
-        std::fs::remove_dir_all(&place.build)?;
-        Ok(built)
-    });
-    let [first, second] = built.map(|built: Result<Built>| built.map(|built| built.files));
-    for (first, second) in first?.iter().zip(second?) {
+    let place =
+        Place { source: folder.join("other-source"), build: folder.join("other-build"), out: folder.join("other-out") };
+    place.check_out()?;
+    let second = place.build(target)?;
+    for (first, second) in first.files.iter().zip(second.files) {
         let name = first.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if std::fs::read(first)? != std::fs::read(&second)? {
             bail!("`{}` and `{}` differ, though their sources are the same", first.display(), second.display());
@@ -173,6 +167,11 @@ struct Place {
 }
 
 impl Place {
+    fn here() -> Self {
+        let target = target_folder();
+        Self { source: root(), build: target.join("packages"), out: target.join("dist") }
+    }
+
     /// Puts the last commit into the folder of sources.
     fn check_out(&self) -> Result<()> {
         let tar = self.source.with_extension("tar");
@@ -184,14 +183,25 @@ impl Place {
 
     fn build(&self, target: &Target) -> Result<Built> {
         std::fs::create_dir_all(&self.out)?;
-        let (program, archive) = self.archive(target)?;
-        let materials = self.describe_package(target)?;
-        let wheel = self.wheel(target, &materials, None)?;
-        let own_wheels: Vec<_> =
-            OWN_WHEELS.iter().map(|python| self.wheel(target, &materials, Some(python))).collect::<Result<_>>()?;
-        let (c_package, c_archive) = self.c_package(target)?.unzip();
+        // Cargo locks the folder of a profile: what is linked for one leaves a core to the other.
+        let (archive, libraries) = thread::scope(|scope| {
+            let archive = scope.spawn(|| self.archive(target));
+            let libraries = self.libraries(target);
+            (archive.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), libraries)
+        });
+        let ((program, archive), (wheel, own_wheels, c_package)) = (archive?, libraries?);
+        let (c_package, c_archive) = c_package.unzip();
         let files = [&[archive, wheel.clone()], &own_wheels[..], c_archive.as_slice()].concat();
         Ok(Built { program, wheel, c_package, own_wheels, files })
+    }
+
+    /// The wheels and the package of the C library, one after the other.
+    fn libraries(&self, target: &Target) -> Result<(PathBuf, Vec<PathBuf>, Option<(PathBuf, PathBuf)>)> {
+        let materials = self.describe_package(target)?;
+        let wheel = self.wheel(target, &materials, None)?;
+        let own_wheels = OWN_WHEELS.iter().map(|python| self.wheel(target, &materials, Some(python)));
+        let own_wheels = own_wheels.collect::<Result<_>>()?;
+        Ok((wheel, own_wheels, self.c_package(target)?))
     }
 
     /// The command line, with its licences, its bill of materials and completions for shells.
