@@ -67,7 +67,7 @@ pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> 
         fs::create_dir_all(folder.join(path))?;
     }
     fs::copy(source.join(FOLDER).join("include/rushlight.h"), folder.join("include/rushlight.h"))?;
-    run(command("cp", &["-R"]).arg(source.join("bindings/cpp/include/executorch")).arg(folder.join("include")))?;
+    run(command("cp", &["-R"]).arg(source.join("bindings/cpp/include/.")).arg(folder.join("include")))?;
     let archive = lib.join("librushlight.a");
     fs::copy(built, &archive).with_context(|| format!("there is no `{}`", built.display()))?;
     link(&archive, &lib, linker)?;
@@ -129,7 +129,7 @@ Libs.private: @LIBRARIES@
 ";
 
 const CMAKE: &str = "\
-# Targets: rushlight::rushlight, the shared library, and rushlight::static. With ExecuTorch's headers for C++17, too.
+# Targets: rushlight::rushlight, the shared library, and rushlight::static. With headers for C and for C++17.
 get_filename_component(_rushlight_prefix \"${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
 
 if(NOT TARGET rushlight::rushlight)
@@ -191,10 +191,11 @@ unset(_rushlight_major)
 /// How programs are compiled: as C99 and as C++17, with every warning an error.
 const DIALECTS: &[(&str, &[&str])] = &[("cc", &["-x", "c", "-std=c99"]), ("c++", &["-x", "c++", "-std=c++17"])];
 const CPP: &(&str, &[&str]) = &DIALECTS[1];
+const CPP20: &(&str, &[&str]) = &("c++", &["-x", "c++", "-std=c++20"]);
 const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"];
 
-/// The tests of the C ABI and of ExecuTorch's interface for C++ over it, with the package of the profile `checked`: in both dialects, with both libraries, under the address sanitizer,
-/// by pkg-config and by CMake; and that the shared library exports what the list says.
+/// The tests of the C ABI and of both interfaces for C++ over it, with the package of the profile `checked`: in all dialects, with both
+/// libraries, under the address sanitizer, by pkg-config and by CMake; and that the shared library exports what the list says.
 pub fn test() -> Result<()> {
     let folder = test_folder();
     let package = package_for_tests()?;
@@ -218,6 +219,7 @@ pub fn test() -> Result<()> {
     }
     program.run("bindings/cpp/tests/module.cpp", CPP, Library::Static, &sanitized)?;
     program.is_not_served()?;
+    program.idiomatic(&sanitized)?;
     let (pkg_config, cmake) = (exists("pkg-config"), exists("cmake"));
     if pkg_config {
         program.by_pkg_config()?;
@@ -301,6 +303,26 @@ impl Program<'_> {
         classifies(&self.build(source, dialect, library, &[])?)
     }
 
+    /// The tests of rushlight.hpp: in both versions of C++, without exceptions, and under sanitizers; and what clang says of it.
+    fn idiomatic(&self, sanitized: &[&str]) -> Result<()> {
+        const TEST: &str = "bindings/cpp/tests/rushlight.cpp";
+        self.digits("examples/cpp/digits.cpp", CPP, Library::Static)?;
+        self.digits("examples/cpp/digits.cpp", CPP20, Library::Shared)?;
+        self.run(TEST, CPP20, Library::Shared, &["-pthread", "-Wshadow"])?;
+        self.run(TEST, CPP, Library::Static, &["-pthread", "-fno-exceptions"])?;
+        self.run(TEST, CPP, Library::Static, sanitized)?;
+        if !exists("clang++") {
+            println!("NOT RUN: clang's warnings about rushlight.hpp: clang is not there");
+            return Ok(());
+        }
+        for standard in ["-std=c++17", "-std=c++20"] {
+            let mut check = command("clang++", &[standard, "-fsyntax-only"]);
+            check.args(WARNINGS).arg(format!("-I{}", self.package.join("include").display()));
+            run(check.arg(format!("-I{}", self.folder.display())).arg(TEST))?;
+        }
+        Ok(())
+    }
+
     /// Programs that use what ExecuTorch's interface has and ours does not are refused, with a sentence that says what to use.
     fn is_not_served(&self) -> Result<()> {
         for entry in fs::read_dir(root().join("bindings/cpp/tests/not_served"))? {
@@ -340,7 +362,7 @@ impl Program<'_> {
         configure.arg(&build).arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display()));
         run(configure.arg(format!("-Dexecutorch_DIR={}", alias.display())))?;
         run(command("cmake", &["--build"]).arg(&build))?;
-        for program in ["classify_shared", "classify_static", "classify_cpp", "classify_executorch"] {
+        for program in ["classify_shared", "classify_static", "classify_cpp", "digits", "classify_executorch"] {
             classifies(&build.join(program))?;
         }
         fs::remove_dir_all(moved)?;

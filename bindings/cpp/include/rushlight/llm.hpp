@@ -1,0 +1,243 @@
+// Language models: text in, text out. They may be missing in builds for small devices.
+
+#pragma once
+
+#include <rushlight/module.hpp>
+
+namespace rushlight {
+namespace llm {
+
+using Tokens = Span<const uint32_t>;
+
+// A message of a conversation.
+struct Message {
+  // `system`, `user`, `assistant`, or another one that the model knows.
+  std::string role;
+  std::string content;
+};
+
+// How text is generated: by default the most likely token, until the model ends the answer or the context is full.
+struct GenerateOptions {
+  // Maximum number of tokens; 0: as many as the context has room for.
+  size_t max_new_tokens = 0;
+  // Logits are divided by it; 0: the most likely token.
+  float temperature = 0;
+  // Keeps the most likely tokens that together have this probability; 0 and 1: all.
+  float top_p = 0;
+  // Keeps that many of the most likely tokens; 0: all.
+  size_t top_k = 0;
+  // The same seed gives the same answer.
+  uint64_t seed = 0;
+  // Texts that end the answer and are not part of it.
+  std::vector<std::string> stop = {};
+  const Interrupt* interrupt = nullptr;
+};
+
+// Token counts and times of an answer.
+struct Usage {
+  // Tokens of the prompt, without those that the session had already.
+  size_t prompt_tokens;
+  size_t generated_tokens;
+  // In which the model read the prompt, and in which it read the answer, token by token.
+  std::chrono::nanoseconds prefill;
+  std::chrono::nanoseconds decode;
+  rl_llm_finish finish;
+};
+
+namespace internal {
+using rushlight::internal::Handle;
+
+// A loaded model, which its sessions keep.
+struct Loaded {
+  // Freed after the model, which calls them.
+  std::shared_ptr<const void> operators;
+  Handle<rl_llm, rl_llm_free> llm;
+};
+}  // namespace internal
+
+// One conversation: the tokens so far, and the model's KV cache of them. It is used by one thread at a time, as is its model.
+class Session {
+ public:
+  // Adds the tokens of a prompt and generates an answer, which a function gets as text, piece by piece. It takes a `std::string_view` and
+  // returns nothing, or whether to go on; what it throws comes out of the call. Without a prompt the answer goes on from what the session
+  // has read.
+  //
+  // `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for, `RL_INVALID_STATE` for a session whose last call
+  // failed.
+  template <typename Function>
+  Usage generate(Tokens prompt, const GenerateOptions& options, Function&& on_text) {
+    return try_generate(prompt, options, std::forward<Function>(on_text)).value();
+  }
+  template <typename Function>
+  Result<Usage> try_generate(Tokens prompt, const GenerateOptions& options, Function&& on_text) {
+    Listener<std::remove_reference_t<Function>> listener{&on_text, {}};
+    std::vector<const char*> stop;
+    for (const std::string& text : options.stop) {
+      stop.push_back(text.c_str());
+    }
+    rl_llm_generate_options raw = RL_LLM_GENERATE_OPTIONS_INIT;
+    raw.max_new_tokens = options.max_new_tokens;
+    raw.temperature = options.temperature;
+    raw.top_p = options.top_p;
+    raw.top_k = options.top_k;
+    raw.seed = options.seed;
+    raw.stop = stop.data();
+    raw.num_stop = stop.size();
+    raw.interrupt = options.interrupt == nullptr ? nullptr : options.interrupt->get();
+    raw.on_text = listener.hear;
+    raw.text_data = &listener;
+    rl_llm_usage usage = RL_LLM_USAGE_INIT;
+    Status status(rl_llm_generate(loaded_->llm.get(), get(), prompt.data(), prompt.size(), &raw, &usage));
+    listener.caught.rethrow();
+    if (!status.ok()) {
+      return status;
+    }
+    return Usage{usage.prompt_tokens, usage.generated_tokens, std::chrono::nanoseconds(usage.prefill_ns),
+                 std::chrono::nanoseconds(usage.decode_ns), static_cast<rl_llm_finish>(usage.finish)};
+  }
+
+  // Generates an answer and returns its text.
+  std::string generate(Tokens prompt, const GenerateOptions& options = {}) {
+    std::string answer;
+    generate(prompt, options, [&](std::string_view text) { answer += text; });
+    return answer;
+  }
+
+  // Reads tokens, and returns the logits for the token behind them, which live until the next call of this session.
+  Span<const float> prefill(Tokens tokens) { return try_prefill(tokens).value(); }
+  Result<Span<const float>> try_prefill(Tokens tokens) {
+    const float* logits = nullptr;
+    size_t num_logits = 0;
+    Status status(rl_llm_prefill(loaded_->llm.get(), get(), tokens.data(), tokens.size(), &logits, &num_logits));
+    return status.ok() ? Result<Span<const float>>(Span<const float>(logits, num_logits)) : Result<Span<const float>>(std::move(status));
+  }
+
+  // Forgets everything that was read. It also makes a session usable whose last call failed.
+  void reset() { check(try_reset()); }
+  Status try_reset() { return Status(rl_llm_session_reset(loaded_->llm.get(), get())); }
+
+  // Forgets what was read behind the first tokens.
+  void rewind(size_t position) { check(try_rewind(position)); }
+  Status try_rewind(size_t position) { return Status(rl_llm_session_rewind(loaded_->llm.get(), get(), position)); }
+
+  // The number of tokens that were read.
+  size_t position() {
+    size_t position = 0;
+    check(Status(rl_llm_session_position(get(), &position)));
+    return position;
+  }
+
+  // A session that has read the same and goes on by itself.
+  Session fork() { return try_fork().value(); }
+  Result<Session> try_fork() {
+    rl_llm_session* fork = nullptr;
+    Status status(rl_llm_session_fork(get(), &fork));
+    return status.ok() ? Result<Session>(Session(loaded_, fork)) : Result<Session>(std::move(status));
+  }
+
+  rl_llm_session* get() const { return session_.get(); }
+
+ private:
+  template <typename Function>
+  struct Listener {
+    Function* on_text;
+    rushlight::internal::Caught caught;
+
+    static bool hear(rl_string text, void* user_data) {
+      auto* listener = static_cast<Listener*>(user_data);
+      bool goes_on = true;
+      const bool ran = listener->caught.run([&] {
+        if constexpr (std::is_void_v<decltype((*listener->on_text)(std::string_view()))>) {
+          (*listener->on_text)(rushlight::internal::view(text));
+        } else {
+          goes_on = (*listener->on_text)(rushlight::internal::view(text));
+        }
+      });
+      return ran && goes_on;
+    }
+  };
+
+  friend class Model;
+  Session(std::shared_ptr<internal::Loaded> loaded, rl_llm_session* session) : loaded_(std::move(loaded)), session_(session) {}
+
+  std::shared_ptr<internal::Loaded> loaded_;
+  internal::Handle<rl_llm_session, rl_llm_session_free> session_;
+};
+
+// A language model with its tokenizer. One thread at a time uses a model and its sessions.
+class Model {
+ public:
+  // Loads a `.pte` file that `rushlight compile` or ExecuTorch made. The tokenizer is a path; empty: that which the program carries or that
+  // is beside it.
+  explicit Model(const std::string& path, const std::string& tokenizer = {}, const LoadOptions& options = {})
+      : Model(try_load(path, tokenizer, options).value()) {}
+  static Result<Model> try_load(const std::string& path, const std::string& tokenizer = {}, const LoadOptions& options = {}) {
+    rl_llm* llm = nullptr;
+    const rushlight::internal::LoadArguments arguments(options);
+    Status status(rl_llm_load(path.c_str(), rushlight::internal::or_null(tokenizer), arguments.get(), &llm));
+    if (!status.ok()) {
+      return status;
+    }
+    Model model;
+    model.loaded_->llm.reset(llm);
+    if (options.registry != nullptr) {
+      model.loaded_->operators = options.registry->shared();
+    }
+    return model;
+  }
+
+  // Turns text into tokens; `add_special`: with those that a text begins and ends with.
+  std::vector<uint32_t> encode(std::string_view text, bool add_special = true) { return try_encode(text, add_special).value(); }
+  Result<std::vector<uint32_t>> try_encode(std::string_view text, bool add_special = true) {
+    const uint32_t* tokens = nullptr;
+    size_t count = 0;
+    Status status(rl_llm_encode(get(), {text.data(), text.size()}, add_special, &tokens, &count));
+    return status.ok() ? Result<std::vector<uint32_t>>(std::vector<uint32_t>(tokens, tokens + count))
+                       : Result<std::vector<uint32_t>>(std::move(status));
+  }
+
+  std::string decode(Tokens tokens) { return try_decode(tokens).value(); }
+  Result<std::string> try_decode(Tokens tokens) {
+    rl_string text{};
+    Status status(rl_llm_decode(get(), tokens.data(), tokens.size(), &text));
+    return status.ok() ? Result<std::string>(std::string(text.data, text.size)) : Result<std::string>(std::move(status));
+  }
+
+  // The tokens of a prompt of messages, by the model's chat template; `RL_NOT_FOUND` for a model without one.
+  std::vector<uint32_t> chat(const std::vector<Message>& messages) { return try_chat(messages).value(); }
+  Result<std::vector<uint32_t>> try_chat(const std::vector<Message>& messages) {
+    auto prompt = try_chat_prompt(messages);
+    // The text has its special tokens.
+    return prompt.ok() ? try_encode(*prompt, false) : Result<std::vector<uint32_t>>(std::move(prompt).status());
+  }
+
+  // The text of that prompt.
+  std::string chat_prompt(const std::vector<Message>& messages) { return try_chat_prompt(messages).value(); }
+  Result<std::string> try_chat_prompt(const std::vector<Message>& messages) {
+    std::vector<rl_llm_message> raw;
+    for (const Message& message : messages) {
+      raw.push_back({message.role.c_str(), message.content.c_str()});
+    }
+    rl_string prompt{};
+    Status status(rl_llm_chat_prompt(get(), raw.data(), raw.size(), &prompt));
+    return status.ok() ? Result<std::string>(std::string(prompt.data, prompt.size)) : Result<std::string>(std::move(status));
+  }
+
+  // A session that has read nothing yet, and keeps the model.
+  Session session() { return try_session().value(); }
+  Result<Session> try_session() {
+    rl_llm_session* session = nullptr;
+    Status status(rl_llm_session_new(get(), &session));
+    return status.ok() ? Result<Session>(Session(loaded_, session)) : Result<Session>(std::move(status));
+  }
+
+  rl_llm* get() const { return loaded_->llm.get(); }
+
+ private:
+  Model() : loaded_(std::make_shared<internal::Loaded>()) {}
+
+  std::shared_ptr<internal::Loaded> loaded_;
+};
+
+}  // namespace llm
+}  // namespace rushlight

@@ -1,0 +1,423 @@
+// Module: a program whose methods are run; with its options, sessions and interrupts.
+
+#pragma once
+
+#include <rushlight/meta.hpp>
+#include <rushlight/registry.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+
+namespace rushlight {
+
+class Module;
+
+// A flag that ends calls early. Any number of threads may set and clear it while others run calls with it; setting it is safe in a
+// signal handler.
+class Interrupt {
+ public:
+  Interrupt() {
+    rl_interrupt* interrupt = nullptr;
+    check(Status(rl_interrupt_new(&interrupt)));
+    interrupt_.reset(interrupt);
+  }
+
+  // Calls with this interrupt end before their next step with `RL_INVALID_STATE`, until it is cleared.
+  void set() { rl_interrupt_set(get(), true); }
+  void clear() { rl_interrupt_set(get(), false); }
+
+  rl_interrupt* get() const { return interrupt_.get(); }
+
+ private:
+  internal::Handle<rl_interrupt, rl_interrupt_free> interrupt_;
+};
+
+// A file of weights that a program does not hold (`.ptd`): its path, or its bytes, which are copied.
+struct Data {
+  std::string path;
+  Bytes bytes = {};
+};
+
+// An option of a back end: a bool, an int or a string.
+struct BackendOption {
+  std::string backend;
+  std::string name;
+  Input value;
+};
+
+// How a program is loaded.
+struct LoadOptions {
+  // Mapped by default: the file must not be changed or shortened while it is loaded.
+  rl_load_mode mode = RL_LOAD_MMAP;
+  // All methods use one set of planned buffers, and state in planned memory is common to them.
+  bool share_memory = false;
+  // How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
+  size_t threads = 0;
+  // What a portable program is compiled for when its first method is loaded: `auto` (empty), `off`, or a back end with its options, such
+  // as `cpu:precision=bf16`.
+  std::string lower = {};
+  // A folder of the user's own that keeps what was compiled. None: that of the environment variable `RUSHLIGHT_CACHE`; empty: none.
+  std::optional<std::string> cache = {};
+  // Maximum bytes of memory of one method, and maximum duration of a call; 0: no limit.
+  uint64_t memory_limit = 0;
+  std::chrono::microseconds time_limit{0};
+  std::vector<Data> data = {};
+  // Operators and back ends besides the built-in ones.
+  const Registry* registry = nullptr;
+  std::vector<BackendOption> backend_options = {};
+};
+
+// The state of one user of a module, such as a KV cache: code and weights stay in the module. It is used by one thread at a time, and may
+// be freed before or after its module.
+class Session {
+ public:
+  // `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a back end.
+  explicit Session(Module& module) : Session(try_new(module).value()) {}
+  static Result<Session> try_new(Module& module);
+
+  // Sets all states to what they were at the beginning.
+  void clear() { check(try_clear()); }
+  Status try_clear() { return Status(rl_session_clear(get())); }
+
+  // Forgets everything behind the first positions, where the back ends can.
+  void rewind(size_t length) { check(try_rewind(length)); }
+  Status try_rewind(size_t length) { return Status(rl_session_rewind(get(), length)); }
+
+  // A session that goes on from the same state on its own.
+  Session fork() { return try_fork().value(); }
+  Result<Session> try_fork() {
+    rl_session* fork = nullptr;
+    Status status(rl_session_fork(get(), &fork));
+    return status.ok() ? Result<Session>(Session(fork)) : Result<Session>(std::move(status));
+  }
+
+  rl_session* get() const { return session_.get(); }
+
+ private:
+  explicit Session(rl_session* session) : session_(session) {}
+  internal::Handle<rl_session, rl_session_free> session_;
+};
+
+// The beginning or the end of something in a call. Events nest.
+struct Event {
+  rl_event_kind kind;
+  bool begins;
+  // Index of the instruction.
+  size_t instruction;
+  // Of the method, operator or back end; it lives for the callback.
+  std::string_view name;
+};
+
+// How a method is run.
+struct RunOptions {
+  // The state that is used in place of the module's own.
+  Session* session = nullptr;
+  const Interrupt* interrupt = nullptr;
+  // Receives the events of the call, on its thread. What it throws comes out of the call, when that has ended.
+  std::function<void(const Event&)> on_event = {};
+
+  // Has an output copied to memory of the caller's, row-major, which has to be large enough and of its element type. Sizes are those of
+  // the output that the call returns.
+  template <typename T>
+  void write_to(size_t output, Span<T> memory) {
+    if (outputs_.size() <= output) {
+      outputs_.resize(output + 1);
+    }
+    outputs_[output] = rl_value_tensor(dtype_of<T>, nullptr, 0, memory.data(), memory.size() * sizeof(T));
+  }
+  template <typename Container>
+  void write_to(size_t output, Container& memory) {
+    write_to(output, Span<std::remove_pointer_t<decltype(std::data(memory))>>(memory));
+  }
+
+  const std::vector<rl_value>& raw_outputs() const { return outputs_; }
+
+ private:
+  std::vector<rl_value> outputs_ = {};
+};
+
+// What a method returned: views of the module's memory, or of an input that the method returns as it is. They live until the module is
+// used next.
+class Outputs {
+ public:
+  Outputs(const rl_value* values, size_t size, rl_module* module, const char* method)
+      : values_(values), size_(size), module_(module), method_(method) {}
+
+  size_t size() const { return size_; }
+
+  // `RL_INVALID_ARGUMENT` for an index that is too large, `RL_NOT_FOUND` for a name that no output has.
+  Value operator[](size_t index) const {
+    if (index >= size_) {
+      raise(Status(RL_INVALID_ARGUMENT, "no output " + std::to_string(index) + " of " + std::to_string(size_)));
+    }
+    return Value(values_[index]);
+  }
+  Value operator[](std::string_view name) const {
+    rl_meta* raw = nullptr;
+    check(Status(rl_module_meta(module_, method_.c_str(), &raw)));
+    const Meta meta(raw);
+    for (size_t i = 0; i < size_; ++i) {
+      if (meta.output(i).name() == name) {
+        return Value(values_[i]);
+      }
+    }
+    raise(Status(RL_NOT_FOUND, "no output `" + std::string(name) + "`"));
+  }
+  Value operator[](const char* name) const { return (*this)[std::string_view(name)]; }
+  Value operator[](int index) const { return (*this)[static_cast<size_t>(index)]; }
+
+ private:
+  const rl_value* values_;
+  size_t size_;
+  rl_module* module_;
+  std::string method_;
+};
+
+namespace internal {
+
+// Options as those of the C interface, which refer to what stands here and in the options.
+class LoadArguments {
+ public:
+  explicit LoadArguments(const LoadOptions& options) {
+    raw_.mode = options.mode;
+    raw_.share_memory = options.share_memory ? 1 : 0;
+    raw_.threads = options.threads;
+    raw_.lower = or_null(options.lower);
+    raw_.cache = options.cache ? options.cache->c_str() : nullptr;
+    raw_.memory_limit = options.memory_limit;
+    raw_.time_limit = static_cast<uint64_t>(options.time_limit.count());
+    raw_.registry = options.registry == nullptr ? nullptr : options.registry->get();
+    for (const Data& file : options.data) {
+      data_.push_back({or_null(file.path), file.bytes.data(), file.bytes.size()});
+    }
+    for (const BackendOption& option : options.backend_options) {
+      rl_value value = option.value.raw();
+      if (value.kind == RL_KIND_STRING) {
+        texts_.push_back(std::make_unique<std::string>(view(value.as.string)));
+        value = rl_value_string(texts_.back()->c_str());
+      }
+      options_.push_back({option.backend.c_str(), option.name.c_str(), value});
+    }
+    raw_.data = data_.data();
+    raw_.num_data = data_.size();
+    raw_.backend_options = options_.data();
+    raw_.num_backend_options = options_.size();
+  }
+
+  const rl_load_options* get() const { return &raw_; }
+
+ private:
+  rl_load_options raw_ = RL_LOAD_OPTIONS_INIT;
+  std::vector<rl_data> data_;
+  std::vector<rl_backend_option> options_;
+  std::vector<std::unique_ptr<std::string>> texts_;
+};
+
+}  // namespace internal
+
+// A program whose methods are run. They are loaded when they are first used, and keep their state between calls.
+//
+// One thread at a time uses a module: a call that comes while another one runs fails with `RL_INVALID_STATE`. For several threads at
+// once, each loads its own module: they share the mapped file.
+class Module {
+ public:
+  // Loads a `.pte` file. `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for what is in it. What methods need,
+  // such as operators, is found when they are loaded.
+  explicit Module(internal::Text path, const LoadOptions& options = {}) : Module(try_load(path, options).value()) {}
+  static Result<Module> try_load(internal::Text path, const LoadOptions& options = {}) {
+    rl_module* module = nullptr;
+    const internal::LoadArguments arguments(options);
+    Status status(rl_module_load(path.get(), arguments.get(), &module));
+    return made(std::move(status), module, options);
+  }
+
+  // Of the bytes of a file, which are copied.
+  static Module from_bytes(Bytes bytes, const LoadOptions& options = {}) { return try_from_bytes(bytes, options).value(); }
+  static Result<Module> try_from_bytes(Bytes bytes, const LoadOptions& options = {}) {
+    rl_module* module = nullptr;
+    const internal::LoadArguments arguments(options);
+    Status status(rl_module_load_bytes(bytes.data(), bytes.size(), arguments.get(), &module));
+    return made(std::move(status), module, options);
+  }
+
+  // Of the bytes of a file where they are, which should be aligned to 16. They must not change while there is a copy of `owner`, which the
+  // module keeps as long as it uses them.
+  static Module borrow(Bytes bytes, std::shared_ptr<const void> owner, const LoadOptions& options = {}) {
+    return try_borrow(bytes, std::move(owner), options).value();
+  }
+  static Result<Module> try_borrow(Bytes bytes, std::shared_ptr<const void> owner, const LoadOptions& options = {}) {
+    rl_module* module = nullptr;
+    const internal::LoadArguments arguments(options);
+    using Owner = std::shared_ptr<const void>;
+    const auto release = [](void* kept) { delete static_cast<Owner*>(kept); };
+    Status status(rl_module_load_borrowed(bytes.data(), bytes.size(), release, new Owner(std::move(owner)), arguments.get(),
+                                          &module));
+    return made(std::move(status), module, options);
+  }
+
+  // Runs the method `forward` with tensors and numbers, or inputs with names: `forward(image)`.
+  template <typename... Inputs>
+  Outputs forward(const Inputs&... inputs) {
+    return run("forward", {Input(inputs)...});
+  }
+  template <typename... Inputs>
+  Result<Outputs> try_forward(const Inputs&... inputs) {
+    return try_run("forward", {Input(inputs)...});
+  }
+
+  // Runs a method. Inputs are views, which have to stay as they are until the call returns: the method reads one where it is if the
+  // program planned no memory for it and its strides and alignment are those that the program expects; else it is copied, once.
+  //
+  // `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that do not fit, `RL_INVALID_STATE` for a call that was interrupted,
+  // `RL_OUT_OF_RESOURCES` for one that took too long, and those of loading the method. The method can be run again after an error; state
+  // may have been changed or not.
+  Outputs run(internal::Text method, std::initializer_list<Input> inputs = {}) {
+    return try_run(method, Span<const Input>(inputs.begin(), inputs.size()), nullptr).value();
+  }
+  Outputs run(internal::Text method, std::initializer_list<Input> inputs, const RunOptions& options) {
+    return try_run(method, Span<const Input>(inputs.begin(), inputs.size()), &options).value();
+  }
+  Outputs run(internal::Text method, const std::vector<Input>& inputs, const RunOptions& options = {}) {
+    return try_run(method, inputs, &options).value();
+  }
+  Result<Outputs> try_run(internal::Text method, std::initializer_list<Input> inputs = {}) {
+    return try_run(method, Span<const Input>(inputs.begin(), inputs.size()), nullptr);
+  }
+  Result<Outputs> try_run(internal::Text method, std::initializer_list<Input> inputs, const RunOptions& options) {
+    return try_run(method, Span<const Input>(inputs.begin(), inputs.size()), &options);
+  }
+  Result<Outputs> try_run(internal::Text method, const std::vector<Input>& inputs, const RunOptions& options = {}) {
+    return try_run(method, inputs, &options);
+  }
+
+  // The names of the methods, in the file's order, which live as long as the module.
+  std::vector<std::string_view> methods() const {
+    std::vector<std::string_view> names;
+    while (const char* name = rl_module_method(get(), names.size())) {
+      names.emplace_back(name);
+    }
+    return names;
+  }
+
+  // Describes a method, without loading it.
+  Meta meta(internal::Text method) { return try_meta(method).value(); }
+  Result<Meta> try_meta(internal::Text method) {
+    rl_meta* meta = nullptr;
+    Status status(rl_module_meta(get(), method.get(), &meta));
+    return status.ok() ? Result<Meta>(Meta(meta)) : Result<Meta>(std::move(status));
+  }
+
+  // Loads a method now rather than with its first call. The first also compiles a portable program for this machine.
+  void load_method(internal::Text method) { check(try_load_method(method)); }
+  Status try_load_method(internal::Text method) { return Status(rl_module_load_method(get(), method.get())); }
+
+  // Frees a method and its state. It is loaded again when it is next used.
+  void unload_method(internal::Text method) { check(try_unload_method(method)); }
+  Status try_unload_method(internal::Text method) { return Status(rl_module_unload_method(get(), method.get())); }
+
+  // Changes an option of a back end for all methods, loaded or not.
+  void set_option(const BackendOption& option) { check(try_set_option(option)); }
+  Status try_set_option(const BackendOption& option) {
+    LoadOptions options;
+    options.backend_options.push_back(option);
+    const internal::LoadArguments arguments(options);
+    return Status(rl_module_set_option(get(), arguments.get()->backend_options));
+  }
+
+  // Copies a parameter or buffer of a method, by its name in the exported module. It is the module's until the next call of this function.
+  Value attribute(internal::Text method, internal::Text name) { return try_attribute(method, name).value(); }
+  Result<Value> try_attribute(internal::Text method, internal::Text name) {
+    rl_value value{};
+    value.kind = RL_KIND_TENSOR;
+    Status status(rl_module_attribute(get(), method.get(), name.get(), &value.as.tensor));
+    return status.ok() ? Result<Value>(Value(value)) : Result<Value>(std::move(status));
+  }
+
+  rl_module* get() const { return module_.get(); }
+
+ private:
+  // Calls of so many inputs allocate nothing.
+  static constexpr size_t FEW = 8;
+
+  Module(rl_module* module, const LoadOptions& options) : module_(module) {
+    if (options.registry != nullptr) {
+      operators_ = options.registry->shared();
+    }
+  }
+
+  static Result<Module> made(Status status, rl_module* module, const LoadOptions& options) {
+    return status.ok() ? Result<Module>(Module(module, options)) : Result<Module>(std::move(status));
+  }
+
+  Result<Outputs> try_run(internal::Text method, Span<const Input> inputs, const RunOptions* options) {
+    if (inputs.size() <= FEW) {
+      rl_value values[FEW];
+      const char* names[FEW];
+      return run_with(method, inputs, values, names, options);
+    }
+    std::vector<rl_value> values(inputs.size());
+    std::vector<const char*> names(inputs.size());
+    return run_with(method, inputs, values.data(), names.data(), options);
+  }
+
+  Result<Outputs> run_with(internal::Text method, Span<const Input> inputs, rl_value* values, const char** names,
+                           const RunOptions* given) {
+    bool has_names = false;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      values[i] = inputs[i].raw();
+      names[i] = inputs[i].name();
+      has_names = has_names || names[i] != nullptr;
+    }
+    rl_run_options options = RL_RUN_OPTIONS_INIT;
+    options.input_names = has_names ? names : nullptr;
+    std::vector<rl_value> targets;
+    Listener listener;
+    if (given != nullptr) {
+      targets = given->raw_outputs();
+      options.outputs = targets.empty() ? nullptr : targets.data();
+      options.num_outputs = targets.size();
+      options.session = given->session == nullptr ? nullptr : given->session->get();
+      options.interrupt = given->interrupt == nullptr ? nullptr : given->interrupt->get();
+      if (given->on_event) {
+        listener.on_event = &given->on_event;
+        options.on_event = Listener::hear;
+        options.event_data = &listener;
+      }
+    }
+    const rl_value* outputs = nullptr;
+    size_t num_outputs = 0;
+    Status status(rl_module_run(get(), method.get(), values, inputs.size(), &options, &outputs, &num_outputs));
+    listener.caught.rethrow();
+    if (!status.ok()) {
+      return status;
+    }
+    return Outputs(outputs, num_outputs, get(), method.get());
+  }
+
+  struct Listener {
+    const std::function<void(const Event&)>* on_event = nullptr;
+    internal::Caught caught;
+
+    static void hear(const rl_event* event, void* user_data) {
+      auto* listener = static_cast<Listener*>(user_data);
+      listener->caught.run([&] {
+        (*listener->on_event)({static_cast<rl_event_kind>(event->kind), event->begins != 0, event->instruction,
+                               internal::view(event->name)});
+      });
+    }
+  };
+
+  // Freed after the module, which calls them.
+  std::shared_ptr<const void> operators_;
+  internal::Handle<rl_module, rl_module_free> module_;
+};
+
+inline Result<Session> Session::try_new(Module& module) {
+  rl_session* session = nullptr;
+  Status status(rl_session_new(module.get(), &session));
+  return status.ok() ? Result<Session>(Session(session)) : Result<Session>(std::move(status));
+}
+
+}  // namespace rushlight

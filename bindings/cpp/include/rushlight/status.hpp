@@ -1,0 +1,239 @@
+// Status, Error and Result: why a call failed, and how that is handed on.
+
+#pragma once
+
+#include <rushlight.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#define RUSHLIGHT_EXCEPTIONS 1
+#else
+#define RUSHLIGHT_EXCEPTIONS 0
+#include <cstdio>
+#include <cstdlib>
+#endif
+
+namespace rushlight {
+
+// Success, or what went wrong, where, what was expected, what came and what to do about it. Texts are empty where nothing is known,
+// and live as long as the status.
+class [[nodiscard]] Status {
+ public:
+  // Success.
+  Status() = default;
+
+  // A failure, for an operator to return.
+  Status(rl_code code, const std::string& message) : status_(rl_status_new(code, message.c_str())) {}
+
+  // Takes a status of the C interface over.
+  explicit Status(rl_status* status) : status_(status) {}
+
+  bool ok() const { return status_ == nullptr; }
+  explicit operator bool() const { return ok(); }
+
+  // `RL_OK`, or why it failed. A newer library may have other codes than those of the header.
+  rl_code code() const { return static_cast<rl_code>(rl_status_code(get())); }
+
+  // What went wrong, in one line.
+  std::string_view message() const { return view(rl_status_message(get())); }
+
+  // Where, such as an input or an instruction with its line of Python.
+  std::string_view site() const { return view(rl_status_site(get())); }
+
+  std::string_view expected() const { return view(rl_status_expected(get())); }
+  std::string_view got() const { return view(rl_status_got(get())); }
+
+  // What to do about it.
+  std::string_view hint() const { return view(rl_status_hint(get())); }
+
+  // All of it in several lines, for people.
+  std::string_view text() const { return view(rl_status_text(get())); }
+
+  // Full names of the operators that a program needs and that are not there.
+  std::vector<std::string_view> missing_operators() const {
+    std::vector<std::string_view> names;
+    while (const char* name = rl_status_missing_operator(get(), names.size())) {
+      names.emplace_back(name);
+    }
+    return names;
+  }
+
+  // The system's number of the reason why a file could not be accessed; 0 for other errors.
+  int os_error() const { return rl_status_os_error(get()); }
+
+  rl_status* get() const { return status_.get(); }
+
+  // Gives the status of the C interface away.
+  rl_status* release() { return status_.release(); }
+
+ private:
+  static std::string_view view(const char* text) { return text == nullptr ? std::string_view() : std::string_view(text); }
+
+  struct Free {
+    void operator()(rl_status* status) const { rl_status_free(status); }
+  };
+  std::unique_ptr<rl_status, Free> status_;
+};
+
+// What functions throw. Copies share the status.
+class Error : public std::exception {
+ public:
+  explicit Error(Status status) : status_(std::make_shared<Status>(std::move(status))) {}
+
+  const Status& status() const { return *status_; }
+  rl_code code() const { return status_->code(); }
+
+  // All of it in several lines.
+  const char* what() const noexcept override { return rl_status_text(status_->get()); }
+
+  // Gives the status away. Nothing is left in this error and its copies.
+  Status take() { return std::move(*status_); }
+
+ private:
+  std::shared_ptr<Status> status_;
+};
+
+// Throws a failure. Without exceptions it is printed, and the process ends.
+[[noreturn]] inline void raise(Status failure) {
+#if RUSHLIGHT_EXCEPTIONS
+  throw Error(std::move(failure));
+#else
+  std::fprintf(stderr, "%s\n", rl_status_text(failure.get()));
+  std::abort();
+#endif
+}
+
+// Throws if it is a failure.
+inline void check(Status status) {
+  if (!status.ok()) {
+    raise(std::move(status));
+  }
+}
+
+// A value, or why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status failure) : status_(std::move(failure)) {}
+
+  bool ok() const { return value_.has_value(); }
+  explicit operator bool() const { return ok(); }
+
+  // Success if there is a value.
+  const Status& status() const& { return status_; }
+  Status status() && { return std::move(status_); }
+
+  // The value; throws if there is none.
+  T& value() & {
+    require();
+    return *value_;
+  }
+  T value() && {
+    require();
+    return std::move(*value_);
+  }
+
+  // The value, which has to be there.
+  T& operator*() { return *value_; }
+  T* operator->() { return &*value_; }
+
+ private:
+  void require() {
+    if (!ok()) {
+      raise(std::move(status_));
+    }
+  }
+
+  std::optional<T> value_;
+  Status status_;
+};
+
+namespace internal {
+
+// What a callback throws may not cross the library: it is kept until the library has returned.
+class Caught {
+ public:
+  // Returns false if the callback threw.
+  template <typename F>
+  bool run(F&& callback) noexcept {
+#if RUSHLIGHT_EXCEPTIONS
+    try {
+      callback();
+    } catch (...) {
+      if (thrown_ == nullptr) {
+        thrown_ = std::current_exception();
+      }
+      return false;
+    }
+#else
+    callback();
+#endif
+    return true;
+  }
+
+  void rethrow() {
+#if RUSHLIGHT_EXCEPTIONS
+    if (thrown_ != nullptr) {
+      std::rethrow_exception(std::exchange(thrown_, nullptr));
+    }
+#endif
+  }
+
+ private:
+#if RUSHLIGHT_EXCEPTIONS
+  std::exception_ptr thrown_;
+#endif
+};
+
+// Runs what returns a Status, and makes one of what it throws.
+template <typename F>
+rl_status* guarded(F&& call) noexcept {
+#if RUSHLIGHT_EXCEPTIONS
+  try {
+    return call().release();
+  } catch (Error& error) {
+    return error.take().release();
+  } catch (const std::exception& error) {
+    return rl_status_new(RL_INTERNAL, error.what());
+  } catch (...) {
+    return rl_status_new(RL_INTERNAL, "an exception that is no std::exception");
+  }
+#else
+  return call().release();
+#endif
+}
+
+// A NUL-terminated text that is borrowed for a call.
+class Text {
+ public:
+  Text(const char* text) : text_(text) {}
+  Text(const std::string& text) : text_(text.c_str()) {}
+  const char* get() const { return text_; }
+
+ private:
+  const char* text_;
+};
+
+template <typename T, void (*free)(T*)>
+struct FreeWith {
+  void operator()(T* object) const { free(object); }
+};
+
+// An object of the C interface that is freed once.
+template <typename T, void (*free)(T*)>
+using Handle = std::unique_ptr<T, FreeWith<T, free>>;
+
+inline const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
+
+inline std::string_view view(rl_string text) { return {text.data, text.size}; }
+
+}  // namespace internal
+}  // namespace rushlight

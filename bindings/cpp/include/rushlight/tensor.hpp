@@ -1,0 +1,381 @@
+// Tensors and values: views of memory that somebody else owns. Nothing here copies elements but `to_vector`.
+
+#pragma once
+
+#include <rushlight/status.hpp>
+
+#include <algorithm>
+#include <array>
+#include <complex>
+#include <cstdint>
+#include <iterator>
+#include <type_traits>
+
+namespace rushlight {
+
+// Elements behind each other, as std::span of C++20, to which it converts.
+template <typename T>
+class Span {
+ public:
+  Span() = default;
+  Span(T* data, size_t size) : data_(data), size_(size) {}
+
+  // Of a vector, an array, a std::span and the like, which has to outlive it.
+  template <typename Container, typename = std::enable_if_t<std::is_convertible_v<
+                                    decltype(std::data(std::declval<Container&>())), T*>>>
+  Span(Container&& elements) : data_(std::data(elements)), size_(std::size(elements)) {}
+
+  T* data() const { return data_; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + size_; }
+  T& operator[](size_t index) const { return data_[index]; }
+
+ private:
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Bytes that are borrowed, such as those of a file.
+class Bytes {
+ public:
+  Bytes() = default;
+  Bytes(const void* data, size_t size) : data_(data), size_(size) {}
+
+  // Of a container of elements of one byte.
+  template <typename Container, typename Element = decltype(*std::data(std::declval<const Container&>())),
+            typename = std::enable_if_t<sizeof(Element) == 1>>
+  Bytes(const Container& bytes) : data_(std::data(bytes)), size_(std::size(bytes)) {}
+
+  const void* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  const void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Sizes or strides, from the outermost dimension, of any integers: `{1, 3, height, width}`.
+class Sizes {
+ public:
+  // Maximum number of dimensions.
+  static constexpr size_t MAX_RANK = 16;
+
+  template <typename... Integers, typename = std::enable_if_t<(... && std::is_integral_v<Integers>)>>
+  Sizes(Integers... sizes) : rank_(std::min(sizeof...(sizes), MAX_RANK + 1)) {
+    static_assert(sizeof...(sizes) <= MAX_RANK, "rushlight: a tensor has at most 16 dimensions");
+    size_t dim = 0;
+    ((sizes_[dim++] = static_cast<int64_t>(sizes)), ...);
+  }
+
+  // One more than the maximum is kept, for the library to refuse.
+  template <typename Element>
+  Sizes(Span<Element> sizes) : rank_(std::min(sizes.size(), MAX_RANK + 1)) {
+    std::transform(sizes.begin(), sizes.begin() + rank_, sizes_, [](auto size) { return static_cast<int64_t>(size); });
+  }
+  template <typename Container, typename = decltype(std::data(std::declval<const Container&>())[0] + 0)>
+  Sizes(const Container& sizes) : Sizes(Span<const std::remove_pointer_t<decltype(std::data(sizes))>>(sizes)) {}
+
+  // Dimensions that a copy does not have are not read.
+  Sizes(const Sizes& other) : rank_(other.rank_) { std::copy_n(other.sizes_, rank_, sizes_); }
+  Sizes& operator=(const Sizes& other) {
+    rank_ = other.rank_;
+    std::copy_n(other.sizes_, rank_, sizes_);
+    return *this;
+  }
+
+  const int64_t* data() const { return sizes_; }
+  size_t size() const { return rank_; }
+  const int64_t* begin() const { return sizes_; }
+  const int64_t* end() const { return sizes_ + rank_; }
+  int64_t operator[](size_t dim) const { return sizes_[dim]; }
+
+  friend bool operator==(const Sizes& a, const Sizes& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+  friend bool operator!=(const Sizes& a, const Sizes& b) { return !(a == b); }
+
+ private:
+  size_t rank_;
+  int64_t sizes_[MAX_RANK + 1];
+};
+
+// The element type that a type of C++ is. A half of your own is one by a specialization:
+// `template <> struct rushlight::ElementType<Half> : std::integral_constant<rl_dtype, RL_DTYPE_FLOAT16> {};`
+template <typename T, typename = void>
+struct ElementType {
+  static_assert(sizeof(T) == 0, "rushlight: no element type: specialize rushlight::ElementType for yours");
+};
+template <>
+struct ElementType<float> : std::integral_constant<rl_dtype, RL_DTYPE_FLOAT32> {};
+template <>
+struct ElementType<double> : std::integral_constant<rl_dtype, RL_DTYPE_FLOAT64> {};
+template <>
+struct ElementType<bool> : std::integral_constant<rl_dtype, RL_DTYPE_BOOL> {};
+template <>
+struct ElementType<std::complex<float>> : std::integral_constant<rl_dtype, RL_DTYPE_COMPLEX64> {};
+template <>
+struct ElementType<std::complex<double>> : std::integral_constant<rl_dtype, RL_DTYPE_COMPLEX128> {};
+template <typename T>
+struct ElementType<T, std::enable_if_t<std::is_integral_v<T>>>
+    : std::integral_constant<rl_dtype, std::is_signed_v<T> ? (sizeof(T) == 1   ? RL_DTYPE_INT8
+                                                              : sizeof(T) == 2 ? RL_DTYPE_INT16
+                                                              : sizeof(T) == 4 ? RL_DTYPE_INT32
+                                                                               : RL_DTYPE_INT64)
+                                                           : (sizeof(T) == 1   ? RL_DTYPE_UINT8
+                                                              : sizeof(T) == 2 ? RL_DTYPE_UINT16
+                                                              : sizeof(T) == 4 ? RL_DTYPE_UINT32
+                                                                               : RL_DTYPE_UINT64)> {};
+
+template <typename T>
+inline constexpr rl_dtype dtype_of = ElementType<std::remove_cv_t<T>>::value;
+
+// Elements of one type with sizes: a view, which owns no elements. `Tensor image(pixels, {1, 3, 224, 224});` of a vector.
+template <typename T>
+class Tensor {
+ public:
+  // Row-major elements. Whether they are as many as the sizes say, the library checks.
+  Tensor(T* data, size_t size, const Sizes& sizes) : data_(data), size_(size), sizes_(sizes), strides_() {}
+  Tensor(Span<T> elements, const Sizes& sizes) : Tensor(elements.data(), elements.size(), sizes) {}
+
+  // Of a vector, an array, a std::span and the like, which has to outlive it.
+  template <typename Container, typename = decltype(Span<T>(std::declval<Container&>()))>
+  Tensor(Container& elements, const Sizes& sizes) : Tensor(Span<T>(elements), sizes) {}
+
+  // The same elements with other distances between neighbours, in elements and not negative.
+  Tensor with_strides(const Sizes& strides) const {
+    Tensor strided = *this;
+    strided.strides_ = strides;
+    strided.is_row_major_ = false;
+    return strided;
+  }
+
+  T* data() const { return data_; }
+
+  // Elements from the first to the last in memory: of a row-major tensor all of them.
+  size_t size() const { return size_; }
+  const Sizes& sizes() const { return sizes_; }
+  size_t rank() const { return sizes_.size(); }
+
+  // True if elements lie behind each other in the order of their indices.
+  bool is_row_major() const { return is_row_major_; }
+
+  // The elements as they lie in memory.
+  Span<T> span() const { return {data_, size_}; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + size_; }
+  T& operator[](size_t place) const { return data_[place]; }
+
+  // The element of an index, which is not checked: `logits(0, token)`.
+  template <typename... Integers>
+  T& operator()(Integers... index) const {
+    const Sizes at(index...);
+    size_t place = 0;
+    for (size_t dim = 0; dim < at.size(); ++dim) {
+      const auto size = static_cast<size_t>(sizes_[dim]);
+      place = is_row_major_ ? place * size + static_cast<size_t>(at[dim]) : place + static_cast<size_t>(at[dim] * strides_[dim]);
+    }
+    return data_[place];
+  }
+
+  // Copies the elements, in the order of their indices.
+  std::vector<std::remove_const_t<T>> to_vector() const {
+    if (is_row_major_) {
+      return std::vector<std::remove_const_t<T>>(begin(), end());
+    }
+    size_t count = 1;
+    for (const int64_t size : sizes_) {
+      count *= static_cast<size_t>(size);
+    }
+    std::vector<std::remove_const_t<T>> elements;
+    elements.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      size_t place = 0, rest = i;
+      for (size_t dim = rank(); dim-- > 0;) {
+        place += rest % static_cast<size_t>(sizes_[dim]) * static_cast<size_t>(strides_[dim]);
+        rest /= static_cast<size_t>(sizes_[dim]);
+      }
+      elements.push_back(data_[place]);
+    }
+    return elements;
+  }
+
+  // As a value of the C interface, which refers to the sizes of this tensor.
+  rl_value raw() const& {
+    rl_value value{};
+    value.kind = RL_KIND_TENSOR;
+    value.as.tensor = {const_cast<std::remove_const_t<T>*>(data_), size_ * sizeof(T), sizes_.data(),
+                       is_row_major_ ? nullptr : strides_.data(), rank(), dtype_of<T>};
+    return value;
+  }
+
+ private:
+  T* data_;
+  size_t size_;
+  Sizes sizes_;
+  Sizes strides_;
+  bool is_row_major_ = true;
+};
+
+template <typename Container>
+Tensor(Container&, const Sizes&) -> Tensor<std::remove_pointer_t<decltype(std::data(std::declval<Container&>()))>>;
+
+namespace internal {
+
+// A tensor of a value, or why it is none.
+template <typename T>
+Result<Tensor<T>> tensor_of(const rl_value& value) {
+  if (value.kind != RL_KIND_TENSOR) {
+    return Status(RL_INVALID_TYPE, "the value is no tensor but of kind " + std::to_string(value.kind));
+  }
+  const rl_tensor& raw = value.as.tensor;
+  if (raw.dtype != dtype_of<T>) {
+    return Status(RL_INVALID_TYPE, "the tensor has the element type " + std::to_string(raw.dtype) + " and not " +
+                                       std::to_string(dtype_of<T>) + " (rl_dtype)");
+  }
+  const Tensor<T> tensor(static_cast<T*>(raw.data), raw.nbytes / sizeof(T), Sizes(Span<const int64_t>(raw.sizes, raw.rank)));
+  return raw.strides == nullptr ? tensor : tensor.with_strides(Sizes(Span<const int64_t>(raw.strides, raw.rank)));
+}
+
+}  // namespace internal
+
+// A value that is read: an output of a method, an argument of an operator, or what an export fixed. It lives as long as that of which
+// it comes.
+class Value {
+ public:
+  Value() : value_() {}
+  explicit Value(const rl_value& value) : value_(value) {}
+
+  rl_kind kind() const { return static_cast<rl_kind>(value_.kind); }
+  bool is_none() const { return kind() == RL_KIND_NONE; }
+  bool is_tensor() const { return kind() == RL_KIND_TENSOR; }
+
+  // Of a tensor, whose element type need not be known.
+  rl_dtype dtype() const { return static_cast<rl_dtype>(raw_tensor().dtype); }
+  Span<const int64_t> sizes() const { return {raw_tensor().sizes, raw_tensor().rank}; }
+  Bytes bytes() const { return {raw_tensor().data, raw_tensor().nbytes}; }
+
+  // A tensor of this element type; `RL_INVALID_TYPE` for another one, and for what is none.
+  template <typename T>
+  Tensor<const T> tensor() const {
+    return try_tensor<T>().value();
+  }
+  template <typename T>
+  Result<Tensor<const T>> try_tensor() const {
+    return internal::tensor_of<const T>(value_);
+  }
+
+  // Numbers, bools and strings; `RL_INVALID_TYPE` for other kinds.
+  int64_t to_int() const { return require(RL_KIND_INT, "an int").integer; }
+  double to_double() const { return require(RL_KIND_DOUBLE, "a double").real; }
+  bool to_bool() const { return require(RL_KIND_BOOL, "a bool").boolean != 0; }
+  std::string_view to_string() const { return internal::view(require(RL_KIND_STRING, "a string").string); }
+
+  // Elements of a list, which operators take: `int64_t`, `double` or `uint8_t`.
+  template <typename T>
+  Span<const T> to_list() const {
+    static_assert(std::is_same_v<T, int64_t> || std::is_same_v<T, double> || std::is_same_v<T, uint8_t>);
+    const rl_kind wanted = std::is_same_v<T, int64_t>  ? RL_KIND_INT_LIST
+                           : std::is_same_v<T, double> ? RL_KIND_DOUBLE_LIST
+                                                       : RL_KIND_BOOL_LIST;
+    const rl_list list = require(wanted, "a list of this type").list;
+    return {static_cast<const T*>(list.data), list.size};
+  }
+
+  const rl_value& raw() const { return value_; }
+
+ private:
+  const rl_tensor& raw_tensor() const { return require(RL_KIND_TENSOR, "a tensor").tensor; }
+  const rl_value_as& require(rl_kind wanted, const char* what) const {
+    if (kind() != wanted) {
+      raise(Status(RL_INVALID_TYPE, std::string("the value is not ") + what + " but of kind " + std::to_string(value_.kind)));
+    }
+    return value_.as;
+  }
+
+  rl_value value_;
+};
+
+// A value that is given: an input of a method, or the value of an option; with a name where it is given by that. Elements and texts
+// are borrowed. `forward(image, 0.5)`, `run("forward", {{"input_ids", ids}, {"attention_mask", mask}})`.
+class Input {
+ public:
+  // None.
+  Input(std::nullptr_t = nullptr) : value_(), sizes_(), strides_() {}
+
+  template <typename T>
+  Input(const Tensor<T>& tensor) : value_(tensor.raw()), sizes_(tensor.sizes()), strides_() {
+    if (!tensor.is_row_major()) {
+      strides_ = Sizes(Span<const int64_t>(value_.as.tensor.strides, tensor.rank()));
+      is_row_major_ = false;
+    }
+  }
+  template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>>
+  Input(T number) : value_(number_of(number)), sizes_(), strides_() {}
+  Input(std::string_view text) : Input() {
+    value_.kind = RL_KIND_STRING;
+    value_.as.string = {text.data(), text.size()};
+  }
+  Input(const char* text) : Input(std::string_view(text)) {}
+  Input(const std::string& text) : Input(std::string_view(text)) {}
+
+  // An output of a method, or an argument of an operator.
+  Input(const Value& value) : value_(value.raw()), sizes_(), strides_() {
+    if (value.is_tensor()) {
+      const rl_tensor& tensor = value_.as.tensor;
+      sizes_ = Sizes(Span<const int64_t>(tensor.sizes, tensor.rank));
+      is_row_major_ = tensor.strides == nullptr;
+      if (!is_row_major_) {
+        strides_ = Sizes(Span<const int64_t>(tensor.strides, tensor.rank));
+      }
+    }
+  }
+
+  // By the name that `Meta` has; of several inputs either all have one or none has.
+  template <typename T>
+  Input(const char* name, const T& value) : Input(value) {
+    name_ = name;
+  }
+
+  const char* name() const { return name_; }
+
+  // As a value of the C interface, which refers to the sizes of this input.
+  rl_value raw() const {
+    rl_value value = value_;
+    if (value.kind == RL_KIND_TENSOR) {
+      value.as.tensor.sizes = sizes_.data();
+      value.as.tensor.strides = is_row_major_ ? nullptr : strides_.data();
+    }
+    return value;
+  }
+
+ private:
+  template <typename T>
+  static rl_value number_of(T number) {
+    rl_value value{};
+    if constexpr (std::is_same_v<T, bool>) {
+      value.kind = RL_KIND_BOOL;
+      value.as.boolean = number ? 1 : 0;
+    } else if constexpr (std::is_integral_v<T>) {
+      value.kind = RL_KIND_INT;
+      value.as.integer = static_cast<int64_t>(number);
+    } else {
+      value.kind = RL_KIND_DOUBLE;
+      value.as.real = static_cast<double>(number);
+    }
+    return value;
+  }
+
+  rl_value value_;
+  Sizes sizes_;
+  Sizes strides_;
+  const char* name_ = nullptr;
+  bool is_row_major_ = true;
+};
+
+}  // namespace rushlight
+
+#if __cplusplus >= 202002L && __has_include(<ranges>)
+#include <ranges>
+template <typename T>
+inline constexpr bool std::ranges::enable_borrowed_range<rushlight::Span<T>> = true;
+#endif
