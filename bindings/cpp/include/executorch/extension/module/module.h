@@ -208,10 +208,11 @@ class Module {
   // Errors: those of loading; `InvalidArgument` and `InvalidType` for inputs that do not fit.
   ET_NODISCARD virtual runtime::Result<std::vector<runtime::EValue>> execute(const std::string& method_name,
                                                                               const std::vector<runtime::EValue>& inputs) {
-    if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
-      return error;
+    const auto found = loaded(method_name);
+    if (!found.ok()) {
+      return found.error();
     }
-    Method& method = methods_.at(method_name);
+    Method& method = **found;
     ET_CHECK_OR_RETURN_ERROR(inputs.size() <= method.inputs.size(), InvalidArgument, "`%s` takes %zu inputs, not %zu",
                              method_name.c_str(), method.inputs.size(), inputs.size());
     std::vector<rl_value> values(method.inputs.size());
@@ -299,10 +300,11 @@ class Module {
 
   // Sets an input for all calls that are not given another one. Its data are copied.
   ET_NODISCARD runtime::Error set_input(const std::string& method_name, const runtime::EValue& input, size_t index) {
-    if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
-      return error;
+    const auto found = loaded(method_name);
+    if (!found.ok()) {
+      return found.error();
     }
-    Method& method = methods_.at(method_name);
+    Method& method = **found;
     ET_CHECK_OR_RETURN_ERROR(index < method.inputs.size(), InvalidArgument, "input %zu of %zu", index, method.inputs.size());
     method.inputs[index].set(input);
     return runtime::Error::Ok;
@@ -311,10 +313,11 @@ class Module {
     return set_input("forward", input, index);
   }
   ET_NODISCARD runtime::Error set_inputs(const std::string& method_name, const std::vector<runtime::EValue>& inputs) {
-    if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
-      return error;
+    const auto found = loaded(method_name);
+    if (!found.ok()) {
+      return found.error();
     }
-    const size_t count = methods_.at(method_name).inputs.size();
+    const size_t count = (*found)->inputs.size();
     ET_CHECK_OR_RETURN_ERROR(inputs.size() == count, InvalidArgument, "`%s` takes %zu inputs, not %zu", method_name.c_str(),
                              count, inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -331,10 +334,11 @@ class Module {
   // Errors: `InvalidArgument` for an index that is too large, or a value that is no tensor; `InvalidState` for an output with planned
   // memory.
   ET_NODISCARD runtime::Error set_output(const std::string& method_name, runtime::EValue output, size_t index = 0) {
-    if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
-      return error;
+    const auto found = loaded(method_name);
+    if (!found.ok()) {
+      return found.error();
     }
-    Method& method = methods_.at(method_name);
+    Method& method = **found;
     const auto info = method.meta.output_tensor_meta(index);
     if (!info.ok()) {
       return info.error();
@@ -349,10 +353,11 @@ class Module {
     return set_output("forward", std::move(output), index);
   }
   ET_NODISCARD runtime::Error set_outputs(const std::string& method_name, const std::vector<runtime::EValue>& outputs) {
-    if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
-      return error;
+    const auto found = loaded(method_name);
+    if (!found.ok()) {
+      return found.error();
     }
-    const size_t count = methods_.at(method_name).meta.num_outputs();
+    const size_t count = (*found)->meta.num_outputs();
     ET_CHECK_OR_RETURN_ERROR(outputs.size() == count, InvalidArgument, "`%s` has %zu outputs, not %zu", method_name.c_str(),
                              count, outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -368,10 +373,11 @@ class Module {
 
   // The outputs of the last call of a method.
   ET_NODISCARD runtime::Result<std::vector<runtime::EValue>> get_outputs(const std::string& method_name) {
-    if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
-      return error;
+    const auto found = loaded(method_name);
+    if (!found.ok()) {
+      return found.error();
     }
-    return methods_.at(method_name).values();
+    return (*found)->values();
   }
   ET_NODISCARD runtime::Result<std::vector<runtime::EValue>> get_outputs() { return get_outputs("forward"); }
   ET_NODISCARD runtime::Result<runtime::EValue> get_output(const std::string& method_name, size_t index = 0) {
@@ -551,6 +557,14 @@ class Module {
       return targets;
     }
   };
+
+  // A method, which is loaded if it was not.
+  runtime::Result<Method*> loaded(const std::string& method_name) {
+    if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
+      return error;
+    }
+    return &methods_.at(method_name);
+  }
 
   // Makes outputs of the last call independent of the module, which is used next.
   void keep_outputs() {
