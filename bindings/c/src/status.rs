@@ -127,17 +127,10 @@ impl From<rushlight::runtime::Error> for Status {
 impl From<rushlight_llm::Error> for Status {
     fn from(error: rushlight_llm::Error) -> Self {
         use rushlight_llm::Error;
-        let code = match error {
-            Error::Module(error) => return error.into(),
-            Error::File { .. } => Code::AccessFailed,
-            Error::NoTokenizer { .. } => Code::NotFound,
-            Error::NotLanguageModel { .. } | Error::Tokenizer(_) => Code::InvalidProgram,
-            Error::ContextFull { .. } => Code::OutOfResources,
-            Error::Poisoned | Error::NotReached { .. } => Code::InvalidState,
-            Error::NotSupported(_) | Error::ReturnsHiddenStates | Error::NoAdapters => Code::NotSupported,
-            Error::NoLogits => Code::Internal,
-            _ => Code::InvalidArgument,
-        };
+        let code = error.code();
+        if let Error::Module(error) = error {
+            return error.into();
+        }
         // The lines below the first are named as those of the other errors are.
         let text = error.to_string();
         let (message, rest) = text.split_once('\n').unwrap_or((&text, ""));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+use rushlight::Code;
 use rushlight_compiler::front::llm::lora;
 
 /// A result of this crate.
@@ -66,6 +67,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// The code of ExecuTorch's runtime for it.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Module(error) => error.code(),
+            Self::File { .. } => Code::AccessFailed,
+            Self::NoTokenizer { .. } => Code::NotFound,
+            Self::NotLanguageModel { .. } | Self::Tokenizer(_) => Code::InvalidProgram,
+            Self::ContextFull { .. } => Code::OutOfResources,
+            Self::Poisoned | Self::NotReached { .. } => Code::InvalidState,
+            Self::NotSupported(_) | Self::ReturnsHiddenStates | Self::NoAdapters => Code::NotSupported,
+            Self::NoLogits => Code::Internal,
+            _ => Code::InvalidArgument,
+        }
+    }
+
     pub(crate) fn file(path: &Path, error: io::Error) -> Self {
         Self::File { path: path.to_owned(), error }
     }

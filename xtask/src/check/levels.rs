@@ -53,6 +53,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-llm", 6),
     ("rushlight-llm-server", 7),
     ("rushlight-c", 7),
+    ("rushlight-jni", 7),
     ("rushlight-js", 7),
     ("rushlight-python", 7),
     ("rushlight-cli", 8),

@@ -1,0 +1,68 @@
+package org.pytorch.executorch;
+
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.spi.AbstractSelectableChannel;
+import java.nio.channels.spi.AbstractSelector;
+import java.util.Collections;
+import java.util.Set;
+
+/**
+ * Ends a call when its thread is interrupted. Java tells nobody of an interrupt but selectors and channels in which the thread waits,
+ * so that this is a selector in which it seems to wait.
+ */
+final class Interruption extends AbstractSelector {
+  private final Frame frame;
+
+  Interruption(Frame frame) {
+    super(null);
+    this.frame = frame;
+  }
+
+  void beginCall() {
+    begin();
+  }
+
+  void endCall() {
+    end();
+  }
+
+  @Override
+  public Selector wakeup() {
+    frame.interrupt();
+    return this;
+  }
+
+  @Override
+  protected void implCloseSelector() {}
+
+  @Override
+  protected SelectionKey register(AbstractSelectableChannel channel, int operations, Object attachment) {
+    throw new UnsupportedOperationException();
+  }
+
+  @Override
+  public Set<SelectionKey> keys() {
+    return Collections.emptySet();
+  }
+
+  @Override
+  public Set<SelectionKey> selectedKeys() {
+    return Collections.emptySet();
+  }
+
+  @Override
+  public int selectNow() {
+    return 0;
+  }
+
+  @Override
+  public int select(long timeout) {
+    return 0;
+  }
+
+  @Override
+  public int select() {
+    return 0;
+  }
+}

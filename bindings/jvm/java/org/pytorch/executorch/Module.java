@@ -1,0 +1,329 @@
+package org.pytorch.executorch;
+
+import java.io.Closeable;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.jetbrains.annotations.NotNull;
+import org.jetbrains.annotations.Nullable;
+import org.pytorch.executorch.internal.NativeHandle;
+
+/**
+ * A program whose methods are run.
+ *
+ * <p>Any thread may use a module; one at a time does, and the others wait. {@link #close} frees its memory, and a module that nobody
+ * has any more is freed when it is collected. A module that was closed throws {@link IllegalStateException}. A thread that is
+ * interrupted ends its call with the code {@code INVALID_STATE}.
+ */
+public class Module implements Closeable {
+  static {
+    NativeLibrary.ensureLoaded();
+  }
+
+  /** Reads the file into memory. */
+  public static final int LOAD_MODE_FILE = 0;
+
+  /** Maps the file: pages are read when they are first used. It must not be changed while the module is open. */
+  public static final int LOAD_MODE_MMAP = 1;
+
+  /** Maps the file and locks it into memory; fails where the system does not allow it. */
+  public static final int LOAD_MODE_MMAP_USE_MLOCK = 2;
+
+  /** Maps the file and, where the system allows it, locks it into memory. */
+  public static final int LOAD_MODE_MMAP_USE_MLOCK_IGNORE_ERRORS = 3;
+
+  /** How a program is loaded, besides its path. */
+  public static final class Options {
+    private int loadMode = LOAD_MODE_MMAP;
+    private int threads;
+    private String[] dataFiles;
+    private String lower;
+    private String cache;
+    private long memoryLimit;
+    private long timeLimitMicros;
+
+    /** One of the constants {@code LOAD_MODE_...}; by default the file is mapped. */
+    @NotNull
+    public Options loadMode(int mode) {
+      loadMode = mode;
+      return this;
+    }
+
+    /** How many threads a call may use, the caller's among them; by default as many as the machine runs at once. */
+    @NotNull
+    public Options threads(int count) {
+      threads = count;
+      return this;
+    }
+
+    /** Files of weights that the program does not hold ({@code .ptd}). */
+    @NotNull
+    public Options dataFiles(@NotNull String... paths) {
+      dataFiles = paths.clone();
+      return this;
+    }
+
+    /**
+     * What a portable program is compiled for when its first method is loaded: {@code auto} by default, {@code off}, or a back end
+     * with its options, such as {@code cpu:precision=bf16}.
+     */
+    @NotNull
+    public Options lower(@NotNull String backend) {
+      lower = backend;
+      return this;
+    }
+
+    /** A folder of the user's own that keeps what was compiled, for later loads. */
+    @NotNull
+    public Options cache(@NotNull String folder) {
+      cache = folder;
+      return this;
+    }
+
+    /** The most bytes of memory of one method. */
+    @NotNull
+    public Options memoryLimit(long bytes) {
+      memoryLimit = bytes;
+      return this;
+    }
+
+    /** The most milliseconds of a call, which ends one step later at most. */
+    @NotNull
+    public Options timeLimit(long milliseconds) {
+      timeLimitMicros = Math.multiplyExact(milliseconds, 1000L);
+      return this;
+    }
+  }
+
+  /** A method, with its index. */
+  private static final class Method {
+    final int index;
+    final MethodMetadata metadata;
+
+    Method(int index, MethodMetadata metadata) {
+      this.index = index;
+      this.metadata = metadata;
+    }
+  }
+
+  private final NativeHandle handle;
+  private final Map<String, Method> methods = new LinkedHashMap<>();
+  private final Frame frame = new Frame();
+  private final Interruption interruption = new Interruption(frame);
+
+  private Module(String path, Options options) {
+    long pointer =
+        loadNative(
+            path,
+            options.loadMode,
+            options.threads,
+            options.dataFiles,
+            options.lower,
+            options.cache,
+            options.memoryLimit,
+            options.timeLimitMicros);
+    handle = new NativeHandle(this, pointer, Module::freeNative);
+    String[] names = methodsNative(pointer);
+    for (int i = 0; i < names.length; i++) {
+      methods.put(names[i], new Method(i, MethodMetadata.of(names[i], metaNative(pointer, i))));
+    }
+  }
+
+  /** Loads a program, which is read into memory. */
+  @NotNull
+  public static Module load(@NotNull String modelPath) {
+    return load(modelPath, LOAD_MODE_FILE);
+  }
+
+  /** Loads a program in one of the modes {@code LOAD_MODE_...}. */
+  @NotNull
+  public static Module load(@NotNull String modelPath, int loadMode) {
+    return load(modelPath, loadMode, 0);
+  }
+
+  /** Loads a program. With 0 for {@code numThreads}, calls use as many threads as the machine runs at once. */
+  @NotNull
+  public static Module load(@NotNull String modelPath, int loadMode, int numThreads) {
+    return load(modelPath, new Options().loadMode(loadMode).threads(numThreads));
+  }
+
+  /**
+   * Loads a program.
+   *
+   * @throws IllegalArgumentException if there is no file that can be read.
+   * @throws ExecutorchRuntimeException if it is no program, or one that cannot be loaded.
+   */
+  @NotNull
+  public static Module load(@NotNull String modelPath, @NotNull Options options) {
+    ExecuTorchRuntime.validateFilePath(modelPath, "model path");
+    return new Module(modelPath, options);
+  }
+
+  /** Runs the method {@code forward}. */
+  @NotNull
+  public EValue[] forward(@NotNull EValue... inputs) {
+    return execute("forward", inputs);
+  }
+
+  /** Runs the method {@code forward} with inputs by name, and returns its outputs by name. */
+  @NotNull
+  public Map<String, EValue> forward(@NotNull Map<String, EValue> inputs) {
+    return execute("forward", inputs);
+  }
+
+  /**
+   * Runs a method. Tensors are read where they are; those that it returns are copies, which later calls do not change.
+   *
+   * @throws ExecutorchRuntimeException if the inputs do not fit, or the method fails.
+   * @throws IllegalStateException if the module has been closed.
+   */
+  @NotNull
+  public EValue[] execute(@NotNull String methodName, @NotNull EValue... inputs) {
+    return run(methodName, null, inputs);
+  }
+
+  /**
+   * Runs a method with inputs by name, those that the export fixed may be left out, and returns its outputs by name: by their number
+   * where the program has no names.
+   */
+  @NotNull
+  public Map<String, EValue> execute(@NotNull String methodName, @NotNull Map<String, EValue> inputs) {
+    String[] names = inputs.keySet().toArray(new String[0]);
+    EValue[] values = inputs.values().toArray(new EValue[0]);
+    List<ValueInfo> described = getMethodMetadata(methodName).getOutputs();
+    EValue[] outputs = run(methodName, names, values);
+    Map<String, EValue> named = new LinkedHashMap<>();
+    for (int i = 0; i < outputs.length; i++) {
+      String name = described.get(i).getName();
+      named.put(name == null ? String.valueOf(i) : name, outputs[i]);
+    }
+    return named;
+  }
+
+  private EValue[] run(String methodName, String[] names, EValue[] inputs) {
+    handle.lock.lock();
+    try {
+      long pointer = pointer();
+      Method method = method(methodName);
+      frame.begin(inputs, method.metadata.getOutputs());
+      interruption.beginCall();
+      try {
+        executeNative(
+            pointer, method.index, frame.address, frame.size(), names, frame.strings, frame.results, inputs);
+      } finally {
+        interruption.endCall();
+      }
+      return frame.outputs();
+    } finally {
+      handle.lock.unlock();
+    }
+  }
+
+  private long pointer() {
+    long pointer = handle.pointer();
+    if (pointer == 0) {
+      throw new IllegalStateException("The module has been closed");
+    }
+    return pointer;
+  }
+
+  private Method method(String name) {
+    Method method = methods.get(name);
+    if (method == null) {
+      throw ExecutorchRuntimeException.makeExecutorchException(
+          ExecutorchRuntimeException.INVALID_ARGUMENT, "no method `" + name + "`: there are " + methods.keySet());
+    }
+    return method;
+  }
+
+  /** Loads a method now rather than with its first call. The first also compiles a portable program for this machine. */
+  public void loadMethod(@NotNull String methodName) {
+    handle.lock.lock();
+    try {
+      loadMethodNative(pointer(), method(methodName).index);
+    } finally {
+      handle.lock.unlock();
+    }
+  }
+
+  /** Returns the names of the methods. */
+  @NotNull
+  public String[] getMethods() {
+    pointer();
+    return methods.keySet().toArray(new String[0]);
+  }
+
+  /** Describes a method. */
+  @NotNull
+  public MethodMetadata getMethodMetadata(@NotNull String name) {
+    pointer();
+    Method method = methods.get(name);
+    if (method == null) {
+      throw new IllegalArgumentException("no method `" + name + "`: there are " + methods.keySet());
+    }
+    return method.metadata;
+  }
+
+  /** Returns null: the library keeps no log, and its exceptions say everything. */
+  @Nullable
+  public String[] readLogBuffer() {
+    pointer();
+    return null;
+  }
+
+  /** Returns null, as {@link #readLogBuffer} does. */
+  @Nullable
+  public static String[] readLogBufferStatic() {
+    return null;
+  }
+
+  /**
+   * Frees the module's memory.
+   *
+   * @throws IllegalStateException if a thread runs a method of it.
+   */
+  public void destroy() {
+    if (!handle.lock.tryLock()) {
+      throw new IllegalStateException("The module cannot be closed while a method of it runs");
+    }
+    try {
+      handle.close();
+    } finally {
+      handle.lock.unlock();
+    }
+  }
+
+  /** Frees the module's memory, as {@link #destroy} does. */
+  @Override
+  public void close() {
+    destroy();
+  }
+
+  private static native long loadNative(
+      String path,
+      int mode,
+      int threads,
+      String[] data,
+      String lower,
+      String cache,
+      long memoryLimit,
+      long timeLimitMicros);
+
+  private static native String[] methodsNative(long pointer);
+
+  private static native Object[] metaNative(long pointer, int method);
+
+  private static native void loadMethodNative(long pointer, int method);
+
+  private native void executeNative(
+      long pointer,
+      int method,
+      long frame,
+      int frameWords,
+      String[] names,
+      String[] strings,
+      Object[] results,
+      EValue[] inputs);
+
+  private static native void freeNative(long pointer);
+}

@@ -1,0 +1,159 @@
+package org.pytorch.executorch.extension.llm;
+
+import org.jetbrains.annotations.NotNull;
+import org.jetbrains.annotations.Nullable;
+
+/** How a prompt is answered. */
+public final class LlmGenerationConfig {
+  private final Builder options;
+
+  private LlmGenerationConfig(Builder options) {
+    this.options = options;
+  }
+
+  @NotNull
+  public static Builder create() {
+    return new Builder();
+  }
+
+  public boolean isEcho() {
+    return options.echo;
+  }
+
+  public int getMaxNewTokens() {
+    return options.maxNewTokens;
+  }
+
+  public boolean isWarming() {
+    return options.warming;
+  }
+
+  public int getSeqLen() {
+    return options.seqLen;
+  }
+
+  public float getTemperature() {
+    return options.temperature;
+  }
+
+  public int getNumBos() {
+    return options.numBos;
+  }
+
+  public int getNumEos() {
+    return options.numEos;
+  }
+
+  @Nullable
+  public String getAudioFilePath() {
+    return options.audioFilePath;
+  }
+
+  @Nullable
+  public float[] getAudioData() {
+    return options.audioData;
+  }
+
+  public int getAudioBatchSize() {
+    return options.audioBatchSize;
+  }
+
+  public int getAudioNBins() {
+    return options.audioNBins;
+  }
+
+  public int getAudioNFrames() {
+    return options.audioNFrames;
+  }
+
+  /** Collects the options. */
+  public static final class Builder implements Cloneable {
+    private boolean echo = true;
+    private int maxNewTokens = -1;
+    private boolean warming;
+    private int seqLen = -1;
+    private float temperature = 0.8f;
+    private int numBos;
+    private int numEos;
+    private String audioFilePath;
+    private float[] audioData;
+    private int audioBatchSize = 1;
+    private int audioNBins;
+    private int audioNFrames;
+
+    private Builder() {}
+
+    /** Whether the callback gets the prompt first. */
+    @NotNull
+    public Builder echo(boolean value) {
+      echo = value;
+      return this;
+    }
+
+    /** The most tokens of the answer; -1 for as many as fit. */
+    @NotNull
+    public Builder maxNewTokens(int count) {
+      maxNewTokens = count;
+      return this;
+    }
+
+    /** Whether it is a run to warm up, which is as any other. */
+    @NotNull
+    public Builder warming(boolean value) {
+      warming = value;
+      return this;
+    }
+
+    /** The most tokens of the conversation with the answer; -1 for as many as fit. */
+    @NotNull
+    public Builder seqLen(int count) {
+      seqLen = count;
+      return this;
+    }
+
+    /** 0 chooses the most likely token each time; a negative one is that of the module. */
+    @NotNull
+    public Builder temperature(float value) {
+      temperature = value;
+      return this;
+    }
+
+    @NotNull
+    public Builder numBos(int count) {
+      numBos = count;
+      return this;
+    }
+
+    @NotNull
+    public Builder numEos(int count) {
+      numEos = count;
+      return this;
+    }
+
+    /** A sound that goes before the prompt, which no model takes yet. */
+    @NotNull
+    public Builder audioFilePath(@NotNull String path) {
+      audioFilePath = path;
+      return this;
+    }
+
+    /** A spectrogram that goes before the prompt, which no model takes yet. */
+    @NotNull
+    public Builder audioData(@NotNull float[] data, int batchSize, int nBins, int nFrames) {
+      audioData = data;
+      audioBatchSize = batchSize;
+      audioNBins = nBins;
+      audioNFrames = nFrames;
+      return this;
+    }
+
+    @NotNull
+    public LlmGenerationConfig build() {
+      try {
+        return new LlmGenerationConfig((Builder) clone());
+      } catch (CloneNotSupportedException never) {
+        throw new AssertionError(never);
+      }
+    }
+  }
+}

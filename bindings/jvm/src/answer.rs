@@ -1,0 +1,153 @@
+//! A language model in one conversation, as ExecuTorch's runner has it.
+
+use std::ops::ControlFlow;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rushlight::{Code, Module, ModuleBuilder};
+use rushlight_llm::{Generation, Generator, Model, Sampling, Session, Tokenizer};
+
+use crate::error::{Problem, Result};
+
+/// ExecuTorch's runner has no other.
+const TOP_P: f32 = 0.9;
+
+/// A model with its tokenizer and what it has read so far.
+#[derive(Debug)]
+pub struct Conversation {
+    model: Model,
+    tokenizer: Tokenizer,
+    session: Session,
+    load_start_ms: u128,
+    load_end_ms: u128,
+}
+
+/// How a prompt is answered.
+#[derive(Debug)]
+pub struct Request {
+    pub prompt: String,
+    /// Maximum number of tokens of the conversation and the answer; negative for as many as fit.
+    pub seq_len: i32,
+    /// Maximum number of tokens of the answer; negative for as many as fit.
+    pub max_new_tokens: i32,
+    pub echo: bool,
+    pub temperature: f32,
+    /// How often BOS and EOS are put around the prompt.
+    pub num_bos: i32,
+    pub num_eos: i32,
+}
+
+impl Conversation {
+    pub fn load(builder: ModuleBuilder, path: &str, tokenizer: &str) -> Result<Self> {
+        let load_start_ms = now();
+        let module: Module = builder.load(path)?;
+        let tokenizer = Tokenizer::open(tokenizer)?;
+        let mut model = Model::new(module)?;
+        let session = model.session()?;
+        Ok(Self { model, tokenizer, session, load_start_ms, load_end_ms: now() })
+    }
+
+    /// Forgets the conversation.
+    pub fn reset(&mut self) -> Result<()> {
+        Ok(self.session.reset(&mut self.model)?)
+    }
+
+    /// Adds a text without an answer.
+    pub fn prefill(&mut self, prompt: &str, num_bos: i32, num_eos: i32) -> Result<()> {
+        let tokens = self.encoded(prompt, num_bos, num_eos)?;
+        self.session.prefill(&mut self.model, &tokens)?;
+        Ok(())
+    }
+
+    /// Adds a prompt and answers it: `on_text` gets the text as it comes, and `goes_on` is asked before each token and part of the
+    /// prompt. Returns the statistics as ExecuTorch's observers read them.
+    pub fn answer(
+        &mut self,
+        request: &Request,
+        goes_on: impl Fn() -> bool,
+        mut on_text: impl FnMut(&str) -> Result<()>,
+    ) -> Result<String> {
+        let start_ms = now();
+        let tokens = self.encoded(&request.prompt, request.num_bos, request.num_eos)?;
+        let occupied = self.session.position() + tokens.len();
+        let generation = Generation {
+            max_new_tokens: Some(self.room(request, occupied)?),
+            sampling: Sampling {
+                temperature: request.temperature,
+                top_p: TOP_P,
+                top_k: 0,
+                min_p: 0.0,
+                // Another answer each time.
+                seed: now() as u64,
+                ..Sampling::default()
+            },
+            ..Generation::default()
+        };
+        if request.echo && !request.prompt.is_empty() {
+            on_text(&request.prompt)?;
+        }
+        let asked = || if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let Self { model, tokenizer, session, .. } = self;
+        let mut generator = Generator::start_while(model, session, tokenizer, &tokens, generation, asked)?;
+        let prompt_end_ms = now();
+        let mut first_token_ms = 0;
+        while goes_on() {
+            let Some(step) = generator.step(model, session, tokenizer)? else { break };
+            if first_token_ms == 0 {
+                first_token_ms = now();
+            }
+            if !step.text.is_empty() {
+                on_text(&step.text)?;
+            }
+        }
+        let usage = generator.usage();
+        let times = [start_ms, prompt_end_ms, first_token_ms, now()];
+        Ok(self.statistics(tokens.len(), usage.generated_tokens, times, usage.decode.as_millis()))
+    }
+
+    /// Maximum number of tokens of an answer behind as many tokens.
+    fn room(&self, request: &Request, occupied: usize) -> Result<usize> {
+        let context = self.model.limits().max_context_len;
+        let capacity = usize::try_from(request.seq_len).map_or(context, |seq_len| seq_len.min(context));
+        let room = capacity.saturating_sub(occupied);
+        if room == 0 {
+            let message = format!(
+                "the conversation has no room for an answer\n  expected  fewer than {capacity} tokens\n  got       {occupied} tokens with \
+                 those of the prompt\n  help      raise `seqLen`, or forget the conversation with resetContext()"
+            );
+            return Err(Problem::new(Code::OutOfResources, message));
+        }
+        Ok(usize::try_from(request.max_new_tokens).map_or(room, |most| most.min(room)))
+    }
+
+    fn encoded(&self, prompt: &str, num_bos: i32, num_eos: i32) -> Result<Vec<u32>> {
+        let times = |count: i32| usize::try_from(count).unwrap_or(0);
+        let (special, limits) = (self.tokenizer.special_tokens(), self.model.limits());
+        let bos = special.bos.or(limits.bos).map_or_else(Vec::new, |bos| vec![bos; times(num_bos)]);
+        let eos = special.eos.first().or(limits.eos.first()).map_or_else(Vec::new, |eos| vec![*eos; times(num_eos)]);
+        Ok([bos, self.tokenizer.encode(prompt, false)?, eos].concat())
+    }
+
+    fn statistics(&self, prompt: usize, generated: usize, times: [u128; 4], executed_ms: u128) -> String {
+        let [start, prompt_end, first_token, end] = times;
+        // A rate whose time is 0 is left out.
+        let rate = |name: &str, count: usize, from: u128, to: u128| match to.saturating_sub(from) {
+            0 => String::new(),
+            milliseconds => format!("\"{name}\":{:.3},", count as f64 * 1000.0 / milliseconds as f64),
+        };
+        format!(
+            "{{{}{}\"prompt_tokens\":{prompt},\"generated_tokens\":{generated},\"model_load_start_ms\":{},\"model_load_end_ms\":{},\
+             \"inference_start_ms\":{start},\"inference_end_ms\":{end},\"prompt_eval_end_ms\":{prompt_end},\
+             \"first_token_ms\":{first_token},\"aggregate_sampling_time_ms\":0,\
+             \"aggregate_model_execution_time_ms\":{executed_ms},\"SCALING_FACTOR_UNITS_PER_SECOND\":1000}}",
+            rate("prefill_token_per_sec", prompt, start, prompt_end),
+            rate("decode_token_per_sec", generated, prompt_end, end),
+            self.load_start_ms,
+            self.load_end_ms,
+        )
+    }
+}
+
+/// Milliseconds since the epoch.
+fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis())
+}

@@ -1,0 +1,139 @@
+//! Errors as Java's exceptions.
+
+use std::any::Any;
+
+use jni::errors::ErrorPolicy;
+use jni::objects::{JObject, JString, JThrowable};
+use jni::{Env, JValue, jni_sig, jni_str};
+use rushlight::{Code, Error};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub enum Problem {
+    /// The library's own error.
+    Library(Error),
+    /// What the binding, or a language model, finds.
+    Own { code: Code, message: String },
+    /// What Java refused. An exception may be pending, which Java sees as it is.
+    Java(jni::errors::Error),
+}
+
+pub type Result<T> = std::result::Result<T, Problem>;
+
+impl Problem {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self::Own { code, message: message.into() }
+    }
+
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Library(error) => error.code(),
+            Self::Own { code, .. } => *code,
+            Self::Java(_) => Code::Internal,
+        }
+    }
+
+    /// All that there is to say, in several lines.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Library(error) => error.to_text(|_| "Java cannot register operators".to_owned()),
+            Self::Own { code, message } => format!("[{code:?} 0x{:02x}] {message}", *code as u32),
+            Self::Java(error) => format!("[Internal 0x01] {error}"),
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<rushlight::runtime::Error> for Problem {
+    fn from(error: rushlight::runtime::Error) -> Self {
+        Self::Library(error.into())
+    }
+}
+
+impl From<jni::errors::Error> for Problem {
+    fn from(error: jni::errors::Error) -> Self {
+        Self::Java(error)
+    }
+}
+
+#[cfg(feature = "llm")]
+impl From<rushlight_llm::Error> for Problem {
+    fn from(error: rushlight_llm::Error) -> Self {
+        match error {
+            rushlight_llm::Error::Module(error) => Self::Library(error),
+            error => Self::new(error.code(), error.to_string()),
+        }
+    }
+}
+
+/// Throws problems and panics as an `ExecutorchRuntimeException`.
+#[derive(Debug)]
+pub struct Throw;
+
+impl<T: Default> ErrorPolicy<T, Problem> for Throw {
+    type Captures<'unowned_env_local: 'native_method, 'native_method> = ();
+
+    fn on_error<'unowned_env_local: 'native_method, 'native_method>(
+        env: &mut Env<'unowned_env_local>,
+        (): &mut (),
+        problem: Problem,
+    ) -> jni::errors::Result<T> {
+        if !env.exception_check() {
+            throw(env, &problem)?;
+        }
+        Ok(T::default())
+    }
+
+    fn on_panic<'unowned_env_local: 'native_method, 'native_method>(
+        env: &mut Env<'unowned_env_local>,
+        (): &mut (),
+        panic: Box<dyn Any + Send + 'static>,
+    ) -> jni::errors::Result<T> {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let message = format!("a defect of the library: {}", text.unwrap_or("it panicked"));
+        Self::on_error(env, &mut (), Problem::new(Code::Internal, message))
+    }
+}
+
+fn throw(env: &mut Env<'_>, problem: &Problem) -> jni::errors::Result<()> {
+    let library = match problem {
+        Problem::Library(error) => Some(error),
+        _ => None,
+    };
+    let field = |of: fn(&Error) -> Option<&str>| library.and_then(of);
+    let fields = [
+        Some(problem.text()),
+        field(Error::location).map(str::to_owned),
+        field(Error::what_was_expected).map(str::to_owned),
+        field(Error::what_came).map(str::to_owned),
+        field(Error::hint).map(str::to_owned),
+    ];
+    let mut texts = Vec::new();
+    for field in fields {
+        texts.push(match field {
+            Some(text) => JObject::from(JString::from_str(env, text)?),
+            None => JObject::null(),
+        });
+    }
+    let code = i32::try_from(problem.code() as u32).unwrap_or(i32::MAX);
+    let mut arguments = vec![JValue::Int(code)];
+    arguments.extend(texts.iter().map(JValue::Object));
+    let made = env.call_static_method(
+        jni_str!("org/pytorch/executorch/ExecutorchRuntimeException"),
+        jni_str!("ofLibrary"),
+        jni_sig!(
+            "(ILjava/lang/String;Ljava/lang/String;Ljava/lang/String;Ljava/lang/String;Ljava/lang/String;)\
+             Lorg/pytorch/executorch/ExecutorchRuntimeException;"
+        ),
+        &arguments,
+    )?;
+    let exception = env.cast_local::<JThrowable>(made.l()?)?;
+    // It says that an exception is pending now.
+    let _ = env.throw(exception);
+    Ok(())
+}

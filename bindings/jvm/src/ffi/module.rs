@@ -1,0 +1,235 @@
+//! `Module`.
+
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use jni::objects::{JByteBuffer, JClass, JObject, JObjectArray, JString};
+use jni::sys::{jint, jlong};
+use jni::{Env, EnvUnowned, JValue, jni_sig, jni_str};
+use rushlight::runtime::Outputs;
+use rushlight::{Code, LoadMode, ModuleBuilder};
+
+use super::{elements, elements_mut, free, handle, locked, object, text, texts};
+use crate::error::{Problem, Result, Throw};
+use crate::frame::{self, Frame, Kept};
+use crate::interrupt::Flag;
+use crate::meta;
+
+struct Module {
+    methods: Vec<String>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    module: rushlight::Module,
+    /// Sizes of the inputs of a call.
+    dims: Vec<usize>,
+}
+
+impl Module {
+    fn method(&self, index: jint) -> Result<&str> {
+        let method = usize::try_from(index).ok().and_then(|index| self.methods.get(index));
+        method.map(String::as_str).ok_or_else(|| Problem::new(Code::Internal, "a method without a name"))
+    }
+}
+
+/// The mode of ExecuTorch's number.
+pub fn load_mode(mode: jint) -> Result<LoadMode> {
+    match mode {
+        0 => Ok(LoadMode::File),
+        1 => Ok(LoadMode::Mmap),
+        2 => Ok(LoadMode::MmapMlock),
+        3 => Ok(LoadMode::MmapMlockIgnoreErrors),
+        mode => Err(Problem::new(Code::InvalidArgument, format!("there is no load mode {mode}"))),
+    }
+}
+
+/// Loads a program. Numbers that are 0 and strings that are null are not set.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_org_pytorch_executorch_Module_loadNative<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    path: JString<'local>,
+    mode: jint,
+    threads: jint,
+    data: JObjectArray<'local, JString<'local>>,
+    lower: JString<'local>,
+    cache: JString<'local>,
+    memory_limit: jlong,
+    time_limit_micros: jlong,
+) -> jlong {
+    let loaded = env.with_env(|env| -> Result<_> {
+        let mut builder = rushlight::Module::builder().mode(load_mode(mode)?);
+        if let Some(threads) = usize::try_from(threads).ok().filter(|threads| *threads > 0) {
+            builder = builder.threads(threads);
+        }
+        for path in texts(env, &data)? {
+            builder = builder.external_data(path);
+        }
+        if let Some(lower) = text(env, &lower)? {
+            builder = builder.lower(lower.as_str());
+        }
+        if let Some(cache) = text(env, &cache)? {
+            builder = builder.cache(cache);
+        }
+        if memory_limit > 0 {
+            builder = builder.memory_limit(usize::try_from(memory_limit).unwrap_or(usize::MAX));
+        }
+        if let Some(micros) = u64::try_from(time_limit_micros).ok().filter(|micros| *micros > 0) {
+            builder = builder.time_limit(Duration::from_micros(micros));
+        }
+        load(builder, &path.try_to_string(env)?)
+    });
+    loaded.resolve::<Throw>()
+}
+
+fn load(builder: ModuleBuilder, path: &str) -> Result<jlong> {
+    let module = builder.load(path)?;
+    let methods = module.method_names().map(str::to_owned).collect();
+    Ok(handle(Module { methods, inner: Mutex::new(Inner { module, dims: Vec::new() }) }))
+}
+
+/// Returns the names of the methods, in the order of their indices.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_org_pytorch_executorch_Module_methodsNative<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    handle: jlong,
+) -> JObjectArray<'local, JString<'local>> {
+    let names = env.with_env(|env| -> Result<_> {
+        // SAFETY: a module, which Java keeps during the call.
+        let module = unsafe { object::<Module>(handle) }?;
+        meta::strings(env, module.methods.iter().map(String::as_str))
+    });
+    names.resolve::<Throw>()
+}
+
+/// Describes a method.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_org_pytorch_executorch_Module_metaNative<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    handle: jlong,
+    method: jint,
+) -> JObjectArray<'local, JObject<'local>> {
+    let described = env.with_env(|env| -> Result<_> {
+        // SAFETY: a module, which Java keeps during the call.
+        let module = unsafe { object::<Module>(handle) }?;
+        let meta = locked(&module.inner, "module")?.module.meta(module.method(method)?)?;
+        meta::describe(env, &meta)
+    });
+    described.resolve::<Throw>()
+}
+
+/// Loads a method before its first call.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_org_pytorch_executorch_Module_loadMethodNative<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    handle: jlong,
+    method: jint,
+) {
+    let loaded = env.with_env(|_| -> Result<()> {
+        // SAFETY: a module, which Java keeps during the call.
+        let module = unsafe { object::<Module>(handle) }?;
+        Ok(locked(&module.inner, "module")?.module.load_method(module.method(method)?)?)
+    });
+    loaded.resolve::<Throw>();
+}
+
+/// Runs a method with the inputs of a frame of `frame_words` words, which has the outputs afterwards. `names` are those of the inputs,
+/// or null; `texts` has their strings, or is null; `results` gets the objects of outputs. `_inputs` is here so that the buffers of
+/// tensors live during the call.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
+    mut env: EnvUnowned<'local>,
+    _this: JObject<'local>,
+    handle: jlong,
+    method: jint,
+    frame: jlong,
+    frame_words: jint,
+    names: JObjectArray<'local, JString<'local>>,
+    strings: JObjectArray<'local, JString<'local>>,
+    results: JObjectArray<'local, JObject<'local>>,
+    _inputs: JObject<'local>,
+) {
+    let done = env.with_env(|env| -> Result<()> {
+        // SAFETY: a module, which Java keeps during the call.
+        let module = unsafe { object::<Module>(handle) }?;
+        let method = module.method(method)?;
+        let (names, strings) = (texts(env, &names)?, texts(env, &strings)?);
+        let words = usize::try_from(frame_words).unwrap_or(0);
+        let first = ptr::with_exposed_provenance_mut::<i64>(frame as usize);
+        // SAFETY: the frame's buffer lives as long as the Java object, which is an argument of this call. Other threads write its
+        // first word alone, which is read atomically.
+        let interrupt = Flag(unsafe { AtomicI64::from_ptr(first) });
+        // SAFETY: as above; no thread but this one uses the other words during the call.
+        let mut frame = Frame(unsafe { elements_mut(frame + size_of::<i64>() as jlong, words.saturating_sub(1)) });
+        let (room, size) = frame.room()?;
+        let mut inner = locked(&module.inner, "module")?;
+        let Inner { module, dims } = &mut *inner;
+        // SAFETY: Java gives the address and size of a direct buffer, which an argument of this call keeps.
+        let mut inputs = frame.inputs(&strings, dims, |lent| unsafe { elements(lent.address, lent.nbytes) })?;
+        let meta;
+        if !names.is_empty() {
+            meta = module.kept_meta(method)?;
+            inputs = meta.inputs_by_name(names.iter().map(String::as_str).zip(inputs))?;
+        }
+        // SAFETY: the unused end of a direct buffer of the module's, which only this call writes.
+        let room = unsafe { elements_mut::<u8>(room, size) };
+        let mut written = Ok(());
+        module.run_reading(method, &inputs, &mut { interrupt }, |outputs: &Outputs<'_, '_>| {
+            written = frame.write(outputs, room, |output| keep(env, &results, &output));
+            Ok(())
+        })?;
+        written
+    });
+    done.resolve::<Throw>();
+}
+
+/// Puts an output into the array of objects.
+fn keep<'local>(
+    env: &mut Env<'local>,
+    results: &JObjectArray<'local, JObject<'local>>,
+    output: &Kept<'_>,
+) -> Result<usize> {
+    match *output {
+        Kept::Text(index, text) => {
+            let text = JString::from_str(env, text)?;
+            results.set_element(env, index, &text)?;
+            Ok(index)
+        }
+        Kept::Tensor(index, tensor, nbytes) => {
+            // Java's allocation, so that Java counts it among its direct memory and collects what nobody has any more in time.
+            let made = env.call_static_method(
+                jni_str!("org/pytorch/executorch/Tensor"),
+                jni_str!("allocateNative"),
+                jni_sig!("(J)Ljava/nio/ByteBuffer;"),
+                &[JValue::Long(nbytes as i64)],
+            )?;
+            let buffer = env.cast_local::<JByteBuffer>(made.l()?)?;
+            let address = env.get_direct_buffer_address(&buffer)?.expose_provenance() as jlong;
+            // SAFETY: a direct buffer of this size, which nobody else has yet.
+            frame::copy(tensor, unsafe { elements_mut(address, nbytes) })?;
+            results.set_element(env, index, &buffer)?;
+            Ok(index)
+        }
+    }
+}
+
+/// Frees a module.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_org_pytorch_executorch_Module_freeNative<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    handle: jlong,
+) {
+    let freed = env.with_env(|_| -> Result<()> {
+        // SAFETY: Java frees a module once, when no call uses it.
+        unsafe { free::<Module>(handle) };
+        Ok(())
+    });
+    freed.resolve::<Throw>();
+}
