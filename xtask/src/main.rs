@@ -9,6 +9,7 @@ mod command;
 mod dist;
 mod fuzz;
 mod header;
+mod jvm;
 mod npm;
 mod sanitize;
 mod semver;
@@ -24,8 +25,8 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
-                 tokenizers for the tests of these, ray for its example, book, wasm-bindgen, js, dist for what users download,
-                 semver for that chore
+                 tokenizers for the tests of these, ray for its example, book, wasm-bindgen, js, jvm, dist for what users
+                 download, semver for that chore
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
@@ -38,8 +39,8 @@ usage: cargo xtask <chore>
                  what the public API breaks beside the last release, or a revision
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, c, python, book, models,
-                 aarch64, wasm, js;
-                 models-whole, tokenizers-whole, ray, zoo (hours), aarch64-whole and js-whole only by their names
+                 aarch64, wasm, js, jvm;
+                 models-whole, tokenizers-whole, ray, zoo (hours), aarch64-whole, js-whole and jvm-whole only by their names
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
                  the extension's tests under it, beside torch (all by default)
@@ -49,6 +50,7 @@ usage: cargo xtask <chore>
   dist [target] [--verify]
                  archives of the command line and Python wheels, into target/dist, for all targets by default, and runs those
                  that this machine can run; --verify builds one in another folder too, and compares the bytes
+  jvm            builds the jar for this machine and the Android library into target/jvm
   npm            builds the npm package into target/npm, and prints the sizes of its modules
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, quantize,
@@ -79,6 +81,7 @@ fn main() -> Result<()> {
         ["sanitize", what] => sanitize::one(what),
         ["fuzz", ref what @ ..] => fuzz::fuzz(what),
         ["dist", ref what @ ..] => dist::dist(what),
+        ["jvm"] => jvm::package(),
         ["npm"] => npm::package(),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {

@@ -17,6 +17,9 @@ const SYSTEM: &[(&str, &str)] = &[
     ("pkg-config", "pkg-config"),
 ];
 
+/// For the tests in Java and Kotlin.
+const JVM: &[(&str, &str)] = &[("javac", "openjdk-17-jdk-headless"), ("kotlinc", "kotlin")];
+
 const TARGETS: &[&str] = &[
     "thumbv7em-none-eabihf",
     "thumbv6m-none-eabi",
@@ -35,7 +38,8 @@ pub fn one(what: &str) -> Result<()> {
     match what {
         "python" => python(),
         "cross" => cross(),
-        "qemu" => system_packages(),
+        "qemu" => system_packages(SYSTEM, &["libc6-dev-arm64-cross"]),
+        "jvm" => system_packages(JVM, &[]),
         "peers" => peers(),
         "ray" => ray(),
         "tokenizers" => tokenizers(),
@@ -48,7 +52,7 @@ pub fn one(what: &str) -> Result<()> {
         "semver" => install_tool(SEMVER_CHECKS),
         _ => bail!(
             "unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, cbindgen, book, dist, wasm-bindgen, \
-             js, semver"
+             js, jvm, semver"
         ),
     }
 }
@@ -194,9 +198,10 @@ fn cross() -> Result<()> {
     run(&mut command("rustup", &arguments))
 }
 
-fn system_packages() -> Result<()> {
+/// Installs the packages whose programs are missing, and with them those that have none.
+fn system_packages(packages: &[(&str, &str)], with: &[&str]) -> Result<()> {
     let missing: Vec<&str> =
-        SYSTEM.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+        packages.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -205,5 +210,5 @@ fn system_packages() -> Result<()> {
     }
     run(&mut command("apt-get", &["update", "--quiet"]))?;
     let mut install = command("apt-get", &["install", "--yes", "--quiet", "--no-install-recommends"]);
-    run(install.args(missing).arg("libc6-dev-arm64-cross").env("DEBIAN_FRONTEND", "noninteractive"))
+    run(install.args(missing).args(with).env("DEBIAN_FRONTEND", "noninteractive"))
 }

@@ -10,6 +10,7 @@ use crate::book;
 use crate::c;
 use crate::check;
 use crate::command::{cargo, checked, command, exists, output, root, run};
+use crate::jvm;
 use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
 use crate::size;
@@ -27,6 +28,7 @@ const STAGES: &[Step] = &[
     ("aarch64", aarch64),
     ("wasm", wasm),
     ("js", js),
+    ("jvm", jvm::test),
 ];
 
 /// Stages that take long, which only run when they are named.
@@ -41,6 +43,7 @@ const LONG_STAGES: &[Step] = &[
     ("aarch64-whole", aarch64_whole),
     ("wasm-whole", wasm_whole),
     ("js-whole", js_whole),
+    ("jvm-whole", jvm::test_whole),
 ];
 
 pub fn all() -> Result<()> {
@@ -240,6 +243,9 @@ fn book_and_examples() -> Result<()> {
     run(checked("build").args(["--tests", "--lib"]))?;
     setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
     c::package_for_tests()?;
+    if exists("javac") {
+        jvm::package_for_tests()?;
+    }
     if exists("node") {
         npm::test_package(&root().join(NPM_PACKAGE))?;
     }

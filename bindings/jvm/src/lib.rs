@@ -4,6 +4,9 @@
 //! `ffi` has the functions that Java declares, and all of the unsafe code; the other files are safe. A panic becomes an
 //! `ExecutorchRuntimeException` with the code `INTERNAL`.
 
+#[cfg(target_os = "android")]
+extern crate unwinding as _;
+
 #[cfg(feature = "llm")]
 mod answer;
 mod error;

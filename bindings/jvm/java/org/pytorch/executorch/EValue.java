@@ -169,7 +169,7 @@ public final class EValue {
     }
     int tag = bytes[0];
     ByteBuffer rest = ByteBuffer.wrap(bytes, 1, bytes.length - 1);
-    int least = tag == NONE || tag == TENSOR ? 0 : tag == BOOL ? 1 : tag == STRING ? 4 : 8;
+    int least = tag == BOOL ? 1 : tag == STRING ? 4 : tag == INT || tag == DOUBLE ? 8 : 0;
     if (rest.remaining() < least) {
       throw new IllegalArgumentException("The bytes of a value end early");
     }

@@ -1,0 +1,228 @@
+package org.pytorch.executorch;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import org.pytorch.executorch.extension.llm.LlmCallback;
+import org.pytorch.executorch.extension.llm.LlmGenerationConfig;
+import org.pytorch.executorch.extension.llm.LlmModule;
+import org.pytorch.executorch.extension.llm.LlmModuleConfig;
+
+/** A small Llama, whose answer transformers recorded. */
+final class LlmTest {
+  private static String model;
+  private static String tokenizer;
+  private static String prompt;
+  private static String answer;
+
+  /** Of the recorded answer, in which the model goes on after the token that ends it. So far, and in the prompt, each is a character. */
+  private static final int TOKENS = 40;
+
+  private LlmTest() {}
+
+  static void run(Path root, Path folder, String prompt, String answer) throws Exception {
+    model = folder.resolve("llama.pte").toString();
+    tokenizer = root.resolve("tests/decoders/llama/tokenizer.json").toString();
+    LlmTest.prompt = prompt;
+    LlmTest.answer = answer.substring(0, TOKENS);
+    Check.test("an answer is that of transformers", LlmTest::answers);
+    Check.test("a conversation", LlmTest::conversation);
+    Check.test("an answer is stopped", LlmTest::stops);
+    Check.test("callbacks that throw, or use their model", LlmTest::callbacks);
+    Check.test("language models that are closed", LlmTest::closed);
+    Check.test("what language models refuse", () -> refusals(root));
+  }
+
+  private static LlmModule llama() {
+    return new LlmModule(model, tokenizer, 0);
+  }
+
+  /** What a callback got. */
+  private static final class Heard implements LlmCallback {
+    final StringBuilder text = new StringBuilder();
+    final List<String> statistics = new ArrayList<>();
+    final List<Integer> errors = new ArrayList<>();
+
+    @Override
+    public void onResult(String result) {
+      text.append(result);
+    }
+
+    @Override
+    public void onStats(String stats) {
+      statistics.add(stats);
+    }
+
+    @Override
+    public void onError(int errorCode, String message) {
+      errors.add(errorCode);
+    }
+  }
+
+  private static void answers() {
+    try (LlmModule llama = llama()) {
+      llama.load();
+      Heard heard = new Heard();
+      llama.generate(prompt, prompt.length() + TOKENS, heard, false);
+      Check.equal(answer, heard.text.toString());
+      Check.equal(1, heard.statistics.size());
+      String counts = "\"prompt_tokens\":" + prompt.length() + ",\"generated_tokens\":" + TOKENS;
+      Check.that(heard.statistics.get(0).contains(counts), heard.statistics);
+      llama.resetContext();
+      Heard echoed = new Heard();
+      LlmGenerationConfig config = LlmGenerationConfig.create().temperature(0).maxNewTokens(5).build();
+      llama.generate(prompt, config, echoed);
+      Check.equal(prompt + answer.substring(0, 5), echoed.text.toString());
+    }
+  }
+
+  private static void conversation() {
+    LlmModuleConfig config =
+        LlmModuleConfig.create().modulePath(model).tokenizerPath(tokenizer).temperature(0).loadMode(LlmModuleConfig.LOAD_MODE_FILE).build();
+    try (LlmModule llama = new LlmModule(config)) {
+      llama.prefillPrompt(prompt.substring(0, 3));
+      Heard heard = new Heard();
+      llama.generate(prompt.substring(3), prompt.length() + 8, heard, false);
+      Check.equal(answer.substring(0, 8), heard.text.toString());
+      Check.fails(ExecutorchRuntimeException.class, "no room", () -> llama.generate(prompt, 4, heard));
+      Check.equal(ExecutorchRuntimeException.OUT_OF_RESOURCES, heard.errors.get(0));
+    }
+  }
+
+  private static void stops() throws Exception {
+    try (LlmModule llama = llama()) {
+      StringBuilder text = new StringBuilder();
+      llama.generate(
+          prompt,
+          60,
+          result -> {
+            text.append(result);
+            if (text.length() == 4) {
+              llama.stop();
+            }
+          },
+          false);
+      Check.equal(answer.substring(0, 4), text.toString());
+      llama.resetContext();
+      // By another thread, while the callback waits for it.
+      Heard heard = new Heard();
+      llama.generate(
+          prompt,
+          60,
+          result -> {
+            heard.onResult(result);
+            Thread other = new Thread(llama::stop);
+            other.start();
+            try {
+              other.join();
+            } catch (InterruptedException error) {
+              throw new AssertionError(error);
+            }
+          },
+          false);
+      Check.equal(answer.substring(0, 1), heard.text.toString());
+    }
+  }
+
+  private static void callbacks() {
+    try (LlmModule llama = llama()) {
+      RuntimeException mine = new RuntimeException("mine");
+      RuntimeException thrown =
+          Check.fails(
+              RuntimeException.class,
+              "mine",
+              () ->
+                  llama.generate(
+                      prompt,
+                      60,
+                      result -> {
+                        throw mine;
+                      }));
+      Check.that(thrown == mine, "another exception");
+      Check.fails(
+          RuntimeException.class,
+          "of statistics",
+          () ->
+              llama.generate(
+                  prompt,
+                  200,
+                  new LlmCallback() {
+                    @Override
+                    public void onResult(String result) {
+                      llama.stop();
+                    }
+
+                    @Override
+                    public void onStats(String stats) {
+                      throw new IllegalStateException("of statistics");
+                    }
+                  }));
+      Class<IllegalStateException> illegal = IllegalStateException.class;
+      Check.fails(illegal, "in a callback", () -> llama.generate(prompt, 200, result -> llama.resetContext()));
+      Check.fails(illegal, "cannot be closed", () -> llama.generate(prompt, 200, result -> llama.close()));
+      llama.resetContext();
+      Heard heard = new Heard();
+      llama.generate(prompt, 20, heard, false);
+      Check.that(answer.startsWith(heard.text.toString()), heard.text);
+    }
+  }
+
+  private static void closed() throws Exception {
+    LlmModule llama = llama();
+    Heard heard = new Heard();
+    Thread closer =
+        new Thread(() -> Check.fails(IllegalStateException.class, "in use", llama::close));
+    llama.generate(
+        prompt,
+        60,
+        result -> {
+          if (heard.text.length() == 0) {
+            closer.start();
+            try {
+              closer.join();
+            } catch (InterruptedException error) {
+              throw new AssertionError(error);
+            }
+          }
+          heard.onResult(result);
+        },
+        false);
+    llama.close();
+    llama.close();
+    llama.stop();
+    Check.fails(IllegalStateException.class, "has been closed", () -> llama.generate(prompt, heard));
+    Check.fails(IllegalStateException.class, "has been closed", llama::load);
+    Check.fails(IllegalStateException.class, "has been closed", llama::resetContext);
+    // One that was never loaded.
+    llama().close();
+  }
+
+  private static void refusals(Path root) {
+    Class<IllegalArgumentException> illegal = IllegalArgumentException.class;
+    Check.fails(illegal, "model path: there is no such file", () -> new LlmModule("/nowhere", tokenizer, 0));
+    Check.fails(illegal, "tokenizer path: there is no such file", () -> new LlmModule(model, "/nowhere", 0));
+    Check.fails(illegal, "path of a tokenizer", () -> LlmModuleConfig.create().modulePath(model).build());
+    Check.fails(illegal, "load mode 4", () -> LlmModuleConfig.create().loadMode(4));
+    Class<ExecutorchRuntimeException> thrown = ExecutorchRuntimeException.class;
+    try (LlmModule add = new LlmModule(root.resolve("tests/corpus/1.5.1/add.pte").toString(), tokenizer, 0)) {
+      Check.equal(ExecutorchRuntimeException.INVALID_PROGRAM, Check.fails(thrown, "", add::load).getErrorCode());
+    }
+    try (LlmModule text = new LlmModule(model, root.resolve("README.md").toString(), 0)) {
+      Check.equal(ExecutorchRuntimeException.INVALID_PROGRAM, Check.fails(thrown, "tokenizer", text::load).getErrorCode());
+    }
+    try (LlmModule llama = llama()) {
+      Heard heard = new Heard();
+      Check.fails(thrown, "temperature", () -> llama.generate(prompt, 40, heard, false, Float.NaN, 0, 0));
+      ByteBuffer image = ByteBuffer.allocateDirect(12).order(ByteOrder.nativeOrder());
+      Check.fails(illegal, "direct", () -> llama.prefillImages(ByteBuffer.allocate(12), 2, 2, 3));
+      Check.fails(illegal, "got 12", () -> llama.prefillImages(image, 3, 2, 3));
+      Check.fails(illegal, "positive", () -> llama.prefillImages(image, 2, -2, 3));
+      Check.fails(illegal, "order", () -> llama.prefillNormalizedImage(image.duplicate().order(ByteOrder.BIG_ENDIAN), 1, 1, 3));
+      ExecutorchRuntimeException error = Check.fails(thrown, "images", () -> llama.prefillImages(image, 2, 2, 3));
+      Check.equal(ExecutorchRuntimeException.NOT_SUPPORTED, error.getErrorCode());
+      Check.fails(thrown, "sound", () -> llama.prefillAudio(new float[6], 1, 2, 3));
+    }
+  }
+}
