@@ -8,7 +8,7 @@ use rushlight::{CompiledProgram, Compiler, Progress, ProgressListener, Quantizat
 use super::backend::rl_bytes;
 use super::interrupt::{flag, rl_interrupt};
 use super::value::rl_string;
-use super::{Growing, Result, elements, free, guard, null, path, reference, rl_status, set, text};
+use super::{Growing, Result, elements, free, guard, hand_out, path, reference, rl_status, set, text};
 use crate::tracer::Flag;
 
 /// What is compiled to a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or, by itself, a language model as
@@ -104,15 +104,13 @@ pub unsafe extern "C" fn rl_compile(
         let (exported, options) = unsafe {
             (elements(exported, num_exported, "exported")?, super::options::<rl_compile_options>(options, "options")?)
         };
-        if program.is_null() {
-            return Err(null("program"));
-        }
-        // SAFETY: as their descriptions say.
-        let (compiler, progress) = unsafe { compiler(exported, &options) }?;
-        let compiled = compiler.compile()?;
-        let made = Box::new(rl_program { compiled, progress, bytes: OnceLock::new() });
-        // SAFETY: the caller's variable.
-        unsafe { set(program, "program", Box::into_raw(made)) }
+        let make = || {
+            // SAFETY: as their descriptions say.
+            let (compiler, progress) = unsafe { compiler(exported, &options) }?;
+            Ok(rl_program { compiled: compiler.compile()?, progress, bytes: OnceLock::new() })
+        };
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(program, "program", make) }
     })
 }
 

@@ -1,6 +1,6 @@
 //! Interrupts.
 
-use super::{Result, free, guard, null, set};
+use super::{Result, free, guard, hand_out};
 use crate::tracer::Flag;
 
 /// A flag that ends calls early. Threads: any number of them may set and clear it while others run calls with it; setting it is safe in
@@ -20,11 +20,8 @@ pub unsafe fn flag(interrupt: *const rl_interrupt) -> Option<Flag> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_interrupt_new(interrupt: *mut *mut rl_interrupt) -> *mut super::rl_status {
     guard(|| {
-        if interrupt.is_null() {
-            return Err(null("interrupt"));
-        }
-        // SAFETY: the caller's variable.
-        unsafe { set(interrupt, "interrupt", Box::into_raw(Box::new(rl_interrupt(Flag::default())))) }
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(interrupt, "interrupt", || Ok(rl_interrupt(Flag::default()))) }
     })
 }
 

@@ -9,7 +9,9 @@ use rushlight_llm::{FinishReason, Generation, Message, Model, Sampling, Session,
 use super::interrupt::{flag, rl_interrupt};
 use super::module::{builder, rl_load_options};
 use super::value::rl_string;
-use super::{Growing, Result, elements, free, guard, locked, null, path, reference, rl_status, set, set_sized, text};
+use super::{
+    Growing, Result, elements, free, guard, hand_out, locked, path, reference, rl_status, set, set_sized, text,
+};
 use crate::callback;
 use crate::status::Status;
 
@@ -108,22 +110,22 @@ pub unsafe extern "C" fn rl_llm_load(
     llm: *mut *mut rl_llm,
 ) -> *mut rl_status {
     guard(|| {
-        if llm.is_null() {
-            return Err(null("llm"));
-        }
-        // SAFETY: NULL, or as their descriptions say.
-        let (path, builder) = unsafe { (self::path(path, "path")?, builder(options)?) };
-        callback::forget();
-        let module = builder.load(path).map_err(callback::explained)?;
-        let tokenizer = if tokenizer.is_null() {
-            Tokenizer::of_model(module.program(), Some(path))?
-        } else {
-            // SAFETY: a string.
-            Tokenizer::open(unsafe { self::path(tokenizer, "tokenizer") }?)?
+        let make = || {
+            // SAFETY: NULL, or as their descriptions say.
+            let (path, builder) = unsafe { (self::path(path, "path")?, builder(options)?) };
+            callback::forget();
+            let module = builder.load(path).map_err(callback::explained)?;
+            let tokenizer = if tokenizer.is_null() {
+                Tokenizer::of_model(module.program(), Some(path))?
+            } else {
+                // SAFETY: a string.
+                Tokenizer::open(unsafe { self::path(tokenizer, "tokenizer") }?)?
+            };
+            let inner = Inner { model: Model::new(module)?, tokenizer, tokens: Vec::new(), text: String::new() };
+            Ok(rl_llm(Mutex::new(inner)))
         };
-        let inner = Inner { model: Model::new(module)?, tokenizer, tokens: Vec::new(), text: String::new() };
-        // SAFETY: the caller's variable.
-        unsafe { set(llm, "llm", Box::into_raw(Box::new(rl_llm(Mutex::new(inner))))) }
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(llm, "llm", make) }
     })
 }
 
@@ -204,12 +206,9 @@ pub unsafe extern "C" fn rl_llm_session_new(llm: *mut rl_llm, session: *mut *mut
     guard(|| {
         // SAFETY: NULL or a live model.
         let llm = unsafe { reference(llm, "llm") }?;
-        if session.is_null() {
-            return Err(null("session"));
-        }
-        let made = locked(&llm.0, "language model")?.model.session()?;
-        // SAFETY: the caller's variable.
-        unsafe { set(session, "session", Box::into_raw(Box::new(rl_llm_session(Mutex::new(made))))) }
+        let make = || Ok(rl_llm_session(Mutex::new(locked(&llm.0, "language model")?.model.session()?)));
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(session, "session", make) }
     })
 }
 
@@ -258,12 +257,9 @@ pub unsafe extern "C" fn rl_llm_session_fork(
     guard(|| {
         // SAFETY: NULL, or a live object.
         let session = unsafe { reference(session, "session") }?;
-        if fork.is_null() {
-            return Err(null("fork"));
-        }
-        let made = locked(&session.0, "session")?.fork()?;
-        // SAFETY: the caller's variable.
-        unsafe { set(fork, "fork", Box::into_raw(Box::new(rl_llm_session(Mutex::new(made))))) }
+        let make = || Ok(rl_llm_session(Mutex::new(locked(&session.0, "session")?.fork()?)));
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(fork, "fork", make) }
     })
 }
 

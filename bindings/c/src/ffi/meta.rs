@@ -135,13 +135,12 @@ impl Info {
     }
 
     fn to_c(&self, struct_size: usize) -> rl_value_info {
-        let start = |is_empty: bool| if is_empty { ptr::null() } else { self.ranges.as_ptr() };
         rl_value_info {
             struct_size,
             name: self.name.as_ref().map_or(ptr::null(), |name| name.as_ptr()),
             value: self.value,
             dim_order: if self.dim_order.is_empty() { ptr::null() } else { self.dim_order.as_ptr() },
-            ranges: start(self.ranges.is_empty()),
+            ranges: if self.ranges.is_empty() { ptr::null() } else { self.ranges.as_ptr() },
             is_dynamic: self.is_dynamic,
             is_memory_planned: self.is_memory_planned,
         }

@@ -137,6 +137,19 @@ unsafe fn set<T>(out: *mut T, name: &str, value: T) -> Result<()> {
     Ok(())
 }
 
+/// Makes an object and hands its handle to the caller, who frees it with a function that calls [`free`].
+///
+/// # Safety
+/// `out` is NULL, which is an error before anything is made, or can be written.
+unsafe fn hand_out<T>(out: *mut *mut T, name: &str, make: impl FnOnce() -> Result<T>) -> Result<()> {
+    if out.is_null() {
+        return Err(null(name));
+    }
+    let made = Box::new(make()?);
+    // SAFETY: as the caller promises.
+    unsafe { set(out, name, Box::into_raw(made)) }
+}
+
 /// Writes a result to the caller's variable, which begins with its size: as much as it has room for.
 ///
 /// # Safety

@@ -5,8 +5,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rushlight::runtime::{Event, StableBytes};
-use rushlight::{Code, Input, LoadMode, Module, ModuleBuilder, Tensor};
+use rushlight::runtime::{Event, OptionValue, StableBytes};
+use rushlight::{Code, LoadMode, Module, ModuleBuilder, Tensor};
 
 use super::interrupt::{flag, rl_interrupt};
 use super::meta::rl_meta;
@@ -14,7 +14,8 @@ use super::registry::rl_registry;
 use super::session::rl_session;
 use super::value::{Dims, Lent, inputs, rl_kind, rl_string, rl_tensor, rl_value, view};
 use super::{
-    Growing, Result, elements, free, guard, locked, null, optional_text, options, path, reference, rl_status, set, text,
+    Growing, Result, elements, free, guard, hand_out, locked, optional_text, options, path, reference, rl_status, set,
+    text,
 };
 use crate::callback;
 use crate::status::{Status, c_string};
@@ -248,53 +249,37 @@ pub unsafe fn builder(given: *const rl_load_options) -> Result<ModuleBuilder> {
     for option in unsafe { elements(given.backend_options, given.num_backend_options, "backend_options") }? {
         // SAFETY: as the description says.
         let (backend, name, value) = unsafe { backend_option(option) }?;
-        builder = match value {
-            Input::Bool(value) => builder.option(backend, name, value),
-            Input::Int(value) => builder.option(backend, name, value),
-            Input::String(text) => builder.option(backend, name, text),
-            _ => return Err(other_option(name)),
-        };
+        builder = builder.option(backend, name, value);
     }
     Ok(builder)
 }
 
 /// # Safety
 /// The option is as its description says.
-unsafe fn backend_option<'a>(option: &'a rl_backend_option) -> Result<(&'a str, &'a str, Input<'a>)> {
+unsafe fn backend_option<'a>(option: &'a rl_backend_option) -> Result<(&'a str, &'a str, OptionValue<'a>)> {
     // SAFETY: strings.
     let (backend, name) = unsafe { (text(option.backend, "backend")?, text(option.name, "name")?) };
-    if option.value.is(rl_kind::RL_KIND_TENSOR) {
-        return Err(other_option(name));
-    }
-    let mut dims = Vec::new();
-    // SAFETY: as the caller promises.
-    let value = unsafe { inputs(std::slice::from_ref(&option.value), &mut dims) }?.pop();
-    Ok((
-        backend,
-        name,
+    let value = &option.value;
+    // SAFETY: the kind says which part of the union there is, and a string is as the caller promises.
+    let value = unsafe {
         match value {
-            Some(Input::Bool(value)) => Input::Bool(value),
-            Some(Input::Int(value)) => Input::Int(value),
-            // SAFETY: of this kind, it is a string, as the caller promises.
-            Some(Input::String(_)) => Input::String(unsafe { option.value.r#as.string.as_str("value") }?),
-            _ => return Err(other_option(name)),
-        },
-    ))
-}
-
-fn other_option(name: &str) -> Status {
-    Status::new(Code::InvalidType, format!("option `{name}`: expected a bool, an int or a string"))
+            value if value.is(rl_kind::RL_KIND_BOOL) => OptionValue::Bool(value.r#as.boolean != 0),
+            value if value.is(rl_kind::RL_KIND_INT) => OptionValue::Int(value.r#as.integer),
+            value if value.is(rl_kind::RL_KIND_STRING) => OptionValue::String(value.r#as.string.as_str("value")?),
+            _ => {
+                let message = format!("option `{name}`: expected a bool, an int or a string");
+                return Err(Status::new(Code::InvalidType, message));
+            }
+        }
+    };
+    Ok((backend, name, value))
 }
 
 impl rl_module {
-    /// # Safety
-    /// `out` is NULL or can be written.
-    unsafe fn hand_out(loaded: Module, out: *mut *mut Self) -> Result<()> {
+    fn of(loaded: Module) -> Self {
         let names = loaded.method_names().map(c_string).collect();
         let inner = Inner { module: loaded, dims: Vec::new(), lent: Lent::default(), attribute: None };
-        let module = Box::new(Self { names, inner: Mutex::new(inner) });
-        // SAFETY: as the caller promises.
-        unsafe { set(out, "module", Box::into_raw(module)) }
+        Self { names, inner: Mutex::new(inner) }
     }
 
     /// The module, for this call alone.
@@ -314,16 +299,14 @@ pub unsafe extern "C" fn rl_module_load(
     module: *mut *mut rl_module,
 ) -> *mut rl_status {
     guard(|| {
-        check_out(module)?;
-        // SAFETY: NULL, or as their descriptions say.
-        let (path, builder) = unsafe { (self::path(path, "path")?, builder(options)?) };
-        // SAFETY: the caller's variable.
-        unsafe { rl_module::hand_out(builder.load(path)?, module) }
+        let make = || {
+            // SAFETY: NULL, or as their descriptions say.
+            let (path, builder) = unsafe { (self::path(path, "path")?, builder(options)?) };
+            Ok(rl_module::of(builder.load(path)?))
+        };
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(module, "module", make) }
     })
-}
-
-fn check_out<T>(out: *mut T) -> Result<()> {
-    if out.is_null() { Err(null("module")) } else { Ok(()) }
 }
 
 /// Loads a program from the bytes of a `.pte` file, which are copied.
@@ -335,11 +318,13 @@ pub unsafe extern "C" fn rl_module_load_bytes(
     module: *mut *mut rl_module,
 ) -> *mut rl_status {
     guard(|| {
-        check_out(module)?;
-        // SAFETY: NULL, or as their descriptions say.
-        let (bytes, builder) = unsafe { (elements(bytes.cast::<u8>(), size, "bytes")?, builder(options)?) };
-        // SAFETY: the caller's variable.
-        unsafe { rl_module::hand_out(builder.load_bytes(bytes)?, module) }
+        let make = || {
+            // SAFETY: NULL, or as their descriptions say.
+            let (bytes, builder) = unsafe { (elements(bytes.cast::<u8>(), size, "bytes")?, builder(options)?) };
+            Ok(rl_module::of(builder.load_bytes(bytes)?))
+        };
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(module, "module", make) }
     })
 }
 
@@ -356,11 +341,13 @@ pub unsafe extern "C" fn rl_module_load_borrowed(
 ) -> *mut rl_status {
     guard(|| {
         let borrowed: Arc<dyn StableBytes> = Arc::new(Borrowed { bytes: bytes.cast(), size, release, user_data });
-        check_out(module)?;
-        // SAFETY: NULL, or as their descriptions say.
-        let (_, builder) = unsafe { (elements(bytes.cast::<u8>(), size, "bytes")?, builder(options)?) };
-        // SAFETY: the caller's variable.
-        unsafe { rl_module::hand_out(builder.load_shared(borrowed)?, module) }
+        let make = || {
+            // SAFETY: NULL, or as their descriptions say.
+            let (_, builder) = unsafe { (elements(bytes.cast::<u8>(), size, "bytes")?, builder(options)?) };
+            Ok(rl_module::of(builder.load_shared(borrowed)?))
+        };
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(module, "module", make) }
     })
 }
 
@@ -389,12 +376,8 @@ pub unsafe extern "C" fn rl_module_meta(
     guard(|| {
         // SAFETY: NULL, or as their descriptions say.
         let (module, method) = unsafe { (reference(module, "module")?, text(method, "method")?) };
-        if meta.is_null() {
-            return Err(null("meta"));
-        }
-        let described = rl_meta::of(&module.lock()?.module.meta(method)?);
-        // SAFETY: the caller's variable.
-        unsafe { set(meta, "meta", Box::into_raw(Box::new(described))) }
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(meta, "meta", || Ok(rl_meta::of(&module.lock()?.module.meta(method)?))) }
     })
 }
 
@@ -435,12 +418,7 @@ pub unsafe extern "C" fn rl_module_set_option(
         // SAFETY: as its description says.
         let (backend, name, value) = unsafe { backend_option(option) }?;
         let mut inner = module.lock()?;
-        Ok(match value {
-            Input::Bool(value) => inner.module.set_option(backend, name, value),
-            Input::Int(value) => inner.module.set_option(backend, name, value),
-            Input::String(text) => inner.module.set_option(backend, name, text),
-            _ => return Err(other_option(name)),
-        }?)
+        Ok(inner.module.set_option(backend, name, value)?)
     })
 }
 

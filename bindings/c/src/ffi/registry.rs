@@ -8,7 +8,7 @@ use rushlight::{ModuleBuilder, Op, OpSet};
 
 use super::backend::{CustomBackend, rl_backend};
 use super::kernel::{CustomKernel, KERNEL, rl_kernel_fn};
-use super::{Growing, Result, free, guard, null, options, reference, rl_status, set, text};
+use super::{Growing, Result, free, guard, hand_out, null, options, reference, rl_status, text};
 use crate::status::Status;
 
 /// Operators and back ends of the caller's, which are given to `rl_module_load`. Threads: any number of them may use one at once.
@@ -55,11 +55,8 @@ impl rl_registry {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_registry_new(registry: *mut *mut rl_registry) -> *mut rl_status {
     guard(|| {
-        if registry.is_null() {
-            return Err(null("registry"));
-        }
-        // SAFETY: the caller's variable.
-        unsafe { set(registry, "registry", Box::into_raw(Box::default())) }
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(registry, "registry", || Ok(rl_registry::default())) }
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use rushlight::Session;
 
 use super::module::rl_module;
-use super::{Result, free, guard, locked, null, reference, rl_status, set};
+use super::{Result, free, guard, hand_out, locked, reference, rl_status};
 use crate::callback;
 
 /// State of one user of a module, such as a KV cache: code and weights stay in the module. Threads: as a module.
@@ -26,13 +26,13 @@ pub unsafe extern "C" fn rl_session_new(module: *mut rl_module, session: *mut *m
     guard(|| {
         // SAFETY: NULL or a live module.
         let module = unsafe { reference(module, "module") }?;
-        if session.is_null() {
-            return Err(null("session"));
-        }
-        callback::forget();
-        let made = module.lock()?.module.session().map_err(callback::explained)?;
-        // SAFETY: the caller's variable.
-        unsafe { set(session, "session", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
+        let make = || {
+            callback::forget();
+            let made = module.lock()?.module.session().map_err(callback::explained)?;
+            Ok(rl_session(Mutex::new(made)))
+        };
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(session, "session", make) }
     })
 }
 
@@ -62,12 +62,8 @@ pub unsafe extern "C" fn rl_session_fork(session: *mut rl_session, fork: *mut *m
     guard(|| {
         // SAFETY: NULL or a live session.
         let session = unsafe { reference(session, "session") }?;
-        if fork.is_null() {
-            return Err(null("fork"));
-        }
-        let made = session.lock()?.fork()?;
-        // SAFETY: the caller's variable.
-        unsafe { set(fork, "fork", Box::into_raw(Box::new(rl_session(Mutex::new(made))))) }
+        // SAFETY: NULL or the caller's variable.
+        unsafe { hand_out(fork, "fork", || Ok(rl_session(Mutex::new(session.lock()?.fork()?)))) }
     })
 }
 
