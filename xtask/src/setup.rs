@@ -159,9 +159,16 @@ pub fn dist_program(name: &str) -> PathBuf {
     root().join(".venv-dist/bin").join(name)
 }
 
+/// A program of the toolchain's component `llvm-tools`.
+pub fn llvm_tool(name: &str) -> Result<PathBuf> {
+    let libraries = output(&mut command("rustc", &["--print", "target-libdir"]))?;
+    Ok(Path::new(libraries.trim()).with_file_name("bin").join(name))
+}
+
 /// Makes `.venv-dist` with a cross linker and what makes wheels.
 fn dist() -> Result<()> {
     run(command("rustup", &["target", "add"]).args(dist::triples()))?;
+    run(&mut command("rustup", &["component", "add", "llvm-tools"]))?;
     environment(".venv-dist", "tools/requirements-dist.txt", &["--no-deps"], || Ok(()))
 }
 

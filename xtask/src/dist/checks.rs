@@ -12,6 +12,10 @@ use crate::setup;
 /// The last version of glibc whose functions programs may call.
 const GLIBC: (u32, u32) = (2, 17);
 
+pub fn run_native(program: &Path) -> Result<Option<Command>> {
+    Ok(Some(command(program, &[])))
+}
+
 pub fn native(built: &Built) -> Result<()> {
     needs_no_newer_glibc(&built.program)?;
     demo(command(&built.program, &[]))?;
@@ -41,13 +45,17 @@ pub fn musl(built: &Built) -> Result<()> {
     Ok(())
 }
 
+pub fn run_aarch64(program: &Path) -> Result<Option<Command>> {
+    Ok(exists(QEMU).then(|| emulated("/usr/aarch64-linux-gnu".as_ref(), program)))
+}
+
 pub fn aarch64(built: &Built) -> Result<()> {
     needs_no_newer_glibc(&built.program)?;
-    if !exists(QEMU) {
+    let Some(program) = run_aarch64(&built.program)? else {
         println!("NOT RUN: the program and the wheel for aarch64, as there is no {QEMU}");
         return Ok(());
-    }
-    demo(emulated("/usr/aarch64-linux-gnu".as_ref(), &built.program))?;
+    };
+    demo(program)?;
     if !exists("apt-get") {
         println!("NOT RUN: the wheel for aarch64, which needs Debian's Python of that architecture");
         return Ok(());
@@ -111,11 +119,6 @@ fn aarch64_python() -> Result<PathBuf> {
         }
     }
     Ok(folder)
-}
-
-pub fn macos(_: &Built) -> Result<()> {
-    println!("NOT RUN: the program and the wheel for macOS, which only run there");
-    Ok(())
 }
 
 /// Classifies ten digits, all of which the program checks by itself.

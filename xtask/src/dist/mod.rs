@@ -5,6 +5,7 @@
 mod bill;
 mod c;
 mod checks;
+mod macos;
 mod windows;
 
 use std::ffi::OsString;
@@ -26,6 +27,8 @@ struct Target {
     zig_triple: &'static str,
     /// The platform of the wheel on Linux; elsewhere it is that of the triple.
     linux_platform: Option<&'static str>,
+    /// The command by which this machine runs a program of the target, if it can.
+    run: fn(&Path) -> Result<Option<Command>>,
     /// Runs what was built, as far as this machine can.
     check: fn(&Built) -> Result<()>,
 }
@@ -37,6 +40,7 @@ const TARGETS: &[Target] = &[
         triple: "x86_64-unknown-linux-gnu",
         zig_triple: "x86_64-unknown-linux-gnu.2.17",
         linux_platform: Some("manylinux2014"),
+        run: checks::run_native,
         check: checks::native,
     },
     Target {
@@ -44,6 +48,7 @@ const TARGETS: &[Target] = &[
         triple: "x86_64-unknown-linux-musl",
         zig_triple: "x86_64-unknown-linux-musl",
         linux_platform: Some("musllinux_1_2"),
+        run: checks::run_native,
         check: checks::musl,
     },
     Target {
@@ -51,6 +56,7 @@ const TARGETS: &[Target] = &[
         triple: "aarch64-unknown-linux-gnu",
         zig_triple: "aarch64-unknown-linux-gnu.2.17",
         linux_platform: Some("manylinux2014"),
+        run: checks::run_aarch64,
         check: checks::aarch64,
     },
     Target {
@@ -58,6 +64,7 @@ const TARGETS: &[Target] = &[
         triple: "x86_64-pc-windows-gnu",
         zig_triple: "x86_64-pc-windows-gnu",
         linux_platform: None,
+        run: windows::run_program,
         check: windows::check,
     },
     Target {
@@ -65,14 +72,16 @@ const TARGETS: &[Target] = &[
         triple: "aarch64-apple-darwin",
         zig_triple: "aarch64-apple-darwin",
         linux_platform: None,
-        check: checks::macos,
+        run: |_| Ok(None),
+        check: macos::check,
     },
     Target {
         name: "macos-x86_64",
         triple: "x86_64-apple-darwin",
         zig_triple: "x86_64-apple-darwin",
         linux_platform: None,
-        check: checks::macos,
+        run: |_| Ok(None),
+        check: macos::check,
     },
 ];
 
@@ -207,7 +216,6 @@ impl Place {
     /// The command line, with its licences, its bill of materials and completions for shells.
     fn archive(&self, target: &Target) -> Result<(PathBuf, PathBuf)> {
         let binary = self.program(target)?;
-        let native = if target.triple == HOST.triple { binary.clone() } else { self.program(HOST)? };
         let name = format!("rushlight-{}-{}", env!("CARGO_PKG_VERSION"), target.name);
         let folder = self.build.join("archives").join(&name);
         if folder.exists() {
@@ -220,8 +228,11 @@ impl Place {
             std::fs::copy(self.source.join(file), folder.join(file))
                 .with_context(|| format!("cannot copy `{file}`"))?;
         }
+        let (of, writer) =
+            if (target.run)(&binary)?.is_some() { (target, binary) } else { (HOST, self.program(HOST)?) };
         for (shell, file) in SHELLS {
-            let script = output(&mut command(&native, &["completions", shell]))?;
+            let mut write = (of.run)(&writer)?.context("this machine does not run its own programs")?;
+            let script = output(write.args(["completions", shell]))?;
             std::fs::write(folder.join("completions").join(file), script)?;
         }
         let bill = Bill::of("rushlight-cli", &self.source, target.triple)?;
@@ -305,13 +316,14 @@ impl Place {
         let mut tool = command(program, &[]);
         tool.current_dir(&self.source).env("SOURCE_DATE_EPOCH", time_of_commit()?);
         tool.env("CARGO_ENCODED_RUSTFLAGS", flags).env("PATH", path);
+        tool.env("MACOSX_DEPLOYMENT_TARGET", macos::OLDEST);
         // Otherwise a folder of the user's.
         tool.env("CARGO_ZIGBUILD_CACHE_DIR", self.build.join("zigbuild"));
         Ok(tool)
     }
 }
 
-/// Its program writes the completions that are in all archives.
+/// Its program writes the completions for targets whose programs this machine does not run.
 const HOST: &Target = &TARGETS[0];
 
 /// The folder of the Python package in the sources.

@@ -15,17 +15,27 @@ pub fn link_wheel(build: &mut Command) {
     build.env("CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER", root().join("tools/link_windows.sh"));
 }
 
+/// A copy of the program in Wine, beside the library that Wine lacks.
+pub fn run_program(program: &Path) -> Result<Option<Command>> {
+    let Some(wine) = wine() else { return Ok(None) };
+    let folder = target_folder().join("packages/windows");
+    std::fs::create_dir_all(&folder)?;
+    let copy = folder.join("rushlight.exe");
+    std::fs::copy(program, &copy)?;
+    add_missing_library(&folder)?;
+    Ok(Some(emulated(wine, &copy)))
+}
+
+fn wine() -> Option<&'static str> {
+    ["wine64", "wine", "/usr/lib/wine/wine64"].into_iter().find(|program| exists(program))
+}
+
 pub fn check(built: &Built) -> Result<()> {
-    let Some(wine) = ["wine64", "wine", "/usr/lib/wine/wine64"].into_iter().find(|program| exists(program)) else {
+    let (Some(wine), Some(program)) = (wine(), run_program(&built.program)?) else {
         println!("NOT RUN: the program and the wheels for Windows, as there is no Wine");
         return Ok(());
     };
-    let folder = target_folder().join("packages/windows");
-    std::fs::create_dir_all(&folder)?;
-    let program = folder.join("rushlight.exe");
-    std::fs::copy(&built.program, &program)?;
-    add_missing_library(&folder)?;
-    demo(emulated(wine, &program))?;
+    demo(program)?;
     let stable = ["3.11", "3.12", "3.13", "3.14"].map(|version| (version, &built.wheel));
     for (version, wheel) in stable.into_iter().chain(OWN_WHEELS.iter().copied().zip(&built.own_wheels)) {
         // Brings the part of the standard library that is in Python.
@@ -50,9 +60,13 @@ fn emulated(wine: &str, program: &Path) -> Command {
 
 /// Puts the library that Rust's standard library calls and Wine 8 does not have beside a program.
 fn add_missing_library(folder: &Path) -> Result<()> {
+    let file = folder.join("bcryptprimitives.dll");
+    if file.exists() {
+        return Ok(());
+    }
     let mut library = command(setup::dist_program("python"), &["-m", "ziglang", "cc", "-target", "x86_64-windows-gnu"]);
     library.args(["-shared", "tools/bcryptprimitives.c", "-ladvapi32", "-o"]);
-    run(library.arg(folder.join("bcryptprimitives.dll")))
+    run(library.arg(file))
 }
 
 /// Runs the tests that need nothing but the wheel.
