@@ -6,15 +6,19 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, exists, output, root, run};
+use crate::jvm;
 use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 
 /// Tables of the CPU engine beside its peers.
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
 /// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, `tokenizers`, `text`,
-/// `llm`, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
+/// `llm`, `jvm`, which is printed alone, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
 /// `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
+    if let ["jvm"] = what {
+        return jvm::overhead();
+    }
     setup::one("python")?;
     match what {
         [] => {
@@ -41,7 +45,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["cpu", table, model] => cpu(&[table], Some(model)),
         _ => {
             bail!(
-                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, llm [model], \
+                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, llm [model], jvm, \
                  cpu [table] [model]"
             )
         }

@@ -130,6 +130,29 @@ pub fn test_whole() -> Result<()> {
     Tests::new(&target_folder().join("jvm/rushlight.jar"))?.run()
 }
 
+/// Prints what a call of the smallest program takes from Rust and from Java.
+pub fn overhead() -> Result<()> {
+    const PROGRAM: &str = "tests/corpus/1.5.1/add.pte";
+    run(&mut command(
+        "cargo",
+        &["build", "--quiet", "--release", "-p", "rushlight-jni", "--lib", "--example", "call"],
+    ))?;
+    let jar = jar("release", &test_folder())?;
+    let classes = compile_tests(&jar)?;
+    run(&mut command(target_folder().join("release/examples/call"), &[PROGRAM]))?;
+    let class_path = format!("{}:{}", jar.display(), classes.display());
+    run(&mut command("java", &["-cp", &class_path, "org.pytorch.executorch.Overhead", PROGRAM]))
+}
+
+fn compile_tests(jar: &Path) -> Result<PathBuf> {
+    let classes = test_folder().join("tests");
+    fresh(&classes)?;
+    let mut compile = command("javac", RELEASE);
+    compile.arg("-cp").arg(jar).arg("-d").arg(&classes);
+    run(compile.args(sources(Path::new(TESTS))?))?;
+    Ok(classes)
+}
+
 /// Installs a JDK where that is possible.
 fn is_there() -> bool {
     if let Err(error) = setup::one("jvm") {
@@ -147,11 +170,7 @@ struct Tests {
 impl Tests {
     fn new(jar: &Path) -> Result<Self> {
         let folder = test_folder();
-        let classes = folder.join("tests");
-        fresh(&classes)?;
-        let mut compile = command("javac", RELEASE);
-        compile.arg("-cp").arg(jar).arg("-d").arg(&classes);
-        run(compile.args(sources(Path::new(TESTS))?))?;
+        let classes = compile_tests(jar)?;
         fs::write(folder.join("corpus.txt"), corpus::lines()?)?;
         let answer: Json = serde_json::from_slice(&fs::read(root().join("tests/decoders/llama/text.json"))?)?;
         let text = |name: &str| answer[name].as_str().context("a recorded answer has a prompt and a text");

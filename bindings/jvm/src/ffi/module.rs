@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use jni::objects::{JByteBuffer, JClass, JObject, JObjectArray, JString};
+use jni::objects::{JByteBuffer, JClass, JIntArray, JObject, JObjectArray, JString};
 use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned, JValue, jni_sig, jni_str};
 use rushlight::runtime::Outputs;
@@ -59,6 +59,9 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_loadNative<'local>(
     cache: JString<'local>,
     memory_limit: jlong,
     time_limit_micros: jlong,
+    backends: JObjectArray<'local, JString<'local>>,
+    keys: JObjectArray<'local, JString<'local>>,
+    values: JIntArray<'local>,
 ) -> jlong {
     let loaded = env.with_env(|env| -> Result<_> {
         let mut builder = rushlight::Module::builder().mode(load_mode(mode)?);
@@ -79,6 +82,15 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_loadNative<'local>(
         }
         if let Some(micros) = u64::try_from(time_limit_micros).ok().filter(|micros| *micros > 0) {
             builder = builder.time_limit(Duration::from_micros(micros));
+        }
+        let (backends, keys) = (texts(env, &backends)?, texts(env, &keys)?);
+        let mut numbers = vec![0; keys.len()];
+        values.get_region(env, 0, &mut numbers)?;
+        for ((backend, key), number) in backends.iter().zip(&keys).zip(numbers) {
+            // A program for ExecuTorch may set those of back ends that only it has.
+            if rushlight::backends().any(|known| known.name() == backend) {
+                builder = builder.option(backend, key, i64::from(number));
+            }
         }
         load(builder, &path.try_to_string(env)?)
     });

@@ -5,7 +5,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.jetbrains.annotations.NotNull;
-import org.jetbrains.annotations.Nullable;
 import org.pytorch.executorch.internal.NativeHandle;
 
 /**
@@ -41,6 +40,7 @@ public class Module implements Closeable {
     private String cache;
     private long memoryLimit;
     private long timeLimitMicros;
+    private BackendOptionsMap backendOptions = new BackendOptionsMap();
 
     /** One of the constants {@code LOAD_MODE_...}; by default the file is mapped. */
     @NotNull
@@ -77,6 +77,13 @@ public class Module implements Closeable {
     @NotNull
     public Options cache(@NotNull String folder) {
       cache = folder;
+      return this;
+    }
+
+    /** Options of back ends. Those of back ends that the library does not have are left out. */
+    @NotNull
+    public Options backendOptions(@NotNull BackendOptionsMap options) {
+      backendOptions = options;
       return this;
     }
 
@@ -121,7 +128,10 @@ public class Module implements Closeable {
             options.lower,
             options.cache,
             options.memoryLimit,
-            options.timeLimitMicros);
+            options.timeLimitMicros,
+            options.backendOptions.backends(),
+            options.backendOptions.keys(),
+            options.backendOptions.values());
     handle = new NativeHandle(this, pointer, Module::freeNative);
     String[] names = methodsNative(pointer);
     for (int i = 0; i < names.length; i++) {
@@ -145,6 +155,25 @@ public class Module implements Closeable {
   @NotNull
   public static Module load(@NotNull String modelPath, int loadMode, int numThreads) {
     return load(modelPath, new Options().loadMode(loadMode).threads(numThreads));
+  }
+
+  /** Loads a program with options of back ends, which is read into memory. */
+  @NotNull
+  public static Module load(@NotNull String modelPath, @NotNull BackendOptionsMap options) {
+    return load(modelPath, options, LOAD_MODE_FILE);
+  }
+
+  /** Loads a program with options of back ends, in one of the modes {@code LOAD_MODE_...}. */
+  @NotNull
+  public static Module load(@NotNull String modelPath, @NotNull BackendOptionsMap options, int loadMode) {
+    return load(modelPath, options, loadMode, 0);
+  }
+
+  /** Loads a program with options of back ends. */
+  @NotNull
+  public static Module load(
+      @NotNull String modelPath, @NotNull BackendOptionsMap options, int loadMode, int numThreads) {
+    return load(modelPath, new Options().loadMode(loadMode).threads(numThreads).backendOptions(options));
   }
 
   /**
@@ -264,17 +293,28 @@ public class Module implements Closeable {
     return method.metadata;
   }
 
-  /** Returns null: the library keeps no log, and its exceptions say everything. */
-  @Nullable
+  /** Returns an empty array: the library keeps no log, and its exceptions say everything. */
+  @NotNull
   public String[] readLogBuffer() {
     pointer();
-    return null;
+    return readLogBufferStatic();
   }
 
-  /** Returns null, as {@link #readLogBuffer} does. */
-  @Nullable
+  /** Returns an empty array, as {@link #readLogBuffer} does. */
+  @NotNull
   public static String[] readLogBufferStatic() {
-    return null;
+    return new String[0];
+  }
+
+  /** Returns false: no ETDump is written. {@code rushlight run --profile} measures a program. */
+  public boolean etdump() {
+    pointer();
+    return false;
+  }
+
+  /** Returns false, as {@link #etdump()} does. */
+  public boolean etdump(@NotNull String outputPath) {
+    return etdump();
   }
 
   /**
@@ -307,7 +347,10 @@ public class Module implements Closeable {
       String lower,
       String cache,
       long memoryLimit,
-      long timeLimitMicros);
+      long timeLimitMicros,
+      String[] backends,
+      String[] keys,
+      int[] values);
 
   private static native String[] methodsNative(long pointer);
 

@@ -205,7 +205,8 @@ final class ModuleTest {
     Check.fails(illegal, "has been closed", module::getMethods);
     Check.fails(illegal, "has been closed", () -> module.getMethodMetadata("forward"));
     Check.fails(illegal, "has been closed", module::readLogBuffer);
-    Check.equal(null, Module.readLogBufferStatic());
+    Check.fails(illegal, "has been closed", module::etdump);
+    Check.equal(0, Module.readLogBufferStatic().length);
   }
 
   private static void limits() {
@@ -214,6 +215,10 @@ final class ModuleTest {
     try (Module module = Module.load(path, new Module.Options().memoryLimit(1 << 16))) {
       Check.fails(ExecutorchRuntimeException.class, "", () -> module.execute("grow", one));
     }
+    BackendOptionsMap options = new BackendOptionsMap().setInt("XnnpackBackend", "workspace_sharing_mode", 2);
+    Module.load(path, options).close();
+    Check.fails(
+        ExecutorchRuntimeException.class, "nothing", () -> Module.load(path, options.setInt("cpu", "nothing", 1)).loadMethod("loop"));
     try (Module module = Module.load(path, new Module.Options().timeLimit(20))) {
       EValue many = EValue.from(Tensor.fromBlob(new long[] {1L << 40}, new long[0]));
       ExecutorchRuntimeException error = Check.fails(ExecutorchRuntimeException.class, "20", () -> module.execute("loop", many));

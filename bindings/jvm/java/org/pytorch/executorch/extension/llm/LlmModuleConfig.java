@@ -65,7 +65,7 @@ public final class LlmModuleConfig {
     private String modulePath;
     private String tokenizerPath;
     private float temperature = 0.8f;
-    private String dataPath = "";
+    private String dataPath;
     private int modelType = MODEL_TYPE_TEXT;
     private int numBos;
     private int numEos;

@@ -1,0 +1,47 @@
+package org.pytorch.executorch;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.jetbrains.annotations.NotNull;
+
+/** Options of back ends, by the back end's name and their own: {@code rushlight backends} lists them. */
+public final class BackendOptionsMap {
+  private final List<String> backends = new ArrayList<>();
+  private final List<String> keys = new ArrayList<>();
+  private final List<Integer> values = new ArrayList<>();
+
+  /** Sets an option; an earlier value of it is forgotten. */
+  @NotNull
+  public BackendOptionsMap setInt(@NotNull String backendName, @NotNull String key, int value) {
+    for (int i = 0; i < keys.size(); i++) {
+      if (backends.get(i).equals(backendName) && keys.get(i).equals(key)) {
+        values.set(i, value);
+        return this;
+      }
+    }
+    backends.add(backendName);
+    keys.add(key);
+    values.add(value);
+    return this;
+  }
+
+  public boolean isEmpty() {
+    return keys.isEmpty();
+  }
+
+  String[] backends() {
+    return backends.toArray(new String[0]);
+  }
+
+  String[] keys() {
+    return keys.toArray(new String[0]);
+  }
+
+  int[] values() {
+    int[] array = new int[values.size()];
+    for (int i = 0; i < array.length; i++) {
+      array[i] = values.get(i);
+    }
+    return array;
+  }
+}
