@@ -130,9 +130,9 @@ public abstract class Tensor {
   @NotNull
   public abstract Buffer getRawDataBuffer();
 
-  /** Returns the address of the first element. All buffers are direct. */
+  /** Returns the address of the first element, and 0 if there is none. All buffers are direct. */
   final long address() {
-    if (address == 0) {
+    if (address == 0 && getRawDataBuffer().capacity() > 0) {
       address = NativeLibrary.address(getRawDataBuffer());
     }
     return address;
