@@ -106,6 +106,18 @@ final class LlmTest {
           false);
       Check.equal(answer.substring(0, 4), text.toString());
       llama.resetContext();
+      StringBuilder interrupted = new StringBuilder();
+      llama.generate(
+          prompt,
+          60,
+          result -> {
+            interrupted.append(result);
+            Thread.currentThread().interrupt();
+          },
+          false);
+      Check.that(Thread.interrupted(), "it was forgotten");
+      Check.equal(answer.substring(0, 1), interrupted.toString());
+      llama.resetContext();
       // By another thread, while the callback waits for it.
       Heard heard = new Heard();
       llama.generate(

@@ -16,7 +16,7 @@ import org.pytorch.executorch.internal.NativeHandle;
  * A language model in one conversation, which goes on with each prompt until {@link #resetContext}.
  *
  * <p>Any thread may use it; one at a time does, and the others wait. {@link #stop} ends an answer, from its callback or from another
- * thread. Images and sound are refused with the code {@code NOT_SUPPORTED}.
+ * thread, and so does an interrupt of the thread that waits for it. Images and sound are refused with the code {@code NOT_SUPPORTED}.
  */
 public final class LlmModule implements Closeable {
   static {
@@ -254,11 +254,34 @@ public final class LlmModule implements Closeable {
     float used = temperature < 0 ? this.temperature : temperature;
     int bos = numBos == 0 ? this.numBos : numBos;
     int eos = numEos == 0 ? this.numEos : numEos;
+    LlmCallback heeding = new Heeding(callback);
     try {
-      use(pointer -> generateNative(pointer, prompt, seqLen, maxNewTokens, echo, used, bos, eos, callback));
+      use(pointer -> generateNative(pointer, prompt, seqLen, maxNewTokens, echo, used, bos, eos, heeding));
     } catch (ExecutorchRuntimeException error) {
       callback.onError(error.getErrorCode(), error.getMessage());
       throw error;
+    }
+  }
+
+  /** A callback of the caller's; an interrupt of its thread ends the answer. */
+  private final class Heeding implements LlmCallback {
+    private final LlmCallback callback;
+
+    Heeding(LlmCallback callback) {
+      this.callback = callback;
+    }
+
+    @Override
+    public void onResult(String result) {
+      callback.onResult(result);
+      if (Thread.currentThread().isInterrupted()) {
+        stop();
+      }
+    }
+
+    @Override
+    public void onStats(String stats) {
+      callback.onStats(stats);
     }
   }
 
