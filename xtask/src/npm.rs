@@ -17,8 +17,11 @@ const VARIANTS: &[(&str, &str)] = &[
 ];
 
 /// The modules of the package: kind, cargo's features, and variants. Compilers only have loops that LLVM vectorizes.
-const MODULES: &[(&str, &[&str], &[&str])] =
-    &[("run", &[], &["baseline", "simd", "relaxed"]), ("compile", &["--features", "compile"], &["baseline", "simd"])];
+const MODULES: &[(&str, &[&str], &[&str])] = &[
+    ("run", &[], &["baseline", "simd", "relaxed"]),
+    ("compile", &["--features", "compile"], &["baseline", "simd"]),
+    ("llm", &["--features", "llm"], &["simd", "relaxed"]),
+];
 
 /// The variant that tests are run with.
 const STAND_IN: &str = "baseline";
@@ -43,7 +46,7 @@ pub fn package() -> Result<()> {
 /// that of `examples/wasm`, which the tests build too.
 pub fn test_package(folder: &Path) -> Result<()> {
     start(folder)?;
-    let module = build("dev", &["--features", "compile"], flags(STAND_IN)?)?;
+    let module = build("dev", &["--features", "compile,llm"], flags(STAND_IN)?)?;
     let known = format!("run-{STAND_IN}");
     bind(&module, &folder.join("wasm"), &known)?;
     for (kind, _, variants) in MODULES {

@@ -587,6 +587,11 @@ fn js_whole() -> Result<()> {
 
 fn js_tests(package: &Path) -> Result<()> {
     setup::one("js")?;
+    // It compiles the language model of the tests.
+    run(checked("build").args(["--tests", "--lib"]))?;
     let mut tests = command("node", &["--test", "--test-reporter", "spec", "--expose-gc"]);
-    run(tests.arg("bindings/js/tests/").env("RUSHLIGHT_PACKAGE", package))
+    run(tests
+        .arg("bindings/js/tests/")
+        .env("RUSHLIGHT_PACKAGE", package)
+        .env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }

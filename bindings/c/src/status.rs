@@ -127,21 +127,17 @@ impl From<rushlight::runtime::Error> for Status {
 impl From<rushlight_llm::Error> for Status {
     fn from(error: rushlight_llm::Error) -> Self {
         use rushlight_llm::Error;
-        let code = error.code();
-        if let Error::Module(error) = error {
-            return error.into();
-        }
-        // The lines below the first are named as those of the other errors are.
-        let text = error.to_string();
-        let (message, rest) = text.split_once('\n').unwrap_or((&text, ""));
-        let field = |name: &str| {
-            let line = rest.lines().find_map(|line| line.trim_start().strip_prefix(name));
-            line.map(|line| c_string(line.trim()))
+        let error = match error {
+            Error::Module(error) => return error.into(),
+            other => other,
         };
+        let (code, text) = (error.code(), error.to_string());
+        let part = |name| error.part(name).map(|part| c_string(&part));
+        let message = text.lines().next().unwrap_or_default();
         let mut status = Self::with_code(code as u32, &format!("{code:?}"), text.clone());
         status.0.message = c_string(message);
-        status.0.expected = field("expected ");
-        status.0.hint = field("help ");
+        status.0.expected = part("expected");
+        status.0.hint = part("help");
         if let Error::File { error, .. } = &error {
             status.0.os_error = error.raw_os_error().unwrap_or(0);
         }

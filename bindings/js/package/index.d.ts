@@ -119,6 +119,19 @@ export interface MethodMeta {
   signature?: string;
 }
 
+/** The time of one step of a method. */
+export interface StepTime {
+  /** The operator; of what was compiled for a back end, the kind of the step. */
+  name: string;
+  /** The instruction of the method. */
+  instruction: number;
+  /** The step of its delegate, if it is in one. */
+  step?: number;
+  calls: number;
+  /** The mean time of a run. */
+  milliseconds: number;
+}
+
 /** A loaded program. */
 export class Module {
   /** Loads a `.pte` file. */
@@ -135,6 +148,8 @@ export class Module {
   forward(inputs?: Input, options?: RunOptions): Promise<Output>;
   /** Runs a method. */
   run(method: string, inputs?: Input, options?: RunOptions): Promise<Output>;
+  /** Runs a method several times, 10 by default, and returns the mean time of each step. Clocks of pages are coarse. */
+  profile(method?: string, inputs?: Input, options?: { runs?: number }): Promise<StepTime[]>;
   /** Frees the memory. Using the module later is an error. */
   dispose(): void;
   [Symbol.dispose](): void;
@@ -157,6 +172,135 @@ export interface CompileOptions {
 
 /** Compiles the `.pt2` file that `torch.export.save` wrote to the bytes of a `.pte` file. */
 export function compile(source: Source, options?: CompileOptions): Promise<Uint8Array>;
+
+export interface LanguageModelOptions {
+  /** The tokenizer's file, such as `tokenizer.json`, of a program that carries none. */
+  tokenizer?: Source;
+  /** Run on a thread of its own: true by default in pages, else false. */
+  worker?: boolean;
+  progress?: (progress: Progress) => void;
+  /** Keep files of URLs in the browser's cache. */
+  cache?: boolean;
+  /** Files of weights (`.ptd`) that the program does not hold. */
+  data?: Source | readonly Source[];
+  memoryLimit?: number;
+  /** Ends loading early. */
+  signal?: AbortSignal;
+}
+
+/** How an answer is generated. By default as `rushlight llm` does: sampled, with the seed 0. */
+export interface GenerateOptions {
+  /** Maximum number of tokens; by default as many as the context has room for. */
+  maxNewTokens?: number;
+  /** Logits are divided by it; 0: the most likely token. */
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  typicalP?: number;
+  repetitionPenalty?: number;
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+  /** Seed of the random numbers: the same seed gives the same answer. */
+  seed?: number;
+  /** Texts that end the answer and are no part of it. */
+  stop?: string | readonly string[];
+  /** True to go on after the tokens with which the model ends answers. */
+  ignoreEos?: boolean;
+  /** Ends the answer with an error. The session keeps what it has read. */
+  signal?: AbortSignal;
+}
+
+/** A message of a conversation, with what else the chat template reads. */
+export interface Message {
+  role: string;
+  content: unknown;
+  [field: string]: unknown;
+}
+
+export interface ChatOptions extends GenerateOptions {
+  /** Functions that the model may call, as its chat template takes them. */
+  tools?: readonly unknown[];
+  /** Other variables of the chat template, such as `enable_thinking`. */
+  variables?: { readonly [name: string]: unknown };
+}
+
+export interface Usage {
+  /** Tokens of the prompt, without those that the session had already. */
+  promptTokens: number;
+  generatedTokens: number;
+  /** Milliseconds in which the model read the prompt. */
+  prefillMs: number;
+  /** Tokens of the answer that the model read, and the milliseconds. */
+  decodedTokens: number;
+  decodeMs: number;
+  finishReason: 'stop' | 'length' | 'cancelled';
+}
+
+/** An answer, which is generated as it is read. Its texts are iterated over once; leaving the loop ends the answer. */
+export interface Answer extends AsyncIterable<string> {
+  /** The whole text. */
+  text(): Promise<string>;
+  /** The tokens so far. */
+  readonly tokens: readonly number[];
+  /** Null before the end. */
+  readonly usage: Usage | null;
+}
+
+/** One conversation: the tokens so far, and the model's KV cache of them. */
+export interface Session {
+  /** The number of tokens that it has read. */
+  position(): Promise<number>;
+  /** Adds a prompt, a text or tokens, and answers it. */
+  generate(prompt?: string | ArrayLike<number>, options?: GenerateOptions): Answer;
+  /** Answers a conversation by the model's chat template. What the session has of it already is not read again. */
+  chat(messages: readonly Message[], options?: ChatOptions): Answer;
+  /** Reads tokens, and returns the logits of the one behind them. */
+  prefill(tokens: ArrayLike<number>): Promise<Float32Array>;
+  /** Forgets everything. It also makes a session usable whose last call failed. */
+  reset(): Promise<void>;
+  /** Forgets what is behind the first `position` tokens. */
+  rewind(position: number): Promise<void>;
+  /** Makes a session that has read the same and goes on by itself. */
+  fork(): Promise<Session>;
+  dispose(): Promise<void>;
+}
+
+/** A language model with its tokenizer. Needs an engine with vector instructions, as all browsers have since 2023. */
+export class LanguageModel {
+  /** Loads a `.pte` file that `rushlight compile` or ExecuTorch made of a language model. */
+  static load(source: Source, options?: LanguageModelOptions): Promise<LanguageModel>;
+  /** The maximum number of tokens of a session. */
+  readonly contextLength: number;
+  readonly vocabularySize: number;
+  readonly hasChatTemplate: boolean;
+  readonly variant: 'simd' | 'relaxed';
+  /** The tokens of a text, with those that it begins and ends with unless `special` is false. */
+  encode(text: string, options?: { special?: boolean }): Promise<Uint32Array>;
+  /** The text of tokens, without special ones unless `special` is true. */
+  decode(tokens: ArrayLike<number>, options?: { special?: boolean }): Promise<string>;
+  /** The text that the chat template makes of messages. It has its special tokens: encode it without others. */
+  chatPrompt(
+    messages: readonly Message[],
+    options?: { tools?: readonly unknown[]; variables?: { readonly [name: string]: unknown }; addGenerationPrompt?: boolean },
+  ): Promise<string>;
+  /** Makes a session, which has read nothing yet. */
+  session(): Promise<Session>;
+  /** Frees the memory. */
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
+
+/** Text to tokens and back, without a model, on this thread. */
+export class Tokenizer {
+  /** Loads a tokenizer's file, such as `tokenizer.json`. */
+  static load(source: Source, options?: { cache?: boolean; progress?: (progress: Progress) => void; signal?: AbortSignal }): Promise<Tokenizer>;
+  readonly vocabularySize: number;
+  encode(text: string, options?: { special?: boolean }): Uint32Array;
+  decode(tokens: ArrayLike<number>, options?: { special?: boolean }): string;
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
 
 /** What went wrong. `message` is the whole text. */
 export class RushlightError extends Error {

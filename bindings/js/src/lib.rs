@@ -8,10 +8,13 @@
 #[cfg(feature = "compile")]
 mod compile;
 mod error;
+#[cfg(feature = "llm")]
+mod llm;
 mod memory;
 mod meta;
 mod module;
 mod panic;
+mod profile;
 mod values;
 
 pub use memory::Bytes;

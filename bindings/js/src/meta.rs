@@ -1,4 +1,4 @@
-//! What a program says of a method, as an object.
+//! Method metadata as objects.
 
 use js_sys::{Array, Object};
 use rushlight::{MethodMeta, Structure, TensorInfo, ValueInfo};

@@ -1,11 +1,12 @@
 //! Programs and calls of their methods.
 
-use js_sys::Object;
+use js_sys::{Array, Object};
 use wasm_bindgen::prelude::*;
 
 use crate::error;
 use crate::memory::Bytes;
 use crate::meta;
+use crate::profile::Timer;
 use crate::values::Values;
 
 /// A program whose methods are loaded when they are first used.
@@ -57,5 +58,20 @@ impl Module {
             None => self.0.run(method, &values),
         };
         error::map(outputs).map(Values::from)
+    }
+
+    /// Runs a method `runs` times and returns the time of each step.
+    pub fn profile(&mut self, method: &str, inputs: &Values, runs: u32) -> Result<Array, JsValue> {
+        let values = error::map(inputs.inputs())?;
+        let meta = error::map(self.0.kept_meta(method))?;
+        let values = match inputs.names() {
+            Some(names) => error::map(meta.inputs_by_name(names.iter().map(String::as_str).zip(values)))?,
+            None => values,
+        };
+        let mut timer = Timer::default();
+        for _ in 0..runs {
+            error::map(self.0.run_traced(method, &values, &mut timer))?;
+        }
+        Ok(timer.to_js())
     }
 }

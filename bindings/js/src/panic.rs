@@ -1,4 +1,4 @@
-//! What a defect of the library said before it ended in a trap.
+//! Messages of panics, which end in a trap.
 
 use std::cell::RefCell;
 

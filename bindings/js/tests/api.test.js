@@ -7,18 +7,12 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 
-import { root, rushlight } from './support.js';
+import { near, refusal, root, rushlight } from './support.js';
 
 const { compile, Module, RushlightError, Tensor } = rushlight;
 const file = name => join(root, name);
 const DIGITS = file('examples/cortex-m/digits.pte');
 const KEYWORDS = file('tests/corpus/pt2/keywords.pt2');
-
-async function refusal(promise) {
-  const error = await promise.then(() => assert.fail('it did not fail'), error => error);
-  assert.ok(error instanceof RushlightError, String(error?.stack));
-  return error;
-}
 
 /** The images of `examples/cortex-m`, as its firmware has them: 10 of 8 x 8 floats. */
 async function digits() {
@@ -26,11 +20,6 @@ async function digits() {
   const { logits } = JSON.parse(await readFile(file('examples/cortex-m/expected.json'), 'utf8'));
   const floats = new Float32Array(Uint8Array.from(bytes).buffer);
   return logits.map((expected, at) => ({ image: floats.slice(64 * at, 64 * at + 64), expected }));
-}
-
-function near(got, expected, tolerance = 1e-3) {
-  assert.equal(got.length, expected.length);
-  expected.forEach((want, at) => assert.ok(Math.abs(got[at] - want) <= tolerance * (1 + Math.abs(want)), `${got[at]}, not ${want}`));
 }
 
 for (const worker of [false, true]) {

@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { extname, join, normalize } from 'node:path';
 import { test } from 'node:test';
 
-import { packageFolder, root } from './support.js';
+import { near, packageFolder, root } from './support.js';
 
 const CHROMIUM = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm', '.json': 'application/json' };
@@ -63,7 +63,7 @@ test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, asyn
       const { variant, isIsolated, logits } = await page.evaluate(isWorker => globalThis.classify(isWorker), worker);
       assert.equal(isIsolated, false);
       assert.equal(variant, 'relaxed');
-      expected.flat().forEach((want, at) => assert.ok(Math.abs(logits.flat()[at] - want) <= 1e-3 * (1 + Math.abs(want))));
+      near(logits.flat(), expected.flat());
     });
   }
 

@@ -1,6 +1,10 @@
 // What the tests share: the package under test, and recorded calls.
 
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -8,7 +12,29 @@ export const root = join(dirname(fileURLToPath(import.meta.url)), '../../..');
 export const packageFolder = process.env.RUSHLIGHT_PACKAGE;
 export const rushlight = await import(pathToFileURL(join(packageFolder, 'index.js')).href);
 
-const { Tensor } = rushlight;
+const { RushlightError, Tensor } = rushlight;
+
+/** The error that a promise fails with. */
+export async function refusal(promise) {
+  const error = await promise.then(() => assert.fail('it did not fail'), error => error);
+  assert.ok(error instanceof RushlightError, String(error?.stack));
+  return error;
+}
+
+/** Fails unless each number is near the expected one, relative to its size. */
+export function near(got, expected, tolerance = 1e-3) {
+  assert.equal(got.length, expected.length);
+  expected.forEach((want, at) => assert.ok(Math.abs(got[at] - want) <= tolerance * (1 + Math.abs(want)), `${got[at]}, not ${want}`));
+}
+
+/** The path of a small language model with its tokenizer, which `RUSHLIGHT` compiles. */
+export function languageModel() {
+  const folder = mkdtempSync(join(tmpdir(), 'rushlight-'));
+  process.on('exit', () => rmSync(folder, { recursive: true }));
+  const path = join(folder, 'llama.pte');
+  execFileSync(process.env.RUSHLIGHT, ['compile', join(root, 'tests/decoders/llama'), '--backend', 'cpu', '-o', path], { stdio: 'pipe' });
+  return path;
+}
 
 const ARRAYS = {
   bool: Uint8Array,

@@ -1,6 +1,6 @@
 // Programs against `index.d.ts`: each line with an expected error has to have one.
 
-import { compile, Module, RushlightError, Tensor } from 'rushlight';
+import { compile, LanguageModel, Module, RushlightError, Tensor, Tokenizer } from 'rushlight';
 
 const module: Module = await Module.load('model.pte', { cache: true, progress: ({ loaded }) => loaded.toFixed() });
 const image = Tensor.fromImage({ data: new Uint8ClampedArray(4), width: 1, height: 1 }, { normalize: 'imagenet' });
@@ -21,6 +21,19 @@ try {
   }
 }
 
+{
+  using llm = await LanguageModel.load('llm.pte', { tokenizer: 'tokenizer.json', signal: AbortSignal.timeout(1000) });
+  const session = await llm.session();
+  const answer = session.chat([{ role: 'user', content: 'Hi' }], { temperature: 0, stop: ['.'], maxNewTokens: 8 });
+  for await (const text of answer) {
+    console.log(text.length, answer.usage?.decodeMs.toFixed(), answer.tokens.at(-1)?.toFixed());
+  }
+  const tokens: Uint32Array = (await Tokenizer.load('tokenizer.json')).encode('Hi', { special: false });
+  console.log(tokens, (await module.profile())[0]?.milliseconds);
+}
+
+// @ts-expect-error: no such option
+(await (await LanguageModel.load('llm.pte')).session()).generate('Hi', { temprature: 1 });
 // @ts-expect-error: no such element type
 new Tensor('float33', new Float32Array(1), [1]);
 // @ts-expect-error: a source is no number

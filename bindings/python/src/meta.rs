@@ -1,4 +1,4 @@
-//! What is known of methods, as dictionaries.
+//! Method metadata as dictionaries.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

@@ -34,7 +34,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Formats a number with so many significant digits.
+/// Formats a number with `digits` significant digits.
 pub fn rounded(value: f64, digits: usize) -> String {
     format!("{value:.*e}", digits.saturating_sub(1)).parse().map_or_else(|_| value.to_string(), number)
 }

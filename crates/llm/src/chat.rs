@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::Value as Json;
 
+use crate::clock::{SystemTime, UNIX_EPOCH};
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::python_json::to_json;

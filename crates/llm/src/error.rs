@@ -89,6 +89,13 @@ impl Error {
     pub(crate) fn not_a_model(problem: impl Into<String>) -> Self {
         Self::NotLanguageModel { problem: problem.into() }
     }
+
+    /// A part of the text, which has a line for each but the first: `expected`, `got` or `help`.
+    pub fn part(&self, name: &str) -> Option<String> {
+        let text = self.to_string();
+        let mut lines = text.lines().skip(1);
+        lines.find_map(|line| Some(line.trim_start().strip_prefix(name)?.strip_prefix(' ')?.trim().to_owned()))
+    }
 }
 
 impl fmt::Display for Error {

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::clock::Instant;
 use crate::error::Result;
 #[cfg(feature = "grammar")]
 use crate::grammar::Constraint;

@@ -30,6 +30,7 @@
 mod adapter;
 mod base64;
 mod chat;
+mod clock;
 mod deep_stack;
 mod embedding;
 mod error;

@@ -24,6 +24,11 @@ const COMPILE = {
   baseline: [() => import('../wasm/compile-baseline.js'), () => new URL('../wasm/compile-baseline.wasm', import.meta.url)],
   simd: [() => import('../wasm/compile-simd.js'), () => new URL('../wasm/compile-simd.wasm', import.meta.url)],
 };
+const LLM = {
+  simd: [() => import('../wasm/llm-simd.js'), () => new URL('../wasm/llm-simd.wasm', import.meta.url)],
+  relaxed: [() => import('../wasm/llm-relaxed.js'), () => new URL('../wasm/llm-relaxed.wasm', import.meta.url)],
+};
+const FILES = { run: RUN, compile: COMPILE, llm: LLM };
 
 /** The instructions that this engine has. */
 export function variant() {
@@ -35,7 +40,7 @@ export function variant() {
 
 // What is compiled once for all instances, by kind and variant.
 const compiled = new Map();
-const idle = { run: [], compile: [] };
+const idle = { run: [], compile: [], llm: [] };
 
 async function load([glue, url]) {
   const [{ bind }, module] = await Promise.all([glue(), compileFile(url())]);
@@ -65,7 +70,7 @@ export class Instance {
   #isBroken = false;
 
   static async acquire(kind, name = variant()) {
-    const files = kind === 'run' ? RUN : COMPILE;
+    const files = FILES[kind];
     const chosen = files[name] ? name : 'simd';
     const known = idle[kind].findIndex(instance => instance.variant === chosen);
     if (known >= 0) {

@@ -67,6 +67,13 @@ export class Module {
     return nest(meta, await this.#loaded().run(method, values, names, transfer));
   }
 
+  /** Runs a method `runs` times, and returns the time of each step. */
+  async profile(method = 'forward', inputs = [], { runs = 10 } = {}) {
+    const { values, names } = flatten(this.meta(method), inputs);
+    const steps = await this.#loaded().profile(method, values, names, runs);
+    return steps.map(({ milliseconds, ...step }) => ({ ...step, milliseconds: milliseconds / runs }));
+  }
+
   /** Frees the memory. The module cannot be used any more. */
   dispose() {
     this.#program?.dispose();

@@ -2,34 +2,24 @@
 
 import { typeOf } from './dtype.js';
 import { fieldsOf } from './errors.js';
+import { withFiles } from './files.js';
 import { Instance } from './instance.js';
-import { open } from './source.js';
 import { Tensor } from './tensor.js';
 
 export class Program {
   #instance;
   #module;
 
-  static async load(source, { data = [], lower, memoryLimit, progress, cache, signal, variant } = {}) {
+  static async load(source, { data = [], lower, memoryLimit, variant, ...options } = {}) {
     const instance = await Instance.acquire('run', variant);
-    const opened = [];
-    const handles = [];
     try {
-      for (const file of [source, ...data]) {
-        const one = await open(file, { cache, signal });
-        opened.push(one);
-        handles.push(await instance.read(one, progress));
-      }
-      const [program, ...rest] = handles.splice(0);
-      return new Program(instance, instance.call(api => api.Module.load(program, rest, lower, memoryLimit)));
+      const module = await withFiles(instance, [source, ...data], options, ([program, ...rest]) =>
+        instance.call(api => api.Module.load(program, rest, lower, memoryLimit)),
+      );
+      return new Program(instance, module);
     } catch (error) {
-      handles.forEach(handle => instance.free(handle));
-      // What is damaged is fetched again the next time.
-      await Promise.all(opened.map(one => one.forget?.()));
       instance.release();
       throw error;
-    } finally {
-      await Promise.all(opened.map(one => one.close?.()));
     }
   }
 
@@ -53,16 +43,9 @@ export class Program {
   /** Runs a method on encoded values, and returns tensors of the instance and other values. */
   run(method, values, names) {
     const instance = this.#instance;
-    const inputs = instance.call(api => new api.Values());
     let outputs;
     try {
-      return instance.call(() => {
-        values.forEach((value, at) => {
-          if (names) {
-            inputs.pushName(names[at]);
-          }
-          push(instance, inputs, value);
-        });
+      return this.#withInputs(values, names, inputs => {
         outputs = this.#module.run(method, inputs);
         return Array.from({ length: outputs.length }, (_, at) => {
           const tensor = outputs.tensor(at);
@@ -71,6 +54,28 @@ export class Program {
       });
     } finally {
       instance.free(outputs);
+    }
+  }
+
+  /** The time of each step of a method, over several calls. */
+  profile(method, values, names, runs) {
+    return this.#withInputs(values, names, inputs => this.#module.profile(method, inputs, runs));
+  }
+
+  #withInputs(values, names, act) {
+    const instance = this.#instance;
+    const inputs = instance.call(api => new api.Values());
+    try {
+      return instance.call(() => {
+        values.forEach((value, at) => {
+          if (names) {
+            inputs.pushName(names[at]);
+          }
+          push(instance, inputs, value);
+        });
+        return act(inputs);
+      });
+    } finally {
       instance.free(inputs);
     }
   }

@@ -2,6 +2,7 @@
 
 import { startWorker } from './environment.js';
 import { failure, RushlightError } from './errors.js';
+import { checkedResponse } from './source.js';
 import { Tensor } from './tensor.js';
 
 /** A worker that is asked one thing after the other. */
@@ -63,31 +64,40 @@ export class Remote {
   }
 }
 
+/** Starts a worker and has it load what `what` says. */
+export async function loadRemote(what, source, { progress, signal, ...options }) {
+  const remote = await Remote.start();
+  const stop = () => remote.terminate(failure('InvalidState', 'loading was aborted', { cause: signal.reason }));
+  signal?.addEventListener('abort', stop, { once: true });
+  try {
+    if (signal?.aborted) {
+      stop();
+    }
+    const data = await Promise.all((options.data ?? []).map(sent));
+    const tokenizer = await sent(options.tokenizer);
+    const parameters = { source: await sent(source), options: { ...options, data, tokenizer } };
+    const files = [parameters.source, tokenizer, ...data];
+    const transfer = files.filter(one => globalThis.ReadableStream && one instanceof ReadableStream);
+    const description = await remote.ask(what, parameters, { transfer, progress });
+    return { remote, description };
+  } catch (error) {
+    remote.terminate();
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', stop);
+  }
+}
+
 export class RemoteProgram {
   #remote;
   #description;
 
-  static async load(source, { progress, signal, ...options }) {
-    const remote = await Remote.start();
-    const stop = () => remote.terminate(failure('InvalidState', 'loading was aborted', { cause: signal.reason }));
-    signal?.addEventListener('abort', stop, { once: true });
-    try {
-      if (signal?.aborted) {
-        stop();
-      }
-      const data = await Promise.all((options.data ?? []).map(sent));
-      const parameters = { source: await sent(source), options: { ...options, data } };
-      const transfer = [parameters.source, ...data].filter(one => globalThis.ReadableStream && one instanceof ReadableStream);
-      const program = new RemoteProgram();
-      program.#remote = remote;
-      program.#description = await remote.ask('load', parameters, { transfer, progress });
-      return program;
-    } catch (error) {
-      remote.terminate();
-      throw error;
-    } finally {
-      signal?.removeEventListener('abort', stop);
-    }
+  static async load(source, options) {
+    const program = new RemoteProgram();
+    const { remote, description } = await loadRemote('load', source, options);
+    program.#remote = remote;
+    program.#description = description;
+    return program;
   }
 
   describe() {
@@ -100,6 +110,10 @@ export class RemoteProgram {
     const transfer = isTransferred ? [...new Set(buffers)] : [];
     const outputs = await this.#remote.ask('run', { method, values: encoded, names }, { transfer });
     return outputs.map(({ kind, value }) => (kind === 'tensor' ? new Tensor(value.dtype, value.data, value.shape) : value));
+  }
+
+  profile(method, values, names, runs) {
+    return this.#remote.ask('profile', { method, values: values.map(plain), names, runs });
   }
 
   dispose() {
@@ -115,11 +129,7 @@ export function plain({ kind, value }) {
 /** What a worker can read in place of a source: its URLs are not relative to the page. */
 async function sent(source) {
   if (typeof Response !== 'undefined' && source instanceof Response) {
-    if (!source.ok) {
-      const got = `${source.status} ${source.statusText}`.trim();
-      throw failure('AccessFailed', `cannot fetch \`${source.url}\``, { got });
-    }
-    return source.body;
+    return checkedResponse(source, source.url).body;
   }
   if (source instanceof URL) {
     return source.href;

@@ -87,10 +87,16 @@ async function ofUrl(url, isCached, signal) {
   return { ...opened, read, forget: () => store.delete(url) };
 }
 
-function ofResponse(response, name) {
+/** The response, unless the server refused. */
+export function checkedResponse(response, name) {
   if (!response.ok) {
     throw failure('AccessFailed', `cannot fetch \`${name}\``, { got: `${response.status} ${response.statusText}`.trim() });
   }
+  return response;
+}
+
+function ofResponse(response, name) {
+  checkedResponse(response, name);
   // The length of a compressed transfer is not that of the file.
   const isPlain = !response.headers.get('content-encoding');
   const length = Number(response.headers.get('content-length'));

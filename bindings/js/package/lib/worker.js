@@ -3,10 +3,12 @@
 import { compileHere } from './compile.js';
 import { isNode } from './environment.js';
 import { fieldsOf } from './errors.js';
+import { Llm } from './llm.js';
 import { Program } from './program.js';
 import { Tensor } from './tensor.js';
 
 let program = null;
+let llm = null;
 
 const answers = {
   async load({ source, options }, progress) {
@@ -27,6 +29,19 @@ const answers = {
       return { kind: 'tensor', value: plain };
     });
     return { result, transfer };
+  },
+
+  profile({ method, values, names, runs }) {
+    return { result: program.profile(method, values, names, runs) };
+  },
+
+  async loadLlm({ source, options }, progress) {
+    llm = await Llm.load(source, { ...options, progress });
+    return { result: llm.describe() };
+  },
+
+  llm({ name, args }) {
+    return { result: llm[name](...args) };
   },
 
   async compile({ source, options }, progress) {

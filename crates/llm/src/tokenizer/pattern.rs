@@ -1,7 +1,7 @@
 //! Texts and regular expressions that settings look for.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fancy_regex::{Regex, RegexBuilder};
 use serde_json::Value as Json;
@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 use super::linear::Linear;
 use super::settings::{check_len, damaged};
 use super::split_patterns::{CL100K, POSSESSIVE_CL100K};
+use crate::clock::Instant;
 use crate::error::Result;
 
 /// A string or a regular expression to search for.

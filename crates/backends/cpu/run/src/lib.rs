@@ -30,8 +30,8 @@ use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 use rushlight_engine::Engine;
 use rushlight_engine::profile::StepProfile;
 use rushlight_runtime::{
-    Backend, Call, Code, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Interrupts, Result,
-    State, StateInfo, TensorMut,
+    Backend, Call, Code, Delegate, DelegateContext, DelegateEvent, DelegateEvents, DelegateHandle, Detail, Error,
+    InitContext, Interrupts, Result, State, StateInfo, TensorMut,
 };
 
 use batch::{Lane, LaneCall, Rows};
@@ -115,6 +115,8 @@ struct CpuDelegate<'m> {
     engine: Arc<Engine>,
     profile: Option<Recorder>,
     steps: Vec<PreparedStep>,
+    /// What events call the steps.
+    names: Vec<&'static str>,
     memory: Memory<'m>,
     lane: Lane,
     /// For the other calls of a batch.
@@ -148,6 +150,7 @@ impl<'m> CpuDelegate<'m> {
         let scratch = memory::zeros(program.scratch.saturating_mul(threads))?;
         let outputs = program.outputs.len();
         let steps = program.steps.iter().map(|step| PreparedStep::new(step, &program)).collect();
+        let names = program.steps.iter().map(rushlight_cpu_payload::Step::name).collect();
         let lane =
             Lane { shapes: Shapes::new(&program), arena: Arena::new(program.arena)?, states: States::new(&program) };
         let memory = Memory::new(program, blobs);
@@ -155,6 +158,7 @@ impl<'m> CpuDelegate<'m> {
             engine: backend.engine.clone(),
             profile,
             steps,
+            names,
             memory,
             lane,
             more_lanes: Vec::new(),
@@ -192,26 +196,19 @@ impl Delegate for CpuDelegate<'_> {
     }
 
     fn execute(&mut self, context: &DelegateContext<'_>) -> Result<()> {
-        self.execute_until(context, Interrupts(None))
+        self.execute_watched(context, Interrupts(None), DelegateEvents(None))
     }
 
     fn execute_until(&mut self, context: &DelegateContext<'_>, interrupts: Interrupts<'_>) -> Result<()> {
-        update_shapes(&mut self.lane.shapes, context, &self.memory, &self.steps)?;
-        // Clearing 64 entries would take as long as a small program, and most have one output or two.
-        match self.outputs {
-            0..=2 => self.run(context, interrupts, &mut [const { None }; 2]),
-            3..=STACK_OUTPUTS => self.run(context, interrupts, &mut [const { None }; STACK_OUTPUTS]),
-            // Programs that return all intermediate values, for calibration and comparison.
-            more => self.run(context, interrupts, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
-        }
+        self.execute_watched(context, interrupts, DelegateEvents(None))
     }
 
     fn call(&mut self, call: &mut Call<'_, '_>) -> Result<()> {
         if self.lane.states.is_empty() {
-            return self.execute_until(&call.context, call.interrupts);
+            return self.execute_watched(&call.context, call.interrupts, call.events);
         }
         self.lane.states.borrow(&mut call.states)?;
-        let result = self.execute_until(&call.context, call.interrupts);
+        let result = self.execute_watched(&call.context, call.interrupts, call.events);
         self.lane.states.exchange(&mut call.states)?;
         result
     }
@@ -252,11 +249,28 @@ impl Delegate for CpuDelegate<'_> {
 }
 
 impl CpuDelegate<'_> {
+    fn execute_watched(
+        &mut self,
+        context: &DelegateContext<'_>,
+        interrupts: Interrupts<'_>,
+        events: DelegateEvents<'_>,
+    ) -> Result<()> {
+        update_shapes(&mut self.lane.shapes, context, &self.memory, &self.steps)?;
+        // Clearing 64 entries would take as long as a small program, and most have one output or two.
+        match self.outputs {
+            0..=2 => self.run(context, interrupts, events, &mut [const { None }; 2]),
+            3..=STACK_OUTPUTS => self.run(context, interrupts, events, &mut [const { None }; STACK_OUTPUTS]),
+            // Programs that return all intermediate values, for calibration and comparison.
+            more => self.run(context, interrupts, events, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
+        }
+    }
+
     /// Runs all steps. `outputs` has an entry for each output.
     fn run<'c>(
         &mut self,
         context: &'c DelegateContext<'_>,
         interrupts: Interrupts<'_>,
+        events: DelegateEvents<'_>,
         outputs: &mut [Option<TensorMut<'c>>],
     ) -> Result<()> {
         self.memory.outputs(context, &self.lane.shapes, outputs)?;
@@ -264,6 +278,9 @@ impl CpuDelegate<'_> {
         for (index, step) in self.steps.iter_mut().enumerate() {
             interrupts.check(index, count)?;
             let started = self.profile.as_ref().map(|_| std::time::Instant::now());
+            let name = self.names.get(index).copied().unwrap_or_default();
+            let event = DelegateEvent { name, step: Some(index) };
+            events.begin(event);
             let mut cx = self.lane.step_context(context, &self.memory, &mut *outputs, &mut self.scratch);
             #[cfg(feature = "isolate")]
             if self.is_isolated {
@@ -272,6 +289,7 @@ impl CpuDelegate<'_> {
             step.run(&self.engine, &mut cx).map_err(|error| error.step(index))?;
             #[cfg(feature = "isolate")]
             Isolated::finish(&mut cx);
+            events.end(event);
             if let (Some(recorder), Some(started)) = (&self.profile, started) {
                 recorder.record(index, started, &self.lane.shapes);
             }

@@ -121,7 +121,7 @@ impl Decoder {
                 .got(format!("{heads} heads, {kv_heads} of keys and values, {head_dim} columns")));
         }
         let eps = config.number("rms_norm_eps")?.or(config.number("norm_eps")?).unwrap_or(1e-6);
-        let max_positions = config.size("max_position_embeddings")?.unwrap_or(usize::MAX >> 32);
+        let max_positions = config.size("max_position_embeddings")?.unwrap_or(u32::MAX as usize);
         let mut decoder = Self {
             names: family.names,
             published_names: family.names,

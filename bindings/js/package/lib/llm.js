@@ -1,0 +1,132 @@
+// A loaded language model on this thread. Sessions and answers have numbers, which cross to other threads.
+
+import { failure } from './errors.js';
+import { withFiles } from './files.js';
+import { Instance } from './instance.js';
+
+export class Llm {
+  #instance;
+  #model;
+  #tokenizer;
+  #objects = new Map();
+  #next = 0;
+
+  static async load(source, { data = [], tokenizer, memoryLimit, ...options } = {}) {
+    const instance = await Instance.acquire('llm');
+    try {
+      const sources = [source, ...data, ...(tokenizer === undefined ? [] : [tokenizer])];
+      const model = await withFiles(instance, sources, options, ([program, ...files]) => {
+        const vocabulary = tokenizer === undefined ? undefined : files.pop();
+        return instance.call(api => api.LanguageModel.load(program, files, vocabulary, memoryLimit));
+      });
+      return new Llm(instance, model);
+    } catch (error) {
+      instance.release();
+      throw error;
+    }
+  }
+
+  constructor(instance, model) {
+    this.#instance = instance;
+    this.#model = model;
+    this.#tokenizer = instance.call(() => model.tokenizer);
+  }
+
+  describe() {
+    return { ...this.#instance.call(() => this.#model.describe()), variant: this.#instance.variant };
+  }
+
+  encode(text, special) {
+    return this.#instance.call(() => this.#tokenizer.encode(text, special));
+  }
+
+  decode(tokens, skipSpecial) {
+    return this.#instance.call(() => this.#tokenizer.decode(tokens, skipSpecial));
+  }
+
+  chatPrompt(messages, tools, variables, answers) {
+    return this.#instance.call(() => this.#tokenizer.chatPrompt(messages, tools, variables, answers));
+  }
+
+  session() {
+    return this.#add(this.#instance.call(() => this.#model.session()));
+  }
+
+  fork(session) {
+    return this.#add(this.#instance.call(() => this.#object(session).fork()));
+  }
+
+  reset(session) {
+    this.#instance.call(() => this.#object(session).reset(this.#model));
+  }
+
+  rewind(session, position) {
+    this.#instance.call(() => this.#object(session).rewind(this.#model, position));
+  }
+
+  keepCommonPrefix(session, tokens) {
+    return this.#instance.call(() => this.#object(session).keepCommonPrefix(this.#model, tokens));
+  }
+
+  position(session) {
+    return this.#object(session).position;
+  }
+
+  prefill(session, tokens) {
+    return this.#instance.call(() => this.#object(session).prefill(this.#model, tokens));
+  }
+
+  start(session, prompt, numbers, stop) {
+    return this.#instance.call(api => {
+      const options = new api.Generation();
+      try {
+        Object.entries(numbers).filter(([, value]) => value !== undefined).forEach(([name, value]) => {
+          if (!Number.isFinite(Number(value)) || value < 0 && !/Penalty$/.test(name)) {
+            throw failure('InvalidArgument', `\`${name}\` is no such number`, { got: String(value) });
+          }
+          if (!options.set(name, Number(value))) {
+            throw failure('InvalidArgument', 'no option of an answer has this name', { got: name });
+          }
+        });
+        stop.forEach(text => options.addStop(text));
+        return this.#add(api.Answer.start(this.#model, this.#object(session), prompt, options));
+      } finally {
+        options.free();
+      }
+    });
+  }
+
+  /** The next text and token; null when the answer is over. */
+  step(answer, session) {
+    return this.#instance.call(() => this.#object(answer).step(this.#model, this.#object(session))) ?? null;
+  }
+
+  usage(answer) {
+    return this.#instance.call(() => this.#object(answer).usage());
+  }
+
+  free(object) {
+    this.#instance.free(this.#objects.get(object));
+    this.#objects.delete(object);
+  }
+
+  dispose() {
+    [...this.#objects.keys()].forEach(object => this.free(object));
+    this.#instance.free(this.#tokenizer);
+    this.#instance.free(this.#model);
+    this.#instance.release();
+  }
+
+  #add(object) {
+    this.#objects.set(this.#next, object);
+    return this.#next++;
+  }
+
+  #object(number) {
+    const object = this.#objects.get(number);
+    if (!object) {
+      throw failure('InvalidState', 'the session is used after `dispose`');
+    }
+    return object;
+  }
+}

@@ -1,0 +1,265 @@
+//! Language models: tokenizers, sessions and answers.
+
+use std::rc::Rc;
+
+use js_sys::{Object, Uint32Array};
+use rushlight_llm::{ChatTemplate, Generator, Limits, Model, Sampling, Usage};
+use serde_json::Value as Json;
+use wasm_bindgen::prelude::*;
+
+use crate::error::{self, set};
+use crate::memory::Bytes;
+
+/// Text to tokens and back.
+#[wasm_bindgen]
+#[derive(Clone, Debug)]
+pub struct Tokenizer(Rc<rushlight_llm::Tokenizer>);
+
+#[wasm_bindgen]
+impl Tokenizer {
+    /// Reads the bytes of a tokenizer's file.
+    #[wasm_bindgen(js_name = fromBytes)]
+    pub fn from_bytes(file: Bytes) -> Result<Self, JsValue> {
+        map(rushlight_llm::Tokenizer::from_bytes(file.bytes())).map(Self::of)
+    }
+
+    #[wasm_bindgen(getter, js_name = vocabularySize)]
+    pub fn vocabulary_size(&self) -> usize {
+        self.0.vocab_size()
+    }
+
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, JsValue> {
+        map(self.0.encode(text, special))
+    }
+
+    pub fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String, JsValue> {
+        map(self.0.decode(tokens, skip_special))
+    }
+
+    /// Renders the chat template on messages, tools and variables, all of them JSON.
+    #[wasm_bindgen(js_name = chatPrompt)]
+    pub fn chat_prompt(&self, messages: &str, tools: &str, variables: &str, answers: bool) -> Result<String, JsValue> {
+        let [messages, tools, variables] = [json(messages)?, json(tools)?, json(variables)?];
+        let none = serde_json::Map::new();
+        let template = map(self.template())?;
+        map(template.render_with(&messages, &tools, answers, variables.as_object().unwrap_or(&none)))
+    }
+}
+
+impl Tokenizer {
+    fn of(tokenizer: rushlight_llm::Tokenizer) -> Self {
+        Self(Rc::new(tokenizer))
+    }
+
+    fn template(&self) -> rushlight_llm::Result<ChatTemplate> {
+        let none = || rushlight_llm::Error::Template("the model has none".to_owned());
+        self.0.chat_template()?.ok_or_else(none)
+    }
+}
+
+fn json(text: &str) -> Result<Json, JsValue> {
+    serde_json::from_str(text).map_err(|error| JsValue::from(error.to_string()))
+}
+
+/// A program that is a language model, and its tokenizer.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct LanguageModel {
+    model: Model,
+    tokenizer: Tokenizer,
+}
+
+#[wasm_bindgen]
+impl LanguageModel {
+    /// Loads the bytes of a `.pte` file with those of `.ptd` files, and of a tokenizer if the program carries none.
+    pub fn load(
+        program: Bytes,
+        data: Vec<Bytes>,
+        tokenizer: Option<Bytes>,
+        memory_limit: Option<usize>,
+    ) -> Result<Self, JsValue> {
+        let mut builder = rushlight::Module::builder().threads(1);
+        if let Some(limit) = memory_limit {
+            builder = builder.memory_limit(limit);
+        }
+        for data in data {
+            builder = error::map(builder.external_data_bytes(data.bytes()))?;
+        }
+        let module = error::map(builder.load_shared(program.shared()))?;
+        let tokenizer = match tokenizer {
+            Some(file) => rushlight_llm::Tokenizer::from_bytes(file.bytes()),
+            None => rushlight_llm::Tokenizer::of_model(module.program(), None),
+        };
+        Ok(Self { tokenizer: Tokenizer::of(map(tokenizer)?), model: map(Model::new(module))? })
+    }
+
+    #[wasm_bindgen(getter)]
+    pub fn tokenizer(&self) -> Tokenizer {
+        self.tokenizer.clone()
+    }
+
+    /// What the program says of itself.
+    pub fn describe(&self) -> Object {
+        let Limits { max_context_len, vocab_size, bos, eos, .. } = self.model.limits();
+        let object = Object::new();
+        set(&object, "contextLength", *max_context_len as f64);
+        set(&object, "vocabularySize", *vocab_size as f64);
+        set(&object, "bos", *bos);
+        set(&object, "eos", Uint32Array::from(eos.as_slice()));
+        set(&object, "hasChatTemplate", self.tokenizer.template().is_ok());
+        set(&object, "prefillPart", rushlight_llm::Session::PREFILL_PART as f64);
+        object
+    }
+
+    /// Makes a session, which has read nothing yet.
+    pub fn session(&mut self) -> Result<Session, JsValue> {
+        map(self.model.session()).map(Session)
+    }
+}
+
+/// The tokens that a conversation has so far, and the model's KV cache of them.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Session(rushlight_llm::Session);
+
+#[wasm_bindgen]
+impl Session {
+    #[wasm_bindgen(getter)]
+    pub fn position(&self) -> usize {
+        self.0.position()
+    }
+
+    /// Forgets everything. It also makes a session usable whose last call failed.
+    pub fn reset(&mut self, llm: &mut LanguageModel) -> Result<(), JsValue> {
+        map(self.0.reset(&mut llm.model))
+    }
+
+    /// Forgets what is behind the first `position` tokens.
+    pub fn rewind(&mut self, llm: &mut LanguageModel, position: usize) -> Result<(), JsValue> {
+        map(self.0.rewind(&mut llm.model, position))
+    }
+
+    /// Forgets what a prompt does not begin with. Returns the number of its tokens that the session has.
+    #[wasm_bindgen(js_name = keepCommonPrefix)]
+    pub fn keep_common_prefix(&mut self, llm: &mut LanguageModel, tokens: &[u32]) -> Result<usize, JsValue> {
+        map(self.0.keep_common_prefix(&mut llm.model, tokens))
+    }
+
+    /// Makes a session that has read the same.
+    pub fn fork(&self) -> Result<Self, JsValue> {
+        map(self.0.fork()).map(Self)
+    }
+
+    /// Reads tokens, and returns the logits of the one behind them.
+    pub fn prefill(&mut self, llm: &mut LanguageModel, tokens: &[u32]) -> Result<Vec<f32>, JsValue> {
+        map(self.0.prefill(&mut llm.model, tokens)).map(<[f32]>::to_vec)
+    }
+}
+
+/// How an answer is generated.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Generation(rushlight_llm::Generation);
+
+#[wasm_bindgen]
+impl Generation {
+    /// The defaults of `rushlight llm`.
+    #[wasm_bindgen(constructor)]
+    pub fn new() -> Self {
+        Self(rushlight_llm::Generation { sampling: Sampling::RANDOM, ..Default::default() })
+    }
+
+    /// Sets a number. Returns false for a name that is unknown.
+    pub fn set(&mut self, name: &str, value: f64) -> bool {
+        let sampling = &mut self.0.sampling;
+        match name {
+            "maxNewTokens" => self.0.max_new_tokens = Some(value as usize),
+            "temperature" => sampling.temperature = value as f32,
+            "topK" => sampling.top_k = value as usize,
+            "topP" => sampling.top_p = value as f32,
+            "minP" => sampling.min_p = value as f32,
+            "typicalP" => sampling.typical_p = value as f32,
+            "repetitionPenalty" => sampling.repetition_penalty = value as f32,
+            "presencePenalty" => sampling.presence_penalty = value as f32,
+            "frequencyPenalty" => sampling.frequency_penalty = value as f32,
+            "seed" => sampling.seed = value as u64,
+            "ignoreEos" => self.0.ignore_eos = value != 0.0,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Adds a text that ends an answer and is no part of it.
+    #[wasm_bindgen(js_name = addStop)]
+    pub fn add_stop(&mut self, text: String) {
+        self.0.stop.push(text);
+    }
+}
+
+impl Default for Generation {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An answer that is being generated.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Answer(Generator);
+
+#[wasm_bindgen]
+impl Answer {
+    /// Adds the tokens of a prompt to a session. Without some the answer goes on from the session's last token.
+    pub fn start(
+        llm: &mut LanguageModel,
+        session: &mut Session,
+        prompt: &[u32],
+        options: &Generation,
+    ) -> Result<Self, JsValue> {
+        let LanguageModel { model, tokenizer } = llm;
+        map(Generator::start(model, &mut session.0, &tokenizer.0, prompt, options.0.clone())).map(Self)
+    }
+
+    /// Chooses the next token. Returns its text and number; `undefined` when the answer is over.
+    pub fn step(&mut self, llm: &mut LanguageModel, session: &mut Session) -> Result<Option<Object>, JsValue> {
+        let step = map(self.0.step(&mut llm.model, &mut session.0, &llm.tokenizer.0))?;
+        Ok(step.map(|step| {
+            let object = Object::new();
+            set(&object, "text", step.text);
+            set(&object, "token", step.token);
+            object
+        }))
+    }
+
+    /// Counts of tokens, milliseconds, and why the answer ended.
+    pub fn usage(&self) -> Object {
+        let Usage { prompt_tokens, generated_tokens, prefill, decoded_tokens, decode, finish_reason, .. } =
+            self.0.usage();
+        let object = Object::new();
+        set(&object, "promptTokens", prompt_tokens as f64);
+        set(&object, "generatedTokens", generated_tokens as f64);
+        set(&object, "prefillMs", 1e3 * prefill.as_secs_f64());
+        set(&object, "decodedTokens", decoded_tokens as f64);
+        set(&object, "decodeMs", 1e3 * decode.as_secs_f64());
+        set(&object, "finishReason", finish_reason.name());
+        object
+    }
+}
+
+/// Maps a result of the library.
+fn map<T>(result: rushlight_llm::Result<T>) -> Result<T, JsValue> {
+    result.map_err(|error| match &error {
+        rushlight_llm::Error::Module(error) => error::to_js(error),
+        error => {
+            let (code, text) = (error.code(), error.to_string());
+            let fields = Object::new();
+            set(&fields, "code", code as u32);
+            set(&fields, "codeName", format!("{code:?}"));
+            set(&fields, "message", format!("[{code:?} {:#04x}] {text}", code as u32));
+            for (name, part) in [("expected", "expected"), ("got", "got"), ("hint", "help")] {
+                set(&fields, name, error.part(part));
+            }
+            fields.into()
+        }
+    })
+}
