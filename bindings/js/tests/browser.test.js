@@ -1,52 +1,23 @@
 // A page in Chromium.
 
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
-import { extname, join, normalize } from 'node:path';
+import { join } from 'node:path';
 import { test } from 'node:test';
 
+import { CHROMIUM, launch, servePage } from './browser.js';
 import { near, packageFolder, root } from './support.js';
 
-const CHROMIUM = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
-const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm', '.json': 'application/json' };
-
-/** Serves the package at `/rushlight/`, the tests' page at `/`, and the repository at `/files/`. */
-async function serve() {
-  const counts = new Map();
-  const server = createServer(async (request, response) => {
-    const path = normalize(new URL(request.url, 'http://page').pathname);
-    counts.set(path, (counts.get(path) ?? 0) + 1);
-    const [, folder, ...rest] = path.split('/');
-    const of = { rushlight: packageFolder, files: root };
-    const name = path === '/' ? join(root, 'bindings/js/tests/page.html') : of[folder] && join(of[folder], ...rest);
-    try {
-      const bytes = await readFile(name);
-      response.setHeader('content-type', TYPES[extname(name)] ?? 'application/octet-stream');
-      response.setHeader('content-length', bytes.length);
-      response.end(bytes);
-    } catch {
-      response.statusCode = 404;
-      response.end();
-    }
-  });
-  await new Promise(resolve => server.listen(0, '127.0.0.1', resolve));
-  const close = () => {
-    server.closeAllConnections();
-    server.close();
-  };
-  return { url: `http://127.0.0.1:${server.address().port}/`, counts, close };
-}
+/** The package at `/rushlight/`, the tests' page at `/`, and the repository at `/files/`. */
+const serve = () => servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: packageFolder, files: root });
 
 if (!CHROMIUM) {
   console.log('NOT RUN: the package in a browser, as there is no Chromium');
 }
 
 test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, async t => {
-  const { chromium } = await import('playwright-core');
   const server = await serve();
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
+  const browser = await launch();
   t.after(async () => {
     await browser.close();
     server.close();
