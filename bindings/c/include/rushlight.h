@@ -192,7 +192,7 @@ enum rl_load_mode
 typedef uint32_t rl_load_mode;
 #endif // __cplusplus
 
-// What happened in a call.
+// Kind of an event.
 enum rl_event_kind
 #ifdef __cplusplus
   : uint32_t
@@ -235,7 +235,7 @@ typedef uint32_t rl_llm_finish;
 // to its thread.
 typedef struct rl_delegate_context rl_delegate_context;
 
-// What a delegate is made of: it lives until `rl_backend.init` returns.
+// Arguments of `rl_backend.init`; it lives until that returns.
 typedef struct rl_init_context rl_init_context;
 
 // A flag that ends calls early. Threads: any number of them may set and clear it while others run
@@ -253,8 +253,8 @@ typedef struct rl_llm rl_llm;
 // `rl_module`.
 typedef struct rl_llm_session rl_llm_session;
 
-// What a program says of one of its methods. It is independent of the module that it came from.
-// Threads: it never changes, so that any number of threads may read it.
+// Metadata of a method. It is independent of the module that it came from. Threads: it never
+// changes, so that any number of threads may read it.
 typedef struct rl_meta rl_meta;
 
 // A program whose methods can be run. They are loaded when they are first used, and keep their
@@ -315,7 +315,7 @@ typedef struct rl_list {
   size_t size;
 } rl_list;
 
-// What a value is, by its kind.
+// Payload of a value, by its kind.
 typedef union rl_value_as {
   struct rl_tensor tensor;
   int64_t integer;
@@ -363,8 +363,8 @@ typedef struct rl_load_options {
   // How many threads a call may use, the caller's among them. 0: as many as the machine runs at
   // once.
   size_t threads;
-  // What a portable program is compiled for when its first method is loaded: `auto` (NULL), `off`,
-  // or a back end with its options, such as `cpu:precision=bf16`.
+  // Back end that a portable program is lowered to when its first method is loaded: `auto` (NULL),
+  // `off`, or a back end with its options, such as `cpu:precision=bf16`.
   const char *lower;
   // A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the
   // environment variable `RUSHLIGHT_CACHE`, or none; empty: none.
@@ -526,9 +526,9 @@ typedef struct rl_bytes {
   size_t size;
 } rl_bytes;
 
-// What is compiled to a method: the path of a `.pt2` file that `torch.export.save` wrote, or its
-// bytes. Or, by itself, a language model as it is published, without PyTorch: the path of a folder
-// of Hugging Face, or of a GGUF file.
+// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or,
+// by itself, a language model as it is published, without PyTorch: the path of a folder of Hugging
+// Face, or of a GGUF file.
 typedef struct rl_exported {
   // The name of the method, such as `forward`. That of a language model is always `forward`.
   const char *method;

@@ -1,4 +1,4 @@
-//! What operators and back ends of the caller have in common: their errors.
+//! Errors of callbacks.
 
 use std::cell::RefCell;
 

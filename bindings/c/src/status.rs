@@ -9,7 +9,7 @@ use rushlight::Code;
 #[derive(Clone, Debug, Default)]
 pub struct Status(Box<Fields>);
 
-/// What a status has.
+/// Fields of a status.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     pub code: u32,

@@ -30,7 +30,7 @@ impl rl_bytes {
     }
 }
 
-/// What a delegate is made of: it lives until `rl_backend.init` returns.
+/// Arguments of `rl_backend.init`; it lives until that returns.
 pub struct rl_init_context<'a, 'c, 'm>(&'a InitContext<'c, 'm>);
 
 /// The arguments of one call of a delegate: it lives until `rl_backend.execute` returns, and belongs to its thread.

@@ -11,7 +11,7 @@ use super::value::rl_string;
 use super::{Growing, Result, elements, free, guard, hand_out, path, reference, rl_status, set, text};
 use crate::tracer::Flag;
 
-/// What is compiled to a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or, by itself, a language model as
+/// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or, by itself, a language model as
 /// it is published, without PyTorch: the path of a folder of Hugging Face, or of a GGUF file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

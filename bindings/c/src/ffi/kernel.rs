@@ -30,7 +30,7 @@ impl rl_kernel_context<'_, '_> {
     }
 }
 
-/// What the kernel has pointers to.
+/// Lists that the kernel has pointers to.
 #[derive(Default)]
 pub struct Scratch {
     dims: Dims,
@@ -46,7 +46,7 @@ pub struct Scratch {
 pub type rl_kernel_fn =
     Option<unsafe extern "C" fn(context: *mut rl_kernel_context<'_, '_>, user_data: *mut c_void) -> *mut rl_status>;
 
-/// What the runtime's kernel function needs to call that of the caller.
+/// The caller's kernel function with its user data.
 pub struct CustomKernel {
     pub function: unsafe extern "C" fn(*mut rl_kernel_context<'_, '_>, *mut c_void) -> *mut rl_status,
     pub user_data: *mut c_void,

@@ -21,7 +21,7 @@ pub struct rl_llm(Mutex<Inner>);
 struct Inner {
     model: Model,
     tokenizer: Tokenizer,
-    /// What the caller has pointers to until the next call.
+    /// Results of the last call, which the caller has pointers to.
     tokens: Vec<u32>,
     text: String,
 }

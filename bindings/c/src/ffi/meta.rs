@@ -1,4 +1,4 @@
-//! What a program says of a method.
+//! Method metadata.
 
 use std::ffi::{CString, c_char};
 use std::ptr;
@@ -9,7 +9,7 @@ use super::value::{Dims, rl_kind, rl_tensor, rl_value};
 use super::{Result, free, guard, reference, rl_status, set_sized};
 use crate::status::{Status, c_string};
 
-/// What a program says of one of its methods. It is independent of the module that it came from. Threads: it never changes, so that any
+/// Metadata of a method. It is independent of the module that it came from. Threads: it never changes, so that any
 /// number of threads may read it.
 pub struct rl_meta {
     name: CString,

@@ -205,7 +205,7 @@ unsafe fn options<T: Growing>(pointer: *const T, name: &str) -> Result<T> {
     Ok(unsafe { options.assume_init() })
 }
 
-/// What is behind a lock, for this call alone: nobody waits.
+/// Locks without waiting: a lock that is held is an error.
 fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
     mutex.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => Status::new(

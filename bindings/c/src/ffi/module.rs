@@ -88,7 +88,7 @@ pub struct rl_load_options {
     pub share_memory: u32,
     /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
     pub threads: usize,
-    /// What a portable program is compiled for when its first method is loaded: `auto` (NULL), `off`, or a back end with its options,
+    /// Back end that a portable program is lowered to when its first method is loaded: `auto` (NULL), `off`, or a back end with its options,
     /// such as `cpu:precision=bf16`.
     pub lower: *const c_char,
     /// A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the environment variable
@@ -111,7 +111,7 @@ pub struct rl_load_options {
 // SAFETY: integers and pointers.
 unsafe impl Growing for rl_load_options {}
 
-/// What happened in a call.
+/// Kind of an event.
 #[repr(u32)]
 #[allow(dead_code, reason = "for C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

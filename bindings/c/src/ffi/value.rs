@@ -95,7 +95,7 @@ pub struct rl_list {
     pub size: usize,
 }
 
-/// What a value is, by its kind.
+/// Payload of a value, by its kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union rl_value_as {
@@ -162,7 +162,7 @@ impl rl_string {
     }
 
     /// # Safety
-    /// What it points at is valid for `'a`.
+    /// The bytes are valid for `'a`.
     pub unsafe fn as_str<'a>(self, name: &str) -> Result<&'a str> {
         // SAFETY: as the caller promises.
         let bytes = unsafe { elements(self.data.cast::<u8>(), self.size, name) }?;
