@@ -34,7 +34,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 DOCTESTS = ROOT / "crates/rushlight/src/book.rs"
 PATIENCE = 300
-LANGUAGES = {"c", "cmake", "console", "cpp", "html", "java", "js", "json", "kotlin", "python", "rust", "sh", "text", "toml"}
+LANGUAGES = {
+    "c", "cmake", "console", "cpp", "html", "java", "js", "json", "kotlin", "python", "rust", "sh", "swift", "text", "toml",
+}
 TOKEN = re.compile(r"<!--(.*?)-->|^(```+)([^\n]*)\n(.*?)^\2[ ]*$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?\s?(?:ns|µs|ms|s|dB|k?B|MB|GB|tokens/s|G[BFO]\w*/s)(?!\w)|\d[\d.]*\s%")
 

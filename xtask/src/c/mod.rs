@@ -1,6 +1,7 @@
 //! The C library as users get it: a folder with the header, a static and a shared library, and what pkg-config and CMake look for.
 
 mod corpus;
+mod swift;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,8 @@ fn test_folder() -> PathBuf {
     target_folder().join("c-test")
 }
 
-fn target_folder() -> PathBuf {
+/// Where cargo builds.
+pub fn target_folder() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
@@ -220,6 +222,7 @@ pub fn test() -> Result<()> {
     program.run("bindings/cpp/tests/module.cpp", CPP, Library::Static, &sanitized)?;
     program.is_not_served()?;
     program.idiomatic(&sanitized)?;
+    swift::test(&folder, &package)?;
     let (pkg_config, cmake) = (exists("pkg-config"), exists("cmake"));
     if pkg_config {
         program.by_pkg_config()?;
@@ -312,9 +315,12 @@ impl Program<'_> {
         self.run(TEST, CPP, Library::Static, &["-pthread", "-fno-exceptions"])?;
         self.run(TEST, CPP, Library::Static, sanitized)?;
         if !exists("clang++") {
-            println!("NOT RUN: clang's warnings about rushlight.hpp: clang is not there");
+            println!("NOT RUN: clang's warnings about rushlight.hpp, and Objective-C: clang is not there");
             return Ok(());
         }
+        let mut objective_c = command("clang", &["-x", "objective-c", "-fsyntax-only"]);
+        objective_c.args(WARNINGS).arg(format!("-I{}", self.package.join("include").display()));
+        run(objective_c.arg("examples/c/classify.c"))?;
         for standard in ["-std=c++17", "-std=c++20"] {
             let mut check = command("clang++", &[standard, "-fsyntax-only"]);
             check.args(WARNINGS).arg(format!("-I{}", self.package.join("include").display()));

@@ -1,0 +1,1 @@
+#include <rushlight.h>

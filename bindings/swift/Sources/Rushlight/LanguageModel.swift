@@ -1,0 +1,194 @@
+import CRushlight
+import Dispatch
+
+/// A message of a conversation.
+public struct Message: Sendable {
+  /// `system`, `user`, `assistant`, or another one that the model knows.
+  public let role: String
+  public let content: String
+
+  public init(role: String, content: String) {
+    self.role = role
+    self.content = content
+  }
+}
+
+/// How text is generated: by default the most likely token, until the model ends the answer or the context is full.
+public struct GenerateOptions: Sendable {
+  /// Maximum number of tokens; 0: as many as the context has room for.
+  public var maxNewTokens = 0
+  /// Logits are divided by it; 0: the most likely token.
+  public var temperature: Float = 0
+  /// Keeps the most likely tokens that together have this probability; 0 and 1: all.
+  public var topP: Float = 0
+  /// Keeps that many of the most likely tokens; 0: all.
+  public var topK = 0
+  public var seed: UInt64 = 0
+  /// Texts that end the answer and are not part of it.
+  public var stop: [String] = []
+
+  public init() {}
+}
+
+/// A language model with its tokenizer. Any thread may use it and its sessions: their calls wait for each other.
+public final class LanguageModel: @unchecked Sendable {
+  let raw: OpaquePointer
+  let queue = DispatchQueue(label: "rushlight.language-model")
+
+  /// Loads a `.pte` file that `rushlight compile` or ExecuTorch made. The tokenizer is a path; nil: that which the program carries or that
+  /// is beside it.
+  public init(path: String, tokenizer: String? = nil, options: LoadOptions = LoadOptions()) throws {
+    var loaded: OpaquePointer?
+    try options.withRaw { options in
+      try tokenizer.withCStringOrNull { try check(rl_llm_load(path, $0, options, &loaded)) }
+    }
+    raw = loaded!
+  }
+
+  deinit { rl_llm_free(raw) }
+
+  /// Turns text into tokens; `addSpecial`: with those that a text begins and ends with.
+  public func encode(_ text: String, addSpecial: Bool = true) throws -> [UInt32] {
+    try queue.sync { try encoded(text, addSpecial) }
+  }
+
+  public func decode(_ tokens: [UInt32]) throws -> String {
+    try queue.sync {
+      var text = rl_string()
+      try check(rl_llm_decode(raw, tokens, tokens.count, &text))
+      return String(text)
+    }
+  }
+
+  /// The tokens of a prompt of messages, by the model's chat template.
+  public func chat(_ messages: [Message]) throws -> [UInt32] {
+    try queue.sync {
+      let texts = messages.flatMap { [$0.role, $0.content] }
+      var prompt = rl_string()
+      try texts.withCStrings { texts in
+        let messages = stride(from: 0, to: texts.count, by: 2).map { rl_llm_message(role: texts[$0], content: texts[$0 + 1]) }
+        try check(rl_llm_chat_prompt(raw, messages, messages.count, &prompt))
+      }
+      // The text has its special tokens.
+      return try encoded(String(prompt), false)
+    }
+  }
+
+  /// A session that has read nothing yet.
+  public func makeSession() throws -> LanguageSession {
+    try queue.sync {
+      var made: OpaquePointer?
+      try check(rl_llm_session_new(raw, &made))
+      return LanguageSession(self, made!)
+    }
+  }
+
+  private func encoded(_ text: String, _ addSpecial: Bool) throws -> [UInt32] {
+    var text = text
+    return try text.withUTF8 { bytes in
+      try bytes.withMemoryRebound(to: CChar.self) { characters in
+        var tokens: UnsafePointer<UInt32>?
+        var count = 0
+        // A pointer has to be there also where there is no text.
+        let data = characters.baseAddress ?? UnsafePointer(bitPattern: 1)
+        try check(rl_llm_encode(raw, rl_string(data: data, size: characters.count), addSpecial, &tokens, &count))
+        return Array(UnsafeBufferPointer(start: tokens, count: count))
+      }
+    }
+  }
+}
+
+/// One conversation: the tokens so far, and the model's KV cache of them. It keeps its model.
+public final class LanguageSession: @unchecked Sendable {
+  private let model: LanguageModel
+  private let raw: OpaquePointer
+
+  init(_ model: LanguageModel, _ raw: OpaquePointer) {
+    self.model = model
+    self.raw = raw
+  }
+
+  deinit { rl_llm_session_free(raw) }
+
+  /// Adds the tokens of a prompt and generates an answer, whose text comes piece by piece: `for try await piece in session.generate(prompt)`.
+  /// Without a prompt the answer goes on from what the session has read. Who stops to listen, or whose task is cancelled, ends the answer.
+  public func generate(_ prompt: [UInt32], options: GenerateOptions = GenerateOptions()) -> AsyncThrowingStream<String, Error> {
+    AsyncThrowingStream { continuation in
+      do {
+        let interrupt = try Interrupt()
+        continuation.onTermination = { _ in interrupt.set() }
+        model.queue.async {
+          do {
+            try self.generate(prompt, options, interrupt) { continuation.yield($0) }
+            continuation.finish()
+          } catch {
+            continuation.finish(throwing: error)
+          }
+        }
+      } catch {
+        continuation.finish(throwing: error)
+      }
+    }
+  }
+
+  /// The number of tokens that were read.
+  public func position() throws -> Int {
+    try model.queue.sync {
+      var position = 0
+      try check(rl_llm_session_position(raw, &position))
+      return position
+    }
+  }
+
+  /// Forgets everything that was read. It also makes a session usable whose last call failed.
+  public func reset() throws {
+    try model.queue.sync { try check(rl_llm_session_reset(model.raw, raw)) }
+  }
+
+  /// Forgets what was read behind the first tokens.
+  public func rewind(to position: Int) throws {
+    try model.queue.sync { try check(rl_llm_session_rewind(model.raw, raw, position)) }
+  }
+
+  /// A session that has read the same and goes on by itself.
+  public func fork() throws -> LanguageSession {
+    try model.queue.sync {
+      var fork: OpaquePointer?
+      try check(rl_llm_session_fork(raw, &fork))
+      return LanguageSession(model, fork!)
+    }
+  }
+
+  private final class Listener {
+    let onText: (String) -> Void
+    init(_ onText: @escaping (String) -> Void) { self.onText = onText }
+  }
+
+  private func generate(
+    _ prompt: [UInt32], _ options: GenerateOptions, _ interrupt: Interrupt, _ onText: @escaping (String) -> Void
+  ) throws {
+    let listener = Listener(onText)
+    try withExtendedLifetime((listener, interrupt)) {
+      try options.stop.withCStrings { stop in
+        try stop.withUnsafeBufferPointer { stop in
+          var raw = rl_llm_generate_options()
+          raw.struct_size = MemoryLayout<rl_llm_generate_options>.size
+          raw.max_new_tokens = options.maxNewTokens
+          raw.temperature = options.temperature
+          raw.top_p = options.topP
+          raw.top_k = options.topK
+          raw.seed = options.seed
+          raw.stop = stop.baseAddress
+          raw.num_stop = stop.count
+          raw.interrupt = interrupt.raw
+          raw.text_data = Unmanaged.passUnretained(listener).toOpaque()
+          raw.on_text = { text, data in
+            Unmanaged<Listener>.fromOpaque(data!).takeUnretainedValue().onText(String(text))
+            return true
+          }
+          try check(rl_llm_generate(model.raw, self.raw, prompt, prompt.count, &raw, nil))
+        }
+      }
+    }
+  }
+}

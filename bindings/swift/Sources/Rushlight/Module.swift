@@ -1,0 +1,151 @@
+import CRushlight
+
+/// A flag that ends calls early. Any thread may set and clear it while others run calls with it.
+public final class Interrupt: @unchecked Sendable {
+  let raw: OpaquePointer
+
+  public init() throws {
+    var made: OpaquePointer?
+    try check(rl_interrupt_new(&made))
+    raw = made!
+  }
+
+  deinit { rl_interrupt_free(raw) }
+
+  /// Calls with this interrupt end before their next step, until it is cleared.
+  public func set() { rl_interrupt_set(raw, true) }
+  public func clear() { rl_interrupt_set(raw, false) }
+}
+
+/// How a program is loaded.
+public struct LoadOptions: Sendable {
+  /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
+  public var threads = 0
+  /// What a portable program is compiled for when its first method is loaded: `auto` (nil), `off`, or a back end with its options.
+  public var lower: String?
+  /// A folder of the user's own that keeps what was compiled; nil: that of the environment variable `RUSHLIGHT_CACHE`, or none.
+  public var cache: String?
+  /// Maximum bytes of memory of one method, and maximum microseconds of a call; 0: no limit.
+  public var memoryLimit: UInt64 = 0
+  public var timeLimit: UInt64 = 0
+  /// Paths of files of weights that the program does not hold (`.ptd`).
+  public var data: [String] = []
+
+  public init() {}
+
+  func withRaw<R>(_ body: (UnsafePointer<rl_load_options>) throws -> R) throws -> R {
+    try lower.withCStringOrNull { lower in
+      try cache.withCStringOrNull { cache in
+        try data.withCStrings { paths in
+          let files = paths.map { rl_data(path: $0, bytes: nil, size: 0) }
+          return try files.withUnsafeBufferPointer { files in
+            var options = rl_load_options()
+            options.struct_size = MemoryLayout<rl_load_options>.size
+            options.threads = threads
+            options.lower = lower
+            options.cache = cache
+            options.memory_limit = memoryLimit
+            options.time_limit = timeLimit
+            options.data = files.baseAddress
+            options.num_data = files.count
+            return try body(&options)
+          }
+        }
+      }
+    }
+  }
+}
+
+/// A program whose methods are run. They are loaded when they are first used, and keep their state between calls.
+///
+/// One thread at a time uses a module; an actor that holds one sees to that. For several at once, each loads its own: they share the mapped
+/// file.
+public final class Module {
+  let raw: OpaquePointer
+
+  /// Loads a `.pte` file.
+  public init(path: String, options: LoadOptions = LoadOptions()) throws {
+    var loaded: OpaquePointer?
+    try options.withRaw { try check(rl_module_load(path, $0, &loaded)) }
+    raw = loaded!
+  }
+
+  /// Loads the bytes of a `.pte` file, which are copied.
+  public init(bytes: UnsafeRawBufferPointer, options: LoadOptions = LoadOptions()) throws {
+    var loaded: OpaquePointer?
+    try options.withRaw { try check(rl_module_load_bytes(bytes.baseAddress, bytes.count, $0, &loaded)) }
+    raw = loaded!
+  }
+
+  deinit { rl_module_free(raw) }
+
+  /// The names of the methods, in the file's order.
+  public var methods: [String] {
+    var names: [String] = []
+    while let name = rl_module_method(raw, names.count) { names.append(String(cString: name)) }
+    return names
+  }
+
+  /// Runs `forward`, and copies its outputs.
+  public func forward(_ inputs: Tensor...) throws -> [Value] {
+    try run("forward", inputs.map(Value.tensor))
+  }
+
+  /// Runs a method, and copies its outputs. With names, inputs may come in any order.
+  public func run(
+    _ method: String, _ inputs: [Value] = [], names: [String]? = nil, session: Session? = nil, interrupt: Interrupt? = nil
+  ) throws -> [Value] {
+    if let names, names.count != inputs.count {
+      throw RushlightError(code: 18, "there are \(inputs.count) inputs and \(names.count) names")
+    }
+    return try Value.withRaw(inputs[...]) { values in
+      try (names ?? []).withCStrings { names in
+        try names.withUnsafeBufferPointer { names in
+          var options = rl_run_options()
+          options.struct_size = MemoryLayout<rl_run_options>.size
+          options.input_names = names.isEmpty ? nil : names.baseAddress
+          options.session = session?.raw
+          options.interrupt = interrupt?.raw
+          var outputs: UnsafePointer<rl_value>?
+          var count = 0
+          try check(rl_module_run(raw, method, values, values.count, &options, &outputs, &count))
+          return (0..<count).map { Value(copying: outputs![$0]) }
+        }
+      }
+    }
+  }
+
+  /// Loads a method now rather than with its first call. The first also compiles a portable program for this machine.
+  public func load(method: String) throws { try check(rl_module_load_method(raw, method)) }
+
+  /// Frees a method and its state. It is loaded again when it is next used.
+  public func unload(method: String) throws { try check(rl_module_unload_method(raw, method)) }
+}
+
+/// The state of one user of a module, such as a KV cache: code and weights stay in the module. One thread at a time uses it.
+public final class Session {
+  let raw: OpaquePointer
+
+  public init(_ module: Module) throws {
+    var made: OpaquePointer?
+    try check(rl_session_new(module.raw, &made))
+    raw = made!
+  }
+
+  private init(raw: OpaquePointer) { self.raw = raw }
+
+  deinit { rl_session_free(raw) }
+
+  /// Sets all states to what they were at the beginning.
+  public func clear() throws { try check(rl_session_clear(raw)) }
+
+  /// Forgets everything behind the first positions.
+  public func rewind(to length: Int) throws { try check(rl_session_rewind(raw, length)) }
+
+  /// A session that goes on from the same state on its own.
+  public func fork() throws -> Session {
+    var fork: OpaquePointer?
+    try check(rl_session_fork(raw, &fork))
+    return Session(raw: fork!)
+  }
+}

@@ -1,0 +1,101 @@
+// The digits, which are in their order; what an error says; and the answer of a small Llama, which is transformers'. It is run with the
+// folder of digits.pte and images.bin, the program of the Llama, its prompt and its answer.
+import Rushlight
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Darwin)
+import Darwin
+#endif
+
+func require(_ condition: Bool, _ what: String, line: Int = #line) {
+  if !condition {
+    print("line \(line): not \(what)")
+    exit(1)
+  }
+}
+
+func floats(of path: String, count: Int) -> [Float] {
+  guard let file = fopen(path, "rb") else { fatalError("no \(path)") }
+  defer { fclose(file) }
+  var numbers = [Float](repeating: 0, count: count)
+  require(fread(&numbers, MemoryLayout<Float>.size, count, file) == count, "enough of \(path)")
+  return numbers
+}
+
+@main
+struct Check {
+  static func main() async throws {
+    let arguments = CommandLine.arguments
+    require(arguments.count == 5, "four arguments")
+    try digits(arguments[1])
+    try await answers(arguments[2], arguments[3], arguments[4])
+    print("ok")
+  }
+
+  static func digits(_ folder: String) throws {
+    let images = floats(of: folder + "/images.bin", count: 640)
+    let module = try Module(path: folder + "/digits.pte")
+    require(module.methods == ["forward"], "the method")
+    for digit in 0..<10 {
+      let image = Tensor(Array(images[digit * 64..<(digit + 1) * 64]), shape: [1, 1, 8, 8])
+      let scores: [Float] = try module.forward(image)[0].elements()
+      require(scores.firstIndex(of: scores.max()!) == digit, "the digit \(digit)")
+    }
+    do {
+      _ = try module.forward(Tensor([Float](repeating: 0, count: 64), shape: [1, 1, 4, 16]))
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 18 && error.expected == "f32 [1, 1, 8, 8]" && error.got == "f32 [1, 1, 4, 16]", "all of the error")
+      require(error.hint != nil && error.description.contains("expected"), "all of the error")
+    }
+    do {
+      _ = try Module(path: folder + "/nothing.pte")
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 32 && error.osError == 2, "a file that is not there")
+    }
+    do {
+      let _: [Int32] = try module.forward(Tensor([Float](repeating: 0, count: 64), shape: [1, 1, 8, 8]))[0].elements()
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 19, "another element type")
+    }
+    var options = LoadOptions()
+    options.memoryLimit = 16
+    options.lower = "off"
+    do {
+      try Module(path: folder + "/digits.pte", options: options).load(method: "forward")
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 33, "the limit")
+    }
+  }
+
+  static func answers(_ path: String, _ prompt: String, _ expected: String) async throws {
+    let model = try LanguageModel(path: path)
+    let session = try model.makeSession()
+    let tokens = try model.encode(prompt, addSpecial: false)
+    require(try model.decode(tokens) == prompt, "the prompt")
+    var options = GenerateOptions()
+    options.maxNewTokens = expected.count
+    var answer = ""
+    for try await piece in session.generate(tokens, options: options) { answer += piece }
+    require(answer == expected, "the answer \(expected): \(answer)")
+    require(try session.position() == tokens.count + expected.count - 1, "the position")
+    let fork = try session.fork()
+    try session.reset()
+    require(try session.position() == 0 && fork.position() > 0, "two sessions")
+    // Who does not listen ends the answer, and the session goes on.
+    for try await _ in session.generate(tokens) { break }
+    try session.reset()
+    require(try !model.chat([Message(role: "user", content: "lN")]).isEmpty, "a prompt of messages")
+    options.temperature = -1
+    do {
+      for try await _ in session.generate(tokens, options: options) {}
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 18, "the temperature")
+    }
+  }
+}
