@@ -9,6 +9,13 @@ import { ink, picture } from './picture.js';
 /** Sides that a program with dynamic sizes gets. */
 const USUAL = 224;
 
+const INSTRUCTIONS = {
+  baseline: 'no vector instructions',
+  simd: 'vector instructions',
+  relaxed: 'relaxed vector instructions',
+  threads: 'vector instructions and threads',
+};
+
 /**
  * A panel with a picture and a model of pictures. `show(output, about, picture)` shows what came of a call, or of no picture; it throws
  * if the output is of another kind.
@@ -63,7 +70,7 @@ export function vision(panel, models, show) {
       const image = entry.image ?? imageOf(loaded.meta());
       module?.dispose();
       [module, about] = [loaded, { ...entry, image }];
-      document.getElementById('variant').textContent = `the instructions “${loaded.variant}”`;
+      document.getElementById('variant').textContent = INSTRUCTIONS[loaded.variant] ?? loaded.variant;
       chart.clear();
       await changed(canvas);
       return `${image.size.join(' × ')} pixels, ${image.channels === 1 ? 'grey' : 'colours'}`;

@@ -52,6 +52,7 @@ usage: cargo xtask <chore>
                  that this machine can run; --verify builds one in another folder too, and compares the bytes
   jvm            builds the jar for this machine and the Android library into target/jvm
   npm            builds the npm package into target/npm, and prints the sizes of its modules
+  demo           builds it, and the page of examples/web with it into target/demo
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, compile, quantize,
                  tokenizers, text, llm, cpu (all by default); portable <text> only prints the operators whose line contains the text;
@@ -83,6 +84,7 @@ fn main() -> Result<()> {
         ["dist", ref what @ ..] => dist::dist(what),
         ["jvm"] => jvm::package(),
         ["npm"] => npm::package(),
+        ["demo"] => npm::package_demo(),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -60,6 +60,24 @@ pub fn test_package(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Builds the package, and the demo page with it into `target/demo`.
+pub fn package_demo() -> Result<()> {
+    package()?;
+    demo(&root().join("target/npm/rushlight"), &root().join("target/demo"))
+}
+
+/// Puts the demo page, its models and a built package into a folder.
+pub fn demo(package: &Path, folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder)?;
+    run(command("cp", &["-R", "examples/web/."]).arg(folder))?;
+    run(command("cp", &["-R"]).arg(package).arg(folder.join("rushlight")))?;
+    fs::copy(root().join("examples/cortex-m/digits.pte"), folder.join("models/digits.pte"))?;
+    Ok(())
+}
+
 /// Installs what the package is built with, and copies what needs no building.
 fn start(folder: &Path) -> Result<()> {
     setup::one("cross")?;

@@ -589,9 +589,12 @@ fn js_tests(package: &Path) -> Result<()> {
     setup::one("js")?;
     // It compiles the language model of the tests.
     run(checked("build").args(["--tests", "--lib"]))?;
+    let demo = root().join("target/demo");
+    npm::demo(package, &demo)?;
     let mut tests = command("node", &["--test", "--test-reporter", "spec", "--expose-gc"]);
     run(tests
         .arg("bindings/js/tests/")
+        .env("RUSHLIGHT_DEMO", demo)
         .env("RUSHLIGHT_PACKAGE", package)
         .env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }

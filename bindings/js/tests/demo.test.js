@@ -1,26 +1,16 @@
 // The demo page in Chromium: each part is used and photographed, and used again without the server.
 
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
 import { CHROMIUM, launch, servePage } from './browser.js';
-import { languageModel, packageFolder, root } from './support.js';
+import { languageModel, root } from './support.js';
 
-const PHOTOGRAPHS = join(root, 'target/demo');
-
-/** The page as it is published, beside the package. */
-function site() {
-  const folder = mkdtempSync(join(tmpdir(), 'rushlight-'));
-  process.on('exit', () => rmSync(folder, { recursive: true }));
-  cpSync(join(root, 'examples/web'), folder, { recursive: true });
-  cpSync(packageFolder, join(folder, 'rushlight'), { recursive: true });
-  cpSync(join(root, 'examples/cortex-m/digits.pte'), join(folder, 'models/digits.pte'));
-  return folder;
-}
+/** The page with the package, as it is published. */
+const FOLDER = process.env.RUSHLIGHT_DEMO;
+const PHOTOGRAPHS = join(root, 'target/photographs');
 
 /** Draws lines between points, which are parts of the canvas. */
 async function draw(page, panel, lines) {
@@ -42,8 +32,7 @@ const ZERO = (x, y, size) => [
 ];
 
 test('the demo page', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, async t => {
-  const folder = site();
-  const server = await servePage(join(folder, 'index.html'), { '': folder });
+  const server = await servePage(join(FOLDER, 'index.html'), { '': FOLDER });
   const browser = await launch(['--use-fake-ui-for-media-stream', '--use-fake-device-for-media-stream']);
   t.after(async () => {
     await browser.close();
