@@ -587,14 +587,21 @@ fn js_whole() -> Result<()> {
 
 fn js_tests(package: &Path) -> Result<()> {
     setup::one("js")?;
-    // It compiles the language model of the tests.
+    // The library for Python, and the program that compiles the language model of the tests.
     run(checked("build").args(["--tests", "--lib"]))?;
+    setup::one("python")?;
+    setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
+    let operators = root().join("target/operators");
+    run(ignored(&["operator_programs"]).env("RUSHLIGHT_OPERATORS", &operators))?;
     let demo = root().join("target/demo");
     npm::demo(package, &demo)?;
     let mut tests = command("node", &["--test", "--test-reporter", "spec", "--expose-gc"]);
     run(tests
         .arg("bindings/js/tests/")
+        .env("PYTHONPATH", root().join(PYTHON_PACKAGE))
         .env("RUSHLIGHT_DEMO", demo)
+        .env("RUSHLIGHT_OPERATORS", operators)
+        .env("RUSHLIGHT_PYTHON", venv_python())
         .env("RUSHLIGHT_PACKAGE", package)
         .env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }

@@ -1,15 +1,29 @@
 // A page in Chromium.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { test } from 'node:test';
 
 import { CHROMIUM, launch, servePage } from './browser.js';
-import { near, packageFolder, root } from './support.js';
+import { near, packageFolder, record, recordPaths, root, rushlight } from './support.js';
 
 /** The package at `/rushlight/`, the tests' page at `/`, and the repository at `/files/`. */
 const serve = () => servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: packageFolder, files: root });
+
+/** The bits of the logits of all digits, without vector instructions of the CPU back end. */
+async function digitBits() {
+  const module = await rushlight.Module.load(join(root, 'examples/cortex-m/digits.pte'), { lower: 'off' });
+  const pixels = new Float32Array(Uint8Array.from(await readFile(join(root, 'examples/cortex-m/images/images.bin'))).buffer);
+  const bits = [];
+  for (let at = 0; at < pixels.length; at += 64) {
+    const output = [await module.forward([pixels.slice(at, at + 64)])].flat()[0];
+    bits.push(...new Uint32Array(output.copy().buffer));
+  }
+  module.dispose();
+  return bits;
+}
 
 if (!CHROMIUM) {
   console.log('NOT RUN: the package in a browser, as there is no Chromium');
@@ -47,6 +61,48 @@ test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, asyn
     errors.forEach(error => assert.match(error, /^RushlightError:(InvalidProgram|MemoryAllocationFailed|AccessFailed)/));
     const { logits } = await page.evaluate(() => globalThis.classify(true));
     assert.equal(logits.length, 10);
+  });
+
+  await t.test('damaged files are refused or run, and the tab goes on', async () => {
+    const count = process.env.RUSHLIGHT_WHOLE ? 500 : 40;
+    const seen = await page.evaluate(options => globalThis.damaged(options), { url: '/files/examples/cortex-m/digits.pte', count });
+    console.log('damaged files', seen);
+    assert.equal(Object.values(seen).reduce((sum, number) => sum + number), count);
+    assert.ok(!('Internal' in seen) && Object.keys(seen).every(name => /^\w+$/.test(name)), JSON.stringify(seen));
+    assert.equal((await page.evaluate(() => globalThis.classify(true))).logits.length, 10);
+  });
+
+  // Each worker compiles the module, which is large where it is not optimized.
+  const isWhole = Boolean(process.env.RUSHLIGHT_WHOLE);
+  for (const [lower, worker] of [['auto', isWhole], ['off', false]]) {
+    await t.test(`recorded calls, lowering ${lower}`, async () => {
+      const programs = [];
+      for (const path of await recordPaths()) {
+        const { program, data, bundled, backends, calls } = await record(path);
+        // As in corpus.test.js.
+        if (!bundled && !(backends && lower === 'off')) {
+          const url = file => `/files/${relative(root, file)}`;
+          programs.push({ program: url(program), data: data.map(url), calls });
+        }
+      }
+      const count = await page.evaluate(options => globalThis.replay(options), { programs, lower, worker });
+      assert.ok(count > 20, `${count} calls`);
+    });
+  }
+
+  await t.test('the bits of Python, Node.js and the page are the same', async () => {
+    const inNode = await digitBits();
+    assert.deepEqual(await page.evaluate(() => globalThis.digitBits()), inNode);
+    const script = `
+import json, sys, numpy, rushlight
+images = numpy.fromfile(sys.argv[1] + "/images/images.bin", "<f4").reshape(-1, 1, 1, 8, 8)
+module = rushlight.load(sys.argv[1] + "/digits.pte", lower="off")
+rows = numpy.concatenate([numpy.asarray(module(image)) for image in images])
+print(json.dumps(rows.ravel().view("<u4").tolist()))
+`;
+    const python = process.env.RUSHLIGHT_PYTHON;
+    const inPython = JSON.parse(execFileSync(python, ['-c', script, join(root, 'examples/cortex-m')], { encoding: 'utf8' }));
+    assert.deepEqual(inPython, inNode);
   });
 
   await t.test('a file in the browser’s cache is not fetched again', async () => {

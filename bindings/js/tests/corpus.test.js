@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { relative } from 'node:path';
 import { test } from 'node:test';
 
-import { checkNear, record, records, root, rushlight, value } from './support.js';
+import { checkNear, record, recordPaths, root, rushlight, value } from './support.js';
 
 for (const lower of ['auto', 'off']) {
   test(`recorded calls, lowering ${lower}`, async () => {
     let calls = 0;
-    for (const path of await records()) {
+    for (const path of await recordPaths()) {
       const { program, data, bundled, backends, ...recorded } = await record(path);
       // Programs for XNNPACK run when they are translated; bundled programs are of the command line.
       if (bundled || (backends && lower === 'off')) {

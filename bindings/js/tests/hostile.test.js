@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 
-import { record, records, rushlight, value } from './support.js';
+import { record, recordPaths, rushlight, value } from './support.js';
 
 const { Module, RushlightError } = rushlight;
 const EXTREMES = [0, 1, 2, 0x7f, 0xff, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffff0, 0x10000];
@@ -37,7 +37,7 @@ function mutate(bytes, below) {
 test('damaged programs are refused or run', async () => {
   const below = random(20);
   const seen = { refused: 0, ran: 0 };
-  for (const path of await records()) {
+  for (const path of await recordPaths()) {
     const { program, calls, name } = await record(path);
     const whole = await readFile(program);
     // A damaged loop may have no end, and there is no clock here.

@@ -8,6 +8,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
+import { records } from './records.js';
+
 export const root = join(dirname(fileURLToPath(import.meta.url)), '../../..');
 export const packageFolder = process.env.RUSHLIGHT_PACKAGE;
 export const rushlight = await import(pathToFileURL(join(packageFolder, 'index.js')).href);
@@ -36,26 +38,10 @@ export function languageModel() {
   return path;
 }
 
-const ARRAYS = {
-  bool: Uint8Array,
-  float32: Float32Array,
-  int64: BigInt64Array,
-  float16: globalThis.Float16Array ?? Uint16Array,
-  bfloat16: Uint16Array,
-};
-
-/** The value of a record of `tests/corpus`. */
-export function value(record) {
-  if (record.kind !== 'tensor') {
-    return record.kind === 'int' ? BigInt(record.value) : record.value;
-  }
-  const bytes = Buffer.from(record.base64, 'base64');
-  const { buffer } = Uint8Array.from(bytes);
-  return new Tensor(record.dtype, new ARRAYS[record.dtype](buffer), record.shape);
-}
+export const { value, checkNear, checkSame } = records(Tensor);
 
 /** Recorded calls: of each program the path of its record. */
-export async function records() {
+export async function recordPaths() {
   const folder = join(root, 'tests/corpus');
   const found = [];
   for (const generation of (await readdir(folder)).sort()) {
@@ -72,25 +58,4 @@ export async function record(path) {
   const read = JSON.parse(await readFile(path, 'utf8'));
   const file = name => join(dirname(path), name);
   return { ...read, program: file(read.program), data: (read.data ?? []).map(file) };
-}
-
-/** Throws unless an output is the recorded one. */
-export function checkNear(got, record, tolerance, where) {
-  const expected = value(record);
-  if (!(expected instanceof Tensor)) {
-    if (got !== expected) {
-      throw new Error(`${where}: ${got}, not ${expected}`);
-    }
-    return;
-  }
-  if (got.dtype !== expected.dtype || String(got.shape) !== String(expected.shape)) {
-    throw new Error(`${where}: ${got.dtype} [${got.shape}], not ${expected.dtype} [${expected.shape}]`);
-  }
-  const [numbers, wanted] = [got.toFloat32(), expected.toFloat32()];
-  wanted.forEach((want, at) => {
-    const isNear = Math.abs(numbers[at] - want) <= tolerance * (1 + Math.abs(want));
-    if (!isNear && !Object.is(numbers[at], want)) {
-      throw new Error(`${where}, element ${at}: ${numbers[at]}, not ${want}`);
-    }
-  });
 }

@@ -18,6 +18,7 @@ mod lift;
 mod llama;
 mod lowered;
 mod models;
+mod operator_programs;
 mod operators;
 mod precision;
 mod shapes;

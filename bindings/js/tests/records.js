@@ -1,0 +1,77 @@
+// Values as records have them, in Node.js and in pages.
+
+const ARRAYS = {
+  uint8: Uint8Array,
+  int8: Int8Array,
+  int16: Int16Array,
+  int32: Int32Array,
+  int64: BigInt64Array,
+  uint16: Uint16Array,
+  uint32: Uint32Array,
+  uint64: BigUint64Array,
+  bool: Uint8Array,
+  float16: globalThis.Float16Array ?? Uint16Array,
+  bfloat16: Uint16Array,
+  float32: Float32Array,
+  float64: Float64Array,
+  complex64: Float32Array,
+  complex128: Float64Array,
+};
+
+/** True for a type that typed arrays have. */
+export const isKnown = ({ kind, dtype }) => kind !== 'tensor' || Object.hasOwn(ARRAYS, dtype);
+
+export const bytes = base64 => Uint8Array.from(atob(base64), character => character.charCodeAt(0));
+
+/** Values, and comparisons with them, for the tensors of a package. */
+export function records(Tensor) {
+  function value(record) {
+    if (record.kind !== 'tensor') {
+      return { int: BigInt, double: Number }[record.kind]?.(record.value) ?? record.value;
+    }
+    return new Tensor(record.dtype, new ARRAYS[record.dtype](bytes(record.base64).buffer), record.shape);
+  }
+
+  /** The expected tensor, which has the type and the shape of what came; null for another value, which is the same. */
+  function expectedTensor(got, record, where) {
+    const expected = value(record);
+    if (!(expected instanceof Tensor)) {
+      if (!Object.is(got, expected)) {
+        throw new Error(`${where}: ${got}, not ${expected}`);
+      }
+      return null;
+    }
+    if (got.dtype !== expected.dtype || String(got.shape) !== String(expected.shape)) {
+      throw new Error(`${where}: ${got.dtype} [${got.shape}], not ${expected.dtype} [${expected.shape}]`);
+    }
+    return expected;
+  }
+
+  /** Throws unless an output is near the recorded one. */
+  function checkNear(got, record, tolerance, where) {
+    const expected = expectedTensor(got, record, where);
+    if (!expected) {
+      return;
+    }
+    const [numbers, wanted] = [got.toFloat32(), expected.toFloat32()];
+    wanted.forEach((want, at) => {
+      const isNear = Math.abs(numbers[at] - want) <= tolerance * (1 + Math.abs(want));
+      if (!isNear && !Object.is(numbers[at], want)) {
+        throw new Error(`${where}, element ${at}: ${numbers[at]}, not ${want}`);
+      }
+    });
+  }
+
+  /** Throws unless an output is the recorded one. A NaN may have other bits. */
+  function checkSame(got, record, where) {
+    const expected = expectedTensor(got, record, where);
+    const [numbers, wanted] = [got, expected ?? got].map(tensor => tensor?.data ?? []);
+    wanted.forEach((want, at) => {
+      if (!Object.is(numbers[at], want)) {
+        throw new Error(`${where}, element ${at}: ${numbers[at]}, not ${want}`);
+      }
+    });
+  }
+
+  return { value, checkNear, checkSame };
+}
