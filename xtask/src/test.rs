@@ -576,16 +576,16 @@ fn js() -> Result<()> {
     }
     let package = root().join(NPM_PACKAGE);
     npm::test_package(&package)?;
-    js_tests(&package)
+    js_tests(&package, &[])
 }
 
 /// The same with the package as it is published.
 fn js_whole() -> Result<()> {
     npm::package()?;
-    js_tests(&root().join("target/npm/rushlight"))
+    js_tests(&root().join("target/npm/rushlight"), &[("RUSHLIGHT_WHOLE", "1")])
 }
 
-fn js_tests(package: &Path) -> Result<()> {
+fn js_tests(package: &Path, variables: &[(&str, &str)]) -> Result<()> {
     setup::one("js")?;
     // The library for Python, and the program that compiles the language model of the tests.
     run(checked("build").args(["--tests", "--lib"]))?;
@@ -602,6 +602,7 @@ fn js_tests(package: &Path) -> Result<()> {
         .env("RUSHLIGHT_DEMO", demo)
         .env("RUSHLIGHT_OPERATORS", operators)
         .env("RUSHLIGHT_PYTHON", venv_python())
+        .envs(variables.iter().copied())
         .env("RUSHLIGHT_PACKAGE", package)
         .env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }
