@@ -22,6 +22,7 @@ mod resident;
 mod serve;
 mod text;
 mod tokenizers;
+mod web;
 
 use std::path::{Path, PathBuf};
 
@@ -40,15 +41,16 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   quantize             a whole model to int8
   tokenizers           tokenizers beside the packages that they come from
   text                 what samplers, grammars, tokenizers and chat templates cost beside a model's calls
+  web                  the npm package in a page beside onnxruntime-web
   cpu <table> [model]  the CPU engine beside its peers: latency, int8, linear, sources, loading or scaling; of one model, only printed
   llm [model]          language models beside ExecuTorch and llama.cpp; of one model, only printed
   serve                our side of that: a process that answers commands
   serve-portable       our side of operators
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
-(for compile: tools/models/large.py; for quantize and cpu: tools/models/peers.py; for llm: tools/models/language_models.py),
+(for compile: tools/models/large.py; for quantize, web and cpu: tools/models/peers.py; for llm: tools/models/language_models.py),
 EXECUTORCH_LLAMA the libraries with ExecuTorch's kernels for language models, PEERS_PYTHON an interpreter with the peers,
-PYTHON an interpreter with torch, executorch and rushlight, VOCABULARY the file of a tokenizer, DOCUMENT the file to update (nothing is written without).";
+PYTHON an interpreter with torch, executorch and rushlight, VOCABULARY the file of a tokenizer, PACKAGE the folder of the npm package, DOCUMENT the file to update (nothing is written without).";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -66,6 +68,7 @@ fn main() -> Result<()> {
         ["quantize"] => ("Quantizing", quantize::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["tokenizers"] => ("Tokenizers", tokenizers::run(&variable("PYTHON")?)?),
         ["text"] => ("Text beside decoding", text::run(&variable("VOCABULARY")?)?),
+        ["web"] => ("In a browser", web::run(&variable("MODELS")?, &variable("PACKAGE")?)?),
         ["llm"] => ("Language models", cpu::language_models::run()?),
         ["llm", model] => {
             is_whole = false;

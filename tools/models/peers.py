@@ -27,6 +27,9 @@ Those in int8 are all calibrated with the same few inputs.
 `linear_KxN` are linear layers of the shapes of language models, with weights of four bits in groups of 32 and rows that are
 rounded to eight bits (torchao), in the forms pt2 and xnnpack alone. They are made by `--linear`.
 
+`minilm` embeds a sentence of 128 tokens, given as int64, and `smallest` doubles a number. They are for pages, and are made when
+`--only` names them, in the forms pt2 and onnx alone.
+
 Seven models have fixed sizes. `resnet50_batch` and `encoder` are for scaling: one file for several batches, or lengths of a
 sequence, in the forms pt2 and onnx alone. A form that cannot be made leaves `<file>.failed` with the reason, and the
 benchmark shows it as missing. Each model is made in a process of its own.
@@ -145,6 +148,39 @@ LINEAR = tuple(
 WEIGHTS = 128 << 20
 ROWS = (1, 128)
 
+def minilm():
+    """all-MiniLM-L6-v2 with random weights: a BERT of six layers, and the mean of its vectors, of length one."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+    from transformers import BertConfig, BertModel
+
+    class Sentence(nn.Module):
+        def __init__(self):
+            super().__init__()
+            shape = {"hidden_size": WIDTH, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+            self.bert = BertModel(BertConfig(return_dict=False, attn_implementation="sdpa", **shape), add_pooling_layer=False)
+
+        def forward(self, tokens):
+            return functional.normalize(self.bert(tokens)[0].mean(1), dim=1)
+
+    return Sentence(), [torch.randint(0, 30522, (1, SENTENCE))]
+
+
+def smallest():
+    import torch
+    from torch import nn
+
+    class Double(nn.Module):
+        def forward(self, x):
+            return x + x
+
+    return Double(), [torch.ones(1)]
+
+
+PAGES = {"minilm": minilm, "smallest": smallest}
+SENTENCE = 128
+
 SCALING = {"resnet50_batch": (resnet50_batch, 0, BATCHES), "encoder": (encoder, 1, LENGTHS)}
 
 
@@ -159,7 +195,9 @@ def make_pt2(name, folder):
 
     torch.manual_seed(xnnpack.SEED)
     shapes = None
-    if name in LINEAR:
+    if name in PAGES:
+        module, inputs = PAGES[name]()
+    elif name in LINEAR:
         module, inputs = linear(name)
         module = xnnpack.with_dynamic_activations(module, "8da4w_groups")
         shapes = ({0: torch.export.Dim("rows", min=1, max=ROWS[-1])},)
@@ -170,7 +208,7 @@ def make_pt2(name, folder):
     else:
         module, inputs = classifier(name)
     module = module.eval().requires_grad_(False)
-    if name not in LINEAR:
+    if name not in LINEAR and name not in PAGES:
         xnnpack.settle(module, inputs[-1:])
     for tensor in inputs:
         sizes = "x".join(map(str, tensor.shape))
@@ -326,7 +364,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", default=xnnpack.ROOT / "target" / "peer-models")
     names = (*CLASSIFIERS, *SCALING)
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="models")
+    parser.add_argument("--only", nargs="+", choices=(*names, *PAGES), default=names, help="models")
     parser.add_argument("--linear", action="store_true", help="linear layers instead of models")
     parser.add_argument("--forms", nargs="+", choices=FILES, default=OURS)
     parser.add_argument("--force", action="store_true", help="make again what is there")
@@ -343,7 +381,7 @@ def main():
         args.only, args.forms = LINEAR, ("pt2", "xnnpack")
     for name in args.only:
         folder = args.out / name
-        forms = [form for form in args.forms if name not in SCALING or form in ("pt2", "onnx")]
+        forms = [form for form in args.forms if not (name in SCALING or name in PAGES) or form in ("pt2", "onnx")]
         stale = [form for form in forms if args.force or not (folder / FILES[form]).exists()]
         if stale:
             process = multiprocessing.get_context("spawn").Process(target=make, args=(name, stale, args.out))

@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{command, exists, output, root, run};
 use crate::jvm;
+use crate::npm;
 use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 
 /// Tables of the CPU engine beside its peers.
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
 /// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, `tokenizers`, `text`,
-/// `llm`, `jvm`, which is printed alone, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
+/// `web`, `llm`, `jvm`, which is printed alone, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
 /// `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
     if let ["jvm"] = what {
@@ -28,6 +29,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
             quantize()?;
             tokenizers()?;
             text()?;
+            web()?;
             cpu(CPU_TABLES, None)?;
             llm(None)
         }
@@ -38,6 +40,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["quantize"] => quantize(),
         ["tokenizers"] => tokenizers(),
         ["text"] => text(),
+        ["web"] => web(),
         ["llm"] => llm(None),
         ["llm", model] => llm(Some(model)),
         ["cpu"] => cpu(CPU_TABLES, None),
@@ -45,7 +48,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["cpu", table, model] => cpu(&[table], Some(model)),
         _ => {
             bail!(
-                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, llm [model], jvm, \
+                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, web, llm [model], jvm, \
                  cpu [table] [model]"
             )
         }
@@ -110,6 +113,25 @@ fn text() -> Result<()> {
     let package = PathBuf::from(output(&mut command(tokenizers_python(), &["-c", find]))?.trim());
     let versions = versions_of(tokenizers_python(), "litellm")?;
     run(benches(&["text"])?.env("VOCABULARY", package.join(O200K)).env("VERSIONS", versions))
+}
+
+/// The npm package in a page beside onnxruntime-web.
+fn web() -> Result<()> {
+    const FOLDER: &str = "benches/web";
+    setup::one("peers")?;
+    let models = root().join("target/peer-models");
+    let only = ["--only", "mobilenet_v2", "minilm", "smallest", "--forms"];
+    run(command(venv_python(), &["tools/models/peers.py"]).arg(&models).args(only).arg("pt2"))?;
+    run(command(peers_python(), &["tools/models/peers.py"]).arg(&models).args(only).arg("onnx"))?;
+    run(command("npm", &["ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])
+        .current_dir(root().join(FOLDER)))?;
+    let package = npm::package()?;
+    let installed =
+        output(command("npm", &["ls", "--depth=0", "--parseable", "--long"]).current_dir(root().join(FOLDER)))?;
+    let installed =
+        installed.lines().filter_map(|line| Some(line.rsplit_once(':')?.1.trim_end_matches('@').replace('@', " ")));
+    let versions: Vec<String> = installed.filter(|package| package.contains(' ')).collect();
+    run(benches(&["web"])?.env("MODELS", &models).env("PACKAGE", package).env("VERSIONS", versions.join(", ")))
 }
 
 /// The CPU engine beside its peers.

@@ -15,6 +15,11 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap_or_else(|_| PathBuf::from("."))
 }
 
+/// Where cargo puts what it builds.
+pub fn target_folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+}
+
 /// A command in the root of the repository.
 pub fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);

@@ -25,8 +25,8 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
-                 tokenizers for the tests of these, ray for its example, book, wasm-bindgen, js, jvm, dist for what users
-                 download, semver for that chore
+                 tokenizers for the tests of these, ray for its example, book, wasm-bindgen, js, rust-src, jvm, dist for what
+                 users download, semver for that chore
   check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
                  api: the public API is what docs/api says
   api            writes docs/api
@@ -83,7 +83,7 @@ fn main() -> Result<()> {
         ["fuzz", ref what @ ..] => fuzz::fuzz(what),
         ["dist", ref what @ ..] => dist::dist(what),
         ["jvm"] => jvm::package(),
-        ["npm"] => npm::package(),
+        ["npm"] => npm::package().map(drop),
         ["demo"] => npm::package_demo(),
         ["size"] => size::report(),
         [] | ["help" | "--help" | "-h"] => {

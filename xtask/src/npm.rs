@@ -5,52 +5,78 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, exists, root, run};
+use crate::command::{command, exists, root, run, target_folder};
 use crate::setup;
 
-/// Instructions of WebAssembly that a module is compiled for, and flags of the compiler. Where machines have relaxed instructions,
-/// LLVM must make no vectors of its own: docs/how-to/web-assembly.md says why.
-const VARIANTS: &[(&str, &str)] = &[
-    ("baseline", ""),
-    ("simd", "-C target-feature=+simd128"),
-    ("relaxed", "-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp"),
+/// What a module is compiled for.
+struct Variant {
+    name: &'static str,
+    /// Flags of the compiler.
+    flags: &'static str,
+    /// The standard library is compiled too: the one that comes with the compiler has no threads.
+    builds_std: bool,
+}
+
+const VARIANTS: &[Variant] = &[
+    Variant { name: "baseline", flags: "", builds_std: false },
+    Variant { name: "simd", flags: "-C target-feature=+simd128", builds_std: false },
+    // Where machines have relaxed instructions, LLVM must make no vectors of its own: docs/how-to/web-assembly.md says why.
+    Variant {
+        name: "relaxed",
+        flags: "-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp",
+        builds_std: false,
+    },
+    Variant {
+        name: "threads",
+        flags: "-C target-feature=+simd128,+atomics,+bulk-memory \
+                -C link-args=--shared-memory -C link-args=--import-memory -C link-args=--max-memory=4294967296 \
+                -C link-args=--export=__heap_base -C link-args=--export=__wasm_init_tls -C link-args=--export=__tls_size \
+                -C link-args=--export=__tls_align -C link-args=--export=__tls_base",
+        builds_std: true,
+    },
 ];
 
 /// The modules of the package: kind, cargo's features, and variants. Compilers only have loops that LLVM vectorizes.
 const MODULES: &[(&str, &[&str], &[&str])] = &[
-    ("run", &[], &["baseline", "simd", "relaxed"]),
+    ("run", &[], &["baseline", "simd", "relaxed", "threads"]),
     ("compile", &["--features", "compile"], &["baseline", "simd"]),
     ("llm", &["--features", "llm"], &["simd", "relaxed"]),
 ];
 
-/// The variant that tests are run with.
+/// The variant that tests are run with, and the one that they have besides, as its JavaScript is another.
 const STAND_IN: &str = "baseline";
+const THREADS: &str = "threads";
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Builds the package into `target/npm`, optimized, packs it and prints its sizes.
-pub fn package() -> Result<()> {
+/// Builds the package into `target/npm`, optimized, packs it and prints its sizes. Returns its folder.
+pub fn package() -> Result<PathBuf> {
     let folder = root().join("target/npm/rushlight");
     start(&folder)?;
     for (kind, features, variants) in MODULES {
         for variant in *variants {
-            let module = build("npm", features, flags(variant)?)?;
+            let module = build("npm", features, of(variant)?)?;
             bind(&module, &folder.join("wasm"), &format!("{kind}-{variant}"))?;
         }
     }
+    run(command("node", &["tools/npm_operators.mjs"]).arg(folder.join("wasm")))?;
     run(command("node", &["tools/npm_sizes.mjs"]).arg(folder.join("wasm")))?;
-    run(command("npm", &["pack", "--silent", "--pack-destination", ".."]).current_dir(&folder))
+    run(command("npm", &["pack", "--silent", "--pack-destination", ".."]).current_dir(&folder))?;
+    Ok(folder)
 }
 
-/// Builds the package into a folder for tests: one module stands in for all. It is not optimized, and shares most of its crates with
-/// that of `examples/wasm`, which the tests build too.
+/// Builds the package into a folder for tests: one module stands in for all but the one with threads. They are not optimized, and
+/// the first shares most of its crates with that of `examples/wasm`, which the tests build too.
 pub fn test_package(folder: &Path) -> Result<()> {
     start(folder)?;
-    let module = build("dev", &["--features", "compile,llm"], flags(STAND_IN)?)?;
     let known = format!("run-{STAND_IN}");
-    bind(&module, &folder.join("wasm"), &known)?;
+    for (variant, features) in [(STAND_IN, &["--features", "compile,llm"][..]), (THREADS, &[])] {
+        let module = build("dev", features, of(variant)?)?;
+        bind(&module, &folder.join("wasm"), &format!("run-{variant}"))?;
+    }
     for (kind, _, variants) in MODULES {
-        for name in variants.iter().map(|variant| format!("{kind}-{variant}")).filter(|name| *name != known) {
+        let others = variants.iter().filter(|variant| **variant != THREADS).map(|variant| format!("{kind}-{variant}"));
+        for name in others.filter(|name| *name != known) {
             for ending in ["js", "wasm"] {
                 let file = |name: &str| folder.join("wasm").join(name).with_extension(ending);
                 fs::copy(file(&known), file(&name))?;
@@ -62,8 +88,7 @@ pub fn test_package(folder: &Path) -> Result<()> {
 
 /// Builds the package, and the demo page with it into `target/demo`.
 pub fn package_demo() -> Result<()> {
-    package()?;
-    demo(&root().join("target/npm/rushlight"), &root().join("target/demo"))
+    demo(&package()?, &root().join("target/demo"))
 }
 
 /// Puts the demo page, its models and a built package into a folder.
@@ -89,32 +114,34 @@ fn start(folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder)?;
     }
     fs::create_dir_all(folder.join("wasm"))?;
-    copy(&root().join("bindings/js/package"), folder)?;
+    run(command("cp", &["-R", "bindings/js/package/."]).arg(folder))?;
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
         fs::copy(root().join(licence), folder.join(licence))?;
     }
     Ok(())
 }
 
-fn flags(variant: &str) -> Result<&'static str> {
-    let known = VARIANTS.iter().find(|(name, _)| *name == variant);
-    Ok(known.with_context(|| format!("no variant `{variant}`"))?.1)
+fn of(variant: &str) -> Result<&'static Variant> {
+    VARIANTS.iter().find(|known| known.name == variant).with_context(|| format!("no variant `{variant}`"))
 }
 
-fn build(profile: &str, features: &[&str], flags: &str) -> Result<PathBuf> {
+fn build(profile: &str, features: &[&str], variant: &Variant) -> Result<PathBuf> {
     let mut build = command("cargo", &["build", "--quiet", "-p", "rushlight-js", "--target", TARGET]);
     build.args(["--profile", profile]).args(features);
-    if !flags.is_empty() {
-        build.env("RUSTFLAGS", flags);
+    if variant.builds_std {
+        setup::one("rust-src")?;
+        build.arg("-Zbuild-std=std,panic_abort").env("RUSTC_BOOTSTRAP", "1");
+    }
+    if !variant.flags.is_empty() {
+        build.env("RUSTFLAGS", variant.flags);
     }
     run(&mut build)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    Ok(target.join(TARGET).join(if profile == "dev" { "debug" } else { profile }).join("rushlight_js.wasm"))
+    Ok(target_folder().join(TARGET).join(if profile == "dev" { "debug" } else { profile }).join("rushlight_js.wasm"))
 }
 
 /// Writes `name.wasm`, and `name.js` with the function `bind`, which makes the JavaScript of one instance.
 fn bind(module: &Path, folder: &Path, name: &str) -> Result<()> {
-    let made = root().join("target/npm/bindgen");
+    let made = target_folder().join("bindgen");
     let mut bindgen = command(setup::tool("wasm-bindgen"), &["--target", "web", "--no-typescript"]);
     bindgen.args(["--omit-default-module-path", "--out-name", name]).arg("--out-dir").arg(&made);
     run(bindgen.arg(module))?;
@@ -141,18 +168,4 @@ fn of_instance(glue: &str) -> Result<String> {
     }
     function.push_str(&format!("return {{ init: __wbg_init, {} }};\n}}\n", exports.join(", ")));
     Ok(function)
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else {
-            fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
 }

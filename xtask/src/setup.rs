@@ -49,10 +49,11 @@ pub fn one(what: &str) -> Result<()> {
         "dist" => dist(),
         "wasm-bindgen" => install_tool(WASM_BINDGEN),
         "js" => js(),
+        "rust-src" => run(&mut command("rustup", &["component", "add", "rust-src"])),
         "semver" => install_tool(SEMVER_CHECKS),
         _ => bail!(
             "unknown set-up `{what}`: python, cross, qemu, peers, ray, tokenizers, mdbook, cbindgen, book, dist, wasm-bindgen, \
-             js, jvm, semver"
+             js, rust-src, jvm, semver"
         ),
     }
 }

@@ -581,8 +581,7 @@ fn js() -> Result<()> {
 
 /// The same with the package as it is published.
 fn js_whole() -> Result<()> {
-    npm::package()?;
-    js_tests(&root().join("target/npm/rushlight"), &[("RUSHLIGHT_WHOLE", "1")])
+    js_tests(&npm::package()?, &[("RUSHLIGHT_WHOLE", "1")])
 }
 
 fn js_tests(package: &Path, variables: &[(&str, &str)]) -> Result<()> {

@@ -73,7 +73,10 @@ export interface Progress {
 export interface LoadOptions {
   /** Run on a thread of its own: true by default in pages, else false. It ends with `dispose`, and its memory with it. */
   worker?: boolean;
-  /** How many threads a call may use. WebAssembly uses one, whatever it is. */
+  /**
+   * How many threads a call may use: 1 by default. More need memory that threads share, which pages have in workers once they are
+   * isolated from other origins, and Node.js always; elsewhere there is one, as `Module.threads` says.
+   */
   threads?: number;
   /** Called with each part of a file that is read. */
   progress?: (progress: Progress) => void;
@@ -81,7 +84,7 @@ export interface LoadOptions {
   cache?: boolean;
   /** Files of weights (`.ptd`) that the program does not hold. */
   data?: Source | readonly Source[];
-  /** What a portable program is compiled for when it is first used: `auto` (the default), `off`, or `cpu` with options. */
+  /** What a portable program is compiled for when it is loaded: `auto` (the default), `off`, or `cpu` with options. */
   lower?: string;
   /** Maximum bytes of memory of one method. */
   memoryLimit?: number;
@@ -140,8 +143,8 @@ export class Module {
   readonly methods: string[];
   /** The threads that a call uses. */
   readonly threads: number;
-  /** The instructions that it runs with. */
-  readonly variant: 'baseline' | 'simd' | 'relaxed';
+  /** The WebAssembly module that it runs with: the instructions that it has, or threads. */
+  readonly variant: 'baseline' | 'simd' | 'relaxed' | 'threads';
   /** What the program says of a method; `forward` by default. */
   meta(method?: string): MethodMeta;
   /** Runs `forward`: inputs are by name in an object, or in order in an array. */

@@ -4,9 +4,9 @@ use js_sys::Uint8Array;
 use rushlight::{Compiler, Error, Quantization, Scheme, Value};
 use wasm_bindgen::prelude::*;
 
-use crate::error;
 use crate::memory::Bytes;
 use crate::values::Values;
+use crate::{error, module};
 
 /// Compiles the bytes of a `.pt2` file to those of a `.pte` file with one method.
 #[wasm_bindgen]
@@ -27,6 +27,20 @@ pub fn compile(
     }
     let program = error::map(compiler.compile())?;
     Ok(Uint8Array::from(error::map(program.to_bytes())?.as_slice()))
+}
+
+/// Lowers the bytes of a portable `.pte` file, with those of `.ptd` files, to those of a `.pte` file that needs neither these
+/// nor the compiler. The error says why it is left as it is. `lower` is what it is compiled for; see `rushlight::ModuleBuilder`.
+#[wasm_bindgen]
+pub fn lower(
+    program: Bytes,
+    data: Vec<Bytes>,
+    lower: String,
+    memory_limit: Option<usize>,
+) -> Result<Uint8Array, JsValue> {
+    let builder = module::builder(memory_limit, data)?.lower(lower.as_str());
+    let module = error::map(builder.load_shared(program.shared()))?;
+    error::map(module.to_lowered()).map(|bytes| Uint8Array::from(bytes.as_slice()))
 }
 
 fn quantization(scheme: &str, method: String, samples: Result<Vec<Vec<Value>>, Error>) -> Result<Quantization, Error> {

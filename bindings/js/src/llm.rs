@@ -78,13 +78,7 @@ impl LanguageModel {
         tokenizer: Option<Bytes>,
         memory_limit: Option<usize>,
     ) -> Result<Self, JsValue> {
-        let mut builder = rushlight::Module::builder().threads(1);
-        if let Some(limit) = memory_limit {
-            builder = builder.memory_limit(limit);
-        }
-        for data in data {
-            builder = error::map(builder.external_data_bytes(data.bytes()))?;
-        }
+        let builder = crate::module::builder(memory_limit, data)?.threads(1);
         let module = error::map(builder.load_shared(program.shared()))?;
         let tokenizer = match tokenizer {
             Some(file) => rushlight_llm::Tokenizer::from_bytes(file.bytes()),

@@ -25,6 +25,11 @@ impl Bytes {
     pub fn address(&mut self) -> usize {
         self.0.bytes_mut().as_mut_ptr() as usize
     }
+
+    #[wasm_bindgen(getter)]
+    pub fn size(&self) -> usize {
+        self.0.bytes().len()
+    }
 }
 
 impl Bytes {

@@ -1,6 +1,7 @@
 //! Programs and calls of their methods.
 
 use js_sys::{Array, Object};
+use rushlight::ModuleBuilder;
 use wasm_bindgen::prelude::*;
 
 use crate::error;
@@ -16,25 +17,24 @@ pub struct Module(rushlight::Module);
 
 #[wasm_bindgen]
 impl Module {
-    /// Loads the bytes of a `.pte` file with those of `.ptd` files. `lower` is what it is compiled for; see
-    /// `rushlight::ModuleBuilder`.
+    /// Loads the bytes of a `.pte` file with those of `.ptd` files. It runs as it is: `lower` compiles it for this back end.
     pub fn load(
         program: Bytes,
         data: Vec<Bytes>,
-        lower: Option<String>,
         memory_limit: Option<usize>,
+        threads: usize,
     ) -> Result<Self, JsValue> {
-        let mut builder = rushlight::Module::builder().threads(1);
-        if let Some(lower) = &lower {
-            builder = builder.lower(lower.as_str());
-        }
-        if let Some(limit) = memory_limit {
-            builder = builder.memory_limit(limit);
-        }
-        for data in data {
-            builder = error::map(builder.external_data_bytes(data.bytes()))?;
-        }
+        let builder = builder(memory_limit, data)?.threads(threads);
+        #[cfg(feature = "compile")]
+        let builder = builder.lower(rushlight::Lower::Off);
         error::map(builder.load_shared(program.shared())).map(Self)
+    }
+
+    /// What is gained when the program is lowered: `compiled`, `small`, `portable` or `foreign`, as in
+    /// `rushlight::Portability`.
+    #[wasm_bindgen(getter)]
+    pub fn portability(&self) -> String {
+        format!("{:?}", self.0.portability()).to_lowercase()
     }
 
     #[wasm_bindgen(getter)]
@@ -74,4 +74,16 @@ impl Module {
         }
         Ok(timer.to_js())
     }
+}
+
+/// The options that loading and lowering share.
+pub fn builder(memory_limit: Option<usize>, data: Vec<Bytes>) -> Result<ModuleBuilder, JsValue> {
+    let mut builder = rushlight::Module::builder();
+    if let Some(limit) = memory_limit {
+        builder = builder.memory_limit(limit);
+    }
+    for data in data {
+        builder = error::map(builder.external_data_bytes(data.bytes()))?;
+    }
+    Ok(builder)
 }

@@ -22,8 +22,11 @@ export async function launch(args = []) {
   return chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', ...args] });
 }
 
-/** Serves a page at `/`, and folders at the paths that are their names; the folder '' is that of all other paths. */
-export async function servePage(page, folders) {
+/**
+ * Serves a page at `/`, isolated from other origins or not, and folders at the paths that are their names; the folder '' is that
+ * of all other paths.
+ */
+export async function servePage(page, folders, { isIsolated = false } = {}) {
   const counts = new Map();
   const server = createServer(async (request, response) => {
     const path = normalize(new URL(request.url, 'http://page').pathname);
@@ -36,6 +39,10 @@ export async function servePage(page, folders) {
       const bytes = await readFile(name);
       response.setHeader('content-type', TYPES[extname(name)] ?? 'application/octet-stream');
       response.setHeader('content-length', bytes.length);
+      if (isIsolated) {
+        response.setHeader('cross-origin-opener-policy', 'same-origin');
+        response.setHeader('cross-origin-embedder-policy', 'require-corp');
+      }
       response.end(bytes);
     } catch {
       response.statusCode = 404;

@@ -7,10 +7,10 @@ import { join, relative } from 'node:path';
 import { test } from 'node:test';
 
 import { CHROMIUM, launch, servePage } from './browser.js';
-import { near, packageFolder, record, recordPaths, root, rushlight } from './support.js';
+import { matrices, near, packageFolder, record, recordPaths, root, rushlight } from './support.js';
 
-/** The package at `/rushlight/`, the tests' page at `/`, and the repository at `/files/`. */
-const serve = () => servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: packageFolder, files: root });
+/** The package at `/rushlight/`, the tests' page at `/`, and the repository at `/files/`; isolated from other origins or not. */
+const serve = options => servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: packageFolder, files: root }, options);
 
 /** The bits of the logits of all digits, without vector instructions of the CPU back end. */
 async function digitBits() {
@@ -36,11 +36,15 @@ test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, asyn
     await browser.close();
     server.close();
   });
-  const page = await browser.newPage();
   const problems = [];
-  page.on('pageerror', error => problems.push(String(error)));
-  await page.goto(server.url);
-  await page.waitForFunction(() => globalThis.isReady);
+  const opened = async url => {
+    const page = await browser.newPage();
+    page.on('pageerror', error => problems.push(String(error)));
+    await page.goto(url);
+    await page.waitForFunction(() => globalThis.isReady);
+    return page;
+  };
+  const page = await opened(server.url);
   const { logits: expected } = JSON.parse(await readFile(join(root, 'examples/cortex-m/expected.json'), 'utf8'));
 
   for (const worker of [true, false]) {
@@ -124,5 +128,49 @@ print(json.dumps(rows.ravel().view("<u4").tolist()))
     assert.deepEqual(await page.evaluate(() => globalThis.transfer()), { kept: 64, transferred: 0 });
   });
 
+  await t.test('threads are used where the page is isolated', async () => {
+    const isolated = await serve({ isIsolated: true });
+    t.after(() => isolated.close());
+    for (const [url, worker, threads] of [[server.url, true, 1], [isolated.url, true, 2], [isolated.url, false, 1]]) {
+      const where = await opened(url);
+      const { product, ...seen } = await where.evaluate(asked => globalThis.multiply(asked), { worker, threads: 2, ...matrices() });
+      assert.deepEqual(seen, { isIsolated: url === isolated.url, threads, variant: threads > 1 ? 'threads' : 'relaxed' });
+      assert.deepEqual(product, [...matrices().product]);
+      await where.close();
+    }
+  });
+
+  await t.test('memory returns after `dispose`', async () => {
+    const loads = process.env.RUSHLIGHT_WHOLE ? 1000 : 10;
+    const isolated = await serve({ isIsolated: true });
+    t.after(() => isolated.close());
+    const where = await opened(isolated.url);
+    for (const options of [{ worker: true }, { worker: false }, { worker: true, threads: 2 }]) {
+      await where.evaluate(asked => globalThis.loads(asked), { count: Math.ceil(loads / 10), ...options });
+      const before = await memory(where);
+      await where.evaluate(asked => globalThis.loads(asked), { count: loads, ...options });
+      const after = await memory(where);
+      console.log(`${loads} loads, ${JSON.stringify(options)}: ${mebibytes(before)}, then ${mebibytes(after)} MiB of all pages`);
+      assert.ok(after - before < 16 << 20, `${mebibytes(after - before)} MiB more`);
+    }
+  });
+
   assert.deepEqual(problems, []);
 });
+
+/** Bytes of the processes of all pages, after a garbage collection. */
+async function memory(page) {
+  const session = await page.context().newCDPSession(page);
+  await session.send('HeapProfiler.collectGarbage');
+  const devtools = await page.context().browser().newBrowserCDPSession();
+  const { processInfo } = await devtools.send('SystemInfo.getProcessInfo');
+  let bytes = 0;
+  for (const { id } of processInfo.filter(({ type }) => type === 'renderer')) {
+    const [, kibibytes] = /^VmRSS:\s+(\d+) kB$/m.exec(await readFile(`/proc/${id}/status`, 'utf8'));
+    bytes += 1024 * kibibytes;
+  }
+  await Promise.all([session.detach(), devtools.detach()]);
+  return bytes;
+}
+
+const mebibytes = bytes => (bytes / 2 ** 20).toFixed(1);

@@ -6,8 +6,8 @@ import { test } from 'node:test';
 
 import { checkNear, record, recordPaths, root, rushlight, value } from './support.js';
 
-for (const lower of ['auto', 'off']) {
-  test(`recorded calls, lowering ${lower}`, async () => {
+for (const [lower, threads] of [['auto', 1], ['off', 1], ['cpu', 2]]) {
+  test(`recorded calls, lowering ${lower}, ${threads} threads`, async () => {
     let calls = 0;
     for (const path of await recordPaths()) {
       const { program, data, bundled, backends, ...recorded } = await record(path);
@@ -15,7 +15,7 @@ for (const lower of ['auto', 'off']) {
       if (bundled || (backends && lower === 'off')) {
         continue;
       }
-      const module = await rushlight.Module.load(program, { data, lower });
+      const module = await rushlight.Module.load(program, { data, lower, threads });
       for (const [at, call] of recorded.calls.entries()) {
         const outputs = await module.run(call.method, call.inputs.map(value));
         assert.equal(outputs.length, call.outputs.length);

@@ -40,6 +40,18 @@ export function languageModel() {
 
 export const { value, checkNear, checkSame } = records(Tensor);
 
+/** Two matrices of small integers for `matmul.pt2`, which multiplies them, and what a loop gives. */
+export function matrices() {
+  const size = 96;
+  const of = step => Float32Array.from({ length: size * size }, (_, at) => ((at * step) % 13) - 6);
+  const [x, y] = [of(5), of(7)];
+  const product = Float32Array.from({ length: size * size }, (_, at) => {
+    const [row, column] = [Math.floor(at / size), at % size];
+    return Array.from({ length: size }, (_, k) => x[row * size + k] * y[k * size + column]).reduce((a, b) => a + b);
+  });
+  return { x, y, product };
+}
+
 /** Recorded calls: of each program the path of its record. */
 export async function recordPaths() {
   const folder = join(root, 'tests/corpus');

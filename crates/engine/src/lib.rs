@@ -94,7 +94,9 @@ pub use convert::{narrow, widen};
 pub use copy::{Copy, CopyElement, copy, fill};
 pub use delta_rule::{DeltaRule, DeltaRuleInputs, delta_rule};
 pub use element::{FloatSlice, FloatSliceMut};
-pub use elementwise::{Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise};
+pub use elementwise::{
+    Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise, elementwise_portable,
+};
 pub use epilogue::{Activation, Epilogue, Residual};
 pub use error::Error;
 pub use finite_range::{FiniteRange, finite_range};
@@ -108,6 +110,8 @@ pub use normalize::{Normalization, normalize};
 pub use parallel_map::{on_threads_of, parallel_map};
 #[cfg(feature = "std")]
 pub use pool::fork_generation;
+#[cfg(all(feature = "std", target_os = "unknown", target_feature = "atomics"))]
+pub use pool::{LentThread, lose_lent_thread};
 pub use pool::{MAX_THREADS, Pool};
 pub use pooling::{AveragePool, Pool2d, PoolKind, pool2d};
 pub use quantization_error::quantization_errors;

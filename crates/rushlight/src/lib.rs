@@ -217,6 +217,8 @@ mod module;
 mod names;
 #[cfg(feature = "std")]
 mod options;
+#[cfg(feature = "backends")]
+mod portability;
 #[cfg(all(feature = "pt2", feature = "backends"))]
 mod quantize;
 #[cfg(feature = "std")]
@@ -259,6 +261,8 @@ pub use lower::{Cache, CacheUse, Lower};
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder};
+#[cfg(feature = "backends")]
+pub use portability::Portability;
 #[cfg(all(feature = "pt2", feature = "backends"))]
 pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,

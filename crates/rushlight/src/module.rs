@@ -22,6 +22,8 @@ use crate::kinds::{self, Wanted};
 use crate::lower::{self, Cache, CacheUse, Lower, Lowered};
 use crate::meta::{MethodMeta, ValueInfo};
 use crate::options::{self, BackendOptions, Declared};
+#[cfg(feature = "backends")]
+use crate::portability::Portability;
 use crate::source::{self, LoadMode};
 use crate::tensor::{Tensor, Value};
 
@@ -427,6 +429,24 @@ impl Module {
     #[cfg(feature = "lower")]
     pub fn lowered_map(&self, method: &str) -> Option<&rushlight_compiler::emit::MethodMap> {
         self.lowering.outcome.as_ref()?.as_ref().ok()?.map(method)
+    }
+
+    /// Lowers the program to a `.pte` file, for a runtime without the compiler: as it is lowered when its first method is
+    /// loaded, without the cache.
+    ///
+    /// # Errors
+    /// The reason why it runs on the reference operators.
+    #[cfg(feature = "lower")]
+    pub fn to_lowered(&self) -> Result<Vec<u8>, Error> {
+        lower::to_file(&self.program, &self.lowering.source, self.setting())
+    }
+
+    /// What the program was compiled for: whether it would gain from being lowered, which a build without the feature
+    /// `lower` cannot do.
+    #[cfg(feature = "backends")]
+    pub fn portability(&self) -> Portability {
+        let is_own = |id: &str| self.options.backends.iter().any(|own| own.id() == id);
+        Portability::of(&self.program.parsed(), is_own)
     }
 
     #[cfg(feature = "lower")]

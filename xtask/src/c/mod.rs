@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{checked, command, exists, output, root, run};
+use crate::command::{checked, command, exists, output, root, run, target_folder};
 use crate::header::{self, FOLDER};
 
 /// Version of the packages.
@@ -48,11 +48,6 @@ pub fn package_for_tests() -> Result<PathBuf> {
 
 fn test_folder() -> PathBuf {
     target_folder().join("c-test")
-}
-
-/// Where cargo builds.
-pub fn target_folder() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// What links the shared library: a compiler's driver with its first arguments, and the library that unwinds panics.

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Built, OWN_WHEELS, target_folder};
-use crate::command::{command, exists, output, run};
+use super::{Built, OWN_WHEELS};
+use crate::command::{command, exists, output, run, target_folder};
 use crate::setup;
 
 /// The last version of glibc whose functions programs may call.

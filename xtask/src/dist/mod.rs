@@ -15,7 +15,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, output, root, run};
+use crate::command::{command, output, root, run, target_folder};
 use crate::setup;
 use bill::Bill;
 
@@ -139,11 +139,6 @@ fn named(names: &[&str]) -> Result<Vec<&'static Target>> {
     }
     let find = |name: &&str| TARGETS.iter().find(|target| target.name == *name);
     names.iter().map(|name| find(name).with_context(|| format!("unknown target `{name}`: {}", known()))).collect()
-}
-
-/// Cargo's folder of outputs.
-fn target_folder() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
 
 /// Builds the committed sources here and in a folder of another name, and fails if a byte of what they give differs.

@@ -5,21 +5,49 @@ export const isNode = globalThis.process?.versions?.node !== undefined && global
 /** True on the thread of a page, which must stay free. */
 export const isPage = globalThis.window !== undefined && globalThis.document !== undefined;
 
-/** Starts `worker.js`: posts messages, and calls `receive` with what comes back, and `fail` once if the thread ends by itself. */
-export async function startWorker(receive, fail) {
+/** True where instances can share memory: in Node.js, and in pages that are isolated from other origins. */
+export const hasThreads = typeof SharedArrayBuffer !== 'undefined' && (isNode || globalThis.crossOriginIsolated === true);
+
+// Bundlers find the files by these expressions.
+const WORKERS = {
+  worker: isNode
+    ? Worker => new Worker(new URL('./worker.js', import.meta.url))
+    : () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module' }),
+  thread: isNode
+    ? Worker => new Worker(new URL('./thread.js', import.meta.url))
+    : () => new Worker(new URL('./thread.js', import.meta.url), { type: 'module' }),
+};
+
+/**
+ * Starts `worker.js` or `thread.js`: posts messages, and calls `receive` with what comes back, and `fail` once if the thread
+ * ends by itself.
+ */
+export async function startWorker(name, receive, fail) {
   if (isNode) {
     const { Worker } = await import('node:worker_threads');
-    const worker = new Worker(new URL('./worker.js', import.meta.url));
-    worker.unref();
+    const worker = WORKERS[name](Worker);
     worker.on('message', receive);
     worker.on('error', fail);
+    worker.unref();
     return worker;
   }
-  const worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
+  const worker = WORKERS[name]();
   worker.onmessage = ({ data }) => receive(data);
   worker.onerror = event => {
     event.preventDefault?.();
     fail(event.error ?? new Error(event.message ?? 'the worker cannot be started'));
   };
   return worker;
+}
+
+/** In a worker: the messages that the thread which started it exchanges with it. */
+export async function parent() {
+  if (isNode) {
+    const { parentPort } = await import('node:worker_threads');
+    return { post: (message, transfer) => parentPort.postMessage(message, transfer), receive: act => parentPort.on('message', act) };
+  }
+  const receive = act => {
+    globalThis.onmessage = ({ data }) => act(data);
+  };
+  return { post: (message, transfer) => globalThis.postMessage(message, transfer), receive };
 }

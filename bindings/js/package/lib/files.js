@@ -12,7 +12,7 @@ export async function withFiles(instance, sources, { progress, cache, signal }, 
       opened.push(one);
       handles.push(await instance.read(one, progress));
     }
-    return use(handles.splice(0));
+    return await use(handles.splice(0));
   } catch (error) {
     handles.forEach(handle => instance.free(handle));
     await Promise.all(opened.map(one => one.forget?.()));

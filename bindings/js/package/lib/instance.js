@@ -1,6 +1,6 @@
 // Instances of the WebAssembly modules.
 
-import { isNode } from './environment.js';
+import { hasThreads, isNode, isPage, startWorker } from './environment.js';
 import { failure, RushlightError } from './errors.js';
 
 /** Instances that are kept for the next program, and the largest memory that one may have, which never shrinks. */
@@ -19,6 +19,7 @@ const RUN = {
   baseline: [() => import('../wasm/run-baseline.js'), () => new URL('../wasm/run-baseline.wasm', import.meta.url)],
   simd: [() => import('../wasm/run-simd.js'), () => new URL('../wasm/run-simd.wasm', import.meta.url)],
   relaxed: [() => import('../wasm/run-relaxed.js'), () => new URL('../wasm/run-relaxed.wasm', import.meta.url)],
+  threads: [() => import('../wasm/run-threads.js'), () => new URL('../wasm/run-threads.wasm', import.meta.url)],
 };
 const COMPILE = {
   baseline: [() => import('../wasm/compile-baseline.js'), () => new URL('../wasm/compile-baseline.wasm', import.meta.url)],
@@ -30,12 +31,20 @@ const LLM = {
 };
 const FILES = { run: RUN, compile: COMPILE, llm: LLM };
 
-/** The instructions that this engine has. */
-export function variant() {
+/** The module for this engine: the instructions that it has, and threads if there are to be some. */
+export function variant(threads = 1) {
+  if (threads > 1 && canThread()) {
+    return 'threads';
+  }
   if (WebAssembly.validate(new Uint8Array(RELAXED_SIMD))) {
     return 'relaxed';
   }
   return WebAssembly.validate(new Uint8Array(SIMD)) ? 'simd' : 'baseline';
+}
+
+/** True where several threads can compute: a page must not wait for them. */
+function canThread() {
+  return hasThreads && !isPage && WebAssembly.validate(new Uint8Array(SIMD));
 }
 
 // What is compiled once for all instances, by kind and variant.
@@ -67,12 +76,15 @@ async function compileFile(url) {
 /** A WebAssembly instance with its memory, used by one program at a time. */
 export class Instance {
   #kind;
+  #workers;
   #isBroken = false;
 
-  static async acquire(kind, name = variant()) {
+  /** An instance for a program, or for what compiles it. Only those of the variant `threads` have more than one. */
+  static async acquire(kind, { threads: wanted = 1, variant: name = variant(wanted) } = {}) {
     const files = FILES[kind];
     const chosen = files[name] ? name : 'simd';
-    const known = idle[kind].findIndex(instance => instance.variant === chosen);
+    const threads = chosen === 'threads' ? wanted : 1;
+    const known = idle[kind].findIndex(instance => instance.variant === chosen && instance.threads === threads);
     if (known >= 0) {
       return idle[kind].splice(known, 1)[0];
     }
@@ -84,18 +96,24 @@ export class Instance {
       const { bind, module } = await compiled.get(key);
       const api = bind();
       const { memory } = await api.init({ module_or_path: module });
-      return new Instance(kind, chosen, api, memory);
+      return new Instance(kind, chosen, api, memory, await startThreads(threads - 1, module, memory));
     } catch (error) {
       compiled.delete(key);
       throw error;
     }
   }
 
-  constructor(kind, name, api, memory) {
+  constructor(kind, name, api, memory, workers) {
     this.#kind = kind;
+    this.#workers = workers;
     this.variant = name;
     this.api = api;
     this.memory = memory;
+  }
+
+  /** The threads that a call may use. */
+  get threads() {
+    return this.#workers.length + 1;
   }
 
   /** Calls the library. A trap breaks the instance, and only it. */
@@ -136,7 +154,7 @@ export class Instance {
   async read({ size, read }, progress) {
     let loaded = 0;
     const parts = [];
-    let bytes = size === undefined ? null : this.call(api => new api.Bytes(size));
+    const bytes = size === undefined ? null : this.call(api => new api.Bytes(size));
     try {
       await read(part => {
         if (bytes && loaded + part.length > size) {
@@ -160,10 +178,16 @@ export class Instance {
     if (bytes) {
       return bytes;
     }
-    bytes = this.call(api => new api.Bytes(loaded));
+    return this.write(...parts);
+  }
+
+  /** Copies bytes to the memory. */
+  write(...parts) {
+    const size = parts.reduce((sum, { length }) => sum + length, 0);
+    const bytes = this.call(api => new api.Bytes(size));
     let at = 0;
     for (const part of parts) {
-      this.#view(bytes, loaded).set(part, at);
+      this.#view(bytes, size).set(part, at);
       at += part.length;
     }
     return bytes;
@@ -178,6 +202,28 @@ export class Instance {
     const free = idle[this.#kind];
     if (!this.#isBroken && free.length < MAX_IDLE && this.memory.buffer.byteLength <= MAX_IDLE_BYTES) {
       free.push(this);
+    } else {
+      this.#workers.forEach(worker => worker.terminate());
     }
   }
+}
+
+/** Starts threads, which wait in the instance for work. */
+async function startThreads(count, module, memory) {
+  return Promise.all(Array.from({ length: count }, () => startThread(module, memory)));
+}
+
+function startThread(module, memory) {
+  return new Promise((resolve, reject) => {
+    const fail = cause => reject(failure('Internal', 'a thread cannot be started', { got: cause.message, cause }));
+    const started = startWorker('thread', () => resolve(started), fail);
+    started.then(worker => {
+      worker.ref?.();
+      worker.postMessage({ module, memory });
+    }, fail);
+  }).then(worker => {
+    // A program of Node.js ends all the same.
+    worker.unref?.();
+    return worker;
+  });
 }

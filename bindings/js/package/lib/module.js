@@ -10,6 +10,7 @@ export class Module {
   #program;
   #methods;
   #variant;
+  #threads;
 
   /** Loads a `.pte` file. */
   static async load(source, { worker = isPage, threads = 1, data = [], ...options } = {}) {
@@ -17,12 +18,13 @@ export class Module {
       throw failure('InvalidArgument', 'the number of threads is at least 1', { got: String(threads) });
     }
     const files = Array.isArray(data) ? data : [data];
-    const program = await (worker ? RemoteProgram : Program).load(source, { ...options, data: files });
+    const program = await (worker ? RemoteProgram : Program).load(source, { ...options, threads, data: files });
     const module = new Module();
-    const { methods, variant } = program.describe();
+    const { methods, variant, threads: started } = program.describe();
     module.#program = program;
     module.#methods = new Map(methods.map(method => [method.name, method]));
     module.#variant = variant;
+    module.#threads = started;
     return module;
   }
 
@@ -34,10 +36,10 @@ export class Module {
 
   /** The threads that a call uses. */
   get threads() {
-    return 1;
+    return this.#threads;
   }
 
-  /** The instructions of WebAssembly that it runs with: `baseline`, `simd` or `relaxed`. */
+  /** The WebAssembly module that it runs with: `baseline`, `simd`, `relaxed` or `threads`. */
   get variant() {
     return this.#variant;
   }

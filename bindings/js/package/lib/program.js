@@ -10,12 +10,26 @@ export class Program {
   #instance;
   #module;
 
-  static async load(source, { data = [], lower, memoryLimit, variant, ...options } = {}) {
-    const instance = await Instance.acquire('run', variant);
+  static async load(source, { data = [], lower = 'auto', memoryLimit, variant, threads, ...options } = {}) {
+    const instance = await Instance.acquire('run', { threads, variant });
+    const load = ([program, ...rest]) => instance.call(api => api.Module.load(program, rest, memoryLimit, instance.threads));
     try {
-      const module = await withFiles(instance, [source, ...data], options, ([program, ...rest]) =>
-        instance.call(api => api.Module.load(program, rest, lower, memoryLimit)),
-      );
+      const module = await withFiles(instance, [source, ...data], options, async handles => {
+        const files = handles.map(handle => instance.call(() => ({ address: handle.address, size: handle.size })));
+        const portable = load(handles);
+        let lowered;
+        try {
+          lowered = await lowerHere(instance, portable, files, lower, memoryLimit);
+        } catch (error) {
+          instance.free(portable);
+          throw error;
+        }
+        if (!lowered) {
+          return portable;
+        }
+        instance.free(portable);
+        return load([instance.write(lowered)]);
+      });
       return new Program(instance, module);
     } catch (error) {
       instance.release();
@@ -37,7 +51,8 @@ export class Program {
         return { name, error: fieldsOf(error) };
       }
     });
-    return { methods, variant: this.#instance.variant };
+    const { variant, threads } = this.#instance;
+    return { methods, variant, threads };
   }
 
   /** Runs a method on encoded values, and returns tensors of the instance and other values. */
@@ -83,6 +98,31 @@ export class Program {
   dispose() {
     this.#instance.free(this.#module);
     this.#instance.release();
+  }
+}
+
+/** Lowers a portable program, if that pays, with the module that compiles. Null if it runs as it is. */
+async function lowerHere(instance, program, files, lower, memoryLimit) {
+  const { portability } = program;
+  const isAsked = lower !== 'auto' && lower !== 'off';
+  if (lower === 'off' || portability === 'compiled' || (portability === 'small' && !isAsked)) {
+    return null;
+  }
+  const compiler = await Instance.acquire('compile');
+  try {
+    const [source, ...data] = files.map(({ address, size }) =>
+      compiler.write(new Uint8Array(instance.memory.buffer, address, size)),
+    );
+    return compiler.call(api => api.lower(source, data, lower, memoryLimit));
+  } catch (error) {
+    // Most programs that cannot be lowered run as they are; those of foreign back ends do not.
+    const isMistake = isAsked && ['NotFound', 'InvalidArgument'].includes(error.codeName);
+    if (portability === 'foreign' || isMistake || error.codeName === 'Internal') {
+      throw error;
+    }
+    return null;
+  } finally {
+    compiler.release();
   }
 }
 

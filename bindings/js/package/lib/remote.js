@@ -15,6 +15,7 @@ export class Remote {
   static async start() {
     const remote = new Remote();
     remote.#worker = await startWorker(
+      'worker',
       message => remote.#receive(message),
       error => remote.terminate(failure('Internal', 'the worker ended', { got: error.message, cause: error })),
     );

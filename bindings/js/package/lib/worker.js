@@ -1,7 +1,7 @@
 // The thread of one program, or of one compilation.
 
 import { compileHere } from './compile.js';
-import { isNode } from './environment.js';
+import { parent } from './environment.js';
 import { fieldsOf } from './errors.js';
 import { Llm } from './llm.js';
 import { Program } from './program.js';
@@ -50,19 +50,13 @@ const answers = {
   },
 };
 
-const port = isNode ? (await import('node:worker_threads')).parentPort : globalThis;
+const { post, receive } = await parent();
 
-async function answer({ id, what, parameters }) {
+receive(async ({ id, what, parameters }) => {
   try {
-    const { result, transfer = [] } = await answers[what](parameters, progress => port.postMessage({ id, progress }));
-    port.postMessage({ id, result }, transfer);
+    const { result, transfer = [] } = await answers[what](parameters, progress => post({ id, progress }));
+    post({ id, result }, transfer);
   } catch (error) {
-    port.postMessage({ id, error: fieldsOf(error) });
+    post({ id, error: fieldsOf(error) });
   }
-}
-
-if (isNode) {
-  port.on('message', answer);
-} else {
-  port.onmessage = ({ data }) => answer(data);
-}
+});

@@ -1,17 +1,23 @@
 //! Runtime dispatch: the instruction set that was chosen, and the entry into code compiled for it.
+//!
+//! WebAssembly has nothing to find at run time: the strongest instruction set that it is compiled for is the only one, as each
+//! one more makes what pages download larger. With the feature `wide-scalar` all of them are there, to be compared.
 
 use super::isa::Isa;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
+#[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
+use super::scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use super::wasm;
-use super::{Kernel, Simd, scalar};
+use super::{Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, sse2};
 
 /// An instruction set that this machine supports, chosen at run time.
 #[derive(Clone, Copy)]
 pub(crate) enum Dispatch {
+    #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
     Scalar(scalar::Scalar),
     /// The register tile of AVX-512 in portable code, so that its control flow is tested on every machine.
     #[cfg(feature = "wide-scalar")]
@@ -24,16 +30,25 @@ pub(crate) enum Dispatch {
     Avx512(avx512::Avx512<{ avx512::PLAIN }>),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon<{ neon::PLAIN }>),
-    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    #[cfg(all(target_feature = "simd128", any(not(target_feature = "relaxed-simd"), feature = "wide-scalar")))]
     Simd128(wasm::Wasm<false>),
     #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
     RelaxedSimd(wasm::Wasm<true>),
 }
 
+/// The instruction set that needs no check.
+#[cfg(not(target_feature = "simd128"))]
+const CERTAIN: Dispatch = Dispatch::Scalar(scalar::Scalar::new());
+#[cfg(all(target_feature = "simd128", not(target_feature = "relaxed-simd")))]
+const CERTAIN: Dispatch = Dispatch::Simd128(wasm::Wasm::<false>::new());
+#[cfg(target_feature = "relaxed-simd")]
+const CERTAIN: Dispatch = Dispatch::RelaxedSimd(wasm::Wasm::<true>::new());
+
 impl Dispatch {
     /// Returns the token of an instruction set; `None` if this machine does not support it.
     pub(crate) fn of(isa: Isa) -> Option<Dispatch> {
         match isa {
+            #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
             Isa::Scalar => Some(Dispatch::Scalar(scalar::Scalar::new())),
             #[cfg(target_arch = "x86_64")]
             Isa::Sse2 => sse2::Sse2::new().map(Dispatch::Sse2),
@@ -53,7 +68,7 @@ impl Dispatch {
             Isa::NeonDot => neon::Neon::with_dotprod().map(Dispatch::Neon),
             #[cfg(target_arch = "aarch64")]
             Isa::NeonI8mm => neon::Neon::with_i8mm().map(Dispatch::Neon),
-            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            #[cfg(all(target_feature = "simd128", any(not(target_feature = "relaxed-simd"), feature = "wide-scalar")))]
             Isa::Simd128 => Some(Dispatch::Simd128(wasm::Wasm::<false>::new())),
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
             Isa::RelaxedSimd => Some(Dispatch::RelaxedSimd(wasm::Wasm::<true>::new())),
@@ -64,12 +79,13 @@ impl Dispatch {
     /// Returns the strongest instruction set that this machine supports.
     pub(crate) fn best() -> Dispatch {
         let found = Isa::ALL.iter().rev().find_map(|&isa| Dispatch::of(isa));
-        found.unwrap_or(Dispatch::Scalar(scalar::Scalar::new()))
+        found.unwrap_or(CERTAIN)
     }
 
     /// Returns the name, including the extension that the processor has.
     pub(crate) fn isa(self) -> Isa {
         match self {
+            #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
             Dispatch::Scalar(_) => Isa::Scalar,
             #[cfg(feature = "wide-scalar")]
             Dispatch::WideScalar(_) => Isa::Scalar,
@@ -91,7 +107,7 @@ impl Dispatch {
             Dispatch::Neon(simd) if simd.has_int8_dot() => Isa::NeonDot,
             #[cfg(target_arch = "aarch64")]
             Dispatch::Neon(_) => Isa::Neon,
-            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            #[cfg(all(target_feature = "simd128", any(not(target_feature = "relaxed-simd"), feature = "wide-scalar")))]
             Dispatch::Simd128(_) => Isa::Simd128,
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
             Dispatch::RelaxedSimd(_) => Isa::RelaxedSimd,
@@ -102,6 +118,7 @@ impl Dispatch {
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
+            #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
             Dispatch::Scalar(simd) => simd.vectorize(kernel),
             #[cfg(feature = "wide-scalar")]
             Dispatch::WideScalar(simd) => simd.vectorize(kernel),
@@ -113,7 +130,7 @@ impl Dispatch {
             Dispatch::Avx512(simd) => simd.vectorize(kernel),
             #[cfg(target_arch = "aarch64")]
             Dispatch::Neon(simd) => simd.vectorize(kernel),
-            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            #[cfg(all(target_feature = "simd128", any(not(target_feature = "relaxed-simd"), feature = "wide-scalar")))]
             Dispatch::Simd128(simd) => simd.vectorize(kernel),
             #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]
             Dispatch::RelaxedSimd(simd) => simd.vectorize(kernel),

@@ -30,6 +30,7 @@ use crate::float16::{from_bf16, from_f16, to_bf16};
 pub(crate) use dispatch::Dispatch;
 pub(crate) use interleaved::{Interleaved, VectorFn};
 pub use isa::Isa;
+pub(crate) use scalar::Scalar;
 #[cfg(feature = "wide-scalar")]
 pub(crate) use scalar::WideScalar;
 pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, U8Quads};

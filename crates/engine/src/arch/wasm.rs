@@ -13,6 +13,7 @@ use super::{Arithmetic, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Sim
 #[derive(Clone, Copy)]
 pub(crate) struct Wasm<const RELAXED: bool>(());
 
+#[cfg(any(not(target_feature = "relaxed-simd"), feature = "wide-scalar"))]
 impl Wasm<false> {
     pub(crate) const fn new() -> Self {
         Self(())

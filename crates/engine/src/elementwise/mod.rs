@@ -3,11 +3,11 @@
 mod loops;
 mod tile;
 
-use crate::arch::LANES;
+use crate::arch::{LANES, Scalar, Simd as _};
 use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::quantized::U8Quantizer;
-use crate::{Activation, Affine, Engine, QuantOut};
+use crate::{Activation, Affine, Engine, Isa, QuantOut};
 
 use tile::{ElementwiseRun, TILE_ELEMENTS, Target};
 
@@ -189,18 +189,37 @@ pub fn elementwise<'y>(
     operands: &[Source<'_>],
     y: impl Into<DataMut<'y>>,
 ) -> Result<(), Error> {
-    elementwise_impl(engine, instructions, dims, operands, y.into())
+    elementwise_impl(Some(engine), instructions, dims, operands, y.into())
 }
 
+/// Like [`elementwise`], with portable code on the calling thread: the result is the same on every machine, to the last bit.
+///
+/// # Errors
+/// Those of [`elementwise`]; bf16 is not supported.
+pub fn elementwise_portable<'y>(
+    instructions: &[Instruction],
+    dims: &[usize],
+    operands: &[Source<'_>],
+    y: impl Into<DataMut<'y>>,
+) -> Result<(), Error> {
+    elementwise_impl(None, instructions, dims, operands, y.into())
+}
+
+/// Executes the instructions on an engine, or by portable code.
 fn elementwise_impl(
-    engine: &Engine,
+    engine: Option<&Engine>,
     instructions: &[Instruction],
     dims: &[usize],
     operands: &[Source<'_>],
     y: DataMut<'_>,
 ) -> Result<(), Error> {
     let any_bf16 = operands.iter().any(|operand| matches!(operand.data, Data::Bf16(_)));
-    engine.check_bf16_support(any_bf16 || matches!(y, DataMut::Bf16(_)))?;
+    let any_bf16 = any_bf16 || matches!(y, DataMut::Bf16(_));
+    match engine {
+        Some(engine) => engine.check_bf16_support(any_bf16)?,
+        None if any_bf16 => return Err(Error::Unavailable(Isa::Avx512Bf16)),
+        None => {}
+    }
     let elements = check(instructions, dims, operands, y.len())?;
     if elements == 0 {
         return Ok(());
@@ -213,11 +232,14 @@ fn elementwise_impl(
         DataMut::Bf16(bits) => Target::Bf16(SharedOutput::new(bits)),
     };
     let tiles = ElementwiseRun { plan: &plan, instructions, operands, y };
-    if elements <= MIN_TASK_ELEMENTS {
-        engine.dispatch.run(tiles.range(0..plan.tiles()));
-    } else {
-        let min_tiles = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.row_elements);
-        engine.parallel_for(plan.tiles(), min_tiles, |range| engine.dispatch.run(tiles.range(range)));
+    let all = tiles.range(0..plan.tiles());
+    match engine {
+        None => Scalar::new().vectorize(all),
+        Some(engine) if elements <= MIN_TASK_ELEMENTS => engine.dispatch.run(all),
+        Some(engine) => {
+            let min_tiles = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.row_elements);
+            engine.parallel_for(plan.tiles(), min_tiles, |range| engine.dispatch.run(tiles.range(range)));
+        }
     }
     Ok(())
 }

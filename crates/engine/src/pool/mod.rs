@@ -2,7 +2,7 @@
 //!
 //! A worker spins for about a millisecond after its last job, then parks. The caller participates and never waits for a
 //! worker that has not started. Each thread starts with its own contiguous range of tasks and then steals from the
-//! others. The synchronization protocol is in [`gate`]. After a `fork`, the child has no workers; [`fork`] detects it,
+//! others. The threads are the system's or those that the embedder lends (`lent.rs`). The synchronization protocol is in [`gate`]. After a `fork`, the child has no workers; [`fork`] detects it,
 //! and the pool starts new ones there.
 #![allow(unsafe_code)]
 
@@ -10,9 +10,16 @@
 mod fork;
 #[cfg(feature = "std")]
 mod gate;
+#[cfg(all(feature = "std", any(test, all(target_os = "unknown", target_feature = "atomics"))))]
+#[cfg_attr(test, allow(dead_code, reason = "tests need no embedder that loses threads"))]
+mod lent;
+#[cfg(all(feature = "std", not(all(target_os = "unknown", target_feature = "atomics"))))]
+mod system;
 
 #[cfg(feature = "std")]
 pub use fork::fork_generation;
+#[cfg(all(feature = "std", target_os = "unknown", target_feature = "atomics"))]
+pub use lent::{LentThread, lose_lent_thread};
 
 #[cfg(feature = "std")]
 pub use threaded::Pool;
@@ -59,20 +66,20 @@ mod threaded {
     use std::ptr;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-    use std::thread::{self, JoinHandle};
-    use std::time::{Duration, Instant};
+    use std::thread;
 
     use super::MAX_THREADS;
     use super::fork::fork_generation;
     use super::gate::{Gate, Sleep};
-
-    /// How long an idle worker spins before it parks.
-    const SPIN: Duration = Duration::from_millis(1);
+    #[cfg(all(target_os = "unknown", target_feature = "atomics"))]
+    use super::lent::{Patience, Worker, check_lost};
+    #[cfg(not(all(target_os = "unknown", target_feature = "atomics")))]
+    use super::system::{Patience, Worker, check_lost};
 
     /// A thread pool.
     pub struct Pool {
         shared: Arc<Shared>,
-        workers: Vec<JoinHandle<()>>,
+        workers: Vec<Worker>,
         /// Fork generation of the process that has the workers.
         generation: usize,
         /// The pool for a child of that process, or null before its first job; owned.
@@ -122,7 +129,7 @@ mod threaded {
 
     impl Pool {
         /// Starts a pool of `threads` threads including the caller, at most [`MAX_THREADS`]. 0 and 1 start no thread.
-        /// If the system refuses to create a thread, there are fewer.
+        /// If the system refuses to create a thread, or none is lent, there are fewer.
         pub fn new(threads: usize) -> Self {
             let wanted = threads.clamp(1, MAX_THREADS) - 1;
             let generation = fork_generation();
@@ -137,9 +144,9 @@ mod threaded {
             });
             let start = |index: usize| {
                 let shared = Arc::clone(&shared);
-                thread::Builder::new().name(format!("rushlight-{index}")).spawn(move || shared.work(index))
+                Worker::start(index, move || shared.work(index))
             };
-            let workers = (0..wanted).map_while(|index| start(index).ok()).collect();
+            let workers = (0..wanted).map_while(start).collect();
             Self { shared, workers, generation, in_child: AtomicPtr::new(ptr::null_mut()) }
         }
 
@@ -207,7 +214,7 @@ mod threaded {
             self.shared.gate.open();
             for (worker, sleep) in self.workers.iter().zip(&self.shared.sleeps).take(tasks - 1) {
                 if sleep.must_be_woken() {
-                    worker.thread().unpark();
+                    worker.unpark();
                 }
             }
             let own = catch_unwind(AssertUnwindSafe(|| self.shared.take_tasks(job, 0)));
@@ -215,7 +222,12 @@ mod threaded {
             let mut spins = 0u32;
             while !self.shared.gate.is_empty() {
                 spins += 1;
-                if spins.is_multiple_of(1 << 12) { thread::yield_now() } else { std::hint::spin_loop() }
+                if spins.is_multiple_of(1 << 12) {
+                    check_lost();
+                    thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
             }
             let panicked = self.shared.panicked.swap(false, Ordering::Relaxed);
             self.shared.busy.store(false, Ordering::Release);
@@ -244,7 +256,7 @@ mod threaded {
 
         /// Waits for a job other than `last` and enters it; `None` if the pool is being dropped.
         fn wait(&self, index: usize, last: u32) -> Option<u32> {
-            let mut since: Option<Instant> = None;
+            let mut patience = Patience::default();
             let mut spins = 0u32;
             loop {
                 if let Some(number) = self.gate.enter(last) {
@@ -258,7 +270,7 @@ mod threaded {
                     std::hint::spin_loop();
                     continue;
                 }
-                if since.get_or_insert_with(Instant::now).elapsed() < SPIN {
+                if !patience.is_over() {
                     continue;
                 }
                 let sleep = &self.sleeps[index];
@@ -266,7 +278,7 @@ mod threaded {
                     thread::park();
                 }
                 sleep.end();
-                since = None;
+                patience = Patience::default();
             }
         }
 
@@ -309,11 +321,10 @@ mod threaded {
             }
             self.shared.stop.store(true, Ordering::SeqCst);
             for worker in &self.workers {
-                worker.thread().unpark();
+                worker.unpark();
             }
             for worker in self.workers.drain(..) {
-                // Workers catch the panics of tasks, so joining cannot fail.
-                let _ = worker.join();
+                worker.join();
             }
         }
     }

@@ -2,7 +2,6 @@
 
 mod cache;
 mod interface;
-mod work;
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;
@@ -16,14 +15,15 @@ use rushlight_compiler::partition::{PORTABLE, Report};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::signature::SIGNATURE_KEY;
-use rushlight_format::tokenizer;
-use rushlight_graph::Bytes;
+use rushlight_format::{Blob, tokenizer};
+use rushlight_graph::{Bytes, Model};
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;
 use crate::backends::{self, BackendSpec, Blobs, Destination, default_threads};
 use crate::clock::Stopwatch;
 use crate::error::Error;
+use crate::portability;
 use crate::source::{LoadMode, Shared};
 
 use cache::{Entry, Kept, Made};
@@ -197,44 +197,14 @@ impl Lowered {
         ignored: Option<Error>,
         started: Stopwatch,
     ) -> Result<Self, Error> {
-        // Weights are packed, or copied: what is made takes about as much as the files.
-        let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes().len());
-        check_memory(setting, files.fold(0, usize::saturating_add))?;
-        let lift = LiftOptions { inline_xnnpack: inlines_xnnpack(setting) };
-        let (plan_inputs, plan_outputs) = interface::planned(program);
         // Methods may share weights, which then are told apart by content.
         let is_kept = matches!(entry, Some(Ok(_)));
         let in_memory = program.num_methods() == 1 && !is_kept;
-        let destination =
-            Destination { threads: setting.threads.and_then(NonZeroUsize::new), in_memory, ..Destination::default() };
-        let specs = specs(setting.lower);
-        let made = specs.iter().map(|spec| spec.make(&destination)).collect::<Result<Vec<_>, _>>()?;
-        let options = CompileOptions {
-            backends: made.into_iter().flatten().collect(),
-            emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
-            ..CompileOptions::default()
-        };
-        let bytes = |bytes: &Arc<dyn StableBytes>| Bytes::new(Shared(bytes.clone()));
-        let external: Vec<Bytes> = source.external.iter().map(bytes).collect();
-        let mut model = lift_with(&bytes(&source.program), &external, lift)?;
-        let methods = program.num_methods();
-        if setting.share_memory && methods > 1 && !model.states.is_empty() {
-            return Err(left("methods that share memory may share state in ways that only the file's own plan keeps"));
-        }
-        let refusal = model.delegates.iter().find_map(|(_, delegate)| delegate.refusal.clone()).map(Error::from);
-        // What reads it reads it in the file.
-        model.named_data.retain(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX) && key != SIGNATURE_KEY);
-        let known = model.named_data.len();
-        let report = advance(&mut model, &options, Stage::Final)?;
-        if !translated && report.entries.iter().all(|entry| entry.claimant() == PORTABLE) {
-            let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name())).collect();
-            return Err(left(format!("the back end {} claims no operator of it", names.join(", "))));
-        }
-        // What the back end added stays where it is; writing it to a file to map it again would only copy it.
-        let weights = model.named_data.split_off(known.min(model.named_data.len()));
+        let Compiled { model, weights, emit: options, report, refusal } =
+            Compiled::of(program, source, setting, translated, Texts::Left, in_memory)?;
         let packed = weights.iter().fold(0, |total: usize, (_, blob)| total.saturating_add(blob.size() as usize));
         check_memory(setting, packed)?;
-        let Emitted { program: emitted, debug: maps, .. } = emit(&model, &options.emit)?;
+        let Emitted { program: emitted, debug: maps, .. } = emit(&model, &options)?;
         let image = emitted.write(&WriteOptions::default()).map_err(unwritable)?;
         let size = usize::try_from(image.size()).map_err(|_| left("the lowered program is too large"))?;
         let memory = packed.saturating_add(size);
@@ -278,6 +248,92 @@ impl Lowered {
     }
 }
 
+/// Named data that is read in the program's own file.
+#[derive(Clone, Copy, PartialEq)]
+enum Texts {
+    Left,
+    Copied,
+}
+
+/// What the compiler made of a program.
+struct Compiled {
+    model: Model,
+    /// What back ends added.
+    weights: Vec<(String, Blob<'static>)>,
+    emit: EmitOptions,
+    report: Report,
+    refusal: Option<Error>,
+}
+
+impl Compiled {
+    fn of(
+        program: &Program<'static>,
+        source: &Source,
+        setting: Setting<'_>,
+        translated: bool,
+        texts: Texts,
+        in_memory: bool,
+    ) -> Result<Self, Error> {
+        // Weights are packed, or copied: what is made takes about as much as the files.
+        let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes().len());
+        check_memory(setting, files.fold(0, usize::saturating_add))?;
+        let lift = LiftOptions { inline_xnnpack: inlines_xnnpack(setting) };
+        let (plan_inputs, plan_outputs) = interface::planned(program);
+        let destination =
+            Destination { threads: setting.threads.and_then(NonZeroUsize::new), in_memory, ..Destination::default() };
+        let specs = specs(setting.lower);
+        let made = specs.iter().map(|spec| spec.make(&destination)).collect::<Result<Vec<_>, _>>()?;
+        let options = CompileOptions {
+            backends: made.into_iter().flatten().collect(),
+            emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
+            ..CompileOptions::default()
+        };
+        let bytes = |bytes: &Arc<dyn StableBytes>| Bytes::new(Shared(bytes.clone()));
+        let external: Vec<Bytes> = source.external.iter().map(bytes).collect();
+        let mut model = lift_with(&bytes(&source.program), &external, lift)?;
+        let methods = program.num_methods();
+        if setting.share_memory && methods > 1 && !model.states.is_empty() {
+            return Err(left("methods that share memory may share state in ways that only the file's own plan keeps"));
+        }
+        let refusal = model.delegates.iter().find_map(|(_, delegate)| delegate.refusal.clone()).map(Error::from);
+        if texts == Texts::Left {
+            model.named_data.retain(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX) && key != SIGNATURE_KEY);
+        }
+        let known = model.named_data.len();
+        let report = advance(&mut model, &options, Stage::Final)?;
+        if !translated && report.entries.iter().all(|entry| entry.claimant() == PORTABLE) {
+            let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name())).collect();
+            return Err(left(format!("the back end {} claims no operator of it", names.join(", "))));
+        }
+        // What the back end added stays where it is; writing it to a file to map it again would only copy it.
+        let weights = model.named_data.split_off(known.min(model.named_data.len()));
+        Ok(Self { model, weights, emit: options.emit, report, refusal })
+    }
+}
+
+/// Lowers a program to a `.pte` file, which needs no compiler when it is loaded.
+///
+/// # Errors
+/// Why the program is left as it is.
+pub(crate) fn to_file(program: &Program<'static>, source: &Source, setting: Setting<'_>) -> Result<Vec<u8>, Error> {
+    let translated = check(program, setting)?;
+    let Compiled { model, weights, emit: options, .. } =
+        Compiled::of(program, source, setting, translated, Texts::Copied, false)?;
+    let Emitted { program: mut emitted, .. } = emit(&model, &options)?;
+    emitted.named_data.extend(weights);
+    let image = emitted.write(&WriteOptions::default()).map_err(unwritable)?;
+    let size = usize::try_from(image.size()).map_err(|_| left("the lowered program is too large"))?;
+    check_memory(setting, size)?;
+    let mut bytes = Vec::with_capacity(size);
+    image
+        .write(|piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })
+        .map_err(unwritable)?;
+    Ok(bytes)
+}
+
 /// Finds reasons to leave a program as it is that show before it is lifted. Otherwise says whether parts of it run in no
 /// other way, because they were compiled for another backend and are translated.
 fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error> {
@@ -303,7 +359,7 @@ fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error
             }
         }
     }
-    if *setting.lower == Lower::Auto && !translated && work::of(&parsed) < work::WORTHWHILE {
+    if *setting.lower == Lower::Auto && !translated && portability::work(&parsed) < portability::WORTHWHILE {
         return Err(left("it is so small that lowering takes longer than it saves"));
     }
     Ok(translated)

@@ -1,7 +1,7 @@
 //! Steps with their lookup tables, which are computed once, when a program is loaded.
 
 use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind};
-use rushlight_engine::{self as engine, Data, Engine, Isa, QuantOut, SoftmaxTable, Source};
+use rushlight_engine::{self as engine, Data, QuantOut, SoftmaxTable, Source};
 
 use rushlight_runtime::{Code, Detail, Error, Result};
 
@@ -83,17 +83,17 @@ impl PreparedStep {
 }
 
 /// Computes the result of an elementwise step for each value of a byte; `None` unless its only operand and its result are
-/// quantized. It runs on the scalar instruction set, so that functions with exponentials give the same bytes on all machines.
+/// quantized. Portable code computes it, so that functions with exponentials give the same bytes on all machines.
 fn lookup_table(step: &payload::Elementwise, program: &payload::CpuProgram) -> Option<Box<[u8; 256]>> {
     let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
     let [x] = step.operands.as_slice() else { return None };
     let (from, to) = (affine_of(*x)?, affine_of(step.y)?);
-    let engine = Engine::with_isa(Isa::Scalar, 1).ok()?;
     let bytes: [u8; 256] = core::array::from_fn(|byte| byte as u8);
     let mut strides = [0; engine::MAX_DIMS];
     *strides.first_mut()? = 1;
     let source = Source { data: Data::Bytes(&bytes, from), strides };
     let mut table = Box::new([0; 256]);
-    engine::elementwise(&engine, &step.instructions, &[256], &[source], QuantOut::Bytes(&mut *table, to)).ok()?;
+    let y = QuantOut::Bytes(&mut *table, to);
+    engine::elementwise_portable(&step.instructions, &[256], &[source], y).ok()?;
     Some(table)
 }

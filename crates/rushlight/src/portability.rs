@@ -1,16 +1,51 @@
-//! How much a program computes, as far as its plan shows.
+//! Whether a program would gain from being lowered, as far as its plan shows: without the compiler.
 
 use rushlight_format::pte::{Instruction, Plan, ValueSpec};
 use rushlight_format::{Program, Vector};
-use rushlight_graph::operators::aten;
+
+use crate::backends::runs_backend;
+
+/// What a program was compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Portability {
+    /// For a back end that is built in, or given to the module.
+    Compiled,
+    /// For the reference operators, and so small that lowering takes longer than it saves.
+    Small,
+    /// For the reference operators.
+    Portable,
+    /// At least partly for a back end that is not here: it may run once it is lowered.
+    Foreign,
+}
+
+impl Portability {
+    /// `is_own` says whether the caller has a back end of a name.
+    pub(crate) fn of(program: &Program<'_>, is_own: impl Fn(&str) -> bool) -> Self {
+        let mut is_compiled = false;
+        for plan in program.methods() {
+            for delegate in (0..plan.num_delegates()).filter_map(|index| plan.delegate(index)) {
+                if !is_own(delegate.id) && !runs_backend(delegate.id) {
+                    return Self::Foreign;
+                }
+                is_compiled = true;
+            }
+        }
+        match is_compiled {
+            true => Self::Compiled,
+            false if work(program) < WORTHWHILE => Self::Small,
+            false => Self::Portable,
+        }
+    }
+}
 
 /// Operations of one execution from which on a program is lowered. The reference operators take about a nanosecond for
 /// each, and lowering takes some milliseconds: it is made good within some dozens of executions.
-pub(super) const WORTHWHILE: u64 = 1 << 17;
+pub(crate) const WORTHWHILE: u64 = 1 << 17;
 
 /// About how many operations one execution of every method is, at the upper bounds of the sizes; no more than are needed
 /// to tell that it is [`WORTHWHILE`]. A loop counts once.
-pub(super) fn of(program: &Program<'_>) -> u64 {
+pub(crate) fn work(program: &Program<'_>) -> u64 {
     let mut work = 0u64;
     for plan in program.methods() {
         for instruction in plan.instructions() {
@@ -26,7 +61,7 @@ pub(super) fn of(program: &Program<'_>) -> u64 {
 }
 
 fn is_product(name: &str) -> bool {
-    matches!(name, aten::CONVOLUTION | aten::MM | aten::ADDMM | aten::BMM | aten::LINEAR)
+    matches!(name, "aten::convolution" | "aten::mm" | "aten::addmm" | "aten::bmm" | "aten::linear")
 }
 
 /// The operations of a call: one for each element of its largest tensor. A product of matrices takes the square root of
