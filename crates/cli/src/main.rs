@@ -17,6 +17,7 @@ mod inspect;
 #[cfg(feature = "llm")]
 mod llm;
 mod machine;
+mod npm;
 mod op_paths;
 mod ops;
 mod output;

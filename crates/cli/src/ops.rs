@@ -1,14 +1,15 @@
 //! `rushlight ops`.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rushlight::kernels::ALL;
-use rushlight::{MethodMeta, Module, OpSet, Registry};
+use rushlight::{Error, MethodMeta, Module, OpSet, Program, Registry};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::npm;
 use crate::op_paths::PATHS;
 use crate::output;
 
@@ -18,6 +19,7 @@ use crate::output;
 Examples:
   rushlight ops model.pte                      what it needs and where that is
   rushlight ops --rust a.pte b.pte > ops.rs    a set with exactly their operators, for small builds
+  rushlight ops --npm small a.pte b.pte        the npm package with exactly their operators, for small downloads
   rushlight ops                                every operator of this build")]
 pub struct Ops {
     /// The .pte files; without any, lists the operators of this build
@@ -27,8 +29,16 @@ pub struct Ops {
     #[arg(long)]
     rust: bool,
 
+    /// Write the npm package with exactly these operators to a new folder
+    #[arg(long, value_name = "FOLDER", conflicts_with = "rust")]
+    npm: Option<PathBuf>,
+
+    /// The npm package that --npm makes smaller
+    #[arg(long, value_name = "FOLDER", default_value = "node_modules/rushlight", requires = "npm")]
+    package: PathBuf,
+
     /// Print JSON
-    #[arg(long, conflicts_with = "rust")]
+    #[arg(long, conflicts_with_all = ["rust", "npm"])]
     json: bool,
 }
 
@@ -40,13 +50,18 @@ impl Ops {
         let mut needed: BTreeMap<String, usize> = BTreeMap::new();
         for path in &self.models {
             let module = Module::load(path)?;
-            for plan in module.program().parsed().methods() {
-                for op in MethodMeta::of(&plan).operators {
-                    *needed.entry(op.name).or_default() += op.calls;
-                }
+            add(module.program(), &mut needed);
+            // Pages lower portable programs, which may leave other operators.
+            if self.npm.is_some()
+                && let Ok(lowered) = module.to_lowered()
+            {
+                add(&Program::parse(&lowered).map_err(Error::from)?, &mut needed);
             }
         }
         let missing: Vec<&str> = needed.keys().map(String::as_str).filter(|name| set_of(name).is_none()).collect();
+        if let Some(folder) = &self.npm {
+            return self.write_npm(folder, &needed.keys().map(String::as_str).collect());
+        }
         if self.rust {
             return print_rust(needed.keys().map(String::as_str), &missing);
         }
@@ -65,14 +80,23 @@ impl Ops {
         Ok(())
     }
 
+    fn write_npm(&self, folder: &Path, needed: &BTreeSet<&str>) -> Result<(), Failure> {
+        let kilobytes = |bytes: usize| format!("{} kB", bytes.div_ceil(1000));
+        let modules = npm::write(&self.package, folder, needed)?;
+        let rows = modules.into_iter().map(|(name, before, after)| vec![name, kilobytes(before), kilobytes(after)]);
+        output::print(&output::table(&["module", "before ", "after "], rows));
+        output::print(&format!("{} operators in {}", needed.len(), folder.display()));
+        Ok(())
+    }
+
     fn list_all(&self) -> Result<(), Failure> {
         if self.json {
             let sets: Vec<_> = ALL.iter().map(|set| json!({ "set": set.name, "operators": names(set) })).collect();
             output::print_json(&json!(sets));
             return Ok(());
         }
-        if self.rust {
-            return Err(Failure::Arguments("--rust needs the programs whose operators to select".to_owned()));
+        if self.rust || self.npm.is_some() {
+            return Err(Failure::Arguments("--rust and --npm need the programs whose operators to select".to_owned()));
         }
         for set in ALL {
             for name in names(set) {
@@ -80,6 +104,15 @@ impl Ops {
             }
         }
         Ok(())
+    }
+}
+
+/// Adds the operators that a program calls.
+fn add(program: &Program<'_>, needed: &mut BTreeMap<String, usize>) {
+    for plan in program.parsed().methods() {
+        for op in MethodMeta::of(&plan).operators {
+            *needed.entry(op.name).or_default() += op.calls;
+        }
     }
 }
 
