@@ -257,14 +257,20 @@ class Module {
     return made(std::move(status), module, options);
   }
 
-  // Runs the method `forward` with tensors and numbers, or inputs with names: `forward(image)`.
+  // Runs the method `forward` with tensors, numbers and strings in its order: `forward(image, 0.5)`.
   template <typename... Inputs>
   Outputs forward(const Inputs&... inputs) {
-    return run("forward", {Input(inputs)...});
+    const rl_value* outputs = nullptr;
+    size_t num_outputs = 0;
+    check(run_forward(outputs, num_outputs, inputs...));
+    return Outputs(outputs, num_outputs, get(), "forward");
   }
   template <typename... Inputs>
   Result<Outputs> try_forward(const Inputs&... inputs) {
-    return try_run("forward", {Input(inputs)...});
+    const rl_value* outputs = nullptr;
+    size_t num_outputs = 0;
+    Status status = run_forward(outputs, num_outputs, inputs...);
+    return status.ok() ? Result<Outputs>(Outputs(outputs, num_outputs, get(), "forward")) : Result<Outputs>(std::move(status));
   }
 
   // Runs a method. Inputs are views, which have to stay as they are until the call returns: the method reads one where it is if the
@@ -349,6 +355,17 @@ class Module {
 
   static Result<Module> made(Status status, rl_module* module, const LoadOptions& options) {
     return status.ok() ? Result<Module>(Module(module, options)) : Result<Module>(std::move(status));
+  }
+
+  // Without the copies of sizes that an `Input` makes.
+  template <typename... Inputs>
+  Status run_forward(const rl_value*& outputs, size_t& num_outputs, const Inputs&... inputs) {
+    static_assert((... && !std::is_same_v<Inputs, Input>), "rushlight: `run` takes inputs with names");
+    const auto run = [&](const auto&... given) {
+      const rl_value values[sizeof...(given) + 1] = {given.raw()...};
+      return Status(rl_module_run(get(), "forward", values, sizeof...(given), nullptr, &outputs, &num_outputs));
+    };
+    return run(internal::lent(inputs)...);
   }
 
   Result<Outputs> try_run(internal::Text method, Span<const Input> inputs, const RunOptions* options) {

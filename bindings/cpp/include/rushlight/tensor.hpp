@@ -77,11 +77,10 @@ class Sizes {
   template <typename Container, typename = decltype(std::data(std::declval<const Container&>())[0] + 0)>
   Sizes(const Container& sizes) : Sizes(Span<const std::remove_pointer_t<decltype(std::data(sizes))>>(sizes)) {}
 
-  // Dimensions that a copy does not have are not read.
-  Sizes(const Sizes& other) : rank_(other.rank_) { std::copy_n(other.sizes_, rank_, sizes_); }
+  Sizes(const Sizes& other) : rank_(other.rank_) { copy(other); }
   Sizes& operator=(const Sizes& other) {
     rank_ = other.rank_;
-    std::copy_n(other.sizes_, rank_, sizes_);
+    copy(other);
     return *this;
   }
 
@@ -95,7 +94,22 @@ class Sizes {
   friend bool operator!=(const Sizes& a, const Sizes& b) { return !(a == b); }
 
  private:
+  void copy(const Sizes& other) {
+#if defined(__GNUC__) && !defined(__clang__)
+// It does not see that only what is set is read.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+    for (size_t dim = 0; dim < rank_; ++dim) {
+      sizes_[dim] = other.sizes_[dim];
+    }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+  }
+
   size_t rank_;
+  // Only as many as the rank are set and copied, since this is part of each call.
   int64_t sizes_[MAX_RANK + 1];
 };
 
@@ -221,19 +235,34 @@ Tensor(Container&, const Sizes&) -> Tensor<std::remove_pointer_t<decltype(std::d
 
 namespace internal {
 
-// A tensor of a value, or why it is none.
+// Success if a value is a tensor of this element type.
 template <typename T>
-Result<Tensor<T>> tensor_of(const rl_value& value) {
+Status is_tensor_of(const rl_value& value) {
   if (value.kind != RL_KIND_TENSOR) {
     return Status(RL_INVALID_TYPE, "the value is no tensor but of kind " + std::to_string(value.kind));
   }
-  const rl_tensor& raw = value.as.tensor;
-  if (raw.dtype != dtype_of<T>) {
-    return Status(RL_INVALID_TYPE, "the tensor has the element type " + std::to_string(raw.dtype) + " and not " +
+  const uint32_t dtype = value.as.tensor.dtype;
+  if (dtype != dtype_of<T>) {
+    return Status(RL_INVALID_TYPE, "the tensor has the element type " + std::to_string(dtype) + " and not " +
                                        std::to_string(dtype_of<T>) + " (rl_dtype)");
   }
-  const Tensor<T> tensor(static_cast<T*>(raw.data), raw.nbytes / sizeof(T), Sizes(Span<const int64_t>(raw.sizes, raw.rank)));
-  return raw.strides == nullptr ? tensor : tensor.with_strides(Sizes(Span<const int64_t>(raw.strides, raw.rank)));
+  return Status();
+}
+
+template <typename T>
+Tensor<T> view_of(const rl_tensor& raw) {
+  Tensor<T> tensor(static_cast<T*>(raw.data), raw.nbytes / sizeof(T), Sizes(Span<const int64_t>(raw.sizes, raw.rank)));
+  if (raw.strides != nullptr) {
+    tensor = tensor.with_strides(Sizes(Span<const int64_t>(raw.strides, raw.rank)));
+  }
+  return tensor;
+}
+
+// A tensor of a value, or why it is none.
+template <typename T>
+Result<Tensor<T>> tensor_of(const rl_value& value) {
+  Status status = is_tensor_of<T>(value);
+  return status.ok() ? Result<Tensor<T>>(view_of<T>(value.as.tensor)) : Result<Tensor<T>>(std::move(status));
 }
 
 }  // namespace internal
@@ -257,7 +286,8 @@ class Value {
   // A tensor of this element type; `RL_INVALID_TYPE` for another one, and for what is none.
   template <typename T>
   Tensor<const T> tensor() const {
-    return try_tensor<T>().value();
+    check(internal::is_tensor_of<T>(value_));
+    return internal::view_of<const T>(value_.as.tensor);
   }
   template <typename T>
   Result<Tensor<const T>> try_tensor() const {
@@ -372,6 +402,20 @@ class Input {
   bool is_row_major_ = true;
 };
 
+namespace internal {
+
+// What is lent to a call: a tensor as it is; of everything else an `Input`, with sizes of its own, since those of an output are gone when
+// its module is used next.
+template <typename T>
+const Tensor<T>& lent(const Tensor<T>& tensor) {
+  return tensor;
+}
+template <typename T>
+Input lent(const T& value) {
+  return Input(value);
+}
+
+}  // namespace internal
 }  // namespace rushlight
 
 #if __cplusplus >= 202002L && __has_include(<ranges>)
