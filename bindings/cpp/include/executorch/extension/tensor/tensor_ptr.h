@@ -253,6 +253,13 @@ inline TensorPtr clone_tensor_ptr(const aten::Tensor& tensor) { return clone_ten
 inline TensorPtr clone_tensor_ptr(const TensorPtr& tensor, aten::ScalarType type) { return clone_tensor_ptr(*tensor, type); }
 inline TensorPtr clone_tensor_ptr(const TensorPtr& tensor) { return clone_tensor_ptr(*tensor); }
 
+template <typename Tensor, typename... Device>
+TensorPtr clone_tensor_ptr_to(const Tensor&, Device...) {
+  static_assert(rushlight::is_served<Tensor>,
+                "rushlight: tensors are in the memory of the CPU: clone_tensor_ptr copies one, back ends copy for their devices");
+  return nullptr;
+}
+
 // Errors: `NotSupported` for more elements than the tensor was made with, and for another rank.
 ET_NODISCARD inline runtime::Error resize_tensor_ptr(TensorPtr& tensor, const std::vector<aten::SizesType>& sizes) {
   return runtime::resize_tensor(*tensor, {sizes.data(), sizes.size()});
