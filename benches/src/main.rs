@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+mod call;
 mod calls;
 mod compile;
 mod cpu;
@@ -26,7 +27,7 @@ mod web;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::document::Document;
 use crate::environment::variable;
@@ -37,6 +38,7 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   operators [filter]   every line of operators.txt, or those that contain the filter
   model                MobileNetV3-small
   overhead             what the runtime costs by itself, from Rust and from Python
+  call                 what a call costs from each language
   compile              compiling whole models, and chains of growing length
   quantize             a whole model to int8
   tokenizers           tokenizers beside the packages that they come from
@@ -50,6 +52,7 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
 (for compile: tools/models/large.py; for quantize, web and cpu: tools/models/peers.py; for llm: tools/models/language_models.py),
 EXECUTORCH_LLAMA the libraries with ExecuTorch's kernels for language models, PEERS_PYTHON an interpreter with the peers,
+CALLERS the programs of the folder call, one a line: its name and its command with tabs between, MODEL the addition that they call,
 PYTHON an interpreter with torch, executorch and rushlight, VOCABULARY the file of a tokenizer, PACKAGE the folder of the npm package, DOCUMENT the file to update (nothing is written without).";
 
 fn main() -> Result<()> {
@@ -64,6 +67,10 @@ fn main() -> Result<()> {
         }
         ["model"] => ("MobileNetV3-small", model::run(&worker()?, &variable("MODELS")?)?),
         ["overhead"] => ("Overhead", overhead::run(&worker()?, &variable("MODELS")?, &variable("PYTHON")?)?),
+        ["call"] => {
+            let callers = std::env::var("CALLERS").context("CALLERS is not set")?;
+            ("Calls from each language", call::run(&worker()?, &callers, &variable("MODEL")?)?)
+        }
         ["compile"] => ("Compiling", compile::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["quantize"] => ("Quantizing", quantize::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["tokenizers"] => ("Tokenizers", tokenizers::run(&variable("PYTHON")?)?),

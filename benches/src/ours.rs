@@ -178,7 +178,8 @@ pub fn calls(method: &mut Method<'_>, inputs: &[Input<'_>], stage: Stage, batche
     })
 }
 
-fn batched(batches: usize, calls: u32, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+/// The median of batches of calls, in nanoseconds for one.
+pub fn batched(batches: usize, calls: u32, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut samples = Vec::new();
     for _ in 0..batches {
         let start = Instant::now();

@@ -111,6 +111,11 @@ impl Peer {
         Ok(self.ask(&format!("stage {name} {batches}"))?.parse()?)
     }
 
+    /// Has a program of the folder `call` time so many batches; the median in nanoseconds for one call.
+    pub fn batches(&mut self, batches: usize) -> Result<f64> {
+        Ok(self.ask(&batches.to_string())?.parse()?)
+    }
+
     fn ask(&mut self, command: &str) -> Result<String> {
         writeln!(self.commands, "{command}")?;
         let mut answer = String::new();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, exists, output, root, run};
+use crate::command::{command, exists, output, root, run, target_folder};
 use crate::jvm;
 use crate::npm;
 use crate::setup::{self, peers_python, tokenizers_python, venv_python};
@@ -13,7 +13,7 @@ use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 /// Tables of the CPU engine beside its peers.
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
-/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `compile`, `quantize`, `tokenizers`, `text`,
+/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `call`, `compile`, `quantize`, `tokenizers`, `text`,
 /// `web`, `llm`, `jvm`, which is printed alone, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
 /// `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
@@ -25,6 +25,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         [] => {
             portable()?;
             overhead()?;
+            call()?;
             compile()?;
             quantize()?;
             tokenizers()?;
@@ -36,6 +37,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["portable", filter] => run(&mut beside_runtime(&["operators", filter], &models()?)?),
         ["portable"] => portable(),
         ["overhead"] => overhead(),
+        ["call"] => call(),
         ["compile"] => compile(),
         ["quantize"] => quantize(),
         ["tokenizers"] => tokenizers(),
@@ -48,7 +50,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["cpu", table, model] => cpu(&[table], Some(model)),
         _ => {
             bail!(
-                "unknown benchmark: portable [filter], overhead, compile, quantize, tokenizers, text, web, llm [model], jvm, \
+                "unknown benchmark: portable [filter], overhead, call, compile, quantize, tokenizers, text, web, llm [model], jvm, \
                  cpu [table] [model]"
             )
         }
@@ -67,6 +69,50 @@ fn overhead() -> Result<()> {
     let chains = ["chain2", "chain100"].map(|name| root().join("target/models").join(name));
     run(command(venv_python(), &["tools/models/peers.py", "--xnnpack"]).args(chains))?;
     run(bench.env("PYTHONPATH", python_package()?))
+}
+
+/// Calls from each language: the programs of `benches/call`, with our library and with those of others. A language of another binding is a
+/// line more of what they are handed.
+fn call() -> Result<()> {
+    setup::one("peers")?;
+    run(&mut command("cargo", &["build", "--locked", "--quiet", "--release", "-p", "rushlight-c"]))?;
+    let built = target_folder().join("release/librushlight_c.a");
+    let model = root().join("tests/corpus/1.5.1/add.pte");
+    let onnx = folder()?.join("add.onnx");
+    run(command(peers_python(), &["benches/call/add.py"]).arg(&onnx))?;
+    let find = "import glob, importlib.util as u; \
+                print(glob.glob(u.find_spec('onnxruntime').submodule_search_locations[0] + '/capi/libonnxruntime.so.*')[0])";
+    let onnxruntime = output(&mut command(peers_python(), &["-c", find]))?.trim().to_owned();
+
+    let include = ["-Ibindings/c/include", "-Ibindings/cpp/include"];
+    let ours = |source: &str, compiler: &str, standard: &str| -> Result<PathBuf> {
+        let program = folder()?.join(format!("call-{}", source.replace('.', "-")));
+        let mut build = command(compiler, &[standard, "-O2", "-DNDEBUG"]);
+        build.args(include).arg(format!("benches/call/{source}")).arg("-o").arg(&program).arg(&built);
+        run(build.args(["-lpthread", "-ldl", "-lm"]))?;
+        Ok(program)
+    };
+    let theirs = folder()?.join("call-of-executorch");
+    run(&mut executorch_program("benches/call/executorch.cpp", &theirs)?)?;
+    let peer = folder()?.join("call-of-onnxruntime");
+    let mut build = command("cc", &["-std=c99", "-O2", "-DNDEBUG", "benches/call/onnxruntime.c", "-o"]);
+    run(build.arg(&peer).arg("-ldl"))?;
+
+    let mut callers = String::new();
+    for (name, program, arguments) in [
+        ("Rushlight, C: `rl_module_run`", ours("c.c", "cc", "-std=c99")?, vec![&model]),
+        ("Rushlight, C++: `rushlight.hpp`", ours("rushlight.cpp", "c++", "-std=c++17")?, vec![&model]),
+        ("Rushlight, C++: ExecuTorch's `Module::forward`", ours("executorch.cpp", "c++", "-std=c++17")?, vec![&model]),
+        ("ExecuTorch, C++: `Module::forward`", theirs, vec![&model]),
+        ("ONNX Runtime, C: `Run`, with inputs made once", peer, vec![&onnx, &PathBuf::from(onnxruntime)]),
+    ] {
+        callers.push_str(&format!("{name}\t{}", program.display()));
+        arguments.iter().for_each(|argument| callers.push_str(&format!("\t{}", argument.display())));
+        callers.push('\n');
+    }
+    let versions = [versions()?, versions_of(peers_python(), "onnxruntime")?].join(", ");
+    let mut bench = benches(&["call"])?;
+    run(bench.env("EXECUTORCH_WORKER", worker()?).env("CALLERS", callers).env("MODEL", model).env("VERSIONS", versions))
 }
 
 /// Measurements beside ExecuTorch's runtime.
@@ -206,18 +252,24 @@ fn models() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// ExecuTorch's side, built against the headers and libraries of the executorch wheel.
+/// ExecuTorch's side.
 fn worker() -> Result<PathBuf> {
+    let worker = folder()?.join("executorch-worker");
+    run(&mut executorch_program("benches/executorch/worker.cpp", &worker)?)?;
+    Ok(worker)
+}
+
+/// Compiles a program against the headers and libraries of the executorch wheel.
+fn executorch_program(source: &str, program: &Path) -> Result<Command> {
     if !exists("c++") {
         bail!("a C++ compiler is needed, for example: apt-get install g++");
     }
     let find = "import importlib.util as u; print(u.find_spec('executorch').submodule_search_locations[0])";
     let package = PathBuf::from(output(&mut command(venv_python(), &["-c", find]))?.trim());
     let (include, library) = (package.join("include"), package.join("lib"));
-    let worker = folder()?.join("executorch-worker");
     let mut compile = command("c++", &["-std=c++17", "-O2", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS"]);
     compile.arg("-I").arg(&include).arg("-I").arg(include.join("executorch/runtime/core/portable_type/c10"));
-    compile.arg("benches/executorch/worker.cpp").arg("-o").arg(&worker).arg("-L").arg(&library);
+    compile.arg(source).arg("-o").arg(program).arg("-L").arg(&library);
     // The kernels register themselves when their library is loaded; nothing else names it.
     compile.arg(format!("-Wl,-rpath,{}", library.display())).arg("-Wl,--no-as-needed");
     for name in [
@@ -230,8 +282,7 @@ fn worker() -> Result<PathBuf> {
         compile.arg(format!("-l{name}"));
     }
     compile.arg("-ldl");
-    run(&mut compile)?;
-    Ok(worker)
+    Ok(compile)
 }
 
 /// The library of the kernels for large language models, after the interpreter that its PyTorch needs.
