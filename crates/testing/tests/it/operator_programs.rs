@@ -54,7 +54,8 @@ fn recorded(case: &Case) -> Option<Json> {
     let output = |value: &Value| match value {
         Value::Tensor(output) => tensor(output.dtype(), output.shape(), output.bytes()),
         Value::Int(value) => json!({ "kind": "int", "value": value.to_string() }),
-        Value::Double(value) => json!({ "kind": "double", "value": value.to_string() }),
+        // As JavaScript reads numbers.
+        Value::Double(value) => json!({ "kind": "double", "value": value.to_string().replace("inf", "Infinity") }),
         Value::Bool(value) => json!({ "kind": "bool", "value": value }),
         other => panic!("{name} returns {other:?}"),
     };
