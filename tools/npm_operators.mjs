@@ -4,6 +4,10 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+
+// Node.js 20 has relaxed instructions behind a flag.
+setFlagsFromString('--experimental-wasm-relaxed-simd');
 
 const folder = resolve(process.argv[2]);
 for (const name of (await readdir(folder)).filter(name => /^run-.*\.wasm$/.test(name))) {
