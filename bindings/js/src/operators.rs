@@ -1,7 +1,7 @@
 //! Where the reference operators are in this module, for `rushlight ops --npm`, which leaves those out that no program needs.
 
 use js_sys::Object;
-use rushlight::kernels::ALL;
+use rushlight::reference_operators;
 use rushlight::runtime::{Code, Detail, Error, KernelContext};
 use wasm_bindgen::prelude::*;
 
@@ -19,7 +19,7 @@ fn left_out(_: &KernelContext<'_>) -> Result<(), Error> {
 pub fn operators() -> Object {
     let object = Object::new();
     set(&object, "", left_out as *const () as usize);
-    for op in ALL.iter().flat_map(|set| set.iter()) {
+    for op in reference_operators().iter().flat_map(|set| set.iter()) {
         set(&object, op.name, op.kernel as *const () as usize);
     }
     object

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 type Places = BTreeMap<String, u32>;
 
 /// Bodies below this length stay: the compiler may have made one function of several.
-const SMALLEST: usize = 64;
+const SMALLEST: usize = 8;
 
 /// A function that only traps.
 const DEAD: &[u8] = &[0x00, 0x00, 0x0b];

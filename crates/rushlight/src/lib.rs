@@ -260,7 +260,7 @@ pub use lower::{Cache, CacheUse, Lower};
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
-pub use module::{Module, ModuleBuilder};
+pub use module::{Module, ModuleBuilder, reference_operators};
 #[cfg(feature = "backends")]
 pub use portability::Portability;
 #[cfg(all(feature = "pt2", feature = "backends"))]

@@ -289,7 +289,7 @@ impl ModuleBuilder {
         for option in self.backend_options.as_given() {
             options::check(option, declared(&self.backends))?;
         }
-        let registry = interned(&self.registry, rushlight_kernels::ALL);
+        let registry = interned(&self.registry, reference_operators());
         let options = Options {
             #[cfg(feature = "backends")]
             host: self.host,
@@ -322,6 +322,12 @@ impl ModuleBuilder {
             },
         })
     }
+}
+
+/// Returns the sets of operators that every module has. Their kernels are at the addresses that modules call.
+#[inline(never)]
+pub fn reference_operators() -> &'static [&'static OpSet] {
+    rushlight_kernels::ALL
 }
 
 /// The options of back ends: of the module's own, and of those that come with Rushlight.
