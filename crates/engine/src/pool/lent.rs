@@ -139,12 +139,17 @@ mod tests {
         let id = is_ready.recv().expect("a thread");
         for _ in 0..3 {
             let (result, results) = mpsc::channel();
+            let may_end = Arc::new(AtomicBool::new(false));
+            let is_over = Arc::clone(&may_end);
             let work = move || {
-                thread::park();
+                while !is_over.load(Ordering::Acquire) {
+                    thread::park();
+                }
                 result.send(thread::current().id()).expect("a test that waits");
             };
             let worker = Worker::start(0, work).expect("an idle thread");
             assert!(Worker::start(1, || ()).is_none(), "it is in use");
+            may_end.store(true, Ordering::Release);
             worker.unpark();
             assert_eq!(results.recv(), Ok(id));
             worker.join();
