@@ -165,7 +165,7 @@ fn run<T: Element, R: Rows<T>>(
     scratch: &mut [f32],
 ) {
     let layout = ScratchLayout::new(a, T::IS_BF16);
-    // Where keys are read in place a task has all groups, so that it reads memory in its order.
+    // Without packing a task covers all groups, so that it reads keys and values in the order of memory.
     let groups = if layout.is_packed { 1 } else { a.kv_heads };
     let pairs = a.batch * a.kv_heads / groups;
     let split = KeySplit::of(a, layout);

@@ -54,7 +54,7 @@ impl KeySplit {
     /// Memory of the parts' results in floats, for these sizes and all smaller ones.
     pub(super) fn largest_scratch(attention: &Attention) -> usize {
         let group = attention.rows_of_group();
-        let parts = MAX_IN_PLACE_TASKS.min(attention.keys / MIN_IN_PLACE_KEYS);
+        let parts = MAX_IN_PLACE_TASKS.min(attention.batch.saturating_mul(attention.keys / MIN_IN_PLACE_KEYS));
         let in_place = attention.kv_heads.saturating_mul(parts * group.min(MAX_ROWS));
         let packed = if attention.keys <= MAX_BLOCK_KEYS { 0 } else { MAX_PACKED_TASKS * group.min(MAX_ROWS) };
         attention.value_depth.saturating_add(2).saturating_mul(in_place.max(packed))

@@ -143,7 +143,7 @@ impl<T: Element, Kv: Rows<T>> Kernel for AttentionTask<'_, T, Kv> {
         let (scores, states) = scratch.split_at_mut(layout.scores);
         let (maxima, sums) = states.split_at_mut(layout.rows);
         let heads = attention.heads / attention.kv_heads;
-        let lines_of_group = heads * attention.rows;
+        let lines_of_group = attention.rows_of_group();
         let epilogue = Epilogue::default().args();
         let output = part.map_or(0, |part| part.output);
         let inputs = |group| AttentionOperands { attention, q, k, v, mask, y, output, batch, group };
@@ -264,9 +264,8 @@ impl<'a, T: Element, Kv: Rows<T>> AttentionOperands<'a, T, Kv> {
         self.v.row(self.at(self.attention.v, self.group, key), self.attention.value_depth)
     }
 
-    /// Returns where the row is that is prefetched while key `key` of a block that is read in place is used: the next block's rows
-    /// in the order of memory, of which each group prefetches its share. Hardware finds no stream where a group reads its own
-    /// rows, with those of other groups between them.
+    /// Returns the offset of the row to prefetch while row `key` of the current block is read. The groups partition the next block's
+    /// rows in the order of memory: the hardware prefetcher finds no stream in the interleaved rows of one group.
     #[inline(always)]
     fn upcoming(&self, strides: Strides, next: usize, block: usize, key: usize) -> usize {
         let &Attention { kv_heads, keys, .. } = self.attention;

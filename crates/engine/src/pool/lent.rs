@@ -1,5 +1,5 @@
-//! Threads that the embedder lends to pools, where the system starts none: those of WebAssembly in browsers are started by
-//! JavaScript, while no pool waits for them.
+//! Threads that the embedder lends to pools where the system cannot start any. In browsers JavaScript starts them before a pool is
+//! made.
 //!
 //! A lent thread parks until a pool takes it, works for the pool until that is dropped, and parks again.
 

@@ -2,8 +2,8 @@
 //!
 //! A worker spins for about a millisecond after its last job, then parks. The caller participates and never waits for a
 //! worker that has not started. Each thread starts with its own contiguous range of tasks and then steals from the
-//! others. The threads are the system's or those that the embedder lends (`lent.rs`). The synchronization protocol is in [`gate`]. After a `fork`, the child has no workers; [`fork`] detects it,
-//! and the pool starts new ones there.
+//! others. The threads are the system's, or those that the embedder lends (`lent.rs`). The synchronization protocol is in
+//! [`gate`]. After a `fork`, the child has no workers; [`fork`] detects it, and the pool starts new ones there.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "std")]

@@ -128,6 +128,9 @@ fn cases(rng: &mut Rng, count: usize, depths: &[usize]) -> Vec<Attention> {
     ] {
         cases.push(Attention { kv_heads, causal: Some(keys - rows), ..plain(1, heads, rows, keys, depth) });
     }
+    // Several texts at once, with many heads.
+    cases.push(Attention { kv_heads: 8, ..plain(4, 64, 1, 128, 128) });
+    cases.push(plain(8, 12, 8, 128, 64));
     for _ in 0..count {
         let heads = rng.one_of(&[1, 2, 4, 6]);
         let mut a = plain(1 + rng.below(2), heads, 0, 0, rng.one_of(depths));
