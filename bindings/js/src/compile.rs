@@ -38,7 +38,7 @@ pub fn lower(
     lower: String,
     memory_limit: Option<usize>,
 ) -> Result<Uint8Array, JsValue> {
-    let builder = module::builder(memory_limit, data)?.lower(lower.as_str());
+    let builder = module::builder(memory_limit, data).lower(lower.as_str());
     let module = error::map(builder.load_shared(program.shared()))?;
     error::map(module.to_lowered()).map(|bytes| Uint8Array::from(bytes.as_slice()))
 }

@@ -78,7 +78,7 @@ impl LanguageModel {
         tokenizer: Option<Bytes>,
         memory_limit: Option<usize>,
     ) -> Result<Self, JsValue> {
-        let builder = crate::module::builder(memory_limit, data)?.threads(1);
+        let builder = crate::module::builder(memory_limit, data).threads(1);
         let module = error::map(builder.load_shared(program.shared()))?;
         let tokenizer = match tokenizer {
             Some(file) => rushlight_llm::Tokenizer::from_bytes(file.bytes()),

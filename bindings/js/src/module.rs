@@ -24,7 +24,7 @@ impl Module {
         memory_limit: Option<usize>,
         threads: usize,
     ) -> Result<Self, JsValue> {
-        let builder = builder(memory_limit, data)?.threads(threads);
+        let builder = builder(memory_limit, data).threads(threads);
         #[cfg(feature = "compile")]
         let builder = builder.lower(rushlight::Lower::Off);
         error::map(builder.load_shared(program.shared())).map(Self)
@@ -77,13 +77,13 @@ impl Module {
 }
 
 /// The options that loading and lowering share.
-pub fn builder(memory_limit: Option<usize>, data: Vec<Bytes>) -> Result<ModuleBuilder, JsValue> {
+pub fn builder(memory_limit: Option<usize>, data: Vec<Bytes>) -> ModuleBuilder {
     let mut builder = rushlight::Module::builder();
     if let Some(limit) = memory_limit {
         builder = builder.memory_limit(limit);
     }
     for data in data {
-        builder = error::map(builder.external_data_bytes(data.bytes()))?;
+        builder = builder.external_data_shared(data.shared());
     }
-    Ok(builder)
+    builder
 }

@@ -15,7 +15,7 @@ extern "C" {
     fn now() -> f64;
 }
 
-/// Adds up the time of each step over calls of one method.
+/// Accumulates the time of each step over the calls of one method.
 #[derive(Debug, Default)]
 pub struct Timer {
     // In cells, as delegates share the tracer of their call.

@@ -124,9 +124,15 @@ impl ModuleBuilder {
     }
 
     /// The bytes of a `.ptd` file. They are copied.
-    pub fn external_data_bytes(mut self, bytes: &[u8]) -> Result<Self, Error> {
-        self.external_data.push(DataSource::Bytes(source::copy(bytes)?));
-        Ok(self)
+    pub fn external_data_bytes(self, bytes: &[u8]) -> Result<Self, Error> {
+        Ok(self.external_data_shared(source::copy(bytes)?))
+    }
+
+    /// The bytes of a `.ptd` file where they are, aligned to 16.
+    #[must_use]
+    pub fn external_data_shared(mut self, bytes: Arc<dyn StableBytes>) -> Self {
+        self.external_data.push(DataSource::Bytes(bytes));
+        self
     }
 
     /// Operators of your own, found before the built-in ones. The set lives as long as the process. The

@@ -50,8 +50,8 @@ pub(crate) fn work(program: &Program<'_>) -> u64 {
     for plan in program.methods() {
         for instruction in plan.instructions() {
             let Instruction::Kernel { operator, args } = instruction else { continue };
-            let is_product = plan.operator(operator as usize).is_some_and(|operator| is_product(operator.name));
-            work = work.saturating_add(call(&plan, args, is_product));
+            let is_matmul = plan.operator(operator as usize).is_some_and(|operator| is_matmul(operator.name));
+            work = work.saturating_add(call(&plan, args, is_matmul));
             if work >= WORTHWHILE {
                 return work;
             }
@@ -60,13 +60,13 @@ pub(crate) fn work(program: &Program<'_>) -> u64 {
     work
 }
 
-fn is_product(name: &str) -> bool {
+fn is_matmul(name: &str) -> bool {
     matches!(name, "aten::convolution" | "aten::mm" | "aten::addmm" | "aten::bmm" | "aten::linear")
 }
 
-/// The operations of a call: one for each element of its largest tensor. A product of matrices takes the square root of
-/// the product of the three sizes, and a convolution about as much.
-fn call(plan: &Plan<'_>, args: Vector<'_, u32>, is_product: bool) -> u64 {
+/// Estimates the operations of a call: the elements of its largest tensor. A matmul counts as the square root of the product of its
+/// three tensors' sizes, a convolution likewise.
+fn call(plan: &Plan<'_>, args: Vector<'_, u32>, is_matmul: bool) -> u64 {
     let (mut largest, mut product) = (0u64, 1f64);
     for value in args.iter().collect::<std::collections::BTreeSet<_>>() {
         let ValueSpec::Tensor(spec) = plan.value(value as usize) else { continue };
@@ -74,5 +74,5 @@ fn call(plan: &Plan<'_>, args: Vector<'_, u32>, is_product: bool) -> u64 {
         largest = largest.max(elements as u64);
         product *= (elements as f64).max(1.0);
     }
-    if is_product { largest.max(product.sqrt() as u64) } else { largest }
+    if is_matmul { largest.max(product.sqrt() as u64) } else { largest }
 }

@@ -201,7 +201,7 @@ impl Lowered {
         let is_kept = matches!(entry, Some(Ok(_)));
         let in_memory = program.num_methods() == 1 && !is_kept;
         let Compiled { model, weights, emit: options, report, refusal } =
-            Compiled::of(program, source, setting, translated, Texts::Left, in_memory)?;
+            Compiled::of(program, source, setting, translated, NamedData::InSource, in_memory)?;
         let packed = weights.iter().fold(0, |total: usize, (_, blob)| total.saturating_add(blob.size() as usize));
         check_memory(setting, packed)?;
         let Emitted { program: emitted, debug: maps, .. } = emit(&model, &options)?;
@@ -248,10 +248,10 @@ impl Lowered {
     }
 }
 
-/// Named data that is read in the program's own file.
+/// Where the tokenizer and the signature of a lowered program are read from.
 #[derive(Clone, Copy, PartialEq)]
-enum Texts {
-    Left,
+enum NamedData {
+    InSource,
     Copied,
 }
 
@@ -271,7 +271,7 @@ impl Compiled {
         source: &Source,
         setting: Setting<'_>,
         translated: bool,
-        texts: Texts,
+        named_data: NamedData,
         in_memory: bool,
     ) -> Result<Self, Error> {
         // Weights are packed, or copied: what is made takes about as much as the files.
@@ -296,7 +296,7 @@ impl Compiled {
             return Err(left("methods that share memory may share state in ways that only the file's own plan keeps"));
         }
         let refusal = model.delegates.iter().find_map(|(_, delegate)| delegate.refusal.clone()).map(Error::from);
-        if texts == Texts::Left {
+        if named_data == NamedData::InSource {
             model.named_data.retain(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX) && key != SIGNATURE_KEY);
         }
         let known = model.named_data.len();
@@ -305,7 +305,7 @@ impl Compiled {
             let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name())).collect();
             return Err(left(format!("the back end {} claims no operator of it", names.join(", "))));
         }
-        // What the back end added stays where it is; writing it to a file to map it again would only copy it.
+        // Weights that back ends added: `Lowered` keeps them in memory, `to_file` writes them.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));
         Ok(Self { model, weights, emit: options.emit, report, refusal })
     }
@@ -318,7 +318,7 @@ impl Compiled {
 pub(crate) fn to_file(program: &Program<'static>, source: &Source, setting: Setting<'_>) -> Result<Vec<u8>, Error> {
     let translated = check(program, setting)?;
     let Compiled { model, weights, emit: options, .. } =
-        Compiled::of(program, source, setting, translated, Texts::Copied, false)?;
+        Compiled::of(program, source, setting, translated, NamedData::Copied, false)?;
     let Emitted { program: mut emitted, .. } = emit(&model, &options)?;
     emitted.named_data.extend(weights);
     let image = emitted.write(&WriteOptions::default()).map_err(unwritable)?;
