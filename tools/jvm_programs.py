@@ -45,6 +45,13 @@ class Loop(torch.nn.Module):
         return torch.while_loop(lambda i: i < n, lambda i: (i + 1,), (torch.zeros_like(n),))[0]
 
 
+class Twice(torch.nn.Module):
+    """Takes any number of elements, so that a result may be empty although its bound is large."""
+
+    def forward(self, x):
+        return x + x
+
+
 def line(tensor):
     sizes = ",".join(map(str, tensor.shape)) or "-"
     data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -54,12 +61,18 @@ def line(tensor):
 def main():
     FOLDER.mkdir(exist_ok=True)
     lines = []
-    for name, module, arguments in [
-        ("types", Types(), tuple(ARGUMENTS.values())),
-        ("grow", Grow(), (torch.tensor([1.5]),)),
-        ("loop", Loop(), (torch.tensor(3),)),
+    size = torch.export.Dim("size", min=0, max=2048)
+    for name, module, arguments, dynamic in [
+        ("types", Types(), tuple(ARGUMENTS.values()), None),
+        ("grow", Grow(), (torch.tensor([1.5]),), None),
+        ("loop", Loop(), (torch.tensor(3),), None),
+        ("twice", Twice(), (torch.tensor([1.5, -2.0, 0.25]),), ({0: size},)),
     ]:
-        torch.export.save(torch.export.export(module, arguments), FOLDER / f"{name}.pt2")
+        exported = torch.export.export(module, arguments, dynamic_shapes=dynamic)
+        for graph in exported.graph_module.modules():
+            for node in graph.graph.nodes:
+                node.meta.pop("stack_trace", None)  # names folders of this machine
+        torch.export.save(exported, FOLDER / f"{name}.pt2")
         results = module(*arguments)
         results = list(results.values()) if isinstance(results, dict) else [results]
         if name == "grow":

@@ -177,7 +177,7 @@ impl Tests {
         fs::write(folder.join("llama.txt"), format!("{}\n{}\n", text("prompt")?, text("greedy")?))?;
         let programs = folder.join("programs.pte");
         let mut compile = rushlight(&["compile"]);
-        for name in ["types", "grow", "loop"] {
+        for name in ["types", "grow", "loop", "twice"] {
             compile.arg(format!("{name}={TESTS}/programs/{name}.pt2"));
         }
         run(compile.arg("-o").arg(programs))?;

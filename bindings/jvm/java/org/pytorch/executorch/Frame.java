@@ -185,6 +185,10 @@ final class Frame {
       results[index] = null;
       return own;
     }
+    if (bytes == 0) {
+      // Fits without a slab.
+      return Tensor.allocateByteBuffer(0);
+    }
     ByteBuffer part = slab.duplicate();
     part.position(slabUsed + (int) place).limit(slabUsed + (int) place + bytes);
     return part.slice().order(ByteOrder.nativeOrder());

@@ -29,6 +29,7 @@ final class ModuleTest {
     Check.test("names of inputs and outputs", ModuleTest::names);
     Check.test("inputs are views, outputs are copies", ModuleTest::views);
     Check.test("outputs of any size", ModuleTest::sizes);
+    Check.test("empty outputs", ModuleTest::empty);
     Check.test("errors have their fields", ModuleTest::errors);
     Check.test("files that cannot be loaded", ModuleTest::files);
     Check.test("closed modules", ModuleTest::closed);
@@ -104,7 +105,7 @@ final class ModuleTest {
       Check.fails(ExecutorchRuntimeException.class, "f32", () -> module.execute("types", inputs));
       inputs.put("f33", call.inputs[7]);
       Check.fails(ExecutorchRuntimeException.class, "f33", () -> module.execute("types", inputs));
-      Check.equal("[types, grow, loop]", Arrays.toString(module.getMethods()));
+      Check.equal("[types, grow, loop, twice]", Arrays.toString(module.getMethods()));
     }
     // ExecuTorch's programs have no names.
     try (Module module = Module.load(root.resolve("tests/corpus/1.5.1/add.pte").toString())) {
@@ -146,6 +147,16 @@ final class ModuleTest {
           Check.that(value == i, value);
         }
       }
+    }
+  }
+
+  private static void empty() {
+    // The first output is bounded above that of slabs.
+    try (Module module = programs()) {
+      EValue none = EValue.from(Tensor.fromBlob(new float[0], new long[] {0}));
+      Tensor twice = module.execute("twice", none)[0].toTensor();
+      Check.equal(new long[] {0}, twice.shape());
+      Check.equal(new float[0], twice.getDataAsFloatArray());
     }
   }
 
