@@ -14,22 +14,41 @@ import java.util.Set;
 final class Interruption extends AbstractSelector {
   private final Frame frame;
 
+  /** Held while nothing else of Java's is locked: {@link #begin} and {@link #end} take locks of a thread, and call {@link #wakeup} in them. */
+  private final Object callerLock = new Object();
+
+  /** The thread whose call runs. */
+  private Thread caller;
+
   Interruption(Frame frame) {
     super(null);
     this.frame = frame;
   }
 
   void beginCall() {
+    setCaller(Thread.currentThread());
     begin();
   }
 
   void endCall() {
     end();
+    setCaller(null);
   }
 
+  private void setCaller(Thread thread) {
+    synchronized (callerLock) {
+      caller = thread;
+    }
+  }
+
+  /** Ends the call. From Java 21 on this may come after the end of the call that it was meant for, and in one of another thread. */
   @Override
   public Selector wakeup() {
-    frame.interrupt();
+    synchronized (callerLock) {
+      if (caller != null && caller.isInterrupted()) {
+        frame.interrupt();
+      }
+    }
     return this;
   }
 

@@ -1,9 +1,11 @@
 package org.pytorch.executorch;
 
+import java.lang.reflect.Field;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -19,6 +21,7 @@ final class ThreadTest {
     Check.test("threads with modules of their own", ThreadTest::apart);
     Check.test("closing while another thread runs", ThreadTest::closing);
     Check.test("an interrupt ends a call", ThreadTest::interrupts);
+    Check.test("a late interrupt ends no call of another thread", ThreadTest::lateInterrupt);
   }
 
   private static Module add() {
@@ -134,6 +137,31 @@ final class ThreadTest {
       Check.that(Thread.interrupted(), "it was forgotten");
       other.join();
       Check.equal(new long[] {5}, module.execute("loop", few)[0].toTensor().getDataAsLongArray());
+    }
+  }
+
+  private static void lateInterrupt() throws Exception {
+    EValue many = EValue.from(Tensor.fromBlob(new long[] {100_000}, new long[0]));
+    Field field = Module.class.getDeclaredField("interruption");
+    field.setAccessible(true);
+    try (Module module = ModuleTest.programs()) {
+      Interruption interruption = (Interruption) field.get(module);
+      AtomicBoolean runs = new AtomicBoolean(true);
+      together(
+          2,
+          number -> {
+            if (number == 0) {
+              try {
+                Check.equal(new long[] {100_000}, module.execute("loop", many)[0].toTensor().getDataAsLongArray());
+              } finally {
+                runs.set(false);
+              }
+            }
+            while (runs.get()) {
+              // As that of a thread whose call is over.
+              interruption.wakeup();
+            }
+          });
     }
   }
 }
