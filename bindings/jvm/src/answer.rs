@@ -36,6 +36,15 @@ pub struct Request {
     pub num_eos: i32,
 }
 
+/// Who hears an answer.
+pub trait Listener {
+    /// Gets text as it comes. An error ends the answer.
+    fn on_text(&mut self, text: &str) -> Result<()>;
+
+    /// Asked before each token and part of the prompt.
+    fn goes_on(&mut self) -> bool;
+}
+
 impl Conversation {
     pub fn load(builder: ModuleBuilder, path: &str, tokenizer: &str) -> Result<Self> {
         let load_start_ms = now();
@@ -58,14 +67,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds a prompt and answers it: `on_text` gets the text as it comes, and `goes_on` is asked before each token and part of the
-    /// prompt. Returns the statistics as ExecuTorch's observers read them.
-    pub fn answer(
-        &mut self,
-        request: &Request,
-        goes_on: impl Fn() -> bool,
-        mut on_text: impl FnMut(&str) -> Result<()>,
-    ) -> Result<String> {
+    /// Adds a prompt and answers it. Returns the statistics as ExecuTorch's observers read them.
+    pub fn answer(&mut self, request: &Request, listener: &mut impl Listener) -> Result<String> {
         let start_ms = now();
         let tokens = self.encoded(&request.prompt, request.num_bos, request.num_eos)?;
         let occupied = self.session.position() + tokens.len();
@@ -83,20 +86,20 @@ impl Conversation {
             ..Generation::default()
         };
         if request.echo && !request.prompt.is_empty() {
-            on_text(&request.prompt)?;
+            listener.on_text(&request.prompt)?;
         }
-        let asked = || if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let asked = || if listener.goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         let Self { model, tokenizer, session, .. } = self;
         let mut generator = Generator::start_while(model, session, tokenizer, &tokens, generation, asked)?;
         let prompt_end_ms = now();
         let mut first_token_ms = 0;
-        while goes_on() {
+        while listener.goes_on() {
             let Some(step) = generator.step(model, session, tokenizer)? else { break };
             if first_token_ms == 0 {
                 first_token_ms = now();
             }
             if !step.text.is_empty() {
-                on_text(&step.text)?;
+                listener.on_text(&step.text)?;
             }
         }
         let usage = generator.usage();

@@ -1,7 +1,6 @@
 //! `LlmModule`.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use jni::objects::{JClass, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jfloat, jint, jlong};
@@ -9,13 +8,10 @@ use jni::{Env, EnvUnowned, JValue, jni_sig, jni_str};
 
 use super::module::load_mode;
 use super::{free, handle, locked, object, texts};
-use crate::answer::{Conversation, Request};
+use crate::answer::{Conversation, Listener, Request};
 use crate::error::{Result, Throw};
 
-struct Llm {
-    conversation: Mutex<Conversation>,
-    is_stopped: AtomicBool,
-}
+type Model = Mutex<Conversation>;
 
 /// Loads a model and its tokenizer.
 #[unsafe(no_mangle)]
@@ -33,12 +29,13 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_loadN
             builder = builder.external_data(path);
         }
         let conversation = Conversation::load(builder, &path.try_to_string(env)?, &tokenizer.try_to_string(env)?)?;
-        Ok(handle(Llm { conversation: Mutex::new(conversation), is_stopped: AtomicBool::new(false) }))
+        Ok(handle(Mutex::new(conversation)))
     });
     loaded.resolve::<Throw>()
 }
 
-/// Answers a prompt. The callback gets the text, and in the end the statistics; what it throws ends the answer and is thrown here.
+/// Answers a prompt. The callback gets the text, and in the end the statistics; what it throws ends the answer and is thrown here. Its
+/// method `goesOn` is asked whether the answer does.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_generateNative<'local>(
     mut env: EnvUnowned<'local>,
@@ -55,35 +52,52 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_gener
 ) {
     let done = env.with_env(|env| -> Result<()> {
         // SAFETY: a model, which Java keeps during the call.
-        let llm = unsafe { object::<Llm>(handle) }?;
+        let llm = unsafe { object::<Model>(handle) }?;
         let prompt = prompt.try_to_string(env)?;
         let request = Request { prompt, seq_len, max_new_tokens, echo, temperature, num_bos, num_eos };
-        llm.is_stopped.store(false, Ordering::Relaxed);
-        let mut conversation = locked(&llm.conversation, "language model")?;
-        let goes_on = || !llm.is_stopped.load(Ordering::Relaxed);
-        let statistics = conversation.answer(&request, goes_on, |text| tell(env, &callback, Told::Result, text))?;
-        drop(conversation);
-        tell(env, &callback, Told::Statistics, &statistics)
+        let mut caller = Caller { env, callback: &callback };
+        let statistics = locked(llm, "language model")?.answer(&request, &mut caller)?;
+        caller.call_back(Callback::OnStats, &statistics)
     });
     done.resolve::<Throw>();
 }
 
-/// The methods of a callback.
+/// Method of `LlmCallback` that is called.
 #[derive(Clone, Copy)]
-enum Told {
-    Result,
-    Statistics,
+enum Callback {
+    OnResult,
+    OnStats,
 }
 
-fn tell(env: &mut Env<'_>, callback: &JObject<'_>, told: Told, text: &str) -> Result<()> {
-    let name = match told {
-        Told::Result => jni_str!("onResult"),
-        Told::Statistics => jni_str!("onStats"),
-    };
-    let text = JString::from_str(env, text)?;
-    env.call_method(callback, name, jni_sig!("(Ljava/lang/String;)V"), &[JValue::Object(&text)])?;
-    env.delete_local_ref(text);
-    Ok(())
+/// The callback of an answer.
+struct Caller<'c, 'local> {
+    env: &'c mut Env<'local>,
+    callback: &'c JObject<'c>,
+}
+
+impl Caller<'_, '_> {
+    fn call_back(&mut self, method: Callback, text: &str) -> Result<()> {
+        let name = match method {
+            Callback::OnResult => jni_str!("onResult"),
+            Callback::OnStats => jni_str!("onStats"),
+        };
+        let text = JString::from_str(self.env, text)?;
+        self.env.call_method(self.callback, name, jni_sig!("(Ljava/lang/String;)V"), &[JValue::Object(&text)])?;
+        self.env.delete_local_ref(text);
+        Ok(())
+    }
+}
+
+impl Listener for Caller<'_, '_> {
+    fn on_text(&mut self, text: &str) -> Result<()> {
+        self.call_back(Callback::OnResult, text)
+    }
+
+    fn goes_on(&mut self) -> bool {
+        // An error has thrown in Java, which sees it when the answer is over.
+        let asked = self.env.call_method(self.callback, jni_str!("goesOn"), jni_sig!("()Z"), &[]);
+        asked.and_then(|asked| asked.z()).unwrap_or(false)
+    }
 }
 
 /// Adds a text to the conversation without an answer.
@@ -98,9 +112,9 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_prefi
 ) {
     let done = env.with_env(|env| -> Result<()> {
         // SAFETY: a model, which Java keeps during the call.
-        let llm = unsafe { object::<Llm>(handle) }?;
+        let llm = unsafe { object::<Model>(handle) }?;
         let prompt = prompt.try_to_string(env)?;
-        locked(&llm.conversation, "language model")?.prefill(&prompt, num_bos, num_eos)
+        locked(llm, "language model")?.prefill(&prompt, num_bos, num_eos)
     });
     done.resolve::<Throw>();
 }
@@ -114,24 +128,8 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_forge
 ) {
     let done = env.with_env(|_| -> Result<()> {
         // SAFETY: a model, which Java keeps during the call.
-        let llm = unsafe { object::<Llm>(handle) }?;
-        locked(&llm.conversation, "language model")?.reset()
-    });
-    done.resolve::<Throw>();
-}
-
-/// Ends the answer before its next token. Any thread may call it while another one generates.
-#[unsafe(no_mangle)]
-pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_stopNative<'local>(
-    mut env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    handle: jlong,
-) {
-    let done = env.with_env(|_| -> Result<()> {
-        // SAFETY: a model, which Java keeps during the call.
-        let llm = unsafe { object::<Llm>(handle) }?;
-        llm.is_stopped.store(true, Ordering::Relaxed);
-        Ok(())
+        let llm = unsafe { object::<Model>(handle) }?;
+        locked(llm, "language model")?.reset()
     });
     done.resolve::<Throw>();
 }
@@ -145,7 +143,7 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_freeN
 ) {
     let freed = env.with_env(|_| -> Result<()> {
         // SAFETY: Java frees a model once, when no call uses it.
-        unsafe { free::<Llm>(handle) };
+        unsafe { free::<Model>(handle) };
         Ok(())
     });
     freed.resolve::<Throw>();

@@ -1,5 +1,6 @@
 package org.pytorch.executorch;
 
+import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Path;
@@ -9,6 +10,7 @@ import org.pytorch.executorch.extension.llm.LlmCallback;
 import org.pytorch.executorch.extension.llm.LlmGenerationConfig;
 import org.pytorch.executorch.extension.llm.LlmModule;
 import org.pytorch.executorch.extension.llm.LlmModuleConfig;
+import org.pytorch.executorch.internal.NativeHandle;
 
 /** A small Llama, whose answer transformers recorded. */
 final class LlmTest {
@@ -30,6 +32,7 @@ final class LlmTest {
     Check.test("an answer is that of transformers", LlmTest::answers);
     Check.test("a conversation", LlmTest::conversation);
     Check.test("an answer is stopped", LlmTest::stops);
+    Check.test("an answer is stopped while its model is loaded", LlmTest::stopsWhileLoading);
     Check.test("callbacks that throw, or use their model", LlmTest::callbacks);
     Check.test("language models that are closed", LlmTest::closed);
     Check.test("what language models refuse", () -> refusals(root));
@@ -135,6 +138,38 @@ final class LlmTest {
           },
           false);
       Check.equal(answer.substring(0, 1), heard.text.toString());
+      llama.resetContext();
+      // Before there is a token.
+      Heard nothing = new Heard();
+      Thread.currentThread().interrupt();
+      llama.generate(prompt, 60, nothing, false);
+      Check.that(Thread.interrupted(), "it was forgotten");
+      Check.equal("", nothing.text.toString());
+      Check.that(nothing.statistics.get(0).contains("\"prompt_tokens\":0,\"generated_tokens\":0,"), nothing.statistics);
+    }
+  }
+
+  private static void stopsWhileLoading() throws Exception {
+    Field field = LlmModule.class.getDeclaredField("handle");
+    field.setAccessible(true);
+    boolean isStopped = false;
+    while (!isStopped) {
+      try (LlmModule llama = llama()) {
+        NativeHandle handle = (NativeHandle) field.get(llama);
+        Heard heard = new Heard();
+        Thread answering = new Thread(() -> llama.generate(prompt, 60, heard, false));
+        answering.start();
+        while (handle.pointer() == 0 && answering.isAlive()) {
+          if (handle.lock.isLocked()) {
+            llama.stop();
+            // Else it was loaded before this thread had a turn.
+            isStopped |= handle.pointer() == 0;
+          }
+        }
+        answering.join();
+        Check.equal(1, heard.statistics.size());
+        Check.that(!isStopped || heard.text.length() == 0, heard.text);
+      }
     }
   }
 

@@ -51,13 +51,6 @@ public final class NativeHandle extends PhantomReference<Object> {
     pointer = made;
   }
 
-  /** Does, without the lock, what may be done with an object that another thread uses. */
-  public synchronized void with(Use use) {
-    if (pointer != 0) {
-      use.with(pointer);
-    }
-  }
-
   /** Frees the object, which no thread may use. */
   public synchronized void close() {
     ALL.remove(this);

@@ -16,7 +16,8 @@ import org.pytorch.executorch.internal.NativeHandle;
  * A language model in one conversation, which goes on with each prompt until {@link #resetContext}.
  *
  * <p>Any thread may use it; one at a time does, and the others wait. {@link #stop} ends an answer, from its callback or from another
- * thread, and so does an interrupt of the thread that waits for it. Images and sound are refused with the code {@code NOT_SUPPORTED}.
+ * thread, and so does an interrupt of the thread that waits for it: before the next token, or the next 128 tokens of the prompt. While
+ * the first answer loads the model, it is loaded to the end. Images and sound are refused with the code {@code NOT_SUPPORTED}.
  */
 public final class LlmModule implements Closeable {
   static {
@@ -45,6 +46,9 @@ public final class LlmModule implements Closeable {
   private final NativeHandle handle = new NativeHandle(this, 0, LlmModule::freeNative);
 
   private volatile boolean isClosed;
+
+  /** Whether the answer that is being generated is to end; kept here since there is no model while it is loaded. */
+  private volatile boolean isStopped;
 
   private LlmModule(
       String modulePath,
@@ -254,7 +258,7 @@ public final class LlmModule implements Closeable {
     float used = temperature < 0 ? this.temperature : temperature;
     int bos = numBos == 0 ? this.numBos : numBos;
     int eos = numEos == 0 ? this.numEos : numEos;
-    LlmCallback heeding = new Heeding(callback);
+    Heeding heeding = new Heeding(callback);
     try {
       use(pointer -> generateNative(pointer, prompt, seqLen, maxNewTokens, echo, used, bos, eos, heeding));
     } catch (ExecutorchRuntimeException error) {
@@ -263,7 +267,7 @@ public final class LlmModule implements Closeable {
     }
   }
 
-  /** A callback of the caller's; an interrupt of its thread ends the answer. */
+  /** A callback of the caller's, and whether the answer goes on. */
   private final class Heeding implements LlmCallback {
     private final LlmCallback callback;
 
@@ -274,14 +278,16 @@ public final class LlmModule implements Closeable {
     @Override
     public void onResult(String result) {
       callback.onResult(result);
-      if (Thread.currentThread().isInterrupted()) {
-        stop();
-      }
     }
 
     @Override
     public void onStats(String stats) {
       callback.onStats(stats);
+    }
+
+    /** Native code asks before each token and part of the prompt. */
+    boolean goesOn() {
+      return !isStopped && !Thread.currentThread().isInterrupted();
     }
   }
 
@@ -363,9 +369,9 @@ public final class LlmModule implements Closeable {
     use(LlmModule::forgetNative);
   }
 
-  /** Ends the answer that is being generated before its next token: for callbacks, and other threads. */
+  /** Ends the answer that is being generated, or whose model is being loaded: for callbacks, and other threads. */
   public void stop() {
-    handle.with(LlmModule::stopNative);
+    isStopped = true;
   }
 
   /**
@@ -406,6 +412,8 @@ public final class LlmModule implements Closeable {
     handle.lock.lock();
     try {
       checkOpen();
+      // Before the model is loaded, during which there may be a stop.
+      isStopped = false;
       if (handle.pointer() == 0) {
         handle.set(loadNative(modulePath, tokenizerPath, dataFiles, loadMode));
       }
@@ -426,13 +434,11 @@ public final class LlmModule implements Closeable {
       float temperature,
       int numBos,
       int numEos,
-      LlmCallback callback);
+      Heeding callback);
 
   private static native void prefillNative(long pointer, String prompt, int numBos, int numEos);
 
   private static native void forgetNative(long pointer);
-
-  private static native void stopNative(long pointer);
 
   private static native void freeNative(long pointer);
 }
