@@ -93,18 +93,27 @@ impl Conversation {
         let mut generator = Generator::start_while(model, session, tokenizer, &tokens, generation, asked)?;
         let prompt_end_ms = now();
         let mut first_token_ms = 0;
-        while listener.goes_on() {
+        // The generator leaves its last token to the next step.
+        let mut unread = None;
+        let mut heard = Ok(());
+        while heard.is_ok() && listener.goes_on() {
             let Some(step) = generator.step(model, session, tokenizer)? else { break };
+            unread = step.token.or(step.end);
             if first_token_ms == 0 {
                 first_token_ms = now();
             }
             if !step.text.is_empty() {
-                listener.on_text(&step.text)?;
+                heard = listener.on_text(&step.text);
             }
         }
-        let usage = generator.usage();
         let times = [start_ms, prompt_end_ms, first_token_ms, now()];
-        Ok(self.statistics(tokens.len(), usage.generated_tokens, times, usage.decode.as_millis()))
+        if let Some(token) = unread {
+            // The next prompt follows it.
+            session.prefill(model, &[token])?;
+        }
+        heard?;
+        let usage = generator.usage();
+        Ok(self.statistics(usage.prompt_tokens, usage.generated_tokens, times, usage.decode.as_millis()))
     }
 
     /// Maximum number of tokens of an answer behind as many tokens.

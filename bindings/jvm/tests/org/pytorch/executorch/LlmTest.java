@@ -19,6 +19,12 @@ final class LlmTest {
   private static String prompt;
   private static String answer;
 
+  /** Of the recorded answer: what it has before the token that ends it, and what the model says behind that token. */
+  private static String toEnd;
+  private static String behindEnd;
+
+  private static final int TOKENS_TO_END = 42;
+
   /** Of the recorded answer, in which the model goes on after the token that ends it. So far, and in the prompt, each is a character. */
   private static final int TOKENS = 40;
 
@@ -29,8 +35,11 @@ final class LlmTest {
     tokenizer = root.resolve("tests/decoders/llama/tokenizer.json").toString();
     LlmTest.prompt = prompt;
     LlmTest.answer = answer.substring(0, TOKENS);
+    toEnd = answer.substring(0, TOKENS_TO_END);
+    behindEnd = answer.substring(TOKENS_TO_END);
     Check.test("an answer is that of transformers", LlmTest::answers);
     Check.test("a conversation", LlmTest::conversation);
+    Check.test("a conversation has its answers whole", LlmTest::wholeAnswers);
     Check.test("an answer is stopped", LlmTest::stops);
     Check.test("an answer is stopped while its model is loaded", LlmTest::stopsWhileLoading);
     Check.test("callbacks that throw, or use their model", LlmTest::callbacks);
@@ -91,6 +100,26 @@ final class LlmTest {
       Check.equal(answer.substring(0, 8), heard.text.toString());
       Check.fails(ExecutorchRuntimeException.class, "no room", () -> llama.generate(prompt, 4, heard));
       Check.equal(ExecutorchRuntimeException.OUT_OF_RESOURCES, heard.errors.get(0));
+    }
+  }
+
+  private static String next(LlmModule llama, String prompt, int count) {
+    Heard heard = new Heard();
+    LlmGenerationConfig config = LlmGenerationConfig.create().temperature(0).echo(false).maxNewTokens(count).build();
+    llama.generate(prompt, config, heard);
+    return heard.text.toString();
+  }
+
+  private static void wholeAnswers() {
+    try (LlmModule llama = llama()) {
+      // Cut by a limit, and then by a stop.
+      Check.equal(answer.substring(0, 5), next(llama, prompt, 5));
+      Check.equal(answer.substring(6, 11), next(llama, answer.substring(5, 6), 5));
+      llama.generate(answer.substring(11, 12), -1, result -> llama.stop(), false);
+      Check.equal(answer.substring(14, 19), next(llama, answer.substring(13, 14), 5));
+      llama.resetContext();
+      Check.equal(toEnd, next(llama, prompt, -1));
+      Check.equal(behindEnd.substring(1, 9), next(llama, behindEnd.substring(0, 1), 8));
     }
   }
 
