@@ -49,10 +49,10 @@ public class Module implements Closeable {
       return this;
     }
 
-    /** How many threads a call may use, the caller's among them; by default as many as the machine runs at once. */
+    /** How many threads a call may use, the caller's among them; with 0, the default, as many as the machine runs at once. */
     @NotNull
     public Options threads(int count) {
-      threads = count;
+      threads = (int) notNegative("threads", count);
       return this;
     }
 
@@ -87,18 +87,25 @@ public class Module implements Closeable {
       return this;
     }
 
-    /** The most bytes of memory of one method. */
+    /** Maximum memory of one method, in bytes; 0, the default, is no limit. */
     @NotNull
     public Options memoryLimit(long bytes) {
-      memoryLimit = bytes;
+      memoryLimit = notNegative("memoryLimit", bytes);
       return this;
     }
 
-    /** The most milliseconds of a call, which ends one step later at most. */
+    /** Maximum duration of a call, in milliseconds; it ends one step later at most. 0, the default, is no limit. */
     @NotNull
     public Options timeLimit(long milliseconds) {
-      timeLimitMicros = Math.multiplyExact(milliseconds, 1000L);
+      timeLimitMicros = Math.multiplyExact(notNegative("timeLimit", milliseconds), 1000L);
       return this;
+    }
+
+    private static long notNegative(String option, long number) {
+      if (number < 0) {
+        throw new IllegalArgumentException(option + " must be 0 or more, got " + number);
+      }
+      return number;
     }
   }
 

@@ -221,6 +221,10 @@ final class ModuleTest {
   }
 
   private static void limits() {
+    Class<IllegalArgumentException> illegal = IllegalArgumentException.class;
+    Check.fails(illegal, "memoryLimit must be 0 or more, got -1", () -> new Module.Options().memoryLimit(-1));
+    Check.fails(illegal, "timeLimit must be 0 or more, got -2", () -> new Module.Options().timeLimit(-2));
+    Check.fails(illegal, "threads must be 0 or more, got -3", () -> new Module.Options().threads(-3));
     String path = folder.resolve("programs.pte").toString();
     EValue one = EValue.from(Tensor.zeros(new long[] {1}, DType.FLOAT));
     try (Module module = Module.load(path, new Module.Options().memoryLimit(1 << 16))) {
