@@ -122,11 +122,13 @@ impl Conversation {
         let capacity = usize::try_from(request.seq_len).map_or(context, |seq_len| seq_len.min(context));
         let room = capacity.saturating_sub(occupied);
         if room == 0 {
-            let message = format!(
-                "the conversation has no room for an answer\n  expected  fewer than {capacity} tokens\n  got       {occupied} tokens with \
-                 those of the prompt\n  help      raise `seqLen`, or forget the conversation with resetContext()"
-            );
-            return Err(Problem::new(Code::OutOfResources, message));
+            return Err(Problem::with_parts(
+                Code::OutOfResources,
+                "the conversation has no room for an answer",
+                format!("fewer than {capacity} tokens"),
+                format!("{occupied} tokens with those of the prompt"),
+                "raise `seqLen`, or forget the conversation with resetContext()".to_owned(),
+            ));
         }
         Ok(usize::try_from(request.max_new_tokens).map_or(room, |most| most.min(room)))
     }

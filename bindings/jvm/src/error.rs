@@ -12,8 +12,8 @@ use rushlight::{Code, Error};
 pub enum Problem {
     /// The library's own error.
     Library(Error),
-    /// What the binding, or a language model, finds.
-    Own { code: Code, message: String },
+    /// What the binding, or a language model, finds: all that there is to say, and the parts of it.
+    Own { code: Code, message: String, expected: Option<String>, got: Option<String>, help: Option<String> },
     /// What Java refused. An exception may be pending, which Java sees as it is.
     Java(jni::errors::Error),
 }
@@ -22,7 +22,12 @@ pub type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self::Own { code, message: message.into() }
+        Self::Own { code, message: message.into(), expected: None, got: None, help: None }
+    }
+
+    pub fn with_parts(code: Code, message: &str, expected: String, got: String, help: String) -> Self {
+        let message = format!("{message}\n  expected  {expected}\n  got       {got}\n  help      {help}");
+        Self::Own { code, message, expected: Some(expected), got: Some(got), help: Some(help) }
     }
 
     pub fn code(&self) -> Code {
@@ -37,7 +42,7 @@ impl Problem {
     pub fn text(&self) -> String {
         match self {
             Self::Library(error) => error.to_text(|_| "Java cannot register operators".to_owned()),
-            Self::Own { code, message } => format!("[{code:?} 0x{:02x}] {message}", *code as u32),
+            Self::Own { code, message, .. } => format!("[{code:?} 0x{:02x}] {message}", *code as u32),
             Self::Java(error) => format!("[Internal 0x01] {error}"),
         }
     }
@@ -66,7 +71,13 @@ impl From<rushlight_llm::Error> for Problem {
     fn from(error: rushlight_llm::Error) -> Self {
         match error {
             rushlight_llm::Error::Module(error) => Self::Library(error),
-            error => Self::new(error.code(), error.to_string()),
+            error => Self::Own {
+                code: error.code(),
+                message: error.to_string(),
+                expected: error.part("expected"),
+                got: error.part("got"),
+                help: error.part("help"),
+            },
         }
     }
 }
@@ -101,21 +112,15 @@ impl<T: Default> ErrorPolicy<T, Problem> for Throw {
 }
 
 fn throw(env: &mut Env<'_>, problem: &Problem) -> jni::errors::Result<()> {
-    let library = match problem {
-        Problem::Library(error) => Some(error),
-        _ => None,
+    let [site, expected, got, help] = match problem {
+        Problem::Library(error) => [error.location(), error.what_was_expected(), error.what_came(), error.hint()],
+        Problem::Own { expected, got, help, .. } => [None, expected.as_deref(), got.as_deref(), help.as_deref()],
+        Problem::Java(_) => [None; 4],
     };
-    let field = |of: fn(&Error) -> Option<&str>| library.and_then(of);
-    let fields = [
-        Some(problem.text()),
-        field(Error::location).map(str::to_owned),
-        field(Error::what_was_expected).map(str::to_owned),
-        field(Error::what_came).map(str::to_owned),
-        field(Error::hint).map(str::to_owned),
-    ];
+    let text = problem.text();
     let mut texts = Vec::new();
-    for field in fields {
-        texts.push(match field {
+    for part in [Some(&*text), site, expected, got, help] {
+        texts.push(match part {
             Some(text) => JObject::from(JString::from_str(env, text)?),
             None => JObject::null(),
         });

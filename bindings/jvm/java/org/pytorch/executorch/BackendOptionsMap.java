@@ -13,6 +13,9 @@ public final class BackendOptionsMap {
   /** Sets an option; an earlier value of it is forgotten. */
   @NotNull
   public BackendOptionsMap setInt(@NotNull String backendName, @NotNull String key, int value) {
+    if (backendName == null || key == null) {
+      throw new IllegalArgumentException("An option has the name of a back end and a key, got " + backendName + " and " + key);
+    }
     for (int i = 0; i < keys.size(); i++) {
       if (backends.get(i).equals(backendName) && keys.get(i).equals(key)) {
         values.set(i, value);

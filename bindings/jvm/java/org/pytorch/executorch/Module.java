@@ -1,6 +1,7 @@
 package org.pytorch.executorch;
 
 import java.io.Closeable;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -59,6 +60,9 @@ public class Module implements Closeable {
     /** Files of weights that the program does not hold ({@code .ptd}). */
     @NotNull
     public Options dataFiles(@NotNull String... paths) {
+      if (Arrays.asList(paths).contains(null)) {
+        throw new IllegalArgumentException("A path of a data file is null");
+      }
       dataFiles = paths.clone();
       return this;
     }
@@ -215,19 +219,27 @@ public class Module implements Closeable {
    */
   @NotNull
   public EValue[] execute(@NotNull String methodName, @NotNull EValue... inputs) {
-    return run(methodName, null, inputs);
+    return run(method(methodName), null, inputs);
   }
 
   /**
    * Runs a method with inputs by name, those that the export fixed may be left out, and returns its outputs by name: by their number
    * where the program has no names.
+   *
+   * @throws ExecutorchRuntimeException if the inputs do not fit, or the method fails.
+   * @throws IllegalArgumentException if a name or a value is null.
+   * @throws IllegalStateException if the module has been closed.
    */
   @NotNull
   public Map<String, EValue> execute(@NotNull String methodName, @NotNull Map<String, EValue> inputs) {
+    Method method = method(methodName);
     String[] names = inputs.keySet().toArray(new String[0]);
+    if (Arrays.asList(names).contains(null)) {
+      throw new IllegalArgumentException("The name of an input is null");
+    }
     EValue[] values = inputs.values().toArray(new EValue[0]);
-    List<ValueInfo> described = getMethodMetadata(methodName).getOutputs();
-    EValue[] outputs = run(methodName, names, values);
+    List<ValueInfo> described = method.metadata.getOutputs();
+    EValue[] outputs = run(method, names, values);
     Map<String, EValue> named = new LinkedHashMap<>();
     for (int i = 0; i < outputs.length; i++) {
       String name = described.get(i).getName();
@@ -236,11 +248,10 @@ public class Module implements Closeable {
     return named;
   }
 
-  private EValue[] run(String methodName, String[] names, EValue[] inputs) {
+  private EValue[] run(Method method, String[] names, EValue[] inputs) {
     handle.lock.lock();
     try {
       long pointer = pointer();
-      Method method = method(methodName);
       frame.begin(inputs, method.metadata.getOutputs());
       interruption.beginCall();
       try {
@@ -264,6 +275,7 @@ public class Module implements Closeable {
   }
 
   private Method method(String name) {
+    pointer();
     Method method = methods.get(name);
     if (method == null) {
       throw ExecutorchRuntimeException.makeExecutorchException(

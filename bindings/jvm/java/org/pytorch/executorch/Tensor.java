@@ -161,10 +161,14 @@ public abstract class Tensor {
       throw new IllegalArgumentException("A tensor has at least 2 bytes, got " + bytes.length);
     }
     DType dtype = DType.fromJniCode(buffer.get());
-    long[] shape = new long[buffer.get()];
-    if (shape.length > MAX_RANK || buffer.remaining() < 4 * shape.length) {
+    int rank = Byte.toUnsignedInt(buffer.get());
+    if (rank > MAX_RANK) {
+      throw new IllegalArgumentException("A tensor has at most " + MAX_RANK + " dimensions, got " + rank);
+    }
+    if (buffer.remaining() < 4 * rank) {
       throw new IllegalArgumentException("The bytes of a tensor end in its shape");
     }
+    long[] shape = new long[rank];
     for (int i = 0; i < shape.length; i++) {
       shape[i] = buffer.getInt();
     }
@@ -201,7 +205,7 @@ public abstract class Tensor {
     return new IllegalStateException("Tensor of type " + getClass().getSimpleName() + " cannot " + what + ".");
   }
 
-  /** The most dimensions that a program has. */
+  /** Maximum rank of a tensor. */
   private static final int MAX_RANK = 16;
 
   /** Makes a tensor of bytes in the machine's order. */

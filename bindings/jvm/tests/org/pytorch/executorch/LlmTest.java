@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import org.pytorch.executorch.extension.llm.LlmCallback;
 import org.pytorch.executorch.extension.llm.LlmGenerationConfig;
@@ -98,7 +99,12 @@ final class LlmTest {
       Heard heard = new Heard();
       llama.generate(prompt.substring(3), prompt.length() + 8, heard, false);
       Check.equal(answer.substring(0, 8), heard.text.toString());
-      Check.fails(ExecutorchRuntimeException.class, "no room", () -> llama.generate(prompt, 4, heard));
+      ExecutorchRuntimeException full =
+          Check.fails(ExecutorchRuntimeException.class, "no room", () -> llama.generate(prompt, 4, heard));
+      Check.equal("fewer than 4 tokens", full.getExpected());
+      // The prompt and the answer before, and the prompt again.
+      Check.equal(2 * prompt.length() + 8 + " tokens with those of the prompt", full.getGot());
+      Check.that(full.getHelp().contains("resetContext"), full.getHelp());
       Check.equal(ExecutorchRuntimeException.OUT_OF_RESOURCES, heard.errors.get(0));
     }
   }
@@ -281,6 +287,7 @@ final class LlmTest {
     Check.fails(illegal, "tokenizer path: there is no such file", () -> new LlmModule(model, "/nowhere", 0));
     Check.fails(illegal, "path of a tokenizer", () -> LlmModuleConfig.create().modulePath(model).build());
     Check.fails(illegal, "load mode 4", () -> LlmModuleConfig.create().loadMode(4));
+    Check.fails(illegal, "data file", () -> new LlmModule(1, model, tokenizer, 0, Collections.singletonList((String) null)));
     Class<ExecutorchRuntimeException> thrown = ExecutorchRuntimeException.class;
     try (LlmModule add = new LlmModule(root.resolve("tests/corpus/1.5.1/add.pte").toString(), tokenizer, 0)) {
       Check.equal(ExecutorchRuntimeException.INVALID_PROGRAM, Check.fails(thrown, "", add::load).getErrorCode());
@@ -290,7 +297,10 @@ final class LlmTest {
     }
     try (LlmModule llama = llama()) {
       Heard heard = new Heard();
-      Check.fails(thrown, "temperature", () -> llama.generate(prompt, 40, heard, false, Float.NaN, 0, 0));
+      Check.fails(illegal, "prompt", () -> llama.prefillPrompt(null));
+      ExecutorchRuntimeException sampling =
+          Check.fails(thrown, "temperature", () -> llama.generate(prompt, 40, heard, false, Float.NaN, 0, 0));
+      Check.equal("NaN", sampling.getGot());
       ByteBuffer image = ByteBuffer.allocateDirect(12).order(ByteOrder.nativeOrder());
       Check.fails(illegal, "direct", () -> llama.prefillImages(ByteBuffer.allocate(12), 2, 2, 3));
       Check.fails(illegal, "got 12", () -> llama.prefillImages(image, 3, 2, 3));

@@ -6,6 +6,7 @@ import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -178,7 +179,12 @@ final class ModuleTest {
       Check.fails(thrown, "takes 2 inputs, got 0", module::forward);
       Check.fails(IllegalArgumentException.class, "Input 1 is null", () -> module.forward(right, null));
       Check.fails(thrown, "no method `other`: there are [forward]", () -> module.execute("other"));
+      Check.fails(thrown, "no method `other`", () -> module.execute("other", Collections.singletonMap("x", right)));
       Check.fails(thrown, "no method `other`", () -> module.loadMethod("other"));
+      Class<IllegalArgumentException> illegal = IllegalArgumentException.class;
+      Check.fails(illegal, "name of an input", () -> module.forward(Collections.singletonMap(null, right)));
+      Check.fails(illegal, "data file", () -> new Module.Options().dataFiles("a.ptd", null));
+      Check.fails(illegal, "got null and x", () -> new BackendOptionsMap().setInt(null, "x", 1));
       Check.fails(IllegalArgumentException.class, "other", () -> module.getMethodMetadata("other"));
       // It is as it was.
       Check.equal(new float[6], module.forward(right, right)[0].toTensor().getDataAsFloatArray());

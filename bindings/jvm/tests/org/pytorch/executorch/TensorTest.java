@@ -117,6 +117,8 @@ final class TensorTest {
     Check.fails(ArithmeticException.class, "", () -> Tensor.fromBlob(new float[2], new long[] {1L << 62, 4}));
     Check.fails(illegal, "does not make COMPLEX_FLOAT", () -> Tensor.ones(two, DType.COMPLEX_FLOAT));
     Check.fails(illegal, "number 77", () -> DType.fromJniCode(77));
+    Check.fails(illegal, "at most 16 dimensions, got 128", () -> Tensor.fromByteArray(new byte[] {6, (byte) 0x80}));
+    Check.fails(illegal, "at most 16 dimensions, got 17", () -> Tensor.fromByteArray(new byte[] {6, 17}));
   }
 
   private static void values() {

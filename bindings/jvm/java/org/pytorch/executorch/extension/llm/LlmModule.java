@@ -60,6 +60,9 @@ public final class LlmModule implements Closeable {
       int loadMode) {
     ExecuTorchRuntime.validateFilePath(modulePath, "model path");
     ExecuTorchRuntime.validateFilePath(tokenizerPath, "tokenizer path");
+    if (new ArrayList<>(dataFiles).contains(null)) {
+      throw new IllegalArgumentException("A path of a data file is null");
+    }
     this.modulePath = modulePath;
     this.tokenizerPath = tokenizerPath;
     this.temperature = temperature;
@@ -293,6 +296,9 @@ public final class LlmModule implements Closeable {
 
   /** Adds a text to the conversation, such as what was said before, without an answer. */
   public void prefillPrompt(@NotNull String prompt) {
+    if (prompt == null) {
+      throw new IllegalArgumentException("A prompt must be not null");
+    }
     use(pointer -> prefillNative(pointer, prompt, numBos, numEos));
   }
 
