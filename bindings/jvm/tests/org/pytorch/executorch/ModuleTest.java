@@ -81,7 +81,7 @@ final class ModuleTest {
     for (int mode : new int[] {Module.LOAD_MODE_FILE, Module.LOAD_MODE_MMAP, Module.LOAD_MODE_MMAP_USE_MLOCK_IGNORE_ERRORS}) {
       typesIn(mode, recorded);
     }
-    Check.fails(ExecutorchRuntimeException.class, "load mode 9", () -> typesIn(9, recorded));
+    Check.fails(ExecutorchRuntimeException.class, "LOAD_MODE_...), got 9", () -> typesIn(9, recorded));
   }
 
   private static void names() throws Exception {
@@ -199,17 +199,20 @@ final class ModuleTest {
     ExecutorchRuntimeException error =
         Check.fails(ExecutorchRuntimeException.class, "", () -> Module.load(root.resolve("README.md").toString()));
     Check.equal(ExecutorchRuntimeException.INVALID_PROGRAM, error.getErrorCode());
-    Check.fails(ExecutorchRuntimeException.class, "", () -> Module.load(root.resolve("tests/corpus/pt2/dynamic.pt2").toString()));
+    error = Check.fails(ExecutorchRuntimeException.class, "", () -> Module.load(root.resolve("tests/corpus/pt2/dynamic.pt2").toString()));
+    Check.equal(ExecutorchRuntimeException.INVALID_PROGRAM, error.getErrorCode());
     Path external = root.resolve("tests/corpus/1.5.1/external.pte");
     EValue input = EValue.from(Tensor.zeros(new long[] {2, 6}, DType.FLOAT));
-    Check.fails(
-        ExecutorchRuntimeException.class,
-        "",
-        () -> {
-          try (Module module = Module.load(external.toString())) {
-            module.forward(input);
-          }
-        });
+    error =
+        Check.fails(
+            ExecutorchRuntimeException.class,
+            "",
+            () -> {
+              try (Module module = Module.load(external.toString())) {
+                module.forward(input);
+              }
+            });
+    Check.equal(ExecutorchRuntimeException.NOT_FOUND, error.getErrorCode());
   }
 
   private static void closed() {
@@ -234,7 +237,8 @@ final class ModuleTest {
     String path = folder.resolve("programs.pte").toString();
     EValue one = EValue.from(Tensor.zeros(new long[] {1}, DType.FLOAT));
     try (Module module = Module.load(path, new Module.Options().memoryLimit(1 << 16))) {
-      Check.fails(ExecutorchRuntimeException.class, "", () -> module.execute("grow", one));
+      ExecutorchRuntimeException error = Check.fails(ExecutorchRuntimeException.class, "", () -> module.execute("grow", one));
+      Check.equal(ExecutorchRuntimeException.MEMORY_ALLOCATION_FAILED, error.getErrorCode());
     }
     BackendOptionsMap options = new BackendOptionsMap().setInt("XnnpackBackend", "workspace_sharing_mode", 2);
     Module.load(path, options).close();
