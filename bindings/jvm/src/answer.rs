@@ -8,7 +8,7 @@ use rushlight_llm::{Generation, Generator, Model, Sampling, Session, Tokenizer};
 
 use crate::error::{Problem, Result};
 
-/// ExecuTorch's runner has no other.
+/// Top-p of ExecuTorch's runner, which has no option for it.
 const TOP_P: f32 = 0.9;
 
 /// A model with its tokenizer and what it has read so far.

@@ -1,5 +1,5 @@
-//! The frame of a call: memory of a direct buffer, into which Java writes the inputs of a method and Rust its outputs, so that a call
-//! crosses the border once. `Frame.java` is the other side.
+//! The frame of a call: a direct buffer in which Java stores the inputs and Rust the outputs of a method, so that a call makes one JNI
+//! transition. `Frame.java` is the other side.
 //!
 //! Its words are i64. The first is the interrupt of the call; [`Frame`] has the others: the number of values; address and size of the
 //! memory for outputs, then how much of it is used; and the values one after the other. A value is its tag and what the tag says:

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{compile, fresh, pack, target_folder};
-use crate::command::{command, output, root, run};
+use super::{compile, fresh, pack};
+use crate::command::{command, output, root, run, target_folder};
 
 /// Targets, the names of their processors in Android, and the linker's names of their object files.
 const TARGETS: &[(&str, &str, &str)] =

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::Value as Json;
 
-use crate::command::{checked, command, exists, output, root, run};
+use crate::command::{checked, command, exists, output, root, run, target_folder};
 use crate::setup;
 
 /// The sources, in folders by their packages.
@@ -41,10 +41,6 @@ pub fn package_for_tests() -> Result<PathBuf> {
 
 fn test_folder() -> PathBuf {
     target_folder().join("jvm-test")
-}
-
-fn target_folder() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// The sources below a folder of the repository.

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use jni::objects::{JClass, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jfloat, jint, jlong};
-use jni::{Env, EnvUnowned, JValue, jni_sig, jni_str};
+use jni::{Env, EnvUnowned, JValue, JValueOwned, jni_sig, jni_str};
 
 use super::module::load_mode;
 use super::{free, handle, locked, object, texts};
@@ -96,7 +96,7 @@ impl Listener for Caller<'_, '_> {
     fn goes_on(&mut self) -> bool {
         // An error has thrown in Java, which sees it when the answer is over.
         let asked = self.env.call_method(self.callback, jni_str!("goesOn"), jni_sig!("()Z"), &[]);
-        asked.and_then(|asked| asked.z()).unwrap_or(false)
+        asked.and_then(JValueOwned::z).unwrap_or(false)
     }
 }
 

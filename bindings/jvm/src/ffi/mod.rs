@@ -26,7 +26,7 @@ fn handle<T>(object: T) -> jlong {
 unsafe fn object<'a, T>(handle: jlong) -> Result<&'a T> {
     let object = ptr::with_exposed_provenance::<T>(handle as usize);
     // SAFETY: as the caller promises.
-    unsafe { object.as_ref() }.ok_or_else(|| Problem::new(Code::InvalidState, "it has been closed"))
+    unsafe { object.as_ref() }.ok_or_else(|| Problem::new(Code::InvalidState, "the module has been closed"))
 }
 
 /// # Safety

@@ -31,7 +31,9 @@ struct Inner {
 impl Module {
     fn method(&self, index: jint) -> Result<&str> {
         let method = usize::try_from(index).ok().and_then(|index| self.methods.get(index));
-        method.map(String::as_str).ok_or_else(|| Problem::new(Code::Internal, "a method without a name"))
+        method
+            .map(String::as_str)
+            .ok_or_else(|| Problem::new(Code::Internal, format!("no method {index}: there are {}", self.methods.len())))
     }
 }
 
@@ -42,7 +44,9 @@ pub fn load_mode(mode: jint) -> Result<LoadMode> {
         1 => Ok(LoadMode::Mmap),
         2 => Ok(LoadMode::MmapMlock),
         3 => Ok(LoadMode::MmapMlockIgnoreErrors),
-        mode => Err(Problem::new(Code::InvalidArgument, format!("there is no load mode {mode}"))),
+        mode => {
+            Err(Problem::new(Code::InvalidArgument, format!("load mode: expected 0 to 3 (LOAD_MODE_...), got {mode}")))
+        }
     }
 }
 

@@ -6,8 +6,8 @@ import java.nio.LongBuffer;
 import java.util.List;
 
 /**
- * Direct memory into which a call's inputs are written, and from which its outputs are read, so that a call crosses the border to
- * native code once. {@code frame.rs} is the other side, and says what is where.
+ * The frame of a call: a direct buffer in which Java stores the inputs and Rust the outputs of a method, so that a call makes one JNI
+ * transition. {@code frame.rs} is the other side, and says what is where.
  *
  * <p>Small outputs are copied to slabs, of which each has many: allocating direct memory takes longer than a small method.
  */

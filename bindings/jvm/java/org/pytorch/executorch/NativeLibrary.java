@@ -69,8 +69,9 @@ final class NativeLibrary {
         Files.deleteIfExists(folder);
       } catch (IOException inUse) {
         // Windows keeps the files of loaded libraries.
-        library.toFile().deleteOnExit();
+        // The last that is registered is deleted first.
         folder.toFile().deleteOnExit();
+        library.toFile().deleteOnExit();
       }
     }
   }

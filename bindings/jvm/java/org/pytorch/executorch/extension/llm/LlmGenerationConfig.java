@@ -90,7 +90,7 @@ public final class LlmGenerationConfig {
       return this;
     }
 
-    /** The most tokens of the answer; -1 for as many as fit. */
+    /** Maximum number of tokens of the answer; -1 for as many as fit. */
     @NotNull
     public Builder maxNewTokens(int count) {
       maxNewTokens = count;
@@ -104,7 +104,7 @@ public final class LlmGenerationConfig {
       return this;
     }
 
-    /** The most tokens of the conversation with the answer; -1 for as many as fit. */
+    /** Maximum number of tokens of conversation and answer; -1 for as many as fit. */
     @NotNull
     public Builder seqLen(int count) {
       seqLen = count;

@@ -168,7 +168,7 @@ public final class LlmModule implements Closeable {
   /**
    * Adds a prompt to the conversation and answers it.
    *
-   * @param seqLen the most tokens of the conversation with the answer; -1 for as many as fit.
+   * @param seqLen maximum number of tokens of conversation and answer; -1 for as many as fit.
    * @param echo whether the callback gets the prompt first.
    * @param temperature 0 chooses the most likely token each time; a negative one is that of the module.
    * @param numBos how often the token that begins a text is put before the prompt; with 0 it is the module's.
