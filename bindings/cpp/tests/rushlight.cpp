@@ -214,6 +214,17 @@ static void statuses() {
   auto outputs = module->try_forward(Tensor(six, {2, 3}), Tensor(six, {2, 3}));
   CHECK(outputs.ok() && (*outputs)[0].try_tensor<double>().status().code() == RL_INVALID_TYPE);
   CHECK((*outputs)[0].sizes()[1] == 3 && (*outputs)[0].bytes().size() == 24);
+  // The constant form.
+  const auto kept = module->try_forward(Tensor(six, {2, 3}), Tensor(six, {2, 3}));
+  CHECK(kept->size() == 1 && (*kept)[0].is_tensor() && kept.value().size() == 1);
+  // A status is kept by its copies, and by who has handed it on.
+  rushlight::Status copy;
+  {
+    auto gone = Module::try_load("missing.pte");
+    copy = std::move(gone).status();
+    CHECK(!gone.status().ok());
+  }
+  CHECK(copy.code() == RL_NOT_FOUND && copy.message().find("missing.pte") != std::string_view::npos);
   const rushlight::Status success;
   CHECK(success.ok() && success.code() == RL_OK && success.text().empty());
 }
@@ -504,6 +515,31 @@ static void exceptions(const std::string& llama) {
   CHECK(thrown_by(call).status().message() == "an exception that is no std::exception");
   mode = 3;
   call();
+
+  // An error that is kept is the same each time that it is thrown, by several threads too.
+  const rushlight::Error thrown = thrown_by([] { Module("missing.pte"); });
+  rushlight::Error error_to_move = thrown;
+  const rushlight::Error moved = std::move(error_to_move);
+  rushlight::Registry failing;
+  failing.add_operator("example::twice.out", 2, [kept = thrown](rushlight::Kernel&) { throw kept; });
+  options.registry = &failing;
+  Module one = compiled("custom_operator.pt2", options), other = compiled("custom_operator.pt2", options);
+  const auto call_often = [&](Module& calling) {
+    for (int i = 0; i < 100; ++i) {
+      const auto failed = calling.try_forward(Tensor(Span<const float>(six.data(), 4), 4));
+      CHECK(failed.status().code() == RL_NOT_FOUND && failed.status().message() == thrown.status().message());
+    }
+  };
+  std::thread beside([&] { call_often(other); });
+  call_often(one);
+  beside.join();
+  CHECK(moved.code() == RL_NOT_FOUND && error_to_move.code() == RL_NOT_FOUND && *error_to_move.what() != 0);
+  CHECK(rushlight::Error(rushlight::Status()).what() != nullptr);
+  // A result says the same each time that it is asked for its value.
+  auto missing = Module::try_load("missing.pte");
+  CHECK(thrown_by([&] { missing.value(); }).code() == RL_NOT_FOUND && thrown_by([&] { missing.value(); }).code() == RL_NOT_FOUND);
+  CHECK(missing.status().code() == RL_NOT_FOUND);
+
   rushlight::RunOptions run;
   run.on_event = [](const rushlight::Event&) { throw Tired(); };
   CHECK(is_tired([&] { module.run("forward", {Tensor(six, {2, 3}), Tensor(six, {2, 3})}, run); }));

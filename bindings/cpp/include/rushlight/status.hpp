@@ -23,17 +23,22 @@
 namespace rushlight {
 
 // Success, or what went wrong, where, what was expected, what came and what to do about it. Texts are empty where nothing is known,
-// and live as long as the status.
+// and live as long as the status and its copies, which share it. It never changes: any number of threads may read it.
 class [[nodiscard]] Status {
  public:
   // Success.
   Status() = default;
 
   // A failure, for an operator to return.
-  Status(rl_code code, const std::string& message) : status_(rl_status_new(code, message.c_str())) {}
+  Status(rl_code code, const std::string& message) : Status(rl_status_new(code, message.c_str())) {}
 
   // Takes a status of the C interface over.
-  explicit Status(rl_status* status) : status_(status) {}
+  explicit Status(rl_status* status) {
+    // Success allocates nothing.
+    if (status != nullptr) {
+      status_.reset(status, rl_status_free);
+    }
+  }
 
   bool ok() const { return status_ == nullptr; }
   explicit operator bool() const { return ok(); }
@@ -68,36 +73,34 @@ class [[nodiscard]] Status {
   // The system's number of the reason why a file could not be accessed; 0 for other errors.
   int os_error() const { return rl_status_os_error(get()); }
 
-  rl_status* get() const { return status_.get(); }
-
-  // Gives the status of the C interface away.
-  rl_status* release() { return status_.release(); }
+  const rl_status* get() const { return status_.get(); }
 
  private:
   static std::string_view view(const char* text) { return text == nullptr ? std::string_view() : std::string_view(text); }
 
-  struct Free {
-    void operator()(rl_status* status) const { rl_status_free(status); }
-  };
-  std::unique_ptr<rl_status, Free> status_;
+  std::shared_ptr<rl_status> status_;
 };
 
 // What functions throw. Copies share the status.
 class Error : public std::exception {
  public:
-  explicit Error(Status status) : status_(std::make_shared<Status>(std::move(status))) {}
+  explicit Error(Status status) : status_(std::move(status)) {}
 
-  const Status& status() const { return *status_; }
-  rl_code code() const { return status_->code(); }
+  // A move copies, so that no error is without its status.
+  Error(const Error&) = default;
+  Error& operator=(const Error&) = default;
+
+  const Status& status() const { return status_; }
+  rl_code code() const { return status_.code(); }
 
   // All of it in several lines.
-  const char* what() const noexcept override { return rl_status_text(status_->get()); }
-
-  // Gives the status away. Nothing is left in this error and its copies.
-  Status take() { return std::move(*status_); }
+  const char* what() const noexcept override {
+    const char* text = rl_status_text(status_.get());
+    return text == nullptr ? "an error without a status" : text;
+  }
 
  private:
-  std::shared_ptr<Status> status_;
+  Status status_;
 };
 
 // Throws a failure. Without exceptions it is printed, and the process ends.
@@ -105,7 +108,7 @@ class Error : public std::exception {
 #if RUSHLIGHT_EXCEPTIONS
   throw Error(std::move(failure));
 #else
-  std::fprintf(stderr, "%s\n", rl_status_text(failure.get()));
+  std::fprintf(stderr, "%s\n", Error(std::move(failure)).what());
   std::abort();
 #endif
 }
@@ -129,10 +132,14 @@ class [[nodiscard]] Result {
 
   // Success if there is a value.
   const Status& status() const& { return status_; }
-  Status status() && { return std::move(status_); }
+  Status status() && { return status_; }
 
   // The value; throws if there is none.
   T& value() & {
+    require();
+    return *value_;
+  }
+  const T& value() const& {
     require();
     return *value_;
   }
@@ -144,11 +151,13 @@ class [[nodiscard]] Result {
   // The value, which has to be there.
   T& operator*() { return *value_; }
   T* operator->() { return &*value_; }
+  const T& operator*() const { return *value_; }
+  const T* operator->() const { return &*value_; }
 
  private:
-  void require() {
+  void require() const {
     if (!ok()) {
-      raise(std::move(status_));
+      raise(status_);
     }
   }
 
@@ -193,21 +202,28 @@ class Caught {
 #endif
 };
 
-// Runs what returns a Status, and makes one of what it throws.
+// A failure for the library, which frees it, and reads nothing but the code and the message.
+inline rl_status* given_away(const Status& failure) { return rl_status_new(failure.code(), rl_status_message(failure.get())); }
+
+// Runs what returns a Status, and makes one of what it throws, which is never success.
 template <typename F>
 rl_status* guarded(F&& call) noexcept {
+  const auto returned = [&] {
+    const Status status = call();
+    return status.ok() ? nullptr : given_away(status);
+  };
 #if RUSHLIGHT_EXCEPTIONS
   try {
-    return call().release();
-  } catch (Error& error) {
-    return error.take().release();
+    return returned();
+  } catch (const Error& error) {
+    return given_away(error.status());
   } catch (const std::exception& error) {
     return rl_status_new(RL_INTERNAL, error.what());
   } catch (...) {
     return rl_status_new(RL_INTERNAL, "an exception that is no std::exception");
   }
 #else
-  return call().release();
+  return returned();
 #endif
 }
 
