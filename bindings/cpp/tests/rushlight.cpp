@@ -252,6 +252,15 @@ static void loading() {
   options.time_limit = std::chrono::seconds(10);
   options.backend_options.push_back({"cpu", "no_such_option", true});
   CHECK(Module::try_load(corpus("add.pte"), options).status().code() == RL_NOT_FOUND);
+  // Options own their texts.
+  options.backend_options.clear();
+  options.backend_options.push_back({"cpu", "precision", "bf" + std::to_string(16)});
+  CHECK(std::get<std::string>(options.backend_options[0].value) == "bf16");
+  CHECK(std::get<bool>(rushlight::BackendOption("cpu", "flag", true).value));
+  CHECK(std::get<int64_t>(rushlight::BackendOption("cpu", "count", size_t(3)).value) == 3);
+  const rushlight::internal::LoadArguments arguments(options);
+  const rl_value& lent = arguments.get()->backend_options[0].value;
+  CHECK(lent.kind == RL_KIND_STRING && std::string(lent.as.string.data) == "bf16" && lent.as.string.size == 4);
   options.backend_options.clear();
   auto module = Module::try_load(corpus("add.pte"), options);
   CHECK(module.ok() && module->try_load_method("forward").ok() && module->try_unload_method("forward").ok());

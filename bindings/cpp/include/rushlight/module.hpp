@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
+#include <variant>
 
 namespace rushlight {
 
@@ -42,9 +43,26 @@ struct Data {
 
 // An option of a back end: a bool, an int or a string.
 struct BackendOption {
+  // Of any type of integers or text: which of the three it is does not depend on how a standard library converts to a variant.
+  template <typename T>
+  BackendOption(std::string of, std::string called, const T& given)
+      : backend(std::move(of)), name(std::move(called)), value(value_of(given)) {}
+
   std::string backend;
   std::string name;
-  Input value;
+  std::variant<bool, int64_t, std::string> value;
+
+ private:
+  template <typename T>
+  static auto value_of(const T& given) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return given;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<int64_t>(given);
+    } else {
+      return std::string(given);
+    }
+  }
 };
 
 // How a program is loaded.
@@ -193,11 +211,7 @@ class LoadArguments {
       data_.push_back({or_null(file.path), file.bytes.data(), file.bytes.size()});
     }
     for (const BackendOption& option : options.backend_options) {
-      rl_value value = option.value.raw();
-      if (value.kind == RL_KIND_STRING) {
-        texts_.push_back(std::make_unique<std::string>(view(value.as.string)));
-        value = rl_value_string(texts_.back()->c_str());
-      }
+      const rl_value value = std::visit([](const auto& given) { return Input(given).raw(); }, option.value);
       options_.push_back({option.backend.c_str(), option.name.c_str(), value});
     }
     raw_.data = data_.data();
@@ -212,7 +226,6 @@ class LoadArguments {
   rl_load_options raw_ = RL_LOAD_OPTIONS_INIT;
   std::vector<rl_data> data_;
   std::vector<rl_backend_option> options_;
-  std::vector<std::unique_ptr<std::string>> texts_;
 };
 
 }  // namespace internal
