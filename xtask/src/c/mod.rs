@@ -324,7 +324,8 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Programs that use what ExecuTorch's interface has and ours does not are refused, with a sentence that says what to use.
+    /// Programs that use what ExecuTorch's interface has and ours does not, or ours as it must not be used, are refused, with a sentence
+    /// that says why or what to use.
     fn is_not_served(&self) -> Result<()> {
         for entry in fs::read_dir(root().join("bindings/cpp/tests/not_served"))? {
             let source = entry?.path();

@@ -140,6 +140,7 @@ struct RunOptions {
   // the output that the call returns.
   template <typename T>
   void write_to(size_t output, Span<T> memory) {
+    static_assert(!std::is_const_v<T>, "rushlight: outputs are written to this memory, which cannot be const");
     if (outputs_.size() <= output) {
       outputs_.resize(output + 1);
     }
