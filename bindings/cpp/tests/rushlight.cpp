@@ -375,6 +375,22 @@ static void operators_and_interrupts() {
   CHECK(module.try_run("forward", {Tensor(x, 4)}, run).ok());
 }
 
+// Several threads use one registry.
+static void registries() {
+  rushlight::Registry registry;
+  const auto add = [&registry](const std::string& space) {
+    for (int i = 0; i < 50; ++i) {
+      const std::string name = space + "::operator" + std::to_string(i) + ".out";
+      CHECK(registry.try_add_operator(name, 2, [](rushlight::Kernel&) { return rushlight::Status(); }).ok());
+      CHECK(registry.try_add_operator("no name", 2, [](rushlight::Kernel&) { return rushlight::Status(); }).code() ==
+            RL_INVALID_ARGUMENT);
+    }
+  };
+  std::thread beside([&] { add("one"); });
+  add("other");
+  beside.join();
+}
+
 static std::string compiled_llama() {
   rushlight::CompileOptions options;
   options.backends = {"cpu"};
@@ -577,6 +593,7 @@ int main(int argc, char** argv) {
   descriptions();
   names();
   operators_and_interrupts();
+  registries();
   const std::string llama = compiled_llama();
   language_models(llama);
   sessions(llama);

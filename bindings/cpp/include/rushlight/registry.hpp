@@ -5,6 +5,7 @@
 #include <rushlight/tensor.hpp>
 
 #include <functional>
+#include <mutex>
 
 namespace rushlight {
 
@@ -90,9 +91,12 @@ class Registry {
       Kernel arguments(context);
       return internal::guarded([&] { return (*static_cast<std::function<Status(Kernel&)>*>(user_data))(arguments); });
     };
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    // Kept before the library refers to it.
+    shared_->kernels.push_back(std::move(kernel));
     Status status(rl_registry_add_operator(shared_->registry.get(), &op));
-    if (status.ok()) {
-      shared_->kernels.push_back(std::move(kernel));
+    if (!status.ok()) {
+      shared_->kernels.pop_back();
     }
     return status;
   }
@@ -105,6 +109,8 @@ class Registry {
 
  private:
   struct Shared {
+    // Of the kernels; the library has one for what is in the registry.
+    std::mutex mutex;
     std::vector<std::unique_ptr<std::function<Status(Kernel&)>>> kernels;
     internal::Handle<rl_registry, rl_registry_free> registry;
   };
