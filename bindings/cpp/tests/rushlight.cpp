@@ -258,15 +258,24 @@ static void loading() {
   CHECK(std::get<std::string>(options.backend_options[0].value) == "bf16");
   CHECK(std::get<bool>(rushlight::BackendOption("cpu", "flag", true).value));
   CHECK(std::get<int64_t>(rushlight::BackendOption("cpu", "count", size_t(3)).value) == 3);
-  const rushlight::internal::LoadArguments arguments(options);
-  const rl_value& lent = arguments.get()->backend_options[0].value;
-  CHECK(lent.kind == RL_KIND_STRING && std::string(lent.as.string.data) == "bf16" && lent.as.string.size == 4);
+  const auto passed = rushlight::internal::LoadArguments(options).pass_to([](const rl_load_options* raw) -> rl_status* {
+    const rl_value& lent = raw->backend_options[0].value;
+    CHECK(lent.kind == RL_KIND_STRING && std::string(lent.as.string.data) == "bf16" && lent.as.string.size == 4);
+    return nullptr;
+  });
+  CHECK(passed.ok());
   options.backend_options.clear();
   auto module = Module::try_load(corpus("add.pte"), options);
   CHECK(module.ok() && module->try_load_method("forward").ok() && module->try_unload_method("forward").ok());
   CHECK(module->try_set_option({"cpu", "no_such_option", "text"}).code() == RL_NOT_FOUND);
   options.memory_limit = 16;
   CHECK(Module::try_load(corpus("add.pte"), options)->try_load_method("forward").code() == RL_MEMORY_ALLOCATION_FAILED);
+  options.time_limit = std::chrono::milliseconds(-2);
+  const auto negative = Module::try_borrow(bytes, owner, options);
+  CHECK(negative.status().code() == RL_INVALID_ARGUMENT && negative.status().message().find("-2000 us") != std::string_view::npos);
+  CHECK(owner.use_count() == 1 && Module::try_load(corpus("add.pte"), options).status().code() == RL_INVALID_ARGUMENT);
+  CHECK(Module::try_from_bytes(bytes, options).status().code() == RL_INVALID_ARGUMENT);
+  CHECK(rushlight::llm::Model::try_load(corpus("add.pte"), {}, options).status().code() == RL_INVALID_ARGUMENT);
   const std::string weights = read_whole(corpus("external.ptd"));
   options = {};
   options.data.push_back({"", weights});

@@ -173,8 +173,9 @@ class Model {
       : Model(try_load(path, tokenizer, options).value()) {}
   static Result<Model> try_load(const std::string& path, const std::string& tokenizer = {}, const LoadOptions& options = {}) {
     rl_llm* llm = nullptr;
-    const rushlight::internal::LoadArguments arguments(options);
-    Status status(rl_llm_load(path.c_str(), rushlight::internal::or_null(tokenizer), arguments.get(), &llm));
+    Status status = rushlight::internal::LoadArguments(options).pass_to([&](const rl_load_options* raw) {
+      return rl_llm_load(path.c_str(), rushlight::internal::or_null(tokenizer), raw, &llm);
+    });
     if (!status.ok()) {
       return status;
     }

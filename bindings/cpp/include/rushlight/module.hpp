@@ -206,7 +206,11 @@ class LoadArguments {
     raw_.lower = or_null(options.lower);
     raw_.cache = options.cache ? options.cache->c_str() : nullptr;
     raw_.memory_limit = options.memory_limit;
-    raw_.time_limit = static_cast<uint64_t>(options.time_limit.count());
+    const auto limit = options.time_limit.count();
+    if (limit < 0) {
+      status_ = Status(RL_INVALID_ARGUMENT, "the time limit is " + std::to_string(limit) + " us and cannot be negative");
+    }
+    raw_.time_limit = static_cast<uint64_t>(limit);
     raw_.registry = options.registry == nullptr ? nullptr : options.registry->get();
     for (const Data& file : options.data) {
       data_.push_back({or_null(file.path), file.bytes.data(), file.bytes.size()});
@@ -221,9 +225,14 @@ class LoadArguments {
     raw_.num_backend_options = options_.size();
   }
 
-  const rl_load_options* get() const { return &raw_; }
+  // Calls a function of the C interface with them, unless they are wrong.
+  template <typename Load>
+  Status pass_to(Load&& load) const {
+    return status_.ok() ? Status(load(&raw_)) : status_;
+  }
 
  private:
+  Status status_;
   rl_load_options raw_ = RL_LOAD_OPTIONS_INIT;
   std::vector<rl_data> data_;
   std::vector<rl_backend_option> options_;
@@ -242,8 +251,8 @@ class Module {
   explicit Module(internal::Text path, const LoadOptions& options = {}) : Module(try_load(path, options).value()) {}
   static Result<Module> try_load(internal::Text path, const LoadOptions& options = {}) {
     rl_module* module = nullptr;
-    const internal::LoadArguments arguments(options);
-    Status status(rl_module_load(path.get(), arguments.get(), &module));
+    Status status = internal::LoadArguments(options).pass_to(
+        [&](const rl_load_options* raw) { return rl_module_load(path.get(), raw, &module); });
     return made(std::move(status), module, options);
   }
 
@@ -251,8 +260,8 @@ class Module {
   static Module from_bytes(Bytes bytes, const LoadOptions& options = {}) { return try_from_bytes(bytes, options).value(); }
   static Result<Module> try_from_bytes(Bytes bytes, const LoadOptions& options = {}) {
     rl_module* module = nullptr;
-    const internal::LoadArguments arguments(options);
-    Status status(rl_module_load_bytes(bytes.data(), bytes.size(), arguments.get(), &module));
+    Status status = internal::LoadArguments(options).pass_to(
+        [&](const rl_load_options* raw) { return rl_module_load_bytes(bytes.data(), bytes.size(), raw, &module); });
     return made(std::move(status), module, options);
   }
 
@@ -263,11 +272,11 @@ class Module {
   }
   static Result<Module> try_borrow(Bytes bytes, std::shared_ptr<const void> owner, const LoadOptions& options = {}) {
     rl_module* module = nullptr;
-    const internal::LoadArguments arguments(options);
     using Owner = std::shared_ptr<const void>;
     const auto release = [](void* kept) { delete static_cast<Owner*>(kept); };
-    Status status(rl_module_load_borrowed(bytes.data(), bytes.size(), release, new Owner(std::move(owner)), arguments.get(),
-                                          &module));
+    Status status = internal::LoadArguments(options).pass_to([&](const rl_load_options* raw) {
+      return rl_module_load_borrowed(bytes.data(), bytes.size(), release, new Owner(std::move(owner)), raw, &module);
+    });
     return made(std::move(status), module, options);
   }
 
@@ -342,8 +351,8 @@ class Module {
   Status try_set_option(const BackendOption& option) {
     LoadOptions options;
     options.backend_options.push_back(option);
-    const internal::LoadArguments arguments(options);
-    return Status(rl_module_set_option(get(), arguments.get()->backend_options));
+    return internal::LoadArguments(options).pass_to(
+        [&](const rl_load_options* raw) { return rl_module_set_option(get(), raw->backend_options); });
   }
 
   // Copies a parameter or buffer of a method, by its name in the exported module. It is the module's until the next call of this function.
