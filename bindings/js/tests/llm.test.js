@@ -4,8 +4,9 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 
-import { languageModel, near, refusal, root, rushlight } from './support.js';
+import { languageModel, near, packageFolder, refusal, root, rushlight } from './support.js';
 
 const { LanguageModel, Tokenizer } = rushlight;
 const FOLDER = join(root, 'tests/decoders/llama');
@@ -102,6 +103,24 @@ test('answers are aborted, and errors say why', async () => {
   const tokenizer = join(FOLDER, 'tokenizer.json');
   const other = await refusal(LanguageModel.load(join(root, 'examples/cortex-m/digits.pte'), { tokenizer }));
   assert.match(other.message, /no language model/);
+});
+
+test('a trap while a prompt is read breaks the model, and says so', async () => {
+  const { Llm } = await import(pathToFileURL(join(packageFolder, 'lib/llm.js')).href);
+  const llm = await Llm.load(file);
+  const session = llm.session();
+  const { now } = performance;
+  // The clock is what reading calls of JavaScript's.
+  performance.now = () => {
+    throw new WebAssembly.RuntimeError('unreachable');
+  };
+  try {
+    assert.throws(() => llm.start(session, Uint32Array.of(1, 2), {}, []), { codeName: 'Internal', got: 'unreachable' });
+  } finally {
+    performance.now = now;
+  }
+  assert.throws(() => llm.start(session, Uint32Array.of(1, 2), {}, []), { codeName: 'InvalidState' });
+  llm.dispose();
 });
 
 test('a tokenizer by itself', async () => {

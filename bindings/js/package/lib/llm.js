@@ -77,9 +77,9 @@ export class Llm {
   }
 
   start(session, prompt, numbers, stop) {
-    return this.#instance.call(api => {
-      const options = new api.Generation();
-      try {
+    const options = this.#instance.call(api => new api.Generation());
+    try {
+      return this.#instance.call(api => {
         Object.entries(numbers).filter(([, value]) => value !== undefined).forEach(([name, value]) => {
           if (!Number.isFinite(Number(value)) || value < 0 && !/Penalty$/.test(name)) {
             throw failure('InvalidArgument', `\`${name}\` is no such number`, { got: String(value) });
@@ -90,10 +90,11 @@ export class Llm {
         });
         stop.forEach(text => options.addStop(text));
         return this.#add(api.Answer.start(this.#model, this.#object(session), prompt, options));
-      } finally {
-        options.free();
-      }
-    });
+      });
+    } finally {
+      // Outside of the call: one that trapped has broken the instance by then, and holds the options for ever.
+      this.#instance.free(options);
+    }
   }
 
   /** The next text and token; null when the answer is over. */

@@ -89,7 +89,7 @@ export class Tensor {
 
   /** Frees its part of WebAssembly's memory now; a garbage collection does it otherwise. */
   dispose() {
-    this.#native?.handle.free();
+    this.#native?.instance.free(this.#native.handle);
     this.#native = null;
     this.#array = null;
   }
