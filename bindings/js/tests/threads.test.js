@@ -26,6 +26,27 @@ for (const worker of [false, true]) {
   });
 }
 
+test('results of a local module are inputs of one in a worker', async () => {
+  const program = await compile(MATMUL, { backend: 'cpu' });
+  const { x, y, product } = matrices();
+  const remote = await Module.load(program, { worker: true });
+  const identity = Float32Array.from({ length: x.length }, (_, at) => (at % 97 === 0 ? 1 : 0));
+  for (const threads of [1, 2]) {
+    const local = await Module.load(program, { threads });
+    for (const transfer of [false, true]) {
+      const result = await local.forward([x, y]);
+      const next = remote.forward([result, identity.slice()], { transfer });
+      // It is read as it was when it was given.
+      result.data.fill(0);
+      assert.deepEqual((await next).data, product);
+      assert.equal(result.data.length, product.length);
+      result.dispose();
+    }
+    local.dispose();
+  }
+  remote.dispose();
+});
+
 test('a thread that ends by a trap breaks its own module alone', async () => {
   const { Instance } = await import(pathToFileURL(join(packageFolder, 'lib/instance.js')).href);
   const { Program } = await import(pathToFileURL(join(packageFolder, 'lib/program.js')).href);

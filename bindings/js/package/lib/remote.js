@@ -122,9 +122,14 @@ export class RemoteProgram {
   }
 }
 
-/** A value as it is posted. */
+/** A value as it is posted. Of the memory of an instance all would be, and what is shared could change before it is read. */
 export function plain({ kind, value }) {
-  return kind === 'tensor' ? { kind, value: { dtype: value.dtype, shape: [...value.shape], data: value.data } } : { kind, value };
+  if (kind !== 'tensor') {
+    return { kind, value };
+  }
+  const isShared = typeof SharedArrayBuffer !== 'undefined' && value.data.buffer instanceof SharedArrayBuffer;
+  const data = value.isNative || isShared ? value.copy() : value.data;
+  return { kind, value: { dtype: value.dtype, shape: [...value.shape], data } };
 }
 
 /** What a worker can read in place of a source: its URLs are not relative to the page. */

@@ -51,6 +51,11 @@ export class Tensor {
     return this.#native?.instance === instance ? this.#native.handle : null;
   }
 
+  /** True in the memory of an instance, which cannot be posted. Not for programs. */
+  get isNative() {
+    return this.#native !== null;
+  }
+
   get dtype() {
     return this.#dtype;
   }
