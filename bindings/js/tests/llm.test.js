@@ -105,6 +105,16 @@ test('answers are aborted, and errors say why', async () => {
   assert.match(other.message, /no language model/);
 });
 
+test('an answer that another one replaces leaves the session alone', async () => {
+  const llm = await LanguageModel.load(file);
+  const session = await llm.session();
+  await session.prefill(await llm.encode(prompt));
+  const replaced = refusal(session.chat([{ role: 'user', content: 'Hi' }]).text());
+  assert.equal(await session.generate([], { ...options, maxNewTokens: 12 }).text(), greedy.slice(0, 12));
+  assert.match((await replaced).message, /something else/);
+  llm.dispose();
+});
+
 test('a trap while a prompt is read breaks the model, and says so', async () => {
   const { Llm } = await import(pathToFileURL(join(packageFolder, 'lib/llm.js')).href);
   const llm = await Llm.load(file);

@@ -138,9 +138,10 @@ class Session {
 
   /** Answers a conversation. What the session has of it already is not read again. */
   chat(messages, { tools, variables, ...options } = {}) {
-    return this.#respond(options, async () => {
+    return this.#respond(options, async goesOn => {
       const text = await this.#model.chatPrompt(messages, { tools, variables });
       const tokens = await this.#model.encode(text, { special: false });
+      goesOn();
       return tokens.subarray(await this.#ask('keepCommonPrefix', this.#id, tokens));
     });
   }
@@ -158,7 +159,8 @@ class Session {
     };
     const answer = new Answer(async function* respond(ask, id, part) {
       goesOn();
-      const tokens = await prompt();
+      const tokens = await prompt(goesOn);
+      goesOn();
       // An abort does not wait for a long prompt.
       let at = 0;
       const started = performance.now();
