@@ -73,6 +73,9 @@ test('errors have fields', async () => {
   assert.match(error.expected, /f32 \[1, 1, 8, 8\]/);
   assert.match(error.got, /4, 16/);
   assert.equal((await refusal(module.run('backward'))).codeName, 'InvalidArgument');
+  for (const runs of [0, -1, 2.5, 2 ** 32, NaN]) {
+    assert.equal((await refusal(module.profile('forward', [new Float32Array(64)], { runs }))).got, String(runs));
+  }
   assert.equal((await refusal(module.forward([new Float32Array(3)]))).codeName, 'InvalidArgument');
   module.dispose();
   assert.equal((await refusal(module.forward([]))).codeName, 'InvalidState');

@@ -71,6 +71,9 @@ export class Module {
 
   /** Runs a method `runs` times, and returns the time of each step. */
   async profile(method = 'forward', inputs = [], { runs = 10 } = {}) {
+    if (!Number.isInteger(runs) || runs < 1 || runs >= 2 ** 32) {
+      throw failure('InvalidArgument', 'the number of runs is at least 1', { got: String(runs) });
+    }
     const { values, names } = flatten(this.meta(method), inputs);
     const steps = await this.#loaded().profile(method, values, names, runs);
     return steps.map(({ milliseconds, ...step }) => ({ ...step, milliseconds: milliseconds / runs }));
