@@ -19,8 +19,8 @@ const WORKERS = {
 };
 
 /**
- * Starts `worker.js` or `thread.js`: posts messages, and calls `receive` with what comes back, and `fail` once if the thread
- * ends by itself.
+ * Starts `worker.js` or `thread.js`: calls `receive` with the messages that come back, and `fail` with each error that the thread
+ * does not catch.
  */
 export async function startWorker(name, receive, fail) {
   if (isNode) {

@@ -208,15 +208,25 @@ export class Instance {
   }
 }
 
-/** Starts threads, which wait in the instance for work. */
+/** Starts threads, which wait in the instance for work; all or none. */
 async function startThreads(count, module, memory) {
-  return Promise.all(Array.from({ length: count }, () => startThread(module, memory)));
+  const threads = Array.from({ length: count }, () => startThread(module, memory));
+  try {
+    return await Promise.all(threads);
+  } catch (error) {
+    threads.forEach(thread => thread.then(worker => worker.terminate(), () => {}));
+    throw error;
+  }
 }
 
 function startThread(module, memory) {
   return new Promise((resolve, reject) => {
-    const fail = cause => reject(failure('Internal', 'a thread cannot be started', { got: cause.message, cause }));
-    const started = startWorker('thread', () => resolve(started), fail);
+    const fail = cause => {
+      reject(failure('Internal', 'a thread cannot be started', { got: cause.message, cause }));
+      started.then(worker => worker.terminate(), () => {});
+    };
+    const receive = ({ error }) => (error ? fail(new Error(error)) : resolve(started));
+    const started = startWorker('thread', receive, fail);
     started.then(worker => {
       worker.ref?.();
       worker.postMessage({ module, memory });

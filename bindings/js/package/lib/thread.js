@@ -5,11 +5,19 @@ import { parent } from './environment.js';
 const { post, receive } = await parent();
 
 receive(async ({ module, memory }) => {
-  const { bind } = await import('../wasm/run-threads.js');
-  const api = bind();
-  await api.init({ module_or_path: module, memory });
-  const lent = new api.LentThread();
-  post('ready');
+  let api;
+  let lent;
+  try {
+    const { bind } = await import('../wasm/run-threads.js');
+    api = bind();
+    await api.init({ module_or_path: module, memory });
+    lent = new api.LentThread();
+  } catch (error) {
+    // Browsers tell nobody of a promise that a worker rejects.
+    post({ error: String(error) });
+    return;
+  }
+  post({});
   try {
     lent.serve();
   } catch {
