@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
+import { cp, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { test } from 'node:test';
 
@@ -57,7 +58,16 @@ test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, asyn
   }
 
   await t.test('a page stays smooth while a model runs', async () => {
-    assert.ok((await page.evaluate(() => globalThis.framesWhileCompiling())) > 0);
+    const { longest, whole } = await page.evaluate(() => globalThis.gapWhileCompiling());
+    console.log(`${longest.toFixed(0)} ms without a task of the page, of ${whole.toFixed(0)} ms`);
+    assert.ok(longest < Math.max(250, whole / 4), `${longest} ms of ${whole} ms`);
+  });
+
+  await t.test('compiles from URLs and responses, and is aborted', async () => {
+    const { programs, aborted } = await page.evaluate(() => globalThis.compileSources());
+    assert.ok(programs[0] > 0);
+    assert.equal(programs[0], programs[1]);
+    assert.match(aborted, /aborted/);
   });
 
   await t.test('a hostile file is an error, and the tab goes on', async () => {
@@ -138,6 +148,29 @@ print(json.dumps(rows.ravel().view("<u4").tolist()))
       assert.deepEqual(product, [...matrices().product]);
       await where.close();
     }
+  });
+
+  await t.test('a thread that cannot start is an error', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'rushlight-'));
+    t.after(() => rm(folder, { recursive: true }));
+    await cp(packageFolder, folder, { recursive: true });
+    await rename(join(folder, 'wasm/run-threads.js'), join(folder, 'wasm/whole.js'));
+    await writeFile(join(folder, 'wasm/run-threads.js'), `
+import { bind as whole } from './whole.js';
+class LentThread {
+  constructor() {
+    throw new Error('no memory for it');
+  }
+}
+export const bind = () => ({ ...whole(), LentThread });
+`);
+    const isolated = await servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: folder, files: root }, { isIsolated: true });
+    t.after(() => isolated.close());
+    const where = await opened(isolated.url);
+    const asked = { worker: true, threads: 3, ...matrices() };
+    const error = await where.evaluate(given => globalThis.multiply(given).catch(({ message }) => message), asked);
+    assert.match(error, /a thread cannot be started\n +got +Error: no memory for it/);
+    await where.close();
   });
 
   await t.test('memory returns after `dispose`', async () => {

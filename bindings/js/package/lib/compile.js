@@ -3,7 +3,7 @@
 import { isPage } from './environment.js';
 import { Instance } from './instance.js';
 import { push } from './program.js';
-import { plain, Remote } from './remote.js';
+import { loadRemote, plain } from './remote.js';
 import { encodeSample } from './signature.js';
 import { open } from './source.js';
 
@@ -13,12 +13,9 @@ export async function compile(source, { worker = isPage, progress, calibration =
   if (!worker) {
     return compileHere(source, { ...options, samples, progress });
   }
-  const remote = await Remote.start();
-  try {
-    return await remote.ask('compile', { source, options: { ...options, samples } }, { progress });
-  } finally {
-    remote.terminate();
-  }
+  const { remote, description: program } = await loadRemote('compile', source, { ...options, samples, progress });
+  remote.terminate();
+  return program;
 }
 
 export async function compileHere(source, { method = 'forward', backend, quantize, samples, progress, cache, signal }) {

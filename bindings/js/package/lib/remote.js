@@ -65,7 +65,7 @@ export class Remote {
   }
 }
 
-/** Starts a worker and has it load what `what` says. */
+/** Starts a worker and has it load, or compile, what `what` says. */
 export async function loadRemote(what, source, { progress, signal, ...options }) {
   const remote = await Remote.start();
   const stop = () => remote.terminate(failure('InvalidState', 'loading was aborted', { cause: signal.reason }));
