@@ -15,11 +15,21 @@ export function panel(place, models) {
   let messages = [];
   let controller = null;
 
-  function clear() {
-    controller?.abort();
+  /** Begins another conversation, in a session of its own. */
+  async function clear() {
+    stop();
     messages = [];
     log.replaceChildren(hint);
     time.textContent = '';
+    const [before, next] = [session, llm?.session()];
+    session = next;
+    await Promise.all([before?.then(old => old.dispose()).catch(() => {}), next]);
+  }
+
+  function stop() {
+    controller?.abort();
+    controller = null;
+    send.textContent = 'Send';
   }
 
   function add(role, text) {
@@ -35,19 +45,26 @@ export function panel(place, models) {
       time.textContent = 'There is no model yet.';
       return;
     }
-    controller = new AbortController();
+    const own = new AbortController();
+    controller = own;
     send.textContent = 'Stop';
     add('user', text);
     const line = add('assistant', '…');
-    const options = { temperature: Number(temperature.value), maxNewTokens: Number(tokens.value), seed: Date.now() % 2 ** 31, signal: controller.signal };
+    const options = { temperature: Number(temperature.value), maxNewTokens: Number(tokens.value), seed: Date.now() % 2 ** 31, signal: own.signal };
     const asked = [...messages, { role: 'user', content: text }];
-    // A model without a template goes on with the text.
-    const answer = llm.hasChatTemplate ? session.chat(asked, options) : session.generate(text, options);
+    let answer = null;
     let content = '';
+    let said;
     const started = performance.now();
     const rate = () => `${answer.tokens.length} tokens, ${((1e3 * answer.tokens.length) / (performance.now() - started)).toFixed(1)} a second`;
     try {
+      const current = await session;
+      // A model without a template goes on with the text.
+      answer = llm.hasChatTemplate ? current.chat(asked, options) : current.generate(text, options);
       for await (const part of answer) {
+        if (controller !== own) {
+          return;
+        }
         content += part;
         line.textContent = content;
         log.scrollTop = log.scrollHeight;
@@ -55,14 +72,18 @@ export function panel(place, models) {
       }
       const { promptTokens, prefillMs, decodedTokens, decodeMs } = answer.usage;
       const speed = (count, took) => (took > 0 ? `${((1e3 * count) / took).toFixed(1)} tokens a second` : '');
-      time.textContent = `Read ${promptTokens} tokens at ${speed(promptTokens, prefillMs)}, wrote ${answer.tokens.length} at ${speed(decodedTokens, decodeMs)}`;
+      said = `Read ${promptTokens} tokens at ${speed(promptTokens, prefillMs)}, wrote ${answer.tokens.length} at ${speed(decodedTokens, decodeMs)}`;
     } catch (error) {
-      time.textContent = controller.signal.aborted ? `Stopped: ${rate()}` : error.message;
+      said = own.signal.aborted && answer ? `Stopped: ${rate()}` : error.message;
     }
+    // Another conversation began.
+    if (controller !== own) {
+      return;
+    }
+    time.textContent = said;
     line.textContent = content || '(no answer)';
     messages = [...asked, { role: 'assistant', content }];
-    controller = null;
-    send.textContent = 'Send';
+    stop();
   }
 
   form.addEventListener('submit', event => {
@@ -81,16 +102,16 @@ export function panel(place, models) {
       form.requestSubmit();
     }
   });
-  place.querySelector('.clear').addEventListener('click', clear);
+  place.querySelector('.clear').addEventListener('click', () => clear().catch(error => (time.textContent = error.message)));
 
   const { take } = chooser(place.querySelector('.model'), models, {
     extra: ',.json,.model',
-    async load(source, { tokenizer }, progress) {
-      const loaded = await LanguageModel.load(source, { cache: true, tokenizer, progress });
-      clear();
+    load: (source, { tokenizer }, progress) => LanguageModel.load(source, { cache: true, tokenizer, progress }),
+    async use(loaded) {
       llm?.dispose();
       llm = loaded;
-      session = await llm.session();
+      session = null;
+      await clear();
       return `${llm.contextLength} positions${llm.hasChatTemplate ? '' : ', no chat template: it goes on with your text'}`;
     },
   });

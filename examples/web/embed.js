@@ -9,6 +9,18 @@ import { chooser } from './model.js';
 /** Tokens of a sentence that count. */
 const MAX_LENGTH = 128;
 
+class Encoder {
+  constructor(module, tokenizer) {
+    this.module = module;
+    this.tokenizer = tokenizer;
+  }
+
+  dispose() {
+    this.module.dispose();
+    this.tokenizer.dispose();
+  }
+}
+
 export function panel(place, models) {
   const [results, time, form] = ['.results', '.time', 'form'].map(name => place.querySelector(name));
   let model = null;
@@ -48,9 +60,16 @@ export function panel(place, models) {
       if (!tokenizer) {
         throw new Error('An encoder needs its tokenizer: open the .pte file and tokenizer.json together.');
       }
-      const loaded = { module: await Module.load(source, { cache: true, progress }), tokenizer: await Tokenizer.load(tokenizer, { cache: true }) };
-      model?.module.dispose();
-      model?.tokenizer.dispose();
+      const module = await Module.load(source, { cache: true, progress });
+      try {
+        return new Encoder(module, await Tokenizer.load(tokenizer, { cache: true }));
+      } catch (error) {
+        module.dispose();
+        throw error;
+      }
+    },
+    use(loaded) {
+      model?.dispose();
       model = loaded;
       chart.clear();
       search();

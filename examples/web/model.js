@@ -5,10 +5,11 @@ import { element, size, status } from './dom.js';
 const isProgram = file => file.name.endsWith('.pte');
 
 /**
- * Shows the choice in `place`. `load(source, about, progress)` loads a model, and resolves to a text about it. `extra` says which files a
- * program may need besides.
+ * Shows the choice in `place`. `load(source, about, progress)` loads a model, and resolves to an object that has `dispose`; `use(it)` puts
+ * it in the place of the one before, which it disposes of, and resolves to a text about it. One that is chosen while another is loaded
+ * comes in its place. `extra` says which files a program may need besides.
  */
-export function chooser(place, models, { load, extra = '' }) {
+export function chooser(place, models, { load, use, extra = '' }) {
   const list = element('select', { 'aria-label': 'Model', onchange: () => choose(models[list.selectedIndex]) });
   models.forEach(({ name }) => list.append(element('option', {}, name)));
   const about = element('span', { class: 'about' });
@@ -34,7 +35,12 @@ export function chooser(place, models, { load, extra = '' }) {
           bytes = loaded;
         }
       };
-      const text = await load(source, entry, progress);
+      const loaded = await load(source, entry, progress);
+      if (own !== latest) {
+        loaded.dispose();
+        return;
+      }
+      const text = await use(loaded);
       if (own === latest) {
         about.textContent = `${bytes ? `${size(bytes)} · ` : ''}${text}`;
       }
@@ -74,5 +80,5 @@ export function chooser(place, models, { load, extra = '' }) {
     about.textContent = `This page has no model for this. Open one${extra && `, with its tokenizer.json if it carries none`}, or make one with models.py.`;
   }
   status('');
-  return { take, isProgram };
+  return { take };
 }

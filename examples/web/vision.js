@@ -67,12 +67,21 @@ export function vision(panel, models, show) {
   const { take } = chooser(panel.querySelector('.model'), models, {
     async load(source, entry, progress) {
       const loaded = await Module.load(source, { cache: true, progress });
-      const image = entry.image ?? imageOf(loaded.meta());
+      try {
+        const image = entry.image ?? imageOf(loaded.meta());
+        return { module: loaded, about: { ...entry, image }, dispose: () => loaded.dispose() };
+      } catch (error) {
+        loaded.dispose();
+        throw error;
+      }
+    },
+    async use(loaded) {
       module?.dispose();
-      [module, about] = [loaded, { ...entry, image }];
-      document.getElementById('variant').textContent = INSTRUCTIONS[loaded.variant] ?? loaded.variant;
+      ({ module, about } = loaded);
+      document.getElementById('variant').textContent = INSTRUCTIONS[module.variant] ?? module.variant;
       chart.clear();
       await changed(canvas);
+      const { image } = loaded.about;
       return `${image.size.join(' × ')} pixels, ${image.channels === 1 ? 'grey' : 'colours'}`;
     },
   });

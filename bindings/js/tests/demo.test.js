@@ -129,6 +129,24 @@ test('the demo page', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, as
     await photograph('chat');
   });
 
+  await t.test('a new conversation forgets the answer that it interrupts', async () => {
+    const said = await page.locator('#chat .time').innerText();
+    await page.locator('#chat .tokens').fill('100');
+    await page.locator('#message').fill('Hi');
+    await page.keyboard.press('Enter');
+    await page.locator('#chat form button', { hasText: 'Stop' }).waitFor();
+    await page.locator('#chat .clear').click();
+    // The answer would have ended by then.
+    await page.waitForTimeout(500);
+    assert.equal(await page.locator('#chat .assistant').count(), 0);
+    await page.locator('#chat .tokens').fill('24');
+    await page.locator('#message').fill('Hi');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => /^Read/.test(document.querySelector('#chat .time').textContent));
+    const read = text => /Read \d+ tokens/.exec(text)[0];
+    assert.equal(read(await page.locator('#chat .time').innerText()), read(said));
+  });
+
   await t.test('in the dark on a phone', async () => {
     await page.emulateMedia({ colorScheme: 'dark' });
     await page.setViewportSize({ width: 390, height: 844 });
