@@ -2,7 +2,6 @@
 //
 //     node bench.mjs PACKAGE MODELS [rounds]
 
-import { existsSync } from 'node:fs';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -11,10 +10,9 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import * as native from 'onnxruntime-node';
 import { chromium } from 'playwright-core';
 
-import { serve } from './serve.mjs';
+import { CHROMIUM, servePage } from '../../bindings/js/tests/browser.js';
 import { difference, interleaved, ofOnnxRuntime, ofRushlight } from './sides.js';
 
-const CHROMIUM = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const [packageFolder, models, rounds = '15'] = process.argv.slice(2);
 const here = dirname(fileURLToPath(import.meta.url));
 const onnxruntime = join(here, 'node_modules/onnxruntime-web/dist');
@@ -28,13 +26,13 @@ async function values(model) {
   return { file: `${model}/${file}`, dtype: size === 8 * count ? 'int64' : 'float32', shape };
 }
 
-const server = await serve({ rushlight: packageFolder, onnxruntime, models, web: here });
+const server = await servePage(join(here, 'page.html'), { rushlight: packageFolder, onnxruntime, models, web: here }, { isIsolated: true });
 const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
 
 /** Times a model in a page of its own: onnxruntime-web starts its threads once. */
 async function inPage(model, options) {
   const page = await browser.newPage();
-  await page.goto(`${server.url}/web/page.html`);
+  await page.goto(server.url);
   await page.waitForFunction(() => globalThis.isReady);
   const files = { pte: `${model}/model.pte`, onnx: `${model}/model.onnx`, values: await values(model) };
   const times = await page.evaluate(all => globalThis.compare(all), { ...files, ...options, rounds: Number(rounds) });
