@@ -81,9 +81,13 @@ fn guessed_tokens_change_nothing_but_the_time() {
         let plain = json(&sampling);
         assert_eq!(plain["usage"]["drafted_tokens"].as_u64(), Some(0));
         for options in [["--speculate", "lookup"], ["--draft-model", model]] {
-            let guessed = json(&[sampling, options].concat());
-            assert_eq!(guessed["text"], plain["text"]);
-            assert!(guessed["usage"]["drafted_tokens"].as_u64() > Some(0), "{guessed}");
+            // The clock decides whether drafts pay: on a machine that is busy it may decide against them.
+            let has_guessed = (0..10).any(|_| {
+                let guessed = json(&[sampling, options].concat());
+                assert_eq!(guessed["text"], plain["text"]);
+                guessed["usage"]["drafted_tokens"].as_u64() > Some(0)
+            });
+            assert!(has_guessed, "{sampling:?} {options:?}");
         }
     }
     let chat = ["chat", model, "--temperature", "0", "-n", "12", "--ignore-eos"];
