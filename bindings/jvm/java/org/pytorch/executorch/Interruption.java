@@ -14,7 +14,10 @@ import java.util.Set;
 final class Interruption extends AbstractSelector {
   private final Frame frame;
 
-  /** Held while nothing else of Java's is locked: {@link #begin} and {@link #end} take locks of a thread, and call {@link #wakeup} in them. */
+  /**
+   * Guards {@link #caller}, and is not held while {@link #begin} and {@link #end} run: these take a lock of the thread, which JDK 17
+   * holds when it calls {@link #wakeup}.
+   */
   private final Object callerLock = new Object();
 
   /** The thread whose call runs. */
@@ -41,7 +44,7 @@ final class Interruption extends AbstractSelector {
     }
   }
 
-  /** Ends the call. From Java 21 on this may come after the end of the call that it was meant for, and in one of another thread. */
+  /** Ends the call. JDK 25 calls it without a lock: also after the end of the call that it was meant for, in one of another thread. */
   @Override
   public Selector wakeup() {
     synchronized (callerLock) {
