@@ -11,7 +11,7 @@
 //
 // Errors. A function that can fail throws a `rushlight::Error`, whose `status()` says what went wrong, where, what was expected, what
 // came and what to do. Beside it there is one whose name begins with `try_`, which throws nothing and returns a `Result`, or a `Status`
-// if there is nothing to return. With -fno-exceptions only these are of use: the others print the error and end the process.
+// if there is nothing to return: beside a constructor `try_load` or `try_new`, beside `[]` of outputs `try_at`. With -fno-exceptions only these are of use: the others print the error and end the process.
 //
 // Ownership. Objects free what they own; those that cannot be copied can be moved. `Tensor`, `Span`, `Bytes`, `Value` and `Input` are
 // views, which own nothing: what they refer to has to outlive them. Nothing is copied but what a program wants in another place or order.

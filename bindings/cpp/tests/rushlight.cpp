@@ -225,6 +225,14 @@ static void statuses() {
     CHECK(!gone.status().ok());
   }
   CHECK(copy.code() == RL_NOT_FOUND && copy.message().find("missing.pte") != std::string_view::npos);
+  // What an output is not; of these functions those without `try_` end a program without exceptions.
+  CHECK(outputs->try_at(1).status().code() == RL_INVALID_ARGUMENT && outputs->try_at("x").status().code() == RL_NOT_FOUND);
+  const rushlight::Value sum = *outputs->try_at(0);
+  CHECK(sum.try_dtype().value() == RL_DTYPE_FLOAT32 && sum.try_sizes()->size() == 2 && sum.try_bytes()->size() == 24);
+  CHECK(sum.try_to_int().status().code() == RL_INVALID_TYPE && sum.try_to_double().status().code() == RL_INVALID_TYPE);
+  CHECK(sum.try_to_bool().status().code() == RL_INVALID_TYPE && sum.try_to_string().status().code() == RL_INVALID_TYPE);
+  CHECK(sum.try_to_list<int64_t>().status().code() == RL_INVALID_TYPE && rushlight::Value().try_dtype().status().code() == RL_INVALID_TYPE);
+  CHECK(!rushlight::Value().try_sizes().ok() && !rushlight::Value().try_bytes().ok());
   const rushlight::Status success;
   CHECK(success.ok() && success.code() == RL_OK && success.text().empty());
 }
@@ -309,6 +317,7 @@ static void descriptions() {
         }())).status().code() == RL_NOT_SUPPORTED);
   auto methods = Module::try_load(corpus("multi_method.pte"));
   CHECK((*methods->try_run("get_max_seq_len"))[0].to_int() == 128);
+  CHECK(*methods->try_run("get_max_seq_len")->try_at(0)->try_to_int() == 128);
 }
 
 static Module compiled(const char* name, const rushlight::LoadOptions& options = {}) {
@@ -331,6 +340,7 @@ static void names() {
   CHECK(outputs.ok() && outputs->size() == 4);
   CHECK((*outputs)[0].try_tensor<float>()->to_vector() == (std::vector<float>{1.5f, -3, 8, 5}));
   CHECK((*(*outputs)["stats.mean"].try_tensor<float>())[0] == 2.875f);
+  CHECK((*outputs->try_at("stats.mean")->try_tensor<float>())[0] == 2.875f);
   CHECK(module.try_run("forward", {{"image", Tensor(image, 4)}}).status().code() == RL_INVALID_ARGUMENT);
   auto fixed = compiled("nested.pt2").try_meta("forward")->try_input(6);
   CHECK(fixed->name() == "mode" && fixed->value().to_string() == "sum" && fixed->value().kind() == RL_KIND_STRING);
@@ -375,7 +385,9 @@ static void operators_and_interrupts() {
   CHECK(failed.status().code() == RL_OUT_OF_RESOURCES && failed.status().message() == "twice is too much");
   CHECK(failed.status().site().find("example::twice.out") != std::string_view::npos);
   fails = false;
-  rushlight::Interrupt interrupt;
+  auto made = rushlight::Interrupt::try_new();
+  CHECK(made.ok());
+  rushlight::Interrupt& interrupt = *made;
   run = {};
   run.interrupt = &interrupt;
   std::thread([&] { interrupt.set(); }).join();
@@ -386,7 +398,9 @@ static void operators_and_interrupts() {
 
 // Several threads use one registry.
 static void registries() {
-  rushlight::Registry registry;
+  auto made = rushlight::Registry::try_new();
+  CHECK(made.ok());
+  rushlight::Registry& registry = *made;
   const auto add = [&registry](const std::string& space) {
     for (int i = 0; i < 50; ++i) {
       const std::string name = space + "::operator" + std::to_string(i) + ".out";
@@ -412,12 +426,14 @@ static std::string compiled_llama() {
   auto program = rushlight::try_compile(root + "/tests/decoders/llama", options);
   const std::string path = folder + "/llama.pte";
   CHECK(program.ok() && program->try_save(path).ok() && reports > 0);
+  CHECK(program->try_bytes()->size() == read_whole(path).size());
   CHECK(program->try_save(folder + "/no/such/folder.pte").code() == RL_ACCESS_FAILED);
   options.quantize = "int5";
   CHECK(rushlight::try_compile(root + "/tests/decoders/llama", options).status().code() == RL_NOT_SUPPORTED);
   const rushlight::Exported two[2] = {{"forward", root + "/examples/cortex-m/digits.pt2"},
                                       {"forward", root + "/examples/cortex-m/digits.pt2"}};
   CHECK(rushlight::try_compile(two).status().code() == RL_INVALID_ARGUMENT);
+  CHECK(rushlight::try_compile({two[0], two[1]}).status().code() == RL_INVALID_ARGUMENT);
   return path;
 }
 
@@ -436,7 +452,7 @@ static void language_models(const std::string& path) {
   llm::GenerateOptions options;
   options.max_new_tokens = 16;
   CHECK(session.generate(prompt, options) == std::string(LLAMA_GREEDY).substr(0, 16));
-  CHECK(session.position() == prompt.size() + 15);
+  CHECK(session.position() == prompt.size() + 15 && *session.try_position() == prompt.size() + 15);
   session.reset();
   std::string answer;
   auto usage = session.try_generate(prompt, options, [&](std::string_view text) {
@@ -460,6 +476,7 @@ static void language_models(const std::string& path) {
   }
   options.temperature = -1;
   CHECK(session.try_generate(prompt, options, [](std::string_view) {}).status().code() == RL_INVALID_ARGUMENT);
+  CHECK(session.try_generate(prompt, options).status().code() == RL_INVALID_ARGUMENT);
 }
 
 // Two users of one module, whose next tokens are transformers'.

@@ -36,10 +36,11 @@ struct CompileOptions {
 class Program {
  public:
   // The bytes of a `.pte` file, which live as long as the program: `Module::from_bytes` takes them.
-  Bytes bytes() const {
+  Bytes bytes() const { return try_bytes().value(); }
+  Result<Bytes> try_bytes() const {
     rl_bytes bytes{};
-    check(Status(rl_program_bytes(get(), &bytes)));
-    return {bytes.data, bytes.size};
+    Status status(rl_program_bytes(get(), &bytes));
+    return status.ok() ? Result<Bytes>(Bytes(bytes.data, bytes.size)) : Result<Bytes>(std::move(status));
   }
 
   // Writes the file beside its name and then renames it, so that a failure leaves what was there before. It never replaces a file that
@@ -102,11 +103,14 @@ inline Result<Program> try_compile(Span<const Exported> exported, const CompileO
   program.progress_->caught.rethrow();
   return status.ok() ? Result<Program>(std::move(program)) : Result<Program>(std::move(status));
 }
+inline Result<Program> try_compile(std::initializer_list<Exported> exported, const CompileOptions& options = {}) {
+  return try_compile(Span<const Exported>(exported.begin(), exported.size()), options);
+}
 inline Program compile(Span<const Exported> exported, const CompileOptions& options = {}) {
   return try_compile(exported, options).value();
 }
 inline Program compile(std::initializer_list<Exported> exported, const CompileOptions& options = {}) {
-  return compile(Span<const Exported>(exported.begin(), exported.size()), options);
+  return try_compile(exported, options).value();
 }
 
 // One file or folder, to the method `forward`.

@@ -97,10 +97,11 @@ class Session {
   }
 
   // Generates an answer and returns its text.
-  std::string generate(Tokens prompt, const GenerateOptions& options = {}) {
+  std::string generate(Tokens prompt, const GenerateOptions& options = {}) { return try_generate(prompt, options).value(); }
+  Result<std::string> try_generate(Tokens prompt, const GenerateOptions& options = {}) {
     std::string answer;
-    generate(prompt, options, [&](std::string_view text) { answer += text; });
-    return answer;
+    auto usage = try_generate(prompt, options, [&](std::string_view text) { answer += text; });
+    return usage.ok() ? Result<std::string>(std::move(answer)) : Result<std::string>(std::move(usage).status());
   }
 
   // Reads tokens, and returns the logits for the token behind them, which live until the next call of this session.
@@ -121,10 +122,11 @@ class Session {
   Status try_rewind(size_t position) { return Status(rl_llm_session_rewind(loaded_->llm.get(), get(), position)); }
 
   // The number of tokens that were read.
-  size_t position() {
+  size_t position() { return try_position().value(); }
+  Result<size_t> try_position() {
     size_t position = 0;
-    check(Status(rl_llm_session_position(get(), &position)));
-    return position;
+    Status status(rl_llm_session_position(get(), &position));
+    return status.ok() ? Result<size_t>(position) : Result<size_t>(std::move(status));
   }
 
   // A session that has read the same and goes on by itself.

@@ -19,10 +19,11 @@ class Module;
 // signal handler.
 class Interrupt {
  public:
-  Interrupt() {
+  Interrupt() : Interrupt(try_new().value()) {}
+  static Result<Interrupt> try_new() {
     rl_interrupt* interrupt = nullptr;
-    check(Status(rl_interrupt_new(&interrupt)));
-    interrupt_.reset(interrupt);
+    Status status(rl_interrupt_new(&interrupt));
+    return status.ok() ? Result<Interrupt>(Interrupt(interrupt)) : Result<Interrupt>(std::move(status));
   }
 
   // Calls with this interrupt end before their next step with `RL_INVALID_STATE`, until it is cleared.
@@ -32,6 +33,7 @@ class Interrupt {
   rl_interrupt* get() const { return interrupt_.get(); }
 
  private:
+  explicit Interrupt(rl_interrupt* interrupt) : interrupt_(interrupt) {}
   internal::Handle<rl_interrupt, rl_interrupt_free> interrupt_;
 };
 
@@ -167,25 +169,33 @@ class Outputs {
   size_t size() const { return size_; }
 
   // `RL_INVALID_ARGUMENT` for an index that is too large, `RL_NOT_FOUND` for a name that no output has.
-  Value operator[](size_t index) const {
+  Value operator[](size_t index) const { return try_at(index).value(); }
+  Value operator[](std::string_view name) const { return try_at(name).value(); }
+  Value operator[](const char* name) const { return try_at(name).value(); }
+  Value operator[](int index) const { return try_at(index).value(); }
+  Result<Value> try_at(size_t index) const {
     if (index >= size_) {
-      raise(Status(RL_INVALID_ARGUMENT, "no output " + std::to_string(index) + " of " + std::to_string(size_)));
+      return Status(RL_INVALID_ARGUMENT, "no output " + std::to_string(index) + " of " + std::to_string(size_));
     }
     return Value(values_[index]);
   }
-  Value operator[](std::string_view name) const {
+  Result<Value> try_at(std::string_view name) const {
     rl_meta* raw = nullptr;
-    check(Status(rl_module_meta(module_, method_.c_str(), &raw)));
+    Status status(rl_module_meta(module_, method_.c_str(), &raw));
+    if (!status.ok()) {
+      return status;
+    }
     const Meta meta(raw);
     for (size_t i = 0; i < size_; ++i) {
-      if (meta.output(i).name() == name) {
+      const auto info = meta.try_output(i);
+      if (info.ok() && info->name() == name) {
         return Value(values_[i]);
       }
     }
-    raise(Status(RL_NOT_FOUND, "no output `" + std::string(name) + "`"));
+    return Status(RL_NOT_FOUND, "no output `" + std::string(name) + "`");
   }
-  Value operator[](const char* name) const { return (*this)[std::string_view(name)]; }
-  Value operator[](int index) const { return (*this)[static_cast<size_t>(index)]; }
+  Result<Value> try_at(const char* name) const { return try_at(std::string_view(name)); }
+  Result<Value> try_at(int index) const { return try_at(static_cast<size_t>(index)); }
 
  private:
   const rl_value* values_;

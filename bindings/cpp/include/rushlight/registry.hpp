@@ -59,10 +59,11 @@ class Kernel {
 // at once.
 class Registry {
  public:
-  Registry() : shared_(std::make_shared<Shared>()) {
+  Registry() : Registry(try_new().value()) {}
+  static Result<Registry> try_new() {
     rl_registry* registry = nullptr;
-    check(Status(rl_registry_new(&registry)));
-    shared_->registry.reset(registry);
+    Status status(rl_registry_new(&registry));
+    return status.ok() ? Result<Registry>(Registry(registry)) : Result<Registry>(std::move(status));
   }
 
   // Adds an operator by the name of its out variant, such as `example::twice.out`, with the number of its arguments, outputs included.
@@ -108,6 +109,8 @@ class Registry {
   std::shared_ptr<const void> shared() const { return shared_; }
 
  private:
+  explicit Registry(rl_registry* registry) : shared_(std::make_shared<Shared>()) { shared_->registry.reset(registry); }
+
   struct Shared {
     // Of the kernels; the library has one for what is in the registry.
     std::mutex mutex;

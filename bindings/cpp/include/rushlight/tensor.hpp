@@ -279,9 +279,18 @@ class Value {
   bool is_tensor() const { return kind() == RL_KIND_TENSOR; }
 
   // Of a tensor, whose element type need not be known.
-  rl_dtype dtype() const { return static_cast<rl_dtype>(raw_tensor().dtype); }
-  Span<const int64_t> sizes() const { return {raw_tensor().sizes, raw_tensor().rank}; }
-  Bytes bytes() const { return {raw_tensor().data, raw_tensor().nbytes}; }
+  rl_dtype dtype() const { return try_dtype().value(); }
+  Span<const int64_t> sizes() const { return try_sizes().value(); }
+  Bytes bytes() const { return try_bytes().value(); }
+  Result<rl_dtype> try_dtype() const {
+    return read(RL_KIND_TENSOR, "a tensor", [](const rl_value_as& as) { return static_cast<rl_dtype>(as.tensor.dtype); });
+  }
+  Result<Span<const int64_t>> try_sizes() const {
+    return read(RL_KIND_TENSOR, "a tensor", [](const rl_value_as& as) { return Span<const int64_t>(as.tensor.sizes, as.tensor.rank); });
+  }
+  Result<Bytes> try_bytes() const {
+    return read(RL_KIND_TENSOR, "a tensor", [](const rl_value_as& as) { return Bytes(as.tensor.data, as.tensor.nbytes); });
+  }
 
   // A tensor of this element type; `RL_INVALID_TYPE` for another one, and for what is none.
   template <typename T>
@@ -295,31 +304,47 @@ class Value {
   }
 
   // Numbers, bools and strings; `RL_INVALID_TYPE` for other kinds.
-  int64_t to_int() const { return require(RL_KIND_INT, "an int").integer; }
-  double to_double() const { return require(RL_KIND_DOUBLE, "a double").real; }
-  bool to_bool() const { return require(RL_KIND_BOOL, "a bool").boolean != 0; }
-  std::string_view to_string() const { return internal::view(require(RL_KIND_STRING, "a string").string); }
+  int64_t to_int() const { return try_to_int().value(); }
+  double to_double() const { return try_to_double().value(); }
+  bool to_bool() const { return try_to_bool().value(); }
+  std::string_view to_string() const { return try_to_string().value(); }
+  Result<int64_t> try_to_int() const {
+    return read(RL_KIND_INT, "an int", [](const rl_value_as& as) { return as.integer; });
+  }
+  Result<double> try_to_double() const {
+    return read(RL_KIND_DOUBLE, "a double", [](const rl_value_as& as) { return as.real; });
+  }
+  Result<bool> try_to_bool() const {
+    return read(RL_KIND_BOOL, "a bool", [](const rl_value_as& as) { return as.boolean != 0; });
+  }
+  Result<std::string_view> try_to_string() const {
+    return read(RL_KIND_STRING, "a string", [](const rl_value_as& as) { return internal::view(as.string); });
+  }
 
   // Elements of a list, which operators take: `int64_t`, `double` or `uint8_t`.
   template <typename T>
   Span<const T> to_list() const {
+    return try_to_list<T>().value();
+  }
+  template <typename T>
+  Result<Span<const T>> try_to_list() const {
     static_assert(std::is_same_v<T, int64_t> || std::is_same_v<T, double> || std::is_same_v<T, uint8_t>);
     const rl_kind wanted = std::is_same_v<T, int64_t>  ? RL_KIND_INT_LIST
                            : std::is_same_v<T, double> ? RL_KIND_DOUBLE_LIST
                                                        : RL_KIND_BOOL_LIST;
-    const rl_list list = require(wanted, "a list of this type").list;
-    return {static_cast<const T*>(list.data), list.size};
+    return read(wanted, "a list of this type",
+                [](const rl_value_as& as) { return Span<const T>(static_cast<const T*>(as.list.data), as.list.size); });
   }
 
   const rl_value& raw() const { return value_; }
 
  private:
-  const rl_tensor& raw_tensor() const { return require(RL_KIND_TENSOR, "a tensor").tensor; }
-  const rl_value_as& require(rl_kind wanted, const char* what) const {
+  template <typename Read>
+  auto read(rl_kind wanted, const char* what, Read&& read) const -> Result<decltype(read(std::declval<const rl_value_as&>()))> {
     if (kind() != wanted) {
-      raise(Status(RL_INVALID_TYPE, std::string("the value is not ") + what + " but of kind " + std::to_string(value_.kind)));
+      return Status(RL_INVALID_TYPE, std::string("the value is not ") + what + " but of kind " + std::to_string(value_.kind));
     }
-    return value_.as;
+    return read(value_.as);
   }
 
   rl_value value_;
