@@ -59,7 +59,25 @@ struct Check {
       let _: [Int32] = try module.forward(Tensor([Float](repeating: 0, count: 64), shape: [1, 1, 8, 8]))[0].elements()
       require(false, "an error")
     } catch let error as RushlightError {
-      require(error.code == 19, "another element type")
+      require(error.code == 19 && error.message == "elements of dtype 6: expected 3, got 6", "another element type")
+    }
+    do {
+      _ = try module.forward(Tensor([Float](), shape: [0, 1, 8, 8]))
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 18 && error.got == "f32 [0, 1, 8, 8]", "a tensor without elements")
+    }
+    do {
+      _ = try module.run("forward", [.string("a\0b")])
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 19 && error.got == "string \"a\\0b\"", "another kind, and all of the text")
+    }
+    do {
+      _ = try module.run("forward", [.none], names: [])
+      require(false, "an error")
+    } catch let error as RushlightError {
+      require(error.code == 18, "an input without a name")
     }
     var options = LoadOptions()
     options.memoryLimit = 16
@@ -86,9 +104,18 @@ struct Check {
     let fork = try session.fork()
     try session.reset()
     require(try session.position() == 0 && fork.position() > 0, "two sessions")
-    // Who does not listen ends the answer, and the session goes on.
-    for try await _ in session.generate(tokens) { break }
+    // Who does not listen ends the answer, and the session goes on. The model may be faster than the listener, but not each time.
+    for try await _ in session.generate(tokens) {}
+    let whole = try session.position()
+    var ended = false
+    for _ in 0..<20 where !ended {
+      try session.reset()
+      for try await _ in session.generate(tokens) { break }
+      ended = try session.position() < whole
+    }
+    require(ended, "an answer that ends early")
     try session.reset()
+    require(try model.encode("", addSpecial: false).isEmpty, "no tokens of no text")
     require(try !model.chat([Message(role: "user", content: "lN")]).isEmpty, "a prompt of messages")
     options.temperature = -1
     do {

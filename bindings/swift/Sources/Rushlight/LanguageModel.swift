@@ -89,9 +89,8 @@ public final class LanguageModel: @unchecked Sendable {
       try bytes.withMemoryRebound(to: CChar.self) { characters in
         var tokens: UnsafePointer<UInt32>?
         var count = 0
-        // A pointer has to be there also where there is no text.
-        let data = characters.baseAddress ?? UnsafePointer(bitPattern: 1)
-        try check(rl_llm_encode(raw, rl_string(data: data, size: characters.count), addSpecial, &tokens, &count))
+        let text = rl_string(data: characters.baseAddress, size: characters.count)
+        try check(rl_llm_encode(raw, text, addSpecial, &tokens, &count))
         return Array(UnsafeBufferPointer(start: tokens, count: count))
       }
     }

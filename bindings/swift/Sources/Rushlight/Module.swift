@@ -96,7 +96,7 @@ public final class Module {
     _ method: String, _ inputs: [Value] = [], names: [String]? = nil, session: Session? = nil, interrupt: Interrupt? = nil
   ) throws -> [Value] {
     if let names, names.count != inputs.count {
-      throw RushlightError(code: 18, "there are \(inputs.count) inputs and \(names.count) names")
+      throw RushlightError(code: RushlightError.invalidArgument, "there are \(inputs.count) inputs and \(names.count) names")
     }
     return try Value.withRaw(inputs[...]) { values in
       try (names ?? []).withCStrings { names in

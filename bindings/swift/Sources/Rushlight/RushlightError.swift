@@ -2,6 +2,9 @@ import CRushlight
 
 /// Why a call failed: what, where, what was expected and came, and what to do about it.
 public struct RushlightError: Error, CustomStringConvertible, Sendable {
+  static let invalidArgument = RL_INVALID_ARGUMENT.rawValue
+  static let invalidType = RL_INVALID_TYPE.rawValue
+
   /// ExecuTorch's number for the condition, of the `RL_...` codes of rushlight.h.
   public let code: UInt32
   public let message: String

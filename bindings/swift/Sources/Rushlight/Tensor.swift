@@ -86,7 +86,9 @@ public struct Tensor: Sendable {
   /// Copies the elements, in the order of their indices; an error if they have another type.
   public func elements<Element: TensorElement>(_: Element.Type = Element.self) throws -> [Element] {
     guard Element.dtype == dtype else {
-      throw RushlightError(code: 19, "the tensor has the element type \(dtype.rawValue) and not \(Element.dtype.rawValue) (rl_dtype)")
+      throw RushlightError(
+        code: RushlightError.invalidType,
+        "elements of dtype \(dtype.rawValue): expected \(Element.dtype.rawValue), got \(dtype.rawValue)")
     }
     return try withUnsafeBytes { bytes in
       (0..<bytes.count / max(dtype.size, 1)).map { bytes.loadUnaligned(fromByteOffset: $0 * dtype.size, as: Element.self) }
@@ -105,7 +107,7 @@ public enum Value: Sendable {
 
   /// The tensor; an error for other kinds.
   public func tensor() throws -> Tensor {
-    guard case .tensor(let tensor) = self else { throw RushlightError(code: 19, "the value is no tensor but \(self)") }
+    guard case .tensor(let tensor) = self else { throw RushlightError(code: RushlightError.invalidType, "the value is no tensor but \(self)") }
     return tensor
   }
 
@@ -133,14 +135,18 @@ public enum Value: Sendable {
     case .int(let number): return try body(rl_value_int(number))
     case .double(let number): return try body(rl_value_double(number))
     case .bool(let flag): return try body(rl_value_bool(flag))
-    case .string(let text): return try text.withCString { try body(rl_value_string($0)) }
+    case .string(let text):
+      return try text.withCString { characters in
+        var raw = rl_value_string(characters)
+        // All of the text, which may contain NUL.
+        raw.as.string.size = text.utf8.count
+        return try body(raw)
+      }
     case .tensor(let tensor):
       let sizes = tensor.shape.map(Int64.init)
       return try sizes.withUnsafeBufferPointer { sizes in
         try tensor.withUnsafeBytes { bytes in
-          // A pointer has to be there also where there are no elements.
-          let data = bytes.baseAddress ?? UnsafeRawPointer(bitPattern: 16)
-          return try body(rl_value_tensor(tensor.dtype.rawValue, sizes.baseAddress, sizes.count, data, bytes.count))
+          try body(rl_value_tensor(tensor.dtype.rawValue, sizes.baseAddress, sizes.count, bytes.baseAddress, bytes.count))
         }
       }
     }
