@@ -71,8 +71,8 @@ fn overhead() -> Result<()> {
     run(bench.env("PYTHONPATH", python_package()?))
 }
 
-/// Calls from each language: the programs of `benches/call`, with our library and with those of others. A language of another binding is a
-/// line more of what they are handed.
+/// Times a call from each language: runs the programs of `benches/call` against Rushlight and its peers. Another binding adds a row to
+/// `callers`.
 fn call() -> Result<()> {
     setup::one("peers")?;
     run(&mut command("cargo", &["build", "--locked", "--quiet", "--release", "-p", "rushlight-c"]))?;

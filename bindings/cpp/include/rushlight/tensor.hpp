@@ -13,7 +13,7 @@
 
 namespace rushlight {
 
-// Elements behind each other, as std::span of C++20, to which it converts.
+// A contiguous view, as std::span of C++20, to which it converts.
 template <typename T>
 class Span {
  public:
@@ -170,10 +170,10 @@ class Tensor {
   const Sizes& sizes() const { return sizes_; }
   size_t rank() const { return sizes_.size(); }
 
-  // True if elements lie behind each other in the order of their indices.
+  // True if the tensor is stored row-major.
   bool is_row_major() const { return is_row_major_; }
 
-  // The elements as they lie in memory.
+  // The elements in storage order.
   Span<T> span() const { return {data_, size_}; }
   T* begin() const { return data_; }
   T* end() const { return data_ + size_; }
