@@ -1,6 +1,7 @@
 //! The npm package `rushlight`: WebAssembly modules, their JavaScript, and what programs import.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -100,6 +101,34 @@ pub fn demo(package: &Path, folder: &Path) -> Result<()> {
     run(command("cp", &["-R", "examples/web/."]).arg(folder))?;
     run(command("cp", &["-R"]).arg(package).arg(folder.join("rushlight")))?;
     fs::copy(root().join("examples/cortex-m/digits.pte"), folder.join("models/digits.pte"))?;
+    write_version(folder)
+}
+
+/// Names the build in the page's service worker by a hash of all files.
+fn write_version(folder: &Path) -> Result<()> {
+    const UNBUILT: &str = "'unbuilt'";
+    let worker = folder.join("sw.js");
+    let text = fs::read_to_string(&worker)?;
+    if !text.contains(UNBUILT) {
+        bail!("the service worker has no version to be set");
+    }
+    let mut hasher = DefaultHasher::new();
+    hash_files(folder, &mut hasher)?;
+    fs::write(worker, text.replace(UNBUILT, &format!("'{:016x}'", hasher.finish())))?;
+    Ok(())
+}
+
+fn hash_files(folder: &Path, hasher: &mut DefaultHasher) -> Result<()> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        path.file_name().hash(hasher);
+        if path.is_dir() {
+            hash_files(&path, hasher)?;
+        } else {
+            fs::read(&path)?.hash(hasher);
+        }
+    }
     Ok(())
 }
 
