@@ -591,6 +591,9 @@ fn js_tests(package: &Path, variables: &[(&str, &str)]) -> Result<()> {
     setup::one("python")?;
     setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
     let operators = root().join("target/operators");
+    if operators.exists() {
+        std::fs::remove_dir_all(&operators)?;
+    }
     run(ignored(&["operator_programs"]).env("RUSHLIGHT_OPERATORS", &operators))?;
     let demo = root().join("target/demo");
     npm::demo(package, &demo)?;
