@@ -15,8 +15,8 @@ use crate::failure::Failure;
 /// Operators by name, and their kernels by index in the table; that of the kernel in place of others has no name.
 type Places = BTreeMap<String, u32>;
 
-/// Bodies below this length stay: the compiler may have made one function of several.
-const SMALLEST: usize = 8;
+/// Minimum bytes of a body that is replaced: LLVM may have merged shorter ones of different functions.
+const MIN_BODY: usize = 8;
 
 /// A function that only traps.
 const DEAD: &[u8] = &[0x00, 0x00, 0x0b];
@@ -32,6 +32,9 @@ pub fn write(from: &Path, to: &Path, needed: &BTreeSet<&str>) -> Result<Vec<(Str
     }
     if to.exists() {
         return Err(Failure::Input(format!("`{}` is there already", to.display())));
+    }
+    if is_within(to, from)? {
+        return Err(Failure::Input(format!("`{}` is in the package that is copied to it", to.display())));
     }
     copy(from, to)?;
     let mut modules = Vec::new();
@@ -82,7 +85,7 @@ fn without(module: &[u8], places: &Places, needed: &BTreeSet<&str>) -> Result<Ve
     for at in places.values().filter(|at| !kept.contains(at)) {
         let (function, index) = functions.table.get_mut(at).ok_or("an operator is not in its table")?;
         let body = function.checked_sub(functions.imported).and_then(|own| functions.bodies.get(own as usize));
-        let is_small = body.is_none_or(|body| body.len() < SMALLEST);
+        let is_small = body.is_none_or(|body| body.len() < MIN_BODY);
         if is_small || !write_index(stand_in, changed.get_mut(index.clone()).unwrap_or_default()) {
             continue;
         }
@@ -233,6 +236,14 @@ fn write_leb(mut value: usize, to: &mut Vec<u8>) {
     to.push(value as u8);
 }
 
+/// True if a folder that is to be made is in another one, through links too.
+fn is_within(to: &Path, from: &Path) -> Result<bool, Failure> {
+    let whole = |path: &Path| fs::canonicalize(path).map_err(|error| failure("cannot read", path, error));
+    let to = std::path::absolute(to).map_err(|error| failure("cannot create", to, error))?;
+    let existing = to.ancestors().find(|folder| folder.exists()).unwrap_or(&to);
+    Ok(whole(existing)?.starts_with(whole(from)?))
+}
+
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     fs::create_dir_all(to).map_err(|error| failure("cannot create", to, error))?;
     for name in names(from)? {
@@ -317,6 +328,18 @@ mod tests {
         assert!(without(&module(), &places, &BTreeSet::new()).expect_err("no such index").contains("table"));
         assert!(without(&module()[..40], &places, &BTreeSet::new()).is_err());
         assert!(without(&module(), &Places::new(), &BTreeSet::new()).is_err());
+    }
+
+    #[test]
+    fn a_package_is_not_copied_into_itself() {
+        let folder = std::env::temp_dir().join(format!("rushlight-npm-{}", std::process::id()));
+        fs::create_dir_all(folder.join("wasm")).expect("a folder");
+        fs::write(folder.join("wasm/run-simd.operators.json"), "{}").expect("a file");
+        let refused = write(&folder, &folder.join("a/b"), &BTreeSet::new()).expect_err("it is in the package");
+        assert!(matches!(refused, Failure::Input(text) if text.contains("in the package")));
+        assert!(!folder.join("a").exists());
+        assert!(matches!(is_within(&folder.with_extension("smaller"), &folder), Ok(false)));
+        fs::remove_dir_all(folder).expect("a folder");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rushlight::kernels::ALL;
-use rushlight::{Error, MethodMeta, Module, OpSet, Program, Registry};
+use rushlight::{Error, MethodMeta, Module, ModuleBuilder, OpSet, Portability, Program, Registry};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -24,6 +24,10 @@ Examples:
 pub struct Ops {
     /// The .pte files; without any, lists the operators of this build
     models: Vec<PathBuf>,
+
+    /// A .ptd file with constants that the programs do not hold; may be repeated
+    #[arg(long, value_name = "FILE.ptd")]
+    data: Vec<PathBuf>,
 
     /// Print the Rust constant with exactly these operators
     #[arg(long)]
@@ -49,17 +53,15 @@ impl Ops {
         }
         let mut needed: BTreeMap<String, usize> = BTreeMap::new();
         for path in &self.models {
-            let module = Module::load(path)?;
+            let module = self.data.iter().fold(Module::builder(), ModuleBuilder::external_data).load(path)?;
             add(module.program(), &mut needed);
-            // Pages lower portable programs, which may leave other operators.
-            if self.npm.is_some()
-                && let Ok(lowered) = module.to_lowered()
-            {
-                add(&Program::parse(&lowered).map_err(Error::from)?, &mut needed);
+            if self.npm.is_some() {
+                add_lowered(path, &module, &mut needed)?;
             }
         }
         let missing: Vec<&str> = needed.keys().map(String::as_str).filter(|name| set_of(name).is_none()).collect();
         if let Some(folder) = &self.npm {
+            check_none(&missing)?;
             return self.write_npm(folder, &needed.keys().map(String::as_str).collect());
         }
         if self.rust {
@@ -107,6 +109,21 @@ impl Ops {
     }
 }
 
+/// Adds the operators that a program calls once a page has lowered it, which may be others. What cannot be lowered here runs as it
+/// is there too, unless it is for a foreign back end.
+fn add_lowered(path: &Path, module: &Module, needed: &mut BTreeMap<String, usize>) -> Result<(), Failure> {
+    let portability = module.portability();
+    if matches!(portability, Portability::Compiled | Portability::Small) {
+        return Ok(());
+    }
+    match module.to_lowered() {
+        Ok(lowered) => add(&Program::parse(&lowered).map_err(Error::from)?, needed),
+        Err(error) if portability == Portability::Foreign => return Err(error.into()),
+        Err(error) => output::warn(&format!("`{}` is taken as it is, not lowered: {error}", path.display())),
+    }
+    Ok(())
+}
+
 /// Adds the operators that a program calls.
 fn add(program: &Program<'_>, needed: &mut BTreeMap<String, usize>) {
     for plan in program.parsed().methods() {
@@ -124,10 +141,15 @@ fn set_of(name: &str) -> Option<&'static OpSet> {
     ALL.iter().copied().find(|set| Registry::new(&[*set]).find(name, "").is_some())
 }
 
-fn print_rust<'a>(needed: impl Iterator<Item = &'a str>, missing: &[&str]) -> Result<(), Failure> {
-    if !missing.is_empty() {
-        return Err(Failure::Other(format!("these operators are in no set: {}", missing.join(", "))));
+fn check_none(missing: &[&str]) -> Result<(), Failure> {
+    match missing {
+        [] => Ok(()),
+        _ => Err(Failure::Other(format!("these operators are in no set: {}", missing.join(", ")))),
     }
+}
+
+fn print_rust<'a>(needed: impl Iterator<Item = &'a str>, missing: &[&str]) -> Result<(), Failure> {
+    check_none(missing)?;
     let mut lines = Vec::new();
     for name in needed {
         let Some((_, path)) = PATHS.iter().find(|(op, _)| *op == name) else {
