@@ -412,6 +412,9 @@ static void registries() {
   std::thread beside([&] { add("one"); });
   add("other");
   beside.join();
+  rushlight::LoadOptions options;
+  options.registry = &registry;
+  CHECK(Module::try_load(corpus("add.pte"), options).ok());
 }
 
 static std::string compiled_llama() {
