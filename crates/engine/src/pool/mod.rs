@@ -10,7 +10,11 @@
 mod fork;
 #[cfg(feature = "std")]
 mod gate;
-#[cfg(all(feature = "std", any(test, all(target_os = "unknown", target_feature = "atomics"))))]
+// Its test needs threads of the system.
+#[cfg(all(
+    feature = "std",
+    any(all(test, not(target_family = "wasm")), all(target_os = "unknown", target_feature = "atomics"))
+))]
 #[cfg_attr(test, allow(dead_code, reason = "tests need no embedder that loses threads"))]
 mod lent;
 #[cfg(all(feature = "std", not(all(target_os = "unknown", target_feature = "atomics"))))]
