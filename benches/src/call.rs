@@ -1,4 +1,4 @@
-//! What a call costs from each language: the addition of two tensors of 2 x 3 floats, whose computation is next to nothing.
+//! Overhead of a call from each language: the addition of two tensors of 2 x 3 floats, whose computation is next to nothing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::peer::Peer;
 const ROUNDS: usize = 31;
 const BATCHES: usize = 200;
 
-/// Who calls.
+/// A caller: a language and its interface.
 enum Caller {
     /// This process, with a method at hand.
     Method,

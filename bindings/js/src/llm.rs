@@ -92,7 +92,7 @@ impl LanguageModel {
         self.tokenizer.clone()
     }
 
-    /// What the program says of itself.
+    /// The model's metadata.
     pub fn describe(&self) -> Object {
         let Limits { max_context_len, vocab_size, bos, eos, .. } = self.model.limits();
         let object = Object::new();

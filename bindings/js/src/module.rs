@@ -30,7 +30,7 @@ impl Module {
         error::map(builder.load_shared(program.shared())).map(Self)
     }
 
-    /// What is gained when the program is lowered: `compiled`, `small`, `portable` or `foreign`, as in
+    /// Whether lowering the program pays: `compiled`, `small`, `portable` or `foreign`, as in
     /// `rushlight::Portability`.
     #[wasm_bindgen(getter)]
     pub fn portability(&self) -> String {

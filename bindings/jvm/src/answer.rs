@@ -36,7 +36,7 @@ pub struct Request {
     pub num_eos: i32,
 }
 
-/// Who hears an answer.
+/// Listener of an answer.
 pub trait Listener {
     /// Gets text as it comes. An error ends the answer.
     fn on_text(&mut self, text: &str) -> Result<()>;

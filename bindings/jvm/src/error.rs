@@ -12,9 +12,9 @@ use rushlight::{Code, Error};
 pub enum Problem {
     /// The library's own error.
     Library(Error),
-    /// What the binding, or a language model, finds: all that there is to say, and the parts of it.
+    /// An error of the binding or of a language model, whole and in its parts.
     Own { code: Code, message: String, expected: Option<String>, got: Option<String>, help: Option<String> },
-    /// What Java refused. An exception may be pending, which Java sees as it is.
+    /// A JNI call that failed. A pending exception is what Java sees.
     Java(jni::errors::Error),
 }
 

@@ -1,4 +1,4 @@
-//! What a program says of a method, as arrays.
+//! Method metadata as arrays.
 
 use jni::Env;
 use jni::objects::{JLongArray, JObject, JObjectArray, JString};

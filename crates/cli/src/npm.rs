@@ -55,7 +55,7 @@ pub fn write(from: &Path, to: &Path, needed: &BTreeSet<&str>) -> Result<Vec<(Str
     Ok(modules)
 }
 
-/// What decides which functions of a module are used.
+/// Functions of a module with their references.
 #[derive(Default)]
 struct Functions {
     imported: u32,

@@ -453,7 +453,7 @@ impl Module {
         lower::to_file(&self.program, &self.lowering.source, self.setting())
     }
 
-    /// What the program was compiled for: whether it would gain from being lowered, which a build without the feature
+    /// Portability of the program: whether it would gain from being lowered, which a build without the feature
     /// `lower` cannot do.
     #[cfg(feature = "backends")]
     pub fn portability(&self) -> Portability {

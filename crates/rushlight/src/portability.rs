@@ -5,7 +5,7 @@ use rushlight_format::{Program, Vector};
 
 use crate::backends::runs_backend;
 
-/// What a program was compiled for.
+/// Targets that a program was compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Portability {

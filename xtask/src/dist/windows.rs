@@ -84,7 +84,7 @@ fn plain_tests(wine: &str, version: &str, wheel: &Path) -> Result<()> {
     run(emulated(wine, &folder.join("python.exe")).args(["-I", PLAIN_TESTS]))
 }
 
-/// What pip calls the interface that a wheel uses.
+/// ABI tag of a wheel, as pip names it.
 fn abi(version: &str, wheel: &Path) -> String {
     if wheel.to_string_lossy().contains("abi3") { "abi3".into() } else { format!("cp{}", version.replace('.', "")) }
 }

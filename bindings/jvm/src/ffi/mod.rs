@@ -55,7 +55,7 @@ unsafe fn elements_mut<'a, T>(address: jlong, count: usize) -> &'a mut [T] {
     unsafe { if count == 0 { &mut [] } else { slice::from_raw_parts_mut(pointer, count) } }
 }
 
-/// What is behind a lock. Java has one thread at a time here, so that only a callback finds it taken.
+/// Locks without waiting. Java has one thread at a time here, so that only a callback finds it taken.
 fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
     mutex.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => Problem::new(Code::InvalidState, format!("the {what} is in use")),

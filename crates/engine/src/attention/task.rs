@@ -535,8 +535,7 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
             core::array::from_fn(|r| self.inputs.query(lines[first + r].head, lines[first + r].row));
         for key in (0..seen).step_by(K) {
             // Behind the last key it is computed again, and not stored.
-            let key_or_last = |key: usize| self.inputs.key(self.first + key.min(seen - 1));
-            let keys: [Kv::Row; K] = core::array::from_fn(|k| key_or_last(key + k));
+            let keys: [Kv::Row; K] = core::array::from_fn(|k| self.inputs.key(self.first + (key + k).min(seen - 1)));
             let upcoming: [usize; K] = core::array::from_fn(|k| {
                 self.inputs.upcoming(self.inputs.attention.k, self.first + self.stride, self.stride, key + k)
             });

@@ -167,7 +167,7 @@ fn agrees_with_f64() {
     }
 }
 
-/// What is prefetched lies behind the last key, where such strides lead anywhere.
+/// Prefetches go behind the last key, where such strides lead anywhere.
 #[test]
 fn strides_between_single_rows_are_not_used() {
     let anywhere = Strides { batch: usize::MAX, head: usize::MAX, row: usize::MAX };

@@ -255,10 +255,10 @@ enum NamedData {
     Copied,
 }
 
-/// What the compiler made of a program.
+/// A compiled program.
 struct Compiled {
     model: Model,
-    /// What back ends added.
+    /// Weights that back ends added.
     weights: Vec<(String, Blob<'static>)>,
     emit: EmitOptions,
     report: Report,

@@ -115,7 +115,7 @@ struct CpuDelegate<'m> {
     engine: Arc<Engine>,
     profile: Option<Recorder>,
     steps: Vec<PreparedStep>,
-    /// What events call the steps.
+    /// Names of the steps in events.
     names: Vec<&'static str>,
     memory: Memory<'m>,
     lane: Lane,
