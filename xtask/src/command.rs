@@ -54,7 +54,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Bytes of a command's output that its error shows.
-const TAIL: usize = 4096;
+pub const TAIL: usize = 4096;
 
 /// Copies what a process prints to where it would have gone, until the process closes it. Keeps the last bytes.
 fn forward(mut from: impl Read, mut to: impl Write, tail: &Mutex<VecDeque<u8>>) {

@@ -1,8 +1,13 @@
 //! Steps of a chore, whose times are printed.
 
+use std::io::Read;
+use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+
+use crate::command::{TAIL, target_folder};
 
 /// A step and its name.
 pub type Step = (&'static str, fn() -> Result<()>);
@@ -19,11 +24,28 @@ pub struct Steps {
 impl Steps {
     /// Runs all steps of a chore and prints the time of each. Fails if one did.
     pub fn run(chore: &str, steps: &[Step]) -> Result<()> {
-        let mut this = Self::default();
+        Self::run_beside(chore, steps, &[])
+    }
+
+    /// The same, with other steps of the chore beside them, each in a process of its own: what it prints is shown when it ends. They
+    /// build in a folder of their own, which cargo would lock otherwise.
+    pub fn run_beside(chore: &str, steps: &[Step], beside: &[Step]) -> Result<()> {
         let start = Instant::now();
-        for (name, step) in steps {
-            this.step(name, *step);
-        }
+        let this = thread::scope(|scope| {
+            let beside = scope.spawn(|| {
+                let mut this = Self::default();
+                for (name, _) in beside {
+                    this.step(name, || process(chore, name));
+                }
+                this
+            });
+            let mut this = Self::default();
+            for (name, step) in steps {
+                println!("\n== {name}");
+                this.step(name, step);
+            }
+            this.add(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
         this.finish(chore, start)
     }
 
@@ -43,8 +65,14 @@ impl Steps {
         }
     }
 
-    fn step(&mut self, name: &str, step: fn() -> Result<()>) {
-        println!("\n== {name}");
+    fn add(mut self, mut other: Self) -> Self {
+        self.report.append(&mut other.report);
+        self.failed += other.failed;
+        self.printed.append(&mut other.printed);
+        self
+    }
+
+    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
         let start = Instant::now();
         let result = step();
         let seconds = start.elapsed().as_secs_f64();
@@ -75,4 +103,23 @@ impl Steps {
         }
         Ok(())
     }
+}
+
+/// Runs a step in a process of its own, and prints what that printed when it ends.
+fn process(chore: &str, name: &str) -> Result<()> {
+    let (mut reader, writer) = std::io::pipe()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([chore, name]).env("CARGO_TARGET_DIR", target_folder().join("beside"));
+    let mut process = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
+    // Its ends of the pipe would keep this process waiting.
+    drop(command);
+    let mut printed = Vec::new();
+    reader.read_to_end(&mut printed)?;
+    let status = process.wait()?;
+    println!("\n== {name}, beside the others\n{}", String::from_utf8_lossy(&printed));
+    if !status.success() {
+        let tail = &printed[printed.len().saturating_sub(TAIL)..];
+        bail!("{status}\n{}", String::from_utf8_lossy(tail));
+    }
+    Ok(())
 }

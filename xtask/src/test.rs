@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::book;
 use crate::c;
 use crate::check;
-use crate::command::{cargo, checked, command, exists, output, root, run};
+use crate::command::{cargo, checked, command, exists, output, root, run, target_folder};
 use crate::jvm;
 use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
@@ -25,11 +25,12 @@ const STAGES: &[Step] = &[
     ("python", python),
     ("book", book_and_examples),
     ("models", models),
-    ("aarch64", aarch64),
-    ("wasm", wasm),
     ("js", js),
     ("jvm", jvm::test),
 ];
+
+/// Stages that use nothing of what the others build, and go on beside them.
+const STAGES_BESIDE: &[Step] = &[("aarch64", aarch64), ("wasm", wasm)];
 
 /// Stages that take long, which only run when they are named.
 const LONG_STAGES: &[Step] = &[
@@ -50,7 +51,9 @@ pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
     thread::spawn(|| setup::one("python"));
-    Steps::run("test", STAGES)
+    // What two stages at once would install. Each tries again, and says why if it fails.
+    let _ = setup::one("cross").and_then(|()| setup::one("qemu"));
+    Steps::run_beside("test", STAGES, STAGES_BESIDE)
 }
 
 /// What one runs before each commit: nothing is downloaded, and no test runs for long.
@@ -148,7 +151,7 @@ fn quick_suites() -> Result<()> {
 }
 
 pub fn one(name: &str) -> Result<()> {
-    let stages: Vec<Step> = STAGES.iter().chain(LONG_STAGES).copied().collect();
+    let stages: Vec<Step> = STAGES.iter().chain(STAGES_BESIDE).chain(LONG_STAGES).copied().collect();
     Steps::one("test", &stages, name)
 }
 
@@ -547,7 +550,7 @@ const BARE_WASM: &[&str] = &["add", "mlp", "conv", "softmax"];
 fn bare_wasm() -> Result<()> {
     let target = "wasm32-unknown-unknown";
     run(&mut command("cargo", &["build", "--quiet", "-p", "rushlight-example-wasm", "--target", target]))?;
-    let module = root().join(format!("target/{target}/debug/rushlight_example_wasm.wasm"));
+    let module = target_folder().join(target).join("debug/rushlight_example_wasm.wasm");
     let mut host = command("node", &["tools/wasm.mjs"]);
     host.arg(module);
     run(host.args(BARE_WASM.iter().map(|name| format!("tests/corpus/1.5.1/{name}.json"))))
