@@ -131,13 +131,13 @@ impl From<rushlight_llm::Error> for Status {
             Error::Module(error) => return error.into(),
             other => other,
         };
-        let (code, text) = (error.code(), error.to_string());
-        let part = |name| error.part(name).map(|part| c_string(&part));
-        let message = text.lines().next().unwrap_or_default();
-        let mut status = Self::with_code(code as u32, &format!("{code:?}"), text.clone());
-        status.0.message = c_string(message);
-        status.0.expected = part("expected");
-        status.0.hint = part("help");
+        let field = |text: Option<String>| text.map(|text| c_string(&text));
+        let code = error.code();
+        let mut status = Self::with_code(code as u32, &format!("{code:?}"), error.to_string());
+        status.0.message = c_string(&error.message());
+        status.0.expected = field(error.what_was_expected());
+        status.0.got = field(error.what_came());
+        status.0.hint = field(error.hint());
         if let Error::File { error, .. } = &error {
             status.0.os_error = error.raw_os_error().unwrap_or(0);
         }

@@ -250,8 +250,9 @@ fn map<T>(result: rushlight_llm::Result<T>) -> Result<T, JsValue> {
             set(&fields, "code", code as u32);
             set(&fields, "codeName", format!("{code:?}"));
             set(&fields, "message", format!("[{code:?} {:#04x}] {text}", code as u32));
-            for (name, part) in [("expected", "expected"), ("got", "got"), ("hint", "help")] {
-                set(&fields, name, error.part(part));
+            let parts = [("expected", error.what_was_expected()), ("got", error.what_came()), ("hint", error.hint())];
+            for (name, part) in parts {
+                set(&fields, name, part);
             }
             fields.into()
         }

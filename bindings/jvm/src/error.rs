@@ -74,9 +74,9 @@ impl From<rushlight_llm::Error> for Problem {
             error => Self::Own {
                 code: error.code(),
                 message: error.to_string(),
-                expected: error.part("expected"),
-                got: error.part("got"),
-                help: error.part("help"),
+                expected: error.what_was_expected(),
+                got: error.what_came(),
+                help: error.hint(),
             },
         }
     }

@@ -90,110 +90,152 @@ impl Error {
         Self::NotLanguageModel { problem: problem.into() }
     }
 
-    /// A part of the text, which has a line for each but the first: `expected`, `got` or `help`.
-    pub fn part(&self, name: &str) -> Option<String> {
-        let text = self.to_string();
-        let mut lines = text.lines().skip(1);
-        lines.find_map(|line| Some(line.trim_start().strip_prefix(name)?.strip_prefix(' ')?.trim().to_owned()))
+    /// The headline, without expected, got and help.
+    pub fn message(&self) -> String {
+        self.parts().message
+    }
+
+    /// What would have been right.
+    pub fn what_was_expected(&self) -> Option<String> {
+        self.parts().expected
+    }
+
+    /// What came instead.
+    pub fn what_came(&self) -> Option<String> {
+        self.parts().got
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        self.parts().help
+    }
+
+    fn parts(&self) -> Parts {
+        match self {
+            Self::Module(error) => Parts {
+                message: error.message().to_owned(),
+                expected: error.what_was_expected().map(str::to_owned),
+                got: error.what_came().map(str::to_owned),
+                help: error.hint().map(str::to_owned),
+            },
+            Self::File { path, error } => Parts::new(format!("cannot read `{}`: {error}", path.display())),
+            Self::Tokenizer(problem) => Parts::new(format!("tokenizer: {problem}")),
+            Self::NoTokenizer { model, looked_at } => {
+                let mut parts = Parts::new(match model {
+                    Some(model) => format!("`{}` carries no tokenizer", model.display()),
+                    None => "the program carries no tokenizer".to_owned(),
+                });
+                let mut names: Vec<String> = looked_at.iter().map(|path| format!("`{}`", path.display())).collect();
+                if let Some(last) = names.pop() {
+                    parts.message.push_str(", and none is beside it");
+                    parts =
+                        parts.expected(if names.is_empty() { last } else { format!("{} or {last}", names.join(", ")) });
+                }
+                parts
+                    .help("name its file or folder (`--tokenizer`, `tokenizer=` in Python), or compile the model again")
+            }
+            Self::Template(problem) => Parts::new(format!("chat template: {problem}")),
+            #[cfg(feature = "grammar")]
+            Self::Grammar(problem) => Parts::new(format!("grammar: {problem}")),
+            Self::NotLanguageModel { problem } => Parts::new(format!("the program is no language model: {problem}"))
+                .expected("forward(tokens: i64[1, T], start_pos: i64[1]) -> logits"),
+            Self::ReturnsHiddenStates => {
+                Parts::new("the program returns hidden states: it has embeddings, and generates nothing")
+                    .expected("logits")
+                    .help("compile without --hidden-states")
+            }
+            Self::ReturnsLogits => Parts::new("the program returns logits: it has no embeddings")
+                .expected("hidden states")
+                .help("compile with --hidden-states"),
+            Self::NoTokens => Parts::new("there is no token to begin with: the prompt is empty"),
+            Self::UnknownToken { token, vocabulary } => Parts::new(format!("the model has no token {token}"))
+                .expected(format!("0 to {}", vocabulary.saturating_sub(1)))
+                .help("use the tokenizer that belongs to the model"),
+            Self::ContextFull { position, tokens, capacity } => {
+                let left = capacity.saturating_sub(*position);
+                Parts::new("the context is full")
+                    .expected(format!("at most {left} more tokens, {position} of {capacity} positions are taken"))
+                    .got(tokens)
+                    .help("begin anew, or compile with a larger --max-context-len")
+            }
+            Self::NotReached { position, reached } => {
+                Parts::new(format!("the session cannot go to position {position}"))
+                    .expected(format!("at most {reached}, the tokens that it has"))
+            }
+            Self::Poisoned => Parts::new("an earlier call of this session failed: reset it to go on"),
+            Self::NoLogits => {
+                Parts::new("no logit is a number: the model computed NaN or negative infinity for all tokens")
+            }
+            Self::NotSupported(what) => Parts::new(format!("{what}: the KV cache is in the memory of the program"))
+                .help("compile for a backend that keeps it, as `--backend cpu`"),
+            Self::DraftVocabulary { expected, got } => Parts::new("the draft model has another vocabulary")
+                .expected(format!("{expected} tokens, as the model has"))
+                .got(got)
+                .help("use a smaller model of the same family"),
+            Self::DraftRewind => Parts::new("the draft model cannot go back after a wrong guess")
+                .expected("a program that a back end runs, without a ring cache or a recurrent state")
+                .help("compile it with `--backend cpu`, and a sliding window with a --max-seq-len of its context"),
+            Self::Draft(problem) => Parts::new(format!("the draft: {problem}")),
+            Self::NoSession => Parts::new("the bytes are no saved session"),
+            Self::OtherAdapter => {
+                Parts::new("the session was saved with another LoRA adapter, or without one: restore it with the same")
+            }
+            Self::AdapterOfAnotherModel => Parts::new("the LoRA adapter was read for a model with other layers"),
+            Self::AdapterScale(scale) => {
+                Parts::new("the scale of a LoRA adapter is no number").expected("a finite number").got(scale)
+            }
+            Self::NoAdapters => Parts::new("the program takes no LoRA adapters")
+                .expected(format!("a method `{}`", lora::METHOD))
+                .help("compile the model's folder or GGUF file with --lora-rank"),
+            Self::Sampling { option, expected, got } => {
+                Parts::new(format!("the sampling option `{option}` has no such value")).expected(*expected).got(got)
+            }
+        }
+    }
+}
+
+/// What an error says, as [`rushlight::Error`] has it.
+struct Parts {
+    message: String,
+    expected: Option<String>,
+    got: Option<String>,
+    help: Option<String>,
+}
+
+impl Parts {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), expected: None, got: None, help: None }
+    }
+
+    fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    fn got(mut self, got: impl fmt::Display) -> Self {
+        self.got = Some(got.to_string());
+        self
+    }
+
+    fn help(mut self, help: &str) -> Self {
+        self.help = Some(help.to_owned());
+        self
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Module(error) => write!(f, "{error}"),
-            Self::File { path, error } => write!(f, "cannot read `{}`: {error}", path.display()),
-            Self::Tokenizer(problem) => write!(f, "tokenizer: {problem}"),
-            Self::NoTokenizer { model, looked_at } => {
-                match model {
-                    Some(model) => write!(f, "`{}` carries no tokenizer", model.display())?,
-                    None => write!(f, "the program carries no tokenizer")?,
-                }
-                if !looked_at.is_empty() {
-                    write!(f, ", and none is beside it\n  expected ")?;
-                }
-                for (index, path) in looked_at.iter().enumerate() {
-                    let before = match index {
-                        0 => "",
-                        _ if index + 1 == looked_at.len() => " or",
-                        _ => ",",
-                    };
-                    write!(f, "{before} `{}`", path.display())?;
-                }
-                write!(
-                    f,
-                    "\n  help      name its file or folder (`--tokenizer`, `tokenizer=` in Python), or compile the model again"
-                )
-            }
-            Self::Template(problem) => write!(f, "chat template: {problem}"),
-            #[cfg(feature = "grammar")]
-            Self::Grammar(problem) => write!(f, "grammar: {problem}"),
-            Self::NotLanguageModel { problem } => write!(
-                f,
-                "the program is no language model: {problem}\n  expected  forward(tokens: i64[1, T], start_pos: i64[1]) -> logits"
-            ),
-            Self::ReturnsHiddenStates => write!(
-                f,
-                "the program returns hidden states: it has embeddings, and generates nothing\n  expected  logits\n  help      compile \
-                 without --hidden-states"
-            ),
-            Self::ReturnsLogits => write!(
-                f,
-                "the program returns logits: it has no embeddings\n  expected  hidden states\n  help      compile with --hidden-states"
-            ),
-            Self::NoTokens => write!(f, "there is no token to begin with: the prompt is empty"),
-            Self::UnknownToken { token, vocabulary } => write!(
-                f,
-                "the model has no token {token}\n  expected  0 to {}\n  help      use the tokenizer that belongs to the model",
-                vocabulary.saturating_sub(1)
-            ),
-            Self::ContextFull { position, tokens, capacity } => write!(
-                f,
-                "the context is full\n  expected  at most {} more tokens, {position} of {capacity} positions are taken\n  got       \
-                 {tokens}\n  help      begin anew, or compile with a larger --max-context-len",
-                capacity.saturating_sub(*position)
-            ),
-            Self::NotReached { position, reached } => {
-                write!(f, "the session cannot go to position {position}: it has {reached} tokens")
-            }
-            Self::Poisoned => write!(f, "an earlier call of this session failed: reset it to go on"),
-            Self::NoLogits => {
-                write!(f, "no logit is a number: the model computed NaN or negative infinity for all tokens")
-            }
-            Self::NotSupported(what) => write!(
-                f,
-                "{what}: the KV cache is in the memory of the program\n  help      compile for a backend that keeps it, as \
-                 `--backend cpu`"
-            ),
-            Self::DraftVocabulary { expected, got } => write!(
-                f,
-                "the draft model has another vocabulary\n  expected  {expected} tokens, as the model has\n  got       {got}\n  help      \
-                 use a smaller model of the same family"
-            ),
-            Self::DraftRewind => write!(
-                f,
-                "the draft model cannot go back after a wrong guess\n  expected  a program that a back end runs, without a ring cache or \
-                 a recurrent state\n  help      compile it with `--backend cpu`, and a sliding window with a --max-seq-len of its context"
-            ),
-            Self::Draft(problem) => write!(f, "the draft: {problem}"),
-            Self::NoSession => write!(f, "the bytes are no saved session"),
-            Self::OtherAdapter => {
-                write!(f, "the session was saved with another LoRA adapter, or without one: restore it with the same")
-            }
-            Self::AdapterOfAnotherModel => write!(f, "the LoRA adapter was read for a model with other layers"),
-            Self::AdapterScale(scale) => {
-                write!(f, "the scale of a LoRA adapter is no number\n  expected  a finite number\n  got       {scale}")
-            }
-            Self::NoAdapters => write!(
-                f,
-                "the program takes no LoRA adapters\n  expected  a method `{}`\n  help      compile the model's folder or GGUF file with \
-                 --lora-rank",
-                lora::METHOD
-            ),
-            Self::Sampling { option, expected, got } => {
-                write!(f, "the sampling option `{option}` has no such value\n  expected  {expected}\n  got       {got}")
+        if let Self::Module(error) = self {
+            return write!(f, "{error}");
+        }
+        let Parts { message, expected, got, help } = self.parts();
+        f.write_str(&message)?;
+        for (name, text) in [("expected", expected), ("got", got), ("help", help)] {
+            if let Some(text) = text {
+                write!(f, "\n  {name:<10}{text}")?;
             }
         }
+        Ok(())
     }
 }
 
