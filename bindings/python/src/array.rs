@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple, PyType};
 use rushlight::{Input, Value};
 
 use crate::error;
@@ -99,21 +99,25 @@ impl<'py> Argument<'py> {
         if let Some(offered) = offered(class.as_any())? {
             return Self::exchanged(object, offered, kind);
         }
-        match class.module() {
-            Ok(module) if module == "numpy" => {
-                kind.get_or_insert(Kind::Numpy);
-            }
-            Ok(module) if module.to_str().is_ok_and(|module| module.starts_with("numpy.ma")) => {
+        let is_numpy = match numpy_class(&class) {
+            Some(NumpyClass::Plain) => true,
+            Some(NumpyClass::Masked) => {
                 return Err(Refusal::Value("its mask would be ignored; call filled(value)".into()));
             }
-            _ => {}
+            None => false,
+        };
+        if is_numpy {
+            kind.get_or_insert(Kind::Numpy);
         }
         let buffer = match Array::from_buffer(object) {
             Ok(array) => return Ok(Self::Array(array)),
             Err(raised @ Refusal::Raised(_)) => return Err(raised),
-            Err(Refusal::Layout(_)) if matches!(kind, Some(Kind::Numpy)) => {
-                let copy = in_python(|| native_copy(object))?;
-                return Array::from_buffer(&copy).map(Self::Array);
+            // NumPy's other protocols have no more types than this one.
+            Err(reason @ (Refusal::Type(_) | Refusal::Protocol(..))) if is_numpy => {
+                match in_python(|| object.getattr_opt(intern!(object.py(), "dtype")))? {
+                    Some(dtype) => return Err(unreadable(&dtype)?),
+                    None => reason,
+                }
             }
             Err(reason) => reason,
         };
@@ -150,11 +154,36 @@ impl<'py> Argument<'py> {
     }
 }
 
-/// A copy of a NumPy array in this machine's byte order, with strides above 0.
-fn native_copy<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let py = array.py();
-    let dtype = array.getattr(intern!(py, "dtype"))?.call_method1(intern!(py, "newbyteorder"), ("=",))?;
-    array.call_method1(intern!(py, "astype"), (dtype,))
+enum NumpyClass {
+    Plain,
+    Masked,
+}
+
+/// Whether a class is one of NumPy's, or has one of these as a base.
+fn numpy_class(class: &Bound<'_, PyType>) -> Option<NumpyClass> {
+    let of_module = |class: &Bound<'_, PyAny>| {
+        let module = class.cast::<PyType>().ok()?.module().ok()?;
+        let module = module.to_str().ok()?;
+        if module == "numpy.ma" || module.starts_with("numpy.ma.") {
+            return Some(NumpyClass::Masked);
+        }
+        (module == "numpy" || module.starts_with("numpy.")).then_some(NumpyClass::Plain)
+    };
+    let bases = || in_python(|| class.getattr(intern!(class.py(), "__mro__"))).ok()?.cast_into::<PyTuple>().ok();
+    of_module(class.as_any()).or_else(|| bases()?.iter().find_map(|base| of_module(&base)))
+}
+
+/// Says that elements of a type of NumPy's cannot be read, and what to do.
+fn unreadable(dtype: &Bound<'_, PyAny>) -> PyResult<Refusal> {
+    let cast = match dtype.getattr(intern!(dtype.py(), "kind"))?.extract::<String>()?.as_str() {
+        "M" | "m" => Some("int64"),
+        "f" => Some("float64"),
+        "c" => Some("complex128"),
+        "O" => Some("float32"),
+        _ => None,
+    };
+    let cast = cast.map_or_else(String::new, |cast| format!(", such as with x.astype(\"{cast}\")"));
+    Ok(Refusal::Type(format!("elements of type {} are not supported; convert the array first{cast}", dtype.str()?)))
 }
 
 /// Gives a result back.

@@ -4,7 +4,7 @@
 //! `__dlpack_c_exchange_api__`.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -18,6 +18,9 @@ use rushlight_format::dlpack::{self, DataType, ManagedTensor, ManagedTensorVersi
 
 use crate::interpreter::in_python;
 use crate::refusal::Refusal;
+
+/// The strides of a dense array whose dimensions are in order.
+const ROW_MAJOR: Option<std::iter::Empty<i64>> = None;
 
 /// Maximum rank that is read, as in NumPy and PyTorch. An exporter that claims more is broken.
 const MAX_RANK: usize = 64;
@@ -81,7 +84,7 @@ impl Exchange {
     }
 }
 
-/// Another library's array, borrowed without a copy.
+/// Another library's array, borrowed; copied only where its elements cannot be read in place.
 pub struct Array {
     dtype: ScalarType,
     sizes: Vec<usize>,
@@ -94,6 +97,7 @@ pub struct Array {
 }
 
 enum Owner {
+    Copy { _bytes: Vec<u8> },
     Object { _object: Py<PyAny> },
     Buffer { _buffer: Buffer },
     Managed { _tensor: Managed },
@@ -220,7 +224,8 @@ impl Array {
         Self::new(dtype, shape.iter().copied(), strides, data, owner)
     }
 
-    /// Borrows through the buffer protocol.
+    /// Borrows through the buffer protocol. Copies what has negative strides, strides that are not whole elements, or the bytes
+    /// of its elements in the other order.
     pub fn from_buffer(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
         let py = object.py();
         let buffer = Buffer::of(object).map_err(|error| Refusal::of_protocol(py, object, error))?;
@@ -233,31 +238,42 @@ impl Array {
             // SAFETY: a non-null format is a NUL-terminated string that lives as long as the buffer.
             unsafe { CStr::from_ptr(raw.format) }.to_str().unwrap_or("")
         };
-        let Some(dtype) = dtype_of_format(format, raw.itemsize as usize) else {
-            // Whether they are those of a supported type with their bytes in the other order.
-            let turned = format.strip_prefix(['<', '>', '!']);
-            if turned.is_some_and(|format| dtype_of_format(format, raw.itemsize as usize).is_some()) {
-                return Err(Refusal::Layout("its bytes are not in this machine's order"));
-            }
+        let Some((dtype, is_swapped)) = dtype_of_format(format, raw.itemsize as usize) else {
             return Err(Refusal::Type(format!(
                 "elements of the buffer format {format:?} are not supported; convert the array first"
             )));
         };
-        let list = |pointer: *mut ffi::Py_ssize_t| -> Vec<i64> {
-            if pointer.is_null() || rank == 0 {
-                return Vec::new();
+        let list = |pointer: *mut ffi::Py_ssize_t| -> Option<Vec<i64>> {
+            if rank == 0 {
+                return Some(Vec::new());
             }
-            // SAFETY: with PyBUF_STRIDES, shape and strides have `ndim` entries.
-            unsafe { slice::from_raw_parts(pointer, rank) }.iter().map(|&v| v as i64).collect()
+            // SAFETY: with PyBUF_STRIDES, shape and strides have `ndim` entries, unless they are null.
+            (!pointer.is_null())
+                .then(|| unsafe { slice::from_raw_parts(pointer, rank) }.iter().map(|&v| v as i64).collect())
         };
-        let (shape, strides) = (list(raw.shape), list(raw.strides));
-        if strides.iter().any(|stride| stride % width != 0) {
-            return Err(Refusal::Layout("its strides are not whole elements"));
+        let shape = list(raw.shape).ok_or_else(|| Refusal::Value(format!("it has rank {rank} and no shape")))?;
+        // Without strides, as those of ctypes, it is row-major.
+        let strides = list(raw.strides);
+        let is_borrowed = strides.iter().flatten().all(|stride| *stride >= 0 && stride % width == 0);
+        if !is_borrowed || is_swapped {
+            let len = shape.iter().try_fold(raw.itemsize as i64, |len, size| len.checked_mul(*size));
+            if len != Some(raw.len as i64) {
+                return Err(Refusal::Value(format!(
+                    "its shape is {shape:?}, and it says that it has {} bytes",
+                    raw.len
+                )));
+            }
+            let mut bytes = buffer.to_row_major(py)?;
+            if is_swapped {
+                let parts = if dtype.is_complex() { 2 } else { 1 };
+                bytes.chunks_exact_mut(dtype.size() / parts).for_each(<[u8]>::reverse);
+            }
+            let data = bytes.as_mut_ptr();
+            return Self::new(dtype, shape.into_iter(), ROW_MAJOR, data, Owner::Copy { _bytes: bytes });
         }
-        let strides: Vec<i64> = strides.iter().map(|stride| stride / width).collect();
+        let strides = strides.map(|strides| strides.into_iter().map(move |stride| stride / width));
         let data = raw.buf.cast::<u8>();
-        let owner = Owner::Buffer { _buffer: buffer };
-        Self::new(dtype, shape.into_iter(), Some(strides.into_iter()), data, owner)
+        Self::new(dtype, shape.into_iter(), strides, data, Owner::Buffer { _buffer: buffer })
     }
 
     fn new(
@@ -330,11 +346,12 @@ impl Array {
     }
 }
 
-fn dtype_of_format(format: &str, width: usize) -> Option<ScalarType> {
-    // A leading byte order is fine if it is this machine's.
-    let native = if cfg!(target_endian = "little") { ['@', '=', '<', '|'] } else { ['@', '=', '>', '!'] };
-    let format = format.strip_prefix(native).unwrap_or(format);
-    Some(match (format, width) {
+/// The element type of a buffer's format, and whether the bytes of its elements are in the other order than this machine's.
+fn dtype_of_format(format: &str, width: usize) -> Option<(ScalarType, bool)> {
+    let swapped: &[char] = if cfg!(target_endian = "little") { &['>', '!'] } else { &['<'] };
+    let is_swapped = format.starts_with(swapped) && width > 1;
+    let format = format.strip_prefix(['@', '=', '<', '>', '!', '|']).unwrap_or(format);
+    let dtype = match (format, width) {
         ("?", 1) => ScalarType::Bool,
         ("b", 1) => ScalarType::Char,
         ("B" | "c", 1) => ScalarType::Byte,
@@ -350,7 +367,8 @@ fn dtype_of_format(format: &str, width: usize) -> Option<ScalarType> {
         ("Zf", 8) => ScalarType::ComplexFloat,
         ("Zd", 16) => ScalarType::ComplexDouble,
         _ => return None,
-    })
+    };
+    Some((dtype, is_swapped))
 }
 
 /// The buffer protocol's letter for an element type; `None` for types that it lacks.
@@ -396,6 +414,13 @@ pub fn call_method<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>)
     unsafe { Bound::from_owned_ptr_or_err(object.py(), result) }
 }
 
+/// The number of the interpreter that this thread is attached to, unlike that of all others of the process.
+pub fn interpreter_id(py: Python<'_>) -> PyResult<i64> {
+    // SAFETY: a thread that is attached has an interpreter.
+    let id = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    if id < 0 { Err(PyErr::fetch(py)) } else { Ok(id) }
+}
+
 /// A buffer of the buffer protocol, released when it is dropped.
 struct Buffer {
     raw: Box<ffi::Py_buffer>,
@@ -408,6 +433,18 @@ impl Buffer {
         let status =
             in_python(|| unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, ffi::PyBUF_RECORDS_RO) });
         if status == 0 { Ok(Self { raw }) } else { Err(PyErr::fetch(object.py())) }
+    }
+}
+
+impl Buffer {
+    /// A copy of the elements, row-major.
+    fn to_row_major(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let mut bytes = vec![0u8; usize::try_from(self.raw.len).unwrap_or(0)];
+        // SAFETY: `bytes` has room for the `len` bytes of the buffer, and callers have seen that its shape has no more.
+        let status = unsafe {
+            ffi::PyBuffer_ToContiguous(bytes.as_mut_ptr().cast(), &raw const *self.raw, self.raw.len, b'C' as c_char)
+        };
+        if status == 0 { Ok(bytes) } else { Err(PyErr::fetch(py)) }
     }
 }
 

@@ -3,16 +3,19 @@
 
 use std::ffi::c_int;
 
-use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::{IntoPyObjectExt, intern};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, TensorView};
 
 use crate::error;
 use crate::ffi;
+
+/// The code of the element type, the shape and the bytes.
+type Parts<'py> = (u8, Vec<usize>, Bound<'py, PyBytes>);
 
 /// A dense row-major tensor. Exports its memory through the buffer protocol and DLPack.
 #[pyclass(frozen, module = "rushlight")]
@@ -51,6 +54,22 @@ impl Tensor {
 
     fn __repr__(&self) -> String {
         format!("rushlight.Tensor(shape={:?}, dtype={})", self.inner.shape(), self.dtype())
+    }
+
+    /// Pickles the tensor by its bytes.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Parts<'py>)> {
+        let py = slf.py();
+        let tensor = &slf.get().inner;
+        let parts = (tensor.dtype().code(), tensor.shape().to_vec(), PyBytes::new(py, tensor.bytes()));
+        Ok((py.get_type::<Self>().getattr(intern!(py, "_of_parts"))?, parts))
+    }
+
+    /// The tensor that was pickled.
+    #[staticmethod]
+    fn _of_parts(py: Python<'_>, dtype: u8, shape: Vec<usize>, bytes: &[u8]) -> PyResult<Self> {
+        let unknown = || PyValueError::new_err(format!("no element type has the code {dtype}"));
+        let dtype = ScalarType::from_code(dtype).ok_or_else(unknown)?;
+        Ok(Self { inner: error::map(py, rushlight::Tensor::from_bytes(dtype, &shape, bytes))? })
     }
 
     /// A DLPack capsule. Each holds a copy, so that its consumer may write to it.

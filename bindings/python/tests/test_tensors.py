@@ -1,9 +1,12 @@
 """What enters as a tensor is read as its library means it, or refused with a reason: lazily negated and conjugated views,
 storages without memory, and all that is not dense memory of the CPU."""
 
+import copy
 import ctypes
 import gc
+import math
 import pathlib
+import pickle
 
 import numpy as np
 import pytest
@@ -288,7 +291,14 @@ def half_elements():
     return pairs["a"]
 
 
+class Measured(np.ndarray):
+    """A subclass of another module."""
+
+
 NUMPY = {
+    "subclass": lambda: np.arange(1, 5, dtype=np.float32).view(Measured),
+    "subclass, negative strides": lambda: np.arange(4, 0, -1, dtype=np.float32)[::-1].view(Measured),
+    "big-endian subclass": lambda: np.arange(1, 5, dtype=">f4").view(Measured),
     "negative strides": lambda: np.arange(4, 0, -1, dtype=np.float32)[::-1],
     "strides of parts of elements": half_elements,
     "plain": lambda: np.arange(1, 5, dtype=np.float32),
@@ -305,12 +315,36 @@ NUMPY = {
 @pytest.mark.parametrize("kind", NUMPY)
 def test_arrays_are_read(fixed, kind):
     x = NUMPY[kind]()
-    np.testing.assert_array_equal(fixed(x), np.arange(2, 6, dtype=np.float32))
+    result = fixed(x)
+    assert type(result) is np.ndarray
+    np.testing.assert_array_equal(result, np.arange(2, 6, dtype=np.float32))
     np.testing.assert_array_equal(constant(x).numpy(), np.arange(1, 5, dtype=np.float32))
 
 
+BUFFERS = {
+    "ctypes": lambda: (ctypes.c_float * 4)(1, 2, 3, 4),
+    "ctypes of rank 2": lambda: (ctypes.c_float * 2 * 3)((1, 2), (3, 4), (5, 6)),
+    "ctypes of rank 3": lambda: (ctypes.c_int16 * 2 * 1 * 2)(((1, 2),), ((3, 4),)),
+    "big-endian ctypes": lambda: (ctypes.c_float.__ctype_be__ * 2)(1, 2),
+    "negative strides": lambda: memoryview(np.arange(12, dtype=np.float32).reshape(3, 4))[::-1],
+    "negative strides of rank 2": lambda: memoryview(np.arange(12, dtype=np.int64).reshape(3, 4)[::-1, ::-2]),
+    "big-endian": lambda: memoryview(np.arange(6, dtype=">f8").reshape(2, 3)),
+    "big-endian, negative strides": lambda: memoryview(np.arange(6, dtype=">i2").reshape(2, 3)[:, ::-1]),
+    "big-endian complex": lambda: memoryview(np.array([1 + 2j, 3 - 4j], ">c8")),
+    "strides of parts of elements": lambda: memoryview(half_elements()),
+}
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_buffers_are_read(kind):
+    x = BUFFERS[kind]()
+    expected = np.asarray(x)
+    got = constant(x).numpy()
+    assert got.dtype == expected.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(got, expected)
+
+
 UNREADABLE = {
-    "big-endian without NumPy": lambda: memoryview(np.ones(4, ">f4")),
     "objects": lambda: np.array([1.0, 2.0, 3.0, 4.0], dtype=object),
     "dates": lambda: np.zeros(4, "datetime64[s]"),
     "text": lambda: np.array(["a", "b", "c", "d"]),
@@ -321,9 +355,45 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.parametrize("thing", [np.add, np.dtype("f4"), np.random.default_rng(0)])
+def test_other_things_of_numpy_are_no_arrays(fixed, thing):
+    assert "expected a tensor, an array" in refused(lambda: fixed(thing))
+
+
+CASTS = {"objects": "float32", "dates": "int64", "long double": "float64"}
+
+
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_arrays_that_cannot_be_read_are_refused(fixed, kind):
-    assert "input 0" in refused(lambda: fixed(UNREADABLE[kind]()))
+    text = refused(lambda: fixed(UNREADABLE[kind]()))
+    assert "input 0" in text
+    if kind != "masked":
+        assert f"elements of type {UNREADABLE[kind]().dtype} are not supported; convert the array first" in text
+    if kind in CASTS:
+        assert f'x.astype("{CASTS[kind]}")' in text
+        fixed(np.ones(4).astype(UNREADABLE[kind]().dtype).astype(CASTS[kind]).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64", "float16"])
+@pytest.mark.parametrize("shape", [(), (0, 2), (2, 3)])
+def test_tensors_are_pickled(dtype, shape):
+    elements = torch.arange(6.0)[: math.prod(shape)].reshape(shape).to(getattr(torch, dtype))
+    tensor = rushlight.compile(EXPORTED / "torch_2.8.pt2", constant_methods={"value": elements}).run("value")
+    assert type(tensor) is rushlight.Tensor
+    for copied in (pickle.loads(pickle.dumps(tensor)), copy.deepcopy(tensor)):
+        assert type(copied) is rushlight.Tensor and (copied.dtype, copied.shape) == (dtype, shape)
+        assert copied.tobytes() == tensor.tobytes()
+        assert torch.equal(torch.from_dlpack(copied), elements)
+
+
+def test_pickles_of_tensors_are_checked():
+    restore = rushlight.Tensor._of_parts
+    with pytest.raises(ValueError, match="no element type has the code 200"):
+        restore(200, [2], b"")
+    with pytest.raises(rushlight.Error, match="takes 8 bytes, got 3"):
+        restore(6, [2], b"abc")
+    with pytest.raises(rushlight.Error):
+        restore(6, [1 << 40, 1 << 40], b"")
 
 
 class DlTensor(ctypes.Structure):
