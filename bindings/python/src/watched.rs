@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// exception of a Python callback on the worker is kept for [`callback::explained`].
 ///
 /// # Errors
-/// An exception of a signal handler or of `report`, after the work was cancelled.
+/// An exception of a signal handler or of `report`, after the work ended or was cancelled.
 pub fn run<T: Send + 'static>(
     py: Python<'_>,
     report: Option<&Py<PyAny>>,
@@ -46,6 +46,8 @@ pub fn run<T: Send + 'static>(
     loop {
         match wait(SIGNALS) {
             Ok((Ok(done), raised)) => {
+                // What it told last, such as that all is done.
+                state.tell(py, report)?;
                 callback::keep(raised);
                 return Ok(done);
             }

@@ -1,6 +1,7 @@
 """How far long work is, and its end by Ctrl-C."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 import rushlight
 
 torch = pytest.importorskip("torch")
+STAGES = ("calibrating", "rounding weights", "comparing", "compiling", "writing")
+SMALL = pathlib.Path(__file__).resolve().parents[3] / "examples" / "cortex-m" / "digits.pt2"
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +37,10 @@ def test_stages_of_a_quantization(large, tmp_path):
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     # Of stages that take less time than lies between two reports some are not told.
     assert "rounding weights" in stages, stages
-    assert [stage for stage in ("calibrating", "rounding weights", "comparing", "writing") if stage in stages] == stages
+    assert [stage for stage in STAGES if stage in stages] == stages
     assert size == (tmp_path / "out.pte").stat().st_size
+    # The last report of all is that of the end.
+    assert seen[-1][0] == "writing" and seen[-1][1] == seen[-1][2], seen[-1]
 
 
 def test_what_progress_may_be(large, capfd):
@@ -45,6 +50,20 @@ def test_what_progress_may_be(large, capfd):
     for silent in (None, False):
         rushlight.compile(large, backend="cpu", progress=silent).buffer
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("stream", ["None", "open(os.devnull)", "types.SimpleNamespace(flush=lambda: None)"])
+def test_standard_error_may_be_closed_or_none(stream):
+    script = f"""
+import os, sys, types, rushlight
+stream = {stream}
+if hasattr(stream, "close"):
+    stream.close()
+sys.stderr = stream
+print(len(rushlight.compile({os.fspath(SMALL)!r}).buffer))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and int(done.stdout) > 0, done
 
 
 def test_a_bar_where_it_is_asked_for(large, capfd):

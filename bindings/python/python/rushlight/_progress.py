@@ -23,7 +23,7 @@ class Progress:
                 f"got {type(progress).__name__}"
             )
         if progress is None:
-            progress = sys.stderr is not None and sys.stderr.isatty()
+            progress = _is_terminal(sys.stderr)
         self._began = time.monotonic()
         self._shown = 0
         self.report = self._draw if progress is True else progress or None
@@ -60,3 +60,11 @@ class Progress:
         # What is left of a longer line goes.
         print("\r" + line.ljust(self._shown), end="\r" if not line else "", file=sys.stderr, flush=True)
         self._shown = len(line)
+
+
+def _is_terminal(stream):
+    """Whether a stream is a terminal: one that there is not, that is closed, or that is of another class, is none."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
