@@ -97,7 +97,7 @@ def load(
     data: Union[None, _Source, Sequence[_Source]] = None,
     threads: Optional[SupportsIndex] = None,
     lower: _Lower = "auto",
-    cache: Union[None, str, os.PathLike[str]] = None,
+    cache: Union[None, str, bytes, os.PathLike[str]] = None,
     memory_limit: Optional[SupportsIndex] = None,
     time_limit: Optional[SupportsFloat] = None,
 ) -> Module: ...
@@ -133,7 +133,7 @@ class Report(NamedTuple):
     def backends(self) -> dict[str, int]: ...
 
 class Program:
-    def save(self, path: Union[str, os.PathLike[str]]) -> int: ...
+    def save(self, path: Union[str, bytes, os.PathLike[str]]) -> int: ...
     @property
     def buffer(self) -> bytes: ...
     @property

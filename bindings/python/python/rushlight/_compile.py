@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 
 from . import _quantization as quantization
 from . import _rushlight
+from ._arguments import check_bool, check_count, check_text, path_of
 from ._backend import adapted
 from ._meta import OperatorUse
 from ._module import Module
@@ -96,7 +97,7 @@ class Program:
         A failure leaves what was there before.
         """
         with self._progress:
-            return self._core.save(path)
+            return self._core.save(path_of("path", path))
 
     @property
     def buffer(self):
@@ -233,6 +234,8 @@ def compile(
     """
     sources = source if isinstance(source, Mapping) else {"forward": source}
     progress = progress if isinstance(progress, Progress) else Progress(progress)
+    for name in sources:
+        check_text("the name of a method", name)
     methods = [(name, bytes_or_path(name, exported, progress)) for name, exported in sources.items()]
     return compiled(
         methods,
@@ -267,6 +270,17 @@ def compiled(
     language_model=None,
 ):
     """Compiles methods, or a language model, with settings as the core takes them."""
+    if constant_methods is not None and not isinstance(constant_methods, Mapping):
+        raise TypeError(f"constant_methods must be a dict of names to values, got {constant_methods!r}")
+    for name in constant_methods or ():
+        check_text("the name of a constant method", name)
+    check_text("kv_cache", kv_cache)
+    check_bool("share_state", share_state)
+    check_bool("plan_inputs", plan_inputs)
+    check_bool("plan_outputs", plan_outputs)
+    check_bool("stack_traces", stack_traces)
+    if tokenizer is not None and tokenizer is not False:
+        tokenizer = path_of("tokenizer", tokenizer)
     constants = [
         (name, list(value) if isinstance(value, (list, tuple)) else [value])
         for name, value in (constant_methods or {}).items()
@@ -485,8 +499,10 @@ def _external_rules(weights, max_bytes):
         if max_bytes is not None:
             raise ValueError("external_weights_max_bytes divides external weights, and there are none")
         return None
+    check_count("external_weights_max_bytes", max_bytes)
     rules = weights if isinstance(weights, Mapping) else {"*": weights}
     for pattern, file in rules.items():
+        check_text("a pattern of external_weights", pattern)
         if file is not True and not isinstance(file, str):
             raise TypeError(f"the file of the weights {pattern!r} has to be a str or True, got a {type(file).__name__}")
     return [(pattern, None if file is True else file) for pattern, file in rules.items()], max_bytes

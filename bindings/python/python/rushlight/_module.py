@@ -6,7 +6,10 @@ import operator
 import os
 
 from . import _meta, _signature
+from ._arguments import path_of
 from ._backend import Adapter, adapted
+from ._errors import failure
+from ._files import LoadedFile
 from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
 from ._text import shown
@@ -20,7 +23,7 @@ class Module:
 
     def __init__(self, core, source=None):
         self._core = core
-        # What `load` was given.
+        # The absolute path, the other arguments of `load`, and the files as they were then.
         self._source = source
         self._run = core.run
         self._signatures = {}
@@ -88,11 +91,11 @@ class Module:
             raise TypeError(
                 "a module that was loaded from bytes cannot be pickled: load it from a file, which the copy loads again"
             )
-        path, options = self._source
-        return _reload, (path, options)
+        path, options, files = self._source
+        return _reload, (path, options, [file.fingerprint() for file in files])
 
     def __repr__(self):
-        name = "" if self._source is None else f"{os.fspath(self._source[0])!r}, "
+        name = "" if self._source is None else f"{self._source[0]!r}, "
         return f"rushlight.Module({name}methods={self.method_names})"
 
     def _parts(self):
@@ -129,22 +132,38 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
     the modules of its parent, with threads of its own. One that another thread was using at that moment is lost there, and
     raises RuntimeError.
 
-    A module that was loaded from a path can be pickled: the copy loads the file again, with its options, and has state of its own.
+    A module that was loaded from a path can be pickled: the copy loads the file again, from its absolute path and with the same
+    options, and has state of its own. To pickle it reads the file once; a copy whose file is another one raises rushlight.Error.
 
-    Raises rushlight.Error if the file cannot be read or is not a well-formed program; for a missing file it is a FileNotFoundError,
-    too.
+    Raises rushlight.Error if the file cannot be read or is not a well-formed program; where the system refuses, it is the OSError
+    of that, too, such as a FileNotFoundError.
     """
+    data = _data(data)
+    is_path = isinstance(path_or_bytes, (str, os.PathLike))
+    options, files = None, [None]
+    if is_path:
+        # Where the copy is loaded, relative paths may be others.
+        path, *data_again = (_absolute(file) for file in (path_or_bytes, *(data or ())))
+        cache_again = None if cache is None else os.path.abspath(path_of("cache", cache))
+        options = {"data": data_again or None, "threads": threads, "lower": lower, "cache": cache_again}
+        options |= {"memory_limit": memory_limit, "time_limit": time_limit}
+        files = [LoadedFile.of(file) for file in (path, *data_again) if isinstance(file, str)]
     core = _Core(*core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit))
-    source = None
-    if isinstance(path_or_bytes, (str, os.PathLike)):
-        options = {"data": data, "threads": threads, "lower": lower, "cache": cache}
-        source = path_or_bytes, {**options, "memory_limit": memory_limit, "time_limit": time_limit}
-    return Module(core, source)
+    return Module(core, None if None in files else (path, options, files))
 
 
-def _reload(path, options):
+def _reload(path, options, fingerprints):
     """A module that was pickled."""
-    return load(path, **options)
+    module = load(path, **options)
+    if module._source is None:
+        raise failure(
+            "InvalidState",
+            f"`{path}` or its data is no longer a file that can be read twice, as when the module was pickled",
+            hint="load the module from its file, and pickle it again",
+        )
+    for file, fingerprint in zip(module._source[2], fingerprints):
+        file.check(fingerprint)
+    return module
 
 
 def core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit):
@@ -152,19 +171,36 @@ def core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, tim
     threads = _count("threads", threads, _MAX_THREADS)
     memory_limit = _count("memory_limit", memory_limit, _MAX_BYTES)
     time_limit = _seconds("time_limit", time_limit)
-    if data is None:
-        files = None
-    elif isinstance(data, (str, bytes, bytearray, memoryview, os.PathLike)):
-        files = [data]
-    else:
-        files = list(data)
-    if lower is None:
-        raise ValueError("lower must be 'auto', 'off' or a backend, got None")
+    if lower is None or (isinstance(lower, (str, list, tuple)) and not lower):
+        raise ValueError(f"lower must be 'auto', 'off' or a backend, got {lower!r}")
     if not isinstance(lower, str):
         lower = adapted(lower)
         if any(isinstance(backend, Adapter) for backend in lower):
             raise TypeError("programs are lowered to backends that come with Rushlight: compile the model for your own")
-    return path_or_bytes, files, threads, lower, cache, memory_limit, time_limit
+    cache = None if cache is None else path_of("cache", cache)
+    return path_or_bytes, _data(data), threads, lower, cache, memory_limit, time_limit
+
+
+def _data(data):
+    """The .ptd files in a list, or None."""
+    if data is None:
+        return None
+    if isinstance(data, (str, bytes, bytearray, memoryview, os.PathLike)):
+        return [data]
+    try:
+        files = iter(data)
+    except TypeError:
+        raise TypeError(
+            f"data: expected the path or the bytes of a .ptd file, or a list of these, got {type(data).__name__}"
+        ) from None
+    return list(files)
+
+
+def _absolute(path_or_bytes):
+    """A file's absolute path, or the bytes that were given."""
+    if isinstance(path_or_bytes, (str, os.PathLike)):
+        return os.path.abspath(path_of("path", path_or_bytes))
+    return path_or_bytes
 
 
 def _count(name, value, most):

@@ -1,12 +1,14 @@
 """Quantization without PyTorch's quantizers."""
 
 import json
+import numbers
 import os
 import sys
 import warnings
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
+from ._arguments import check_bool, check_count, check_text
 from ._signature import of_exported
 from ._text import Table, shown_in_full, size
 
@@ -153,7 +155,15 @@ def calls(calibration, methods):
         if len(methods) > 1:
             raise ValueError("calibration of several methods has to be a dict of method names to inputs")
         calibration = {methods[0]: calibration}
-    return {method: list(inputs) for method, inputs in calibration.items()}
+    return {method: _listed(inputs) for method, inputs in calibration.items()}
+
+
+def _listed(inputs):
+    try:
+        inputs = iter(inputs)
+    except TypeError:
+        raise TypeError(f"calibration: expected an iterable of inputs, got {type(inputs).__name__}") from None
+    return list(inputs)
 
 
 def check(quantize, calibration, methods):
@@ -165,6 +175,16 @@ def check(quantize, calibration, methods):
         return None, {}
     if quantize.scheme not in SCHEMES:
         raise ValueError(f"no scheme is called {quantize.scheme!r}: {', '.join(SCHEMES)}")
+    check_text("the observer of a Quantization", quantize.observer)
+    check_text("the weights of a Quantization", quantize.weights)
+    if isinstance(quantize.keep, str):
+        raise TypeError(f"keep of a Quantization must be a tuple of names, got {quantize.keep!r}")
+    for name in quantize.keep:
+        check_text("a name that a Quantization keeps", name)
+    check_bool("bias_correction of a Quantization", quantize.bias_correction)
+    if quantize.min_snr is not None and not isinstance(quantize.min_snr, numbers.Real):
+        raise TypeError(f"min_snr of a Quantization must be a float or None, got {quantize.min_snr!r}")
+    check_count("embeddings of a Quantization", quantize.embeddings, 8)
     samples = calls(calibration, methods)
     if quantize.scheme == "int8" and not any(samples.values()):
         raise ValueError("int8 needs inputs that show what numbers are like inside of the model: calibration=batches")
