@@ -3,6 +3,9 @@
 import collections
 import dataclasses
 import pathlib
+import pickle
+import subprocess
+import sys
 from typing import Optional
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 import rushlight
 import rushlight.quantizers
 import torch
+from rushlight._signature import Signature
 from torch import nn
 
 Pair = collections.namedtuple("Pair", ["first", "second"])
@@ -162,6 +166,63 @@ def test_classes(tmp_path):
         program(inputs[0], 1.0)
 
 
+def test_named_tuples_of_any_name():
+    # A class may be called as a keyword in another module than that which makes it.
+    Keyword = collections.namedtuple("Keyword", ["first", "second"])
+    Keyword.__name__ = Keyword.__qualname__ = "class"
+    torch.utils._pytree._register_namedtuple(Keyword, serialized_type_name="test_names.class")
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return Keyword(x * 2, x + 1)
+
+    x = torch.arange(3.0)
+    program = rushlight.export(Model(), (x,))
+    for result in (program(x), program(x=x)):
+        assert result._fields == ("first", "second")
+        same(tuple(result), (x * 2, x + 1))
+        assert pickle.loads(pickle.dumps(result))._fields == result._fields
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_named_tuples_are_pickled(protocol):
+    class Model(nn.Module):
+        def forward(self, x):
+            return Pair(x * 2, Pair([x + 1], x))
+
+    x = np.arange(3, dtype=np.float32)
+    result = rushlight.export(Model(), (torch.from_numpy(x),))(x)
+    copied = pickle.loads(pickle.dumps(result, protocol))
+    assert type(copied) is type(result) and type(copied.second) is type(result.second)
+    np.testing.assert_array_equal(copied.first, x * 2)
+    np.testing.assert_array_equal(copied.second.first[0], x + 1)
+    script = "import pickle, sys; result = pickle.load(sys.stdin.buffer); print(type(result).__name__, *result._fields)"
+    done = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(result, protocol), capture_output=True)
+    assert done.stdout.split() == [b"Pair", b"first", b"second"], done.stderr
+
+
+def test_tuples_as_keys():
+    class Model(nn.Module):
+        def forward(self, d):
+            return {(1, 2): d[(1, 2)] * 2, ("a", (3, None)): d["k"] + 1, 2.5: d["k"] * 3, None: d["k"] - 1}
+
+    x = torch.arange(3.0)
+    inputs = {(1, 2): x, "k": x + 1}
+    program = rushlight.export(Model(), (inputs,))
+    same(program(inputs), Model()(inputs))
+    same(program(d=inputs), Model()(inputs))
+    with pytest.raises(TypeError, match=r"input `d` has no key \(1, 3\). Did you mean `\(1, 2\)`"):
+        program({(1, 3): x, "k": x})
+
+
+def test_keys_that_are_one_in_python():
+    leaf = ("leaf",)
+    entries = [(("int", 1), leaf), (("other", "true"), leaf)]
+    meta = {"name": "forward", "inputs": [], "signature": ([], ("dict", entries))}
+    with pytest.raises(rushlight.Error, match="(?s)the keys 1 and True, which are one key in Python.*help"):
+        Signature(meta)
+
+
 @pytest.mark.parametrize("make", [lambda x: x * 2, lambda x: (x * 2,), lambda x: [x * 2, x], lambda x: {"y": x, 3: x + 1}])
 def test_outputs_are_as_exported(make):
     class Model(nn.Module):
@@ -256,3 +317,18 @@ def test_a_calibration_is_by_name():
     np.testing.assert_allclose(got, expected.detach().numpy(), atol=0.1)
     with pytest.raises(TypeError, match="`forward` has no input `images`"):
         rushlight.compile(exported, quantize="int8", calibration=[{"images": image}])
+
+
+def test_errors_of_a_calibration_name_inputs(detector):
+    model, _ = detector
+    image, batch = detector_inputs(0)
+    exported = torch.export.export(model, (image,), {"batch": batch, "scale": 0.5})
+    good = {"image": image, "batch": batch}
+    shape = {"image": image, "batch": {**batch, "mask": batch["mask"][:1]}}
+    dtype = {"image": image.double(), "batch": batch}
+    for wrong, what, help in (
+        (shape, r"input 1 \(batch.mask\) of `forward` has the wrong shape", "dimension 0 dynamic"),
+        (dtype, r"input 0 \(image\) of `forward` has the wrong element type", r"x\.to\(torch\.float32\)"),
+    ):
+        with pytest.raises(rushlight.Error, match=f"(?s){what}.*at +input 1 of the calibration.*help.*{help}"):
+            rushlight.compile(exported, quantize="int8", calibration=[good, wrong])

@@ -7,10 +7,11 @@ use rushlight_compiler::emit::{EmitOptions, emit};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_engine::Engine;
 use rushlight_format::ScalarType;
+use rushlight_format::signature::{self, SIGNATURE_KEY, Signature, Structure};
 use rushlight_graph::quantization::LayerShape;
 use rushlight_graph::{self as graph, Bytes, Model, Progress};
 use rushlight_quantize::{Calibration, PackedBytes, See, Seen, Settings, Shown, quantize};
-use rushlight_runtime::{Code, Input, Output, TensorView};
+use rushlight_runtime::{Code, Execution, Input, Output, Outputs, TensorView};
 
 use crate::atomic::unwritable;
 use crate::backends::{self, BackendInfo, BackendSpec, Destination, Host, QuantizedKernels};
@@ -163,7 +164,8 @@ impl Calibration for Runs<'_> {
         Self::of(self.inputs(of), method).count()
     }
 
-    fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), graph::Error> {
+    fn run(&mut self, mut model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), graph::Error> {
+        name_inputs(&mut model, method);
         let spec = if shown.is_rough { &self.rough } else { &self.exact };
         let mut module = match load(model, self.backend, spec, &self.host) {
             Ok(module) => module,
@@ -206,6 +208,16 @@ impl Runs<'_> {
     }
 }
 
+/// Has a model name the inputs of a method, whose signature is of other outputs than those that it shows.
+fn name_inputs(model: &mut Model, method: &str) {
+    let Some(outputs) = model.methods.get(method).map(|graph| graph.outputs.len()) else { return };
+    let Some((_, blob)) = model.named_data.iter_mut().find(|(key, _)| key == SIGNATURE_KEY) else { return };
+    let read = blob.in_place().and_then(|blob| Signature::of(blob, method).ok().flatten());
+    let Some(mut signature) = read else { return };
+    signature.outputs = Structure::Tuple(vec![Structure::Leaf(None); outputs]);
+    *blob = signature::write([(method, &signature)]).into();
+}
+
 /// A program of a model, with weights that stay where the compiler has put them.
 fn load(mut model: Model, backend: &BackendInfo, spec: &BackendSpec, host: &Host) -> Result<Module, Error> {
     let options = CompileOptions {
@@ -229,21 +241,38 @@ fn show(
     see: &mut See<'_>,
 ) -> Result<Result<(), graph::Error>, Error> {
     let (instance, states) = module.loaded_with_states(method)?;
-    if instance.method().num_inputs() != inputs.len() || !instance.accepts(inputs) {
-        let outputs = module.run(method, inputs)?;
-        let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
-        return show_all(&views, see);
+    if instance.method().num_inputs() == inputs.len() && instance.accepts(inputs) {
+        let outputs = match states {
+            None => instance.method().execute(inputs),
+            Some(states) => instance.method().start_in(states, inputs, &mut []).and_then(Execution::finish),
+        };
+        // Otherwise a call by the module says which input does not fit, and what to do.
+        if let Ok(outputs) = outputs {
+            return show_outputs(&outputs, see);
+        }
     }
-    let outputs = match states {
-        None => instance.method().execute(inputs)?,
-        Some(states) => instance.method().start_in(states, inputs, &mut [])?.finish()?,
-    };
+    show_copies(module, method, inputs, see)
+}
+
+fn show_outputs(outputs: &Outputs<'_, '_>, see: &mut See<'_>) -> Result<Result<(), graph::Error>, Error> {
     let mut views = Vec::with_capacity(outputs.len());
     for at in 0..outputs.len() {
         if let Output::Tensor(tensor) = outputs.get(at)? {
             views.push(TensorView::from(tensor));
         }
     }
+    show_all(&views, see)
+}
+
+/// Runs a method and shows copies of its outputs.
+fn show_copies(
+    module: &mut Module,
+    method: &str,
+    inputs: &[Input<'_>],
+    see: &mut See<'_>,
+) -> Result<Result<(), graph::Error>, Error> {
+    let outputs = module.run(method, inputs)?;
+    let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
     show_all(&views, see)
 }
 

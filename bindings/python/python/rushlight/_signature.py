@@ -2,10 +2,13 @@
 
 import collections
 import difflib
+import functools
 import json
+import keyword
 from collections.abc import Mapping
 
 from . import _rushlight
+from ._errors import failure
 
 _MISSING = object()
 
@@ -183,28 +186,58 @@ def _structure(description):
     if kind == "dict":
         entries = [(_key(*key), _structure(child)) for key, child in rest[0]]
         keys = [key for key, _ in entries]
+        _check_distinct(keys)
         return Fields(lambda values: dict(zip(keys, values)), entries, is_class=False)
     name, fields = rest
     entries = [(field, _structure(child)) for field, child in fields]
     keys = [field for field, _ in entries]
     if kind == "named tuple":
-        # A damaged file may have any text as a name.
-        name = name.rpartition(".")[2]
-        made = collections.namedtuple(name if name.isidentifier() else "NamedTuple", keys, rename=True)
-        return Fields(made._make, entries, is_class=True)
+        return Fields(_named_tuple(name.rpartition(".")[2], tuple(keys))._make, entries, is_class=True)
     return Fields(lambda values: dict(zip(keys, values)), entries, is_class=True)
 
 
+@functools.lru_cache(maxsize=256)
+def _named_tuple(name, fields):
+    """The class of the named tuples of a name and fields, which a process has once."""
+    # Python takes no keyword as a name, and a damaged file may have any text.
+    is_usable = name.isidentifier() and not keyword.iskeyword(name)
+    made = collections.namedtuple(name if is_usable else "NamedTuple", fields, rename=True)
+    # No module has the class under its name, so that pickles say how it is made.
+    made.__reduce__ = lambda self: (_pickled_named_tuple, (name, fields, tuple(self)))
+    return made
+
+
+def _pickled_named_tuple(name, fields, values):
+    return _named_tuple(name, fields)._make(values)
+
+
 def _key(kind, key):
-    """A key of a dictionary; one that is neither a text nor an int is written as JSON."""
+    """A key of a dictionary; one that is neither a text nor an int is written as JSON, in which tuples are lists."""
     if kind != "other":
         return key
     try:
-        read = json.loads(key)
+        read = _tuples(json.loads(key))
         hash(read)
     except (TypeError, ValueError, RecursionError):
         return key
     return read
+
+
+def _tuples(value):
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _check_distinct(keys):
+    """Refuses keys that Python's dictionaries do not tell apart, as 1, 1.0 and True."""
+    known = {}
+    for key in keys:
+        if key in known:
+            raise failure(
+                "InvalidProgram",
+                f"a dictionary of the signature has the keys {known[key]!r} and {key!r}, which are one key in Python",
+                hint="export the model with other keys",
+            )
+        known[key] = key
 
 
 def _unlike(path, expected, value):
