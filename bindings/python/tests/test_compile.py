@@ -165,6 +165,27 @@ def test_dicts_are_also_taken_leaf_by_leaf():
             close(got[name], tensor)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("lower", ["auto", "off", "cpu"])
+def test_what_one_method_writes_the_others_see(lower, dtype):
+    class Counter(nn.Module):
+        def __init__(self, step):
+            super().__init__()
+            self.step = step
+            self.register_buffer("n", torch.zeros(1, dtype=dtype))
+
+        def forward(self, x):
+            self.n += self.step
+            return x + self.n
+
+    inputs = (torch.zeros(1, dtype=dtype),)
+    methods = {name: torch.export.export(Counter(step), inputs) for name, step in (("encode", 1), ("decode", 10))}
+    for is_shared, expected in ((True, [1, 11, 12]), (False, [1, 10, 2])):
+        module = rushlight.load(rushlight.compile(methods, share_state=is_shared).buffer, lower=lower)
+        got = [module.run(name, *inputs).item() for name in ("encode", "decode", "encode")]
+        assert got == expected, (is_shared, got)
+
+
 def test_methods_share_state():
     x = torch.arange(4.0)
     models, args = {"add": Add(), "get": Get()}, {"add": (x,), "get": (x,)}
@@ -172,6 +193,7 @@ def test_methods_share_state():
     assert sorted(rushlight.load(program.buffer).method_names) == ["add", "get", "limit", "sizes"]
     close(program.run("add", x), x)
     close(program.run("add", x), 2 * x)
+    close(program.run("get", x), 3 * x)
     assert program.run("limit") == 7 and program.run("sizes") == (1, 2)
     apart = rushlight.export(models, args)
     apart.run("add", x)

@@ -10,6 +10,7 @@
 //! before them. Counts and lengths of texts are 16 bits, little-endian.
 
 use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -21,6 +22,13 @@ pub use crate::blob_reader::Damaged;
 
 /// The key among a program's named data.
 pub const SIGNATURE_KEY: &str = "rushlight.signature";
+
+/// The key among a program's named data that says that state of the same name is common to its methods, which have to share their
+/// planned memory then. ExecuTorch ignores it.
+pub const SHARED_STATE_KEY: &str = "rushlight.shared_state";
+
+/// What stands there.
+pub const SHARED_STATE: &[u8] = b"1";
 
 const MAGIC: [u8; 4] = *b"RLG1";
 
@@ -68,7 +76,7 @@ pub enum RecordKind {
 }
 
 /// A key of a dictionary.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Text(String),
     Int(i64),
@@ -79,7 +87,7 @@ pub enum Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) | Self::Other(text) => f.write_str(text),
+            Self::Text(text) | Self::Other(text) => Visible(text).fmt(f),
             Self::Int(number) => number.fmt(f),
         }
     }
@@ -128,7 +136,7 @@ impl Signature {
     pub fn input_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for parameter in &self.parameters {
-            parameter.structure.add_names(&parameter.name, &mut names);
+            parameter.structure.add_names(&Visible(&parameter.name).to_string(), &mut names);
         }
         distinct(names)
     }
@@ -142,13 +150,37 @@ impl Signature {
     }
 }
 
-/// Numbers the names that came before.
-fn distinct(names: Vec<String>) -> Vec<String> {
-    let mut known = alloc::collections::BTreeSet::new();
-    let mut number = |(index, name): (usize, String)| {
-        if known.insert(name.clone()) { name } else { format!("{name}#{index}") }
-    };
-    names.into_iter().enumerate().map(&mut number).collect()
+/// Numbers the names that came before, until they are new.
+fn distinct(mut names: Vec<String>) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    for (index, name) in names.iter_mut().enumerate() {
+        while !known.insert(name.clone()) {
+            // Writing to a string does not fail.
+            let _ = write!(name, "#{index}");
+        }
+    }
+    names
+}
+
+fn is_distinct<T: Ord>(names: impl IntoIterator<Item = T>) -> bool {
+    let mut known = BTreeSet::new();
+    names.into_iter().all(|name| known.insert(name))
+}
+
+/// A text of the export's, in which nothing moves, hides or colours what stands around it on a terminal.
+struct Visible<'a>(&'a str);
+
+impl fmt::Display for Visible<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Those that set the direction of text are no control characters to Unicode.
+        let is_hidden = |c: char| {
+            c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        for c in self.0.chars() {
+            if is_hidden(c) { c.escape_default().fmt(f)? } else { f.write_char(c)? }
+        }
+        Ok(())
+    }
 }
 
 impl Structure {
@@ -173,14 +205,14 @@ impl Structure {
             longer
         };
         match self {
-            Self::Leaf(Some(name)) => names.push(name.clone()),
+            Self::Leaf(Some(name)) => names.push(Visible(name).to_string()),
             Self::Leaf(None) => names.push(path.to_owned()),
             Self::Tuple(children) | Self::List(children) => {
                 children.iter().enumerate().for_each(|(index, child)| child.add_names(&join(&index), names));
             }
             Self::Dict(entries) => entries.iter().for_each(|(key, child)| child.add_names(&join(key), names)),
             Self::Record { fields, .. } => {
-                fields.iter().for_each(|(field, child)| child.add_names(&join(field), names));
+                fields.iter().for_each(|(field, child)| child.add_names(&join(&Visible(field)), names));
             }
         }
     }
@@ -190,8 +222,8 @@ impl fmt::Display for Signature {
     /// `(images, sizes: {height, width}) -> {boxes: [_, _], scores}`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |parameter: &Parameter| match &parameter.structure {
-            Structure::Leaf(_) => parameter.name.clone(),
-            structure => format!("{}: {structure}", parameter.name),
+            Structure::Leaf(_) => Visible(&parameter.name).to_string(),
+            structure => format!("{}: {structure}", Visible(&parameter.name)),
         };
         let parameters: Vec<String> = self.parameters.iter().map(shown).collect();
         write!(f, "({}) -> {}", parameters.join(", "), self.outputs)
@@ -206,7 +238,7 @@ impl fmt::Display for Structure {
             child => format!("{key}{by}{child}"),
         };
         match self {
-            Self::Leaf(name) => f.write_str(name.as_deref().unwrap_or("_")),
+            Self::Leaf(name) => Visible(name.as_deref().unwrap_or("_")).fmt(f),
             Self::Tuple(children) if children.len() == 1 => write!(f, "({},)", all(children)),
             Self::Tuple(children) => write!(f, "({})", all(children)),
             Self::List(children) => write!(f, "[{}]", all(children)),
@@ -215,8 +247,9 @@ impl fmt::Display for Structure {
                 write!(f, "{{{}}}", entries.join(", "))
             }
             Self::Record { class, fields, .. } => {
-                let fields: Vec<String> = fields.iter().map(|(field, child)| entry(field, child, "=")).collect();
-                write!(f, "{}({})", class.rsplit('.').next().unwrap_or(class), fields.join(", "))
+                let fields: Vec<String> =
+                    fields.iter().map(|(field, child)| entry(&Visible(field), child, "=")).collect();
+                write!(f, "{}({})", Visible(class.rsplit('.').next().unwrap_or(class)), fields.join(", "))
             }
         }
     }
@@ -252,10 +285,7 @@ impl Reader<'_> {
         let parameters =
             self.several(|reader| Ok(Parameter { name: reader.owned()?, structure: reader.structure(MAX_DEPTH)? }))?;
         let outputs = self.structure(MAX_DEPTH)?;
-        let mut names: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        if names.len() != parameters.len() || !self.rest.is_empty() {
+        if !is_distinct(parameters.iter().map(|parameter| &parameter.name)) || !self.rest.is_empty() {
             return Err(Damaged);
         }
         Ok(Signature { parameters, outputs })
@@ -263,7 +293,7 @@ impl Reader<'_> {
 
     fn structure(&mut self, depth: usize) -> Result<Structure, Damaged> {
         let depth = depth.checked_sub(1).ok_or(Damaged)?;
-        Ok(match self.byte()? {
+        let structure = match self.byte()? {
             LEAF => Structure::Leaf(None),
             NAMED_LEAF => Structure::Leaf(Some(self.owned()?)),
             TUPLE => Structure::Tuple(self.several(|reader| reader.structure(depth))?),
@@ -275,7 +305,13 @@ impl Reader<'_> {
                 fields: self.several(|reader| Ok((reader.owned()?, reader.structure(depth)?)))?,
             },
             _ => return Err(Damaged),
-        })
+        };
+        let is_distinct = match &structure {
+            Structure::Dict(entries) => is_distinct(entries.iter().map(|(key, _)| key)),
+            Structure::Record { fields, .. } => is_distinct(fields.iter().map(|(field, _)| field)),
+            _ => true,
+        };
+        if is_distinct { Ok(structure) } else { Err(Damaged) }
     }
 
     fn key(&mut self) -> Result<Key, Damaged> {
@@ -428,6 +464,31 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_come_twice_are_damage() {
+        let leaf = || Structure::Leaf(None);
+        let key = || Key::Text("a".into());
+        let record = |fields| Structure::Record { kind: RecordKind::Registered, class: "Out".into(), fields };
+        let twice = [
+            Structure::Dict(vec![(key(), leaf()), (key(), leaf())]),
+            record(vec![("a".into(), leaf()), ("a".into(), leaf())]),
+        ];
+        for outputs in twice {
+            let signature = Signature { parameters: Vec::new(), outputs };
+            assert_eq!(Signature::of(&write([("forward", &signature)]), "forward"), Err(Damaged));
+        }
+    }
+
+    #[test]
+    fn names_move_nothing_on_a_terminal() {
+        let outputs = Structure::Dict(vec![(Key::Text("m\u{1b}[31m\n\u{202e}é".into()), Structure::Leaf(None))]);
+        let parameters = vec![Parameter { name: "\r".into(), structure: Structure::Leaf(None) }];
+        let signature = Signature { parameters, outputs };
+        assert_eq!(signature.to_string(), r"(\r) -> {m\u{1b}[31m\n\u{202e}é}");
+        assert_eq!(signature.input_names(), [r"\r"]);
+        assert_eq!(signature.output_names(), [r"m\u{1b}[31m\n\u{202e}é"]);
+    }
+
+    #[test]
     fn names_are_paths_and_differ() {
         let signature = signature();
         let names = ["x", "batch.ids", "batch.-3.0", "batch.[1, 2]", "pair.mean", "pair.rest.0", "pair.rest.1"];
@@ -435,6 +496,8 @@ mod tests {
         assert_eq!(signature.output_names(), ["add_1", "1.logits", "2.loss"]);
         let twice = Signature::flat([], [Some("x".into()), Some("x".into()), None]);
         assert_eq!(twice.output_names(), ["x", "x#1", "2"]);
+        let numbered = ["0", "0", "", "0#1", "0#1"].map(|name| Some(name.to_owned()));
+        assert_eq!(Signature::flat([], numbered).output_names(), ["0", "0#1", "", "0#1#3", "0#1#4"]);
         assert_eq!(
             signature.to_string(),
             "(x, batch: {ids, -3: (_,), [1, 2]}, pair: Pair(mean, rest=[_, _])) -> (add_1, {logits}, Out(loss))"

@@ -126,7 +126,8 @@ impl Compiler {
         self
     }
 
-    /// Whether buffers of the same name in several methods are one: what one method writes, the others see.
+    /// Whether buffers of the same name in several methods are one: what one method writes, the others see. ExecuTorch's runtime has
+    /// to be told so when it loads the program (`share_memory_arenas` of its `Module`).
     #[must_use]
     pub fn share_state(mut self, share_state: bool) -> Self {
         self.options.import = ImportOptions { share_state };

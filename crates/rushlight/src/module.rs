@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rushlight_format::FlatTensor;
 use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
+use rushlight_format::signature::SHARED_STATE_KEY;
 use rushlight_runtime::{
     Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet,
     OptionValue, Outputs, Program, Registry, SharedArenas, StableBytes, States,
@@ -205,7 +206,7 @@ impl ModuleBuilder {
     }
 
     /// Lets all methods use one set of planned buffers, sized for the largest: less memory, and state in planned
-    /// memory is common to the methods.
+    /// memory is common to the methods. Those of a program that was compiled so that they share state always do.
     #[must_use]
     pub fn share_memory(mut self, share: bool) -> Self {
         self.share_memory = share;
@@ -305,7 +306,7 @@ impl ModuleBuilder {
             registry,
             backends: self.backends,
             backend_options: self.backend_options,
-            share_memory: self.share_memory,
+            share_memory: self.share_memory || program.parsed().named(SHARED_STATE_KEY).is_some(),
             memory_limit: self.memory_limit,
             time_limit: self.time_limit,
         };

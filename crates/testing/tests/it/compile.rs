@@ -94,7 +94,7 @@ fn compile_and_run(
         save(recording, &Path::new(&root).join(format!("{}-{label}", recording.name)), &file, &data)
             .map_err(|e| e.to_string())?;
     }
-    let mut builder = Module::builder().lower(Lower::Off).share_memory(share_state);
+    let mut builder = Module::builder().lower(Lower::Off);
     for (_, bytes) in &data {
         builder = builder.external_data_bytes(bytes).map_err(|e| format!("load: {e}"))?;
     }
@@ -104,7 +104,7 @@ fn compile_and_run(
         let scratch = Scratch::new(&format!("{}-{label}", recording.name));
         let path = scratch.0.join("model.pte");
         compiled.save(&path).map_err(|e| e.to_string())?;
-        let mut module = Module::builder().lower(Lower::Off).share_memory(share_state).load(&path);
+        let mut module = Module::builder().lower(Lower::Off).load(&path);
         let module = module.as_mut().map_err(|e| format!("load from a file: {e}"))?;
         recording.run(module).map_err(|e| format!("run from a file: {e}"))?;
     }
@@ -289,7 +289,7 @@ fn quantize_and_run(recording: &Recording, form: usize, scheme: Scheme) -> Resul
         compiled => compiled.map_err(|e| e.to_string())?,
     };
     let file = compiled.to_bytes().map_err(|e| e.to_string())?;
-    let mut module = Module::builder().lower(Lower::Off).share_memory(share_state).load_bytes(&file);
+    let mut module = Module::builder().lower(Lower::Off).load_bytes(&file);
     let module = module.as_mut().map_err(|e| format!("load: {e}"))?;
     recording.run_with(module, Some(f64::INFINITY)).map(Quantized::Calls).map_err(|e| format!("run: {e}"))
 }

@@ -16,7 +16,7 @@ mod tensors;
 use std::collections::{HashMap, HashSet};
 
 use rushlight_format::shapes::{self, SHAPES_KEY};
-use rushlight_format::signature::{self as names, SIGNATURE_KEY};
+use rushlight_format::signature::{self as names, SHARED_STATE, SHARED_STATE_KEY, SIGNATURE_KEY};
 
 use rushlight_graph::operators::dim_order_ops;
 use rushlight_graph::quantization;
@@ -67,6 +67,9 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
     }
     let blob = names::write(signatures.iter().map(|(method, signature)| (*method, signature)));
     model.named_data.push((SIGNATURE_KEY.to_owned(), blob.into()));
+    if !shared.is_empty() && programs.len() > 1 {
+        model.named_data.push((SHARED_STATE_KEY.to_owned(), SHARED_STATE.to_vec().into()));
+    }
     if rules.iter().any(|(_, rules)| !rules.is_empty()) {
         let blob = shapes::write(rules.iter().map(|(method, rules)| (*method, rules.as_slice())));
         let blob = blob.map_err(|method| {
