@@ -11,7 +11,12 @@ pub fn meta_to_python<'py>(py: Python<'py>, meta: &MethodMeta) -> PyResult<Bound
         infos.iter().map(|info| value_to_python(py, info)).collect()
     };
     dict.set_item("inputs", values(&meta.inputs)?)?;
-    dict.set_item("outputs", values(&meta.outputs)?)?;
+    let outputs = values(&meta.outputs)?;
+    for output in outputs.iter().filter(|output| output.contains("value").is_ok_and(|has| has)) {
+        // The program computes it: what stands there before is nothing.
+        output.set_item("value", py.None())?;
+    }
+    dict.set_item("outputs", outputs)?;
     let attributes: PyResult<Vec<_>> = meta.attributes.iter().map(|info| info_to_python(py, info)).collect();
     dict.set_item("attributes", attributes?)?;
     dict.set_item("planned_buffers", &meta.planned_buffers)?;

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::arguments::{Limits, Method, Model, count, finite, magnitude};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
-use crate::output;
+use crate::output::{self, number_json};
 use crate::progress::Follower;
 
 /// Runs a model as it was exported and as it was compiled, node by node, and shows where the numbers part.
@@ -111,7 +111,7 @@ impl Compare {
                 "only_in_reference": comparison.only_in_reference,
                 "tolerance": self.tolerance,
                 "first_difference": first.map(json_row),
-                "min_snr_db": comparison.min_snr(),
+                "min_snr_db": number_json(comparison.min_snr()),
             }));
             return;
         }
@@ -157,28 +157,27 @@ fn cells(difference: &Difference) -> [String; 3] {
 }
 
 fn json_row(row: &Row) -> serde_json::Value {
-    let difference = &row.difference;
-    json!({
-        "result": row.result,
-        "node": row.node,
-        "operator": row.op,
-        "module": row.module,
-        "source": row.source,
-        "max_abs": difference.max_abs,
-        "relative": difference.relative(),
-        "snr_db": difference.snr_db,
-        "shapes": difference.shapes,
-        "unseen_before": row.unseen,
-    })
+    let mut json = json_difference(&row.difference);
+    json["result"] = json!(row.result);
+    json["node"] = json!(row.node);
+    json["operator"] = json!(row.op);
+    json["module"] = json!(row.module);
+    json["source"] = json!(row.source);
+    json["unseen_before"] = json!(row.unseen);
+    json
 }
 
 fn json_output(row: &OutputRow) -> serde_json::Value {
-    let difference = &row.difference;
+    let mut json = json_difference(&row.difference);
+    json["name"] = json!(row.name);
+    json
+}
+
+fn json_difference(difference: &Difference) -> serde_json::Value {
     json!({
-        "name": row.name,
-        "max_abs": difference.max_abs,
-        "relative": difference.relative(),
-        "snr_db": difference.snr_db,
+        "max_abs": number_json(difference.max_abs),
+        "relative": number_json(difference.relative()),
+        "snr_db": number_json(difference.snr_db),
         "shapes": difference.shapes,
     })
 }

@@ -171,6 +171,7 @@ fn print_method(meta: &MethodMeta) {
             let memory = tensor.map_or("", |t| if t.is_memory_planned { "" } else { "  (not planned)" });
             let known = names.get(i).or_else(|| tensor?.name.as_ref()).filter(|name| !name.is_empty());
             let label = known.map_or_else(String::new, |name| format!("  {name}"));
+            let info = if name == "output" { info.as_output() } else { info.to_string() };
             output::print(&format!("  {name} {i}    {info}{label}{memory}"));
         }
     };

@@ -222,17 +222,34 @@ pub fn value(value: &Value, limit: usize) -> String {
     }
 }
 
-/// An output as JSON; at most `limit` elements of a tensor, numbers that JSON lacks as null.
+/// A number as JSON, which lacks some: they are the texts `inf`, `-inf` and `nan`.
+pub fn number_json(number: f64) -> serde_json::Value {
+    if number.is_nan() {
+        json!("nan")
+    } else if number.is_finite() {
+        json!(number)
+    } else {
+        json!(number.to_string())
+    }
+}
+
+/// An output as JSON; at most `limit` elements of a tensor, and `elements_left_out` where it has more.
 pub fn value_json(value: &Value, limit: usize) -> serde_json::Value {
     match value {
-        Value::Tensor(tensor) => json!({
-            "kind": "tensor",
-            "dtype": tensor.dtype().name(),
-            "shape": tensor.shape(),
-            "elements": elements_json(tensor, limit),
-        }),
+        Value::Tensor(tensor) => {
+            let mut of = json!({
+                "kind": "tensor",
+                "dtype": tensor.dtype().name(),
+                "shape": tensor.shape(),
+                "elements": elements_json(tensor, limit),
+            });
+            if let Some(left_out @ 1..) = numel(tensor).checked_sub(limit) {
+                of["elements_left_out"] = json!(left_out);
+            }
+            of
+        }
         Value::Int(v) => json!({ "kind": "int", "value": v }),
-        Value::Double(v) => json!({ "kind": "double", "value": v }),
+        Value::Double(v) => json!({ "kind": "double", "value": number_json(*v) }),
         Value::Bool(v) => json!({ "kind": "bool", "value": v }),
         Value::String(v) => json!({ "kind": "string", "value": v }),
         Value::None => json!({ "kind": "none" }),
@@ -250,7 +267,7 @@ fn elements_json(tensor: &Tensor, limit: usize) -> serde_json::Value {
         ScalarType::Long => {
             json!(tensor.as_slice::<i64>().unwrap_or_default().iter().take(limit).collect::<Vec<_>>())
         }
-        _ => json!(doubles(tensor).into_iter().take(limit).collect::<Vec<_>>()),
+        _ => json!(doubles(tensor).into_iter().take(limit).map(number_json).collect::<Vec<_>>()),
     }
 }
 

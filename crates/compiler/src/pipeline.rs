@@ -134,21 +134,45 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     if stage == Stage::Imported {
         return Ok(Report::default());
     }
-    let run = |passes: &[Box<dyn Pass>], model: &mut Model| run(passes, model, &options.progress);
-    run(&canonical(&options.backends), model)?;
+    let (mut before, mut after) = (canonical(&options.backends), lowering());
     if !options.keep_nodes {
-        run(&simplifying(), model)?;
+        before.extend(simplifying());
+        after.extend(arranging());
     }
-    run(&options.passes, model)?;
+    let offered = before.len() + options.passes.len();
+    let total = if stage == Stage::Canonical { offered } else { offered + 1 + after.len() };
+    let mut steps = Steps { progress: &options.progress, done: 0, total: total as u64 };
+    steps.run(&before, model)?;
+    steps.run(&options.passes, model)?;
     if stage == Stage::Canonical {
         return Ok(Report::default());
     }
     let report = partition(model, &options.backends)?;
-    run(&lowering(), model)?;
-    if !options.keep_nodes {
-        run(&arranging(), model)?;
-    }
+    steps.advance()?;
+    steps.run(&after, model)?;
     Ok(report)
+}
+
+/// Steps of a compilation, whose number is known before the first.
+struct Steps<'a> {
+    progress: &'a Progress,
+    done: u64,
+    total: u64,
+}
+
+impl Steps<'_> {
+    fn run(&mut self, passes: &[Box<dyn Pass>], model: &mut Model) -> Result<(), Error> {
+        for pass in passes {
+            run(&**pass, model)?;
+            self.advance()?;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        self.done += 1;
+        self.progress.report("compiling", self.done, self.total)
+    }
 }
 
 /// Refuses duplicate and empty names of methods.
@@ -176,21 +200,18 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
 /// # Errors
 /// What the passes find.
 pub fn prepare_layers(model: &mut Model, composites: &[&str], progress: &Progress) -> Result<(), Error> {
-    let run = |passes: &[Box<dyn Pass>], model: &mut Model| run(passes, model, progress);
-    run(&functional(composites.iter().map(|name| (*name).to_owned()).collect()), model)?;
-    run(&[Box::new(UngroupExperts::default()) as Box<dyn Pass>, Box::new(RaiseExperts::default())], model)?;
-    run(&simplifying(), model)?;
-    run(&[Box::new(RaiseLinear) as Box<dyn Pass>], model)
+    let mut passes = functional(composites.iter().map(|name| (*name).to_owned()).collect());
+    passes.extend([Box::new(UngroupExperts::default()) as Box<dyn Pass>, Box::new(RaiseExperts::default())]);
+    passes.extend(simplifying());
+    passes.push(Box::new(RaiseLinear));
+    passes.iter().try_for_each(|pass| progress.check().and_then(|()| run(&**pass, model)))
 }
 
-fn run(passes: &[Box<dyn Pass>], model: &mut Model, progress: &Progress) -> Result<(), Error> {
-    for pass in passes {
-        progress.check()?;
-        pass.run(model)?;
-        // A broken graph shows best at the pass that broke it.
-        if cfg!(debug_assertions) {
-            model.verify().map_err(|error| error.help(format!("pass `{}` broke it", pass.name())))?;
-        }
+fn run(pass: &dyn Pass, model: &mut Model) -> Result<(), Error> {
+    pass.run(model)?;
+    // A broken graph shows best at the pass that broke it.
+    if cfg!(debug_assertions) {
+        model.verify().map_err(|error| error.help(format!("pass `{}` broke it", pass.name())))?;
     }
     Ok(())
 }

@@ -331,8 +331,13 @@ impl Difference {
         let (mut energy, mut noise) = (0.0, 0.0);
         for (want, got) in doubles(reference).into_iter().zip(doubles(candidate)) {
             let same = want == got || (want.is_nan() && got.is_nan());
-            let distance = if same { 0.0 } else { (want - got).abs() };
-            difference.max_abs = difference.max_abs.max(if distance.is_nan() { f64::INFINITY } else { distance });
+            let distance = match (want - got).abs() {
+                _ if same => 0.0,
+                // A number is as far from NaN as it can be.
+                distance if distance.is_nan() => f64::INFINITY,
+                distance => distance,
+            };
+            difference.max_abs = difference.max_abs.max(distance);
             if want.is_finite() {
                 difference.scale = difference.scale.max(want.abs());
                 energy += want * want;
@@ -394,6 +399,21 @@ mod tests {
             difference: Difference { max_abs: relative, scale: 1.0, snr_db: 20.0, shapes: None },
             unseen,
         }
+    }
+
+    #[test]
+    fn no_number_is_near_nan_and_infinity() {
+        let of = |want: f32, got: f32| {
+            let tensor = |x: f32| Tensor::of(&[2], &[1.0, x]).unwrap();
+            Difference::of(&tensor(want), &tensor(got))
+        };
+        for (want, got) in [(2.0, f32::NAN), (f32::NAN, 2.0), (2.0, f32::INFINITY), (f32::INFINITY, f32::NEG_INFINITY)]
+        {
+            let difference = of(want, got);
+            assert_eq!((difference.max_abs, difference.snr_db), (f64::INFINITY, f64::NEG_INFINITY), "{want} {got}");
+        }
+        assert_eq!(of(f32::NAN, f32::NAN).snr_db, f64::INFINITY);
+        assert_eq!(of(f32::INFINITY, f32::INFINITY).snr_db, f64::INFINITY);
     }
 
     #[test]

@@ -8,21 +8,26 @@ use rushlight_graph::{Error, ErrorKind};
 
 use super::sites::Sites;
 
-/// Checks that each pattern of modules to keep in floats matches a module of the model, as a front end imported it. Returns a
-/// warning for each that only matches modules without layers.
-///
-/// # Errors
-/// `Output` for a pattern that no name fits, with the names that are nearest to it.
-pub(super) fn check(model: &Model, patterns: &[String]) -> Result<Vec<String>, Error> {
-    if patterns.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut modules: BTreeSet<&str> = BTreeSet::new();
+/// The modules of a model, as a front end imported it.
+pub(super) fn modules(model: &Model) -> BTreeSet<String> {
+    let mut modules = BTreeSet::new();
     for graph in model.methods.values() {
         for (_, node) in graph.nodes.iter() {
             let origin = &graph.origins[node.origin];
-            modules.insert(if origin.module.is_empty() { &origin.node } else { &origin.module });
+            modules.insert(if origin.module.is_empty() { origin.node.clone() } else { origin.module.clone() });
         }
+    }
+    modules
+}
+
+/// Checks that each pattern of modules to keep in floats matches one of these. Returns a warning for each that only matches modules
+/// without layers, which the model has by now.
+///
+/// # Errors
+/// `Output` for a pattern that no name fits, with the names that are nearest to it.
+pub(super) fn check(modules: &BTreeSet<String>, model: &Model, patterns: &[String]) -> Result<Vec<String>, Error> {
+    if patterns.is_empty() {
+        return Ok(Vec::new());
     }
     let layers = model.methods.keys().flat_map(|method| {
         Sites::layers(model, method).into_iter().chain(Sites::embeddings(model, method)).map(|layer| layer.name)
@@ -39,7 +44,7 @@ pub(super) fn check(model: &Model, patterns: &[String]) -> Result<Vec<String>, E
             ));
             continue;
         }
-        let names = near(pattern, layers.iter().map(String::as_str).chain(modules.iter().copied()));
+        let names = near(pattern, layers.iter().chain(modules).map(String::as_str));
         let error = Error::new(ErrorKind::Output, format!("no module is called `{pattern}`, which is to be kept"));
         return Err(error
             .expected(if names.is_empty() {

@@ -168,8 +168,9 @@ const GROUP: usize = 32;
 /// `Output` for scales that need inputs of which there are none, `Unsupported` for a model without anything that is quantized.
 /// Errors of the passes, and of running programs on the calibration.
 pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
-    let mut warnings = super::kept::check(model, &settings.keep)?;
+    let modules = super::kept::modules(model);
     prepare_layers(model, &KEPT_WHOLE, &settings.progress)?;
+    let mut warnings = super::kept::check(&modules, model, &settings.keep)?;
     let methods: Vec<String> = model.methods.keys().cloned().collect();
     let samples = methods.iter().map(|method| calibration.samples(method, Inputs::Calibration)).sum();
     check(settings, samples)?;

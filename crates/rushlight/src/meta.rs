@@ -288,6 +288,19 @@ impl core::fmt::Display for TensorInfo {
     }
 }
 
+impl ValueInfo {
+    /// What is known of an output: of one that is no tensor the kind, as the program computes its value.
+    pub fn as_output(&self) -> String {
+        match self {
+            Self::Int(_) => "int".to_owned(),
+            Self::Double(_) => "double".to_owned(),
+            Self::Bool(_) => "bool".to_owned(),
+            Self::String(_) => "string".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl core::fmt::Display for ValueInfo {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

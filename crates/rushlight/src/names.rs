@@ -98,9 +98,13 @@ fn fixed(info: &ValueInfo) -> Option<Input<'_>> {
     }
 }
 
-/// The known name that is most like another.
+/// The known name that is most like another, by itself or by its last part.
 fn nearest<'n>(name: &str, known: &'n [String]) -> Option<&'n str> {
-    let scored = known.iter().map(|known| (strsim::jaro_winkler(name, known), known));
+    let similarity = |known: &str| {
+        let last = known.rsplit('.').next().unwrap_or(known);
+        strsim::jaro_winkler(name, known).max(strsim::jaro_winkler(name, last))
+    };
+    let scored = known.iter().map(|known| (similarity(known), known));
     let (score, near) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     (score >= MIN_SIMILARITY).then_some(near.as_str())
 }
