@@ -114,6 +114,7 @@ pub fn dist(arguments: &[&str]) -> Result<()> {
     let names: Vec<&str> = arguments.iter().copied().filter(|argument| *argument != "--verify").collect();
     let targets = if names.is_empty() && !verify { TARGETS.iter().collect() } else { named(&names)? };
     setup::one("dist")?;
+    Place::here().keep_this_commit()?;
     if verify {
         return targets.into_iter().try_for_each(verify_bytes);
     }
@@ -174,6 +175,20 @@ impl Place {
     fn here() -> Self {
         let target = target_folder();
         Self { source: root(), build: target.join("packages"), out: target.join("dist") }
+    }
+
+    /// Empties the folder of artifacts if they were made of another commit: a list of checksums is of one.
+    fn keep_this_commit(&self) -> Result<()> {
+        let commit = output(&mut command("git", &["rev-parse", "HEAD"]))?;
+        let mark = self.build.join("commit");
+        if std::fs::read_to_string(&mark).is_ok_and(|made| made == commit) {
+            return Ok(());
+        }
+        if self.out.exists() {
+            std::fs::remove_dir_all(&self.out)?;
+        }
+        std::fs::create_dir_all(&self.build)?;
+        Ok(std::fs::write(mark, commit)?)
     }
 
     /// Puts the last commit into the folder of sources.
