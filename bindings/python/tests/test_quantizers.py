@@ -318,3 +318,9 @@ def test_observers_that_saw_nothing():
     prepared = prepare_pt2e(torch.export.export(model, calibration[0]).module(check_guards=False), CpuQuantizer())
     with pytest.raises(rushlight.Error, match="calibrate"):
         rushlight.compile(torch.export.export(convert_pt2e(prepared), calibration[0]))
+
+
+@pytest.mark.parametrize("calibration", [5, 0])
+def test_a_calibration_that_is_no_iterable(calibration):
+    with pytest.raises(TypeError, match="calibration: expected an iterable of inputs, got int"):
+        rushlight.export(nn.Linear(2, 2), (torch.ones(1, 2),), quantize=CpuQuantizer(), calibration=calibration)

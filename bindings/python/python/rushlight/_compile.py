@@ -410,7 +410,7 @@ def _quantized(program, quantize, calibration):
 
     prepared = prepare_pt2e(program.module(check_guards=False), quantize)
     seen, compared = 0, []
-    for inputs in calibration or ():
+    for inputs in quantization.each(() if calibration is None else calibration):
         args, kwargs = inputs, {}
         if isinstance(inputs, Mapping):
             args, kwargs = _arguments(program, inputs)

@@ -155,15 +155,15 @@ def calls(calibration, methods):
         if len(methods) > 1:
             raise ValueError("calibration of several methods has to be a dict of method names to inputs")
         calibration = {methods[0]: calibration}
-    return {method: _listed(inputs) for method, inputs in calibration.items()}
+    return {method: list(each(inputs)) for method, inputs in calibration.items()}
 
 
-def _listed(inputs):
+def each(inputs):
+    """The inputs of calls one after another."""
     try:
-        inputs = iter(inputs)
+        return iter(inputs)
     except TypeError:
         raise TypeError(f"calibration: expected an iterable of inputs, got {type(inputs).__name__}") from None
-    return list(inputs)
 
 
 def check(quantize, calibration, methods):
