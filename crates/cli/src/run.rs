@@ -1,9 +1,10 @@
 //! `rushlight run`.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
-use rushlight::{MethodMeta, Value, ValueInfo};
+use rushlight::{MethodMeta, Structure, Value, ValueInfo};
 use rushlight_devtools::npy;
 use serde_json::json;
 
@@ -19,7 +20,7 @@ use crate::ranking::{self, Labels, Ranked};
 #[command(after_help = "\
 Examples:
   rushlight run model.pte                                  random inputs of the declared shapes
-  rushlight run model.pte -i x.npy -i mask.npy -o out      writes out/output_0.npy and so on
+  rushlight run model.pte -i x.npy -i mask.npy -o out      writes out/output_0.npy and so on, or out/NAME.npy
   rushlight run model.pte -i x.npy -o y.npy                its only output to a file
   rushlight run bert.pte -i input_ids=ids.npy -i attention_mask=mask.npy
                                                            inputs by name, as `rushlight inspect` shows them
@@ -37,7 +38,8 @@ pub struct Run {
     #[command(flatten)]
     inputs: Inputs,
 
-    /// Write tensor outputs to this folder as output_0.npy and so on, or the only one to a file that ends in .npy
+    /// Write tensor outputs to this folder, by the keys under which the model returns them or as output_0.npy and so on, or the
+    /// only one to a file that ends in .npy
     #[arg(long, short, value_name = "FOLDER|FILE.npy", value_parser = output_file())]
     output: Option<PathBuf>,
 
@@ -142,8 +144,8 @@ impl Run {
         let is_tensor = |info: &ValueInfo| matches!(info, ValueInfo::Tensor(_));
         let folder = path.display();
         if path.is_dir() || !path.exists() && !FILES.contains(&&*extension(path)) {
-            let file = |(i, info)| is_tensor(info).then(|| path.join(format!("output_{i}.npy")));
-            return Ok(meta.outputs.iter().enumerate().map(file).collect());
+            let file = |(info, name): (&ValueInfo, String)| is_tensor(info).then(|| path.join(format!("{name}.npy")));
+            return Ok(meta.outputs.iter().zip(file_names(meta)).map(file).collect());
         }
         let tensors = meta.outputs.iter().filter(|info| is_tensor(info)).count();
         if extension(path) != "npy" {
@@ -207,6 +209,22 @@ impl Run {
             }
         }
     }
+}
+
+/// The files of the outputs, without their ending: their names, if they are keys, in letters that are safe in any folder.
+fn file_names(meta: &MethodMeta) -> Vec<String> {
+    let numbered = || (0..meta.outputs.len()).map(|index| format!("output_{index}")).collect();
+    let signature = meta.signature.as_ref().map(|signature| &signature.outputs);
+    if !matches!(signature, Some(Structure::Dict(_) | Structure::Record { .. })) {
+        return numbered();
+    }
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let safe = |name: &String| name.chars().map(|c| if is_safe(c) { c } else { '_' }).collect::<String>();
+    let names: Vec<String> = meta.output_names.iter().map(safe).collect();
+    // Folders of some systems take names of 255 bytes, and do not tell large letters from small ones.
+    let distinct: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let fit = names.iter().all(|name| !name.is_empty() && name.len() <= 200 && !name.starts_with('.'));
+    if fit && distinct.len() == meta.outputs.len() { names } else { numbered() }
 }
 
 /// File extensions; an output path with one of them is not taken for a folder.

@@ -79,6 +79,11 @@ fn inputs_are_given_by_name() {
     check(&succeeds(&with(&["run", &sample.program, "--json", "-i", &image], &rest)));
     let text = succeeds(&with(&["run", &sample.program], &named));
     assert!(text.contains("output 0 (logits)  f32 [4]") && text.contains("output 3 (stats.parts.1.0)"), "{text}");
+    let results = at(&sample.folder, "results");
+    succeeds(&with(&["run", &sample.program, "-o", &results], &named));
+    for (name, _) in EXPECTED {
+        assert!(sample.folder.join("results").join(format!("{name}.npy")).is_file(), "{name}");
+    }
     succeeds(&with(&["bench", &sample.program, "--runs", "1", "--warmup", "0"], &named));
     let text = succeeds(&with(&["compare", &sample.model, &sample.program], &named));
     assert!(text.contains("logits") && text.contains("stats.parts.1.0"), "{text}");
