@@ -479,7 +479,7 @@ def test_what_cannot_be_done_is_refused(llm, file, tmp_path):
         llm.generate("\N{SNOWMAN}")
     with pytest.raises(TypeError, match="JSON"):
         llm.chat([{"role": "user", "content": object()}])
-    with pytest.raises(ValueError, match="position 5: it has 0 tokens"):
+    with pytest.raises(ValueError, match=r"(?s)position 5.*expected +at most 0"):
         llm.session().rewind(5)
     with pytest.raises(ValueError, match="no saved session"):
         llm.session().restore(b"what is this")
