@@ -1,12 +1,13 @@
 //! Exported models to programs.
 
 use js_sys::Uint8Array;
-use rushlight::{Compiler, Error, Quantization, Scheme, Value};
+use rushlight::Compiler;
+use rushlight_js_plain::quantization;
 use wasm_bindgen::prelude::*;
 
 use crate::memory::Bytes;
 use crate::values::Values;
-use crate::{error, module};
+use crate::{module, plain};
 
 /// Compiles the bytes of a `.pt2` file to those of a `.pte` file with one method.
 #[wasm_bindgen]
@@ -22,11 +23,11 @@ pub fn compile(
         compiler = compiler.backend(backend.as_str());
     }
     if let Some(scheme) = quantize {
-        let samples: Result<Vec<_>, _> = samples.into_iter().map(Values::into_values).collect();
-        compiler = compiler.quantize(error::map(quantization(&scheme, method, samples))?);
+        let samples = plain::map(samples.into_iter().map(Values::into_values).collect::<Result<_, _>>())?;
+        compiler = compiler.quantize(plain::map(quantization(&scheme, &method, samples))?);
     }
-    let program = error::map(compiler.compile())?;
-    Ok(Uint8Array::from(error::map(program.to_bytes())?.as_slice()))
+    let program = plain::map(compiler.compile())?;
+    Ok(Uint8Array::from(plain::map(program.to_bytes())?.as_slice()))
 }
 
 /// Lowers the bytes of a portable `.pte` file, with those of `.ptd` files, to those of a `.pte` file that needs neither these
@@ -39,11 +40,6 @@ pub fn lower(
     memory_limit: Option<usize>,
 ) -> Result<Uint8Array, JsValue> {
     let builder = module::builder(memory_limit, data).lower(lower.as_str());
-    let module = error::map(builder.load_shared(program.shared()))?;
-    error::map(module.to_lowered()).map(|bytes| Uint8Array::from(bytes.as_slice()))
-}
-
-fn quantization(scheme: &str, method: String, samples: Result<Vec<Vec<Value>>, Error>) -> Result<Quantization, Error> {
-    let (quantization, samples) = (Quantization::new(scheme.parse::<Scheme>()?), samples?);
-    Ok(if samples.is_empty() { quantization } else { quantization.calibrate(method, samples) })
+    let module = plain::map(builder.load_shared(program.shared()))?;
+    plain::map(module.to_lowered()).map(|bytes| Uint8Array::from(bytes.as_slice()))
 }

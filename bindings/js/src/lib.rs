@@ -10,15 +10,13 @@
 
 #[cfg(feature = "compile")]
 mod compile;
-mod error;
 #[cfg(feature = "llm")]
 mod llm;
 mod memory;
-mod meta;
 mod module;
 mod operators;
 mod panic;
-mod profile;
+mod plain;
 #[cfg(target_feature = "atomics")]
 mod thread;
 mod values;

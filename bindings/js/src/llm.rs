@@ -2,13 +2,12 @@
 
 use std::rc::Rc;
 
-use js_sys::{Object, Uint32Array};
-use rushlight_llm::{ChatTemplate, Generator, Limits, Model, Sampling, Usage};
-use serde_json::Value as Json;
+use rushlight_js_plain::{chat_prompt, limits, llm_error, set_option, step, usage};
+use rushlight_llm::{Generator, Model, Sampling};
 use wasm_bindgen::prelude::*;
 
-use crate::error::{self, set};
 use crate::memory::Bytes;
+use crate::plain;
 
 /// Text to tokens and back.
 #[wasm_bindgen]
@@ -39,10 +38,7 @@ impl Tokenizer {
     /// Renders the chat template on messages, tools and variables, all of them JSON.
     #[wasm_bindgen(js_name = chatPrompt)]
     pub fn chat_prompt(&self, messages: &str, tools: &str, variables: &str, answers: bool) -> Result<String, JsValue> {
-        let [messages, tools, variables] = [json(messages)?, json(tools)?, json(variables)?];
-        let none = serde_json::Map::new();
-        let template = map(self.template())?;
-        map(template.render_with(&messages, &tools, answers, variables.as_object().unwrap_or(&none)))
+        map(chat_prompt(&self.0, messages, tools, variables, answers))
     }
 }
 
@@ -50,15 +46,6 @@ impl Tokenizer {
     fn of(tokenizer: rushlight_llm::Tokenizer) -> Self {
         Self(Rc::new(tokenizer))
     }
-
-    fn template(&self) -> rushlight_llm::Result<ChatTemplate> {
-        let none = || rushlight_llm::Error::Template("the model has none".to_owned());
-        self.0.chat_template()?.ok_or_else(none)
-    }
-}
-
-fn json(text: &str) -> Result<Json, JsValue> {
-    serde_json::from_str(text).map_err(|error| JsValue::from(error.to_string()))
 }
 
 /// A program that is a language model, and its tokenizer.
@@ -79,7 +66,7 @@ impl LanguageModel {
         memory_limit: Option<usize>,
     ) -> Result<Self, JsValue> {
         let builder = crate::module::builder(memory_limit, data).threads(1);
-        let module = error::map(builder.load_shared(program.shared()))?;
+        let module = plain::map(builder.load_shared(program.shared()))?;
         let tokenizer = match tokenizer {
             Some(file) => rushlight_llm::Tokenizer::from_bytes(file.bytes()),
             None => rushlight_llm::Tokenizer::of_model(module.program(), None),
@@ -93,16 +80,8 @@ impl LanguageModel {
     }
 
     /// The model's metadata.
-    pub fn describe(&self) -> Object {
-        let Limits { max_context_len, vocab_size, bos, eos, .. } = self.model.limits();
-        let object = Object::new();
-        set(&object, "contextLength", *max_context_len as f64);
-        set(&object, "vocabularySize", *vocab_size as f64);
-        set(&object, "bos", *bos);
-        set(&object, "eos", Uint32Array::from(eos.as_slice()));
-        set(&object, "hasChatTemplate", self.tokenizer.template().is_ok());
-        set(&object, "prefillPart", rushlight_llm::Session::PREFILL_PART as f64);
-        object
+    pub fn describe(&self) -> JsValue {
+        plain::to_js(limits(self.model.limits(), &self.tokenizer.0))
     }
 
     /// Makes a session, which has read nothing yet.
@@ -165,22 +144,7 @@ impl Generation {
 
     /// Sets a number. Returns false for a name that is unknown.
     pub fn set(&mut self, name: &str, value: f64) -> bool {
-        let sampling = &mut self.0.sampling;
-        match name {
-            "maxNewTokens" => self.0.max_new_tokens = Some(value as usize),
-            "temperature" => sampling.temperature = value as f32,
-            "topK" => sampling.top_k = value as usize,
-            "topP" => sampling.top_p = value as f32,
-            "minP" => sampling.min_p = value as f32,
-            "typicalP" => sampling.typical_p = value as f32,
-            "repetitionPenalty" => sampling.repetition_penalty = value as f32,
-            "presencePenalty" => sampling.presence_penalty = value as f32,
-            "frequencyPenalty" => sampling.frequency_penalty = value as f32,
-            "seed" => sampling.seed = value as u64,
-            "ignoreEos" => self.0.ignore_eos = value != 0.0,
-            _ => return false,
-        }
-        true
+        set_option(&mut self.0, name, value)
     }
 
     /// Adds a text that ends an answer and is no part of it.
@@ -215,46 +179,18 @@ impl Answer {
     }
 
     /// Chooses the next token. Returns its text and number; `undefined` when the answer is over.
-    pub fn step(&mut self, llm: &mut LanguageModel, session: &mut Session) -> Result<Option<Object>, JsValue> {
-        let step = map(self.0.step(&mut llm.model, &mut session.0, &llm.tokenizer.0))?;
-        Ok(step.map(|step| {
-            let object = Object::new();
-            set(&object, "text", step.text);
-            set(&object, "token", step.token);
-            object
-        }))
+    pub fn step(&mut self, llm: &mut LanguageModel, session: &mut Session) -> Result<JsValue, JsValue> {
+        let next = map(self.0.step(&mut llm.model, &mut session.0, &llm.tokenizer.0))?;
+        Ok(plain::to_js(next.map(step).into()))
     }
 
     /// Counts of tokens, milliseconds, and why the answer ended.
-    pub fn usage(&self) -> Object {
-        let Usage { prompt_tokens, generated_tokens, prefill, decoded_tokens, decode, finish_reason, .. } =
-            self.0.usage();
-        let object = Object::new();
-        set(&object, "promptTokens", prompt_tokens as f64);
-        set(&object, "generatedTokens", generated_tokens as f64);
-        set(&object, "prefillMs", 1e3 * prefill.as_secs_f64());
-        set(&object, "decodedTokens", decoded_tokens as f64);
-        set(&object, "decodeMs", 1e3 * decode.as_secs_f64());
-        set(&object, "finishReason", finish_reason.name());
-        object
+    pub fn usage(&self) -> JsValue {
+        plain::to_js(usage(&self.0.usage()))
     }
 }
 
 /// Maps a result of the library.
 fn map<T>(result: rushlight_llm::Result<T>) -> Result<T, JsValue> {
-    result.map_err(|error| match &error {
-        rushlight_llm::Error::Module(error) => error::to_js(error),
-        error => {
-            let (code, text) = (error.code(), error.to_string());
-            let fields = Object::new();
-            set(&fields, "code", code as u32);
-            set(&fields, "codeName", format!("{code:?}"));
-            set(&fields, "message", format!("[{code:?} {:#04x}] {text}", code as u32));
-            let parts = [("expected", error.what_was_expected()), ("got", error.what_came()), ("hint", error.hint())];
-            for (name, part) in parts {
-                set(&fields, name, part);
-            }
-            fields.into()
-        }
-    })
+    result.map_err(|error| plain::to_js(llm_error(&error)))
 }

@@ -6,7 +6,7 @@ use rushlight::Error;
 use rushlight::runtime::{HeapBlock, StableBytes};
 use wasm_bindgen::prelude::*;
 
-use crate::error;
+use crate::plain;
 
 /// Bytes that JavaScript writes, before they are handed to the library.
 #[wasm_bindgen]
@@ -18,7 +18,7 @@ impl Bytes {
     /// Zeros, to be written.
     #[wasm_bindgen(constructor)]
     pub fn new(len: usize) -> Result<Self, JsValue> {
-        error::map(HeapBlock::new(len).map_err(Error::from).map(Self))
+        plain::map(HeapBlock::new(len).map_err(Error::from).map(Self))
     }
 
     #[wasm_bindgen(getter)]

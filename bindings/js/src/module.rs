@@ -1,14 +1,19 @@
 //! Programs and calls of their methods.
 
-use js_sys::{Array, Object};
 use rushlight::ModuleBuilder;
+use rushlight_js_plain::{Timer, meta};
 use wasm_bindgen::prelude::*;
 
-use crate::error;
 use crate::memory::Bytes;
-use crate::meta;
-use crate::profile::Timer;
+use crate::plain;
 use crate::values::Values;
+
+#[wasm_bindgen]
+extern "C" {
+    /// Milliseconds of the clock that browsers and Node.js have.
+    #[wasm_bindgen(js_namespace = performance)]
+    fn now() -> f64;
+}
 
 /// A program whose methods are loaded when they are first used.
 #[wasm_bindgen]
@@ -27,7 +32,7 @@ impl Module {
         let builder = builder(memory_limit, data).threads(threads);
         #[cfg(feature = "compile")]
         let builder = builder.lower(rushlight::Lower::Off);
-        error::map(builder.load_shared(program.shared())).map(Self)
+        plain::map(builder.load_shared(program.shared())).map(Self)
     }
 
     /// Whether lowering the program pays: `compiled`, `small`, `portable` or `foreign`, as in
@@ -42,37 +47,37 @@ impl Module {
         self.0.method_names().map(ToOwned::to_owned).collect()
     }
 
-    pub fn meta(&self, method: &str) -> Result<Object, JsValue> {
-        error::map(self.0.meta(method)).map(|meta| meta::to_js(&meta))
+    pub fn meta(&self, method: &str) -> Result<JsValue, JsValue> {
+        plain::map(self.0.meta(method)).map(|of| plain::to_js(meta(&of)))
     }
 
     #[wasm_bindgen(js_name = loadMethod)]
     pub fn load_method(&mut self, method: &str) -> Result<(), JsValue> {
-        error::map(self.0.load_method(method))
+        plain::map(self.0.load_method(method))
     }
 
     pub fn run(&mut self, method: &str, inputs: &Values) -> Result<Values, JsValue> {
-        let values = error::map(inputs.inputs())?;
+        let values = plain::map(inputs.inputs())?;
         let outputs = match inputs.names() {
             Some(names) => self.0.run_named(method, names.iter().map(String::as_str).zip(values)),
             None => self.0.run(method, &values),
         };
-        error::map(outputs).map(Values::from)
+        plain::map(outputs).map(Values::from)
     }
 
     /// Runs a method `runs` times and returns the time of each step.
-    pub fn profile(&mut self, method: &str, inputs: &Values, runs: u32) -> Result<Array, JsValue> {
-        let values = error::map(inputs.inputs())?;
-        let meta = error::map(self.0.kept_meta(method))?;
+    pub fn profile(&mut self, method: &str, inputs: &Values, runs: u32) -> Result<JsValue, JsValue> {
+        let values = plain::map(inputs.inputs())?;
+        let meta = plain::map(self.0.kept_meta(method))?;
         let values = match inputs.names() {
-            Some(names) => error::map(meta.inputs_by_name(names.iter().map(String::as_str).zip(values)))?,
+            Some(names) => plain::map(meta.inputs_by_name(names.iter().map(String::as_str).zip(values)))?,
             None => values,
         };
-        let mut timer = Timer::default();
+        let mut timer = Timer::new(now);
         for _ in 0..runs {
-            error::map(self.0.run_traced(method, &values, &mut timer))?;
+            plain::map(self.0.run_traced(method, &values, &mut timer))?;
         }
-        Ok(timer.to_js())
+        Ok(plain::to_js(timer.steps()))
     }
 }
 

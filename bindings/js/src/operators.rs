@@ -5,7 +5,7 @@ use rushlight::reference_operators;
 use rushlight::runtime::{Code, Detail, Error, KernelContext};
 use wasm_bindgen::prelude::*;
 
-use crate::error::set;
+use crate::plain::set;
 
 /// The kernel of operators that were left out.
 fn left_out(_: &KernelContext<'_>) -> Result<(), Error> {

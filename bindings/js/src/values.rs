@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rushlight::{Error, Input, ScalarType, Value};
 use wasm_bindgen::prelude::*;
 
-use crate::error;
+use crate::plain;
 
 /// A row-major tensor, whose elements JavaScript reads and writes in place between calls.
 #[wasm_bindgen]
@@ -22,7 +22,7 @@ impl Tensor {
     pub fn new(dtype: u8, shape: &[u32]) -> Result<Self, JsValue> {
         let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
         let dtype = ScalarType::from_code(dtype).ok_or_else(|| JsValue::from("no element type has this number"))?;
-        error::map(rushlight::Tensor::zeros(dtype, &shape).map(Self::from))
+        plain::map(rushlight::Tensor::zeros(dtype, &shape).map(Self::from))
     }
 
     #[wasm_bindgen(getter)]

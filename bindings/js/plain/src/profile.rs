@@ -2,22 +2,15 @@
 
 use std::cell::{Cell, RefCell};
 
-use js_sys::{Array, Object};
 use rushlight::runtime::{DelegateEvent, DelegateTracer, Event, EventTracer};
-use wasm_bindgen::prelude::*;
 
-use crate::error::set;
-
-#[wasm_bindgen]
-extern "C" {
-    /// Milliseconds of the clock that browsers and Node.js have.
-    #[wasm_bindgen(js_namespace = performance)]
-    fn now() -> f64;
-}
+use crate::Plain;
 
 /// Accumulates the time of each step over the calls of one method.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Timer {
+    /// Milliseconds since any moment.
+    now: fn() -> f64,
     // In cells, as delegates share the tracer of their call.
     steps: RefCell<Vec<Step>>,
     instruction: Cell<usize>,
@@ -36,6 +29,17 @@ struct Step {
 }
 
 impl Timer {
+    /// A timer with a clock, which gives milliseconds.
+    pub fn new(now: fn() -> f64) -> Self {
+        Self {
+            now,
+            steps: RefCell::default(),
+            instruction: Cell::default(),
+            begun: Cell::default(),
+            step_begun: Cell::default(),
+        }
+    }
+
     fn add(&self, at: (usize, Option<usize>), name: &str, milliseconds: f64) {
         let mut steps = self.steps.borrow_mut();
         match steps.iter_mut().find(|step| step.at == at) {
@@ -48,21 +52,20 @@ impl Timer {
     }
 
     /// The steps in order. A delegate that has told of its own is left out.
-    pub fn to_js(&self) -> Array {
+    pub fn steps(&self) -> Plain {
         let steps = self.steps.borrow();
         let told = |at: usize| steps.iter().any(|step| step.at.0 == at && step.at.1.is_some());
         let shown = steps.iter().filter(|step| step.at.1.is_some() || !told(step.at.0));
-        shown
-            .map(|step| {
-                let object = Object::new();
-                set(&object, "name", step.name.as_str());
-                set(&object, "instruction", step.at.0 as f64);
-                set(&object, "step", step.at.1.map(|step| step as f64));
-                set(&object, "calls", step.calls);
-                set(&object, "milliseconds", step.milliseconds);
-                JsValue::from(object)
-            })
-            .collect()
+        let plain = |step: &Step| {
+            Plain::Object(vec![
+                ("name", step.name.as_str().into()),
+                ("instruction", step.at.0.into()),
+                ("step", step.at.1.into()),
+                ("calls", step.calls.into()),
+                ("milliseconds", step.milliseconds.into()),
+            ])
+        };
+        Plain::Array(shown.map(plain).collect())
     }
 }
 
@@ -70,13 +73,13 @@ impl EventTracer for Timer {
     fn begin(&mut self, event: Event<'_>) {
         if let Event::Operator { instruction, .. } | Event::Delegate { instruction, .. } = event {
             self.instruction.set(instruction);
-            self.begun.set(now());
+            self.begun.set((self.now)());
         }
     }
 
     fn end(&mut self, event: Event<'_>) {
         let (Event::Operator { operator: name, .. } | Event::Delegate { id: name, .. }) = event else { return };
-        self.add((self.instruction.get(), None), name, now() - self.begun.get());
+        self.add((self.instruction.get(), None), name, (self.now)() - self.begun.get());
     }
 
     fn delegate_events(&self) -> Option<&dyn DelegateTracer> {
@@ -86,12 +89,12 @@ impl EventTracer for Timer {
 
 impl DelegateTracer for Timer {
     fn begin(&self, _event: DelegateEvent<'_>) {
-        self.step_begun.set(now());
+        self.step_begun.set((self.now)());
     }
 
     fn end(&self, event: DelegateEvent<'_>) {
         if event.step.is_some() {
-            self.add((self.instruction.get(), event.step), event.name, now() - self.step_begun.get());
+            self.add((self.instruction.get(), event.step), event.name, (self.now)() - self.step_begun.get());
         }
     }
 }
