@@ -89,7 +89,8 @@ fn section(measured: &Json, rust: f64) -> Result<String> {
     for (name, key) in [
         ("JavaScript in a page, on its thread", "page"),
         ("JavaScript in a page, in a worker (ONNX Runtime on the page's thread)", "worker"),
-        ("JavaScript in Node.js", "node"),
+        ("JavaScript in Node.js, with WebAssembly", "node"),
+        ("JavaScript in Node.js, with the native library", "native"),
     ] {
         let row = &measured["overhead"][key];
         let (theirs, ours) = (number(row, "theirs")? * 1e3, number(row, "ours")? * 1e3);

@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 
-import * as native from 'onnxruntime-node';
+import * as onnxruntimeNode from 'onnxruntime-node';
 import { chromium } from 'playwright-core';
 
 import { CHROMIUM, servePage } from '../../bindings/js/tests/browser.js';
@@ -41,13 +41,13 @@ async function inPage(model, options) {
   return { model, ...times };
 }
 
-async function inNode(model) {
+async function inNode(model, engine) {
   const { file, dtype, shape } = await values(model);
   const bytes = Uint8Array.from(await readFile(join(models, file)));
   const given = { dtype, shape, data: new { float32: Float32Array, int64: BigInt64Array }[dtype](bytes.buffer) };
   const rushlight = await import(pathToFileURL(join(packageFolder, 'index.js')).href);
-  const ours = await ofRushlight(rushlight, join(models, model, 'model.pte'), given);
-  const theirs = await ofOnnxRuntime(native, join(models, model, 'model.onnx'), given);
+  const ours = await ofRushlight(rushlight, join(models, model, 'model.pte'), given, { engine });
+  const theirs = await ofOnnxRuntime(onnxruntimeNode, join(models, model, 'model.onnx'), given);
   const error = difference(await ours.answer(), await theirs.answer());
   const [oursTime, theirsTime] = await interleaved([ours.call, theirs.call], Number(rounds));
   ours.dispose();
@@ -70,7 +70,8 @@ for (const model of ['mobilenet_v2', 'minilm']) {
 const overhead = {
   page: await inPage('smallest', { threads: 1, worker: false }),
   worker: await inPage('smallest', { threads: 1 }),
-  node: await inNode('smallest'),
+  node: await inNode('smallest', 'wasm'),
+  native: await inNode('smallest', 'native'),
 };
 const chromiumVersion = browser.version();
 await browser.close();

@@ -1,12 +1,13 @@
-//! The npm package `rushlight`: WebAssembly modules, their JavaScript, and what programs import.
+//! The npm package `rushlight`: WebAssembly modules, their JavaScript, an addon for Node.js on this machine, and what programs import.
 
+use std::env::consts::{ARCH, DLL_PREFIX, DLL_SUFFIX, OS};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, exists, root, run, target_folder};
+use crate::command::{checked, command, exists, root, run, target_folder};
 use crate::setup;
 
 /// What a module is compiled for.
@@ -60,6 +61,8 @@ pub fn package() -> Result<PathBuf> {
             bind(&module, &folder.join("wasm"), &format!("{kind}-{variant}"))?;
         }
     }
+    run(&mut command("cargo", &["build", "--quiet", "-p", "rushlight-node", "--profile", "wheel"]))?;
+    put_addon("wheel", &folder)?;
     run(command("node", &["tools/npm_operators.mjs"]).arg(folder.join("wasm")))?;
     run(command("node", &["tools/npm_sizes.mjs"]).arg(folder.join("wasm")))?;
     run(command("npm", &["pack", "--silent", "--pack-destination", ".."]).current_dir(&folder))?;
@@ -67,9 +70,11 @@ pub fn package() -> Result<PathBuf> {
 }
 
 /// Builds the package into a folder for tests: one module stands in for all but the one with threads. They are not optimized, and
-/// the first shares most of its crates with that of `examples/wasm`, which the tests build too.
+/// the first shares most of its crates with that of `examples/wasm`, which the tests build too. The addon is that of the tests in Rust.
 pub fn test_package(folder: &Path) -> Result<()> {
     start(folder)?;
+    run(checked("build").args(["--tests", "--lib"]))?;
+    put_addon("checked", folder)?;
     let known = format!("run-{STAND_IN}");
     for (variant, features) in [(STAND_IN, &["--features", "compile,llm"][..]), (THREADS, &[])] {
         let module = build("dev", features, of(variant)?)?;
@@ -100,6 +105,8 @@ pub fn demo(package: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     run(command("cp", &["-R", "examples/web/."]).arg(folder))?;
     run(command("cp", &["-R"]).arg(package).arg(folder.join("rushlight")))?;
+    // Pages have no use for it.
+    fs::remove_dir_all(folder.join("rushlight").join(ADDONS))?;
     fs::copy(root().join("examples/cortex-m/digits.pte"), folder.join("models/digits.pte"))?;
     write_version(folder)
 }
@@ -129,6 +136,34 @@ fn hash_files(folder: &Path, hasher: &mut DefaultHasher) -> Result<()> {
             fs::read(&path)?.hash(hasher);
         }
     }
+    Ok(())
+}
+
+/// The folder of a package where it finds the addon if that has no package of its own.
+const ADDONS: &str = "native";
+
+/// Puts the addon that was built into a package, by the name that `lib/addon.js` looks for.
+fn put_addon(profile: &str, package: &Path) -> Result<()> {
+    let built = target_folder().join(profile).join(format!("{DLL_PREFIX}rushlight_node{DLL_SUFFIX}"));
+    let platform = match OS {
+        "macos" => "darwin",
+        "windows" => "win32",
+        other => other,
+    };
+    let arch = match ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let libc = match OS {
+        "linux" if cfg!(target_env = "musl") => "-musl",
+        "linux" => "-gnu",
+        _ => "",
+    };
+    let folder = package.join(ADDONS);
+    fs::create_dir_all(&folder)?;
+    let to = folder.join(format!("rushlight-{platform}-{arch}{libc}.node"));
+    fs::copy(&built, &to).with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(())
 }
 

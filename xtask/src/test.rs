@@ -568,6 +568,10 @@ fn wasm_tests((flags, packages): &WasmBuild) -> Result<String> {
     Ok(format!("{} [{flags}]\n{units}{kernels}", packages.join(", ")))
 }
 
+/// The tests of the npm package that say the same of both engines.
+const JS_ENGINE_TESTS: &[&str] =
+    &["api.test.js", "corpus.test.js", "hostile.test.js", "llm.test.js", "memory.test.js", "operators.test.js"];
+
 /// The npm package that tests are run with.
 const NPM_PACKAGE: &str = "target/npm-test";
 
@@ -600,14 +604,19 @@ fn js_tests(package: &Path, variables: &[(&str, &str)]) -> Result<()> {
     run(ignored(&["operator_programs"]).env("RUSHLIGHT_OPERATORS", &operators))?;
     let demo = root().join("target/demo");
     npm::demo(package, &demo)?;
-    let mut tests = command("node", &["--test", "--test-reporter", "spec", "--expose-gc"]);
-    run(tests
-        .arg("bindings/js/tests/")
-        .env("PYTHONPATH", root().join(PYTHON_PACKAGE))
-        .env("RUSHLIGHT_DEMO", demo)
-        .env("RUSHLIGHT_OPERATORS", operators)
-        .env("RUSHLIGHT_PYTHON", venv_python())
-        .envs(variables.iter().copied())
-        .env("RUSHLIGHT_PACKAGE", package)
-        .env("RUSHLIGHT", root().join("target/checked/rushlight")))
+    let tests = |engine, files: &[&str]| {
+        let mut tests = command("node", &["--test", "--test-reporter", "spec", "--expose-gc"]);
+        run(tests
+            .args(files.iter().map(|file| format!("bindings/js/tests/{file}")))
+            .env("PYTHONPATH", root().join(PYTHON_PACKAGE))
+            .env("RUSHLIGHT_DEMO", &demo)
+            .env("RUSHLIGHT_OPERATORS", &operators)
+            .env("RUSHLIGHT_PYTHON", venv_python())
+            .envs(variables.iter().copied())
+            .env("RUSHLIGHT_ENGINE", engine)
+            .env("RUSHLIGHT_PACKAGE", package)
+            .env("RUSHLIGHT", root().join("target/checked/rushlight")))
+    };
+    tests("wasm", &[""])?;
+    tests("native", JS_ENGINE_TESTS)
 }

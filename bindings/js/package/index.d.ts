@@ -40,7 +40,7 @@ export class Tensor {
   readonly dtype: DType;
   readonly shape: readonly number[];
   /**
-   * The elements, in place. Those of a result that was computed on this thread (`worker: false`) are in WebAssembly's memory:
+   * The elements, in place. Those of a result that WebAssembly computed on this thread (`worker: false`) are in its memory:
    * the array is detached when that memory grows, so read `data` again after other calls, or take a `copy`.
    */
   readonly data: TypedArray;
@@ -70,8 +70,18 @@ export interface Progress {
   total?: number;
 }
 
+/**
+ * Where the library runs. `auto`, the default, is the native library in Node.js where its package is installed, and else WebAssembly;
+ * the environment variable `RUSHLIGHT_ENGINE` sets what it is. `native` is an error where the native library cannot be used.
+ */
+export type Engine = 'auto' | 'native' | 'wasm';
+
 export interface LoadOptions {
-  /** Run on a thread of its own: true by default in pages, else false. It ends with `dispose`, and its memory with it. */
+  engine?: Engine;
+  /**
+   * Run on a thread of its own: true by default in pages, else false. It ends with `dispose`, and its memory with it. Calls of the
+   * native library never block the thread that makes them, so that it needs no worker.
+   */
   worker?: boolean;
   /**
    * How many threads a call may use: 1 by default. More need memory that threads share, which pages have in workers once they are
@@ -93,7 +103,7 @@ export interface LoadOptions {
 }
 
 export interface RunOptions {
-  /** Hand the buffers of inputs over to the worker, which detaches them, instead of copying them. */
+  /** Hand the buffers of inputs over to the worker or the native library, which detaches them, instead of copying them. */
   transfer?: boolean;
 }
 
@@ -143,8 +153,8 @@ export class Module {
   readonly methods: string[];
   /** The threads that a call uses. */
   readonly threads: number;
-  /** The WebAssembly module that it runs with: the instructions that it has, or threads. */
-  readonly variant: 'baseline' | 'simd' | 'relaxed' | 'threads';
+  /** What it runs with: the native library, or the WebAssembly module, by the instructions that it has, or threads. */
+  readonly variant: 'native' | 'baseline' | 'simd' | 'relaxed' | 'threads';
   /** What the program says of a method; `forward` by default. */
   meta(method?: string): MethodMeta;
   /** Runs `forward`: inputs are by name in an object, or in order in an array. */
@@ -159,6 +169,7 @@ export class Module {
 }
 
 export interface CompileOptions {
+  engine?: Engine;
   /** The name of the method; `forward` by default. */
   method?: string;
   /** A back end, with options, such as `cpu`. By default a portable program, which is compiled when it is loaded. */
@@ -177,6 +188,9 @@ export interface CompileOptions {
 export function compile(source: Source, options?: CompileOptions): Promise<Uint8Array>;
 
 export interface LanguageModelOptions {
+  engine?: Engine;
+  /** How many threads the native library may use: as many as the machine runs at once by default. WebAssembly uses one. */
+  threads?: number;
   /** The tokenizer's file, such as `tokenizer.json`, of a program that carries none. */
   tokenizer?: Source;
   /** Run on a thread of its own: true by default in pages, else false. */
@@ -277,7 +291,7 @@ export class LanguageModel {
   readonly contextLength: number;
   readonly vocabularySize: number;
   readonly hasChatTemplate: boolean;
-  readonly variant: 'simd' | 'relaxed';
+  readonly variant: 'native' | 'simd' | 'relaxed';
   /** The tokens of a text, with those that it begins and ends with unless `special` is false. */
   encode(text: string, options?: { special?: boolean }): Promise<Uint32Array>;
   /** The text of tokens, without special ones unless `special` is true. */
@@ -297,7 +311,7 @@ export class LanguageModel {
 /** Text to tokens and back, without a model, on this thread. */
 export class Tokenizer {
   /** Loads a tokenizer's file, such as `tokenizer.json`. */
-  static load(source: Source, options?: { cache?: boolean; progress?: (progress: Progress) => void; signal?: AbortSignal }): Promise<Tokenizer>;
+  static load(source: Source, options?: { engine?: Engine; cache?: boolean; progress?: (progress: Progress) => void; signal?: AbortSignal }): Promise<Tokenizer>;
   readonly vocabularySize: number;
   encode(text: string, options?: { special?: boolean }): Uint32Array;
   decode(tokens: ArrayLike<number>, options?: { special?: boolean }): string;

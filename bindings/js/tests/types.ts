@@ -2,7 +2,7 @@
 
 import { compile, LanguageModel, Module, RushlightError, Tensor, Tokenizer } from 'rushlight';
 
-const module: Module = await Module.load('model.pte', { cache: true, progress: ({ loaded }) => loaded.toFixed() });
+const module: Module = await Module.load('model.pte', { engine: 'auto', cache: true, progress: ({ loaded }) => loaded.toFixed() });
 const image = Tensor.fromImage({ data: new Uint8ClampedArray(4), width: 1, height: 1 }, { normalize: 'imagenet' });
 const { logits } = await module.forward({ image, boxes: [new Float32Array(4)], scale: 0.5, none: null });
 const scores: Float32Array = (logits as Tensor).toFloat32();
@@ -32,6 +32,8 @@ try {
   console.log(tokens, (await module.profile())[0]?.milliseconds);
 }
 
+// @ts-expect-error: no such engine
+await Module.load('model.pte', { engine: 'webgpu' });
 // @ts-expect-error: no such option
 (await (await LanguageModel.load('llm.pte')).session()).generate('Hi', { temprature: 1 });
 // @ts-expect-error: no such element type

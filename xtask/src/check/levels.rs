@@ -56,6 +56,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-jni", 7),
     ("rushlight-js-plain", 7),
     ("rushlight-js", 8),
+    ("rushlight-node", 8),
     ("rushlight-python", 7),
     ("rushlight-cli", 8),
     ("rushlight-testing", 8),

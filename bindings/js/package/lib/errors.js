@@ -1,7 +1,7 @@
 // The errors of the package: what went wrong, where, what was expected, what came, and what to do about it.
 
 /** ExecuTorch's numbers of the conditions that JavaScript itself finds. */
-const CODES = { Internal: 1, InvalidState: 2, NotSupported: 16, InvalidArgument: 18, AccessFailed: 34 };
+const CODES = { Internal: 1, InvalidState: 2, NotSupported: 16, InvalidArgument: 18, NotFound: 32, AccessFailed: 34 };
 
 export class RushlightError extends Error {
   constructor({ code, codeName, message, site, expected, got, hint, missingOperators }, options) {

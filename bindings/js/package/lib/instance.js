@@ -1,7 +1,10 @@
 // Instances of the WebAssembly modules.
 
+import { typeOf } from './dtype.js';
 import { hasThreads, isNode, isPage, startWorker } from './environment.js';
-import { failure, RushlightError } from './errors.js';
+import { failure } from './errors.js';
+import { Library } from './library.js';
+import { Tensor } from './tensor.js';
 
 /** Instances that are kept for the next program, and the largest memory that one may have, which never shrinks. */
 const MAX_IDLE = 2;
@@ -73,11 +76,10 @@ async function compileFile(url) {
   }
 }
 
-/** A WebAssembly instance with its memory, used by one program at a time. */
-export class Instance {
+/** A WebAssembly instance with its memory, used by one program at a time. A trap breaks it. */
+export class Instance extends Library {
   #kind;
   #workers;
-  #isBroken = false;
 
   /** An instance for a program, or for what compiles it. Only those of the variant `threads` have more than one. */
   static async acquire(kind, { threads: wanted = 1, variant: name = variant(wanted) } = {}) {
@@ -104,10 +106,10 @@ export class Instance {
   }
 
   constructor(kind, name, api, memory, workers) {
+    super(api);
     this.#kind = kind;
     this.#workers = workers;
     this.variant = name;
-    this.api = api;
     this.memory = memory;
   }
 
@@ -116,91 +118,73 @@ export class Instance {
     return this.#workers.length + 1;
   }
 
-  /** Calls the library. A trap breaks the instance, and only it. */
-  call(act) {
-    if (this.#isBroken) {
-      throw failure('InvalidState', 'an earlier error broke the module', { hint: 'load it again' });
+  /** What is said of a trap; null for another error. */
+  defectOf(error) {
+    if (!(error instanceof WebAssembly.RuntimeError || error instanceof RangeError)) {
+      return null;
     }
-    try {
-      return act(this.api);
-    } catch (error) {
-      throw this.#explained(error);
-    }
-  }
-
-  #explained(error) {
-    if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) {
-      this.#isBroken = true;
-      return failure('Internal', 'the library failed', {
-        got: this.api.panicMessage() || error.message,
-        hint: 'the model may need more memory than WebAssembly has; otherwise report it as a defect',
-        cause: error,
-      });
-    }
-    const isOurs = typeof error?.codeName === 'string' && !(error instanceof Error);
-    return isOurs ? new RushlightError(error) : error;
+    const hint = 'the model may need more memory than WebAssembly has; otherwise report it as a defect';
+    return { got: this.api.panicMessage() || error.message, hint };
   }
 
   /** Frees an object. Those of a broken instance may be in use for ever, and go away with it. */
   free(object) {
-    if (this.#isBroken) {
+    if (this.isBroken) {
       object?.__destroy_into_raw();
     } else {
       object?.free();
     }
   }
 
-  /** Copies the bytes of an opened source to the memory, part by part. */
-  async read({ size, read }, progress) {
-    let loaded = 0;
-    const parts = [];
-    const bytes = size === undefined ? null : this.call(api => new api.Bytes(size));
+  /** Copies a part to where the library reads it. */
+  put(bytes, size, part, at) {
+    new Uint8Array(this.memory.buffer, bytes.address, size).set(part, at);
+  }
+
+  /** The inputs of a call, with names or without. The elements of tensors are copied once, to the memory of the instance. */
+  values(encoded, names) {
+    const values = this.call(api => new api.Values());
     try {
-      await read(part => {
-        if (bytes && loaded + part.length > size) {
-          throw failure('AccessFailed', 'the file is longer than announced', { expected: `${size} bytes` });
-        }
-        if (bytes) {
-          this.#view(bytes, size).set(part, loaded);
-        } else {
-          parts.push(part);
-        }
-        loaded += part.length;
-        progress?.({ loaded, total: size });
+      this.call(() => {
+        encoded.forEach((value, at) => {
+          if (names) {
+            values.pushName(names[at]);
+          }
+          this.#push(values, value);
+        });
       });
-      if (bytes && loaded < size) {
-        throw failure('AccessFailed', 'the file ends early', { expected: `${size} bytes`, got: `${loaded} bytes` });
-      }
     } catch (error) {
-      this.free(bytes);
+      this.free(values);
       throw error;
     }
-    if (bytes) {
-      return bytes;
-    }
-    return this.write(...parts);
+    return values;
   }
 
-  /** Copies bytes to the memory. */
-  write(...parts) {
-    const size = parts.reduce((sum, { length }) => sum + length, 0);
-    const bytes = this.call(api => new api.Bytes(size));
-    let at = 0;
-    for (const part of parts) {
-      this.#view(bytes, size).set(part, at);
-      at += part.length;
+  #push(values, { kind, value }) {
+    if (kind !== 'tensor') {
+      const add = { int: 'pushInt', double: 'pushDouble', bool: 'pushBool', string: 'pushString', none: 'pushNone' };
+      values[add[kind]](value);
+      return;
     }
-    return bytes;
-  }
-
-  #view(bytes, size) {
-    return new Uint8Array(this.memory.buffer, bytes.address, size);
+    const known = value instanceof Tensor ? value.nativeIn(this) : null;
+    if (known) {
+      values.pushTensor(known);
+      return;
+    }
+    const { code, ArrayType } = typeOf(value.dtype);
+    const { data } = value;
+    const tensor = new this.api.Tensor(code, Uint32Array.from(value.shape));
+    if (data.length > 0) {
+      new ArrayType(this.memory.buffer, tensor.address, data.length).set(data);
+    }
+    values.pushTensor(tensor);
+    tensor.free();
   }
 
   /** Gives it back when nothing of the program is left in it. */
   release() {
     const free = idle[this.#kind];
-    if (!this.#isBroken && free.length < MAX_IDLE && this.memory.buffer.byteLength <= MAX_IDLE_BYTES) {
+    if (!this.isBroken && free.length < MAX_IDLE && this.memory.buffer.byteLength <= MAX_IDLE_BYTES) {
       free.push(this);
     } else {
       this.#workers.forEach(worker => worker.terminate());

@@ -1,9 +1,11 @@
 // Language models: sessions and answers.
 
+import { addonFor } from './addon.js';
 import { isPage } from './environment.js';
 import { failure } from './errors.js';
 import { Llm } from './llm.js';
 import { loadRemote } from './remote.js';
+import { Turns } from './turns.js';
 
 export class LanguageModel {
   #call;
@@ -11,17 +13,18 @@ export class LanguageModel {
   #description;
 
   /** Loads a `.pte` file that is a language model. */
-  static async load(source, { worker = isPage, data = [], ...options } = {}) {
+  static async load(source, { worker = isPage, engine, data = [], ...options } = {}) {
     const given = { ...options, data: Array.isArray(data) ? data : [data] };
     const model = new LanguageModel();
-    if (worker) {
-      const { remote, description } = await loadRemote('loadLlm', source, given);
+    if (worker && !(await addonFor(engine))) {
+      const { remote, description } = await loadRemote('loadLlm', source, { ...given, engine: 'wasm' });
       model.#call = (name, ...args) => remote.ask('llm', { name, args });
       model.#end = () => remote.terminate();
       model.#description = description;
     } else {
-      const llm = await Llm.load(source, given);
-      model.#call = async (name, ...args) => llm[name](...args);
+      const llm = await Llm.load(source, { ...given, engine });
+      const turns = new Turns();
+      model.#call = (name, ...args) => turns.take(() => llm[name](...args));
       model.#end = () => llm.dispose();
       model.#description = llm.describe();
     }

@@ -1,8 +1,8 @@
 // A loaded language model on this thread. Sessions and answers have numbers, which cross to other threads.
 
+import { acquire } from './engine.js';
 import { failure } from './errors.js';
 import { withFiles } from './files.js';
-import { Instance } from './instance.js';
 
 export class Llm {
   #instance;
@@ -11,13 +11,13 @@ export class Llm {
   #objects = new Map();
   #next = 0;
 
-  static async load(source, { data = [], tokenizer, memoryLimit, ...options } = {}) {
-    const instance = await Instance.acquire('llm');
+  static async load(source, { data = [], engine, tokenizer, memoryLimit, threads, ...options } = {}) {
+    const instance = await acquire('llm', { engine });
     try {
       const sources = [source, ...data, ...(tokenizer === undefined ? [] : [tokenizer])];
       const model = await withFiles(instance, sources, options, ([program, ...files]) => {
         const vocabulary = tokenizer === undefined ? undefined : files.pop();
-        return instance.call(api => api.LanguageModel.load(program, files, vocabulary, memoryLimit));
+        return instance.call(api => api.LanguageModel.load(program, files, vocabulary, memoryLimit, threads));
       });
       return new Llm(instance, model);
     } catch (error) {
@@ -48,12 +48,12 @@ export class Llm {
     return this.#instance.call(() => this.#tokenizer.chatPrompt(messages, tools, variables, answers));
   }
 
-  session() {
-    return this.#add(this.#instance.call(() => this.#model.session()));
+  async session() {
+    return this.#add(await this.#instance.call(() => this.#model.session()));
   }
 
-  fork(session) {
-    return this.#add(this.#instance.call(() => this.#object(session).fork()));
+  async fork(session) {
+    return this.#add(await this.#instance.call(() => this.#object(session).fork()));
   }
 
   reset(session) {
@@ -69,17 +69,17 @@ export class Llm {
   }
 
   position(session) {
-    return this.#object(session).position;
+    return this.#instance.call(() => this.#object(session).position);
   }
 
   prefill(session, tokens) {
     return this.#instance.call(() => this.#object(session).prefill(this.#model, tokens));
   }
 
-  start(session, prompt, numbers, stop) {
+  async start(session, prompt, numbers, stop) {
     const options = this.#instance.call(api => new api.Generation());
     try {
-      return this.#instance.call(api => {
+      const answer = await this.#instance.call(api => {
         Object.entries(numbers).filter(([, value]) => value !== undefined).forEach(([name, value]) => {
           if (!Number.isFinite(Number(value)) || value < 0 && !/Penalty$/.test(name)) {
             throw failure('InvalidArgument', `\`${name}\` is no such number`, { got: String(value) });
@@ -89,8 +89,9 @@ export class Llm {
           }
         });
         stop.forEach(text => options.addStop(text));
-        return this.#add(api.Answer.start(this.#model, this.#object(session), prompt, options));
+        return api.Answer.start(this.#model, this.#object(session), prompt, options);
       });
+      return this.#add(answer);
     } finally {
       // Outside of the call: one that trapped has broken the instance by then, and holds the options for ever.
       this.#instance.free(options);
@@ -98,8 +99,8 @@ export class Llm {
   }
 
   /** The next text and token; null when the answer is over. */
-  step(answer, session) {
-    return this.#instance.call(() => this.#object(answer).step(this.#model, this.#object(session))) ?? null;
+  async step(answer, session) {
+    return (await this.#instance.call(() => this.#object(answer).step(this.#model, this.#object(session)))) ?? null;
   }
 
   usage(answer) {

@@ -1,7 +1,9 @@
 // Programs and calls of their methods.
 
+import { addonFor } from './addon.js';
 import { isPage } from './environment.js';
 import { failure, RushlightError } from './errors.js';
+import { NativeProgram } from './native.js';
 import { Program } from './program.js';
 import { RemoteProgram } from './remote.js';
 import { flatten, nest } from './signature.js';
@@ -13,12 +15,13 @@ export class Module {
   #threads;
 
   /** Loads a `.pte` file. */
-  static async load(source, { worker = isPage, threads = 1, data = [], ...options } = {}) {
+  static async load(source, { worker = isPage, engine, threads = 1, data = [], ...options } = {}) {
     if (!Number.isInteger(threads) || threads < 1) {
       throw failure('InvalidArgument', 'the number of threads is at least 1', { got: String(threads) });
     }
-    const files = Array.isArray(data) ? data : [data];
-    const program = await (worker ? RemoteProgram : Program).load(source, { ...options, threads, data: files });
+    const given = { ...options, threads, data: Array.isArray(data) ? data : [data] };
+    const addon = await addonFor(engine);
+    const program = await (addon ? NativeProgram.load(addon, source, given) : (worker ? RemoteProgram : Program).load(source, given));
     const module = new Module();
     const { methods, variant, threads: started } = program.describe();
     module.#program = program;
@@ -39,7 +42,7 @@ export class Module {
     return this.#threads;
   }
 
-  /** The WebAssembly module that it runs with: `baseline`, `simd`, `relaxed` or `threads`. */
+  /** What it runs with: `native`, or the WebAssembly module: `baseline`, `simd`, `relaxed` or `threads`. */
   get variant() {
     return this.#variant;
   }

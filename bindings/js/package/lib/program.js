@@ -1,6 +1,5 @@
 // A loaded program on this thread.
 
-import { typeOf } from './dtype.js';
 import { fieldsOf } from './errors.js';
 import { withFiles } from './files.js';
 import { Instance } from './instance.js';
@@ -79,17 +78,9 @@ export class Program {
 
   #withInputs(values, names, act) {
     const instance = this.#instance;
-    const inputs = instance.call(api => new api.Values());
+    const inputs = instance.values(values, names);
     try {
-      return instance.call(() => {
-        values.forEach((value, at) => {
-          if (names) {
-            inputs.pushName(names[at]);
-          }
-          push(instance, inputs, value);
-        });
-        return act(inputs);
-      });
+      return instance.call(() => act(inputs));
     } finally {
       instance.free(inputs);
     }
@@ -124,26 +115,4 @@ async function lowerHere(instance, program, files, lower, memoryLimit) {
   } finally {
     compiler.release();
   }
-}
-
-/** Adds a value to the inputs of a call. The elements of a tensor are copied once, to the memory of the instance. */
-export function push(instance, inputs, { kind, value }) {
-  if (kind !== 'tensor') {
-    const add = { int: 'pushInt', double: 'pushDouble', bool: 'pushBool', string: 'pushString', none: 'pushNone' };
-    inputs[add[kind]](value);
-    return;
-  }
-  const known = value instanceof Tensor ? value.nativeIn(instance) : null;
-  if (known) {
-    inputs.pushTensor(known);
-    return;
-  }
-  const { code, ArrayType } = typeOf(value.dtype);
-  const { data } = value;
-  const tensor = new instance.api.Tensor(code, Uint32Array.from(value.shape));
-  if (data.length > 0) {
-    new ArrayType(instance.memory.buffer, tensor.address, data.length).set(data);
-  }
-  inputs.pushTensor(tensor);
-  tensor.free();
 }

@@ -57,6 +57,7 @@ export function encodeSample(inputs) {
 /** A value with its kind. An array has the shape of the input, where that is fixed. */
 function encode(value, meta, at) {
   const info = meta.inputs[at];
+  const name = info?.name ?? `input ${at}`;
   if (value instanceof Tensor) {
     return { kind: 'tensor', value };
   }
@@ -72,12 +73,14 @@ function encode(value, meta, at) {
     return { kind: typeof value === 'string' ? 'string' : 'bool', value };
   }
   if (typeof value === 'bigint' || (typeof value === 'number' && info?.kind === 'int' && Number.isInteger(value))) {
+    if (BigInt.asIntN(64, BigInt(value)) !== BigInt(value)) {
+      throw failure('InvalidArgument', `${name} of \`${meta.name}\` is no int of 64 bits`, { got: String(value) });
+    }
     return { kind: 'int', value: BigInt(value) };
   }
   if (typeof value === 'number') {
     return { kind: 'double', value };
   }
-  const name = info?.name ?? `input ${at}`;
   const expected = 'a Tensor, a typed array, a number, a bigint, a boolean, a string or null';
   throw failure('InvalidArgument', `${name} of \`${meta.name}\` is of no type that inputs have`, { expected, got: typeof value });
 }

@@ -5,7 +5,7 @@ import { failure } from './errors.js';
 
 const CACHE = 'rushlight';
 
-/** Looks up what a source is: its `size`, if that is known, and a function that calls `write` with its parts in order. */
+/** Looks up what a source is: its `size` and `path`, if they are known, and a function that calls `write` with its parts in order. */
 export async function open(source, { cache = false, signal } = {}) {
   const bytes = bytesOf(source);
   if (bytes) {
@@ -37,13 +37,14 @@ export function bytesOf(source) {
 }
 
 async function ofFile(source) {
-  const { open: openFile } = await import('node:fs/promises');
-  const path = source instanceof URL || source.startsWith('file:') ? new URL(source) : source;
+  const [{ open: openFile }, { fileURLToPath }] = await Promise.all([import('node:fs/promises'), import('node:url')]);
+  const path = source instanceof URL || source.startsWith('file:') ? fileURLToPath(source) : source;
   let file;
   try {
     file = await openFile(path);
     const { size } = await file.stat();
     return {
+      path,
       size,
       async read(write) {
         try {

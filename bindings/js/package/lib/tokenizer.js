@@ -1,15 +1,15 @@
 // Text to tokens and back, without a model.
 
+import { acquire } from './engine.js';
 import { withFiles } from './files.js';
-import { Instance } from './instance.js';
 
 export class Tokenizer {
   #instance;
   #handle;
 
   /** Loads a tokenizer's file, such as `tokenizer.json`. */
-  static async load(source, options = {}) {
-    const instance = await Instance.acquire('llm');
+  static async load(source, { engine, ...options } = {}) {
+    const instance = await acquire('llm', { engine });
     const tokenizer = new Tokenizer();
     try {
       tokenizer.#handle = await withFiles(instance, [source], options, ([file]) =>

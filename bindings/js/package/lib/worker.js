@@ -40,8 +40,8 @@ const answers = {
     return { result: llm.describe() };
   },
 
-  llm({ name, args }) {
-    return { result: llm[name](...args) };
+  async llm({ name, args }) {
+    return { result: await llm[name](...args) };
   },
 
   async compile({ source, options }, progress) {

@@ -1,0 +1,74 @@
+// The native library for Node.js: an addon for each system, in a package of its own or beside this file.
+
+import { isNode } from './environment.js';
+import { failure } from './errors.js';
+
+const ENGINES = ['auto', 'native', 'wasm'];
+
+/** What it is called here. Linux has two standard libraries: the one that is installed is that of the machine. */
+function names() {
+  const name = `rushlight-${process.platform}-${process.arch}`;
+  return process.platform === 'linux' ? [`${name}-gnu`, `${name}-musl`] : [name];
+}
+
+let found;
+
+/**
+ * The addon, or null for WebAssembly. `auto` is what the environment variable `RUSHLIGHT_ENGINE` says, and else the addon where there
+ * is one. One that cannot be used is an error for `native`, and a warning otherwise.
+ */
+export async function addonFor(engine = 'auto') {
+  const wanted = engine === 'auto' && isNode ? (process.env.RUSHLIGHT_ENGINE ?? engine) : engine;
+  if (!ENGINES.includes(wanted)) {
+    throw failure('InvalidArgument', 'no engine has this name', { expected: ENGINES.join(', '), got: String(wanted) });
+  }
+  if (wanted === 'wasm' || (!isNode && wanted === 'auto')) {
+    return null;
+  }
+  found ??= isNode ? find() : { error: failure('NotSupported', 'pages have no native library') };
+  const { addon, error, isBroken } = await found;
+  if (error && wanted === 'native') {
+    throw error;
+  }
+  if (isBroken) {
+    process.emitWarning(`${error.message}\n  WebAssembly runs instead`, { type: 'RushlightWarning', code: 'RUSHLIGHT_NATIVE' });
+    found = { error };
+  }
+  return addon ?? null;
+}
+
+/** The addon, or why there is none: an error, and whether it is one of the installation. */
+async function find() {
+  const { createRequire } = await import('node:module');
+  const require = createRequire(import.meta.url);
+  const places = names().flatMap(name => [name, `../native/${name}.node`]);
+  const path = places.flatMap(place => {
+    try {
+      return [require.resolve(place)];
+    } catch {
+      return [];
+    }
+  })[0];
+  if (!path) {
+    const expected = `the package ${names().join(' or ')}`;
+    const hint = 'install it beside `rushlight`';
+    return { error: failure('NotFound', 'there is no native library for this system', { expected, hint }) };
+  }
+  const { version } = require('../package.json');
+  try {
+    const addon = require(path);
+    const got = addon.version?.();
+    if (got === version) {
+      return { addon };
+    }
+    const error = failure('InvalidState', `the native library \`${path}\` is of another version`, {
+      expected: version,
+      got: String(got),
+      hint: 'install the same version of both packages',
+    });
+    return { error, isBroken: true };
+  } catch (cause) {
+    const error = failure('AccessFailed', `cannot load the native library \`${path}\``, { got: cause.message, cause });
+    return { error, isBroken: true };
+  }
+}

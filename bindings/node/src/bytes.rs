@@ -1,0 +1,65 @@
+//! Files, before they are handed to the library.
+
+use std::path::PathBuf;
+
+use napi::bindgen_prelude::{ClassInstance, Env};
+use napi_derive::napi;
+use rushlight::Code;
+use rushlight::runtime::HeapBlock;
+
+use crate::error::{Problem, Result};
+use crate::job::call;
+
+/// Where the bytes of a file are.
+#[derive(Debug)]
+pub enum Content {
+    /// In memory of the library, to which JavaScript copied them.
+    Block(HeapBlock),
+    /// In a file, which the library maps.
+    Path(PathBuf),
+}
+
+/// The bytes of a file, until they are handed over.
+#[napi]
+#[derive(Debug)]
+pub struct Bytes(Option<Content>);
+
+#[napi]
+impl Bytes {
+    /// Zeros, to be written.
+    #[napi(constructor)]
+    pub fn new(env: Env, len: f64) -> napi::Result<Self> {
+        call(env, || Ok(Self(Some(Content::Block(HeapBlock::new(len as usize)?)))))
+    }
+
+    /// The file of a path.
+    #[napi]
+    pub fn map(path: String) -> Self {
+        Self(Some(Content::Path(path.into())))
+    }
+
+    /// Copies a part to an offset, where there is room for it.
+    #[napi]
+    pub fn write(&mut self, env: Env, part: &[u8], at: f64) -> napi::Result<()> {
+        call(env, || {
+            let Some(Content::Block(block)) = &mut self.0 else { return Err(gone()) };
+            let room = block.bytes_mut().get_mut(at as usize..).and_then(|rest| rest.get_mut(..part.len()));
+            room.ok_or(Problem::Own(Code::InvalidArgument, "the part is longer than the rest"))?.copy_from_slice(part);
+            Ok(())
+        })
+    }
+
+    #[napi]
+    pub fn free(&mut self) {
+        self.0 = None;
+    }
+}
+
+fn gone() -> Problem {
+    Problem::Own(Code::InvalidState, "the bytes have been handed over")
+}
+
+/// Takes what a file holds.
+pub fn take(bytes: &mut ClassInstance<'_, Bytes>) -> Result<Content> {
+    bytes.0.take().ok_or_else(gone)
+}

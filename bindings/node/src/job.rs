@@ -1,0 +1,53 @@
+//! Calls of the library: on the thread of JavaScript, or on one of libuv's pool. A panic ends there.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use napi::ScopedTask;
+use napi::bindgen_prelude::{Env, ToNapiValue, Unknown};
+use rushlight_js_plain::Plain;
+
+use crate::error::{Problem, Result, to_error, to_js};
+
+/// A result that becomes a value of JavaScript's on its thread.
+pub trait Answer: Send + 'static {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>>;
+}
+
+impl Answer for Plain {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        to_js(env, self)
+    }
+}
+
+/// Calls the library here.
+pub fn call<T>(env: Env, act: impl FnOnce() -> Result<T>) -> napi::Result<T> {
+    guarded(act).map_err(|problem| to_error(env, &problem))
+}
+
+/// Calls the library on a thread of libuv's pool, and returns a promise.
+pub fn start<T: Answer>(env: &Env, act: impl FnOnce() -> Result<T> + Send + 'static) -> napi::Result<Unknown<'_>> {
+    env.spawn(Job(Some(Box::new(act))))?.promise_object().into_unknown(env)
+}
+
+fn guarded<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(Problem::Defect(text.unwrap_or("it panicked").to_owned()))
+    })
+}
+
+/// What is left to be called; once.
+struct Job<T>(Option<Box<dyn FnOnce() -> Result<T> + Send>>);
+
+impl<'env, T: Answer> ScopedTask<'env> for Job<T> {
+    type Output = Result<T>;
+    type JsValue = Unknown<'env>;
+
+    fn compute(&mut self) -> napi::Result<Self::Output> {
+        Ok(self.0.take().map_or_else(|| Err(Problem::Defect("a job ran twice".to_owned())), guarded))
+    }
+
+    fn resolve(&mut self, env: &'env Env, output: Self::Output) -> napi::Result<Self::JsValue> {
+        output.map_err(|problem| to_error(*env, &problem))?.to_js(env)
+    }
+}

@@ -1,0 +1,29 @@
+//! Node.js bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate; the npm
+//! package in `bindings/js/package` is the only caller of what is exported here.
+//!
+//! What may take long is computed on a thread of libuv's pool (`job.rs`) and returns a promise; JavaScript goes on meanwhile, so
+//! that nothing on that thread reads memory that JavaScript can write, shrink or detach. Objects are shared with the thread that
+//! uses them, and each is used by one call at a time: JavaScript waits before it starts the next. Level 8.
+#![allow(missing_debug_implementations, reason = "no crate uses this one")]
+#![expect(clippy::needless_pass_by_value, reason = "JavaScript hands over copies of texts, and objects whole")]
+
+mod bytes;
+mod compile;
+mod error;
+mod job;
+mod llm;
+mod module;
+mod values;
+
+use napi_derive::napi;
+
+pub use bytes::Bytes;
+pub use compile::compile;
+pub use llm::{Answer, Generation, LanguageModel, Session, Tokenizer};
+pub use module::Module;
+
+/// The version of the package that the addon belongs to.
+#[napi]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

@@ -1,0 +1,300 @@
+//! Language models: tokenizers, sessions and answers.
+
+use std::sync::{Arc, Mutex};
+
+use napi::bindgen_prelude::{ClassInstance, Env, Float32Array, JavaScriptClassExt, ToNapiValue, Uint32Array, Unknown};
+use napi_derive::napi;
+use rushlight::Code;
+use rushlight::runtime::StableBytes as _;
+use rushlight_js_plain::{Plain, chat_prompt, limits, set_option, step, usage};
+use rushlight_llm::{Generator, Model, Sampling};
+
+use crate::bytes::{Bytes, Content, take};
+use crate::error::{Problem, Result};
+use crate::job::{Answer as _, call, start};
+use crate::module::{builder, contents, load, locked};
+
+/// An object that JavaScript frees, and that calls on other threads may use longer.
+type Handle<T> = Option<Arc<Mutex<T>>>;
+
+fn held<T>(handle: Option<&Arc<Mutex<T>>>) -> Result<Arc<Mutex<T>>> {
+    handle.cloned().ok_or(Problem::Own(Code::InvalidState, "it is used after `dispose`"))
+}
+
+/// Text to tokens and back.
+#[napi]
+pub struct Tokenizer(Arc<rushlight_llm::Tokenizer>);
+
+#[napi]
+impl Tokenizer {
+    /// Reads a tokenizer's file.
+    #[napi]
+    pub fn from_bytes<'env>(env: &'env Env, mut file: ClassInstance<'_, Bytes>) -> napi::Result<Unknown<'env>> {
+        let file = call(*env, || take(&mut file))?;
+        start(env, move || read_tokenizer(file).map(Arc::new))
+    }
+
+    #[napi(getter)]
+    pub fn vocabulary_size(&self) -> u32 {
+        self.0.vocab_size() as u32
+    }
+
+    #[napi]
+    pub fn encode(&self, env: Env, text: String, special: bool) -> napi::Result<Uint32Array> {
+        call(env, || Ok(self.0.encode(&text, special)?.into()))
+    }
+
+    #[napi]
+    pub fn decode(&self, env: Env, tokens: &[u32], skip_special: bool) -> napi::Result<String> {
+        call(env, || Ok(self.0.decode(tokens, skip_special)?))
+    }
+
+    /// Renders the chat template on messages, tools and variables, all of them JSON.
+    #[napi]
+    pub fn chat_prompt(
+        &self,
+        env: Env,
+        messages: String,
+        tools: String,
+        variables: String,
+        answers: bool,
+    ) -> napi::Result<String> {
+        call(env, || Ok(chat_prompt(&self.0, &messages, &tools, &variables, answers)?))
+    }
+}
+
+impl crate::job::Answer for Arc<rushlight_llm::Tokenizer> {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        Tokenizer(self).into_instance(env)?.into_unknown(env)
+    }
+}
+
+fn read_tokenizer(file: Content) -> Result<rushlight_llm::Tokenizer> {
+    Ok(match file {
+        Content::Block(block) => rushlight_llm::Tokenizer::from_bytes(block.bytes()),
+        Content::Path(path) => rushlight_llm::Tokenizer::from_bytes(rushlight::open_shared(path)?.as_ref()),
+    }?)
+}
+
+/// A program that is a language model, and its tokenizer.
+#[napi]
+pub struct LanguageModel {
+    model: Handle<Model>,
+    tokenizer: Arc<rushlight_llm::Tokenizer>,
+}
+
+#[napi]
+impl LanguageModel {
+    /// Loads a `.pte` file with `.ptd` files, and a tokenizer if the program carries none.
+    #[napi]
+    pub fn load<'env>(
+        env: &'env Env,
+        mut program: ClassInstance<'_, Bytes>,
+        data: Vec<ClassInstance<'_, Bytes>>,
+        tokenizer: Option<ClassInstance<'_, Bytes>>,
+        memory_limit: Option<f64>,
+        threads: Option<u32>,
+    ) -> napi::Result<Unknown<'env>> {
+        let (program, data) = call(*env, || contents(&mut program, data))?;
+        let tokenizer = call(*env, || tokenizer.map(|mut file| take(&mut file)).transpose())?;
+        start(env, move || {
+            let module = load(builder(data, memory_limit, threads), program)?;
+            let tokenizer = match tokenizer {
+                Some(file) => read_tokenizer(file)?,
+                None => rushlight_llm::Tokenizer::of_model(module.program(), None)?,
+            };
+            Ok((Model::new(module)?, tokenizer))
+        })
+    }
+
+    #[napi(getter)]
+    pub fn tokenizer(&self) -> Tokenizer {
+        Tokenizer(self.tokenizer.clone())
+    }
+
+    /// The model's metadata.
+    #[napi]
+    pub fn describe<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
+        call(*env, || Ok(limits(locked(&*held(self.model.as_ref())?)?.limits(), &self.tokenizer)))?.to_js(env)
+    }
+
+    /// Makes a session, which has read nothing yet.
+    #[napi]
+    pub fn session<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
+        let model = call(*env, || held(self.model.as_ref()))?;
+        start(env, move || Ok(locked(&model)?.session()?))
+    }
+
+    #[napi]
+    pub fn free(&mut self) {
+        self.model = None;
+    }
+}
+
+impl crate::job::Answer for (Model, rushlight_llm::Tokenizer) {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        let (model, tokenizer) = self;
+        let model = LanguageModel { model: Some(Arc::new(Mutex::new(model))), tokenizer: Arc::new(tokenizer) };
+        model.into_instance(env)?.into_unknown(env)
+    }
+}
+
+/// The tokens that a conversation has so far, and the model's KV cache of them.
+#[napi]
+pub struct Session(Handle<rushlight_llm::Session>);
+
+#[napi]
+impl Session {
+    #[napi(getter)]
+    pub fn position(&self, env: Env) -> napi::Result<u32> {
+        call(env, || Ok(locked(&*held(self.0.as_ref())?)?.position() as u32))
+    }
+
+    /// Forgets everything. It also makes a session usable whose last call failed.
+    #[napi]
+    pub fn reset(&self, env: Env, llm: &LanguageModel) -> napi::Result<()> {
+        call(env, || self.with(llm, rushlight_llm::Session::reset))
+    }
+
+    /// Forgets what is behind the first `position` tokens.
+    #[napi]
+    pub fn rewind(&self, env: Env, llm: &LanguageModel, position: u32) -> napi::Result<()> {
+        call(env, || self.with(llm, |session, model| session.rewind(model, position as usize)))
+    }
+
+    /// Forgets what a prompt does not begin with. Returns the number of its tokens that the session has.
+    #[napi]
+    pub fn keep_common_prefix(&self, env: Env, llm: &LanguageModel, tokens: &[u32]) -> napi::Result<u32> {
+        call(env, || self.with(llm, |session, model| session.keep_common_prefix(model, tokens))).map(|kept| kept as u32)
+    }
+
+    /// Makes a session that has read the same.
+    #[napi]
+    pub fn fork<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
+        let session = call(*env, || held(self.0.as_ref()))?;
+        start(env, move || Ok(locked(&session)?.fork()?))
+    }
+
+    /// Reads tokens, and returns a promise of the logits of the one behind them.
+    #[napi]
+    pub fn prefill<'env>(&self, env: &'env Env, llm: &LanguageModel, tokens: &[u32]) -> napi::Result<Unknown<'env>> {
+        let (session, model) = call(*env, || Ok((held(self.0.as_ref())?, held(llm.model.as_ref())?)))?;
+        let tokens = tokens.to_vec();
+        start(env, move || Ok(Logits(locked(&session)?.prefill(&mut *locked(&model)?, &tokens)?.to_vec())))
+    }
+
+    #[napi]
+    pub fn free(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Session {
+    fn with<T>(
+        &self,
+        llm: &LanguageModel,
+        act: impl FnOnce(&mut rushlight_llm::Session, &mut Model) -> rushlight_llm::Result<T>,
+    ) -> Result<T> {
+        let (session, model) = (held(self.0.as_ref())?, held(llm.model.as_ref())?);
+        Ok(act(&mut *locked(&session)?, &mut *locked(&model)?)?)
+    }
+}
+
+impl crate::job::Answer for rushlight_llm::Session {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        Session(Some(Arc::new(Mutex::new(self)))).into_instance(env)?.into_unknown(env)
+    }
+}
+
+struct Logits(Vec<f32>);
+
+impl crate::job::Answer for Logits {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        Float32Array::from(self.0).into_unknown(env)
+    }
+}
+
+/// How an answer is generated.
+#[napi]
+pub struct Generation(rushlight_llm::Generation);
+
+#[napi]
+impl Generation {
+    /// The defaults of `rushlight llm`.
+    #[napi(constructor)]
+    pub fn new() -> Self {
+        Self(rushlight_llm::Generation { sampling: Sampling::RANDOM, ..Default::default() })
+    }
+
+    /// Sets a number. Returns false for a name that is unknown.
+    #[napi]
+    pub fn set(&mut self, name: String, value: f64) -> bool {
+        set_option(&mut self.0, &name, value)
+    }
+
+    /// Adds a text that ends an answer and is no part of it.
+    #[napi]
+    pub fn add_stop(&mut self, text: String) {
+        self.0.stop.push(text);
+    }
+}
+
+impl Default for Generation {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An answer that is being generated.
+#[napi]
+pub struct Answer(Handle<Generator>);
+
+#[napi]
+impl Answer {
+    /// Adds the tokens of a prompt to a session, and returns a promise. Without some the answer goes on from the session's last token.
+    #[napi]
+    pub fn start<'env>(
+        env: &'env Env,
+        llm: &LanguageModel,
+        session: &Session,
+        prompt: &[u32],
+        options: &Generation,
+    ) -> napi::Result<Unknown<'env>> {
+        let (session, model) = call(*env, || Ok((held(session.0.as_ref())?, held(llm.model.as_ref())?)))?;
+        let (tokenizer, prompt, options) = (llm.tokenizer.clone(), prompt.to_vec(), options.0.clone());
+        start(env, move || {
+            let (mut session, mut model) = (locked(&session)?, locked(&model)?);
+            Ok(Generator::start(&mut model, &mut session, &tokenizer, &prompt, options)?)
+        })
+    }
+
+    /// Chooses the next token. Returns a promise of its text and number; of `undefined` when the answer is over.
+    #[napi]
+    pub fn step<'env>(&self, env: &'env Env, llm: &LanguageModel, session: &Session) -> napi::Result<Unknown<'env>> {
+        let (generator, session, model) =
+            call(*env, || Ok((held(self.0.as_ref())?, held(session.0.as_ref())?, held(llm.model.as_ref())?)))?;
+        let tokenizer = llm.tokenizer.clone();
+        start(env, move || {
+            let (mut session, mut model) = (locked(&session)?, locked(&model)?);
+            let next = locked(&generator)?.step(&mut model, &mut session, &tokenizer)?;
+            Ok(Plain::from(next.map(step)))
+        })
+    }
+
+    /// Counts of tokens, milliseconds, and why the answer ended.
+    #[napi]
+    pub fn usage<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
+        call(*env, || Ok(usage(&locked(&*held(self.0.as_ref())?)?.usage())))?.to_js(env)
+    }
+
+    #[napi]
+    pub fn free(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl crate::job::Answer for Generator {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        Answer(Some(Arc::new(Mutex::new(self)))).into_instance(env)?.into_unknown(env)
+    }
+}

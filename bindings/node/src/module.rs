@@ -1,0 +1,275 @@
+//! Programs and calls of their methods.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::time::{Duration, Instant};
+
+use napi::bindgen_prelude::{ClassInstance, Env, JavaScriptClassExt, ToNapiValue, Unknown};
+use napi_derive::napi;
+use rushlight::runtime::{Event, EventTracer, Interrupt, Stop};
+use rushlight::{Code, Input, MethodMeta, ModuleBuilder, Portability};
+use rushlight_js_plain::{Plain, Timer, meta};
+
+use crate::bytes::{Bytes, Content, take};
+use crate::error::{Problem, Result};
+use crate::job::{Answer, call, start};
+use crate::values::{Argument, Given, Returned, returned};
+
+/// A program whose methods are loaded when they are first used.
+#[napi]
+pub struct Module(Option<Arc<Program>>);
+
+struct Program {
+    module: Mutex<rushlight::Module>,
+    /// True once nobody waits for a result any more.
+    is_ended: AtomicBool,
+    /// The bytes of the inputs of each method's largest call that was [`QUICK`].
+    quick: Mutex<HashMap<String, usize>>,
+}
+
+/// A call that takes less is made on the thread of JavaScript: to hand it to another one takes about as long.
+const QUICK: Duration = Duration::from_micros(50);
+
+/// How a program is loaded.
+#[napi(object, object_to_js = false)]
+pub struct LoadOptions {
+    pub lower: String,
+    pub memory_limit: Option<f64>,
+    pub threads: Option<u32>,
+}
+
+#[napi]
+impl Module {
+    /// Loads a `.pte` file with `.ptd` files, and lowers it if that pays.
+    #[napi]
+    pub fn load<'env>(
+        env: &'env Env,
+        mut program: ClassInstance<'_, Bytes>,
+        data: Vec<ClassInstance<'_, Bytes>>,
+        options: LoadOptions,
+    ) -> napi::Result<Unknown<'env>> {
+        let (program, data) = call(*env, || contents(&mut program, data))?;
+        start(env, move || {
+            let LoadOptions { lower, memory_limit, threads } = options;
+            let builder = builder(data, memory_limit, threads).lower(lower.as_str());
+            let mut module = load(builder, program)?;
+            if lower != "off" {
+                lower_now(&mut module, lower != "auto")?;
+            }
+            Ok(Arc::new(Program { module: Mutex::new(module), is_ended: false.into(), quick: Mutex::default() }))
+        })
+    }
+
+    /// What the program says of its methods: of one that is damaged, the error.
+    #[napi]
+    pub fn describe<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
+        let methods = call(*env, || {
+            let program = self.program()?;
+            let module = program.locked()?;
+            let method = |name: &str| {
+                let described = match module.meta(name) {
+                    Ok(described) => ("meta", meta(&described)),
+                    Err(error) => ("error", rushlight_js_plain::error(&error)),
+                };
+                Plain::Object(vec![("name", name.into()), described])
+            };
+            Ok(Plain::Array(module.method_names().map(method).collect()))
+        })?;
+        methods.to_js(env)
+    }
+
+    /// Runs a method on values, with names or in order. Returns its outputs, or a promise of them.
+    #[napi]
+    pub fn run<'env>(
+        &self,
+        env: &'env Env,
+        method: String,
+        values: Vec<Given>,
+        names: Option<Vec<String>>,
+    ) -> napi::Result<Unknown<'env>> {
+        let (program, arguments) = call(*env, || Ok((self.program()?.clone(), arguments(values)?)))?;
+        if program.is_quick(&method, &arguments) {
+            return call(*env, || program.run(&method, &arguments, names.as_deref()))?.to_js(env);
+        }
+        let arguments: Vec<_> = call(*env, || arguments.into_iter().map(Argument::detached).collect())?;
+        start(env, move || program.run(&method, &arguments, names.as_deref()))
+    }
+
+    /// Runs a method `runs` times and returns a promise of the time of each step.
+    #[napi]
+    pub fn profile<'env>(
+        &self,
+        env: &'env Env,
+        method: String,
+        values: Vec<Given>,
+        names: Option<Vec<String>>,
+        runs: u32,
+    ) -> napi::Result<Unknown<'env>> {
+        let program = call(*env, || Ok(self.program()?.clone()))?;
+        let arguments: Vec<_> = call(*env, || arguments(values)?.into_iter().map(Argument::detached).collect())?;
+        start(env, move || program.profile(&method, &arguments, names.as_deref(), runs))
+    }
+
+    /// Ends calls that run, and frees the program when they have ended.
+    #[napi]
+    pub fn free(&mut self) {
+        if let Some(program) = self.0.take() {
+            program.is_ended.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Module {
+    fn program(&self) -> Result<&Arc<Program>> {
+        self.0.as_ref().ok_or(Problem::Own(Code::InvalidState, "the module is used after `dispose`"))
+    }
+}
+
+impl Program {
+    fn locked(&self) -> Result<MutexGuard<'_, rushlight::Module>> {
+        locked(&self.module)
+    }
+
+    /// Whether a call that was no smaller than this one was quick.
+    fn is_quick(&self, method: &str, arguments: &[Argument]) -> bool {
+        self.quick.lock().is_ok_and(|quick| quick.get(method).is_some_and(|largest| nbytes(arguments) <= *largest))
+    }
+
+    fn run(&self, method: &str, arguments: &[Argument], names: Option<&[String]>) -> Result<Vec<Returned>> {
+        let begun = Instant::now();
+        let mut module = self.locked()?;
+        let meta = module.kept_meta(method)?;
+        let inputs = inputs(&meta, arguments, names)?;
+        let outputs = module.run_reading(method, &inputs, &mut Ended(&self.is_ended), returned)?;
+        self.note(method, nbytes(arguments), begun.elapsed());
+        Ok(outputs)
+    }
+
+    fn profile(&self, method: &str, arguments: &[Argument], names: Option<&[String]>, runs: u32) -> Result<Plain> {
+        let mut module = self.locked()?;
+        let meta = module.kept_meta(method)?;
+        let inputs = inputs(&meta, arguments, names)?;
+        let mut timer = Timer::new(milliseconds);
+        for _ in 0..runs {
+            if let Some(Stop::Cancelled) = Ended(&self.is_ended).poll() {
+                return Err(Problem::Own(Code::InvalidState, "the module is used after `dispose`"));
+            }
+            module.run_traced(method, &inputs, &mut timer)?;
+        }
+        Ok(timer.steps())
+    }
+
+    /// Notes how long a call took.
+    fn note(&self, method: &str, nbytes: usize, took: Duration) {
+        let Ok(mut quick) = self.quick.lock() else { return };
+        match quick.get_mut(method) {
+            Some(largest) if took < QUICK => *largest = nbytes.max(*largest),
+            Some(largest) if nbytes <= *largest => drop(quick.remove(method)),
+            None if took < QUICK => drop(quick.insert(method.to_owned(), nbytes)),
+            _ => {}
+        }
+    }
+}
+
+impl Answer for Arc<Program> {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        Module(Some(self)).into_instance(env)?.into_unknown(env)
+    }
+}
+
+/// Ends a call when nobody waits for it any more.
+struct Ended<'p>(&'p AtomicBool);
+
+impl Interrupt for Ended<'_> {
+    fn poll(&self) -> Option<Stop> {
+        self.0.load(Ordering::Relaxed).then_some(Stop::Cancelled)
+    }
+}
+
+impl EventTracer for Ended<'_> {
+    fn begin(&mut self, _: Event<'_>) {}
+
+    fn end(&mut self, _: Event<'_>) {}
+
+    fn interrupt(&self) -> Option<&dyn Interrupt> {
+        Some(self)
+    }
+}
+
+/// Locks without waiting. JavaScript makes one call of an object at a time.
+pub fn locked<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    mutex.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Problem::Own(Code::InvalidState, "another call uses it"),
+        TryLockError::Poisoned(_) => Problem::Own(Code::InvalidState, "an earlier error broke the module"),
+    })
+}
+
+/// Takes the files that a program is made of.
+pub fn contents(
+    program: &mut ClassInstance<'_, Bytes>,
+    data: Vec<ClassInstance<'_, Bytes>>,
+) -> Result<(Content, Vec<Content>)> {
+    Ok((take(program)?, data.into_iter().map(|mut one| take(&mut one)).collect::<Result<_>>()?))
+}
+
+/// The options that programs and language models share.
+pub fn builder(data: Vec<Content>, memory_limit: Option<f64>, threads: Option<u32>) -> ModuleBuilder {
+    let mut builder = rushlight::Module::builder();
+    if let Some(limit) = memory_limit {
+        builder = builder.memory_limit(limit as usize);
+    }
+    if let Some(threads) = threads {
+        builder = builder.threads(threads as usize);
+    }
+    for one in data {
+        builder = match one {
+            Content::Block(block) => builder.external_data_shared(Arc::new(block)),
+            Content::Path(path) => builder.external_data(path),
+        };
+    }
+    builder
+}
+
+pub fn load(builder: ModuleBuilder, program: Content) -> Result<rushlight::Module> {
+    Ok(match program {
+        Content::Block(block) => builder.load_shared(Arc::new(block)),
+        Content::Path(path) => builder.load(path),
+    }?)
+}
+
+/// Lowers a portable program now rather than with its first call, if it is large enough or that `is_asked` for. One of a foreign
+/// back end does not run as it is.
+fn lower_now(module: &mut rushlight::Module, is_asked: bool) -> Result<()> {
+    let portability = module.portability();
+    if portability == Portability::Compiled || (portability == Portability::Small && !is_asked) {
+        return Ok(());
+    }
+    if module.report().is_err() && portability == Portability::Foreign {
+        let first = module.method_names().next().map(ToOwned::to_owned);
+        first.map_or(Ok(()), |method| module.load_method(&method))?;
+    }
+    Ok(())
+}
+
+fn arguments(values: Vec<Given>) -> Result<Vec<Argument>> {
+    values.into_iter().map(Argument::of).collect()
+}
+
+fn nbytes(arguments: &[Argument]) -> usize {
+    arguments.iter().map(Argument::nbytes).sum()
+}
+
+/// The arguments in the order of the method.
+fn inputs<'a>(meta: &'a MethodMeta, arguments: &'a [Argument], names: Option<&[String]>) -> Result<Vec<Input<'a>>> {
+    let inputs = arguments.iter().map(Input::try_from).collect::<std::result::Result<Vec<_>, _>>()?;
+    Ok(match names {
+        Some(names) => meta.inputs_by_name(names.iter().map(String::as_str).zip(inputs))?,
+        None => inputs,
+    })
+}
+
+fn milliseconds() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    1e3 * START.get_or_init(Instant::now).elapsed().as_secs_f64()
+}

@@ -1,0 +1,144 @@
+//! Inputs and outputs of calls.
+
+use napi::bindgen_prelude::{ArrayBuffer, BigInt, Either6, Env, Null, Object, ToNapiValue, Uint8Array, Unknown};
+use napi_derive::napi;
+use rushlight::runtime::{Output, Outputs};
+use rushlight::{Code, Error, Input, ScalarType, Tensor, TensorView, Value};
+
+use crate::error::{Problem, Result};
+use crate::job::Answer;
+
+/// A tensor over memory of JavaScript's.
+#[napi(object, object_to_js = false)]
+pub struct GivenTensor {
+    /// PyTorch's number of the element type.
+    pub dtype: u8,
+    pub shape: Vec<f64>,
+    pub data: Uint8Array,
+    /// Whether nobody else has the buffer of `data`, so that it stays as it is.
+    pub is_own: bool,
+}
+
+/// A value of JavaScript's: a bigint is an int, a number a double.
+pub type Given = Either6<Null, bool, BigInt, f64, String, GivenTensor>;
+
+/// An argument of a call.
+pub enum Argument {
+    /// A tensor over memory of JavaScript's.
+    Lent { dtype: ScalarType, shape: Vec<usize>, data: Uint8Array, is_own: bool },
+    /// Any value that is a copy.
+    Own(Value),
+}
+
+impl Argument {
+    pub fn of(given: Given) -> Result<Self> {
+        Ok(Self::Own(match given {
+            Either6::A(Null) => Value::None,
+            Either6::B(value) => Value::Bool(value),
+            // JavaScript has checked that it has 64 bits.
+            Either6::C(value) => Value::Int(value.get_i64().0),
+            Either6::D(value) => Value::Double(value),
+            Either6::E(value) => Value::String(value),
+            Either6::F(GivenTensor { dtype, shape, data, is_own }) => {
+                let dtype = ScalarType::from_code(dtype)
+                    .ok_or(Problem::Own(Code::InvalidArgument, "no element type has this number"))?;
+                let shape = shape.into_iter().map(|size| size as usize).collect();
+                return Ok(Self::Lent { dtype, shape, data, is_own });
+            }
+        }))
+    }
+
+    /// Makes it independent of what JavaScript does next: copies what JavaScript has, too.
+    pub fn detached(self) -> Result<Self> {
+        match self {
+            Self::Lent { dtype, shape, data, is_own: false } => {
+                Ok(Self::Own(Value::Tensor(Tensor::from_bytes(dtype, &shape, &data)?)))
+            }
+            own => Ok(own),
+        }
+    }
+
+    /// The value itself, a copy if need be.
+    pub fn into_value(self) -> Result<Value> {
+        match self {
+            Self::Lent { dtype, shape, data, .. } => Ok(Value::Tensor(Tensor::from_bytes(dtype, &shape, &data)?)),
+            Self::Own(value) => Ok(value),
+        }
+    }
+
+    pub fn nbytes(&self) -> usize {
+        match self {
+            Self::Lent { data, .. } => data.len(),
+            Self::Own(Value::Tensor(tensor)) => tensor.bytes().len(),
+            Self::Own(_) => 0,
+        }
+    }
+}
+
+impl<'a> TryFrom<&'a Argument> for Input<'a> {
+    type Error = Error;
+
+    fn try_from(argument: &'a Argument) -> std::result::Result<Self, Error> {
+        match argument {
+            Argument::Lent { dtype, shape, data, .. } => Ok(TensorView::new(*dtype, shape, data)?.into()),
+            Argument::Own(value) => value.try_into(),
+        }
+    }
+}
+
+/// An output of a call, copied out of the memory of its method.
+pub enum Returned {
+    Tensor { dtype: u8, shape: Vec<usize>, data: Vec<u8> },
+    Other(Value),
+}
+
+/// Copies the outputs of a call.
+pub fn returned(outputs: &Outputs<'_, '_>) -> std::result::Result<Vec<Returned>, Error> {
+    let copied = |index| -> std::result::Result<Returned, Error> {
+        Ok(Returned::Other(match outputs.get(index)? {
+            Output::Tensor(tensor) => {
+                let mut data = vec![0; tensor.numel() * tensor.dtype().size()];
+                let (dtype, shape) = (tensor.dtype().code(), tensor.sizes().to_vec());
+                TensorView::from(tensor).copy_to_row_major(&mut data);
+                return Ok(Returned::Tensor { dtype, shape, data });
+            }
+            Output::Int(value) => Value::Int(value),
+            Output::Double(value) => Value::Double(value),
+            Output::Bool(value) => Value::Bool(value),
+            Output::String(text) => Value::String(text.to_owned()),
+            Output::None => Value::None,
+        }))
+    };
+    (0..outputs.len()).map(copied).collect()
+}
+
+/// Results up to this size are copied once more, to memory of JavaScript's own: Node.js lets nobody post memory of addons to workers,
+/// and a garbage collection has more work with it.
+const MAX_COPIED: usize = 1 << 20;
+
+impl Answer for Vec<Returned> {
+    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+        let mut array = env.create_array(self.len() as u32)?;
+        for (at, value) in (0..).zip(self) {
+            match value {
+                Returned::Tensor { dtype, shape, data } => {
+                    let mut tensor = Object::new(env)?;
+                    tensor.set("dtype", dtype)?;
+                    tensor.set("shape", shape.into_iter().map(|size| size as f64).collect::<Vec<_>>())?;
+                    let is_copied = data.len() <= MAX_COPIED;
+                    // Where the engine refuses memory that is not its own, the second one copies, too.
+                    let buffer =
+                        if is_copied { ArrayBuffer::copy_from(env, data) } else { ArrayBuffer::from_data(env, data) };
+                    tensor.set("buffer", buffer?)?;
+                    array.set(at, tensor)?;
+                }
+                Returned::Other(Value::Int(value)) => array.set(at, BigInt::from(value))?,
+                Returned::Other(Value::Double(value)) => array.set(at, value)?,
+                Returned::Other(Value::Bool(value)) => array.set(at, value)?,
+                Returned::Other(Value::String(value)) => array.set(at, value)?,
+                Returned::Other(Value::None | Value::Tensor(_)) => array.set(at, Null)?,
+            }
+        }
+        array.into_unknown(env)
+    }
+}
