@@ -185,8 +185,20 @@ test('compiles for the CPU, and quantizes', async () => {
   assert.ok((await refusal(compile(new Uint8Array(10)))).message);
 });
 
-test('a load can be aborted', async () => {
-  const signal = AbortSignal.abort();
-  const error = await refusal(Module.load(DIGITS, { worker: true, signal }));
-  assert.equal(error.codeName, 'InvalidState');
+test('a load and a compilation can be aborted', async () => {
+  for (const worker of [false, true]) {
+    const before = AbortSignal.abort();
+    const controller = new AbortController();
+    const calls = [before, controller.signal].flatMap(signal => [
+      refusal(Module.load(DIGITS, { worker, signal })),
+      refusal(compile(KEYWORDS, { worker, signal })),
+    ]);
+    controller.abort();
+    for (const error of await Promise.all(calls)) {
+      assert.equal(error.codeName, 'InvalidState');
+      assert.match(error.message, /was aborted/);
+    }
+    const module = await Module.load(DIGITS, { worker, signal: new AbortController().signal });
+    module.dispose();
+  }
 });

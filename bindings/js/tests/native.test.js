@@ -204,6 +204,16 @@ test('workers of Node.js have the library each', async () => {
   await busy.terminate();
 });
 
+test('a defect breaks its own program alone', async () => {
+  const { NativeLibrary } = await import(pathToFileURL(join(packageFolder, 'lib/native.js')).href);
+  const library = new NativeLibrary({});
+  // As the addon reports a panic.
+  const panic = () => Object.assign(new Error(), { defect: 'index out of bounds' });
+  await assert.rejects(library.call(() => Promise.reject(panic())), { codeName: 'Internal', got: 'index out of bounds' });
+  assert.throws(() => library.call(() => 1), { codeName: 'InvalidState' });
+  assert.equal(new NativeLibrary({}).call(() => 1), 1);
+});
+
 test('values that do not fit are errors', async () => {
   const module = await Module.load(program, native);
   for (const value of [3n, 0.5, true, 'text', null]) {

@@ -1,5 +1,6 @@
 // Exported models to programs; in WebAssembly with a module of its own.
 
+import { abortable } from './abort.js';
 import { addonFor } from './addon.js';
 import { acquire } from './engine.js';
 import { isPage } from './environment.js';
@@ -11,7 +12,7 @@ import { open } from './source.js';
 export async function compile(source, { worker = isPage, engine, progress, calibration = [], ...options } = {}) {
   const samples = calibration.map(sample => encodeSample(sample).map(plain));
   if (!worker || (await addonFor(engine))) {
-    return compileHere(source, { ...options, engine, samples, progress });
+    return abortable(options.signal, () => compileHere(source, { ...options, engine, samples, progress }));
   }
   const given = { ...options, engine: 'wasm', samples, progress };
   const { remote, description: program } = await loadRemote('compile', source, given);

@@ -1,5 +1,6 @@
 // Language models: sessions and answers.
 
+import { abortable } from './abort.js';
 import { addonFor } from './addon.js';
 import { isPage } from './environment.js';
 import { failure } from './errors.js';
@@ -22,7 +23,8 @@ export class LanguageModel {
       model.#end = () => remote.terminate();
       model.#description = description;
     } else {
-      const llm = await Llm.load(source, { ...given, engine });
+      const load = () => Llm.load(source, { ...given, engine });
+      const llm = await abortable(options.signal, load, late => late.dispose());
       const turns = new Turns();
       model.#call = (name, ...args) => turns.take(() => llm[name](...args));
       model.#end = () => llm.dispose();

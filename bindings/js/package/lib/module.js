@@ -1,5 +1,6 @@
 // Programs and calls of their methods.
 
+import { abortable } from './abort.js';
 import { addonFor } from './addon.js';
 import { isPage } from './environment.js';
 import { failure, RushlightError } from './errors.js';
@@ -21,7 +22,9 @@ export class Module {
     }
     const given = { ...options, threads, data: Array.isArray(data) ? data : [data] };
     const addon = await addonFor(engine);
-    const program = await (addon ? NativeProgram.load(addon, source, given) : (worker ? RemoteProgram : Program).load(source, given));
+    const load = () => (addon ? NativeProgram.load(addon, source, given) : Program.load(source, given));
+    const isHere = addon || !worker;
+    const program = await (isHere ? abortable(given.signal, load, late => late.dispose()) : RemoteProgram.load(source, given));
     const module = new Module();
     const { methods, variant, threads: started } = program.describe();
     module.#program = program;

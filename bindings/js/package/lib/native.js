@@ -49,25 +49,15 @@ export class NativeProgram {
   #threads;
   #turns = new Turns();
 
-  static async load(addon, source, { data = [], lower = 'auto', memoryLimit, threads, signal, progress, cache }) {
+  static async load(addon, source, { data = [], lower = 'auto', memoryLimit, threads, ...options }) {
     const library = new NativeLibrary(addon);
-    const goesOn = () => {
-      if (signal?.aborted) {
-        throw failure('InvalidState', 'loading was aborted', { cause: signal.reason });
-      }
-    };
-    goesOn();
-    const module = await withFiles(library, [source, ...data], { progress, cache, signal }, ([program, ...files]) =>
+    const module = await withFiles(library, [source, ...data], options, ([program, ...files]) =>
       library.call(api => api.Module.load(program, files, { lower: String(lower), memoryLimit, threads })),
     );
     const program = new NativeProgram();
     program.#library = library;
     program.#module = module;
     program.#threads = threads;
-    if (signal?.aborted) {
-      program.dispose();
-    }
-    goesOn();
     return program;
   }
 

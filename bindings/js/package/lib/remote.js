@@ -1,5 +1,6 @@
 // A loaded program in a worker of its own, which its memory goes away with.
 
+import { aborted } from './abort.js';
 import { startWorker } from './environment.js';
 import { failure, RushlightError } from './errors.js';
 import { checkedResponse } from './source.js';
@@ -68,7 +69,7 @@ export class Remote {
 /** Starts a worker and has it load, or compile, what `what` says. */
 export async function loadRemote(what, source, { progress, signal, ...options }) {
   const remote = await Remote.start();
-  const stop = () => remote.terminate(failure('InvalidState', 'loading was aborted', { cause: signal.reason }));
+  const stop = () => remote.terminate(aborted(signal));
   signal?.addEventListener('abort', stop, { once: true });
   try {
     if (signal?.aborted) {
