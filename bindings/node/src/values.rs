@@ -19,8 +19,8 @@ pub struct GivenTensor {
     pub is_own: bool,
 }
 
-/// A value of JavaScript's: a bigint is an int, a number a double.
-pub type Given = Either6<Null, bool, BigInt, f64, String, GivenTensor>;
+/// A value of JavaScript's: a bigint is an int, a number a double. They are tried in this order.
+pub type Given = Either6<GivenTensor, BigInt, f64, bool, String, Null>;
 
 /// An argument of a call.
 pub enum Argument {
@@ -33,13 +33,13 @@ pub enum Argument {
 impl Argument {
     pub fn of(given: Given) -> Result<Self> {
         Ok(Self::Own(match given {
-            Either6::A(Null) => Value::None,
-            Either6::B(value) => Value::Bool(value),
             // JavaScript has checked that it has 64 bits.
-            Either6::C(value) => Value::Int(value.get_i64().0),
-            Either6::D(value) => Value::Double(value),
+            Either6::B(value) => Value::Int(value.get_i64().0),
+            Either6::C(value) => Value::Double(value),
+            Either6::D(value) => Value::Bool(value),
             Either6::E(value) => Value::String(value),
-            Either6::F(GivenTensor { dtype, shape, data, is_own }) => {
+            Either6::F(Null) => Value::None,
+            Either6::A(GivenTensor { dtype, shape, data, is_own }) => {
                 let dtype = ScalarType::from_code(dtype)
                     .ok_or(Problem::Own(Code::InvalidArgument, "no element type has this number"))?;
                 let shape = shape.into_iter().map(|size| size as usize).collect();

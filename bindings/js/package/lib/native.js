@@ -66,36 +66,32 @@ export class NativeProgram {
     return { methods, variant: this.#library.variant, threads: this.#threads };
   }
 
-  /** Runs a method on values as they are now. Those of quick calls are read where they are. */
-  async run(method, values, names, isTransferred) {
-    const outputs = await this.#call(values, isTransferred, inputs => this.#module.run(method, inputs, names ?? undefined));
-    return outputs.map(output => {
-      if (!output?.buffer) {
-        return output;
-      }
-      const dtype = nameOf(output.dtype);
-      return new Tensor(dtype, new (typeOf(dtype).ArrayType)(output.buffer), output.shape);
-    });
+  /** Runs a method on values as they are now. Those of quick calls are read where they are, and their results are no promise. */
+  run(method, values, names, isTransferred) {
+    const outputs = this.#call(values, isTransferred, inputs => this.#module.run(method, inputs, names ?? undefined));
+    return outputs instanceof Promise ? outputs.then(results) : results(outputs);
   }
 
   profile(method, values, names, runs) {
     return this.#call(values, false, inputs => this.#module.profile(method, inputs, names ?? undefined, runs));
   }
 
-  async #call(values, isTransferred, act) {
+  #call(values, isTransferred, act) {
     // What waits for its turn is copied now.
     const isCopied = this.#turns.isFree ? isShared : () => true;
     const inputs = isTransferred ? transferred(values) : values.map(value => given(value, isCopied));
-    try {
-      return await this.#turns.take(() => {
-        this.#loaded();
-        return this.#library.call(() => act(inputs));
-      });
-    } catch (error) {
+    const result = this.#turns.take(() => {
+      this.#loaded();
+      return this.#library.call(() => act(inputs));
+    });
+    if (!(result instanceof Promise)) {
+      return result;
+    }
+    return result.catch(error => {
       // A call that `dispose` has ended says so.
       this.#loaded();
       throw error;
-    }
+    });
   }
 
   #loaded() {
@@ -108,6 +104,16 @@ export class NativeProgram {
     this.#library.free(this.#module);
     this.#module = null;
   }
+}
+
+function results(outputs) {
+  return outputs.map(output => {
+    if (!output?.buffer) {
+      return output;
+    }
+    const dtype = nameOf(output.dtype);
+    return new Tensor(dtype, new (typeOf(dtype).ArrayType)(output.buffer), output.shape);
+  });
 }
 
 /** True for memory that other threads of JavaScript write. */

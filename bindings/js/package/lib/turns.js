@@ -10,9 +10,16 @@ export class Turns {
     return this.#waiting === 0;
   }
 
-  /** Calls when those before have ended, at once if there are none. */
-  async take(act) {
-    const turn = this.isFree ? (async () => act())() : this.#last.then(act);
+  /** Calls when those before have ended: at once if there are none, and then the result may be no promise. */
+  take(act) {
+    if (!this.isFree) {
+      return this.#await(this.#last.then(act));
+    }
+    const result = act();
+    return result instanceof Promise ? this.#await(result) : result;
+  }
+
+  async #await(turn) {
     this.#waiting += 1;
     this.#last = turn.catch(() => {});
     try {
