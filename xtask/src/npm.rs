@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::command::{checked, command, exists, root, run, target_folder};
+use crate::dist::LICENCES;
+use crate::dist::bill::Bill;
 use crate::setup;
 
 /// What a module is compiled for.
@@ -63,6 +65,8 @@ pub fn package() -> Result<PathBuf> {
     }
     run(&mut command("cargo", &["build", "--quiet", "-p", "rushlight-node", "--profile", "wheel"]))?;
     put_addon("wheel", &folder)?;
+    let linked = Bill::of("rushlight-node", &root(), "host-tuple")?;
+    fs::write(folder.join(ADDONS).join(LICENCES), linked.licences(&root())?)?;
     run(command("node", &["tools/npm_operators.mjs"]).arg(folder.join("wasm")))?;
     run(command("node", &["tools/npm_sizes.mjs"]).arg(folder.join("wasm")))?;
     run(command("npm", &["pack", "--silent", "--pack-destination", ".."]).current_dir(&folder))?;

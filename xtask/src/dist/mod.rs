@@ -2,7 +2,7 @@
 //!
 //! All are linked by zig, which brings the C libraries of the targets, so that any Linux machine builds them.
 
-mod bill;
+pub mod bill;
 mod c;
 mod checks;
 mod macos;
@@ -339,7 +339,7 @@ const HOST: &Target = &TARGETS[0];
 /// The folder of the Python package in the sources.
 const PACKAGE: &str = "bindings/python";
 
-const LICENCES: &str = "LICENSES-OF-DEPENDENCIES.txt";
+pub const LICENCES: &str = "LICENSES-OF-DEPENDENCIES.txt";
 
 const SHELLS: [(&str, &str); 4] =
     [("bash", "rushlight.bash"), ("zsh", "_rushlight"), ("fish", "rushlight.fish"), ("powershell", "rushlight.ps1")];
