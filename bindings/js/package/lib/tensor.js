@@ -78,6 +78,9 @@ export class Tensor {
     if (!this.#array) {
       throw failure('InvalidState', 'the tensor is used after `dispose`');
     }
+    if (this.#array.length === 0 && !this.#shape.includes(0)) {
+      throw failure('InvalidState', 'the buffer of the tensor has been handed over', { hint: 'hand over a `copy()`' });
+    }
     return this.#array;
   }
 
