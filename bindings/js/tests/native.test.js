@@ -181,6 +181,15 @@ test('calls of one module take turns, and `dispose` ends those that run', async 
   }
 });
 
+test('a program may exit during a call', () => {
+  const text = `const module = await Module.load(DIGITS, { engine: 'native' });
+    module.profile('forward', [new Float32Array(64)], { runs: 2 ** 31 }).catch(() => {});
+    setTimeout(() => process.exit(), 20);`;
+  const start = performance.now();
+  assert.equal(printed(packageFolder, text), '');
+  assert.ok(performance.now() - start < 20_000);
+});
+
 test('workers of Node.js have the library each', async () => {
   const url = JSON.stringify(pathToFileURL(join(packageFolder, 'index.js')).href);
   const code = `

@@ -1,6 +1,7 @@
 // Programs that the native library runs, in Node.js.
 
 import { nameOf, typeOf } from './dtype.js';
+import { isNode } from './environment.js';
 import { failure } from './errors.js';
 import { withFiles } from './files.js';
 import { Library } from './library.js';
@@ -41,6 +42,12 @@ export class NativeLibrary extends Library {
 
   /** There is nothing to be given back. */
   release() {}
+}
+
+/** Programs with calls on other threads, which Node.js would wait for when it exits. */
+const running = new Set();
+if (isNode) {
+  process.once('exit', () => running.forEach(program => program.dispose()));
 }
 
 export class NativeProgram {
@@ -87,10 +94,15 @@ export class NativeProgram {
     if (!(result instanceof Promise)) {
       return result;
     }
+    running.add(this);
     return result.catch(error => {
       // A call that `dispose` has ended says so.
       this.#loaded();
       throw error;
+    }).finally(() => {
+      if (this.#turns.isFree) {
+        running.delete(this);
+      }
     });
   }
 
