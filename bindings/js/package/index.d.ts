@@ -311,7 +311,10 @@ export class LanguageModel {
 /** Text to tokens and back, without a model, on this thread. */
 export class Tokenizer {
   /** Loads a tokenizer's file, such as `tokenizer.json`. */
-  static load(source: Source, options?: { engine?: Engine; cache?: boolean; progress?: (progress: Progress) => void; signal?: AbortSignal }): Promise<Tokenizer>;
+  static load(
+    source: Source,
+    options?: { engine?: Engine; cache?: boolean; progress?: (progress: Progress) => void; signal?: AbortSignal },
+  ): Promise<Tokenizer>;
   readonly vocabularySize: number;
   encode(text: string, options?: { special?: boolean }): Uint32Array;
   decode(tokens: ArrayLike<number>, options?: { special?: boolean }): string;

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -110,6 +110,19 @@ test('threads compute what one does', async () => {
     assert.deepEqual((await module.forward([x, y])).data, product);
     module.dispose();
   }
+});
+
+const NO_MAPS = process.platform !== 'linux' && 'NOT RUN: there is no /proc';
+
+test('files of paths are mapped, and no longer than their modules live', { skip: NO_MAPS }, async () => {
+  const isMapped = () => readFileSync('/proc/self/maps', 'utf8').includes(DIGITS);
+  const module = await Module.load(DIGITS, native);
+  assert.ok(isMapped());
+  module.dispose();
+  assert.ok(!isMapped());
+  const copied = await Module.load(readFileSync(DIGITS), native);
+  assert.ok(!isMapped());
+  copied.dispose();
 });
 
 test('inputs are those of the moment of the call, and stay where they are', async () => {
