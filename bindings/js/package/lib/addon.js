@@ -18,7 +18,7 @@ let found;
  * is one. One that cannot be used is an error for `native`, and a warning otherwise.
  */
 export async function addonFor(engine = 'auto') {
-  const wanted = engine === 'auto' && isNode ? (process.env.RUSHLIGHT_ENGINE ?? engine) : engine;
+  const wanted = engine === 'auto' && isNode ? (process.env.RUSHLIGHT_ENGINE || engine) : engine;
   if (!ENGINES.includes(wanted)) {
     throw failure('InvalidArgument', 'no engine has this name', { expected: ENGINES.join(', '), got: String(wanted) });
   }
@@ -26,15 +26,16 @@ export async function addonFor(engine = 'auto') {
     return null;
   }
   found ??= isNode ? find() : { error: failure('NotSupported', 'pages have no native library') };
-  const { addon, error, isBroken } = await found;
-  if (error && wanted === 'native') {
-    throw error;
+  const outcome = await found;
+  if (outcome.error && wanted === 'native') {
+    throw outcome.error;
   }
-  if (isBroken) {
-    process.emitWarning(`${error.message}\n  WebAssembly runs instead`, { type: 'RushlightWarning', code: 'RUSHLIGHT_NATIVE' });
-    found = { error };
+  if (outcome.isBroken) {
+    outcome.isBroken = false;
+    const text = `${outcome.error.message}\n  WebAssembly runs instead`;
+    process.emitWarning(text, { type: 'RushlightWarning', code: 'RUSHLIGHT_NATIVE' });
   }
-  return addon ?? null;
+  return outcome.addon ?? null;
 }
 
 /** The addon, or why there is none: an error, and whether it is one of the installation. */
