@@ -4,27 +4,9 @@
 //! middle of Python code, when they next take their turn. Until Python 3.13 it does so by unwinding the thread's stack, which
 //! must not go through Rust. Such threads stay where they are instead: the process is about to end.
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
-use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
-
-use crate::ffi;
-
-/// Refuses to be imported in a second interpreter of the process: classes, registered functions and what else is kept would be
-/// those of the first.
-pub fn check_is_first(py: Python<'_>) -> PyResult<()> {
-    static FIRST: AtomicI64 = AtomicI64::new(-1);
-    let this = ffi::interpreter_id(py)?;
-    match FIRST.compare_exchange(-1, this, Ordering::Relaxed, Ordering::Relaxed) {
-        Err(first) if first != this => Err(PyImportError::new_err(
-            "rushlight works in one interpreter of a process, and another one has imported it: use it there, or in a process \
-             of its own",
-        )),
-        _ => Ok(()),
-    }
-}
 
 /// Runs `act` attached to the interpreter, or never, if that has ended.
 pub fn attached<R>(act: impl FnOnce(Python<'_>) -> R) -> R {

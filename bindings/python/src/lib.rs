@@ -10,6 +10,7 @@ mod custom;
 mod delegate;
 mod error;
 mod ffi;
+mod first_interpreter;
 mod interpreter;
 mod llm;
 mod meta;
@@ -57,7 +58,7 @@ mod _rushlight {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        interpreter::check_is_first(module.py())?;
+        first_interpreter::check_is_first(module.py())?;
         // Names of the files of a tokenizer.
         module.add("TOKENIZER_VOCABULARIES", rushlight_format::tokenizer::VOCABULARIES.to_vec())?;
         module.add("TOKENIZER_SETTINGS", rushlight_format::tokenizer::SETTINGS.to_vec())?;
