@@ -80,7 +80,7 @@ export interface LoadOptions {
   engine?: Engine;
   /**
    * Run on a thread of its own: true by default in pages, else false. It ends with `dispose`, and its memory with it. Calls of the
-   * native library never block the thread that makes them, so that it needs no worker.
+   * native library that take long run on other threads, so that it needs no worker.
    */
   worker?: boolean;
   /**
@@ -103,14 +103,17 @@ export interface LoadOptions {
 }
 
 export interface RunOptions {
-  /** Hand the buffers of inputs over to the worker or the native library, which detaches them, instead of copying them. */
+  /**
+   * Hand the buffers of inputs over to the worker or the native library, which detaches them, instead of copying them. A buffer that
+   * Node.js cannot detach, as that of a large result, is copied.
+   */
   transfer?: boolean;
 }
 
 export interface ValueInfo {
   name?: string;
   kind: 'tensor' | 'int' | 'double' | 'bool' | 'string' | 'none' | 'list';
-  /** The value that the export fixed, where it is not a tensor. */
+  /** The value that the export fixed, of an input that is not a tensor. */
   value?: number | bigint | boolean | string | null;
   dtype?: string;
   /** Upper bounds where sizes are dynamic. */

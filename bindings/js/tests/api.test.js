@@ -9,7 +9,7 @@ import { pathToFileURL } from 'node:url';
 
 import { near, refusal, root, rushlight } from './support.js';
 
-const { compile, Module, RushlightError, Tensor } = rushlight;
+const { compile, LanguageModel, Module, RushlightError, Tensor } = rushlight;
 const file = name => join(root, name);
 const DIGITS = file('examples/cortex-m/digits.pte');
 const KEYWORDS = file('tests/corpus/pt2/keywords.pt2');
@@ -88,6 +88,16 @@ test('errors have fields', async () => {
   assert.equal((await refusal(Module.load(new Uint8Array(100)))).codeName, 'InvalidProgram');
   assert.equal((await refusal(Module.load(42))).codeName, 'InvalidArgument');
   assert.equal((await refusal(Module.load(DIGITS, { memoryLimit: 16 }).then(limited => limited.forward([new Float32Array(64)])))).codeName, 'MemoryAllocationFailed');
+});
+
+test('options that are no counts are refused', async () => {
+  for (const options of [{ threads: -1 }, { threads: 1.5 }, { threads: 2 ** 32 }, { threads: '2' }, { memoryLimit: '1' }, { memoryLimit: -1 }]) {
+    for (const load of [Module.load, LanguageModel.load]) {
+      const error = await refusal(load(DIGITS, { worker: false, ...options }));
+      assert.equal(error.codeName, 'InvalidArgument', JSON.stringify(options));
+      assert.equal(error.got, String(Object.values(options)[0]));
+    }
+  }
 });
 
 test('programs come from paths, URLs, bytes, streams and servers', async () => {

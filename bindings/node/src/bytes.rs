@@ -10,7 +10,7 @@ use rushlight::runtime::HeapBlock;
 use crate::error::{Problem, Result};
 use crate::job::call;
 
-/// Where the bytes of a file are.
+/// The source of a file's bytes.
 #[derive(Debug)]
 pub enum Content {
     /// In memory of the library, to which JavaScript copied them.

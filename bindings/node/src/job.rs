@@ -19,7 +19,7 @@ impl Answer for Plain {
     }
 }
 
-/// Calls the library here.
+/// Calls the library on JavaScript's thread. A panic is an error.
 pub fn call<T>(env: Env, act: impl FnOnce() -> Result<T>) -> napi::Result<T> {
     guarded(act).map_err(|problem| to_error(env, &problem))
 }
@@ -36,7 +36,7 @@ fn guarded<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// What is left to be called; once.
+/// A call that is queued on libuv's pool.
 struct Job<T>(Option<Box<dyn FnOnce() -> Result<T> + Send>>);
 
 impl<'env, T: Answer> ScopedTask<'env> for Job<T> {

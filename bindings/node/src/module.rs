@@ -22,7 +22,7 @@ pub struct Module(Option<Arc<Program>>);
 
 struct Program {
     module: Mutex<rushlight::Module>,
-    /// True once nobody waits for a result any more.
+    /// True after `free`: running calls stop at the next step.
     is_ended: AtomicBool,
     /// The bytes of the inputs of each method's largest call that was [`QUICK`].
     quick: Mutex<HashMap<String, usize>>,
@@ -160,7 +160,7 @@ impl Program {
         Ok(timer.steps())
     }
 
-    /// Notes how long a call took.
+    /// Updates the largest input size with which the method is quick.
     fn note(&self, method: &str, nbytes: usize, took: Duration) {
         let Ok(mut quick) = self.quick.lock() else { return };
         match quick.get_mut(method) {

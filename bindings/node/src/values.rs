@@ -112,8 +112,8 @@ pub fn returned(outputs: &Outputs<'_, '_>) -> std::result::Result<Vec<Returned>,
     (0..outputs.len()).map(copied).collect()
 }
 
-/// Results up to this size are copied once more, to memory of JavaScript's own: Node.js lets nobody post memory of addons to workers,
-/// and a garbage collection has more work with it.
+/// Results up to this size are copied once more, to memory of JavaScript's own: Node.js does not transfer memory of addons to workers,
+/// and the garbage collector calls a finalizer for each.
 const MAX_COPIED: usize = 1 << 20;
 
 impl Answer for Vec<Returned> {

@@ -84,6 +84,16 @@ pub enum Key {
     Other(String),
 }
 
+impl Key {
+    /// The key as text, as it is: what is shown of it is its `Display`.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Text(text) | Self::Other(text) => text.clone(),
+            Self::Int(number) => number.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

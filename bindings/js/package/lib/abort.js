@@ -6,7 +6,7 @@ export function aborted(signal) {
   return failure('InvalidState', 'loading was aborted', { cause: signal.reason });
 }
 
-/** What `load` gives, or an error as soon as the signal ends it. What comes later is handed to `drop`. */
+/** Returns the result of `load`, or fails when the signal aborts: a result that comes later is handed to `drop`. */
 export function abortable(signal, load, drop = () => {}) {
   if (!signal) {
     return load();

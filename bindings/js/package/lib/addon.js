@@ -5,10 +5,14 @@ import { failure } from './errors.js';
 
 const ENGINES = ['auto', 'native', 'wasm'];
 
-/** What it is called here. Linux has two standard libraries: the one that is installed is that of the machine. */
+/** Package names of the addon for this platform. Linux has two standard libraries: that of this process comes first. */
 function names() {
   const name = `rushlight-${process.platform}-${process.arch}`;
-  return process.platform === 'linux' ? [`${name}-gnu`, `${name}-musl`] : [name];
+  if (process.platform !== 'linux') {
+    return [name];
+  }
+  const isGnu = process.report?.getReport().header.glibcVersionRuntime !== undefined;
+  return isGnu ? [`${name}-gnu`] : [`${name}-musl`];
 }
 
 let found;

@@ -4,7 +4,7 @@ import { addonFor } from './addon.js';
 import { Instance } from './instance.js';
 import { NativeLibrary } from './native.js';
 
-/** What compiles, or runs language models, on this thread. */
+/** Returns the library of an engine, for compilations and language models on this thread. */
 export async function acquire(kind, { engine } = {}) {
   const addon = await addonFor(engine);
   return addon ? new NativeLibrary(addon) : Instance.acquire(kind);

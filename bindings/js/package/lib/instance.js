@@ -118,7 +118,7 @@ export class Instance extends Library {
     return this.#workers.length + 1;
   }
 
-  /** What is said of a trap; null for another error. */
+  /** Fields of the error for a trap; null for another error. */
   defectOf(error) {
     if (!(error instanceof WebAssembly.RuntimeError || error instanceof RangeError)) {
       return null;

@@ -3,6 +3,7 @@
 import { acquire } from './engine.js';
 import { failure } from './errors.js';
 import { withFiles } from './files.js';
+import { checkMemoryLimit, checkThreads } from './options.js';
 
 export class Llm {
   #instance;
@@ -12,6 +13,8 @@ export class Llm {
   #next = 0;
 
   static async load(source, { data = [], engine, tokenizer, memoryLimit, threads, ...options } = {}) {
+    checkThreads(threads ?? 1);
+    checkMemoryLimit(memoryLimit);
     const instance = await acquire('llm', { engine });
     try {
       const sources = [source, ...data, ...(tokenizer === undefined ? [] : [tokenizer])];

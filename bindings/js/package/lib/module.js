@@ -5,6 +5,7 @@ import { addonFor } from './addon.js';
 import { isPage } from './environment.js';
 import { failure, RushlightError } from './errors.js';
 import { NativeProgram } from './native.js';
+import { checkMemoryLimit, checkThreads } from './options.js';
 import { Program } from './program.js';
 import { RemoteProgram } from './remote.js';
 import { flatten, nest } from './signature.js';
@@ -17,9 +18,8 @@ export class Module {
 
   /** Loads a `.pte` file. */
   static async load(source, { worker = isPage, engine, threads = 1, data = [], ...options } = {}) {
-    if (!Number.isInteger(threads) || threads < 1) {
-      throw failure('InvalidArgument', 'the number of threads is at least 1', { got: String(threads) });
-    }
+    checkThreads(threads);
+    checkMemoryLimit(options.memoryLimit);
     const given = { ...options, threads, data: Array.isArray(data) ? data : [data] };
     const addon = await addonFor(engine);
     const load = () => (addon ? NativeProgram.load(addon, source, given) : Program.load(source, given));

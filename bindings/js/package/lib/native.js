@@ -12,7 +12,7 @@ import { Turns } from './turns.js';
 export class NativeLibrary extends Library {
   variant = 'native';
 
-  /** What is said of a panic; null for another error. */
+  /** Fields of the error for a panic; null for another error. */
   defectOf(error) {
     return error?.defect === undefined ? null : { got: error.defect, hint: 'report it as a defect' };
   }

@@ -30,6 +30,15 @@ pub enum Plain {
     Object(Vec<(&'static str, Plain)>),
 }
 
+impl Plain {
+    /// Removes a field of an object.
+    fn remove(&mut self, name: &str) {
+        if let Self::Object(fields) = self {
+            fields.retain(|(field, _)| *field != name);
+        }
+    }
+}
+
 impl From<bool> for Plain {
     fn from(value: bool) -> Self {
         Self::Bool(value)
@@ -67,7 +76,7 @@ impl From<String> for Plain {
     }
 }
 
-/// Nothing is `undefined`.
+/// `None` is `undefined`.
 impl<T: Into<Self>> From<Option<T>> for Plain {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Undefined, Into::into)

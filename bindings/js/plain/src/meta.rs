@@ -6,10 +6,15 @@ use crate::Plain;
 
 /// A `MethodMeta` of JavaScript's, with the names of its parameters and the structure of its outputs where it has a signature.
 pub fn meta(meta: &MethodMeta) -> Plain {
+    let mut outputs = values(&meta.outputs, &meta.output_names);
+    if let Plain::Array(outputs) = &mut outputs {
+        // The program computes it: what stands there before is nothing.
+        outputs.iter_mut().for_each(|output| output.remove("value"));
+    }
     let mut fields = vec![
         ("name", meta.name.as_str().into()),
         ("inputs", values(&meta.inputs, &meta.input_names)),
-        ("outputs", values(&meta.outputs, &meta.output_names)),
+        ("outputs", outputs),
         ("operators", meta.operators.iter().map(|op| op.name.as_str()).collect()),
         ("backends", meta.backends.iter().map(String::as_str).collect()),
         ("signature", meta.signature.as_ref().map(ToString::to_string).into()),
@@ -67,7 +72,7 @@ fn structure(of: &Structure) -> Plain {
         Structure::Tuple(children) | Structure::List(children) => {
             Plain::Array(children.iter().map(structure).collect())
         }
-        Structure::Dict(entries) => keyed(entries.iter().map(|(key, child)| (key.to_string(), child)).collect()),
+        Structure::Dict(entries) => keyed(entries.iter().map(|(key, child)| (key.to_text(), child)).collect()),
         Structure::Record { fields, .. } => keyed(fields.iter().map(|(key, child)| (key.clone(), child)).collect()),
     }
 }
