@@ -159,15 +159,16 @@ enum NumpyClass {
     Masked,
 }
 
-/// Whether a class is one of NumPy's, or has one of these as a base.
+/// Whether objects of a class are arrays or scalars of NumPy's.
 fn numpy_class(class: &Bound<'_, PyType>) -> Option<NumpyClass> {
     let of_module = |class: &Bound<'_, PyAny>| {
-        let module = class.cast::<PyType>().ok()?.module().ok()?;
-        let module = module.to_str().ok()?;
-        if module == "numpy.ma" || module.starts_with("numpy.ma.") {
-            return Some(NumpyClass::Masked);
+        let class = class.cast::<PyType>().ok()?;
+        let (module, name) = (class.module().ok()?, class.name().ok()?);
+        match (module.to_str().ok()?, name.to_str().ok()?) {
+            ("numpy", "ndarray" | "generic") => Some(NumpyClass::Plain),
+            (module, "MaskedArray") if module.starts_with("numpy.ma") => Some(NumpyClass::Masked),
+            _ => None,
         }
-        (module == "numpy" || module.starts_with("numpy.")).then_some(NumpyClass::Plain)
     };
     let bases = || in_python(|| class.getattr(intern!(class.py(), "__mro__"))).ok()?.cast_into::<PyTuple>().ok();
     of_module(class.as_any()).or_else(|| bases()?.iter().find_map(|base| of_module(&base)))

@@ -46,9 +46,9 @@ pub fn run<T: Send + 'static>(
     loop {
         match wait(SIGNALS) {
             Ok((Ok(done), raised)) => {
+                callback::keep(raised);
                 // What it told last, such as that all is done.
                 state.tell(py, report)?;
-                callback::keep(raised);
                 return Ok(done);
             }
             Ok((Err(panic), _)) => resume_unwind(panic),

@@ -211,6 +211,15 @@ impl Run {
     }
 }
 
+/// True for names that are devices in all folders of Windows.
+fn is_device(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_numbered = |of: &str| {
+        name.strip_prefix(of).is_some_and(|number| number.len() == 1 && number.bytes().all(|c| c.is_ascii_digit()))
+    };
+    matches!(&*name, "con" | "prn" | "aux" | "nul") || is_numbered("com") || is_numbered("lpt")
+}
+
 /// The files of the outputs, without their ending: their names, if they are keys, in letters that are safe in any folder.
 fn file_names(meta: &MethodMeta) -> Vec<String> {
     let numbered = || (0..meta.outputs.len()).map(|index| format!("output_{index}")).collect();
@@ -223,10 +232,26 @@ fn file_names(meta: &MethodMeta) -> Vec<String> {
     let names: Vec<String> = meta.output_names.iter().map(safe).collect();
     // Folders of some systems take names of 255 bytes, and do not tell large letters from small ones.
     let distinct: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-    let fit = names.iter().all(|name| !name.is_empty() && name.len() <= 200 && !name.starts_with('.'));
+    let fit = names.iter().all(|name| {
+        !name.is_empty()
+            && name.len() <= 200
+            && !name.starts_with('.')
+            && !is_device(name.split('.').next().unwrap_or(name))
+    });
     if fit && distinct.len() == meta.outputs.len() { names } else { numbered() }
 }
 
 /// File extensions; an output path with one of them is not taken for a folder.
 const FILES: [&str; 14] =
     ["npy", "npz", "bin", "raw", "json", "txt", "csv", "png", "jpg", "jpeg", "pt", "pt2", "pte", "ptd"];
+
+#[cfg(test)]
+mod tests {
+    use super::is_device;
+
+    #[test]
+    fn names_of_devices_are_known() {
+        assert!(["aux", "CON", "nul", "com1", "LPT9"].into_iter().all(is_device));
+        assert!(["auxiliary", "com", "com10", "logits", ""].into_iter().all(|name| !is_device(name)));
+    }
+}

@@ -90,9 +90,11 @@ impl Error {
         Self::NotLanguageModel { problem: problem.into() }
     }
 
-    /// The headline, without expected, got and help.
+    /// The headline in one line, without expected, got and help. Texts of grammars and templates may have more lines.
     pub fn message(&self) -> String {
-        self.parts().message
+        let mut message = self.parts().message;
+        message.truncate(message.find('\n').unwrap_or(message.len()));
+        message
     }
 
     /// What would have been right.

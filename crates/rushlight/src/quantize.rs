@@ -241,14 +241,20 @@ fn show(
     see: &mut See<'_>,
 ) -> Result<Result<(), graph::Error>, Error> {
     let (instance, states) = module.loaded_with_states(method)?;
+    let has_states = states.is_some();
     if instance.method().num_inputs() == inputs.len() && instance.accepts(inputs) {
         let outputs = match states {
             None => instance.method().execute(inputs),
             Some(states) => instance.method().start_in(states, inputs, &mut []).and_then(Execution::finish),
         };
-        // Otherwise a call by the module says which input does not fit, and what to do.
-        if let Ok(outputs) = outputs {
-            return show_outputs(&outputs, see);
+        match outputs {
+            Ok(outputs) => return show_outputs(&outputs, see),
+            // It may have written states, which a second call would write again.
+            Err(error) if has_states && !matches!(error.code, Code::InvalidArgument | Code::InvalidType) => {
+                return Err(error.into());
+            }
+            // A call by the module says more: which input does not fit, and what to do.
+            Err(_) => {}
         }
     }
     show_copies(module, method, inputs, see)

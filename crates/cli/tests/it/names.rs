@@ -5,6 +5,7 @@ use std::fs;
 use rushlight::Tensor;
 use rushlight::runtime::Bool8;
 use rushlight_devtools::npy;
+use rushlight_devtools::numbers::doubles;
 
 use crate::command::{CORPUS, at, fails, folder, succeeds};
 
@@ -81,8 +82,11 @@ fn inputs_are_given_by_name() {
     assert!(text.contains("output 0 (logits)  f32 [4]") && text.contains("output 3 (stats.parts.1.0)"), "{text}");
     let results = at(&sample.folder, "results");
     succeeds(&with(&["run", &sample.program, "-o", &results], &named));
-    for (name, _) in EXPECTED {
-        assert!(sample.folder.join("results").join(format!("{name}.npy")).is_file(), "{name}");
+    for (name, elements) in EXPECTED {
+        let bytes = fs::read(sample.folder.join("results").join(format!("{name}.npy"))).expect("a file");
+        let written = doubles(&npy::read(&bytes).expect("an array"));
+        let expected: Vec<f64> = serde_json::from_str(&elements.replace("true", "1")).expect("numbers");
+        assert_eq!(written, expected, "{name}");
     }
     succeeds(&with(&["bench", &sample.program, "--runs", "1", "--warmup", "0"], &named));
     let text = succeeds(&with(&["compare", &sample.model, &sample.program], &named));
