@@ -10,5 +10,6 @@ mod methods;
 mod names;
 mod outputs;
 mod quantize;
+mod shared_state;
 mod time_limit;
 mod tokenizer;
