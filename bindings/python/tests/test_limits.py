@@ -210,7 +210,7 @@ def test_programs_are_lowered_with_options():
         for lower in ("cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}), ["cpu:precision=bf16"])
     ]
     assert rows[0] != rows[1] and rows[1] == rows[2] == rows[3]
-    for wrong in ("portable", [], "npu"):
+    for wrong in ("portable", "npu"):
         with pytest.raises(rushlight.Error, match="`auto`, `off`, `cpu`"):
             rushlight.load(DIGITS, lower=wrong)
     with pytest.raises(TypeError, match="for your own"):
