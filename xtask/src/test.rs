@@ -30,7 +30,7 @@ const STAGES: &[Step] = &[
 ];
 
 /// Stages that use nothing of what the others build, and go on beside them.
-const STAGES_BESIDE: &[Step] = &[("aarch64", aarch64), ("wasm", wasm)];
+const STAGES_BESIDE: &[Step] = &[("aarch64", aarch64), ("wasm", wasm), ("tools", tools)];
 
 /// Stages that take long, which only run when they are named.
 const LONG_STAGES: &[Step] = &[
@@ -235,6 +235,12 @@ fn python() -> Result<()> {
     }
     run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
         .env("RUSHLIGHT", "target/checked/rushlight"))
+}
+
+/// Tools of the last stages, which take minutes to build where they are not there. These wait for them.
+fn tools() -> Result<()> {
+    setup::one("mdbook")?;
+    setup::one("wasm-bindgen")
 }
 
 /// The book is built, what its pages show runs, and so do the scripts and notebooks of `examples/python`.
