@@ -120,9 +120,11 @@ pub fn tool(name: &str) -> PathBuf {
     root().join(".tools/bin").join(name)
 }
 
-/// Builds such a program, unless it is there in this version.
+/// Builds such a program, unless it is there in this version. It runs for seconds: less time than optimising it takes.
 fn install_tool(package: &[&str]) -> Result<()> {
     let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
+    install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_LTO", "off");
+    install.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     run(install.args(package).env("CARGO_TARGET_DIR", root().join("target/tools")))
 }
 
