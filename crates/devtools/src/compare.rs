@@ -331,12 +331,9 @@ impl Difference {
         let (mut energy, mut noise) = (0.0, 0.0);
         for (want, got) in doubles(reference).into_iter().zip(doubles(candidate)) {
             let same = want == got || (want.is_nan() && got.is_nan());
-            let distance = match (want - got).abs() {
-                _ if same => 0.0,
-                // A number is as far from NaN as it can be.
-                distance if distance.is_nan() => f64::INFINITY,
-                distance => distance,
-            };
+            let distance = if same { 0.0 } else { (want - got).abs() };
+            // A number is as far from NaN as it can be.
+            let distance = if distance.is_nan() { f64::INFINITY } else { distance };
             difference.max_abs = difference.max_abs.max(distance);
             if want.is_finite() {
                 difference.scale = difference.scale.max(want.abs());

@@ -27,7 +27,7 @@ pub const SIGNATURE_KEY: &str = "rushlight.signature";
 /// planned memory then. ExecuTorch ignores it.
 pub const SHARED_STATE_KEY: &str = "rushlight.shared_state";
 
-/// What stands there.
+/// The value under [`SHARED_STATE_KEY`].
 pub const SHARED_STATE: &[u8] = b"1";
 
 const MAGIC: [u8; 4] = *b"RLG1";
@@ -316,12 +316,12 @@ impl Reader<'_> {
             },
             _ => return Err(Damaged),
         };
-        let is_distinct = match &structure {
+        let keys_differ = match &structure {
             Structure::Dict(entries) => is_distinct(entries.iter().map(|(key, _)| key)),
             Structure::Record { fields, .. } => is_distinct(fields.iter().map(|(field, _)| field)),
             _ => true,
         };
-        if is_distinct { Ok(structure) } else { Err(Damaged) }
+        if keys_differ { Ok(structure) } else { Err(Damaged) }
     }
 
     fn key(&mut self) -> Result<Key, Damaged> {

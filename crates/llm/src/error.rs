@@ -97,17 +97,17 @@ impl Error {
         message
     }
 
-    /// What would have been right.
+    /// The expected value or condition.
     pub fn what_was_expected(&self) -> Option<String> {
         self.parts().expected
     }
 
-    /// What came instead.
+    /// The actual value or condition.
     pub fn what_came(&self) -> Option<String> {
         self.parts().got
     }
 
-    /// What to do about it.
+    /// Advice on how to mend it.
     pub fn hint(&self) -> Option<String> {
         self.parts().help
     }
@@ -196,7 +196,7 @@ impl Error {
     }
 }
 
-/// What an error says, as [`rushlight::Error`] has it.
+/// The parts of an error, as those of [`rushlight::Error`].
 struct Parts {
     message: String,
     expected: Option<String>,

@@ -203,7 +203,9 @@ impl fmt::Display for Report {
         if self.scheme.is_static() {
             writeln!(f, "ranges of activations by {}", self.observer.name())?;
         }
-        writeln!(f, "{quantized} of {layers} layers quantized, {} inputs seen", self.samples)?;
+        let seen = self.samples;
+        let s = if seen == 1 { "" } else { "s" };
+        writeln!(f, "{quantized} of {layers} layers quantized, {seen} input{s} seen")?;
         let share = 100.0 * after as f64 / before.max(1) as f64;
         let kilobytes = |bytes: u64| bytes as f64 / 1e3;
         writeln!(f, "weights of layers {:.1} kB -> {:.1} kB ({share:.1} %)", kilobytes(before), kilobytes(after))?;

@@ -409,7 +409,7 @@ fn inaccessible(path: &Path, error: &io::Error) -> Error {
     let failed = Error::new(Code::AccessFailed, format!("cannot write `{}`", path.display()));
     let folder = folder_of(path);
     match error.kind() {
-        io::ErrorKind::IsADirectory => failed.expected("the name of a file".into()).got("a folder".into()),
+        io::ErrorKind::IsADirectory => failed.expected("the name of a file".into()).got_folder(path),
         io::ErrorKind::NotFound if path.as_os_str().is_empty() => {
             failed.expected("the name of a file".into()).got("nothing".into())
         }

@@ -26,6 +26,8 @@ struct Parts {
     missing: Vec<MissingOperator>,
     /// The file that could not be accessed, and the system's number of the reason.
     os: Option<(PathBuf, i32)>,
+    /// The folder that is where a file should be.
+    folder: Option<PathBuf>,
 }
 
 /// An operator that a program needs and the registry lacks.
@@ -54,6 +56,7 @@ impl Error {
             help: None,
             missing: Vec::new(),
             os: None,
+            folder: None,
         };
         Self { parts: Box::new(parts) }
     }
@@ -94,6 +97,13 @@ impl Error {
         self.got(error.to_string())
     }
 
+    /// About a path at which a folder may be.
+    #[must_use]
+    pub(crate) fn got_folder(mut self, path: &Path) -> Self {
+        self.parts.folder = path.is_dir().then(|| path.to_owned());
+        self.got("a folder".into())
+    }
+
     #[must_use]
     pub(crate) fn missing(mut self, missing: Vec<MissingOperator>) -> Self {
         self.parts.missing = missing;
@@ -115,17 +125,17 @@ impl Error {
         self.parts.site.as_deref()
     }
 
-    /// What would have been right.
+    /// The expected value or condition.
     pub fn what_was_expected(&self) -> Option<&str> {
         self.parts.expected.as_deref()
     }
 
-    /// What came instead.
+    /// The actual value or condition.
     pub fn what_came(&self) -> Option<&str> {
         self.parts.got.as_deref()
     }
 
-    /// What to do about it.
+    /// Advice on how to mend it.
     pub fn hint(&self) -> Option<&str> {
         self.parts.help.as_deref()
     }
@@ -133,6 +143,11 @@ impl Error {
     /// The file that could not be accessed, and the system's number of the reason (`errno` on Unix).
     pub fn os_error(&self) -> Option<(&Path, i32)> {
         self.parts.os.as_ref().map(|(path, number)| (path.as_path(), *number))
+    }
+
+    /// The folder that is where a file should be.
+    pub fn folder(&self) -> Option<&Path> {
+        self.parts.folder.as_deref()
     }
 
     /// All operators that the registry lacks, for an `OperatorMissing` error.

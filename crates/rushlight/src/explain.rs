@@ -105,12 +105,10 @@ pub(crate) fn explain_inputs(
         };
         let inputs: Vec<String> = meta.inputs.iter().enumerate().map(shown).collect();
         let name = plan.name();
-        return Error::new(
-            error.code,
-            format!("`{name}` takes {expected} input{}, got {got}", if expected == 1 { "" } else { "s" }),
-        )
-        .expected(inputs.join("; "))
-        .got(format!("{got} inputs"));
+        let s = |count: usize| if count == 1 { "" } else { "s" };
+        return Error::new(error.code, format!("`{name}` takes {expected} input{}, got {got}", s(expected)))
+            .expected(inputs.join("; "))
+            .got(format!("{got} input{}", s(got)));
     }
     result
 }

@@ -217,6 +217,8 @@ mod module;
 mod names;
 #[cfg(feature = "std")]
 mod options;
+#[cfg(feature = "std")]
+mod panic;
 #[cfg(feature = "backends")]
 mod portability;
 #[cfg(all(feature = "pt2", feature = "backends"))]
@@ -261,6 +263,8 @@ pub use lower::{Cache, CacheUse, Lower};
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder, reference_operators};
+#[cfg(feature = "std")]
+pub use panic::panic_message;
 #[cfg(feature = "backends")]
 pub use portability::Portability;
 #[cfg(all(feature = "pt2", feature = "backends"))]

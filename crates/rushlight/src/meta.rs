@@ -289,7 +289,7 @@ impl core::fmt::Display for TensorInfo {
 }
 
 impl ValueInfo {
-    /// What is known of an output: of one that is no tensor the kind, as the program computes its value.
+    /// Describes an output. A value other than a tensor has no fixed number there, as the program computes it: its kind is shown.
     pub fn as_output(&self) -> String {
         match self {
             Self::Int(_) => "int".to_owned(),

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rushlight_format::FlatTensor;
 use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
-use rushlight_format::signature::SHARED_STATE_KEY;
 use rushlight_runtime::{
     Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet,
     OptionValue, Outputs, Program, Registry, SharedArenas, StableBytes, States,
@@ -306,7 +305,7 @@ impl ModuleBuilder {
             registry,
             backends: self.backends,
             backend_options: self.backend_options,
-            share_memory: self.share_memory || program.parsed().named(SHARED_STATE_KEY).is_some(),
+            share_memory: self.share_memory || program.parsed().shares_state(),
             memory_limit: self.memory_limit,
             time_limit: self.time_limit,
         };

@@ -257,7 +257,9 @@ fn show(
             Err(_) => {}
         }
     }
-    show_copies(module, method, inputs, see)
+    let outputs = module.run(method, inputs)?;
+    let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
+    show_all(&views, see)
 }
 
 fn show_outputs(outputs: &Outputs<'_, '_>, see: &mut See<'_>) -> Result<Result<(), graph::Error>, Error> {
@@ -267,18 +269,6 @@ fn show_outputs(outputs: &Outputs<'_, '_>, see: &mut See<'_>) -> Result<Result<(
             views.push(TensorView::from(tensor));
         }
     }
-    show_all(&views, see)
-}
-
-/// Runs a method and shows copies of its outputs.
-fn show_copies(
-    module: &mut Module,
-    method: &str,
-    inputs: &[Input<'_>],
-    see: &mut See<'_>,
-) -> Result<Result<(), graph::Error>, Error> {
-    let outputs = module.run(method, inputs)?;
-    let views = outputs.iter().map(|output| output.as_tensor()?.view()).collect::<Result<Vec<_>, _>>()?;
     show_all(&views, see)
 }
 

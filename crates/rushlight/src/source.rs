@@ -36,7 +36,7 @@ pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, 
     if metadata.is_dir() {
         return Err(Error::new(Code::AccessFailed, format!("cannot open `{}`", path.display()))
             .expected("a file".into())
-            .got("a folder".into()));
+            .got_folder(path));
     }
     #[cfg(unix)]
     if std::os::unix::fs::FileTypeExt::is_char_device(&metadata.file_type()) {

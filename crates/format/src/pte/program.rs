@@ -6,7 +6,7 @@ use crate::schema::*;
 use crate::segments::Segments;
 use crate::shapes::SHAPES_KEY;
 #[cfg(feature = "alloc")]
-use crate::signature::SIGNATURE_KEY;
+use crate::signature::{SHARED_STATE_KEY, SIGNATURE_KEY};
 
 use super::header::ExtendedHeader;
 use super::plan::{DelegateDataRef, Plan};
@@ -62,6 +62,13 @@ impl<'a> Program<'a> {
             }),
             _ => Err(ctx.fault()),
         }
+    }
+
+    /// True if state of the same name is common to the methods, which have to share their planned memory then: Rushlight's compiler
+    /// says so under [`SHARED_STATE_KEY`].
+    #[cfg(feature = "alloc")]
+    pub fn shares_state(&self) -> bool {
+        self.named(SHARED_STATE_KEY).is_some()
     }
 
     fn decode(ctx: &mut Context<'a>) -> Option<Self> {

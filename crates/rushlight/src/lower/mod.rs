@@ -14,7 +14,7 @@ use rushlight_compiler::front::xnnpack;
 use rushlight_compiler::partition::{PORTABLE, Report};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::pte::WriteOptions;
-use rushlight_format::signature::{SHARED_STATE_KEY, SIGNATURE_KEY};
+use rushlight_format::signature::SIGNATURE_KEY;
 use rushlight_format::{Blob, tokenizer};
 use rushlight_graph::{Bytes, Model};
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
@@ -293,7 +293,7 @@ impl Compiled {
         let mut model = lift_with(&bytes(&source.program), &external, lift)?;
         let methods = program.num_methods();
         // Rushlight's compiler shares state by its name, as lowering does.
-        let is_by_name = program.parsed().named(SHARED_STATE_KEY).is_some();
+        let is_by_name = program.parsed().shares_state();
         if setting.share_memory && !is_by_name && methods > 1 && !model.states.is_empty() {
             return Err(left("methods that share memory may share state in ways that only the file's own plan keeps"));
         }
