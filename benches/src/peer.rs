@@ -111,7 +111,7 @@ impl Peer {
         Ok(self.ask(&format!("stage {name} {batches}"))?.parse()?)
     }
 
-    /// Runs a program of the folder `call`; returns the median time of a call over so many batches, in nanoseconds.
+    /// Runs a program of the folder `call`; returns the median over `batches` of the time of a call, in nanoseconds.
     pub fn batches(&mut self, batches: usize) -> Result<f64> {
         Ok(self.ask(&batches.to_string())?.parse()?)
     }

@@ -105,8 +105,7 @@ impl<T: Default> ErrorPolicy<T, Problem> for Throw {
         (): &mut (),
         panic: Box<dyn Any + Send + 'static>,
     ) -> jni::errors::Result<T> {
-        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let message = format!("a defect of the library: {}", text.unwrap_or("it panicked"));
+        let message = format!("a defect of the library: {}", rushlight::panic_message(&*panic));
         Self::on_error(env, &mut (), Problem::new(Code::Internal, message))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rushlight::runtime::{Event, EventTracer, Interrupt, Stop};
+use rushlight::runtime::{EventTracer, Interrupt, Stop};
 
 /// Ends a call when Java sets a word of the frame.
 #[derive(Clone, Copy, Debug)]
@@ -15,10 +15,6 @@ impl Interrupt for Flag<'_> {
 }
 
 impl EventTracer for Flag<'_> {
-    fn begin(&mut self, _: Event<'_>) {}
-
-    fn end(&mut self, _: Event<'_>) {}
-
     fn interrupt(&self) -> Option<&dyn Interrupt> {
         Some(self)
     }

@@ -8,7 +8,8 @@ use rushlight_js_plain::quantization;
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::Result;
-use crate::job::{Answer, call, start};
+use crate::into_js::IntoJs;
+use crate::job::{call, start};
 use crate::values::{Argument, Given};
 
 /// Compiles a `.pt2` file to the bytes of a `.pte` file with one method, and returns a promise.
@@ -44,8 +45,8 @@ pub fn compile<'env>(
 /// The bytes of a program.
 struct Compiled(Vec<u8>);
 
-impl Answer for Compiled {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for Compiled {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         Uint8Array::from(self.0).into_unknown(env)
     }
 }

@@ -4,20 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use napi::ScopedTask;
 use napi::bindgen_prelude::{Env, ToNapiValue, Unknown};
-use rushlight_js_plain::Plain;
 
-use crate::error::{Problem, Result, to_error, to_js};
-
-/// A result that becomes a value of JavaScript's on its thread.
-pub trait Answer: Send + 'static {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>>;
-}
-
-impl Answer for Plain {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
-        to_js(env, self)
-    }
-}
+use crate::error::{Problem, Result, to_error};
+use crate::into_js::IntoJs;
 
 /// Calls the library on JavaScript's thread. A panic is an error.
 pub fn call<T>(env: Env, act: impl FnOnce() -> Result<T>) -> napi::Result<T> {
@@ -25,21 +14,19 @@ pub fn call<T>(env: Env, act: impl FnOnce() -> Result<T>) -> napi::Result<T> {
 }
 
 /// Calls the library on a thread of libuv's pool, and returns a promise.
-pub fn start<T: Answer>(env: &Env, act: impl FnOnce() -> Result<T> + Send + 'static) -> napi::Result<Unknown<'_>> {
+pub fn start<T: IntoJs>(env: &Env, act: impl FnOnce() -> Result<T> + Send + 'static) -> napi::Result<Unknown<'_>> {
     env.spawn(Job(Some(Box::new(act))))?.promise_object().into_unknown(env)
 }
 
 fn guarded<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Err(Problem::Defect(text.unwrap_or("it panicked").to_owned()))
-    })
+    catch_unwind(AssertUnwindSafe(act))
+        .unwrap_or_else(|panic| Err(Problem::Defect(rushlight::panic_message(&*panic).to_owned())))
 }
 
 /// A call that is queued on libuv's pool.
 struct Job<T>(Option<Box<dyn FnOnce() -> Result<T> + Send>>);
 
-impl<'env, T: Answer> ScopedTask<'env> for Job<T> {
+impl<'env, T: IntoJs> ScopedTask<'env> for Job<T> {
     type Output = Result<T>;
     type JsValue = Unknown<'env>;
 
@@ -48,6 +35,6 @@ impl<'env, T: Answer> ScopedTask<'env> for Job<T> {
     }
 
     fn resolve(&mut self, env: &'env Env, output: Self::Output) -> napi::Result<Self::JsValue> {
-        output.map_err(|problem| to_error(*env, &problem))?.to_js(env)
+        output.map_err(|problem| to_error(*env, &problem))?.into_js(env)
     }
 }

@@ -1,7 +1,7 @@
 //! Node.js bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate; the npm
 //! package in `bindings/js/package` is the only caller of what is exported here.
 //!
-//! What may take long is computed on a thread of libuv's pool (`job.rs`) and returns a promise; JavaScript goes on meanwhile, so
+//! Long computations run on libuv's thread pool (`job.rs`) and return promises; JavaScript goes on meanwhile, so
 //! that nothing on that thread reads memory that JavaScript can write, shrink or detach. Objects are shared with the thread that
 //! uses them, and each is used by one call at a time: JavaScript waits before it starts the next. Level 8.
 #![allow(missing_debug_implementations, reason = "no crate uses this one")]
@@ -10,6 +10,7 @@
 mod bytes;
 mod compile;
 mod error;
+mod into_js;
 mod job;
 mod llm;
 mod module;

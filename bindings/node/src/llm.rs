@@ -11,7 +11,8 @@ use rushlight_llm::{Generator, Model, Sampling};
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
-use crate::job::{Answer as _, call, start};
+use crate::into_js::IntoJs;
+use crate::job::{call, start};
 use crate::module::{builder, contents, load, locked};
 
 /// An object that JavaScript frees, and that calls on other threads may use longer.
@@ -63,8 +64,8 @@ impl Tokenizer {
     }
 }
 
-impl crate::job::Answer for Arc<rushlight_llm::Tokenizer> {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for Arc<rushlight_llm::Tokenizer> {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         Tokenizer(self).into_instance(env)?.into_unknown(env)
     }
 }
@@ -115,7 +116,7 @@ impl LanguageModel {
     /// The model's metadata.
     #[napi]
     pub fn describe<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
-        call(*env, || Ok(limits(locked(&*held(self.model.as_ref())?)?.limits(), &self.tokenizer)))?.to_js(env)
+        call(*env, || Ok(limits(locked(&*held(self.model.as_ref())?)?.limits(), &self.tokenizer)))?.into_js(env)
     }
 
     /// Makes a session, which has read nothing yet.
@@ -131,8 +132,8 @@ impl LanguageModel {
     }
 }
 
-impl crate::job::Answer for (Model, rushlight_llm::Tokenizer) {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for (Model, rushlight_llm::Tokenizer) {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         let (model, tokenizer) = self;
         let model = LanguageModel { model: Some(Arc::new(Mutex::new(model))), tokenizer: Arc::new(tokenizer) };
         model.into_instance(env)?.into_unknown(env)
@@ -200,16 +201,16 @@ impl Session {
     }
 }
 
-impl crate::job::Answer for rushlight_llm::Session {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for rushlight_llm::Session {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         Session(Some(Arc::new(Mutex::new(self)))).into_instance(env)?.into_unknown(env)
     }
 }
 
 struct Logits(Vec<f32>);
 
-impl crate::job::Answer for Logits {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for Logits {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         Float32Array::from(self.0).into_unknown(env)
     }
 }
@@ -284,7 +285,7 @@ impl Answer {
     /// Counts of tokens, milliseconds, and why the answer ended.
     #[napi]
     pub fn usage<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
-        call(*env, || Ok(usage(&locked(&*held(self.0.as_ref())?)?.usage())))?.to_js(env)
+        call(*env, || Ok(usage(&locked(&*held(self.0.as_ref())?)?.usage())))?.into_js(env)
     }
 
     #[napi]
@@ -293,8 +294,8 @@ impl Answer {
     }
 }
 
-impl crate::job::Answer for Generator {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for Generator {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         Answer(Some(Arc::new(Mutex::new(self)))).into_instance(env)?.into_unknown(env)
     }
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use napi::bindgen_prelude::{ClassInstance, Env, JavaScriptClassExt, ToNapiValue, Unknown};
 use napi_derive::napi;
-use rushlight::runtime::{Event, EventTracer, Interrupt, Stop};
+use rushlight::runtime::{EventTracer, Interrupt, Stop};
 use rushlight::{Code, Input, MethodMeta, ModuleBuilder, Portability};
 use rushlight_js_plain::{Plain, Timer, meta};
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
-use crate::job::{Answer, call, start};
+use crate::into_js::IntoJs;
+use crate::job::{call, start};
 use crate::values::{Argument, Given, Returned, returned};
 
 /// A program whose methods are loaded when they are first used.
@@ -61,7 +62,7 @@ impl Module {
         })
     }
 
-    /// What the program says of its methods: of one that is damaged, the error.
+    /// Metadata of the methods; the error of one that is damaged.
     #[napi]
     pub fn describe<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         let methods = call(*env, || {
@@ -76,7 +77,7 @@ impl Module {
             };
             Ok(Plain::Array(module.method_names().map(method).collect()))
         })?;
-        methods.to_js(env)
+        methods.into_js(env)
     }
 
     /// Runs a method on values, with names or in order. Returns its outputs, or a promise of them.
@@ -90,7 +91,7 @@ impl Module {
     ) -> napi::Result<Unknown<'env>> {
         let (program, arguments) = call(*env, || Ok((self.program()?.clone(), arguments(values)?)))?;
         if program.is_quick(&method, &arguments) {
-            return call(*env, || program.run(&method, &arguments, names.as_deref()))?.to_js(env);
+            return call(*env, || program.run(&method, &arguments, names.as_deref()))?.into_js(env);
         }
         let arguments: Vec<_> = call(*env, || arguments.into_iter().map(Argument::detached).collect())?;
         start(env, move || program.run(&method, &arguments, names.as_deref()))
@@ -172,8 +173,8 @@ impl Program {
     }
 }
 
-impl Answer for Arc<Program> {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for Arc<Program> {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         Module(Some(self)).into_instance(env)?.into_unknown(env)
     }
 }
@@ -188,10 +189,6 @@ impl Interrupt for Ended<'_> {
 }
 
 impl EventTracer for Ended<'_> {
-    fn begin(&mut self, _: Event<'_>) {}
-
-    fn end(&mut self, _: Event<'_>) {}
-
     fn interrupt(&self) -> Option<&dyn Interrupt> {
         Some(self)
     }

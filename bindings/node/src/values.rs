@@ -4,9 +4,10 @@ use napi::bindgen_prelude::{ArrayBuffer, BigInt, Either6, Env, Null, Object, ToN
 use napi_derive::napi;
 use rushlight::runtime::{Output, Outputs};
 use rushlight::{Code, Error, Input, ScalarType, Tensor, TensorView, Value};
+use rushlight_js_plain::Plain;
 
 use crate::error::{Problem, Result};
-use crate::job::Answer;
+use crate::into_js::IntoJs;
 
 /// A tensor over memory of JavaScript's.
 #[napi(object, object_to_js = false)]
@@ -51,9 +52,7 @@ impl Argument {
     /// Makes it independent of what JavaScript does next: copies what JavaScript has, too.
     pub fn detached(self) -> Result<Self> {
         match self {
-            Self::Lent { dtype, shape, data, is_own: false } => {
-                Ok(Self::Own(Value::Tensor(Tensor::from_bytes(dtype, &shape, &data)?)))
-            }
+            lent @ Self::Lent { is_own: false, .. } => lent.into_value().map(Self::Own),
             own => Ok(own),
         }
     }
@@ -89,7 +88,7 @@ impl<'a> TryFrom<&'a Argument> for Input<'a> {
 /// An output of a call, copied out of the memory of its method.
 pub enum Returned {
     Tensor { dtype: u8, shape: Vec<usize>, data: Vec<u8> },
-    Other(Value),
+    Other(Plain),
 }
 
 /// Copies the outputs of a call.
@@ -102,11 +101,11 @@ pub fn returned(outputs: &Outputs<'_, '_>) -> std::result::Result<Vec<Returned>,
                 TensorView::from(tensor).copy_to_row_major(&mut data);
                 return Ok(Returned::Tensor { dtype, shape, data });
             }
-            Output::Int(value) => Value::Int(value),
-            Output::Double(value) => Value::Double(value),
-            Output::Bool(value) => Value::Bool(value),
-            Output::String(text) => Value::String(text.to_owned()),
-            Output::None => Value::None,
+            Output::Int(value) => Plain::BigInt(value),
+            Output::Double(value) => value.into(),
+            Output::Bool(value) => value.into(),
+            Output::String(text) => text.into(),
+            Output::None => Plain::Null,
         }))
     };
     (0..outputs.len()).map(copied).collect()
@@ -116,8 +115,8 @@ pub fn returned(outputs: &Outputs<'_, '_>) -> std::result::Result<Vec<Returned>,
 /// and the garbage collector calls a finalizer for each.
 const MAX_COPIED: usize = 1 << 20;
 
-impl Answer for Vec<Returned> {
-    fn to_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
+impl IntoJs for Vec<Returned> {
+    fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         let mut array = env.create_array(self.len() as u32)?;
         for (at, value) in (0..).zip(self) {
             match value {
@@ -132,11 +131,7 @@ impl Answer for Vec<Returned> {
                     tensor.set("buffer", buffer?)?;
                     array.set(at, tensor)?;
                 }
-                Returned::Other(Value::Int(value)) => array.set(at, BigInt::from(value))?,
-                Returned::Other(Value::Double(value)) => array.set(at, value)?,
-                Returned::Other(Value::Bool(value)) => array.set(at, value)?,
-                Returned::Other(Value::String(value)) => array.set(at, value)?,
-                Returned::Other(Value::None | Value::Tensor(_)) => array.set(at, Null)?,
+                Returned::Other(value) => array.set(at, value.into_js(env)?)?,
             }
         }
         array.into_unknown(env)

@@ -52,8 +52,7 @@ fn guard(body: impl FnOnce() -> Result<()>) -> *mut rl_status {
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Status {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Status::new(Code::Internal, format!("a defect of the library: {}", text.unwrap_or("it panicked")))
+    Status::new(Code::Internal, format!("a defect of the library: {}", rushlight::panic_message(panic)))
 }
 
 /// # Safety

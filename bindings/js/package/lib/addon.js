@@ -5,14 +5,19 @@ import { failure } from './errors.js';
 
 const ENGINES = ['auto', 'native', 'wasm'];
 
-/** Package names of the addon for this platform. Linux has two standard libraries: that of this process comes first. */
-function names() {
+/** The package name of the addon for this process. Linux has two standard libraries. */
+function packageName() {
   const name = `rushlight-${process.platform}-${process.arch}`;
   if (process.platform !== 'linux') {
-    return [name];
+    return name;
   }
-  const isGnu = process.report?.getReport().header.glibcVersionRuntime !== undefined;
-  return isGnu ? [`${name}-gnu`] : [`${name}-musl`];
+  const { report } = process;
+  const isExcluded = report.excludeNetwork;
+  // It would look up the names of all peers.
+  report.excludeNetwork = true;
+  const isGnu = report.getReport().header.glibcVersionRuntime !== undefined;
+  report.excludeNetwork = isExcluded;
+  return `${name}-${isGnu ? 'gnu' : 'musl'}`;
 }
 
 let found;
@@ -46,8 +51,8 @@ export async function addonFor(engine = 'auto') {
 async function find() {
   const { createRequire } = await import('node:module');
   const require = createRequire(import.meta.url);
-  const places = names().flatMap(name => [name, `../native/${name}.node`]);
-  const path = places.flatMap(place => {
+  const name = packageName();
+  const path = [name, `../native/${name}.node`].flatMap(place => {
     try {
       return [require.resolve(place)];
     } catch {
@@ -55,7 +60,7 @@ async function find() {
     }
   })[0];
   if (!path) {
-    const expected = `the package ${names().join(' or ')}`;
+    const expected = `the package ${name}`;
     const hint = 'install it beside `rushlight`';
     return { error: failure('NotFound', 'there is no native library for this system', { expected, hint }) };
   }

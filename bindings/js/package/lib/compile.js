@@ -1,8 +1,7 @@
 // Exported models to programs; in WebAssembly with a module of its own.
 
 import { abortable } from './abort.js';
-import { addonFor } from './addon.js';
-import { acquire } from './engine.js';
+import { acquire, needsWorker } from './engine.js';
 import { isPage } from './environment.js';
 import { loadRemote, plain } from './remote.js';
 import { encodeSample } from './signature.js';
@@ -11,7 +10,7 @@ import { open } from './source.js';
 /** Compiles the `.pt2` file of an exported model to the bytes of a `.pte` file. */
 export async function compile(source, { worker = isPage, engine, progress, calibration = [], ...options } = {}) {
   const samples = calibration.map(sample => encodeSample(sample).map(plain));
-  if (!worker || (await addonFor(engine))) {
+  if (!(await needsWorker(worker, engine))) {
     return abortable(options.signal, () => compileHere(source, { ...options, engine, samples, progress }));
   }
   const given = { ...options, engine: 'wasm', samples, progress };

@@ -9,3 +9,8 @@ export async function acquire(kind, { engine } = {}) {
   const addon = await addonFor(engine);
   return addon ? new NativeLibrary(addon) : Instance.acquire(kind);
 }
+
+/** True if a thread is to be started for WebAssembly: the native library has its own. */
+export async function needsWorker(worker, engine) {
+  return worker && !(await addonFor(engine));
+}

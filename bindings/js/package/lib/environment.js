@@ -8,6 +8,11 @@ export const isPage = globalThis.window !== undefined && globalThis.document !==
 /** True where instances can share memory: in Node.js, and in pages that are isolated from other origins. */
 export const hasThreads = typeof SharedArrayBuffer !== 'undefined' && (isNode || globalThis.crossOriginIsolated === true);
 
+/** True for memory that other threads of JavaScript write. */
+export function isShared(buffer) {
+  return typeof SharedArrayBuffer !== 'undefined' && buffer instanceof SharedArrayBuffer;
+}
+
 // Bundlers find the files by these expressions.
 const WORKERS = {
   worker: isNode

@@ -1,7 +1,7 @@
 // Language models: sessions and answers.
 
 import { abortable } from './abort.js';
-import { addonFor } from './addon.js';
+import { needsWorker } from './engine.js';
 import { isPage } from './environment.js';
 import { failure } from './errors.js';
 import { Llm } from './llm.js';
@@ -17,7 +17,7 @@ export class LanguageModel {
   static async load(source, { worker = isPage, engine, data = [], ...options } = {}) {
     const given = { ...options, data: Array.isArray(data) ? data : [data] };
     const model = new LanguageModel();
-    if (worker && !(await addonFor(engine))) {
+    if (await needsWorker(worker, engine)) {
       const { remote, description } = await loadRemote('loadLlm', source, { ...given, engine: 'wasm' });
       model.#call = (name, ...args) => remote.ask('llm', { name, args });
       model.#end = () => remote.terminate();

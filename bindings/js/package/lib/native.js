@@ -1,7 +1,7 @@
 // Programs that the native library runs, in Node.js.
 
 import { nameOf, typeOf } from './dtype.js';
-import { isNode } from './environment.js';
+import { isNode, isShared } from './environment.js';
 import { failure } from './errors.js';
 import { withFiles } from './files.js';
 import { Library } from './library.js';
@@ -126,11 +126,6 @@ function results(outputs) {
     const dtype = nameOf(output.dtype);
     return new Tensor(dtype, new (typeOf(dtype).ArrayType)(output.buffer), output.shape);
   });
-}
-
-/** True for memory that other threads of JavaScript write. */
-function isShared(buffer) {
-  return typeof SharedArrayBuffer !== 'undefined' && buffer instanceof SharedArrayBuffer;
 }
 
 /** A value as the library takes it. It may read a tensor for as long as a call takes if the buffer is its own. */

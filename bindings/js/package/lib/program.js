@@ -41,7 +41,7 @@ export class Program {
     this.#module = module;
   }
 
-  /** What the program says of its methods: of one that is damaged, the error. */
+  /** Metadata of the methods; the error of one that is damaged. */
   describe() {
     const methods = this.#instance.call(() => this.#module.methods).map(name => {
       try {

@@ -1,7 +1,7 @@
 // A loaded program in a worker of its own, which its memory goes away with.
 
 import { aborted } from './abort.js';
-import { startWorker } from './environment.js';
+import { isShared, startWorker } from './environment.js';
 import { failure, RushlightError } from './errors.js';
 import { checkedResponse } from './source.js';
 import { Tensor } from './tensor.js';
@@ -128,8 +128,7 @@ export function plain({ kind, value }) {
   if (kind !== 'tensor') {
     return { kind, value };
   }
-  const isShared = typeof SharedArrayBuffer !== 'undefined' && value.data.buffer instanceof SharedArrayBuffer;
-  const data = value.isNative || isShared ? value.copy() : value.data;
+  const data = value.isNative || isShared(value.data.buffer) ? value.copy() : value.data;
   return { kind, value: { dtype: value.dtype, shape: [...value.shape], data } };
 }
 

@@ -1,6 +1,6 @@
 // Bytes of files: from memory, the network, the file system, and the browser's cache.
 
-import { isNode } from './environment.js';
+import { isNode, isShared } from './environment.js';
 import { failure } from './errors.js';
 
 const CACHE = 'rushlight';
@@ -32,8 +32,7 @@ export function bytesOf(source) {
   if (ArrayBuffer.isView(source)) {
     return new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
   }
-  const isShared = typeof SharedArrayBuffer !== 'undefined' && source instanceof SharedArrayBuffer;
-  return source instanceof ArrayBuffer || isShared ? new Uint8Array(source) : null;
+  return source instanceof ArrayBuffer || isShared(source) ? new Uint8Array(source) : null;
 }
 
 async function ofFile(source) {

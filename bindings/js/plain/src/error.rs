@@ -1,6 +1,6 @@
 //! The library's errors.
 
-use rushlight::Error;
+use rushlight::{Code, Error};
 
 use crate::Plain;
 
@@ -16,4 +16,13 @@ pub fn error(error: &Error) -> Plain {
         ("hint", error.hint().into()),
         ("missingOperators", error.missing_operators().iter().map(|op| op.name.as_str()).collect()),
     ])
+}
+
+/// The fields of an error that is not the library's, which may get more.
+pub fn own_error(code: Code, text: &str) -> Vec<(&'static str, Plain)> {
+    vec![
+        ("code", (code as u32).into()),
+        ("codeName", format!("{code:?}").into()),
+        ("message", format!("[{code:?} {:#04x}] {text}", code as u32).into()),
+    ]
 }

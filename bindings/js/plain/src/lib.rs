@@ -1,5 +1,5 @@
-//! What the library tells JavaScript: errors, metadata, times and counts as plain values. `bindings/js` and `bindings/node` make
-//! objects of these, each with the interface of its engine, so that programs see the same. Level 7.
+//! Conversion of errors, metadata, times and counts to plain values. `bindings/js` and `bindings/node` make objects of these, each with
+//! the interface of its engine, so that programs see the same. Level 7.
 
 #[cfg(feature = "compile")]
 mod compile;
@@ -11,7 +11,7 @@ mod profile;
 
 #[cfg(feature = "compile")]
 pub use compile::quantization;
-pub use error::error;
+pub use error::{error, own_error};
 #[cfg(feature = "llm")]
 pub use llm::{chat_prompt, limits, llm_error, set_option, step, usage};
 pub use meta::meta;
@@ -28,15 +28,6 @@ pub enum Plain {
     Text(String),
     Array(Vec<Plain>),
     Object(Vec<(&'static str, Plain)>),
-}
-
-impl Plain {
-    /// Removes a field of an object.
-    fn remove(&mut self, name: &str) {
-        if let Self::Object(fields) = self {
-            fields.retain(|(field, _)| *field != name);
-        }
-    }
 }
 
 impl From<bool> for Plain {

@@ -10,15 +10,13 @@ pub fn llm_error(error: &Error) -> Plain {
     match error {
         Error::Module(error) => error::error(error),
         error => {
-            let (code, text) = (error.code(), error.to_string());
-            Plain::Object(vec![
-                ("code", (code as u32).into()),
-                ("codeName", format!("{code:?}").into()),
-                ("message", format!("[{code:?} {:#04x}] {text}", code as u32).into()),
+            let mut fields = error::own_error(error.code(), &error.to_string());
+            fields.extend([
                 ("expected", error.what_was_expected().into()),
                 ("got", error.what_came().into()),
                 ("hint", error.hint().into()),
-            ])
+            ]);
+            Plain::Object(fields)
         }
     }
 }

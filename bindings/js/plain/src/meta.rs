@@ -6,15 +6,10 @@ use crate::Plain;
 
 /// A `MethodMeta` of JavaScript's, with the names of its parameters and the structure of its outputs where it has a signature.
 pub fn meta(meta: &MethodMeta) -> Plain {
-    let mut outputs = values(&meta.outputs, &meta.output_names);
-    if let Plain::Array(outputs) = &mut outputs {
-        // The program computes it: what stands there before is nothing.
-        outputs.iter_mut().for_each(|output| output.remove("value"));
-    }
     let mut fields = vec![
         ("name", meta.name.as_str().into()),
-        ("inputs", values(&meta.inputs, &meta.input_names)),
-        ("outputs", outputs),
+        ("inputs", values(&meta.inputs, &meta.input_names, input)),
+        ("outputs", values(&meta.outputs, &meta.output_names, value)),
         ("operators", meta.operators.iter().map(|op| op.name.as_str()).collect()),
         ("backends", meta.backends.iter().map(String::as_str).collect()),
         ("signature", meta.signature.as_ref().map(ToString::to_string).into()),
@@ -26,28 +21,49 @@ pub fn meta(meta: &MethodMeta) -> Plain {
     Plain::Object(fields)
 }
 
-fn values(values: &[ValueInfo], names: &[String]) -> Plain {
-    let names = names.iter().map(Some).chain(std::iter::repeat(None));
-    Plain::Array(values.iter().zip(names).map(|(info, name)| value(info, name)).collect())
+type Fields = Vec<(&'static str, Plain)>;
+
+fn values(values: &[ValueInfo], names: &[String], fields: fn(&ValueInfo) -> Fields) -> Plain {
+    let names = names.iter().map(|name| Some(name.as_str())).chain(std::iter::repeat(None));
+    let value = |(info, name): (_, Option<&str>)| {
+        let mut fields = fields(info);
+        fields.insert(0, ("name", name.into()));
+        Plain::Object(fields)
+    };
+    Plain::Array(values.iter().zip(names).map(value).collect())
 }
 
-fn value(info: &ValueInfo, name: Option<&String>) -> Plain {
-    let mut fields = vec![("name", name.map(String::as_str).into())];
-    let (kind, fixed) = match info {
+/// An input, with the value that the export fixed.
+fn input(info: &ValueInfo) -> Fields {
+    let mut fields = value(info);
+    let fixed = match info {
+        ValueInfo::Int(value) => Plain::BigInt(*value),
+        ValueInfo::Double(value) => (*value).into(),
+        ValueInfo::Bool(value) => (*value).into(),
+        ValueInfo::String(value) => value.as_str().into(),
+        ValueInfo::None => Plain::Null,
+        ValueInfo::Tensor(_) | ValueInfo::List => return fields,
+    };
+    fields.push(("value", fixed));
+    fields
+}
+
+fn value(info: &ValueInfo) -> Fields {
+    let mut fields = Vec::new();
+    let kind = match info {
         ValueInfo::Tensor(info) => {
             fields.extend(tensor(info));
-            ("tensor", None)
+            "tensor"
         }
-        ValueInfo::Int(value) => ("int", Some(Plain::BigInt(*value))),
-        ValueInfo::Double(value) => ("double", Some((*value).into())),
-        ValueInfo::Bool(value) => ("bool", Some((*value).into())),
-        ValueInfo::String(value) => ("string", Some(value.as_str().into())),
-        ValueInfo::None => ("none", Some(Plain::Null)),
-        ValueInfo::List => ("list", None),
+        ValueInfo::Int(_) => "int",
+        ValueInfo::Double(_) => "double",
+        ValueInfo::Bool(_) => "bool",
+        ValueInfo::String(_) => "string",
+        ValueInfo::None => "none",
+        ValueInfo::List => "list",
     };
     fields.push(("kind", kind.into()));
-    fields.extend(fixed.map(|value| ("value", value)));
-    Plain::Object(fields)
+    fields
 }
 
 fn tensor(info: &TensorInfo) -> [(&'static str, Plain); 5] {
