@@ -63,14 +63,6 @@ impl Exported {
         })
     }
 
-    /// The path, if it is that of a folder, which is no program.
-    fn folder(&self) -> Option<PathBuf> {
-        match self {
-            Self::File(path) if path.is_dir() => Some(path.clone()),
-            _ => None,
-        }
-    }
-
     /// Adds the program as a method.
     pub fn method(self, compiler: Compiler, name: &str) -> Compiler {
         match self {
@@ -211,11 +203,8 @@ type ExternalRules = (Vec<(String, Option<String>)>, Option<u64>);
 pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) -> PyResult<Compiled> {
     let kv_cache = error::map(py, request.kv_cache.parse())?;
     let mut compiler = Compiler::new().share_state(request.share_state).kv_cache(kv_cache);
-    let mut folder = None;
     for (name, source) in &request.methods {
-        let source = Exported::of(source)?;
-        folder = folder.or_else(|| source.folder());
-        compiler = source.method(compiler, name);
+        compiler = Exported::of(source)?.method(compiler, name);
     }
     if let Some(model) = &request.language_model {
         compiler = compiler.language_model(&model.path, model.options()?);
@@ -257,11 +246,7 @@ pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) 
     if let Some(failure) = failures.iter().find_map(|failure| failure.take(py)) {
         return Err(failure);
     }
-    let compiled = match folder {
-        Some(folder) => error::map_of(py, compiled, &folder)?,
-        None => error::map(py, compiled)?,
-    };
-    Ok(Compiled { inner: Arc::new(compiled), report })
+    Ok(Compiled { inner: Arc::new(error::map(py, compiled)?), report })
 }
 
 #[pymethods]
@@ -280,9 +265,7 @@ impl Compiled {
 
     /// Writes the file and returns its size in bytes.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<u64> {
-        let (program, file) = (self.inner.clone(), path.clone());
-        let work = move |progress| program.save_with(file, &progress);
-        error::map_of(py, watched::run(py, self.report.as_ref(), work)?, &path)
+        self.watched(py, |program, progress| program.save_with(path, progress))
     }
 
     /// The size of the file in bytes.

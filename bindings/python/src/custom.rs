@@ -48,7 +48,9 @@ pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize) -> PyResult<(
     let arity = u8::try_from(inputs.saturating_add(1)).ok().filter(|arity| *arity <= 32);
     let arity = arity.ok_or_else(|| PyValueError::new_err(format!("{inputs} inputs are more than 31")))?;
     let mut registered = locked(&REGISTERED);
-    if let Some(slot) = registered.iter_mut().find(|slot| slot.op.name == out_variant && slot.op.arity == arity) {
+    // Methods take the last of a name, so that none before it may be replaced.
+    let last = registered.iter_mut().rev().find(|slot| slot.op.name == out_variant);
+    if let Some(slot) = last.filter(|slot| slot.op.arity == arity) {
         let old = std::mem::replace(&mut slot.function, function);
         // Dropped without the lock: the object's end may run Python code that registers.
         drop(registered);

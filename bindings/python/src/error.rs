@@ -1,7 +1,5 @@
 //! The library's errors as Python exceptions.
 
-use std::path::Path;
-
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -13,11 +11,6 @@ static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// A `rushlight.Error` with the code, the site and the hint.
 pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
-    to_python_of(py, error, None)
-}
-
-/// As [`to_python`], of a file that was given. The library has no number of the system for a folder.
-fn to_python_of(py: Python<'_>, error: &rushlight::Error, path: Option<&Path>) -> PyErr {
     let make = || -> PyResult<PyErr> {
         let make = MAKE.get_or_try_init(py, || -> PyResult<Py<PyAny>> {
             Ok(py.import("rushlight._errors")?.getattr("make")?.unbind())
@@ -32,8 +25,8 @@ fn to_python_of(py: Python<'_>, error: &rushlight::Error, path: Option<&Path>) -
         let missing: Vec<&str> = error.missing_operators().iter().map(|op| op.name.as_str()).collect();
         fields.set_item("missing_operators", missing)?;
         let os_error = error.os_error().map(|(path, number)| (Some(number), path.to_owned()));
-        let is_folder = |path: &&Path| error.what_came() == Some("a folder") && path.is_dir();
-        let os_error = os_error.or_else(|| Some((None, path.filter(is_folder)?.to_owned())));
+        // The system has no number for a folder that the library found itself.
+        let os_error = os_error.or_else(|| Some((None, error.folder()?.to_owned())));
         let text = error.to_text(|op| format!("rushlight.register_op({:?}, function)", functional_name(&op.name)));
         Ok(PyErr::from_value(ffi::call(make.bind(py), &(text, os_error).into_pyobject(py)?, Some(&fields))?))
     };
@@ -43,11 +36,6 @@ fn to_python_of(py: Python<'_>, error: &rushlight::Error, path: Option<&Path>) -
 /// Maps a result of the library.
 pub fn map<T>(py: Python<'_>, result: Result<T, rushlight::Error>) -> PyResult<T> {
     result.map_err(|error| to_python(py, &error))
-}
-
-/// Maps a result about a file.
-pub fn map_of<T>(py: Python<'_>, result: Result<T, rushlight::Error>, path: &Path) -> PyResult<T> {
-    result.map_err(|error| to_python_of(py, &error, Some(path)))
 }
 
 /// The name that `register_op` takes for an operator that a program lacks.

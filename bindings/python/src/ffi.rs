@@ -256,7 +256,8 @@ impl Array {
         let strides = list(raw.strides);
         let is_borrowed = strides.iter().flatten().all(|stride| *stride >= 0 && stride % width == 0);
         if !is_borrowed || is_swapped {
-            let len = shape.iter().try_fold(raw.itemsize as i64, |len, size| len.checked_mul(*size));
+            let longer = |len: i64, size: &i64| if *size < 0 { None } else { len.checked_mul(*size) };
+            let len = shape.iter().try_fold(raw.itemsize as i64, longer);
             if len != Some(raw.len as i64) {
                 return Err(Refusal::Value(format!(
                     "its shape is {shape:?}, and it says that it has {} bytes",
@@ -434,12 +435,10 @@ impl Buffer {
             in_python(|| unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, ffi::PyBUF_RECORDS_RO) });
         if status == 0 { Ok(Self { raw }) } else { Err(PyErr::fetch(object.py())) }
     }
-}
 
-impl Buffer {
     /// A copy of the elements, row-major.
     fn to_row_major(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
-        let mut bytes = vec![0u8; usize::try_from(self.raw.len).unwrap_or(0)];
+        let mut bytes = vec![0u8; self.raw.len.unsigned_abs()];
         // SAFETY: `bytes` has room for the `len` bytes of the buffer, and callers have seen that its shape has no more.
         let status = unsafe {
             ffi::PyBuffer_ToContiguous(bytes.as_mut_ptr().cast(), &raw const *self.raw, self.raw.len, b'C' as c_char)

@@ -20,6 +20,7 @@ mod report;
 mod signals;
 mod source;
 mod tensor;
+mod tensor_text;
 mod torch;
 mod turns;
 mod watched;

@@ -7,16 +7,10 @@ use rushlight::{Key, MethodMeta, Parameter, RecordKind, Signature, Structure, Te
 pub fn meta_to_python<'py>(py: Python<'py>, meta: &MethodMeta) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("name", &meta.name)?;
-    let values = |infos: &[ValueInfo]| -> PyResult<Vec<Bound<'py, PyDict>>> {
-        infos.iter().map(|info| value_to_python(py, info)).collect()
-    };
-    dict.set_item("inputs", values(&meta.inputs)?)?;
-    let outputs = values(&meta.outputs)?;
-    for output in outputs.iter().filter(|output| output.contains("value").is_ok_and(|has| has)) {
-        // The program computes it: what stands there before is nothing.
-        output.set_item("value", py.None())?;
-    }
-    dict.set_item("outputs", outputs)?;
+    let inputs = meta.inputs.iter().map(|info| value_to_python(py, info));
+    dict.set_item("inputs", inputs.collect::<PyResult<Vec<_>>>()?)?;
+    let outputs = meta.outputs.iter().map(|info| output_to_python(py, info));
+    dict.set_item("outputs", outputs.collect::<PyResult<Vec<_>>>()?)?;
     let attributes: PyResult<Vec<_>> = meta.attributes.iter().map(|info| info_to_python(py, info)).collect();
     dict.set_item("attributes", attributes?)?;
     dict.set_item("planned_buffers", &meta.planned_buffers)?;
@@ -84,6 +78,15 @@ pub fn value_to_python<'py>(py: Python<'py>, info: &ValueInfo) -> PyResult<Bound
     let dict = PyDict::new(py);
     dict.set_item("kind", kind)?;
     dict.set_item("value", value)?;
+    Ok(dict)
+}
+
+/// As [`value_to_python`], without a value that the program computes.
+fn output_to_python<'py>(py: Python<'py>, info: &ValueInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = value_to_python(py, info)?;
+    if info.as_tensor().is_none() {
+        dict.set_item("value", py.None())?;
+    }
     Ok(dict)
 }
 

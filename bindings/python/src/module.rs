@@ -168,10 +168,11 @@ pub fn load(
             Source::Bytes(bytes) => error::map(py, builder.external_data_bytes(bytes_of(py, &bytes)?.as_ref()))?,
         };
     }
-    match Source::of(source)? {
-        Source::Path(path) => error::map_of(py, builder.load(&path), &path),
-        Source::Bytes(bytes) => error::map(py, builder.load_bytes(bytes_of(py, &bytes)?.as_ref())),
-    }
+    let module = match Source::of(source)? {
+        Source::Path(path) => builder.load(path),
+        Source::Bytes(bytes) => builder.load_bytes(bytes_of(py, &bytes)?.as_ref()),
+    };
+    error::map(py, module)
 }
 
 #[pymethods]

@@ -13,6 +13,7 @@ use rushlight::{ScalarType, TensorView};
 
 use crate::error;
 use crate::ffi;
+use crate::tensor_text;
 
 /// The code of the element type, the shape and the bytes.
 type Parts<'py> = (u8, Vec<usize>, Bound<'py, PyBytes>);
@@ -52,8 +53,11 @@ impl Tensor {
         self.inner.shape().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor of rank 0 has no length"))
     }
 
+    /// The elements, those at the ends if they are many, with the shape and the element type.
     fn __repr__(&self) -> String {
-        format!("rushlight.Tensor(shape={:?}, dtype={})", self.inner.shape(), self.dtype())
+        const HEAD: &str = "rushlight.Tensor(";
+        let elements = tensor_text::of(&self.inner, HEAD.len()).map(|text| text + ", ").unwrap_or_default();
+        format!("{HEAD}{elements}shape={:?}, dtype={})", self.inner.shape(), self.dtype())
     }
 
     /// Pickles the tensor by its bytes.

@@ -332,6 +332,14 @@ def test_custom_operators_run_python_kernels():
     rushlight.register_op("rushlight_test::scaled_sin", replacements["plain"])
     close(module(x), (x + 1).sum(-1))
 
+    # With other parameters it is another operator; of those the last is taken.
+    for _ in range(2):
+        rushlight.register_op("rushlight_test::scaled_sin", lambda x, scale: x)
+        with pytest.raises(rushlight.Error, match="scaled_sin"):
+            rushlight.load(unregistered)(x)
+        rushlight.register_op("rushlight_test::scaled_sin", kernel)
+        close(rushlight.load(unregistered)(x), model(x))
+
 
 def test_failures_of_python_kernels_are_errors():
     def raises(x, scale, powers):

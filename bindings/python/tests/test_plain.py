@@ -51,6 +51,15 @@ def test_results_go_in_again():
         raise AssertionError("an input of the wrong shape was accepted")
 
 
+def test_results_show_their_elements():
+    module = rushlight.load(DIGITS / "digits.pte")
+    logits = module(images()[0])
+    text = repr(logits)
+    assert text.startswith("rushlight.Tensor([[") and text.endswith("]], shape=[1, 10], dtype=float32)")
+    shown = [float(number) for number in text[len("rushlight.Tensor([[") : text.index("]]")].split(", ")]
+    assert struct.pack("10f", *shown) == logits.tobytes()
+
+
 def test_metadata():
     meta = rushlight.load(DIGITS / "digits.pte").meta()
     assert meta.inputs[0].sizes == (1, 1, 8, 8) and meta.inputs[0].dtype == "float32"

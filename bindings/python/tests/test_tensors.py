@@ -539,3 +539,25 @@ def test_errors_name_the_argument():
     program = rushlight.export(Add(), (torch.ones(4), torch.ones(4)))
     assert "input 1" in refused(lambda: program(torch.ones(4), resized(0)))
     assert "input 1" in refused(lambda: program(torch.ones(4), object()))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (4,), (2, 3), (2, 1, 2), (1001,), (40, 30), (8, 9, 20), (2000, 0)])
+def test_elements_are_shown_as_those_of_arrays(shape):
+    array = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape) - 1
+    tensor = rushlight.Tensor._of_parts(3, shape, array.tobytes())
+    head, tail = "rushlight.Tensor(", f", shape={list(shape)}, dtype=int32)"
+    text = repr(tensor)
+    assert text.startswith(head) and text.endswith(tail)
+    shown = text[len(head) : -len(tail)]
+    if array.size:
+        assert shown.split() == np.array2string(array, separator=", ", formatter={"int": str}).split()
+        rows = [line for line in shown.splitlines() if line]
+        assert all(row.startswith(" " * len(head)) for row in rows[1:])
+    else:
+        assert shown.replace(" ", "").replace("\n", "").replace("[],", "").strip("[].,") == ""
+
+
+def test_special_numbers_are_shown_as_python_writes_them():
+    numbers = np.array([0.1, -0.0, 1e-30, np.inf, -np.inf, np.nan], np.float32)
+    assert "([0.1, -0.0, 1e-30, inf, -inf, nan], " in repr(rushlight.Tensor._of_parts(6, (6,), numbers.tobytes()))
+    assert "([True, False], " in repr(rushlight.Tensor._of_parts(11, (2,), b"\1\0"))

@@ -30,13 +30,16 @@ def check_bool(what, value):
         raise TypeError(f"{what} must be a bool, got {value!r}")
 
 
+def count_of(value, least, most):
+    """A value as an int from `least` to `most`, or None if it is none."""
+    try:
+        count = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = None
+    return count if count is not None and least <= count <= most else None
+
+
 def check_count(what, value, most=_MAX_COUNT):
     """Refuses what is neither None nor an int from 0 to `most`."""
-    if value is None:
-        return
-    try:
-        count = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = -1
-    if not 0 <= count <= most:
+    if value is not None and count_of(value, 0, most) is None:
         raise ValueError(f"{what} must be an int from 0 to {most} or None, got {value!r}")

@@ -2,11 +2,10 @@
 
 import logging
 import math
-import operator
 import os
 
 from . import _meta, _signature
-from ._arguments import path_of
+from ._arguments import count_of, path_of
 from ._backend import Adapter, adapted
 from ._errors import failure
 from ._files import LoadedFile
@@ -205,13 +204,8 @@ def _absolute(path_or_bytes):
 
 def _count(name, value, most):
     """An int from 1 to `most`, or None."""
-    if value is None:
-        return None
-    try:
-        count = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = 0
-    if not 1 <= count <= most:
+    count = count_of(value, 1, most)
+    if count is None and value is not None:
         raise ValueError(f"{name} must be an int from 1 to {most}, got {value!r}")
     return count
 

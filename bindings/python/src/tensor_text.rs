@@ -1,0 +1,84 @@
+//! The elements of a tensor as Python shows nested lists.
+
+use std::fmt::Write;
+
+use rushlight::runtime::{Bool8, Element};
+use rushlight::{ScalarType, Tensor};
+
+/// Tensors with more elements are shown by those at the ends of their dimensions, as NumPy's arrays are.
+const MAX_ELEMENTS: usize = 1000;
+
+/// How many are shown at each end.
+const EDGE: usize = 3;
+
+/// `[[0.5, 1.0], [1.5, 2.0]]`, with a line for each row, of which those after the first begin with `indent` spaces. None for
+/// elements that have no Python number.
+pub fn of(tensor: &Tensor, indent: usize) -> Option<String> {
+    fn with<T: Element>(tensor: &Tensor, indent: usize, show: impl Fn(T) -> String) -> Option<String> {
+        let elements = tensor.as_slice::<T>().ok()?;
+        // Rows without elements are shown too.
+        let shown = tensor.shape().iter().fold(1, |count: usize, &size| count.saturating_mul(size.max(1)));
+        let edge = if shown > MAX_ELEMENTS { EDGE } else { usize::MAX };
+        let mut text =
+            Text { shown: String::new(), indent, edge, element: |at: usize| elements.get(at).map(|&e| show(e)) };
+        text.write(tensor.shape(), 0, 0);
+        Some(text.shown)
+    }
+    match tensor.dtype() {
+        ScalarType::Bool => with(tensor, indent, |v: Bool8| if v.get() { "True" } else { "False" }.to_owned()),
+        ScalarType::Byte => with(tensor, indent, |v: u8| v.to_string()),
+        ScalarType::Char => with(tensor, indent, |v: i8| v.to_string()),
+        ScalarType::Short => with(tensor, indent, |v: i16| v.to_string()),
+        ScalarType::Int => with(tensor, indent, |v: i32| v.to_string()),
+        ScalarType::Long => with(tensor, indent, |v: i64| v.to_string()),
+        ScalarType::UInt16 => with(tensor, indent, |v: u16| v.to_string()),
+        ScalarType::UInt32 => with(tensor, indent, |v: u32| v.to_string()),
+        ScalarType::UInt64 => with(tensor, indent, |v: u64| v.to_string()),
+        ScalarType::Float => with(tensor, indent, |v: f32| float(v, f64::from(v))),
+        ScalarType::Double => with(tensor, indent, |v: f64| float(v, v)),
+        ScalarType::Half => with(tensor, indent, |v: rushlight::f16| float(v.to_f32(), f64::from(v.to_f32()))),
+        ScalarType::BFloat16 => with(tensor, indent, |v: rushlight::bf16| float(v.to_f32(), f64::from(v.to_f32()))),
+        _ => None,
+    }
+}
+
+/// The fewest digits that give the number of its type again.
+fn float(number: impl std::fmt::Debug, value: f64) -> String {
+    if value.is_finite() { format!("{number:?}") } else { value.to_string().to_lowercase() }
+}
+
+struct Text<F> {
+    shown: String,
+    /// Spaces before each line but the first.
+    indent: usize,
+    /// How much of each end of a dimension is shown; the rest is `...`.
+    edge: usize,
+    element: F,
+}
+
+impl<F: Fn(usize) -> Option<String>> Text<F> {
+    /// Writes the part of `shape` that begins at the element `start`, `depth` dimensions below the whole.
+    fn write(&mut self, shape: &[usize], start: usize, depth: usize) {
+        let Some((&size, inner)) = shape.split_first() else {
+            self.shown.push_str(&(self.element)(start).unwrap_or_default());
+            return;
+        };
+        let each: usize = inner.iter().product();
+        let separator =
+            if inner.is_empty() { ", ".to_owned() } else { format!(",\n{:1$}", "", self.indent + depth + 1) };
+        self.shown.push('[');
+        let mut at = 0;
+        while at < size {
+            if at > 0 {
+                self.shown.push_str(&separator);
+            }
+            if at >= self.edge && at.saturating_add(self.edge) < size {
+                let _ = write!(self.shown, "...{separator}");
+                at = size - self.edge;
+            }
+            self.write(inner, start + at * each, depth + 1);
+            at += 1;
+        }
+        self.shown.push(']');
+    }
+}
