@@ -76,7 +76,7 @@ impl From<Normalize> for images::Normalize {
 impl Inputs {
     /// The files that values come from, with names before them or without.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
-        let without_name = self.inputs.iter().filter_map(|text| Some(text.split_once('=')?.1));
+        let without_name = self.inputs.iter().flat_map(|text| text.match_indices('=').map(|(end, _)| &text[end + 1..]));
         self.inputs.iter().map(String::as_str).chain(without_name).map(PathBuf::from)
     }
 
@@ -106,10 +106,11 @@ impl Inputs {
         let mut shapes = HashMap::new();
         for text in &self.shape {
             let wrong = |what: String| Failure::Input(format!("--shape {text}: {what}"));
-            let parsed = text.split_once('=').and_then(|(name, shape)| {
-                let sizes = shape.split('x').filter(|size| !size.is_empty()).map(|size| size.parse().ok());
-                Some((name, sizes.collect::<Option<Vec<usize>>>()?))
-            });
+            let parsed =
+                known_name(text, &given.meta.input_names).or_else(|| text.split_once('=')).and_then(|(name, shape)| {
+                    let sizes = shape.split('x').filter(|size| !size.is_empty()).map(|size| size.parse().ok());
+                    Some((name, sizes.collect::<Option<Vec<usize>>>()?))
+                });
             let expected = || wrong("expected INPUT=SIZExSIZE, such as 0=1x3x64x64".to_owned());
             let (name, shape) = parsed.ok_or_else(expected)?;
             let meta = given.meta;
@@ -136,11 +137,9 @@ impl Inputs {
 
     fn read(&self, text: &str, given: &mut Given<'_>) -> Result<(), Failure> {
         let meta = given.meta;
-        let named = text.split_once('=').filter(|(name, _)| {
-            // A file may be called anything.
-            meta.input_names.iter().any(|known| known == name) || !Path::new(text).exists()
-        });
-        if let Some((name, text)) = named {
+        // A file may be called anything.
+        let unknown = || text.split_once('=').filter(|_| !Path::new(text).exists());
+        if let Some((name, text)) = known_name(text, &meta.input_names).or_else(unknown) {
             let index = meta.input_index(name)?;
             let value = self.value(text, &meta.input_label(index), meta.inputs.get(index), meta)?;
             return given.set(index, value);
@@ -189,6 +188,12 @@ impl Inputs {
             _ => literal(text)?,
         })
     }
+}
+
+/// The name of an input and what is behind its `=`: names may have that character too.
+fn known_name<'t>(text: &'t str, names: &[String]) -> Option<(&'t str, &'t str)> {
+    let parts = text.match_indices('=').map(|(end, _)| (&text[..end], &text[end + 1..]));
+    parts.rev().find(|(name, _)| names.iter().any(|known| known == name))
 }
 
 /// The inputs of a method that are given so far.
@@ -314,4 +319,17 @@ fn literal(text: &str) -> Result<Value, Failure> {
 /// The values as a method takes them.
 pub fn borrow(values: &[Value]) -> Result<Vec<Input<'_>>, Failure> {
     Ok(values.iter().map(Input::try_from).collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::known_name;
+
+    #[test]
+    fn names_may_have_equals_signs() {
+        let names = ["batch", "batch.a", "batch.a=b"].map(str::to_owned);
+        assert_eq!(known_name("batch.a=b=x=y.npy", &names), Some(("batch.a=b", "x=y.npy")));
+        assert_eq!(known_name("batch.a=c.npy", &names), Some(("batch.a", "c.npy")));
+        assert_eq!(known_name("x=batch=1", &names), None);
+    }
 }

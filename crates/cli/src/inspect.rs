@@ -165,18 +165,17 @@ fn print_method(meta: &MethodMeta) {
     if let Some(signature) = &meta.signature {
         output::print(&format!("  signature  {signature}"));
     }
-    let values = |name: &str, infos: &[ValueInfo], names: &[String]| {
+    let values = |name: &str, infos: &[ValueInfo], names: &[String], shown: fn(&ValueInfo) -> String| {
         for (i, info) in infos.iter().enumerate() {
             let tensor = info.as_tensor();
             let memory = tensor.map_or("", |t| if t.is_memory_planned { "" } else { "  (not planned)" });
             let known = names.get(i).or_else(|| tensor?.name.as_ref()).filter(|name| !name.is_empty());
             let label = known.map_or_else(String::new, |name| format!("  {name}"));
-            let info = if name == "output" { info.as_output() } else { info.to_string() };
-            output::print(&format!("  {name} {i}    {info}{label}{memory}"));
+            output::print(&format!("  {name} {i}    {}{label}{memory}", shown(info)));
         }
     };
-    values("input", &meta.inputs, &meta.input_names);
-    values("output", &meta.outputs, &meta.output_names);
+    values("input", &meta.inputs, &meta.input_names, ValueInfo::to_string);
+    values("output", &meta.outputs, &meta.output_names, ValueInfo::as_output);
     for attribute in &meta.attributes {
         output::print(&format!("  attribute  {}  {attribute}", attribute.name.as_deref().unwrap_or_default()));
     }

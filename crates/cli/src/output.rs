@@ -224,13 +224,7 @@ pub fn value(value: &Value, limit: usize) -> String {
 
 /// A number as JSON, which lacks some: they are the texts `inf`, `-inf` and `nan`.
 pub fn number_json(number: f64) -> serde_json::Value {
-    if number.is_nan() {
-        json!("nan")
-    } else if number.is_finite() {
-        json!(number)
-    } else {
-        json!(number.to_string())
-    }
+    if number.is_finite() { json!(number) } else { json!(number.to_string().to_lowercase()) }
 }
 
 /// An output as JSON; at most `limit` elements of a tensor, and `elements_left_out` where it has more.

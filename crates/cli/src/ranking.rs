@@ -31,7 +31,9 @@ impl Labels {
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(path).map_err(|error| Failure::read(path, error))?;
         let wrong = |what: &str| Failure::Input(format!("--labels `{}`: {what}", path.display()));
-        let labels = match serde_json::from_str::<Value>(&text) {
+        // Editors on Windows write a byte order mark.
+        let text = text.trim_start_matches('\u{feff}');
+        let labels = match serde_json::from_str::<Value>(text) {
             Ok(json @ (Value::Array(_) | Value::Object(_))) => of_json(&json).ok_or_else(|| {
                 wrong("expected a list of names, or an object of positions from 0 on to names, also as `id2label`")
             })?,
