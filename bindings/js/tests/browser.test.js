@@ -2,16 +2,20 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { cp, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { test } from 'node:test';
 
 import { CHROMIUM, launch, servePage } from './browser.js';
-import { matrices, near, packageFolder, record, recordPaths, root, rushlight } from './support.js';
+import { matrices, MIN_OPERATORS, near, OPERATORS, packageFolder, record, recordPaths, root, rushlight } from './support.js';
 
-/** The package at `/rushlight/`, the tests' page at `/`, and the repository at `/files/`; isolated from other origins or not. */
-const serve = options => servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: packageFolder, files: root }, options);
+/**
+ * The package at `/rushlight/`, the tests' page at `/`, cases of operators at `/operators/`, and the repository at `/files/`; isolated from
+ * other origins or not.
+ */
+const serve = options =>
+  servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: packageFolder, operators: OPERATORS, files: root }, options);
 
 /** The bits of the logits of all digits, without vector instructions of the CPU back end. */
 async function digitBits() {
@@ -103,6 +107,17 @@ test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, asyn
       assert.ok(count > 20, `${count} calls`);
     });
   }
+
+  await t.test('operators', async () => {
+    // Those of Node.js run the same code.
+    const step = isWhole ? 1 : 101;
+    let count = 0;
+    for (const family of await readdir(OPERATORS)) {
+      count += await page.evaluate(asked => globalThis.operators(asked), { url: `/operators/${family}`, step });
+    }
+    console.log(`${count} cases`);
+    assert.ok(count >= MIN_OPERATORS / step, `${count} cases`);
+  });
 
   await t.test('the bits of Python, Node.js and the page are the same', async () => {
     const inNode = await digitBits();

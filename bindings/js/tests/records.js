@@ -19,12 +19,12 @@ const ARRAYS = {
 };
 
 /** True for a type that typed arrays have. */
-export const isKnown = ({ kind, dtype }) => kind !== 'tensor' || Object.hasOwn(ARRAYS, dtype);
+const isKnown = ({ kind, dtype }) => kind !== 'tensor' || Object.hasOwn(ARRAYS, dtype);
 
-export const bytes = base64 => Uint8Array.from(atob(base64), character => character.charCodeAt(0));
+const bytes = base64 => Uint8Array.from(atob(base64), character => character.charCodeAt(0));
 
-/** Values, and comparisons with them, for the tensors of a package. */
-export function records(Tensor) {
+/** Values, and comparisons with them, for a package. */
+export function records({ Module, Tensor }) {
   function value(record) {
     if (record.kind !== 'tensor') {
       return { int: BigInt, double: Number }[record.kind]?.(record.value) ?? record.value;
@@ -77,5 +77,20 @@ export function records(Tensor) {
     });
   }
 
-  return { value, checkNear, checkSame };
+  /** Runs one of `step` cases of operators, each a program of its own, and compares bits. Returns how many had known types. */
+  async function checkOperators(cases, step) {
+    const taken = cases.filter((_, at) => at % step === 0).filter(({ inputs, outputs }) => [...inputs, ...outputs].every(isKnown));
+    for (const { name, program, inputs, outputs } of taken) {
+      const module = await Module.load(bytes(program), { lower: 'off', worker: false });
+      const got = await module.forward(inputs.map(value));
+      if (got.length !== outputs.length) {
+        throw new Error(`${name}: ${got.length} outputs, not ${outputs.length}`);
+      }
+      outputs.forEach((output, at) => checkSame(got[at], output, `${name}, output ${at}`));
+      module.dispose();
+    }
+    return taken.length;
+  }
+
+  return { value, checkNear, checkOperators };
 }

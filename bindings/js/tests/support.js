@@ -14,7 +14,7 @@ export const root = join(dirname(fileURLToPath(import.meta.url)), '../../..');
 export const packageFolder = process.env.RUSHLIGHT_PACKAGE;
 export const rushlight = await import(pathToFileURL(join(packageFolder, 'index.js')).href);
 
-const { RushlightError, Tensor } = rushlight;
+const { RushlightError } = rushlight;
 
 /** The error that a promise fails with. */
 export async function refusal(promise) {
@@ -38,7 +38,13 @@ export function languageModel() {
   return path;
 }
 
-export const { value, checkNear, checkSame } = records(Tensor);
+export const { value, checkNear, checkOperators } = records(rushlight);
+
+/** The folder with cases of operators, a file a family. */
+export const OPERATORS = process.env.RUSHLIGHT_OPERATORS;
+
+/** Of nearly 24,000 cases, most are written and of known types. */
+export const MIN_OPERATORS = 8000;
 
 /** Two matrices of small integers for `matmul.pt2`, which multiplies them, and what a loop gives. */
 export function matrices() {
