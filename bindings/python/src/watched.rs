@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -15,6 +15,9 @@ use crate::callback;
 
 /// How long the caller waits before it looks for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
+
+/// How long after a report it is told again while none comes, for a bar that only shows what takes long.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// How long it waits after a signal for the work to end, so that what was half-written is gone. Work that takes longer to end
 /// does so behind its back, and its result is dropped.
@@ -43,12 +46,15 @@ pub fn run<T: Send + 'static>(
     // A receiver is used by one thread, and this one is it.
     let result = Mutex::new(result);
     let wait = |limit| py.detach(|| result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(limit));
+    let mut told = None;
     loop {
         match wait(SIGNALS) {
             Ok((Ok(done), raised)) => {
                 callback::keep(raised);
                 // What it told last, such as that all is done.
-                state.tell(py, report)?;
+                if let (Some(report), Some(last)) = (report, state.news()) {
+                    report.call1(py, last)?;
+                }
                 return Ok(done);
             }
             Ok((Err(panic), _)) => resume_unwind(panic),
@@ -58,7 +64,14 @@ pub fn run<T: Send + 'static>(
                 return Err(PyRuntimeError::new_err("the thread that worked ended without a result"));
             }
         }
-        if let Err(error) = py.check_signals().and_then(|()| state.tell(py, report)) {
+        let mut tell = || match (report, state.news().or(due(told))) {
+            (Some(report), Some(last)) => {
+                told = Some((Instant::now(), last));
+                report.call1(py, last).map(drop)
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = py.check_signals().and_then(|()| tell()) {
             state.is_cancelled.store(true, Ordering::Relaxed);
             // Whether it ended or not, the caller waits no longer.
             drop(wait(GRACE));
@@ -67,21 +80,25 @@ pub fn run<T: Send + 'static>(
     }
 }
 
+/// A stage, the units done and the total.
+type Report = (&'static str, u64, u64);
+
+/// What was told last, if it is time to tell it again.
+fn due(told: Option<(Instant, Report)>) -> Option<Report> {
+    told.filter(|(when, _)| when.elapsed() >= AGAIN).map(|(_, report)| report)
+}
+
 /// State shared by the worker and the waiting thread.
 #[derive(Default)]
 struct State {
     is_cancelled: AtomicBool,
     /// The last report that the caller does not know of.
-    report: Mutex<Option<(&'static str, u64, u64)>>,
+    report: Mutex<Option<Report>>,
 }
 
 impl State {
-    fn tell(&self, py: Python<'_>, report: Option<&Py<PyAny>>) -> PyResult<()> {
-        let last = self.report.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (report, last) {
-            (Some(report), Some(last)) => report.call1(py, last).map(drop),
-            _ => Ok(()),
-        }
+    fn news(&self) -> Option<Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

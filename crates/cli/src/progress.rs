@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -101,6 +101,8 @@ struct Stages {
 struct Stage {
     name: &'static str,
     began: Instant,
+    done: u64,
+    total: u64,
     bar: Option<ProgressBar>,
 }
 
@@ -115,7 +117,18 @@ impl Follower {
         };
         let failed = |error| Failure::Other(format!("Ctrl-C cannot be watched: {error}"));
         ctrlc::set_handler(end).map_err(failed)?;
-        Ok(Self(Arc::new(Stages { began: Instant::now(), current: Mutex::new(None) })))
+        let stages = Arc::new(Stages { began: Instant::now(), current: Mutex::new(None) });
+        if io::stderr().is_terminal() && !is_quiet() {
+            let watched = Arc::downgrade(&stages);
+            // Without it, only reports draw: a long step would be over before its bar is seen.
+            std::thread::spawn(move || {
+                std::thread::sleep(WORTH_A_BAR);
+                if let Some(stages) = watched.upgrade() {
+                    stages.current().as_mut().map(Stage::draw);
+                }
+            });
+        }
+        Ok(Self(stages))
     }
 
     /// The handle for the work.
@@ -126,13 +139,30 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        if let Some(stage) = self.0.current.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(stage) = self.0.current().take() {
             stage.end();
         }
     }
 }
 
+impl Stages {
+    fn current(&self) -> MutexGuard<'_, Option<Stage>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Stage {
+    fn draw(&mut self) {
+        let Self { name, done, total, .. } = *self;
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new(total).with_position(done).with_message(name);
+            styled(bar, "{msg:<18} {bar:30} {percent:>3} %, {eta} left")
+        });
+        bar.set_length(total);
+        bar.set_position(done);
+        bar.tick();
+    }
+
     fn end(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
@@ -145,18 +175,14 @@ impl Stage {
 
 impl ProgressListener for Stages {
     fn report(&self, name: &'static str, done: u64, total: u64) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current();
         if let Some(last) = current.take_if(|stage| stage.name != name) {
             last.end();
         }
-        let stage = current.get_or_insert_with(|| Stage { name, began: Instant::now(), bar: None });
-        if stage.bar.is_none() && self.began.elapsed() > WORTH_A_BAR {
-            let bar = ProgressBar::new(total).with_message(name);
-            stage.bar = Some(styled(bar, "{msg:<18} {bar:30} {percent:>3} %, {eta} left"));
-        }
-        if let Some(bar) = &stage.bar {
-            bar.set_length(total);
-            bar.set_position(done);
+        let stage = current.get_or_insert_with(|| Stage { name, began: Instant::now(), done, total, bar: None });
+        (stage.done, stage.total) = (done, total);
+        if self.began.elapsed() > WORTH_A_BAR {
+            stage.draw();
         }
     }
 
