@@ -439,10 +439,11 @@ impl Buffer {
     /// A copy of the elements, row-major.
     fn to_row_major(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         let mut bytes = vec![0u8; self.raw.len.unsigned_abs()];
+        // Before 3.11 it is declared as if it wrote to the buffer.
+        let raw = (&raw const *self.raw).cast_mut();
         // SAFETY: `bytes` has room for the `len` bytes of the buffer, and callers have seen that its shape has no more.
-        let status = unsafe {
-            ffi::PyBuffer_ToContiguous(bytes.as_mut_ptr().cast(), &raw const *self.raw, self.raw.len, b'C' as c_char)
-        };
+        let status =
+            unsafe { ffi::PyBuffer_ToContiguous(bytes.as_mut_ptr().cast(), raw, self.raw.len, b'C' as c_char) };
         if status == 0 { Ok(bytes) } else { Err(PyErr::fetch(py)) }
     }
 }

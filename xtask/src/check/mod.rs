@@ -4,6 +4,7 @@ pub mod api;
 mod circles;
 mod features;
 mod levels;
+mod pythons;
 mod unsafe_code;
 
 use anyhow::Result;
@@ -16,6 +17,7 @@ const CHECKS: &[Step] = &[
     ("format", format),
     ("fences", fences),
     ("clippy", clippy),
+    ("pythons", pythons::check),
     ("docs", docs),
     ("api", api::check),
     ("header", header::check),
