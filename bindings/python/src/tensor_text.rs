@@ -1,6 +1,6 @@
 //! The elements of a tensor as Python shows nested lists.
 
-use std::fmt::Write;
+use std::fmt::Debug;
 
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, Tensor};
@@ -21,7 +21,7 @@ pub fn of(tensor: &Tensor, indent: usize) -> Option<String> {
         let edge = if shown > MAX_ELEMENTS { EDGE } else { usize::MAX };
         let mut text =
             Text { shown: String::new(), indent, edge, element: |at: usize| elements.get(at).map(|&e| show(e)) };
-        text.write(tensor.shape(), 0, 0);
+        text.write(tensor.shape(), 0, elements.len(), 0);
         Some(text.shown)
     }
     match tensor.dtype() {
@@ -34,17 +34,17 @@ pub fn of(tensor: &Tensor, indent: usize) -> Option<String> {
         ScalarType::UInt16 => with(tensor, indent, |v: u16| v.to_string()),
         ScalarType::UInt32 => with(tensor, indent, |v: u32| v.to_string()),
         ScalarType::UInt64 => with(tensor, indent, |v: u64| v.to_string()),
-        ScalarType::Float => with(tensor, indent, |v: f32| float(v, f64::from(v))),
-        ScalarType::Double => with(tensor, indent, |v: f64| float(v, v)),
-        ScalarType::Half => with(tensor, indent, |v: rushlight::f16| float(v.to_f32(), f64::from(v.to_f32()))),
-        ScalarType::BFloat16 => with(tensor, indent, |v: rushlight::bf16| float(v.to_f32(), f64::from(v.to_f32()))),
+        ScalarType::Float => with(tensor, indent, float::<f32>),
+        ScalarType::Double => with(tensor, indent, float::<f64>),
+        ScalarType::Half => with(tensor, indent, |v: rushlight::f16| float(v.to_f32())),
+        ScalarType::BFloat16 => with(tensor, indent, |v: rushlight::bf16| float(v.to_f32())),
         _ => None,
     }
 }
 
-/// The fewest digits that give the number of its type again.
-fn float(number: impl std::fmt::Debug, value: f64) -> String {
-    if value.is_finite() { format!("{number:?}") } else { value.to_string().to_lowercase() }
+/// The shortest decimal that reads back as the same number, as Python writes it.
+fn float<T: Debug>(number: T) -> String {
+    format!("{number:?}").to_lowercase()
 }
 
 struct Text<F> {
@@ -57,13 +57,13 @@ struct Text<F> {
 }
 
 impl<F: Fn(usize) -> Option<String>> Text<F> {
-    /// Writes the part of `shape` that begins at the element `start`, `depth` dimensions below the whole.
-    fn write(&mut self, shape: &[usize], start: usize, depth: usize) {
+    /// Writes `count` elements of the shape `shape` from the element `start` on, `depth` dimensions below the whole.
+    fn write(&mut self, shape: &[usize], start: usize, count: usize, depth: usize) {
         let Some((&size, inner)) = shape.split_first() else {
             self.shown.push_str(&(self.element)(start).unwrap_or_default());
             return;
         };
-        let each: usize = inner.iter().product();
+        let each = count.checked_div(size).unwrap_or(0);
         let separator =
             if inner.is_empty() { ", ".to_owned() } else { format!(",\n{:1$}", "", self.indent + depth + 1) };
         self.shown.push('[');
@@ -73,10 +73,11 @@ impl<F: Fn(usize) -> Option<String>> Text<F> {
                 self.shown.push_str(&separator);
             }
             if at >= self.edge && at.saturating_add(self.edge) < size {
-                let _ = write!(self.shown, "...{separator}");
+                self.shown.push_str("...");
+                self.shown.push_str(&separator);
                 at = size - self.edge;
             }
-            self.write(inner, start + at * each, depth + 1);
+            self.write(inner, start + at * each, each, depth + 1);
             at += 1;
         }
         self.shown.push(']');

@@ -1,5 +1,6 @@
 //! Long work on a worker thread, while the caller's thread handles signals, such as that of Ctrl-C, and reports progress.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -16,8 +17,8 @@ use crate::callback;
 /// How long the caller waits before it looks for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// How long after a report it is told again while none comes, for a bar that only shows what takes long.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Interval at which the last report is repeated while no new one comes, for bars, which appear only after a while.
+const REPEAT: Duration = Duration::from_millis(500);
 
 /// How long it waits after a signal for the work to end, so that what was half-written is gone. Work that takes longer to end
 /// does so behind its back, and its result is dropped.
@@ -46,15 +47,20 @@ pub fn run<T: Send + 'static>(
     // A receiver is used by one thread, and this one is it.
     let result = Mutex::new(result);
     let wait = |limit| py.detach(|| result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(limit));
-    let mut told = None;
+    let last = Cell::new(None);
+    let tell = |news: Option<Report>| match (report, news) {
+        (Some(report), Some(news)) => {
+            last.set(Some((Instant::now(), news)));
+            report.call1(py, news).map(drop)
+        }
+        _ => Ok(()),
+    };
     loop {
         match wait(SIGNALS) {
             Ok((Ok(done), raised)) => {
                 callback::keep(raised);
                 // What it told last, such as that all is done.
-                if let (Some(report), Some(last)) = (report, state.news()) {
-                    report.call1(py, last)?;
-                }
+                tell(state.take())?;
                 return Ok(done);
             }
             Ok((Err(panic), _)) => resume_unwind(panic),
@@ -64,14 +70,8 @@ pub fn run<T: Send + 'static>(
                 return Err(PyRuntimeError::new_err("the thread that worked ended without a result"));
             }
         }
-        let mut tell = || match (report, state.news().or(due(told))) {
-            (Some(report), Some(last)) => {
-                told = Some((Instant::now(), last));
-                report.call1(py, last).map(drop)
-            }
-            _ => Ok(()),
-        };
-        if let Err(error) = py.check_signals().and_then(|()| tell()) {
+        let news = state.take().or_else(|| to_repeat(last.get()));
+        if let Err(error) = py.check_signals().and_then(|()| tell(news)) {
             state.is_cancelled.store(true, Ordering::Relaxed);
             // Whether it ended or not, the caller waits no longer.
             drop(wait(GRACE));
@@ -83,9 +83,9 @@ pub fn run<T: Send + 'static>(
 /// A stage, the units done and the total.
 type Report = (&'static str, u64, u64);
 
-/// What was told last, if it is time to tell it again.
-fn due(told: Option<(Instant, Report)>) -> Option<Report> {
-    told.filter(|(when, _)| when.elapsed() >= AGAIN).map(|(_, report)| report)
+/// The last report, if it was made at least [`REPEAT`] ago.
+fn to_repeat(last: Option<(Instant, Report)>) -> Option<Report> {
+    last.filter(|(when, _)| when.elapsed() >= REPEAT).map(|(_, report)| report)
 }
 
 /// State shared by the worker and the waiting thread.
@@ -97,7 +97,7 @@ struct State {
 }
 
 impl State {
-    fn news(&self) -> Option<Report> {
+    fn take(&self) -> Option<Report> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
