@@ -76,7 +76,7 @@ impl From<Normalize> for images::Normalize {
 impl Inputs {
     /// The files that values come from, with names before them or without.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
-        let without_name = self.inputs.iter().flat_map(|text| text.match_indices('=').map(|(end, _)| &text[end + 1..]));
+        let without_name = self.inputs.iter().flat_map(|text| splits(text).map(|(_, value)| value));
         self.inputs.iter().map(String::as_str).chain(without_name).map(PathBuf::from)
     }
 
@@ -192,8 +192,12 @@ impl Inputs {
 
 /// The name of an input and what is behind its `=`: names may have that character too.
 fn known_name<'t>(text: &'t str, names: &[String]) -> Option<(&'t str, &'t str)> {
-    let parts = text.match_indices('=').map(|(end, _)| (&text[..end], &text[end + 1..]));
-    parts.rev().find(|(name, _)| names.iter().any(|known| known == name))
+    splits(text).rev().find(|(name, _)| names.iter().any(|known| known == name))
+}
+
+/// Splits a text at each of its `=`.
+fn splits(text: &str) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+    text.match_indices('=').map(|(end, _)| (&text[..end], &text[end + 1..]))
 }
 
 /// The inputs of a method that are given so far.

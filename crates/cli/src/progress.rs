@@ -70,8 +70,13 @@ pub fn spinner() -> ProgressBar {
     styled(ProgressBar::new_spinner(), "{spinner} {msg}")
 }
 
+/// True if a person watches, who wants more than results and errors.
+fn shows_bars() -> bool {
+    !is_quiet() && io::stderr().is_terminal()
+}
+
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
-    if is_quiet() || !io::stderr().is_terminal() {
+    if !shows_bars() {
         return ProgressBar::hidden();
     }
     let bar = BARS.add(bar);
@@ -118,9 +123,9 @@ impl Follower {
         let failed = |error| Failure::Other(format!("Ctrl-C cannot be watched: {error}"));
         ctrlc::set_handler(end).map_err(failed)?;
         let stages = Arc::new(Stages { began: Instant::now(), current: Mutex::new(None) });
-        if io::stderr().is_terminal() && !is_quiet() {
+        if shows_bars() {
             let watched = Arc::downgrade(&stages);
-            // Without it, only reports draw: a long step would be over before its bar is seen.
+            // Draws the bar of a step that makes no report for longer.
             std::thread::spawn(move || {
                 std::thread::sleep(WORTH_A_BAR);
                 if let Some(stages) = watched.upgrade() {
@@ -155,12 +160,12 @@ impl Stage {
     fn draw(&mut self) {
         let Self { name, done, total, .. } = *self;
         let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::new(total).with_position(done).with_message(name);
+            let bar = ProgressBar::new(total).with_message(name);
             styled(bar, "{msg:<18} {bar:30} {percent:>3} %, {eta} left")
         });
-        bar.set_length(total);
         bar.set_position(done);
-        bar.tick();
+        // This draws.
+        bar.set_length(total);
     }
 
     fn end(self) {

@@ -142,7 +142,7 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     let offered = before.len() + options.passes.len();
     let total = if stage == Stage::Canonical { offered } else { offered + 1 + after.len() };
     let mut steps = Steps { progress: &options.progress, done: 0, total: total as u64 };
-    steps.tell()?;
+    steps.report()?;
     steps.run(&before, model)?;
     steps.run(&options.passes, model)?;
     if stage == Stage::Canonical {
@@ -172,10 +172,10 @@ impl Steps<'_> {
 
     fn advance(&mut self) -> Result<(), Error> {
         self.done += 1;
-        self.tell()
+        self.report()
     }
 
-    fn tell(&self) -> Result<(), Error> {
+    fn report(&self) -> Result<(), Error> {
         self.progress.report("compiling", self.done, self.total)
     }
 }
