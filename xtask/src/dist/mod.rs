@@ -105,7 +105,7 @@ struct Built {
 
 /// Pythons that need a wheel of their own: the stable ABI of 3.10 lacks the buffer protocol, and 3.14 without a GIL has none.
 /// PyO3 takes no older one without a GIL.
-const OWN_WHEELS: &[&str] = &["python3.10", "python3.14t"];
+pub const OWN_WHEELS: &[&str] = &["python3.10", "python3.14t"];
 
 /// Builds, packs and runs for the targets of these names, all by default. With `--verify`, builds one a second time, in
 /// another folder, and compares.
