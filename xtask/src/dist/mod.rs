@@ -302,13 +302,16 @@ impl Place {
             .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo").into()))
             .context("neither CARGO_HOME nor HOME is set")?;
         let toolchain = output(&mut command("rustc", &["--print", "sysroot"]))?;
+        let (toolchain, standard_library) = (Path::new(toolchain.trim()), built_from()?);
         let mut flags = OsString::new();
         // The last that fits counts: the folder of outputs may be one of the sources'.
         let remaps = [
             (self.source.clone().into(), "/rushlight"),
             (home, "/cargo"),
             (self.build.clone().into_os_string(), "/target"),
-            (toolchain.trim().into(), "/rust"),
+            (toolchain.into(), "/rust"),
+            // Where the sources of the standard library are installed, the compiler names these, and otherwise what it was built from.
+            (toolchain.join("lib/rustlib/src/rust").into(), standard_library.as_str()),
         ];
         for (from, to) in remaps {
             if !flags.is_empty() {
@@ -331,6 +334,13 @@ impl Place {
         tool.env("CARGO_ZIGBUILD_CACHE_DIR", self.build.join("zigbuild"));
         Ok(tool)
     }
+}
+
+/// What the compiler calls the sources that its standard library was built from.
+fn built_from() -> Result<String> {
+    let version = output(&mut command("rustc", &["--version", "--verbose"]))?;
+    let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
+    Ok(format!("/rustc/{}", commit.context("rustc does not say which commit it was built from")?))
 }
 
 /// Its program writes the completions for targets whose programs this machine does not run.
