@@ -11,7 +11,7 @@ import pytest
 import rushlight
 
 torch = pytest.importorskip("torch")
-STAGES = ("calibrating", "rounding weights", "comparing", "compiling", "writing")
+STAGES = ("calibrating", "rounding weights", "comparing", "compiling", "packing weights", "writing")
 SMALL = pathlib.Path(__file__).resolve().parents[3] / "examples" / "cortex-m" / "digits.pt2"
 
 

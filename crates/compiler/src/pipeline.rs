@@ -148,7 +148,7 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     if stage == Stage::Canonical {
         return Ok(Report::default());
     }
-    let report = partition(model, &options.backends)?;
+    let report = partition(model, &options.backends, &options.progress)?;
     steps.advance()?;
     steps.run(&after, model)?;
     Ok(report)

@@ -4,7 +4,7 @@ use rushlight_graph::{
     Arg, Constant, Def, Delegate, Expr, Graph, Model, Node, NodeId, Op, OriginId, PartNode, StateId, SymbolId, Target,
     Type, Update, Value, ValueId,
 };
-use rushlight_graph::{Error, ErrorKind};
+use rushlight_graph::{Error, ErrorKind, Progress};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -54,11 +54,13 @@ pub(super) fn delegate(
     graph: &mut Graph,
     cut: &Cut<'_>,
     backend: &dyn Backend,
+    progress: &Progress,
 ) -> Result<(NodeId, Vec<(NodeId, String)>), Error> {
     let members = cut.members;
     let outputs = outputs(graph, cut);
     let all = with_copies(graph, members, cut.copies);
-    let (part, inputs) = part(model, method, graph, cut, &all, &outputs)?;
+    let (inner, inputs) = part(model, graph, cut, &all, &outputs)?;
+    let part = Part { model: inner, method: method.into(), progress: progress.clone() };
     let Payload { data, compile_specs, named_data, precisions } =
         backend.compile(&part).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
     for (key, data) in named_data {
@@ -195,12 +197,11 @@ fn givers_of_sizes(graph: &Graph, members: &[NodeId], inputs: &[ValueId]) -> Vec
 /// Copies the nodes into a model of their own. Returns it with the values of the method that are its inputs.
 fn part(
     model: &Model,
-    method: &str,
     graph: &Graph,
     cut: &Cut<'_>,
     members: &[NodeId],
     outputs: &[ValueId],
-) -> Result<(Part, Vec<ValueId>), Error> {
+) -> Result<(Model, Vec<ValueId>), Error> {
     let mut part = Model { schemas: model.schemas.clone(), ..Model::default() };
     let mut inner = Graph::new();
     inner.symbols = graph.symbols.clone();
@@ -259,5 +260,5 @@ fn part(
         inner.updates.push(Update { target: Target::State(held(&mut part, &mut states, state)), value });
     }
     part.add_method(Part::METHOD, inner);
-    Ok((Part { model: part, method: method.into() }, inputs))
+    Ok((part, inputs))
 }

@@ -18,7 +18,7 @@ mod tests;
 use std::fmt;
 
 use rushlight_format::Blob;
-use rushlight_graph::{BlockId, Bytes, Error, ErrorKind, Graph, Model, NodeId, State, StateId};
+use rushlight_graph::{BlockId, Bytes, Error, ErrorKind, Graph, Model, NodeId, Progress, State, StateId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use claims::{Canonical, Claim, Claims};
@@ -108,11 +108,13 @@ pub enum Offer {
 
 /// A part of a method that one back end claimed: a model with one method, `forward`, whose inputs and outputs are the values
 /// that cross the border. Constants come with it, and the states that [belong](Backend::owns_state) to the back end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Part {
     pub model: Model,
     /// The method that it comes from.
     pub method: String,
+    /// What follows the compilation, and may cancel it. A back end whose work on a part takes seconds reports to it.
+    pub progress: Progress,
 }
 
 impl Part {
@@ -146,7 +148,7 @@ pub struct Payload {
 ///
 /// # Errors
 /// Errors of back ends while they claim nodes or compile parts.
-pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Report, Error> {
+pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>], progress: &Progress) -> Result<Report, Error> {
     let mut decided = Vec::with_capacity(model.methods.len());
     for (method, graph) in &model.methods {
         decided.push(claim_method(model, method, graph, backends).map_err(|error| in_method(error, method))?);
@@ -156,17 +158,17 @@ pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<Rep
     let may_spare = model.methods.values().zip(&claims).any(|(graph, claimed)| claimed.copies_use_claims(graph));
     if owned.is_empty() && !may_spare {
         let certain = Assumptions { owned, copies_suffice: false };
-        return extract_parts(model, backends, decided, &certain).map(|(report, _)| report);
+        return extract_parts(model, backends, decided, &certain, progress).map(|(report, _)| report);
     }
     let (before, kept) = (model.clone(), decided.clone());
     let hopeful = Assumptions { owned, copies_suffice: may_spare };
-    match extract_parts(model, backends, decided, &hopeful)? {
+    match extract_parts(model, backends, decided, &hopeful, progress)? {
         (report, Outcome { breaks_assumptions: false, .. }) => Ok(report),
         (_, Outcome { loses_state, .. }) => {
             *model = before;
             let owned = if loses_state { FxHashSet::default() } else { hopeful.owned };
             let certain = Assumptions { owned, copies_suffice: false };
-            extract_parts(model, backends, kept, &certain).map(|(report, _)| report)
+            extract_parts(model, backends, kept, &certain, progress).map(|(report, _)| report)
         }
     }
 }
@@ -197,13 +199,15 @@ fn extract_parts(
     backends: &[Box<dyn Backend>],
     decided: Vec<Decided>,
     assumed: &Assumptions,
+    progress: &Progress,
 ) -> Result<(Report, Outcome), Error> {
     let mut report = Report::default();
     let mut outcome = Outcome::default();
     let names: Vec<String> = model.methods.keys().cloned().collect();
     for (name, mut decided) in names.into_iter().zip(decided) {
         let Some(mut graph) = model.methods.get_mut(&name).map(std::mem::take) else { continue };
-        let mut extraction = Extraction { model: &mut *model, method: &name, backends, assumed, report: &mut report };
+        let mut extraction =
+            Extraction { model: &mut *model, method: &name, backends, assumed, report: &mut report, progress };
         let blocks = graph.live_blocks();
         let mut extract = |block| extraction.block(&mut graph, block, &mut decided, &mut outcome);
         let result = blocks.into_iter().try_for_each(&mut extract);
@@ -257,6 +261,7 @@ struct Extraction<'e> {
     backends: &'e [Box<dyn Backend>],
     assumed: &'e Assumptions,
     report: &'e mut Report,
+    progress: &'e Progress,
 }
 
 impl Extraction<'_> {
@@ -268,7 +273,7 @@ impl Extraction<'_> {
         decided: &mut Decided,
         outcome: &mut Outcome,
     ) -> Result<(), Error> {
-        let Self { model, method, backends, assumed, report } = self;
+        let Self { model, method, backends, assumed, report, progress } = self;
         let mut is_sorted = true;
         let nodes = graph.blocks[block].nodes.clone();
         let first = report.entries.len();
@@ -307,7 +312,7 @@ impl Extraction<'_> {
                 if !members.is_empty() {
                     let copies = decided.claimed.copies_of(claimant);
                     let cut = Cut { members: &members, copies: &copies, needless: &needless, owned: &assumed.owned };
-                    match extract::delegate(model, method, graph, &cut, backend.as_ref()) {
+                    match extract::delegate(model, method, graph, &cut, backend.as_ref(), progress) {
                         Ok((node, precisions)) => {
                             report.name_precisions(&entries, precisions);
                             result.push(node);

@@ -44,7 +44,7 @@ method "forward" {
 "#;
     let mut model = Model::parse(text, &Contents::default()).unwrap();
     model.verify().unwrap();
-    let report = partition(&mut model, &[Box::new(Multiplier)]).unwrap();
+    let report = partition(&mut model, &[Box::new(Multiplier)], &Progress::default()).unwrap();
     assert_eq!(report.entries.iter().filter(|entry| matches!(entry.fate, Fate::Claimed { .. })).count(), 2);
     model.verify().unwrap();
 }
@@ -65,7 +65,7 @@ method "forward" {
     let mut model = Model::parse(text, &Contents::default()).unwrap();
     let backend = Taker::default();
     let inputs = Arc::clone(&backend.inputs);
-    partition(&mut model, &[Box::new(backend)]).unwrap();
+    partition(&mut model, &[Box::new(backend)], &Progress::default()).unwrap();
     assert_eq!(*inputs.lock().unwrap(), [2]);
     model.verify().unwrap();
 }

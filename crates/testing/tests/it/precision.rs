@@ -177,7 +177,7 @@ impl Backend for Checked {
     }
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
-        let mut part = Part { model: part.model.clone(), method: part.method.clone() };
+        let mut part = part.clone();
         let graph = &mut part.model.methods[Part::METHOD];
         let nodes = graph.blocks[graph.body].nodes.clone();
         for node in &nodes {

@@ -135,7 +135,7 @@ impl Backend for Cpu {
 
     fn compile(&self, part: &Part) -> Result<Payload, Error> {
         let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-        let mut legal = Part { model: part.model.clone(), method: part.method.clone() };
+        let mut legal = part.clone();
         legalize::legalize(&mut legal.model)?;
         let settings = Settings {
             threads,

@@ -10,10 +10,8 @@ use rushlight_cpu_payload::{
 use rushlight_format::{Blob, ScalarType};
 
 use rushlight_compiler::memory;
-use rushlight_graph::Bytes;
-use rushlight_graph::Error;
 use rushlight_graph::expr::Function;
-use rushlight_graph::{Expr, SymbolId, Symbols, TensorType};
+use rushlight_graph::{Bytes, Error, Expr, Progress, SymbolId, Symbols, TensorType};
 
 use crate::constants;
 use crate::error::error;
@@ -491,10 +489,14 @@ impl<'a> Plan<'a> {
     }
 
     /// Finds a place for everything, and packs weights.
-    pub fn finish(mut self, settings: &Settings) -> Result<(CpuProgram, Vec<(String, Blob<'static>)>), Error> {
+    pub fn finish(
+        mut self,
+        settings: &Settings,
+        progress: &Progress,
+    ) -> Result<(CpuProgram, Vec<(String, Blob<'static>)>), Error> {
         let mut named_data: Vec<(String, Blob<'static>)> = Vec::new();
         let mut blobs = Vec::with_capacity(self.weights.len());
-        for made in weights::make(std::mem::take(&mut self.weights), settings)? {
+        for made in weights::make(std::mem::take(&mut self.weights), settings, progress)? {
             let (mut key, data) = match made {
                 Made::Same(index) => {
                     blobs.push(blobs.get(index).copied().unwrap_or_default());

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use half::f16;
 use rushlight_engine::{Half, pack};
@@ -10,8 +10,7 @@ use rushlight_format::Blob;
 use rustc_hash::{FxBuildHasher, FxHasher};
 
 use rushlight_engine::parallel_map;
-use rushlight_graph::Bytes;
-use rushlight_graph::Error;
+use rushlight_graph::{Bytes, Error, Progress};
 
 use crate::block::Block;
 use crate::error::error;
@@ -79,12 +78,19 @@ impl std::fmt::Debug for Weights<'_> {
 }
 
 /// Makes blobs, in their order.
-pub(super) fn make(weights: Vec<Weights<'_>>, settings: &Settings) -> Result<Vec<Made>, Error> {
+pub(super) fn make(weights: Vec<Weights<'_>>, settings: &Settings, progress: &Progress) -> Result<Vec<Made>, Error> {
     let kept = AtomicUsize::new(0);
+    let (done, total) = (AtomicU64::new(0), weights.iter().map(|weights| weights.content.size() as u64).sum());
     // The largest come first, so that threads end together.
     let mut order: Vec<(usize, Weights<'_>)> = weights.into_iter().enumerate().collect();
     order.sort_by_key(|(_, weights)| std::cmp::Reverse(weights.content.size()));
-    let make = |(index, weights): (usize, Weights<'_>)| weights.make(settings, &kept).map(|made| (index, made));
+    let make = |(index, weights): (usize, Weights<'_>)| {
+        progress.check()?;
+        let size = weights.content.size() as u64;
+        let made = weights.make(settings, &kept)?;
+        progress.report("packing weights", done.fetch_add(size, Ordering::Relaxed) + size, total)?;
+        Ok((index, made))
+    };
     let mut made = parallel_map(order, settings.threads, make).into_iter().collect::<Result<Vec<_>, Error>>()?;
     made.sort_unstable_by_key(|(index, _)| *index);
     Ok(made.into_iter().map(|(_, made)| made).collect())
@@ -214,6 +220,10 @@ impl ContentHash {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use rushlight_graph::{ErrorKind, ProgressListener};
+
     use super::*;
 
     fn weights(count: usize) -> Vec<Weights<'static>> {
@@ -240,7 +250,7 @@ mod tests {
             Made::Data(key, blob) => (key, Bytes::of_blob(&blob).unwrap()),
             Made::Same(_) => unreachable!("no blob is another one"),
         };
-        make(weights, settings).unwrap().into_iter().map(data).collect()
+        make(weights, settings, &Progress::default()).unwrap().into_iter().map(data).collect()
     }
 
     #[test]
@@ -271,12 +281,42 @@ mod tests {
         }
     }
 
+    /// Keeps the bytes that were reported, and cancels after so many reports.
+    struct Reports {
+        seen: Mutex<Vec<(u64, u64)>>,
+        cancels_after: usize,
+    }
+
+    impl ProgressListener for Reports {
+        fn report(&self, stage: &'static str, done: u64, total: u64) {
+            assert_eq!(stage, "packing weights");
+            self.seen.lock().unwrap().push((done, total));
+        }
+
+        fn is_cancelled(&self) -> bool {
+            self.seen.lock().unwrap().len() >= self.cancels_after
+        }
+    }
+
+    #[test]
+    fn bytes_are_reported_and_packing_is_cancelled_between_blobs() {
+        let reports = |cancels_after| Arc::new(Reports { seen: Mutex::default(), cancels_after });
+        let (whole, cut) = (reports(usize::MAX), reports(3));
+        make(weights(9), &settings(2, Keys::Content), &Progress::new(whole.clone())).unwrap();
+        let mut seen = whole.seen.lock().unwrap().clone();
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=9).map(|blobs| (400 * blobs, 3600)).collect::<Vec<_>>());
+        let error = make(weights(9), &settings(1, Keys::Content), &Progress::new(cut.clone())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        assert_eq!(cut.seen.lock().unwrap().len(), 3);
+    }
+
     #[test]
     fn errors_of_packing_come_back() {
         let fail =
             Weights { name: "w".into(), content: Content::Packed(1, Precision::F32, Box::new(|_| Err(error("no")))) };
         let mut all = weights(3);
         all.push(fail);
-        assert!(make(all, &settings(2, Keys::Content)).is_err());
+        assert!(make(all, &settings(2, Keys::Content), &Progress::default()).is_err());
     }
 }

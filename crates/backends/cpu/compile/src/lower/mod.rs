@@ -109,7 +109,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
     }
     lowering.update_states()?;
     let precisions = nodes.iter().filter_map(|node| Some((*node, lowering.precision(*node)?))).collect();
-    let (program, named_data) = lowering.plan.finish(&settings)?;
+    let (program, named_data) = lowering.plan.finish(&settings, &part.progress)?;
     Ok(Lowered { program, named_data, precisions })
 }
 

@@ -9,7 +9,7 @@ use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_cpu_compile::{Cpu, passes};
 use rushlight_cpu_payload::CpuProgram;
 use rushlight_graph::testing::filetests::{Failure, Outcome, Step};
-use rushlight_graph::{Error, Model, Op, Pass};
+use rushlight_graph::{Error, Model, Op, Pass, Progress};
 
 /// Runs a step:
 ///
@@ -67,7 +67,7 @@ fn nodes(model: &Model) -> Vec<(String, String)> {
 
 fn claims(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<String, Error> {
     let nodes = nodes(model);
-    let report = partition(model, backends)?;
+    let report = partition(model, backends, &Progress::default())?;
     let mut text = String::new();
     let mut method = None;
     for ((results, op), entry) in nodes.iter().zip(&report.entries) {
@@ -85,7 +85,7 @@ fn claims(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<String, Er
 }
 
 fn payloads(model: &mut Model, backends: &[Box<dyn Backend>]) -> Result<String, Error> {
-    partition(model, backends)?;
+    partition(model, backends, &Progress::default())?;
     // Removes the originals of nodes that were copied into parts.
     EliminateDeadCode.run(model)?;
     let mut text = String::new();
