@@ -88,8 +88,14 @@ pub fn cargo(arguments: &[&str]) -> Result<()> {
 /// workspace, as packages by themselves may have other features and would be compiled again; but for this crate, which has no
 /// tests.
 pub fn checked(subcommand: &str) -> Command {
-    command("cargo", &[subcommand, "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"])
+    let mut cargo =
+        command("cargo", &[subcommand, "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"]);
+    cargo.args(["--features", PORTABLE_TILES]);
+    cargo
 }
+
+/// A feature of the engine that adds code for its tests, which is the same on every machine.
+pub const PORTABLE_TILES: &str = "rushlight-engine/wide-scalar";
 
 /// True if the program can be started.
 pub fn exists(program: &str) -> bool {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, output, root, run};
+use crate::command::{PORTABLE_TILES, command, output, root, run};
 use crate::setup::{self, venv_python};
 
 /// All code that is unsafe, by what fits each.
@@ -55,6 +55,8 @@ fn engine() -> Result<()> {
             "it",
             "--target",
             &host,
+            "--features",
+            PORTABLE_TILES,
         ],
     );
     run(test.env("RUSTFLAGS", "-Zsanitizer=address"))

@@ -123,8 +123,12 @@ pub fn tool(name: &str) -> PathBuf {
 /// Builds such a program, unless it is there in this version. It runs for seconds: less time than optimising it takes.
 fn install_tool(package: &[&str]) -> Result<()> {
     let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
-    install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_LTO", "off");
+    install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_LTO", "off");
     install.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    // What reads and writes the modules of tests, which are large.
+    for package in ["walrus", "wasmparser", "wasm-encoder", "wasm-bindgen-cli-support"] {
+        install.arg("--config").arg(format!("profile.release.package.{package}.opt-level=1"));
+    }
     run(install.args(package).env("CARGO_TARGET_DIR", root().join("target/tools")))
 }
 
@@ -193,7 +197,8 @@ fn environment(name: &str, requirements: &str, options: &[&str], finish: impl Fn
     if !python.exists() {
         run(&mut command("python3", &["-m", "venv", name]))?;
     }
-    let mut install = command(python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    let mut install =
+        command(python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
     // What is built here is built for this processor.
     run(install.args(options).arg("-r").arg(&requirements).env("CMAKE_ARGS", "-DGGML_NATIVE=ON"))?;
     finish()?;

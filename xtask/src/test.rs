@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::book;
 use crate::c;
 use crate::check;
-use crate::command::{cargo, checked, command, exists, output, root, run, target_folder};
+use crate::command::{PORTABLE_TILES, cargo, checked, command, exists, output, root, run, target_folder};
 use crate::jvm;
 use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
@@ -76,8 +76,16 @@ fn quick_check_and_tests() -> Result<()> {
 
 /// All crates but the server of language models and grammars, whose dependencies take a tenth of the time of a build from nothing.
 /// `cargo xtask test rust` tests them.
-const QUICK_PACKAGES: &[&str] =
-    &["--workspace", "--exclude", "rushlight-llm-server", "--no-default-features", "--features", "rushlight-cli/llm"];
+const QUICK_PACKAGES: &[&str] = &[
+    "--workspace",
+    "--exclude",
+    "rushlight-llm-server",
+    "--no-default-features",
+    "--features",
+    "rushlight-cli/llm",
+    "--features",
+    PORTABLE_TILES,
+];
 
 /// `cargo test` in the profile `dev`, which compiles in a fraction of the time that `checked` takes: the libraries and
 /// programs, and the integration tests that are one binary a crate.
@@ -519,8 +527,7 @@ const MORE_WASM: &[WasmBuild] = &[
     ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
 ];
 
-/// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js; and the whole facade
-/// without a system interface, where programs are loaded, lowered and run.
+/// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js.
 fn wasm() -> Result<()> {
     wasm_builds(WASM)
 }
@@ -536,7 +543,6 @@ fn wasm_builds(builds: &[WasmBuild]) -> Result<()> {
         println!("NOT RUN: all of this stage, which needs Node.js");
         return Ok(());
     }
-    bare_wasm()?;
     // The tests have one thread: while those of one build run, the next is made.
     thread::scope(|scope| {
         let builds: Vec<_> = builds.iter().map(|build| scope.spawn(|| wasm_tests(build))).collect();
@@ -550,7 +556,7 @@ fn wasm_builds(builds: &[WasmBuild]) -> Result<()> {
     })
 }
 
-/// Programs that run where there are no files, threads and clock.
+/// Programs that the whole facade loads, lowers and runs where there are no files, threads and clock.
 const BARE_WASM: &[&str] = &["add", "mlp", "conv", "softmax"];
 
 fn bare_wasm() -> Result<()> {
@@ -581,12 +587,14 @@ const JS_ENGINE_TESTS: &[&str] =
 /// The npm package that tests are run with.
 const NPM_PACKAGE: &str = "target/npm-test";
 
-/// The npm package through its public interface, in Node.js and in Chromium.
+/// WebAssembly without a system interface; and the npm package through its public interface, in Node.js and in Chromium.
 fn js() -> Result<()> {
     if !exists("node") {
         println!("NOT RUN: all of this stage, which needs Node.js");
         return Ok(());
     }
+    setup::one("cross")?;
+    bare_wasm()?;
     let package = root().join(NPM_PACKAGE);
     npm::test_package(&package)?;
     js_tests(&package, &[])

@@ -159,11 +159,14 @@ impl Engine {
         Self { dispatch: Dispatch::WideScalar(arch::WideScalar::new()), pool: Pool::new(threads) }
     }
 
-    /// Returns true if both sides of a GEMM with bf16 weights are rounded to bf16: where bf16 is supported, and by
-    /// [`wide_scalar`](Self::wide_scalar).
-    #[cfg(feature = "wide-scalar")]
+    /// Returns true if both sides of a GEMM with bf16 weights are rounded to bf16: where bf16 is supported, and by the portable
+    /// register tile of AVX-512.
     pub fn rounds_to_bf16(&self) -> bool {
-        self.supports_bf16() || matches!(self.dispatch, Dispatch::WideScalar(_))
+        #[cfg(feature = "wide-scalar")]
+        if matches!(self.dispatch, Dispatch::WideScalar(_)) {
+            return true;
+        }
+        self.supports_bf16()
     }
 
     /// Instruction set of the kernels.

@@ -128,7 +128,7 @@ fn licences(metadata: &Value) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("licences that are not allowed:\n{}", wrong.join("\n")) }
 }
 
-fn workspace_packages(metadata: &Value) -> impl Iterator<Item = &Value> {
+pub fn workspace_packages(metadata: &Value) -> impl Iterator<Item = &Value> {
     let members: Vec<&str> =
         metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let packages = metadata["packages"].as_array().into_iter().flatten();

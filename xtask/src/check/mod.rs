@@ -9,7 +9,7 @@ mod unsafe_code;
 
 use anyhow::Result;
 
-use crate::command::{cargo, command, run};
+use crate::command::{PORTABLE_TILES, cargo, command, run};
 use crate::header;
 use crate::steps::{Step, Steps};
 
@@ -46,7 +46,7 @@ pub fn fences() -> Result<()> {
 }
 
 fn clippy() -> Result<()> {
-    clippy_of(&["--workspace"])
+    clippy_of(&["--workspace", "--features", PORTABLE_TILES])
 }
 
 /// Clippy over the packages that these arguments of cargo name.
