@@ -11,7 +11,7 @@ import pytest
 import rushlight
 
 torch = pytest.importorskip("torch")
-STAGES = ("calibrating", "rounding weights", "comparing", "compiling", "packing weights", "writing")
+STAGES = ("calibrating", "rounding weights", "comparing", "compiling", "writing")
 SMALL = pathlib.Path(__file__).resolve().parents[3] / "examples" / "cortex-m" / "digits.pt2"
 
 
@@ -37,6 +37,8 @@ def test_stages_of_a_quantization(large, tmp_path):
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     # Of stages that take less time than lies between two reports some are not told.
     assert "rounding weights" in stages, stages
+    # Packing lies between two reports of the compilation, of which the first may not be told.
+    stages = [stage for stage in stages if stage != "packing weights"]
     assert [stage for stage in STAGES if stage in stages] == stages
     assert size == (tmp_path / "out.pte").stat().st_size
     # The last report of all is that of the end.
