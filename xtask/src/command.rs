@@ -88,10 +88,8 @@ pub fn cargo(arguments: &[&str]) -> Result<()> {
 /// workspace, as packages by themselves may have other features and would be compiled again; but for this crate, which has no
 /// tests.
 pub fn checked(subcommand: &str) -> Command {
-    let mut cargo =
-        command("cargo", &[subcommand, "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"]);
-    cargo.args(["--features", PORTABLE_TILES]);
-    cargo
+    let packages = ["--workspace", "--exclude", "xtask", "--features", PORTABLE_TILES];
+    command("cargo", &[&[subcommand, "--profile", "checked", "--quiet"], &packages[..]].concat())
 }
 
 /// A feature of the engine that adds code for its tests, which is the same on every machine.

@@ -106,8 +106,23 @@ const MDBOOK: &[&str] = &["mdbook", "--version", "=0.5.4", "--no-default-feature
 /// The version of cbindgen, which makes the C header.
 const CBINDGEN: &[&str] = &["cbindgen", "--version", "=0.29.2"];
 
-/// The program of the library that `bindings/js` is built with, in the same version.
-const WASM_BINDGEN: &[&str] = &["wasm-bindgen-cli", "--version", "=0.2.129", "--bin", "wasm-bindgen"];
+/// The program of the library that `bindings/js` is built with, in the same version. What reads and writes modules is optimised: those
+/// of tests are large.
+const WASM_BINDGEN: &[&str] = &[
+    "wasm-bindgen-cli",
+    "--version",
+    "=0.2.129",
+    "--bin",
+    "wasm-bindgen",
+    "--config",
+    "profile.release.package.walrus.opt-level=1",
+    "--config",
+    "profile.release.package.wasmparser.opt-level=1",
+    "--config",
+    "profile.release.package.wasm-encoder.opt-level=1",
+    "--config",
+    "profile.release.package.wasm-bindgen-cli-support.opt-level=1",
+];
 
 /// Installs what the tests of the npm package need, at the versions of `bindings/js/tests/package-lock.json`.
 fn js() -> Result<()> {
@@ -125,10 +140,6 @@ fn install_tool(package: &[&str]) -> Result<()> {
     let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
     install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_LTO", "off");
     install.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    // What reads and writes the modules of tests, which are large.
-    for package in ["walrus", "wasmparser", "wasm-encoder", "wasm-bindgen-cli-support"] {
-        install.arg("--config").arg(format!("profile.release.package.{package}.opt-level=1"));
-    }
     run(install.args(package).env("CARGO_TARGET_DIR", root().join("target/tools")))
 }
 

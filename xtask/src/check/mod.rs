@@ -7,6 +7,8 @@ mod levels;
 mod pythons;
 mod unsafe_code;
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::command::{PORTABLE_TILES, cargo, command, run};
@@ -51,7 +53,11 @@ fn clippy() -> Result<()> {
 
 /// Clippy over the packages that these arguments of cargo name.
 pub fn clippy_of(packages: &[&str]) -> Result<()> {
-    cargo(&[&["clippy", "--quiet", "--all-targets"], packages, &["--", "-D", "warnings"]].concat())
+    run(&mut clippy_command(packages))
+}
+
+fn clippy_command(packages: &[&str]) -> Command {
+    command("cargo", &[&["clippy", "--quiet", "--all-targets"], packages, &["--", "-D", "warnings"]].concat())
 }
 
 fn docs() -> Result<()> {

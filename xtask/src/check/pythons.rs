@@ -21,8 +21,7 @@ pub fn check() -> Result<()> {
         // PyO3's file of configuration.
         std::fs::write(&file, format!("implementation=CPython\nversion={version}\n{link}\n{flags}"))?;
         // As in the check of all crates, so that all but PyO3 and the library are there.
-        let mut clippy = command("cargo", &["clippy", "--quiet", "--all-targets", "--workspace"]);
-        clippy.args(["--no-default-features", "--features", &features, "--", "-D", "warnings"]);
+        let mut clippy = super::clippy_command(&["--workspace", "--no-default-features", "--features", &features]);
         run(clippy.env("PYO3_CONFIG_FILE", &file))?;
     }
     Ok(())

@@ -302,7 +302,7 @@ impl Place {
             .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo").into()))
             .context("neither CARGO_HOME nor HOME is set")?;
         let toolchain = output(&mut command("rustc", &["--print", "sysroot"]))?;
-        let (toolchain, standard_library) = (Path::new(toolchain.trim()), built_from()?);
+        let (toolchain, standard_library) = (Path::new(toolchain.trim()), virtual_sources()?);
         let mut flags = OsString::new();
         // The last that fits counts: the folder of outputs may be one of the sources'.
         let remaps = [
@@ -310,7 +310,7 @@ impl Place {
             (home, "/cargo"),
             (self.build.clone().into_os_string(), "/target"),
             (toolchain.into(), "/rust"),
-            // Where the sources of the standard library are installed, the compiler names these, and otherwise what it was built from.
+            // The compiler replaces the virtual path by this one where the component `rust-src` is installed.
             (toolchain.join("lib/rustlib/src/rust").into(), standard_library.as_str()),
         ];
         for (from, to) in remaps {
@@ -336,8 +336,8 @@ impl Place {
     }
 }
 
-/// What the compiler calls the sources that its standard library was built from.
-fn built_from() -> Result<String> {
+/// The virtual path of the standard library's sources, `/rustc/<commit>`.
+fn virtual_sources() -> Result<String> {
     let version = output(&mut command("rustc", &["--version", "--verbose"]))?;
     let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
     Ok(format!("/rustc/{}", commit.context("rustc does not say which commit it was built from")?))

@@ -59,8 +59,8 @@ pub(super) fn delegate(
     let members = cut.members;
     let outputs = outputs(graph, cut);
     let all = with_copies(graph, members, cut.copies);
-    let (inner, inputs) = part(model, graph, cut, &all, &outputs)?;
-    let part = Part { model: inner, method: method.into(), progress: progress.clone() };
+    let (part_model, inputs) = part(model, graph, cut, &all, &outputs)?;
+    let part = Part { model: part_model, method: method.into(), progress: progress.clone() };
     let Payload { data, compile_specs, named_data, precisions } =
         backend.compile(&part).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
     for (key, data) in named_data {

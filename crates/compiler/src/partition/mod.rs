@@ -113,7 +113,7 @@ pub struct Part {
     pub model: Model,
     /// The method that it comes from.
     pub method: String,
-    /// What follows the compilation, and may cancel it. A back end whose work on a part takes seconds reports to it.
+    /// Progress and cancellation of the compilation. A back end that works on a part for seconds reports to it.
     pub progress: Progress,
 }
 

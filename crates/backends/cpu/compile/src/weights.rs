@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Keeps the bytes that were reported, and cancels after so many reports.
+    /// A listener that records every report, and cancels after `cancels_after` of them.
     struct Reports {
         seen: Mutex<Vec<(u64, u64)>>,
         cancels_after: usize,
