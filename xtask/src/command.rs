@@ -79,6 +79,18 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Returns a field of what `rustc --version --verbose` prints, such as `host`; of the nightly compiler with `["+nightly"]`.
+pub fn rustc_field(toolchain: &[&str], field: &str) -> Result<String> {
+    let version = output(command("rustc", toolchain).args(["--version", "--verbose"]))?;
+    let value = version.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(": "));
+    Ok(value.with_context(|| format!("rustc prints no `{field}`"))?.to_owned())
+}
+
+/// Returns the host's triple, from the nightly compiler.
+pub fn nightly_host() -> Result<String> {
+    rustc_field(&["+nightly"], "host").context("a nightly compiler is needed: rustup toolchain install nightly")
+}
+
 /// Runs cargo in the root of the repository.
 pub fn cargo(arguments: &[&str]) -> Result<()> {
     run(&mut command("cargo", arguments))

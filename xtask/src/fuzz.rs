@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, output, root, run};
+use crate::command::{command, nightly_host, root, run};
 
 /// A target, and the folders of the corpus with files that it reads, by their ending.
 type Target = (&'static str, &'static [&'static str], &'static str);
@@ -98,12 +98,10 @@ fn target(name: &str) -> Result<&'static Target> {
 
 /// Builds all targets. Returns the folder with the programs.
 fn build() -> Result<PathBuf> {
-    let version = output(&mut command("rustc", &["+nightly", "--version", "--verbose"]))
-        .context("fuzzing needs a nightly compiler: rustup toolchain install nightly")?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host = nightly_host()?;
     let mut build =
         command("cargo", &["+nightly", "build", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
-    build.args(["--target", host, "--target-dir", "target/fuzz"]).env("RUSTFLAGS", FLAGS);
+    build.args(["--target", &host, "--target-dir", "target/fuzz"]).env("RUSTFLAGS", FLAGS);
     run(&mut build)?;
     Ok(root().join("target/fuzz").join(host).join("release"))
 }

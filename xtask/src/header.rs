@@ -100,6 +100,11 @@ pub fn version_script() -> Result<String> {
     Ok(script)
 }
 
+/// The functions of all versions.
+pub fn names() -> Result<Vec<String>> {
+    Ok(functions()?.into_values().flatten().collect())
+}
+
 /// The symbols that the shared library exports, with their versions, as `nm` prints them.
 pub fn symbols() -> Result<Vec<String>> {
     let of_version = |(numbers, names): (Vec<u32>, Vec<String>)| {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{PORTABLE_TILES, command, output, root, run};
+use crate::command::{PORTABLE_TILES, command, nightly_host, output, root, run};
 use crate::setup::{self, venv_python};
 
 /// All code that is unsafe, by what fits each.
@@ -115,14 +115,6 @@ fn python() -> Result<()> {
     test.env("PYTHONPATH", &package).env("LD_PRELOAD", preload).env("PYTHONMALLOC", "malloc");
     // The interpreter leaves much behind; a capsule that claims all memory there is must get an error.
     run(test.env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1"))
-}
-
-/// The host's name, from the nightly compiler.
-fn nightly_host() -> Result<String> {
-    let version = output(&mut command("rustc", &["+nightly", "--version", "--verbose"]))
-        .context("the address sanitizer needs a nightly compiler: rustup toolchain install nightly")?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
-    Ok(host.to_owned())
 }
 
 /// The file of a shared library that comes with GCC.

@@ -607,10 +607,8 @@ fn js_whole() -> Result<()> {
 
 fn js_tests(package: &Path, variables: &[(&str, &str)]) -> Result<()> {
     setup::one("js")?;
-    // The library for Python, and the program that compiles the language model of the tests.
+    // The program that compiles the language model of the tests.
     run(checked("build").args(["--tests", "--lib"]))?;
-    setup::one("python")?;
-    setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
     let operators = root().join("target/operators");
     if operators.exists() {
         std::fs::remove_dir_all(&operators)?;
@@ -622,10 +620,8 @@ fn js_tests(package: &Path, variables: &[(&str, &str)]) -> Result<()> {
         let mut tests = command("node", &["--test", "--test-reporter", "spec", "--expose-gc"]);
         run(tests
             .args(files.iter().map(|file| format!("bindings/js/tests/{file}")))
-            .env("PYTHONPATH", root().join(PYTHON_PACKAGE))
             .env("RUSHLIGHT_DEMO", &demo)
             .env("RUSHLIGHT_OPERATORS", &operators)
-            .env("RUSHLIGHT_PYTHON", venv_python())
             .envs(variables.iter().copied())
             .env("RUSHLIGHT_ENGINE", engine)
             .env("RUSHLIGHT_PACKAGE", package)

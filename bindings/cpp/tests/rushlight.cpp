@@ -124,6 +124,27 @@ static void recorded_programs() {
   CHECK(calls >= 30);
 }
 
+// Logits are bit-identical in every binding.
+static void same_numbers() {
+  rushlight::LoadOptions options;
+  options.lower = "off";
+  auto module = Module::try_load(root + "/examples/cortex-m/digits.pte", options);
+  CHECK(module.ok());
+  const std::string images = read_whole(root + "/examples/cortex-m/images/images.bin");
+  const std::string expected = read_whole(root + "/tests/same_numbers/digits.bin");
+  std::string logits;
+  std::vector<float> pixels(64);
+  for (size_t at = 0; at < images.size(); at += 256) {
+    std::memcpy(pixels.data(), &images[at], 256);
+    auto outputs = module->try_forward(Tensor(pixels, {1, 1, 8, 8}));
+    CHECK(outputs.ok());
+    auto scores = (*outputs)[0].try_tensor<float>();
+    CHECK(scores.ok() && scores->size() == 10);
+    logits.append(reinterpret_cast<const char*>(scores->data()), 40);
+  }
+  CHECK(logits.size() == 400 && logits == expected);
+}
+
 static void views() {
   std::vector<int> counts{1, 2, 3, 4, 5, 6};
   const Tensor matrix(counts, {2, 3});
@@ -615,6 +636,7 @@ int main(int argc, char** argv) {
   root = argv[1];
   folder = argv[2];
   recorded_programs();
+  same_numbers();
   views();
   nothing_is_copied();
   statuses();

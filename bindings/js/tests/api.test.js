@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 
-import { near, refusal, root, rushlight } from './support.js';
+import { near, recordedBits, refusal, root, rushlight } from './support.js';
 
 const { compile, LanguageModel, Module, RushlightError, Tensor } = rushlight;
 const file = name => join(root, name);
@@ -21,6 +21,17 @@ async function digits() {
   const floats = new Float32Array(Uint8Array.from(bytes).buffer);
   return logits.map((expected, at) => ({ image: floats.slice(64 * at, 64 * at + 64), expected }));
 }
+
+test('logits are bit-identical in every binding', async () => {
+  const module = await Module.load(DIGITS, { lower: 'off' });
+  const bits = [];
+  for (const { image } of await digits()) {
+    const output = [await module.forward([image])].flat()[0];
+    bits.push(...new Uint32Array(output.copy().buffer));
+  }
+  module.dispose();
+  assert.deepEqual(bits, await recordedBits());
+});
 
 for (const worker of [false, true]) {
   test(`classifies digits as PyTorch does, worker: ${worker}`, async () => {

@@ -1,14 +1,13 @@
 // A page in Chromium.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { cp, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { test } from 'node:test';
 
 import { CHROMIUM, launch, servePage } from './browser.js';
-import { matrices, MIN_OPERATORS, near, OPERATORS, packageFolder, record, recordPaths, root, rushlight } from './support.js';
+import { matrices, MIN_OPERATORS, near, OPERATORS, packageFolder, record, recordedBits, recordPaths, root } from './support.js';
 
 /**
  * The package at `/rushlight/`, the tests' page at `/`, cases of operators at `/operators/`, and the repository at `/files/`; isolated from
@@ -16,19 +15,6 @@ import { matrices, MIN_OPERATORS, near, OPERATORS, packageFolder, record, record
  */
 const serve = options =>
   servePage(join(root, 'bindings/js/tests/page.html'), { rushlight: packageFolder, operators: OPERATORS, files: root }, options);
-
-/** The bits of the logits of all digits, without vector instructions of the CPU back end. */
-async function digitBits() {
-  const module = await rushlight.Module.load(join(root, 'examples/cortex-m/digits.pte'), { lower: 'off' });
-  const pixels = new Float32Array(Uint8Array.from(await readFile(join(root, 'examples/cortex-m/images/images.bin'))).buffer);
-  const bits = [];
-  for (let at = 0; at < pixels.length; at += 64) {
-    const output = [await module.forward([pixels.slice(at, at + 64)])].flat()[0];
-    bits.push(...new Uint32Array(output.copy().buffer));
-  }
-  module.dispose();
-  return bits;
-}
 
 if (!CHROMIUM) {
   console.log('NOT RUN: the package in a browser, as there is no Chromium');
@@ -119,19 +105,8 @@ test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, asyn
     assert.ok(count >= MIN_OPERATORS / step, `${count} cases`);
   });
 
-  await t.test('the bits of Python, Node.js and the page are the same', async () => {
-    const inNode = await digitBits();
-    assert.deepEqual(await page.evaluate(() => globalThis.digitBits()), inNode);
-    const script = `
-import json, sys, numpy, rushlight
-images = numpy.fromfile(sys.argv[1] + "/images/images.bin", "<f4").reshape(-1, 1, 1, 8, 8)
-module = rushlight.load(sys.argv[1] + "/digits.pte", lower="off")
-rows = numpy.concatenate([numpy.asarray(module(image)) for image in images])
-print(json.dumps(rows.ravel().view("<u4").tolist()))
-`;
-    const python = process.env.RUSHLIGHT_PYTHON;
-    const inPython = JSON.parse(execFileSync(python, ['-c', script, join(root, 'examples/cortex-m')], { encoding: 'utf8' }));
-    assert.deepEqual(inPython, inNode);
+  await t.test('logits are bit-identical in every binding', async () => {
+    assert.deepEqual(await page.evaluate(() => globalThis.digitBits()), await recordedBits());
   });
 
   await t.test('a file in the browser’s cache is not fetched again', async () => {

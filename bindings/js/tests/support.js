@@ -77,3 +77,9 @@ export async function record(path) {
   const file = name => join(dirname(path), name);
   return { ...read, program: file(read.program), data: (read.data ?? []).map(file) };
 }
+
+/** The logits of the digits as every binding computes them where nothing is lowered, as integers. */
+export async function recordedBits() {
+  const bytes = Uint8Array.from(await readFile(join(root, 'tests/same_numbers/digits.bin')));
+  return [...new Uint32Array(bytes.buffer)];
+}

@@ -39,6 +39,14 @@ def test_digits_run_on_plain_buffers():
         assert memoryview(logits).tolist() == [row]
 
 
+def test_logits_are_bit_identical_in_every_binding():
+    module = rushlight.load(DIGITS / "digits.pte", lower="off")
+    logits = b"".join(module(image).tobytes() for image in images())
+    assert logits == (ROOT / "tests" / "same_numbers" / "digits.bin").read_bytes()
+    expected = [logit for row in json.loads((DIGITS / "expected.json").read_text())["logits"] for logit in row]
+    assert all(abs(got - want) < 1e-4 for got, want in zip(struct.unpack("<100f", logits), expected))
+
+
 def test_results_go_in_again():
     module = rushlight.load((DIGITS / "digits.pte").read_bytes())
     first = module(images()[0])

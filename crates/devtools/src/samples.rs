@@ -18,7 +18,7 @@ pub fn samples(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Result<Vec<
     }
     if tensors.len() != arrays.len() {
         let names: Vec<&str> = arrays.iter().map(|(name, _)| name.as_str()).collect();
-        let expected: Vec<String> = tensors.iter().map(ToString::to_string).collect();
+        let expected: Vec<String> = tensors.iter().map(|info| described(info, ": ")).collect();
         return Err(format!(
             "expected an array for each tensor that the model takes, with all calls along the first dimension: {}; got: {}",
             expected.join(", "),
@@ -27,8 +27,7 @@ pub fn samples(arrays: &[(String, Tensor)], inputs: &[ValueInfo]) -> Result<Vec<
     }
     let mut columns = Vec::with_capacity(arrays.len());
     for ((name, array), info) in in_order(arrays, &tensors)?.into_iter().zip(&tensors) {
-        let shape = sample_shape(array, info)
-            .ok_or_else(|| format!("the array `{name}` is {} {:?}, the input {info}", array.dtype(), array.shape()))?;
+        let shape = sample_shape(array, info).ok_or_else(|| misfit(name, array, info))?;
         columns.push((array, shape));
     }
     let count = |(array, shape): &(&Tensor, Vec<usize>)| array.bytes().len() / bytes(array, shape).max(1);
@@ -71,6 +70,21 @@ fn in_order<'a>(arrays: &'a [(String, Tensor)], inputs: &[&TensorInfo]) -> Resul
             Err(format!("some arrays are called by inputs, others are not: expected {inputs}, got {arrays}"))
         }
     }
+}
+
+/// Describes an input: its name, if it has one, dtype and shape.
+fn described(info: &TensorInfo, separator: &str) -> String {
+    match &info.name {
+        Some(name) => format!("`{name}`{separator}{info}"),
+        None => info.to_string(),
+    }
+}
+
+/// Error for an array whose dtype or shape does not fit the input.
+fn misfit(name: &str, array: &Tensor, info: &TensorInfo) -> String {
+    let (got, expected) = (array.dtype(), info.dtype);
+    let hint = if got == expected { String::new() } else { format!("; convert the array to {}", expected.long_name()) };
+    format!("the array `{name}` is {got} {:?}, the input {}{hint}", array.shape(), described(info, " is "))
 }
 
 fn bytes(array: &Tensor, shape: &[usize]) -> usize {

@@ -1,21 +1,21 @@
 //! The C library as users get it: a folder with the header, a static and a shared library, and what pkg-config and CMake look for.
 
 mod corpus;
+pub mod link;
 mod swift;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::command::{checked, command, exists, output, root, run, target_folder};
-use crate::header::{self, FOLDER};
+use crate::header::FOLDER;
+use link::Linker;
 
 /// Version of the packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// What the static library needs of the system.
-const SYSTEM_LIBRARIES: &str = "-lpthread -ldl -lm";
 
 /// Builds the package for this machine, into a folder, `target/c` by default.
 pub fn package(folder: Option<&str>) -> Result<()> {
@@ -31,7 +31,8 @@ fn package_of(profile: &str, folder: &Path) -> Result<()> {
         bail!("packages are made on Linux");
     }
     let built = target_folder().join(profile).join("librushlight_c.a");
-    let linker = Linker { program: "cc".into(), arguments: Vec::new(), unwinder: "-lgcc_s" };
+    let linker =
+        Linker { program: "cc".into(), arguments: Vec::new(), system: &link::LINUX, unwinder: Some("-lgcc_s") };
     assemble(&root(), &built, folder, &linker)?;
     println!("{}", folder.display());
     Ok(())
@@ -50,64 +51,28 @@ fn test_folder() -> PathBuf {
     target_folder().join("c-test")
 }
 
-/// What links the shared library: a compiler's driver with its first arguments, and the library that unwinds panics.
-pub struct Linker {
-    pub program: PathBuf,
-    pub arguments: Vec<String>,
-    pub unwinder: &'static str,
-}
-
-/// Puts a package together, of a static library for Linux that was built of the sources in a folder.
+/// Puts a package together, of a static library that was built of the sources in a folder.
 pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> Result<()> {
-    let lib = folder.join("lib");
     for path in ["include", "lib/pkgconfig", "lib/cmake/rushlight/executorch"] {
         fs::create_dir_all(folder.join(path))?;
     }
     fs::copy(source.join(FOLDER).join("include/rushlight.h"), folder.join("include/rushlight.h"))?;
     run(command("cp", &["-R"]).arg(source.join("bindings/cpp/include/.")).arg(folder.join("include")))?;
-    let archive = lib.join("librushlight.a");
+    let archive = folder.join("lib/librushlight.a");
     fs::copy(built, &archive).with_context(|| format!("there is no `{}`", built.display()))?;
-    link(&archive, &lib, linker)?;
+    linker.link(&archive, folder)?;
     for (name, text) in [
         ("lib/pkgconfig/rushlight.pc", PKG_CONFIG),
         ("lib/cmake/rushlight/rushlight-config.cmake", CMAKE),
         ("lib/cmake/rushlight/rushlight-config-version.cmake", CMAKE_VERSION),
         ("lib/cmake/rushlight/executorch/executorch-config.cmake", CMAKE_EXECUTORCH),
     ] {
-        let text = text.replace("@VERSION@", VERSION).replace("@SONAME@", &soname());
-        let text = text.replace("@LIBRARIES@", SYSTEM_LIBRARIES);
+        let text = text.replace("@SHARED@", &linker.system.cmake()).replace("@STATIC@", linker.system.cmake_static());
+        let text = text.replace("@VERSION@", VERSION).replace("@LIBRARIES@", linker.system.libraries);
         fs::write(folder.join(name), text)?;
     }
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
         fs::copy(source.join(licence), folder.join(licence))?;
-    }
-    Ok(())
-}
-
-/// The name by which programs ask for the shared library, which changes with the first number of the version.
-fn soname() -> String {
-    format!("librushlight.so.{}", VERSION.split('.').next().unwrap_or_default())
-}
-
-/// Links the shared library of the static one, with its name and the versions of its symbols: rustc gives the linker a version script of
-/// its own, beside which there can be no other.
-fn link(archive: &Path, lib: &Path, linker: &Linker) -> Result<()> {
-    let script = lib.join("rushlight.map");
-    fs::write(&script, header::version_script()?)?;
-    let (file, soname) = (format!("librushlight.so.{VERSION}"), soname());
-    let mut link = command(&linker.program, &[]);
-    link.args(&linker.arguments).args(["-shared", "-o"]).arg(lib.join(&file)).arg(format!("-Wl,-soname,{soname}"));
-    link.arg(format!("-Wl,--version-script={}", script.display()));
-    link.args(["-Wl,--whole-archive"]).arg(archive).args(["-Wl,--no-whole-archive", "-Wl,--gc-sections"]);
-    link.args(["-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--strip-all", "-Wl,--build-id=none"]);
-    run(link.args(SYSTEM_LIBRARIES.split(' ')).arg(linker.unwinder))?;
-    fs::remove_file(script)?;
-    for (name, target) in [(soname.as_str(), file.as_str()), ("librushlight.so", soname.as_str())] {
-        let path = lib.join(name);
-        if path.symlink_metadata().is_ok() {
-            fs::remove_file(&path)?;
-        }
-        std::os::unix::fs::symlink(target, path)?;
     }
     Ok(())
 }
@@ -132,12 +97,11 @@ get_filename_component(_rushlight_prefix \"${CMAKE_CURRENT_LIST_DIR}/../../..\" 
 if(NOT TARGET rushlight::rushlight)
   add_library(rushlight::rushlight SHARED IMPORTED)
   set_target_properties(rushlight::rushlight PROPERTIES
-    IMPORTED_LOCATION \"${_rushlight_prefix}/lib/librushlight.so.@VERSION@\"
-    IMPORTED_SONAME \"@SONAME@\"
+    @SHARED@
     INTERFACE_INCLUDE_DIRECTORIES \"${_rushlight_prefix}/include\")
 endif()
 
-if(NOT TARGET rushlight::static)
+if(NOT TARGET rushlight::static@STATIC@)
   add_library(rushlight::static STATIC IMPORTED)
   set_target_properties(rushlight::static PROPERTIES
     IMPORTED_LOCATION \"${_rushlight_prefix}/lib/librushlight.a\"
@@ -196,7 +160,7 @@ const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"];
 pub fn test() -> Result<()> {
     let folder = test_folder();
     let package = package_for_tests()?;
-    exports(&package)?;
+    link::LINUX.check_exports(&package, "nm".as_ref())?;
     fs::write(folder.join("corpus.h"), corpus::header()?)?;
     let program = Program { folder: &folder, package: &package };
     for dialect in DIALECTS {
@@ -234,7 +198,7 @@ pub fn test() -> Result<()> {
 
 /// Builds the digits against a package and runs them, with both libraries.
 pub fn smoke_test(package: &Path) -> Result<()> {
-    exports(package)?;
+    link::LINUX.check_exports(package, "nm".as_ref())?;
     let folder = test_folder();
     fs::create_dir_all(&folder)?;
     let program = Program { folder: &folder, package };
@@ -244,25 +208,33 @@ pub fn smoke_test(package: &Path) -> Result<()> {
     })
 }
 
-/// Fails unless the shared library exports exactly the functions of the list, with their versions.
-fn exports(package: &Path) -> Result<()> {
-    let library = package.join("lib/librushlight.so");
-    let symbols = output(command("nm", &["--dynamic", "--defined-only"]).arg(library))?;
-    let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2));
-    let mut exported: Vec<String> = names.filter(|name| name.contains("@@")).map(str::to_owned).collect();
-    let mut listed = header::symbols()?;
-    exported.sort();
-    listed.sort();
-    if exported != listed {
-        bail!("the shared library exports\n{}\nand not\n{}", exported.join("\n"), listed.join("\n"));
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Library {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Library {
     Static,
     Shared,
+}
+
+/// Builds the program that classifies the digits against a package for any system. On Windows the shared library is put beside it.
+pub fn classifier(package: &Path, linker: &Linker, library: Library, program: &Path) -> Result<()> {
+    let lib = package.join("lib");
+    let mut build = command(&linker.program, &[]);
+    build.args(&linker.arguments).args(["-std=c99", "-O1", "examples/c/classify.c", "-o"]).arg(program);
+    build.arg(format!("-I{}", package.join("include").display()));
+    match library {
+        Library::Static => {
+            build.arg(lib.join("librushlight.a"));
+            build.args(linker.system.libraries.split(' ')).args(linker.unwinder);
+        }
+        Library::Shared => {
+            build.arg(package.join(linker.system.linked()));
+            if linker.system.has_rpath() {
+                build.arg(format!("-Wl,-rpath,{}", lib.display()));
+            } else {
+                fs::copy(package.join(linker.system.shared()), program.with_file_name(link::DLL))?;
+            }
+        }
+    }
+    run(&mut build)
 }
 
 /// Builds programs with a package and runs them.
@@ -280,7 +252,7 @@ impl Program<'_> {
         build.args(WARNINGS).args(flags).arg(format!("-I{}", self.package.join("include").display()));
         build.arg(format!("-I{}", self.folder.display())).arg(source).args(["-x", "none", "-o"]).arg(&built);
         match library {
-            Library::Static => build.arg(lib.join("librushlight.a")).args(SYSTEM_LIBRARIES.split(' ')),
+            Library::Static => build.arg(lib.join("librushlight.a")).args(link::LINUX.libraries.split(' ')),
             Library::Shared => {
                 build.arg(format!("-L{}", lib.display())).args(["-lrushlight", "-lm"]);
                 build.arg(format!("-Wl,-rpath,{}", lib.display()))
@@ -298,7 +270,7 @@ impl Program<'_> {
 
     /// Runs a program that classifies the digits, which are in their order.
     fn digits(&self, source: &str, dialect: &(&str, &[&str]), library: Library) -> Result<()> {
-        classifies(&self.build(source, dialect, library, &[])?)
+        classifies(&mut command(self.build(source, dialect, library, &[])?, &[]))
     }
 
     /// The tests of rushlight.hpp: in both versions of C++, without exceptions, and under sanitizers; and what clang says of it.
@@ -346,7 +318,7 @@ impl Program<'_> {
         let mut build = command("cc", &["-std=c99", "examples/c/classify.c", "-o"]);
         build.arg(&built).args(flags.split_whitespace());
         run(build.arg(format!("-Wl,-rpath,{}", self.package.join("lib").display())))?;
-        classifies(&built)
+        classifies(&mut command(built, &[]))
     }
 
     /// A project that knows nothing but the name of the package, from a folder to which this was moved.
@@ -365,19 +337,19 @@ impl Program<'_> {
         run(configure.arg(format!("-Dexecutorch_DIR={}", alias.display())))?;
         run(command("cmake", &["--build"]).arg(&build))?;
         for program in ["classify_shared", "classify_static", "classify_cpp", "digits", "classify_executorch"] {
-            classifies(&build.join(program))?;
+            classifies(&mut command(build.join(program), &[]))?;
         }
         fs::remove_dir_all(moved)?;
         Ok(())
     }
 }
 
-fn classifies(program: &Path) -> Result<()> {
-    let digits = ["examples/cortex-m/digits.pte", "examples/cortex-m/images/images.bin"];
-    let printed = output(&mut command(program, &digits))?;
+/// Fails unless a program classifies the digits, which are in their order.
+pub fn classifies(program: &mut Command) -> Result<()> {
+    let printed = output(program.args(["examples/cortex-m/digits.pte", "examples/cortex-m/images/images.bin"]))?;
     let printed: Vec<&str> = printed.lines().collect();
     if printed != ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"] {
-        bail!("`{}` printed {printed:?}", program.display());
+        bail!("`{}` printed {printed:?}", program.get_program().display());
     }
     Ok(())
 }

@@ -19,10 +19,8 @@ pub fn run_native(program: &Path) -> Result<Option<Command>> {
 pub fn native(built: &Built) -> Result<()> {
     needs_no_newer_glibc(&built.program)?;
     demo(command(&built.program, &[]))?;
-    if let Some(package) = &built.c_package {
-        needs_no_newer_glibc(&package.join("lib/librushlight.so"))?;
-        crate::c::smoke_test(package)?;
-    }
+    needs_no_newer_glibc(&built.c_package.join("lib/librushlight.so"))?;
+    crate::c::smoke_test(&built.c_package)?;
     let mut tested = 0;
     let stable = ["python3.11", "python3.12", "python3.13", "python3.14"].map(|python| (python, &built.wheel));
     for (python, wheel) in stable.into_iter().chain(OWN_WHEELS.iter().copied().zip(&built.own_wheels)) {
@@ -39,6 +37,14 @@ pub fn native(built: &Built) -> Result<()> {
     Ok(())
 }
 
+/// Programs that are linked with musl's shared libraries need its dynamic linker.
+pub fn run_musl(program: &Path) -> Result<Option<Command>> {
+    const DYNAMIC_LINKER: &str = "/lib/ld-musl-x86_64.so.1";
+    let bytes = std::fs::read(program).with_context(|| format!("cannot read `{}`", program.display()))?;
+    let is_dynamic = bytes.windows(DYNAMIC_LINKER.len()).any(|window| window == DYNAMIC_LINKER.as_bytes());
+    if is_dynamic && !Path::new(DYNAMIC_LINKER).exists() { Ok(None) } else { run_native(program) }
+}
+
 pub fn musl(built: &Built) -> Result<()> {
     demo(command(&built.program, &[]))?;
     println!("NOT RUN: the wheel for musl, which needs a Python that was built for it");
@@ -51,6 +57,7 @@ pub fn run_aarch64(program: &Path) -> Result<Option<Command>> {
 
 pub fn aarch64(built: &Built) -> Result<()> {
     needs_no_newer_glibc(&built.program)?;
+    needs_no_newer_glibc(&built.c_package.join("lib/librushlight.so"))?;
     let Some(program) = run_aarch64(&built.program)? else {
         println!("NOT RUN: the program and the wheel for aarch64, as there is no {QEMU}");
         return Ok(());

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::{Built, target_folder};
+use crate::c::link::MACOS;
 use crate::command::{command, output, run};
 use crate::setup;
 
@@ -14,6 +15,7 @@ pub const OLDEST: &str = "11.0";
 pub fn check(built: &Built) -> Result<()> {
     println!("NOT RUN: the program and the wheels for macOS, which only run there");
     needs_the_system_alone(&built.program)?;
+    needs_the_system_alone(&built.c_package.join(MACOS.shared()))?;
     for wheel in [&built.wheel].into_iter().chain(&built.own_wheels) {
         let folder = target_folder().join("packages/macos");
         if folder.exists() {
@@ -28,12 +30,13 @@ pub fn check(built: &Built) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a program has no signature, without which Apple's processors do not start it, if it needs a version after [`OLDEST`],
+/// Fails if a program for Apple's processors has no signature, without which they do not start it, if it needs a version after [`OLDEST`],
 /// or a library that does not come with the system.
 fn needs_the_system_alone(file: &Path) -> Result<()> {
     let headers = output(command(setup::llvm_tool("llvm-objdump")?, &["--macho", "--private-headers"]).arg(file))?;
     let words: Vec<&str> = headers.split_whitespace().collect();
-    if !words.contains(&"LC_CODE_SIGNATURE") {
+    let is_signed = words.contains(&"LC_CODE_SIGNATURE");
+    if !is_signed && words.contains(&"ARM64") {
         bail!("`{}` has no signature", file.display());
     }
     let mut oldest = words.windows(2).filter(|pair| pair[0] == "minos").map(|pair| pair[1]);
@@ -48,6 +51,7 @@ fn needs_the_system_alone(file: &Path) -> Result<()> {
     if let Some(other) = names.iter().find(|name| !name.starts_with("/usr/lib/")) {
         bail!("`{}` needs `{other}`", file.display());
     }
-    println!("{}: signed, for macOS {OLDEST} and later, links {}", file.display(), names.join(" "));
+    let signed = if is_signed { "signed" } else { "not signed" };
+    println!("{}: {signed}, for macOS {OLDEST} and later, links {}", file.display(), names.join(" "));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Release artifacts: archives of the command line and Python wheels for each target, in `target/dist`.
+//! Release artifacts: archives of the command line and the C library, and Python wheels, for each target, in `target/dist`.
 //!
 //! All are linked by zig, which brings the C libraries of the targets, so that any Linux machine builds them.
 
@@ -15,7 +15,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, output, root, run, target_folder};
+use crate::command::{command, output, root, run, rustc_field, target_folder};
 use crate::setup;
 use bill::Bill;
 
@@ -33,6 +33,17 @@ struct Target {
     check: fn(&Built) -> Result<()>,
 }
 
+impl Target {
+    fn is_windows(&self) -> bool {
+        self.name.starts_with("windows")
+    }
+
+    /// File name extension of archives.
+    fn archive_extension(&self) -> &'static str {
+        if self.is_windows() { "zip" } else { "tar.gz" }
+    }
+}
+
 /// The same version of glibc as `manylinux2014`: of Debian 8 and later, CentOS 7 and later.
 const TARGETS: &[Target] = &[
     Target {
@@ -48,7 +59,7 @@ const TARGETS: &[Target] = &[
         triple: "x86_64-unknown-linux-musl",
         zig_triple: "x86_64-unknown-linux-musl",
         linux_platform: Some("musllinux_1_2"),
-        run: checks::run_native,
+        run: checks::run_musl,
         check: checks::musl,
     },
     Target {
@@ -96,8 +107,8 @@ struct Built {
     program: PathBuf,
     /// For all versions of Python from 3.11 on that have a GIL.
     wheel: PathBuf,
-    /// The folder that the archive of the C library was made of, if there is one.
-    c_package: Option<PathBuf>,
+    /// The folder that the archive of the C library was made of.
+    c_package: PathBuf,
     /// In the order of [`OWN_WHEELS`].
     own_wheels: Vec<PathBuf>,
     files: Vec<PathBuf>,
@@ -120,7 +131,10 @@ pub fn dist(arguments: &[&str]) -> Result<()> {
     }
     let mut failed = Vec::new();
     for target in targets {
-        let result = Place::here().build(target).and_then(|built| (target.check)(&built));
+        let result = Place::here().build(target).and_then(|built| {
+            (target.check)(&built)?;
+            c::check(target, &built)
+        });
         if let Err(error) = result {
             println!("{}: {error:#}", target.name);
             failed.push(target.name);
@@ -208,14 +222,13 @@ impl Place {
             let libraries = self.libraries(target);
             (archive.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), libraries)
         });
-        let ((program, archive), (wheel, own_wheels, c_package)) = (archive?, libraries?);
-        let (c_package, c_archive) = c_package.unzip();
-        let files = [&[archive, wheel.clone()], &own_wheels[..], c_archive.as_slice()].concat();
+        let ((program, archive), (wheel, own_wheels, (c_package, c_archive))) = (archive?, libraries?);
+        let files = [&[archive, wheel.clone()], &own_wheels[..], &[c_archive]].concat();
         Ok(Built { program, wheel, c_package, own_wheels, files })
     }
 
     /// The wheels and the package of the C library, one after the other.
-    fn libraries(&self, target: &Target) -> Result<(PathBuf, Vec<PathBuf>, Option<(PathBuf, PathBuf)>)> {
+    fn libraries(&self, target: &Target) -> Result<(PathBuf, Vec<PathBuf>, (PathBuf, PathBuf))> {
         let materials = self.describe_package(target)?;
         let wheel = self.wheel(target, &materials, None)?;
         let own_wheels = OWN_WHEELS.iter().map(|python| self.wheel(target, &materials, Some(python)));
@@ -248,10 +261,8 @@ impl Place {
         let bill = Bill::of("rushlight-cli", &self.source, target.triple)?;
         std::fs::write(folder.join(LICENCES), bill.licences(&self.source)?)?;
         std::fs::write(folder.join("rushlight.cdx.json"), bill.cyclonedx()?)?;
-        let ending = if target.name.starts_with("windows") { "zip" } else { "tar.gz" };
-        let archive = self.out.join(format!("{name}.{ending}"));
-        let mut pack = command(setup::dist_program("python"), &["tools/pack.py", "archive"]);
-        run(pack.arg(&folder).arg(&archive).arg(time_of_commit()?))?;
+        let archive = self.out.join(format!("{name}.{}", target.archive_extension()));
+        c::pack(&folder, &archive)?;
         Ok((program, archive))
     }
 
@@ -259,7 +270,7 @@ impl Place {
         let mut build = self.reproducible(setup::dist_program("cargo-zigbuild"))?;
         build.args(["zigbuild", "--release", "--locked", "--package", "rushlight-cli", "--target", target.zig_triple]);
         run(build.args(["--config", "profile.release.strip=\"symbols\"", "--target-dir"]).arg(&self.build))?;
-        let file = if target.name.starts_with("windows") { "rushlight.exe" } else { "rushlight" };
+        let file = if target.is_windows() { "rushlight.exe" } else { "rushlight" };
         Ok(self.build.join(target.triple).join("release").join(file))
     }
 
@@ -338,9 +349,7 @@ impl Place {
 
 /// The virtual path of the standard library's sources, `/rustc/<commit>`.
 fn virtual_sources() -> Result<String> {
-    let version = output(&mut command("rustc", &["--version", "--verbose"]))?;
-    let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
-    Ok(format!("/rustc/{}", commit.context("rustc does not say which commit it was built from")?))
+    Ok(format!("/rustc/{}", rustc_field(&[], "commit-hash")?))
 }
 
 /// Its program writes the completions for targets whose programs this machine does not run.

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::checks::{PIP_INSTALL, PLAIN_TESTS, demo};
 use super::{Built, target_folder};
+use crate::c::link::DLL;
 use crate::command::{command, exists, output, root, run};
 use crate::setup;
 
@@ -15,13 +16,17 @@ pub fn link_wheel(build: &mut Command) {
     build.env("CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER", root().join("tools/link_windows.sh"));
 }
 
-/// A copy of the program in Wine, beside the library that Wine lacks.
+/// A copy of the program in Wine, beside the libraries that it has with it and the one that Wine lacks.
 pub fn run_program(program: &Path) -> Result<Option<Command>> {
     let Some(wine) = wine() else { return Ok(None) };
     let folder = target_folder().join("packages/windows");
     std::fs::create_dir_all(&folder)?;
-    let copy = folder.join("rushlight.exe");
+    let copy = folder.join(program.file_name().context("a program without a name")?);
     std::fs::copy(program, &copy)?;
+    let library = program.with_file_name(DLL);
+    if library.exists() {
+        std::fs::copy(library, folder.join(DLL))?;
+    }
     add_missing_library(&folder)?;
     Ok(Some(emulated(wine, &copy)))
 }

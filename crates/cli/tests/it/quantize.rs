@@ -52,12 +52,16 @@ fn errors_say_what_to_give() {
     fails(&["--scheme", "8da4w", "--keep", "clasifier*"], 6, "a name such as `classifier`");
     fails(&["--scheme", "int8-dynamic", "--embeddings", "5"], 1, "4 or 8");
     fails(&["--scheme", "int8-dynamic", "--min-snr", "30"], 6, "leave out the least signal-to-noise");
-    let mut array = b"\x93NUMPY\x01\x00\x46\x00".to_vec();
-    array.extend(format!("{:<69}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }").bytes());
-    array.extend([0; 4 * 56]);
-    array.extend([f32::NAN.to_le_bytes(); 8].concat());
-    let nan = folder.join("nan.npy");
-    fs::write(&nan, array).expect("an array");
-    fails(&["--calibrate", nan.to_str().expect("a name")], 6, "NaN");
+    let npy = |name: &str, element: &str, elements: Vec<u8>| {
+        let header = format!("{{'descr': '{element}', 'fortran_order': False, 'shape': (1, 1, 8, 8), }}");
+        let file = folder.join(name);
+        let content = [b"\x93NUMPY\x01\x00\x46\x00", format!("{header:<69}\n").as_bytes(), &elements].concat();
+        fs::write(&file, content).expect("an array");
+        file.to_str().expect("a name").to_owned()
+    };
+    let doubles = npy("doubles.npy", "<f8", vec![0; 8 * 64]);
+    fails(&["--calibrate", &doubles], 6, "the input `image` is f32 [1, 1, 8, 8]; convert the array to float32");
+    let nan = npy("nan.npy", "<f4", [vec![0; 4 * 56], [f32::NAN.to_le_bytes(); 8].concat()].concat());
+    fails(&["--calibrate", &nan], 6, "NaN");
     assert!(!output.exists());
 }

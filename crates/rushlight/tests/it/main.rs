@@ -10,6 +10,7 @@ mod methods;
 mod names;
 mod outputs;
 mod quantize;
+mod same_numbers;
 mod shared_state;
 mod time_limit;
 mod tokenizer;

@@ -1,5 +1,7 @@
 package org.pytorch.executorch;
 
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -26,6 +28,7 @@ final class ModuleTest {
     corpus = Recorded.read(folder.resolve("corpus.txt"), root);
     Check.test("recorded calls", () -> recorded(new Module.Options()));
     Check.test("recorded calls, not lowered", () -> recorded(new Module.Options().lower("off")));
+    Check.test("logits are bit-identical in every binding", ModuleTest::sameNumbers);
     Check.test("every element type, in every load mode", ModuleTest::checkTypes);
     Check.test("names of inputs and outputs", ModuleTest::names);
     Check.test("inputs are views, outputs are copies", ModuleTest::views);
@@ -65,6 +68,27 @@ final class ModuleTest {
       }
     }
     Check.that(calls > 80, calls + " calls");
+  }
+
+  private static void sameNumbers() throws Exception {
+    Path example = root.resolve("examples/cortex-m");
+    FloatBuffer pixels = floats(example.resolve("images/images.bin"));
+    FloatBuffer logits = floats(root.resolve("tests/same_numbers/digits.bin"));
+    try (Module module = Module.load(example.resolve("digits.pte").toString(), new Module.Options().lower("off"))) {
+      float[] image = new float[64];
+      float[] expected = new float[10];
+      while (pixels.hasRemaining()) {
+        pixels.get(image);
+        logits.get(expected);
+        EValue input = EValue.from(Tensor.fromBlob(image, new long[] {1, 1, 8, 8}));
+        Check.equal(expected, module.forward(input)[0].toTensor().getDataAsFloatArray());
+      }
+      Check.that(!logits.hasRemaining(), "fewer images than logits");
+    }
+  }
+
+  private static FloatBuffer floats(Path path) throws Exception {
+    return ByteBuffer.wrap(Files.readAllBytes(path)).order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer();
   }
 
   private static void typesIn(int mode, Recorded recorded) {
