@@ -157,6 +157,9 @@ static void wrong_inputs(void) {
   FAILS(rl_module_run(module, "forward", inputs, 2, NULL, NULL, NULL), RL_INVALID_ARGUMENT, "negative");
   inputs[1] = rl_value_tensor(RL_DTYPE_FLOAT32, NULL, 2, six, sizeof six);
   FAILS(rl_module_run(module, "forward", inputs, 2, NULL, NULL, NULL), RL_INVALID_ARGUMENT, "`sizes` is NULL");
+  /* Sizes beyond the array are not read. */
+  inputs[1] = rl_value_tensor(RL_DTYPE_FLOAT32, sizes, sizeof sizes + 1, six, sizeof six);
+  FAILS(rl_module_run(module, "forward", inputs, 2, NULL, NULL, NULL), RL_INVALID_ARGUMENT, "rank at most 16, got rank 17");
   inputs[1] = rl_value_int(3);
   FAILS(rl_module_run(module, "forward", inputs, 2, NULL, NULL, NULL), RL_INVALID_TYPE, "input 1");
   inputs[1].kind = RL_KIND_INT_LIST;
@@ -188,7 +191,7 @@ static void wrong_inputs(void) {
   FAILS(rl_module_run(module, "forward", inputs, 2, &run, NULL, NULL), RL_INVALID_ARGUMENT, "takes 24 bytes");
   wanted[0].as.tensor.nbytes = sizeof strided;
   wanted[0].as.tensor.dtype = RL_DTYPE_INT32;
-  FAILS(rl_module_run(module, "forward", inputs, 2, &run, NULL, NULL), RL_INVALID_TYPE, "element type");
+  FAILS(rl_module_run(module, "forward", inputs, 2, &run, NULL, NULL), RL_INVALID_TYPE, "expected memory for f32, got i32");
   wanted[0].kind = RL_KIND_NONE;
   run.num_outputs = 2;
   FAILS(rl_module_run(module, "forward", inputs, 2, &run, NULL, NULL), RL_INVALID_TYPE, "output 1");

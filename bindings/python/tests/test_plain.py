@@ -59,6 +59,27 @@ def test_results_go_in_again():
         raise AssertionError("an input of the wrong shape was accepted")
 
 
+def test_a_wrong_rank_says_how_many_dimensions():
+    module = rushlight.load(DIGITS / "digits.pte")
+    image = images()[0].cast("B").cast("f", [1, 8, 8])
+    try:
+        module(image)
+    except rushlight.Error as error:
+        assert "input 0 of `forward` has the wrong rank" in str(error)
+        assert error.hint == "the rank was fixed at export: give 4 dimensions; one for the batch may be missing"
+    else:
+        raise AssertionError("an input of the wrong rank was accepted")
+
+
+def test_an_export_without_torch_says_what_needs_none():
+    try:
+        rushlight.export(None, ())
+    except ModuleNotFoundError as error:
+        assert error.name == "torch" and "`rushlight.compile` takes a .pt2 file without it" in str(error)
+    else:
+        raise AssertionError("exported without PyTorch")
+
+
 def test_results_show_their_elements():
     module = rushlight.load(DIGITS / "digits.pte")
     logits = module(images()[0])

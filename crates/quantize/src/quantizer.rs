@@ -232,18 +232,19 @@ fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
             .expected("4 or 8")
             .got(bits.to_string()));
     }
-    let dynamic = "give inputs of a calibration, or a scheme that needs none: int8-dynamic, 8da4w, int4, int8-weight";
+    let dynamic = "give inputs of a calibration (`--calibrate`; in Python `calibration=`), or a scheme that needs none: \
+                   int8-dynamic, 8da4w, int4, int8-weight";
     let needs = [
         (settings.scheme.is_static(), "scales of activations are chosen from inputs", dynamic),
         (
             settings.rounding == Rounding::Gptq,
             "GPTQ rounds weights for inputs",
-            "give inputs of a calibration, or leave out GPTQ",
+            "give inputs of a calibration (`--calibrate`; in Python `calibration=`), or leave out GPTQ",
         ),
         (
             settings.min_snr.is_some(),
             "whether outputs are near enough is seen on inputs",
-            "give inputs of a calibration, or leave out the least signal-to-noise",
+            "give inputs of a calibration (`--calibrate`; in Python `calibration=`), or leave out the least signal-to-noise",
         ),
     ];
     match needs.iter().find(|(needs, ..)| *needs && samples == 0) {

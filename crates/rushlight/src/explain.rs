@@ -153,6 +153,10 @@ fn input_error(error: &runtime::Error, plan: &Plan<'_>, meta: &MethodMeta, index
         )),
         Detail::Size { dim, .. } => result
             .help(format!("the shape was fixed at export; export with dimension {dim} dynamic to pass other sizes")),
+        Detail::Fault(Fault::InputRank, expected, got) => {
+            let missing = if got + 1 == expected { "; one for the batch may be missing" } else { "" };
+            result.help(format!("the rank was fixed at export: give {expected} dimensions{missing}"))
+        }
         Detail::Fault(Fault::SizeRule, rule, got) => match size_rule(plan, rule).and_then(|rule| rule_help(&rule, got))
         {
             Some(help) => result.help(help),

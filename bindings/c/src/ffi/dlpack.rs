@@ -5,7 +5,7 @@ use std::ptr;
 use rushlight::{Code, Tensor};
 use rushlight_format::dlpack::{self, DataType, ManagedTensorVersioned as DLManagedTensorVersioned, VERSION, Version};
 
-use super::value::{rl_tensor, view};
+use super::value::{check_rank, rl_tensor, view};
 use super::{elements, guard, null, rl_status, set};
 use crate::status::Status;
 
@@ -41,6 +41,7 @@ pub unsafe extern "C" fn rl_tensor_from_dlpack(
             Status::new(Code::InvalidType, message)
         })?;
         let rank = usize::try_from(from.ndim).map_err(|_| Status::invalid("a tensor of a negative rank"))?;
+        check_rank(rank)?;
         let offset = usize::try_from(from.byte_offset).map_err(|_| Status::invalid("an offset beyond memory"))?;
         // SAFETY: DLPack: shape, and strides unless NULL, have as many entries.
         let sizes = unsafe { elements(from.shape.cast_const(), rank, "shape") }?;

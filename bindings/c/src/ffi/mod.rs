@@ -73,7 +73,8 @@ unsafe fn elements<'a, T>(pointer: *const T, len: usize, name: &str) -> Result<&
         return Ok(&[]);
     }
     if pointer.is_null() {
-        return Err(Status::invalid(format!("`{name}` is NULL, with {len} elements")));
+        let unit = if size_of::<T>() == 1 { "bytes" } else { "elements" };
+        return Err(Status::invalid(format!("`{name}` is NULL, with {len} {unit}")));
     }
     if !pointer.is_aligned() {
         return Err(Status::invalid(format!("`{name}` is not aligned to {} bytes", align_of::<T>())));

@@ -512,7 +512,7 @@ impl Inner {
             let names = unsafe { elements(options.input_names, values.len(), "input_names") }?;
             // SAFETY: NULL or strings.
             let names: Vec<&str> =
-                names.iter().map(|name| unsafe { text(*name, "input_names") }).collect::<Result<_>>()?;
+                names.iter().map(|name| unsafe { text(*name, "input_names[...]") }).collect::<Result<_>>()?;
             meta = module.kept_meta(method)?;
             inputs = meta.inputs_by_name(names.into_iter().zip(inputs))?;
         }
@@ -569,7 +569,7 @@ unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
         // SAFETY: as the library described it.
         let read = unsafe { view(from, &mut dims) }.map_err(at)?;
         if to.dtype != from.dtype {
-            let message = format!("expected memory of the element type {}, got {}", from.dtype, to.dtype);
+            let message = format!("expected memory for {}, got {}", from.scalar_type()?, to.scalar_type().map_err(at)?);
             return Err(at(Status::new(Code::InvalidType, message)));
         }
         let size = read.sizes().iter().product::<usize>() * read.dtype().size();

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
-use rushlight::runtime::{Output, Outputs, Tensor};
+use rushlight::runtime::{MAX_RANK, Output, Outputs, Tensor};
 use rushlight::{Code, Input, ScalarType, TensorView};
 
 use super::{Result, elements};
@@ -194,6 +194,7 @@ impl rl_tensor {
     /// # Safety
     /// They can be read.
     unsafe fn read_dims(&self, dims: &mut Vec<usize>) -> Result<()> {
+        check_rank(self.rank)?;
         for (pointer, name) in [(self.sizes, "sizes"), (self.strides, "strides")] {
             if name == "strides" && pointer.is_null() {
                 continue;
@@ -223,6 +224,14 @@ impl rl_tensor {
             TensorView::strided(dtype, sizes, next(), data)?
         })
     }
+}
+
+/// Fails if a rank is above [`MAX_RANK`]. Sizes are read after it: the caller's memory may end before so many.
+pub fn check_rank(rank: usize) -> Result<()> {
+    if rank > MAX_RANK {
+        return Err(Status::invalid(format!("expected rank at most {MAX_RANK}, got rank {rank}")));
+    }
+    Ok(())
 }
 
 /// Reads a tensor; its sizes and strides are put into `dims`.

@@ -360,7 +360,11 @@ def export(
         calibration = quantization.calls(calibration, methods) or None
         quantization.check(quantize, calibration, methods)
     progress = Progress(progress)
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        help = "`export` needs PyTorch; `rushlight.compile` takes a .pt2 file without it"
+        raise ModuleNotFoundError(f"{error}: {help}", name=error.name) from error
 
     def exported(module, args, kwargs, dynamic_shapes, calibration=calibration):
         with torch.no_grad():
