@@ -436,8 +436,8 @@ static void names(void) {
   names[0] = "image";
   FAILS(rl_module_run(module, "forward", inputs, 4, &run, NULL, NULL), RL_INVALID_ARGUMENT, "given twice");
   names[0] = NULL;
-  FAILS(rl_module_run(module, "forward", inputs, 4, &run, NULL, NULL), RL_INVALID_ARGUMENT, "`input_names` is NULL");
-  FAILS(rl_module_run(module, "forward", inputs + 1, 1, &run, NULL, NULL), RL_INVALID_ARGUMENT, "`input_names` is NULL");
+  FAILS(rl_module_run(module, "forward", inputs, 4, &run, NULL, NULL), RL_INVALID_ARGUMENT, "`input_names[0]` is NULL");
+  FAILS(rl_module_run(module, "forward", inputs + 1, 1, &run, NULL, NULL), RL_INVALID_ARGUMENT, "`input_names[0]` is NULL");
   names[0] = "batch.boxes.1";
   FAILS(rl_module_run(module, "forward", inputs, 3, &run, NULL, NULL), RL_INVALID_ARGUMENT, "batch.boxes.0");
   rl_module_free(module);

@@ -510,9 +510,11 @@ impl Inner {
         if !options.input_names.is_null() {
             // SAFETY: as many as there are inputs.
             let names = unsafe { elements(options.input_names, values.len(), "input_names") }?;
-            // SAFETY: NULL or strings.
-            let names: Vec<&str> =
-                names.iter().map(|name| unsafe { text(*name, "input_names[...]") }).collect::<Result<_>>()?;
+            let name = |(index, name): (usize, &*const c_char)| {
+                // SAFETY: NULL or a string.
+                unsafe { text(*name, &format!("input_names[{index}]")) }
+            };
+            let names: Vec<&str> = names.iter().enumerate().map(name).collect::<Result<_>>()?;
             meta = module.kept_meta(method)?;
             inputs = meta.inputs_by_name(names.into_iter().zip(inputs))?;
         }
