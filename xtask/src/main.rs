@@ -48,8 +48,8 @@ usage: cargo xtask <chore>
                  libFuzzer with the address sanitizer, with a nightly compiler: all targets for 60 seconds each by default;
                  minimise keeps what was found in fuzz/seeds
   dist [target] [--verify]
-                 archives of the command line and Python wheels, into target/dist, for all targets by default, and runs those
-                 that this machine can run; --verify builds one in another folder too, and compares the bytes
+                 archives of the command line and the C library, and Python wheels, into target/dist, for all targets by
+                 default, and runs those that this machine can run; --verify builds one in another folder too, and compares the bytes
   jvm            builds the jar for this machine and the Android library into target/jvm
   npm            builds the npm package into target/npm, and prints the sizes of its modules
   demo           builds it, and the page of examples/web with it into target/demo

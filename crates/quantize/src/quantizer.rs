@@ -227,28 +227,26 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
 
 /// Settings that need inputs, without any, and bits that there are not.
 fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
+    const GIVE: &str = "give inputs of a calibration (`--calibrate`; in Python `calibration=`)";
     if let Some(bits) = settings.embedding_bits.filter(|bits| !matches!(bits, 4 | 8)) {
         return Err(Error::unsupported("tables of embeddings with so many bits")
             .expected("4 or 8")
             .got(bits.to_string()));
     }
-    let dynamic = "give inputs of a calibration (`--calibrate`; in Python `calibration=`), or a scheme that needs none: \
-                   int8-dynamic, 8da4w, int4, int8-weight";
+    let dynamic = "a scheme that needs none: int8-dynamic, 8da4w, int4, int8-weight";
     let needs = [
         (settings.scheme.is_static(), "scales of activations are chosen from inputs", dynamic),
-        (
-            settings.rounding == Rounding::Gptq,
-            "GPTQ rounds weights for inputs",
-            "give inputs of a calibration (`--calibrate`; in Python `calibration=`), or leave out GPTQ",
-        ),
+        (settings.rounding == Rounding::Gptq, "GPTQ rounds weights for inputs", "leave out GPTQ"),
         (
             settings.min_snr.is_some(),
             "whether outputs are near enough is seen on inputs",
-            "give inputs of a calibration (`--calibrate`; in Python `calibration=`), or leave out the least signal-to-noise",
+            "leave out the least signal-to-noise",
         ),
     ];
     match needs.iter().find(|(needs, ..)| *needs && samples == 0) {
-        Some((_, why, help)) => Err(Error::new(ErrorKind::Output, format!("{why}, and there are none")).help(*help)),
+        Some((_, why, or)) => {
+            Err(Error::new(ErrorKind::Output, format!("{why}, and there are none")).help(format!("{GIVE}, or {or}")))
+        }
         None => Ok(()),
     }
 }

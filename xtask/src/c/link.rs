@@ -13,7 +13,7 @@ use crate::header;
 /// Object format and system libraries of a target.
 pub struct System {
     format: Format,
-    /// What programs that are linked with the static library need besides.
+    /// System libraries that the static library depends on, as linker flags.
     pub libraries: &'static str,
 }
 
@@ -95,7 +95,8 @@ impl System {
             Format::Pe => (IMPORTS.to_owned(), "--extern-only", header::names()?),
         };
         let symbols = output(command(nm, &[option, "--defined-only"]).arg(package.join(file)))?;
-        let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2));
+        // LLVM lists the versions, too, as absolute symbols.
+        let names = symbols.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name);
         let exported: Vec<&str> = match self.format {
             Format::Elf => names.filter(|name| name.contains("@@")).collect(),
             Format::MachO => names.map(|name| name.strip_prefix('_').unwrap_or(name)).collect(),
@@ -105,10 +106,11 @@ impl System {
         let missing: Vec<&str> = listed.iter().map(String::as_str).filter(|name| !exported.contains(name)).collect();
         let other: Vec<&str> =
             exported.into_iter().filter(|name| !listed.iter().any(|listed| listed == name)).collect();
-        if matches!(self.format, Format::MachO) {
+        let is_exact = !matches!(self.format, Format::MachO);
+        if !is_exact {
             println!("exported besides the functions of the header: {}", other.join(", "));
         }
-        if !missing.is_empty() || !(other.is_empty() || matches!(self.format, Format::MachO)) {
+        if !missing.is_empty() || (is_exact && !other.is_empty()) {
             bail!("{}: not exported: {:?}; exported, but not in the header: {:?}", package.display(), missing, other);
         }
         Ok(())
@@ -154,14 +156,19 @@ impl Linker {
             }
         }
         run(link.args(self.system.libraries.split(' ')).args(self.unwinder))?;
-        let chain = |names: &[&str]| symlink_chain(&shared, names);
         match self.system.format {
-            Format::Elf => chain(&[&soname, "librushlight.so"])?,
-            Format::MachO => return chain(&[soname.trim_start_matches("@rpath/"), "librushlight.dylib"]),
-            // As linkers of MinGW look for it.
-            Format::Pe => drop(fs::copy(package.join(IMPORTS), package.join("lib/librushlight.dll.a"))?),
+            Format::Elf => {
+                fs::remove_file(exports)?;
+                symlink_chain(&shared, &[&soname, "librushlight.so"])
+            }
+            Format::MachO => symlink_chain(&shared, &[soname.trim_start_matches("@rpath/"), "librushlight.dylib"]),
+            Format::Pe => {
+                fs::remove_file(exports)?;
+                // As linkers of MinGW look for it.
+                fs::copy(package.join(IMPORTS), package.join("lib/librushlight.dll.a"))?;
+                Ok(())
+            }
         }
-        Ok(fs::remove_file(exports)?)
     }
 }
 

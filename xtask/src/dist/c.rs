@@ -1,15 +1,15 @@
 //! Archives of the C library.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
 use super::bill::Bill;
-use super::{Built, LICENCES, Place, Target, macos, time_of_commit};
+use super::{Built, LICENCES, Place, Target, macos, pack};
 use crate::c::link::{LINUX, Linker, MACOS, WINDOWS};
 use crate::c::{self, Library};
-use crate::command::{command, run, target_folder};
+use crate::command::{run, target_folder};
 use crate::setup;
 
 /// Returns `zig cc` as the linker of a target.
@@ -46,12 +46,6 @@ impl Place {
         pack(&folder, &archive)?;
         Ok((folder, archive))
     }
-}
-
-/// Packs a folder, with the time of the commit.
-pub fn pack(folder: &Path, archive: &Path) -> Result<()> {
-    let mut pack = command(setup::dist_program("python"), &["tools/pack.py", "archive"]);
-    run(pack.arg(folder).arg(archive).arg(time_of_commit()?))
 }
 
 /// Checks what the shared library exports, links a program in C with each library of the package, and runs it where this machine can.

@@ -262,7 +262,7 @@ impl Place {
         std::fs::write(folder.join(LICENCES), bill.licences(&self.source)?)?;
         std::fs::write(folder.join("rushlight.cdx.json"), bill.cyclonedx()?)?;
         let archive = self.out.join(format!("{name}.{}", target.archive_extension()));
-        c::pack(&folder, &archive)?;
+        pack(&folder, &archive)?;
         Ok((program, archive))
     }
 
@@ -362,6 +362,12 @@ pub const LICENCES: &str = "LICENSES-OF-DEPENDENCIES.txt";
 
 const SHELLS: [(&str, &str); 4] =
     [("bash", "rushlight.bash"), ("zsh", "_rushlight"), ("fish", "rushlight.fish"), ("powershell", "rushlight.ps1")];
+
+/// Packs a folder, with the time of the commit.
+fn pack(folder: &Path, archive: &Path) -> Result<()> {
+    let mut pack = command(setup::dist_program("python"), &["tools/pack.py", "archive"]);
+    run(pack.arg(folder).arg(archive).arg(time_of_commit()?))
+}
 
 /// Seconds since 1970.
 fn time_of_commit() -> Result<String> {

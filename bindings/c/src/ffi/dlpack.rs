@@ -5,8 +5,8 @@ use std::ptr;
 use rushlight::{Code, Tensor};
 use rushlight_format::dlpack::{self, DataType, ManagedTensorVersioned as DLManagedTensorVersioned, VERSION, Version};
 
-use super::value::{check_rank, rl_tensor, view};
-use super::{elements, guard, null, rl_status, set};
+use super::value::{read_sizes, rl_tensor, view};
+use super::{guard, null, rl_status, set};
 use crate::status::Status;
 
 /// Describes a tensor of another library, by its `DLManagedTensorVersioned` of dlpack.h: a view without a copy, which lives as long as
@@ -41,16 +41,15 @@ pub unsafe extern "C" fn rl_tensor_from_dlpack(
             Status::new(Code::InvalidType, message)
         })?;
         let rank = usize::try_from(from.ndim).map_err(|_| Status::invalid("a tensor of a negative rank"))?;
-        check_rank(rank)?;
         let offset = usize::try_from(from.byte_offset).map_err(|_| Status::invalid("an offset beyond memory"))?;
         // SAFETY: DLPack: shape, and strides unless NULL, have as many entries.
-        let sizes = unsafe { elements(from.shape.cast_const(), rank, "shape") }?;
+        let sizes = unsafe { read_sizes(from.shape.cast_const(), rank, "shape") }?;
         let strides = from.strides.cast_const();
         let strides = if strides.is_null() {
             None
         } else {
             // SAFETY: as above.
-            Some(unsafe { elements(strides, rank, "strides") }?)
+            Some(unsafe { read_sizes(strides, rank, "strides") }?)
         };
         if strides.is_some_and(|strides| strides.iter().any(|stride| *stride < 0)) {
             return Err(Status::new(Code::NotSupported, "a tensor with negative strides"));

@@ -7,8 +7,8 @@ use rushlight::runtime::{self, Kernel, KernelContext, TensorMut};
 use rushlight::{Code, Scalar};
 
 use super::status::take;
-use super::value::{Dims, check_rank, rl_kind, rl_tensor, rl_value};
-use super::{Result, elements, guard, null, rl_status, set};
+use super::value::{Dims, read_sizes, rl_kind, rl_tensor, rl_value};
+use super::{Result, guard, null, rl_status, set};
 use crate::callback;
 use crate::status::Status;
 
@@ -167,9 +167,8 @@ pub unsafe fn new_sizes(sizes: *const i64, rank: usize) -> Result<Option<Vec<usi
     if sizes.is_null() {
         return Ok(None);
     }
-    check_rank(rank)?;
     // SAFETY: as the caller promises.
-    let sizes = unsafe { elements(sizes, rank, "sizes") }?.iter().map(|size| usize::try_from(*size));
+    let sizes = unsafe { read_sizes(sizes, rank, "sizes") }?.iter().map(|size| usize::try_from(*size));
     sizes.collect::<std::result::Result<_, _>>().map(Some).map_err(|_| Status::invalid("`sizes` has a negative number"))
 }
 

@@ -30,6 +30,7 @@ mod llm;
 
 use std::any::Any;
 use std::ffi::{CStr, c_char};
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -62,7 +63,7 @@ unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
 
-fn null(name: &str) -> Status {
+fn null(name: impl Display) -> Status {
     Status::invalid(format!("`{name}` is NULL"))
 }
 
@@ -88,7 +89,7 @@ unsafe fn elements<'a, T>(pointer: *const T, len: usize, name: &str) -> Result<&
 
 /// # Safety
 /// `pointer` is NULL or points at a NUL-terminated string that is valid for `'a`.
-unsafe fn optional_text<'a>(pointer: *const c_char, name: &str) -> Result<Option<&'a str>> {
+unsafe fn optional_text<'a>(pointer: *const c_char, name: impl Display) -> Result<Option<&'a str>> {
     if pointer.is_null() {
         return Ok(None);
     }
@@ -99,7 +100,7 @@ unsafe fn optional_text<'a>(pointer: *const c_char, name: &str) -> Result<Option
 
 /// # Safety
 /// As for [`optional_text`].
-unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str> {
+unsafe fn text<'a>(pointer: *const c_char, name: impl Display + Copy) -> Result<&'a str> {
     // SAFETY: as the caller promises.
     unsafe { optional_text(pointer, name) }?.ok_or_else(|| null(name))
 }

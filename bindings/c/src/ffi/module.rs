@@ -512,7 +512,7 @@ impl Inner {
             let names = unsafe { elements(options.input_names, values.len(), "input_names") }?;
             let name = |(index, name): (usize, &*const c_char)| {
                 // SAFETY: NULL or a string.
-                unsafe { text(*name, &format!("input_names[{index}]")) }
+                unsafe { text(*name, format_args!("input_names[{index}]")) }
             };
             let names: Vec<&str> = names.iter().enumerate().map(name).collect::<Result<_>>()?;
             meta = module.kept_meta(method)?;
@@ -571,7 +571,7 @@ unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
         // SAFETY: as the library described it.
         let read = unsafe { view(from, &mut dims) }.map_err(at)?;
         if to.dtype != from.dtype {
-            let message = format!("expected memory for {}, got {}", from.scalar_type()?, to.scalar_type().map_err(at)?);
+            let message = format!("expected memory for {}, got {}", read.dtype(), to.scalar_type().map_err(at)?);
             return Err(at(Status::new(Code::InvalidType, message)));
         }
         let size = read.sizes().iter().product::<usize>() * read.dtype().size();

@@ -194,13 +194,12 @@ impl rl_tensor {
     /// # Safety
     /// They can be read.
     unsafe fn read_dims(&self, dims: &mut Vec<usize>) -> Result<()> {
-        check_rank(self.rank)?;
         for (pointer, name) in [(self.sizes, "sizes"), (self.strides, "strides")] {
             if name == "strides" && pointer.is_null() {
                 continue;
             }
             // SAFETY: as the caller promises.
-            for dim in unsafe { elements(pointer, self.rank, name) }? {
+            for dim in unsafe { read_sizes(pointer, self.rank, name) }? {
                 let dim = usize::try_from(*dim);
                 dims.push(dim.map_err(|_| Status::invalid(format!("`{name}` has a number that is negative")))?);
             }
@@ -226,12 +225,16 @@ impl rl_tensor {
     }
 }
 
-/// Fails if a rank is above [`MAX_RANK`]. Sizes are read after it: the caller's memory may end before so many.
-pub fn check_rank(rank: usize) -> Result<()> {
+/// Reads the sizes or strides of a tensor. Checks the rank against [`MAX_RANK`] first, to not read past the end of the caller's array.
+///
+/// # Safety
+/// As for [`elements`], if the rank is at most [`MAX_RANK`].
+pub unsafe fn read_sizes<'a>(pointer: *const i64, rank: usize, name: &str) -> Result<&'a [i64]> {
     if rank > MAX_RANK {
         return Err(Status::invalid(format!("expected rank at most {MAX_RANK}, got rank {rank}")));
     }
-    Ok(())
+    // SAFETY: as the caller promises.
+    unsafe { elements(pointer, rank, name) }
 }
 
 /// Reads a tensor; its sizes and strides are put into `dims`.
