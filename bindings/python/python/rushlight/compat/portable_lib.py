@@ -138,7 +138,11 @@ def _no_etdump(*_):
 
 def _listed(inputs):
     """Inputs as a list: one that is given alone is the only one."""
-    inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    return list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+
+
+def _check_devices(inputs):
+    """Raises RuntimeError for a tensor on another device, in ExecuTorch's words."""
     for index, value in enumerate(inputs):
         device = getattr(value, "device", None)
         if getattr(device, "type", "cpu") != "cpu":
@@ -146,14 +150,15 @@ def _listed(inputs):
                 f"input {index} is on device {device}: ExecuTorch takes only CPU and CUDA tensors, and this runtime only "
                 "those on the CPU"
             )
-    return inputs
 
 
 def _run(run, *arguments):
-    """Runs with inputs, about which ExecuTorch's bindings raise RuntimeError."""
+    """Runs with inputs, the last argument, about which ExecuTorch's bindings raise RuntimeError."""
     try:
         return run(*arguments)
     except (TypeError, ValueError) as error:
+        # To ask each tensor for its device takes as long as a small program.
+        _check_devices(arguments[-1])
         raise RuntimeError(str(error)) from error
 
 
@@ -241,6 +246,7 @@ class ExecuTorchMethod:
 
     def set_inputs(self, inputs):
         self._inputs = _listed(inputs)
+        _check_devices(self._inputs)
 
     def execute(self):
         if self._inputs is None:
