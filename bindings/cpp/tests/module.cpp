@@ -108,6 +108,8 @@ static void outputs_live_until_their_method_runs_again() {
   CHECK(length.ok() && length->isInt() && length->toInt() == 128);
   CHECK(module.method_names()->count("decode") == 1 && *module.num_methods() >= 3);
   CHECK(module.unload_method("encode") && !module.unload_method("encode") && !module.is_method_loaded("encode"));
+  // Of the last call.
+  CHECK(module.get("decode", before).ok() && module.unload_method("decode") && module.get("decode", before).ok());
 }
 
 static void inputs_and_outputs_of_the_callers() {

@@ -185,10 +185,12 @@ class Module {
 
   // Returns whether the method was loaded. Its outputs are gone.
   bool unload_method(const std::string& method_name) {
-    if (methods_.erase(method_name) == 0) {
+    const auto known = methods_.find(method_name);
+    if (known == methods_.end()) {
       return false;
     }
     keep_outputs();
+    methods_.erase(known);
     return runtime::internal::take(rl_module_unload_method(module_.get(), method_name.c_str())) == runtime::Error::Ok;
   }
   bool unload_forward() { return unload_method("forward"); }
@@ -215,13 +217,12 @@ class Module {
     Method& method = **found;
     ET_CHECK_OR_RETURN_ERROR(inputs.size() <= method.inputs.size(), InvalidArgument, "`%s` takes %zu inputs, not %zu",
                              method_name.c_str(), method.inputs.size(), inputs.size());
-    std::vector<rl_value> values(method.inputs.size());
-    std::vector<Dims> dims(method.inputs.size());
+    std::vector<rl_value>& values = method.arguments;
     for (size_t i = 0; i < values.size(); ++i) {
       const bool is_given = i < inputs.size() && !inputs[i].isNone();
       ET_CHECK_OR_RETURN_ERROR(is_given || method.inputs[i].is_set || method.takes_none(i), InvalidArgument,
                                "input %zu of `%s` is not set", i, method_name.c_str());
-      values[i] = value_of(is_given ? inputs[i] : method.inputs[i].value(), dims[i]);
+      values[i] = value_of(is_given ? inputs[i] : method.inputs[i].value(), method.argument_dims[i]);
     }
     if (last_ != nullptr && last_ != &method) {
       keep_outputs();
@@ -244,12 +245,13 @@ class Module {
     const rl_value* outputs = nullptr;
     size_t num_outputs = 0;
     last_ = nullptr;
-    method.outputs.clear();
     const auto error = runtime::internal::take(rl_module_run(module_.get(), method_name.c_str(), values.data(), values.size(),
                                                              &options, &outputs, &num_outputs));
     if (error != runtime::Error::Ok) {
+      method.outputs.clear();
       return error;
     }
+    method.outputs.resize(num_outputs);
     for (size_t i = 0; i < num_outputs; ++i) {
       if (const auto given = method.given.find(i); given != method.given.end()) {
         const rl_tensor& written = targets[i].as.tensor;
@@ -257,9 +259,9 @@ class Module {
         if (const auto resized = runtime::resize_tensor(given->second, {sizes.data(), sizes.size()}); resized != runtime::Error::Ok) {
           return resized;
         }
-        method.outputs.push_back(Output(given->second));
+        method.outputs[i] = Output(given->second);
       } else {
-        method.outputs.push_back(Output(outputs[i]));
+        method.outputs[i].set(outputs[i]);
       }
     }
     last_ = &method;
@@ -487,8 +489,15 @@ class Module {
     // Set where the module's memory is borrowed.
     std::unique_ptr<OwnTensor> tensor;
 
+    Output() = default;
     explicit Output(aten::Tensor given) : value(given) {}
-    explicit Output(const rl_value& from) {
+
+    void set(const rl_value& from) {
+      if (is_of(from)) {
+        tensor->impl.set_data(from.as.tensor.data);
+        return;
+      }
+      value = runtime::EValue();
       switch (from.kind) {
         case RL_KIND_TENSOR: {
           const rl_tensor& view = from.as.tensor;
@@ -518,17 +527,33 @@ class Module {
           break;
       }
     }
+
+   private:
+    // Whether `tensor` describes it but for the address, so that nothing is allocated.
+    bool is_of(const rl_value& from) const {
+      if (tensor == nullptr || !tensor->data.empty() || from.kind != RL_KIND_TENSOR) {
+        return false;
+      }
+      const rl_tensor& view = from.as.tensor;
+      return view.strides == nullptr && static_cast<uint32_t>(tensor->impl.scalar_type()) == view.dtype &&
+             std::equal(tensor->sizes.begin(), tensor->sizes.end(), view.sizes, view.sizes + view.rank) &&
+             std::is_sorted(tensor->dim_order.begin(), tensor->dim_order.end());
+    }
   };
 
   struct Method {
     MethodMeta meta;
     std::vector<Set> inputs;
     std::vector<Output> outputs;
+    // What describes the inputs of a call to the library, kept for the memory.
+    std::vector<rl_value> arguments;
+    std::vector<Dims> argument_dims;
     // Tensors of the caller's that outputs are written to.
     std::unordered_map<size_t, aten::Tensor> given;
     std::unordered_map<size_t, Dims> given_dims;
 
-    explicit Method(const MethodMeta& meta_) : meta(meta_), inputs(meta_.num_inputs()) {}
+    explicit Method(const MethodMeta& meta_)
+        : meta(meta_), inputs(meta_.num_inputs()), arguments(inputs.size()), argument_dims(inputs.size()) {}
 
     bool takes_none(size_t input) const {
       const auto tag = meta.input_tag(input);
@@ -537,6 +562,7 @@ class Module {
 
     std::vector<runtime::EValue> values() const {
       std::vector<runtime::EValue> values;
+      values.reserve(outputs.size());
       for (const Output& output : outputs) {
         values.push_back(output.value);
       }
@@ -560,6 +586,9 @@ class Module {
 
   // A method, which is loaded if it was not.
   runtime::Result<Method*> loaded(const std::string& method_name) {
+    if (const auto known = methods_.find(method_name); known != methods_.end()) {
+      return &known->second;
+    }
     if (const auto error = load_method(method_name); error != runtime::Error::Ok) {
       return error;
     }
