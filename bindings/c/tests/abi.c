@@ -180,7 +180,7 @@ static void wrong_inputs(void) {
   CHECK(memcmp(strided, outputs[0].as.tensor.data, sizeof strided) == 0);
   inputs[1].as.tensor.strides = transposed;
   inputs[1].as.tensor.nbytes = 20;
-  FAILS(rl_module_run(module, "forward", inputs, 2, NULL, NULL, NULL), RL_MEMORY_ALLOCATION_FAILED, "24 bytes are needed");
+  FAILS(rl_module_run(module, "forward", inputs, 2, NULL, NULL, NULL), RL_INVALID_ARGUMENT, "24 bytes are needed");
   inputs[1] = good;
 
   /* Memory for outputs. */

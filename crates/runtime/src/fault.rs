@@ -80,7 +80,7 @@ faults! {
     PlannedMemory: MemoryAllocationFailed, "planned buffer: {a} bytes are needed, {b} are available", a, b;
     TempMemory: MemoryAllocationFailed, "temporary memory of the operator: {a} bytes are needed, {b} are available", a, b;
     OutputMemory: MemoryAllocationFailed, "memory for the output: {a} bytes are needed, {b} are available", a, b;
-    StridedData: MemoryAllocationFailed, "data of the strided tensor: {a} bytes are needed, {b} are available", a, b;
+    StridedData: InvalidArgument, "data of the strided tensor: {a} bytes are needed, {b} are available", a, b;
     TooManyApart: InvalidArgument, "too many planned buffers are given apart";
     SharedBusy: InvalidState, "another method that shares the planned buffers is executing, or its outputs are still in use";
 
