@@ -1,6 +1,7 @@
 //! Programs and methods.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rushlight::{Input, MethodInstance, TensorView, Value};
+use rushlight::{Input, MethodInstance, Progress, TensorView, Value};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
 
 use crate::array::{Argument, Kind, own, to_python};
 use crate::choice::BackendSpec;
 use crate::meta::meta_to_python;
 use crate::report::entry_to_python;
-use crate::signals::Signals;
+use crate::signals::{Signals, WhileLowering, raised_while_lowering};
 use crate::source::{Source, bytes_of};
 use crate::tensor::Tensor;
 use crate::turns::Turns;
@@ -98,9 +99,13 @@ fn input_label(module: &rushlight::Module, method: &str, index: usize) -> String
 
 impl Module {
     /// Uses the module, which first learns of what was registered since it was last used.
+    ///
+    /// # Errors
+    /// An exception of a signal handler that ended lowering.
     fn with<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut rushlight::Module) -> R) -> PyResult<R> {
         self.learn(py)?;
-        self.inner.with(py, act)
+        let result = self.inner.with(py, act)?;
+        raised_while_lowering().map_or(Ok(result), Err)
     }
 
     /// Tells the module of operators and backends that were registered since it was last used.
@@ -149,6 +154,7 @@ pub fn load(
             builder(py).lower(rushlight::Lower::To(specs.iter().map(|spec| spec.get().0.clone()).collect()))
         }
     };
+    builder = builder.progress(Progress::new(Arc::new(WhileLowering)));
     if let Some(threads) = threads {
         builder = builder.threads(threads);
     }
@@ -212,7 +218,9 @@ impl Module {
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Report<'py>> {
         let (report, cache) = self.with(py, |module| {
             let report = module.report().map(|report| report.entries.clone()).map_err(ToString::to_string);
-            (report, module.cache_use().map(ToString::to_string))
+            // What was cancelled would begin again.
+            let cache = if report.is_ok() { module.cache_use() } else { None };
+            (report, cache.map(ToString::to_string))
         })?;
         match report {
             Ok(entries) => {

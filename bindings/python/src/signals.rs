@@ -1,9 +1,10 @@
-//! Interruption of a model's run by signals, such as that of Ctrl-C.
+//! Interruption of a model's lowering and runs by signals, such as that of Ctrl-C.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use rushlight::ProgressListener;
 use rushlight::runtime::{EventTracer, Interrupt, Stop};
 
 use crate::interpreter::attached;
@@ -13,6 +14,29 @@ const SIGNALS: Duration = Duration::from_millis(50);
 
 /// The most steps between two looks at the clock, which takes as long as a small step.
 const STEPS: u32 = 8;
+
+thread_local! {
+    /// The exception of a signal handler that cancelled lowering on this thread.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Takes the exception of a signal handler that cancelled lowering on this thread.
+pub fn raised_while_lowering() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Looks for signals while a program is lowered, between the steps of that.
+pub struct WhileLowering;
+
+impl ProgressListener for WhileLowering {
+    fn report(&self, _: &'static str, _: u64, _: u64) {}
+
+    fn is_cancelled(&self) -> bool {
+        let Err(error) = attached(|py| py.check_signals()) else { return false };
+        drop(RAISED.replace(Some(error)));
+        true
+    }
+}
 
 /// Looks for signals while a model runs on this thread, between its steps.
 pub struct Signals {
@@ -28,9 +52,9 @@ impl Signals {
         Self { last: Cell::new(Instant::now()), left: Cell::new(0), interval: Cell::new(0), raised: RefCell::default() }
     }
 
-    /// The exception of a signal handler.
+    /// The exception of a signal handler, be it from the lowering before the run.
     pub fn raised(self) -> Option<PyErr> {
-        self.raised.into_inner()
+        self.raised.into_inner().or_else(raised_while_lowering)
     }
 }
 

@@ -103,6 +103,7 @@ WORK = {
     "gptq": "rushlight.compile(large, quantize=rushlight.Quantization('8da4w', weights='gptq'), calibration=[(x,)]).save(out)",
     "compare": "rushlight.compare(large, program, (x,))",
     "run": "module(x)",
+    "lower": "rushlight.load(program.buffer, lower='cpu')(x)",
 }
 
 
@@ -148,3 +149,33 @@ def test_ctrl_c(name, large, tmp_path):
     # Either it was never complete, or it is whole.
     content = (tmp_path / "out.pte").read_bytes()
     assert content == b"before" or rushlight.load(content).method_names == ["forward"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no signals of this kind")
+def test_lowering_that_a_signal_ended_begins_again(large):
+    class Late(Exception):
+        pass
+
+    def late(*_):
+        raise Late
+
+    program = rushlight.compile(large).buffer
+    x = torch.randn(8, 1024)
+    expected = rushlight.load(program, lower="off")(x)
+    before = signal.signal(signal.SIGALRM, late)
+    ended = 0
+    try:
+        for attempt in range(20):
+            module = rushlight.load(program, lower="cpu")
+            signal.setitimer(signal.ITIMER_REAL, 0.001 * (1 + attempt))
+            try:
+                module.report
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Late:
+                ended += 1
+            assert module.report.lowered
+            torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-4)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ended

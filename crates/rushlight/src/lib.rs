@@ -130,7 +130,8 @@
 //!
 //! A module uses as many threads as the machine runs at once, or [`ModuleBuilder::threads`]. [`ModuleBuilder::memory_limit`] and
 //! [`time_limit`](ModuleBuilder::time_limit) are for programs that one does not trust. A tracer ends a call between two steps when
-//! its interrupt says so; the module can be called again.
+//! its interrupt says so; the module can be called again. Lowering, which comes before the first call, ends when its
+//! [`progress`](ModuleBuilder::progress) is cancelled.
 //!
 //! ```
 //! # #[cfg(feature = "std")]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rushlight_format::FlatTensor;
 use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
+#[cfg(feature = "lower")]
+use rushlight_graph::Progress;
 use rushlight_runtime::{
     Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet,
     OptionValue, Outputs, Program, Registry, SharedArenas, StableBytes, States,
@@ -63,8 +65,20 @@ struct Lowering {
     cache: Option<Cache>,
     mode: LoadMode,
     source: lower::Source,
+    progress: Progress,
     /// The lowered program, or why the file's own one runs.
     outcome: Option<Result<Box<Lowered>, Error>>,
+    /// True if the outcome is that lowering was cancelled, which decides nothing.
+    is_cancelled: bool,
+}
+
+#[cfg(feature = "lower")]
+impl Lowering {
+    fn settle(&mut self, made: Result<Lowered, Error>) -> &mut Result<Box<Lowered>, Error> {
+        // No other error of lowering has this code.
+        self.is_cancelled = matches!(&made, Err(error) if error.code() == Code::InvalidState);
+        self.outcome.insert(made.map(Box::new))
+    }
 }
 
 struct Options {
@@ -91,6 +105,8 @@ pub struct ModuleBuilder {
     lower: Option<Result<Lower, Error>>,
     #[cfg(feature = "lower")]
     cache: Option<Cache>,
+    #[cfg(feature = "lower")]
+    progress: Progress,
     #[cfg(feature = "backends")]
     host: backends::Host,
     mode: LoadMode,
@@ -193,6 +209,15 @@ impl ModuleBuilder {
     #[must_use]
     pub fn cache(mut self, cache: impl Into<Cache>) -> Self {
         self.cache = Some(cache.into());
+        self
+    }
+
+    /// Progress of lowering. When it is cancelled, the call that needed the lowered program fails with the code `InvalidState`,
+    /// and the next one lowers it again.
+    #[cfg(feature = "lower")]
+    #[must_use]
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = progress;
         self
     }
 
@@ -324,7 +349,9 @@ impl ModuleBuilder {
                 cache: self.cache.or_else(Cache::of_environment).filter(Cache::is_on),
                 mode: self.mode,
                 source,
+                progress: self.progress,
                 outcome: None,
+                is_cancelled: false,
             },
         })
     }
@@ -463,11 +490,13 @@ impl Module {
 
     #[cfg(feature = "lower")]
     fn lowered(&mut self) -> &mut Result<Box<Lowered>, Error> {
-        let outcome = match self.lowering.outcome.take() {
-            Some(outcome) => outcome,
-            None => Lowered::of(&self.program, &self.lowering.source, self.setting()).map(Box::new),
-        };
-        self.lowering.outcome.insert(outcome)
+        match self.lowering.outcome.take().filter(|_| !self.lowering.is_cancelled) {
+            Some(outcome) => self.lowering.outcome.insert(outcome),
+            None => {
+                let made = Lowered::of(&self.program, &self.lowering.source, self.setting());
+                self.lowering.settle(made)
+            }
+        }
     }
 
     #[cfg(feature = "lower")]
@@ -481,6 +510,7 @@ impl Module {
             cache: self.lowering.cache.as_ref(),
             mode: self.lowering.mode,
             memory_limit: self.options.memory_limit,
+            progress: &self.lowering.progress,
         }
     }
 
@@ -645,7 +675,7 @@ impl Module {
                 Err(error) if is_from_cache => {
                     self.arenas = None;
                     let again = Lowered::again(&self.program, &self.lowering.source, self.setting(), error);
-                    *self.lowered() = again.map(Box::new);
+                    self.lowering.settle(again);
                     return self.instantiate_with(name, has_states);
                 }
                 Err(error) => {
@@ -655,6 +685,10 @@ impl Module {
                     *lowered = Err(refusal.unwrap_or(error));
                 }
             }
+        }
+        #[cfg(feature = "lower")]
+        if let (Some(Err(cancelled)), true) = (&self.lowering.outcome, self.lowering.is_cancelled) {
+            return Err(cancelled.clone());
         }
         let program = self.program.clone();
         let loaded = self.instance(

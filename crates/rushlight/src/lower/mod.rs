@@ -16,7 +16,7 @@ use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::signature::SIGNATURE_KEY;
 use rushlight_format::{Blob, tokenizer};
-use rushlight_graph::{Bytes, Model};
+use rushlight_graph::{Bytes, Model, Progress};
 use rushlight_runtime::{Backend, Code, HeapBlock, OpSet, Program, Registry, StableBytes};
 
 use crate::atomic::unwritable;
@@ -139,6 +139,7 @@ pub(crate) struct Setting<'a> {
     pub mode: LoadMode,
     /// Maximum memory of a method, in bytes.
     pub memory_limit: Option<usize>,
+    pub progress: &'a Progress,
 }
 
 impl Lowered {
@@ -286,6 +287,7 @@ impl Compiled {
         let options = CompileOptions {
             backends: made.into_iter().flatten().collect(),
             emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
+            progress: setting.progress.clone(),
             ..CompileOptions::default()
         };
         let bytes = |bytes: &Arc<dyn StableBytes>| Bytes::new(Shared(bytes.clone()));

@@ -1,7 +1,10 @@
 //! Programs that are lowered when they are loaded show and do what their files say.
 #![cfg(feature = "lower")]
 
-use rushlight::{BackendSpec, Code, Lower, Module, TensorView, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rushlight::{BackendSpec, Code, Lower, Module, Progress, ProgressListener, TensorView, Value};
 
 fn corpus(name: &str) -> String {
     format!("{}/../../tests/corpus/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -49,6 +52,32 @@ fn names_of_choices_are_known() {
     assert_eq!("off".parse().ok(), Some(Lower::Off));
     let unknown = "npu".parse::<Lower>().expect_err("there is none");
     assert!(unknown.what_was_expected().is_some_and(|names| names.contains("`cpu`")), "{unknown}");
+}
+
+#[test]
+fn lowering_that_was_cancelled_begins_again() {
+    /// Cancels lowering when it has reported so many times.
+    struct Cancelling(AtomicU32);
+
+    impl ProgressListener for Cancelling {
+        fn report(&self, _: &'static str, _: u64, _: u64) {}
+
+        fn is_cancelled(&self) -> bool {
+            self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) == Ok(1)
+        }
+    }
+
+    for reports in 1..8 {
+        let progress = Progress::new(Arc::new(Cancelling(AtomicU32::new(reports))));
+        let module = Module::builder().lower("cpu").progress(progress).load(corpus("1.5.1/mlp.pte"));
+        let mut module = module.expect("a file of the corpus");
+        let input = [0.37f32; 16];
+        let mut call = || module.forward(&[TensorView::of(&[2, 8], &input).expect("a view").into()]);
+        let error = call().expect_err("it is cancelled");
+        assert_eq!((error.code(), error.message()), (Code::InvalidState, "it was cancelled"));
+        assert_eq!(floats(&call().expect("it runs")).len(), 8);
+        assert!(module.report().is_ok_and(|report| report.claim_counts().contains_key("RushlightCpu")));
+    }
 }
 
 #[test]
