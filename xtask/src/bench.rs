@@ -14,12 +14,9 @@ use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
 /// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `call`, `compile`, `quantize`, `tokenizers`, `text`,
-/// `web`, `llm`, `jvm`, which is printed alone, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only operators whose line in
-/// `benches/operators.txt` contains it, or one model of a table.
+/// `web`, `llm`, or `cpu` with all its tables or one. What it measures goes to `docs/benchmarks.md`. With a filter, it goes nowhere: only
+/// operators whose line in `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
-    if let ["jvm"] = what {
-        return jvm::overhead();
-    }
     setup::one("python")?;
     match what {
         [] => {
@@ -50,7 +47,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["cpu", table, model] => cpu(&[table], Some(model)),
         _ => {
             bail!(
-                "unknown benchmark: portable [filter], overhead, call, compile, quantize, tokenizers, text, web, llm [model], jvm, \
+                "unknown benchmark: portable [filter], overhead, call, compile, quantize, tokenizers, text, web, llm [model], \
                  cpu [table] [model]"
             )
         }
@@ -98,18 +95,29 @@ fn call() -> Result<()> {
     let mut build = command("cc", &["-std=c99", "-O2", "-DNDEBUG", "benches/call/onnxruntime.c", "-o"]);
     run(build.arg(&peer).arg("-ldl"))?;
 
-    let mut callers = String::new();
-    for (name, program, arguments) in [
-        ("Rushlight, C: `rl_module_run`", ours("c.c", "cc", "-std=c99")?, vec![&model]),
-        ("Rushlight, C++: `rushlight.hpp`", ours("rushlight.cpp", "c++", "-std=c++17")?, vec![&model]),
-        ("Rushlight, C++: ExecuTorch's `Module::forward`", ours("executorch.cpp", "c++", "-std=c++17")?, vec![&model]),
-        ("ExecuTorch, C++: `Module::forward`", theirs, vec![&model]),
-        ("ONNX Runtime, C: `Run`, with inputs made once", peer, vec![&onnx, &PathBuf::from(onnxruntime)]),
-    ] {
-        callers.push_str(&format!("{name}\t{}", program.display()));
-        arguments.iter().for_each(|argument| callers.push_str(&format!("\t{}", argument.display())));
-        callers.push('\n');
+    let [model, onnx] = [model, onnx].map(|file| file.display().to_string());
+    let mut callers = vec![
+        ("Rushlight, C: `rl_module_run`", ours("c.c", "cc", "-std=c99")?, vec![model.clone()]),
+        ("Rushlight, C++: `rushlight.hpp`", ours("rushlight.cpp", "c++", "-std=c++17")?, vec![model.clone()]),
+        (
+            "Rushlight, C++: ExecuTorch's `Module::forward`",
+            ours("executorch.cpp", "c++", "-std=c++17")?,
+            vec![model.clone()],
+        ),
+        ("ExecuTorch, C++: `Module::forward`", theirs, vec![model.clone()]),
+        ("ONNX Runtime, C: `Run`, with inputs made once", peer, vec![onnx, onnxruntime]),
+    ];
+    match jvm::class_path("benches/call/Call.java")? {
+        Some(path) => {
+            let arguments = vec!["-cp".to_owned(), path, "Call".to_owned(), model.clone()];
+            callers.push(("Rushlight, Java: ExecuTorch's `Module.forward`", "java".into(), arguments));
+        }
+        None => println!("NOT RUN: the calls from Java, which need a JDK"),
     }
+    let line = |(name, program, arguments): (&str, PathBuf, Vec<String>)| {
+        format!("{name}\t{}\t{}", program.display(), arguments.join("\t"))
+    };
+    let callers = callers.into_iter().map(line).collect::<Vec<_>>().join("\n");
     let versions = [versions()?, versions_of(peers_python(), "onnxruntime")?].join(", ");
     let mut bench = benches(&["call"])?;
     run(bench.env("EXECUTORCH_WORKER", worker()?).env("CALLERS", callers).env("MODEL", model).env("VERSIONS", versions))

@@ -126,18 +126,18 @@ pub fn test_whole() -> Result<()> {
     Tests::new(&target_folder().join("jvm/rushlight.jar"))?.run()
 }
 
-/// Prints what a call of the smallest program takes from Rust and from Java.
-pub fn overhead() -> Result<()> {
-    const PROGRAM: &str = "tests/corpus/1.5.1/add.pte";
-    run(&mut command(
-        "cargo",
-        &["build", "--quiet", "--release", "-p", "rushlight-jni", "--lib", "--example", "call"],
-    ))?;
-    let jar = jar("release", &test_folder())?;
-    let classes = compile_tests(&jar)?;
-    run(&mut command(target_folder().join("release/examples/call"), &[PROGRAM]))?;
-    let class_path = format!("{}:{}", jar.display(), classes.display());
-    run(&mut command("java", &["-cp", &class_path, "org.pytorch.executorch.Overhead", PROGRAM]))
+/// Compiles one more class against the library as it is published; the class path, or `None` without a JDK.
+pub fn class_path(source: &str) -> Result<Option<String>> {
+    if !is_there() {
+        return Ok(None);
+    }
+    run(&mut command("cargo", &["build", "--quiet", "--release", "-p", "rushlight-jni", "--lib"]))?;
+    let folder = target_folder().join("bench/jvm");
+    let jar = jar("release", &folder)?;
+    let classes = folder.join("classes");
+    fresh(&classes)?;
+    run(command("javac", RELEASE).arg("-cp").arg(&jar).arg("-d").arg(&classes).arg(source))?;
+    Ok(Some(format!("{}:{}", jar.display(), classes.display())))
 }
 
 fn compile_tests(jar: &Path) -> Result<PathBuf> {
