@@ -71,8 +71,8 @@ pub fn assemble(source: &Path, built: &Path, folder: &Path, linker: &Linker) -> 
         let text = text.replace("@VERSION@", VERSION).replace("@LIBRARIES@", linker.system.libraries);
         fs::write(folder.join(name), text)?;
     }
-    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
-        fs::copy(source.join(licence), folder.join(licence))?;
+    for (from, name) in [(source, "LICENSE-APACHE"), (source, "LICENSE-MIT"), (&*source.join(FOLDER), "README.md")] {
+        fs::copy(from.join(name), folder.join(name))?;
     }
     Ok(())
 }
