@@ -20,6 +20,9 @@ const SYSTEM: &[(&str, &str)] = &[
 /// For the tests in Java and Kotlin.
 const JVM: &[(&str, &str)] = &[("javac", "openjdk-17-jdk-headless"), ("kotlinc", "kotlin")];
 
+/// For the tests of pages, which say so where there is none.
+const BROWSER: &[(&str, &str)] = &[("chromium", "chromium")];
+
 const TARGETS: &[&str] = &[
     "thumbv7em-none-eabihf",
     "thumbv6m-none-eabi",
@@ -126,6 +129,9 @@ const WASM_BINDGEN: &[&str] = &[
 
 /// Installs what the tests of the npm package need, at the versions of `bindings/js/tests/package-lock.json`.
 fn js() -> Result<()> {
+    if let Err(error) = system_packages(BROWSER, &[]) {
+        println!("{error:#}");
+    }
     run(command("npm", &["ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])
         .current_dir(root().join("bindings/js/tests")))
 }
