@@ -1,12 +1,13 @@
 //! Runtime dispatch: the instruction set that was chosen, and the entry into code compiled for it.
 //!
-//! WebAssembly has nothing to find at run time: the strongest instruction set that it is compiled for is the only one, as each
-//! one more makes what pages download larger. With the feature `wide-scalar` all of them are there, to be compared.
+//! Kernels take space for each instruction set. So there are scalar ones only where the target promises no vectors, and in
+//! WebAssembly, which has nothing to find at run time, only those of the strongest instruction set that it is compiled for. With the
+//! feature `wide-scalar` all of them are there, to be compared.
 
 use super::isa::Isa;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
-#[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
+#[cfg(any(not(baseline_simd), feature = "wide-scalar"))]
 use super::scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use super::wasm;
@@ -17,7 +18,7 @@ use super::{avx2, avx512, sse2};
 /// An instruction set that this machine supports, chosen at run time.
 #[derive(Clone, Copy)]
 pub(crate) enum Dispatch {
-    #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
+    #[cfg(any(not(baseline_simd), feature = "wide-scalar"))]
     Scalar(scalar::Scalar),
     /// The register tile of AVX-512 in portable code, so that its control flow is tested on every machine.
     #[cfg(feature = "wide-scalar")]
@@ -37,8 +38,12 @@ pub(crate) enum Dispatch {
 }
 
 /// The instruction set that needs no check.
-#[cfg(not(target_feature = "simd128"))]
+#[cfg(not(baseline_simd))]
 const CERTAIN: Dispatch = Dispatch::Scalar(scalar::Scalar::new());
+#[cfg(all(baseline_simd, target_arch = "x86_64"))]
+const CERTAIN: Dispatch = Dispatch::Sse2(sse2::Sse2::BASELINE);
+#[cfg(all(baseline_simd, target_arch = "aarch64"))]
+const CERTAIN: Dispatch = Dispatch::Neon(neon::Neon::BASELINE);
 #[cfg(all(target_feature = "simd128", not(target_feature = "relaxed-simd")))]
 const CERTAIN: Dispatch = Dispatch::Simd128(wasm::Wasm::<false>::new());
 #[cfg(target_feature = "relaxed-simd")]
@@ -48,7 +53,7 @@ impl Dispatch {
     /// Returns the token of an instruction set; `None` if this machine does not support it.
     pub(crate) fn of(isa: Isa) -> Option<Dispatch> {
         match isa {
-            #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
+            #[cfg(any(not(baseline_simd), feature = "wide-scalar"))]
             Isa::Scalar => Some(Dispatch::Scalar(scalar::Scalar::new())),
             #[cfg(target_arch = "x86_64")]
             Isa::Sse2 => sse2::Sse2::new().map(Dispatch::Sse2),
@@ -85,7 +90,7 @@ impl Dispatch {
     /// Returns the name, including the extension that the processor has.
     pub(crate) fn isa(self) -> Isa {
         match self {
-            #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
+            #[cfg(any(not(baseline_simd), feature = "wide-scalar"))]
             Dispatch::Scalar(_) => Isa::Scalar,
             #[cfg(feature = "wide-scalar")]
             Dispatch::WideScalar(_) => Isa::Scalar,
@@ -118,7 +123,7 @@ impl Dispatch {
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
-            #[cfg(any(not(target_feature = "simd128"), feature = "wide-scalar"))]
+            #[cfg(any(not(baseline_simd), feature = "wide-scalar"))]
             Dispatch::Scalar(simd) => simd.vectorize(kernel),
             #[cfg(feature = "wide-scalar")]
             Dispatch::WideScalar(simd) => simd.vectorize(kernel),

@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Isa {
-    /// Portable code, for every target.
+    /// Portable code, for targets that do not promise vectors, and for tests.
     Scalar,
     /// Baseline x86-64.
     Sse2,

@@ -29,6 +29,9 @@ enum Int8Dot {
 }
 
 impl Neon<PLAIN> {
+    #[cfg(baseline_simd)]
+    pub(crate) const BASELINE: Self = Self { int8_dot: None };
+
     pub(crate) fn new() -> Option<Self> {
         cfg!(target_feature = "neon").then_some(Self { int8_dot: None })
     }

@@ -10,6 +10,9 @@ use super::{Arithmetic, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Sim
 pub(crate) struct Sse2(());
 
 impl Sse2 {
+    #[cfg(baseline_simd)]
+    pub(crate) const BASELINE: Self = Self(());
+
     pub(crate) fn new() -> Option<Self> {
         cfg!(target_feature = "sse2").then_some(Self(()))
     }
