@@ -54,6 +54,9 @@ struct Offered {
 /// The last type that offered an exchange API: nearly always the only one.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
+/// `numpy.ndarray`, once an array of it was read: what else it might be takes as long to ask as the rest of a small call.
+static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
 /// Returns the exchange API of a type if it is the last one that offered one.
 fn known(class: &Bound<'_, PyAny>) -> Option<Offered> {
     locked(&KNOWN).as_ref().filter(|known| known.class.as_ptr() == class.as_ptr()).map(|known| known.offered)
@@ -76,6 +79,13 @@ impl<'py> Argument<'py> {
         let class = object.get_type();
         if let Some(offered) = known(class.as_any()) {
             return Self::exchanged(object, offered, kind);
+        }
+        if NDARRAY.get(object.py()).is_some_and(|ndarray| class.is(ndarray)) {
+            kind.get_or_insert(Kind::Numpy);
+            // What cannot be read so is told why below.
+            if let Ok(array) = Array::from_buffer(object) {
+                return Ok(Self::Array(array));
+            }
         }
         if let Ok(tensor) = object.cast::<Tensor>() {
             return Ok(Self::Own(tensor.borrow()));
@@ -110,7 +120,12 @@ impl<'py> Argument<'py> {
             kind.get_or_insert(Kind::Numpy);
         }
         let buffer = match Array::from_buffer(object) {
-            Ok(array) => return Ok(Self::Array(array)),
+            Ok(array) => {
+                if is_numpy && class.name()? == "ndarray" && class.module()? == "numpy" {
+                    NDARRAY.get_or_init(object.py(), || class.unbind());
+                }
+                return Ok(Self::Array(array));
+            }
             Err(raised @ Refusal::Raised(_)) => return Err(raised),
             // NumPy's other protocols have no more types than this one.
             Err(reason @ (Refusal::Type(_) | Refusal::Protocol(..))) if is_numpy => {
