@@ -108,7 +108,7 @@ static void outputs_live_until_their_method_runs_again() {
   CHECK(length.ok() && length->isInt() && length->toInt() == 128);
   CHECK(module.method_names()->count("decode") == 1 && *module.num_methods() >= 3);
   CHECK(module.unload_method("encode") && !module.unload_method("encode") && !module.is_method_loaded("encode"));
-  // Of the last call.
+  // The method that ran last can be unloaded.
   CHECK(module.get("decode", before).ok() && module.unload_method("decode") && module.get("decode", before).ok());
 }
 

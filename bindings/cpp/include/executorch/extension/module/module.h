@@ -189,7 +189,11 @@ class Module {
     if (known == methods_.end()) {
       return false;
     }
-    keep_outputs();
+    if (last_ == &known->second) {
+      last_ = nullptr;
+    } else {
+      keep_outputs();
+    }
     methods_.erase(known);
     return runtime::internal::take(rl_module_unload_method(module_.get(), method_name.c_str())) == runtime::Error::Ok;
   }
@@ -257,6 +261,7 @@ class Module {
         const rl_tensor& written = targets[i].as.tensor;
         const std::vector<aten::SizesType> sizes(written.sizes, written.sizes + written.rank);
         if (const auto resized = runtime::resize_tensor(given->second, {sizes.data(), sizes.size()}); resized != runtime::Error::Ok) {
+          method.outputs.clear();
           return resized;
         }
         method.outputs[i] = Output(given->second);
@@ -493,11 +498,12 @@ class Module {
     explicit Output(aten::Tensor given) : value(given) {}
 
     void set(const rl_value& from) {
-      if (is_of(from)) {
+      if (describes(from)) {
         tensor->impl.set_data(from.as.tensor.data);
         return;
       }
       value = runtime::EValue();
+      tensor.reset();
       switch (from.kind) {
         case RL_KIND_TENSOR: {
           const rl_tensor& view = from.as.tensor;
@@ -529,8 +535,8 @@ class Module {
     }
 
    private:
-    // Whether `tensor` describes it but for the address, so that nothing is allocated.
-    bool is_of(const rl_value& from) const {
+    // True if `tensor` has the type, sizes and layout of `from`, so that only its address changes.
+    bool describes(const rl_value& from) const {
       if (tensor == nullptr || !tensor->data.empty() || from.kind != RL_KIND_TENSOR) {
         return false;
       }
@@ -545,7 +551,7 @@ class Module {
     MethodMeta meta;
     std::vector<Set> inputs;
     std::vector<Output> outputs;
-    // What describes the inputs of a call to the library, kept for the memory.
+    // Scratch of `execute`: the inputs as the C interface takes them, reused by each call.
     std::vector<rl_value> arguments;
     std::vector<Dims> argument_dims;
     // Tensors of the caller's that outputs are written to.
