@@ -54,7 +54,7 @@ struct Offered {
 /// The last type that offered an exchange API: nearly always the only one.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
-/// `numpy.ndarray`, once an array of it was read: what else it might be takes as long to ask as the rest of a small call.
+/// `numpy.ndarray`, cached when the first array was read, so that later ones skip the other protocols.
 static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// Returns the exchange API of a type if it is the last one that offered one.
@@ -82,7 +82,7 @@ impl<'py> Argument<'py> {
         }
         if NDARRAY.get(object.py()).is_some_and(|ndarray| class.is(ndarray)) {
             kind.get_or_insert(Kind::Numpy);
-            // What cannot be read so is told why below.
+            // On failure, the code below finds the reason.
             if let Ok(array) = Array::from_buffer(object) {
                 return Ok(Self::Array(array));
             }

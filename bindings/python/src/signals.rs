@@ -25,7 +25,7 @@ pub fn raised_while_lowering() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// Looks for signals while a program is lowered, between the steps of that.
+/// Polls for signals between the steps of lowering.
 pub struct WhileLowering;
 
 impl ProgressListener for WhileLowering {
@@ -52,7 +52,7 @@ impl Signals {
         Self { last: Cell::new(Instant::now()), left: Cell::new(0), interval: Cell::new(0), raised: RefCell::default() }
     }
 
-    /// The exception of a signal handler, be it from the lowering before the run.
+    /// The exception of a signal handler during the run or the lowering before it.
     pub fn raised(self) -> Option<PyErr> {
         self.raised.into_inner().or_else(raised_while_lowering)
     }

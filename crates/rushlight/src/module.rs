@@ -68,12 +68,13 @@ struct Lowering {
     progress: Progress,
     /// The lowered program, or why the file's own one runs.
     outcome: Option<Result<Box<Lowered>, Error>>,
-    /// True if the outcome is that lowering was cancelled, which decides nothing.
+    /// True if lowering was cancelled: the next call lowers again.
     is_cancelled: bool,
 }
 
 #[cfg(feature = "lower")]
 impl Lowering {
+    /// Stores the outcome of lowering.
     fn settle(&mut self, made: Result<Lowered, Error>) -> &mut Result<Box<Lowered>, Error> {
         // No other error of lowering has this code.
         self.is_cancelled = matches!(&made, Err(error) if error.code() == Code::InvalidState);
@@ -431,7 +432,7 @@ impl Module {
     /// That is decided when the first method is loaded, or here.
     ///
     /// # Errors
-    /// The reason why it runs on the reference operators.
+    /// The reason why it runs on the reference operators, or `InvalidState` if its [`progress`](ModuleBuilder::progress) is cancelled.
     #[cfg(feature = "lower")]
     pub fn report(&mut self) -> Result<&rushlight_compiler::partition::Report, &Error> {
         self.lowered().as_ref().map(|lowered| &lowered.report)
@@ -451,7 +452,7 @@ impl Module {
     }
 
     /// What the [`cache`](ModuleBuilder::cache) did; `None` without one, and for a program that is not lowered. That is
-    /// decided when the first method is loaded, or here.
+    /// decided when the first method is loaded, or here: after a lowering that was cancelled, too.
     #[cfg(feature = "lower")]
     pub fn cache_use(&mut self) -> Option<&CacheUse> {
         self.lowered().as_ref().ok()?.cache.as_ref()
@@ -676,7 +677,9 @@ impl Module {
                     self.arenas = None;
                     let again = Lowered::again(&self.program, &self.lowering.source, self.setting(), error);
                     self.lowering.settle(again);
-                    return self.instantiate_with(name, has_states);
+                    if !self.lowering.is_cancelled {
+                        return self.instantiate_with(name, has_states);
+                    }
                 }
                 Err(error) => {
                     self.arenas = None;

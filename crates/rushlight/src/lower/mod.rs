@@ -287,7 +287,7 @@ impl Compiled {
         let options = CompileOptions {
             backends: made.into_iter().flatten().collect(),
             emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
-            progress: setting.progress.clone(),
+            progress: setting.progress.latched(),
             ..CompileOptions::default()
         };
         let bytes = |bytes: &Arc<dyn StableBytes>| Bytes::new(Shared(bytes.clone()));

@@ -56,7 +56,7 @@ fn names_of_choices_are_known() {
 
 #[test]
 fn lowering_that_was_cancelled_begins_again() {
-    /// Cancels lowering when it has reported so many times.
+    /// Cancels at the given poll, once.
     struct Cancelling(AtomicU32);
 
     impl ProgressListener for Cancelling {
@@ -67,8 +67,8 @@ fn lowering_that_was_cancelled_begins_again() {
         }
     }
 
-    for reports in 1..8 {
-        let progress = Progress::new(Arc::new(Cancelling(AtomicU32::new(reports))));
+    for polls in 1..8 {
+        let progress = Progress::new(Arc::new(Cancelling(AtomicU32::new(polls))));
         let module = Module::builder().lower("cpu").progress(progress).load(corpus("1.5.1/mlp.pte"));
         let mut module = module.expect("a file of the corpus");
         let input = [0.37f32; 16];
