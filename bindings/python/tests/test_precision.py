@@ -1,6 +1,6 @@
 """Weights of 16 bits: what comes out is what eager PyTorch computes in f32 with weights that were rounded before.
 
-Processors that multiply pairs of bf16 round the inputs of products too; the instructions that all have do not.
+Processors with bf16 dot products round the inputs of matmuls too; baseline SSE2 and NEON do not.
 """
 
 import copy
@@ -45,7 +45,7 @@ def rounded(model, dtype):
 @pytest.mark.parametrize("precision", TYPES)
 @pytest.mark.parametrize("batch", [1, 5])
 def test_weights_are_rounded_and_nothing_else(precision, batch, monkeypatch):
-    # Without instructions for bf16, for which inputs are rounded too.
+    # Baseline SIMD, which has no bf16 dot products.
     monkeypatch.setenv("RUSHLIGHT_ISA", "sse2" if platform.machine() in ("x86_64", "AMD64") else "neon")
     torch.manual_seed(0)
     model = Mixed().eval()

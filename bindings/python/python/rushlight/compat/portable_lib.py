@@ -153,11 +153,11 @@ def _check_devices(inputs):
 
 
 def _run(run, *arguments):
-    """Runs with inputs, the last argument, about which ExecuTorch's bindings raise RuntimeError."""
+    """Calls `run`, whose last argument is the inputs; TypeError and ValueError become RuntimeError, as in ExecuTorch's bindings."""
     try:
         return run(*arguments)
     except (TypeError, ValueError) as error:
-        # To ask each tensor for its device takes as long as a small program.
+        # Only now: reading `device` of each input would slow down every call.
         _check_devices(arguments[-1])
         raise RuntimeError(str(error)) from error
 
@@ -245,8 +245,9 @@ class ExecuTorchMethod:
         self._outputs = None
 
     def set_inputs(self, inputs):
-        self._inputs = _listed(inputs)
-        _check_devices(self._inputs)
+        inputs = _listed(inputs)
+        _check_devices(inputs)
+        self._inputs = inputs
 
     def execute(self):
         if self._inputs is None:
