@@ -481,10 +481,6 @@ const ARCH_DEPENDENT: &[&str] =
 fn aarch64() -> Result<()> {
     let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
     test.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name]));
-    if cfg!(not(target_arch = "aarch64")) {
-        println!("NOT RUN in the emulator: the engine's tests with portable code, which this machine's tests run");
-        test.env("RUSHLIGHT_VECTORS_ONLY", "1");
-    }
     on_aarch64(test, EMULATED_MUTATIONS)
 }
 

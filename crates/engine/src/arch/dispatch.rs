@@ -1,8 +1,8 @@
 //! Runtime dispatch: the instruction set that was chosen, and the entry into code compiled for it.
 //!
-//! Kernels take space for each instruction set. So there are scalar ones only where the target promises no vectors, and in
-//! WebAssembly, which has nothing to find at run time, only those of the strongest instruction set that it is compiled for. With the
-//! feature `wide-scalar` all of them are there, to be compared.
+//! Each instruction set adds a copy of all kernels. Scalar ones exist only where the target has no baseline SIMD; WebAssembly,
+//! which cannot detect anything at run time, has those of the strongest instruction set that it is compiled for. With the feature
+//! `wide-scalar` all of them exist, to be compared.
 
 use super::isa::Isa;
 #[cfg(target_arch = "aarch64")]

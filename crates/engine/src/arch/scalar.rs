@@ -19,14 +19,8 @@ fn enter<S: Simd, K: Kernel>(simd: S, kernel: K) -> K::Out {
 
 // Where a SIMD implementation exists, this code is only a reference, and in debug builds it is only tested. Its loops
 // stay out of line there: inlining them would take nine tenths of the engine's compile time.
-#[cfg_attr(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128", debug_assertions),
-    inline(never)
-)]
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128", debug_assertions)),
-    inline(always)
-)]
+#[cfg_attr(any(baseline_simd, debug_assertions), inline(never))]
+#[cfg_attr(not(any(baseline_simd, debug_assertions)), inline(always))]
 fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     let mut lanes = [0.0; LANES];
     for (i, lane) in lanes.iter_mut().enumerate() {

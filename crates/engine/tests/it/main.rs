@@ -20,17 +20,14 @@ mod weights;
 
 use rushlight_engine::{Activation, Engine, Epilogue, Isa, Residual};
 
-/// An engine for each instruction set of this machine and number of threads, and, with the feature `wide-scalar`, for the AVX-512
-/// tile in portable code. With the variable `RUSHLIGHT_VECTORS_ONLY`, none for portable code, which is the same on every machine and slow in an
-/// emulator.
+/// An engine for each instruction set of this machine and number of threads; with the feature `wide-scalar`, also for scalar code and
+/// the AVX-512 tile in scalar code.
 fn engines() -> impl Iterator<Item = Engine> {
-    let vectors_only = std::env::var_os("RUSHLIGHT_VECTORS_ONLY").is_some();
-    let isas = Isa::available().filter(move |isa| !vectors_only || *isa != Isa::Scalar);
     let threads: &[usize] = if cfg!(target_family = "wasm") { &[1] } else { &[1, 3] };
-    let engines = isas.flat_map(move |isa| threads.iter().map(move |&threads| Engine::with_isa(isa, threads).unwrap()));
+    let engines = Isa::available()
+        .flat_map(move |isa| threads.iter().map(move |&threads| Engine::with_isa(isa, threads).unwrap()));
     #[cfg(feature = "wide-scalar")]
-    let engines =
-        engines.chain(threads.iter().filter(move |_| !vectors_only).map(|&threads| Engine::wide_scalar(threads)));
+    let engines = engines.chain(threads.iter().map(|&threads| Engine::wide_scalar(threads)));
     engines
 }
 
