@@ -67,9 +67,10 @@ fn section(figures: &[(&str, f64)]) -> String {
     text.push_str(
         "\n\nThe addition of two tensors of 2 x 3 floats, a program of one operator, with inputs that are described once and outputs that \
          are read; nanoseconds. All sides take turns for 31 rounds; a turn counts with the median of its batches of calls and a side with \
-         its fastest turn. *Over Rust* is what a language adds to `Method::execute`. Sides in other processes are linked with the static \
-         library of the same build. Tensors are not copied on the way: the tests compare the addresses that an operator sees with those \
-         of the caller (`bindings/c/tests/abi.c`, `bindings/cpp/tests/rushlight.cpp`).\n\n\
+         its fastest turn. *Over Rust* is what a language adds to `Method::execute`. Rushlight's callers in C and C++ are linked with the \
+         static library of the same build and copy no tensor: the tests compare the addresses that an operator sees with those of the \
+         caller (`bindings/c/tests/abi.c`, `bindings/cpp/tests/rushlight.cpp`). Java loads the shared library of the same sources; its \
+         outputs are copied.\n\n\
          | caller | ns | over Rust |\n|---|--:|--:|\n",
     );
     let base = figures.first().map_or(f64::NAN, |(_, time)| *time);

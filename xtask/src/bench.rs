@@ -107,7 +107,7 @@ fn call() -> Result<()> {
         ("ExecuTorch, C++: `Module::forward`", theirs, vec![model.clone()]),
         ("ONNX Runtime, C: `Run`, with inputs made once", peer, vec![onnx, onnxruntime]),
     ];
-    match jvm::class_path("benches/call/Call.java")? {
+    match jvm::class_path_with("benches/call/Call.java")? {
         Some(path) => {
             let arguments = vec!["-cp".to_owned(), path, "Call".to_owned(), model.clone()];
             callers.push(("Rushlight, Java: ExecuTorch's `Module.forward`", "java".into(), arguments));

@@ -20,8 +20,8 @@ const SYSTEM: &[(&str, &str)] = &[
 /// For the tests in Java and Kotlin.
 const JVM: &[(&str, &str)] = &[("javac", "openjdk-17-jdk-headless"), ("kotlinc", "kotlin")];
 
-/// For the tests of pages, which say so where there is none.
-const BROWSER: &[(&str, &str)] = &[("chromium", "chromium")];
+/// Browsers that `bindings/js/tests/browser.js` finds. The browser tests are skipped with a message without one.
+const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 
 const TARGETS: &[&str] = &[
     "thumbv7em-none-eabihf",
@@ -129,7 +129,9 @@ const WASM_BINDGEN: &[&str] = &[
 
 /// Installs what the tests of the npm package need, at the versions of `bindings/js/tests/package-lock.json`.
 fn js() -> Result<()> {
-    if let Err(error) = system_packages(BROWSER, &[]) {
+    if !BROWSERS.iter().any(|browser| exists(browser))
+        && let Err(error) = system_packages(&[("chromium", "chromium")], &[])
+    {
         println!("{error:#}");
     }
     run(command("npm", &["ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])

@@ -126,27 +126,22 @@ pub fn test_whole() -> Result<()> {
     Tests::new(&target_folder().join("jvm/rushlight.jar"))?.run()
 }
 
-/// Compiles one more class against the library as it is published; the class path, or `None` without a JDK.
-pub fn class_path(source: &str) -> Result<Option<String>> {
+/// Builds the jar with the profile `release` and compiles a class against it. Returns the class path of both, `None` without a JDK.
+pub fn class_path_with(source: &str) -> Result<Option<String>> {
     if !is_there() {
         return Ok(None);
     }
     run(&mut command("cargo", &["build", "--quiet", "--release", "-p", "rushlight-jni", "--lib"]))?;
     let folder = target_folder().join("bench/jvm");
     let jar = jar("release", &folder)?;
-    let classes = folder.join("classes");
-    fresh(&classes)?;
-    run(command("javac", RELEASE).arg("-cp").arg(&jar).arg("-d").arg(&classes).arg(source))?;
-    Ok(Some(format!("{}:{}", jar.display(), classes.display())))
+    compile_against(&jar, &folder.join("classes"), &[source.into()]).map(Some)
 }
 
-fn compile_tests(jar: &Path) -> Result<PathBuf> {
-    let classes = test_folder().join("tests");
-    fresh(&classes)?;
-    let mut compile = command("javac", RELEASE);
-    compile.arg("-cp").arg(jar).arg("-d").arg(&classes);
-    run(compile.args(sources(Path::new(TESTS))?))?;
-    Ok(classes)
+/// Compiles classes against a jar. Returns the class path of both.
+fn compile_against(jar: &Path, classes: &Path, sources: &[PathBuf]) -> Result<String> {
+    fresh(classes)?;
+    run(command("javac", RELEASE).arg("-cp").arg(jar).arg("-d").arg(classes).args(sources))?;
+    Ok(format!("{}:{}", jar.display(), classes.display()))
 }
 
 /// Installs a JDK where that is possible.
@@ -166,7 +161,7 @@ struct Tests {
 impl Tests {
     fn new(jar: &Path) -> Result<Self> {
         let folder = test_folder();
-        let classes = compile_tests(jar)?;
+        let class_path = compile_against(jar, &folder.join("tests"), &sources(Path::new(TESTS))?)?;
         fs::write(folder.join("corpus.txt"), corpus::lines()?)?;
         let answer: Json = serde_json::from_slice(&fs::read(root().join("tests/decoders/llama/text.json"))?)?;
         let text = |name: &str| answer[name].as_str().context("a recorded answer has a prompt and a text");
@@ -179,7 +174,6 @@ impl Tests {
         run(compile.arg("-o").arg(programs))?;
         let llama = ["compile", "tests/decoders/llama", "--backend", "cpu", "--no-tokenizer", "-o"];
         run(rushlight(&llama).arg(folder.join("llama.pte")))?;
-        let class_path = format!("{}:{}", jar.display(), classes.display());
         Ok(Self { folder, class_path })
     }
 
