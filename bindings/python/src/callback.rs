@@ -12,9 +12,17 @@ use crate::array::{Argument, own};
 use crate::ffi;
 use crate::interpreter::attached;
 
+/// What was raised while a model was loaded or run.
+pub enum Raised {
+    /// By a function of the model, whose error has it as its cause.
+    ByFunction(PyErr),
+    /// By a signal handler: it is the error.
+    ByHandler(PyErr),
+}
+
 thread_local! {
-    /// What the last function raised, until the call of the model that it failed reports it.
-    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// What was raised last, until the call of the model that it failed reports it.
+    static RAISED: RefCell<Option<Raised>> = const { RefCell::new(None) };
 }
 
 /// Forgets what a function raised before: an error that nobody reported, such as one while a model was lowered, is not the
@@ -24,21 +32,27 @@ pub fn forget() {
 }
 
 /// Takes the exception of the last callback on this thread, for another thread to [`keep`].
-pub fn take() -> Option<PyErr> {
+pub fn take() -> Option<Raised> {
     RAISED.take()
 }
 
 /// Keeps the exception of a callback on a worker thread of this one.
-pub fn keep(raised: Option<PyErr>) {
+pub fn keep(raised: Option<Raised>) {
     drop(RAISED.replace(raised));
 }
 
-/// The error of a call of the model, with what a function raised on this thread since the last question as its cause.
+/// Keeps the exception of a signal handler for whoever called the model.
+pub fn interrupted(error: PyErr) {
+    keep(Some(Raised::ByHandler(error)));
+}
+
+/// The error of a call of the model, with what a function raised on this thread since the last question as its cause; or what a
+/// signal handler raised.
 pub fn explained(py: Python<'_>, failure: &rushlight::Error) -> PyErr {
-    let error = crate::error::to_python(py, failure);
     match RAISED.take() {
-        Some(cause) => caused(py, error, cause),
-        None => error,
+        Some(Raised::ByHandler(error)) => error,
+        Some(Raised::ByFunction(cause)) => caused(py, crate::error::to_python(py, failure), cause),
+        None => crate::error::to_python(py, failure),
     }
 }
 
@@ -71,7 +85,7 @@ pub fn call_with<'py>(
 /// Keeps the exception for whoever called the model.
 pub fn failed(error: PyErr) -> Error {
     // Dropped when the place is free again: the end of an exception may run Python code, which may fail here, too.
-    drop(RAISED.replace(Some(error)));
+    keep(Some(Raised::ByFunction(error)));
     Error::new(Code::Internal, Detail::Text("the Python function behind it failed"))
 }
 

@@ -9,14 +9,14 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rushlight::{Input, MethodInstance, Progress, TensorView, Value};
+use rushlight::{Code, Input, MethodInstance, Progress, TensorView, Value};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
 
 use crate::array::{Argument, Kind, own, to_python};
 use crate::choice::BackendSpec;
 use crate::meta::meta_to_python;
 use crate::report::entry_to_python;
-use crate::signals::{Signals, WhileLowering, raised_while_lowering};
+use crate::signals::{Signals, WhileLowering};
 use crate::source::{Source, bytes_of};
 use crate::tensor::Tensor;
 use crate::turns::Turns;
@@ -99,13 +99,9 @@ fn input_label(module: &rushlight::Module, method: &str, index: usize) -> String
 
 impl Module {
     /// Uses the module, which first learns of what was registered since it was last used.
-    ///
-    /// # Errors
-    /// An exception of a signal handler that ended lowering.
     fn with<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut rushlight::Module) -> R) -> PyResult<R> {
         self.learn(py)?;
-        let result = self.inner.with(py, act)?;
-        raised_while_lowering().map_or(Ok(result), Err)
+        self.inner.with(py, act)
     }
 
     /// Tells the module of operators and backends that were registered since it was last used.
@@ -216,8 +212,9 @@ impl Module {
 
     /// The report of a lowered program.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Report<'py>> {
+        callback::forget();
         let (report, cache) = self.with(py, |module| {
-            let report = module.report().map(|report| report.entries.clone()).map_err(ToString::to_string);
+            let report = module.report().map(|report| report.entries.clone()).map_err(Clone::clone);
             // What was cancelled would begin again.
             let cache = if report.is_ok() { module.cache_use() } else { None };
             (report, cache.map(ToString::to_string))
@@ -226,7 +223,9 @@ impl Module {
             Ok(entries) => {
                 Ok((entries.iter().map(|entry| entry_to_python(py, entry)).collect::<PyResult<_>>()?, None, cache))
             }
-            Err(reason) => Ok((Vec::new(), Some(reason), cache)),
+            // It was cancelled, which is no reason.
+            Err(error) if error.code() == Code::InvalidState => Err(callback::explained(py, &error)),
+            Err(reason) => Ok((Vec::new(), Some(reason.to_string()), cache)),
         }
     }
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use rushlight::ProgressListener;
 use rushlight::runtime::{EventTracer, Interrupt, Stop};
 
+use crate::callback;
 use crate::interpreter::attached;
 
 /// How long a run goes on before it looks for signals.
@@ -15,17 +16,7 @@ const SIGNALS: Duration = Duration::from_millis(50);
 /// The most steps between two looks at the clock, which takes as long as a small step.
 const STEPS: u32 = 8;
 
-thread_local! {
-    /// The exception of a signal handler that cancelled lowering on this thread.
-    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-}
-
-/// Takes the exception of a signal handler that cancelled lowering on this thread.
-pub fn raised_while_lowering() -> Option<PyErr> {
-    RAISED.take()
-}
-
-/// Polls for signals between the steps of lowering.
+/// Polls for signals between the steps of lowering. What a handler raises is kept for [`callback::explained`].
 pub struct WhileLowering;
 
 impl ProgressListener for WhileLowering {
@@ -33,7 +24,7 @@ impl ProgressListener for WhileLowering {
 
     fn is_cancelled(&self) -> bool {
         let Err(error) = attached(|py| py.check_signals()) else { return false };
-        drop(RAISED.replace(Some(error)));
+        callback::interrupted(error);
         true
     }
 }
@@ -52,9 +43,9 @@ impl Signals {
         Self { last: Cell::new(Instant::now()), left: Cell::new(0), interval: Cell::new(0), raised: RefCell::default() }
     }
 
-    /// The exception of a signal handler during the run or the lowering before it.
+    /// The exception of a signal handler.
     pub fn raised(self) -> Option<PyErr> {
-        self.raised.into_inner().or_else(raised_while_lowering)
+        self.raised.into_inner()
     }
 }
 

@@ -7,14 +7,12 @@ use pyo3::prelude::*;
 use rushlight_llm::Error;
 
 use crate::callback;
-use crate::signals::raised_while_lowering;
 
 /// A `rushlight.Error` for one of the program, an `OSError` for a file that cannot be read, `RuntimeError` where the model or the
-/// session is the reason, and `ValueError` where an argument or the content of a file is. What a signal handler raised while the
-/// program was lowered comes as it is.
+/// session is the reason, and `ValueError` where an argument or the content of a file is.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     match error {
-        Error::Module(error) => raised_while_lowering().unwrap_or_else(|| callback::explained(py, error)),
+        Error::Module(error) => callback::explained(py, error),
         Error::File { error: cause, .. } => io::Error::new(cause.kind(), error.to_string()).into(),
         Error::AdapterOfAnotherModel
         | Error::Poisoned
