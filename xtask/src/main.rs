@@ -57,7 +57,7 @@ usage: cargo xtask <chore>
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, call, compile,
                  quantize, tokenizers, text, web, llm, cpu (all by default); portable <text> only prints the operators
                  whose line contains the text; cpu <table> makes one of latency, int8, sources, loading, scaling, and
-                 cpu <table> <model> only prints it for that model, as llm <model> does; jvm prints what a call from Java takes beside one from Rust";
+                 cpu <table> <model> only prints it for that model, as llm <model> does";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
