@@ -218,11 +218,20 @@ fn environment(name: &str, requirements: &str, options: &[&str], finish: impl Fn
     }
     let mut install =
         command(python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
-    // What is built here is built for this processor.
-    run(install.args(options).arg("-r").arg(&requirements).env("CMAKE_ARGS", "-DGGML_NATIVE=ON"))?;
+    run(install.args(options).arg("-r").arg(&requirements).env("CMAKE_ARGS", cmake_arguments()))?;
     finish()?;
     std::fs::copy(&requirements, &stamp)?;
     Ok(())
+}
+
+/// What is built here is built for this processor, but for AMX: llama.cpp in the version of `tools/requirements-peers.txt` ends with a
+/// segmentation fault in its first batch where a processor has it.
+fn cmake_arguments() -> &'static str {
+    if cfg!(target_arch = "x86_64") {
+        r"-DGGML_NATIVE=ON -DCMAKE_C_FLAGS=-mno-amx-int8\ -mno-amx-bf16 -DCMAKE_CXX_FLAGS=-mno-amx-int8\ -mno-amx-bf16"
+    } else {
+        "-DGGML_NATIVE=ON"
+    }
 }
 
 /// The standard libraries of the other targets.
