@@ -403,6 +403,32 @@ def test_an_interrupt_ends_an_answer(file):
     assert printed == "3 length\ninterrupted\n"
 
 
+def test_an_interrupt_ends_lowering(tmp_path):
+    file = exported(tmp_path, backend="portable")
+    printed = run(f"""
+        import signal, threading, time
+        import rushlight.llm
+
+        ended = 0
+        for attempt in range(20):
+            timer = threading.Timer(0.001 * (1 + attempt), signal.raise_signal, [signal.SIGINT])
+            loaded = False
+            try:
+                timer.start()
+                rushlight.llm.LLM({str(file)!r}, lower="cpu")
+                loaded = True
+                timer.join()
+                # The handler has run before this ends.
+                time.sleep(1)
+            except KeyboardInterrupt:
+                ended += not loaded
+            timer.join()
+        llm = rushlight.llm.LLM({str(file)!r}, lower="cpu")
+        print(ended > 0, *llm.generate({TEXT["prompt"]!r}, max_new_tokens=8, temperature=0, ignore_eos=True).tokens)
+    """)
+    assert printed.split() == ["True", *map(str, EXPECTED["greedy"][:8])]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_child_goes_on_with_the_answers_of_its_parent(file):
     printed = run(f"""
