@@ -296,16 +296,28 @@ unsafe fn input<'a>(value: &rl_value, dims: &mut &'a [usize]) -> Result<Input<'a
     }
 }
 
-/// Sizes and strides that callers have pointers to.
+/// Sizes and strides that callers have pointers to, in pieces of memory that never grow.
 #[derive(Debug, Default)]
-pub struct Dims(Vec<Box<[i64]>>);
+pub struct Dims(Vec<Vec<i64>>);
 
 impl Dims {
+    /// Of a piece: the sizes and strides of a tensor of the largest rank.
+    const CAPACITY: usize = 2 * MAX_RANK;
+
     pub fn keep(&mut self, dims: &[usize]) -> *const i64 {
-        let kept: Box<[i64]> = dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
-        let pointer = kept.as_ptr();
-        self.0.push(kept);
-        pointer
+        if self.0.last().is_none_or(|last| last.capacity() - last.len() < dims.len()) {
+            self.0.push(Vec::with_capacity(dims.len().max(Self::CAPACITY)));
+        }
+        let Some(last) = self.0.last_mut() else { return ptr::null() };
+        let begin = last.len();
+        last.extend(dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)));
+        last[begin..].as_ptr()
+    }
+
+    /// Forgets all of them, and keeps a piece for the next.
+    fn clear(&mut self) {
+        self.0.truncate(1);
+        self.0.iter_mut().for_each(Vec::clear);
     }
 }
 
@@ -319,7 +331,7 @@ pub struct Lent {
 impl Lent {
     pub fn clear(&mut self) {
         self.values.clear();
-        self.dims.0.clear();
+        self.dims.clear();
     }
 
     pub fn fill(&mut self, outputs: &Outputs<'_, '_>) -> std::result::Result<(), rushlight::Error> {
