@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 /** The type of a tensor's elements, by PyTorch's names. */
 export type DType =
   | 'uint8' | 'int8' | 'int16' | 'int32' | 'int64' | 'uint16' | 'uint32' | 'uint64'
@@ -14,7 +16,11 @@ export type TypedArray =
 /** What can be drawn, or pixels as RGBA bytes. */
 export type ImageSource =
   | { data: Uint8ClampedArray | Uint8Array; width: number; height: number }
-  | CanvasImageSource;
+  | Global<'HTMLImageElement'> | Global<'SVGImageElement'> | Global<'HTMLVideoElement'> | Global<'HTMLCanvasElement'>
+  | Global<'ImageBitmap'> | Global<'OffscreenCanvas'> | Global<'VideoFrame'>;
+
+/** A class of pages, where the program knows these. */
+type Global<Name extends string> = typeof globalThis extends { [name in Name]: { prototype: infer T } } ? T : never;
 
 export interface ImageOptions {
   /** Height and width that the image is resized to, which needs a browser's canvas. By default its own. */
@@ -34,7 +40,7 @@ export class Tensor {
   /** A tensor over an array, which is not copied. Throws a RushlightError if type, shape and array do not fit. */
   constructor(dtype: DType, data: TypedArray | Uint8ClampedArray, shape: readonly number[]);
   /** A tensor of numbers, converted to `dtype`: by default the type of the array, and `float32` for plain arrays. */
-  static from(data: ArrayLike<number | bigint> | TypedArray, shape?: readonly number[], dtype?: DType): Tensor;
+  static from(data: ArrayLike<number | bigint | boolean> | TypedArray, shape?: readonly number[], dtype?: DType): Tensor;
   /** A tensor of an image, a canvas, or a frame of a video. */
   static fromImage(source: ImageSource, options?: ImageOptions): Tensor;
   readonly dtype: DType;
@@ -61,7 +67,8 @@ export type Input = Value | undefined | readonly Input[] | { readonly [name: str
 export type Output = any;
 
 /** Where bytes come from: a URL, in Node.js also a path, or what holds them. */
-export type Source = string | URL | ArrayBuffer | ArrayBufferView | Blob | Response | ReadableStream<Uint8Array>;
+export type Source =
+  | string | URL | ArrayBuffer | ArrayBufferView | Blob | Response | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
 export interface Progress {
   /** Bytes so far. */
@@ -85,7 +92,8 @@ export interface LoadOptions {
   worker?: boolean;
   /**
    * How many threads a call may use: 1 by default. More need memory that threads share, which pages have in workers once they are
-   * isolated from other origins, and Node.js always; elsewhere there is one, as `Module.threads` says.
+   * isolated from other origins, and Node.js always; elsewhere there is one, as `Module.threads` says. WebAssembly has no more of them
+   * than the machine runs at once.
    */
   threads?: number;
   /** Called with each part of a file that is read. */
@@ -179,7 +187,7 @@ export interface CompileOptions {
   backend?: string;
   /** How layers are quantized, such as `int8` or `8da4w`. */
   quantize?: string;
-  /** Inputs of calls, in order, that ranges of activations are taken from. */
+  /** Inputs of calls, in order, that ranges of activations are taken from; each with its shape. */
   calibration?: readonly (Tensor | readonly Tensor[])[];
   worker?: boolean;
   progress?: (progress: Progress) => void;

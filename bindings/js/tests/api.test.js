@@ -1,15 +1,18 @@
 // The public interface in Node.js.
 
 import assert from 'node:assert/strict';
+import { createReadStream, openAsBlob } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { inspect } from 'node:util';
 
 import { near, recordedBits, refusal, root, rushlight } from './support.js';
 
-const { compile, LanguageModel, Module, RushlightError, Tensor } = rushlight;
+const { compile, LanguageModel, Module, RushlightError, Tensor, Tokenizer } = rushlight;
 const file = name => join(root, name);
 const DIGITS = file('examples/cortex-m/digits.pte');
 const KEYWORDS = file('tests/corpus/pt2/keywords.pt2');
@@ -109,6 +112,61 @@ test('options that are no counts are refused', async () => {
       assert.equal(error.got, String(Object.values(options)[0]));
     }
   }
+});
+
+test('options that do not exist are refused', async () => {
+  for (const make of [Module.load, LanguageModel.load, Tokenizer.load, compile]) {
+    const error = await refusal(make(DIGITS, { thread: 2 }));
+    assert.equal(error.codeName, 'InvalidArgument');
+    assert.match(error.message, /`thread`/);
+    assert.match(error.expected, /engine/);
+  }
+});
+
+test('streams of Node.js are read, and what is no stream of bytes is refused', async () => {
+  const bytes = await readFile(DIGITS);
+  const stream = start => new ReadableStream({ start });
+  const sources = {
+    InvalidArgument: [
+      () => stream(controller => (controller.enqueue('text'), controller.close())),
+      async () => {
+        const response = new Response(bytes);
+        await response.arrayBuffer();
+        return response;
+      },
+    ],
+    AccessFailed: [() => stream(controller => controller.error(new Error('boom'))), () => new Response('', { status: 404 })],
+  };
+  for (const worker of [false, true]) {
+    for (const source of [createReadStream(DIGITS), await openAsBlob(DIGITS)]) {
+      const module = await Module.load(source, { worker });
+      assert.deepEqual(module.methods, ['forward']);
+      module.dispose();
+    }
+    for (const [codeName, kinds] of Object.entries(sources)) {
+      for (const source of kinds) {
+        assert.equal((await refusal(Module.load(await source(), { worker }))).codeName, codeName);
+      }
+    }
+    const mine = new Error('mine');
+    const progress = () => {
+      throw mine;
+    };
+    await assert.rejects(Module.load(new Response(bytes), { worker, progress }), error => error === mine);
+  }
+});
+
+test('there are no more threads of WebAssembly than the machine runs', async () => {
+  const module = await Module.load(DIGITS, { engine: 'wasm', threads: 1000 });
+  assert.equal(module.threads, availableParallelism());
+  module.dispose();
+});
+
+test('Node.js shows tensors', () => {
+  const tensor = Tensor.from([1, 2], [1, 2]);
+  assert.equal(inspect([tensor]), '[ Tensor float32[1, 2] Float32Array(2) [ 1, 2 ] ]');
+  tensor.dispose();
+  assert.equal(inspect(tensor), 'Tensor float32[1, 2] (disposed)');
 });
 
 test('programs come from paths, URLs, bytes, streams and servers', async () => {

@@ -4,7 +4,8 @@ import { compile, LanguageModel, Module, RushlightError, Tensor, Tokenizer } fro
 
 const module: Module = await Module.load('model.pte', { engine: 'auto', cache: true, progress: ({ loaded }) => loaded.toFixed() });
 const image = Tensor.fromImage({ data: new Uint8ClampedArray(4), width: 1, height: 1 }, { normalize: 'imagenet' });
-const { logits } = await module.forward({ image, boxes: [new Float32Array(4)], scale: 0.5, none: null });
+const mask = Tensor.from([true, false], [2], 'bool');
+const { logits } = await module.forward({ image, mask, boxes: [new Float32Array(4)], scale: 0.5, none: null });
 const scores: Float32Array = (logits as Tensor).toFloat32();
 const program: Uint8Array = await compile(new ArrayBuffer(8), { quantize: 'int8', calibration: [[image], image] });
 const shape: number[] | undefined = module.meta('forward').inputs[0]?.shape;

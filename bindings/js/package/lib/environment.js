@@ -13,30 +13,29 @@ export function isShared(buffer) {
   return typeof SharedArrayBuffer !== 'undefined' && buffer instanceof SharedArrayBuffer;
 }
 
-// Bundlers find the files by these expressions.
-const WORKERS = {
-  worker: isNode
-    ? Worker => new Worker(new URL('./worker.js', import.meta.url))
-    : () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module' }),
-  thread: isNode
-    ? Worker => new Worker(new URL('./thread.js', import.meta.url))
-    : () => new Worker(new URL('./thread.js', import.meta.url), { type: 'module' }),
-};
+/** How many threads the machine runs at once. */
+export async function availableThreads() {
+  if (isNode) {
+    const { availableParallelism } = await import('node:os');
+    return availableParallelism();
+  }
+  return globalThis.navigator?.hardwareConcurrency ?? 1;
+}
 
 /**
- * Starts `worker.js` or `thread.js`: calls `receive` with the messages that come back, and `fail` with each error that the thread
- * does not catch.
+ * Starts the worker that `make` makes of the class for it: calls `receive` with the messages that come back, and `fail` with each error
+ * that the thread does not catch.
  */
-export async function startWorker(name, receive, fail) {
+export async function startWorker(make, receive, fail) {
   if (isNode) {
     const { Worker } = await import('node:worker_threads');
-    const worker = WORKERS[name](Worker);
+    const worker = make(Worker);
     worker.on('message', receive);
     worker.on('error', fail);
     worker.unref();
     return worker;
   }
-  const worker = WORKERS[name]();
+  const worker = make(globalThis.Worker);
   worker.onmessage = ({ data }) => receive(data);
   worker.onerror = event => {
     event.preventDefault?.();

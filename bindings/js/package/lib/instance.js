@@ -1,7 +1,7 @@
 // Instances of the WebAssembly modules.
 
 import { typeOf } from './dtype.js';
-import { hasThreads, isNode, isPage, startWorker } from './environment.js';
+import { availableThreads, hasThreads, isNode, isPage, startWorker } from './environment.js';
 import { failure } from './errors.js';
 import { Library } from './library.js';
 import { Tensor } from './tensor.js';
@@ -85,7 +85,7 @@ export class Instance extends Library {
   static async acquire(kind, { threads: wanted = 1, variant: name = variant(wanted) } = {}) {
     const files = FILES[kind];
     const chosen = files[name] ? name : 'simd';
-    const threads = chosen === 'threads' ? wanted : 1;
+    const threads = chosen === 'threads' ? Math.min(wanted, await availableThreads()) : 1;
     const known = idle[kind].findIndex(instance => instance.variant === chosen && instance.threads === threads);
     if (known >= 0) {
       return idle[kind].splice(known, 1)[0];
@@ -192,6 +192,11 @@ export class Instance extends Library {
   }
 }
 
+// Bundlers find the file by these expressions.
+const makeThread = isNode
+  ? Worker => new Worker(new URL('./thread.js', import.meta.url))
+  : () => new Worker(new URL('./thread.js', import.meta.url), { type: 'module' });
+
 /** Starts threads, which wait in the instance for work; all or none. */
 async function startThreads(count, module, memory) {
   const threads = Array.from({ length: count }, () => startThread(module, memory));
@@ -210,7 +215,7 @@ function startThread(module, memory) {
       started.then(worker => worker.terminate(), () => {});
     };
     const receive = ({ error }) => (error ? fail(new Error(error)) : resolve(started));
-    const started = startWorker('thread', receive, fail);
+    const started = startWorker(makeThread, receive, fail);
     started.then(worker => {
       worker.ref?.();
       worker.postMessage({ module, memory });

@@ -5,6 +5,7 @@ import { needsWorker } from './engine.js';
 import { isPage } from './environment.js';
 import { failure } from './errors.js';
 import { Llm } from './llm.js';
+import { checkNames } from './options.js';
 import { loadRemote } from './remote.js';
 import { Turns } from './turns.js';
 
@@ -15,6 +16,7 @@ export class LanguageModel {
 
   /** Loads a `.pte` file that is a language model. */
   static async load(source, { worker = isPage, engine, data = [], ...options } = {}) {
+    checkNames(options, ['worker', 'threads', 'tokenizer', 'data', 'memoryLimit']);
     const given = { ...options, data: Array.isArray(data) ? data : [data] };
     const model = new LanguageModel();
     if (await needsWorker(worker, engine)) {

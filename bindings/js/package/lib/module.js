@@ -5,7 +5,7 @@ import { addonFor } from './addon.js';
 import { isPage } from './environment.js';
 import { failure, RushlightError } from './errors.js';
 import { NativeProgram } from './native.js';
-import { checkMemoryLimit, checkThreads } from './options.js';
+import { checkMemoryLimit, checkNames, checkThreads } from './options.js';
 import { Program } from './program.js';
 import { RemoteProgram } from './remote.js';
 import { flatten, nest } from './signature.js';
@@ -18,6 +18,7 @@ export class Module {
 
   /** Loads a `.pte` file. */
   static async load(source, { worker = isPage, engine, threads = 1, data = [], ...options } = {}) {
+    checkNames(options, ['worker', 'threads', 'data', 'lower', 'memoryLimit']);
     checkThreads(threads);
     checkMemoryLimit(options.memoryLimit);
     const given = { ...options, threads, data: Array.isArray(data) ? data : [data] };
@@ -69,7 +70,7 @@ export class Module {
   }
 
   /** Runs a method on inputs by name, or in order. */
-  async run(method, inputs = [], { transfer = false } = {}) {
+  async run(method = 'forward', inputs = [], { transfer = false } = {}) {
     const meta = this.meta(method);
     const { values, names } = flatten(meta, inputs);
     return nest(meta, await this.#loaded().run(method, values, names, transfer));

@@ -1,14 +1,26 @@
-// Checks of options that are counts.
+// Checks of options.
 
 import { failure } from './errors.js';
 
 /** The threads that the engine has at most. */
 const MAX_THREADS = 1024;
 
+/** Options of all that reads files. */
+const READING = ['engine', 'cache', 'progress', 'signal'];
+
+/** Refuses options of other names than `known` and those of all that reads files, such as misspelled ones. */
+export function checkNames(options, known) {
+  const all = [...READING, ...known];
+  const other = Object.keys(options).find(name => !all.includes(name));
+  if (other !== undefined) {
+    throw failure('InvalidArgument', `there is no option \`${other}\``, { expected: `one of: ${all.join(', ')}` });
+  }
+}
+
 export function checkThreads(threads) {
   if (!Number.isInteger(threads) || threads < 1 || threads > MAX_THREADS) {
     const expected = `an integer from 1 to ${MAX_THREADS}`;
-    throw failure('InvalidArgument', 'the number of threads is at least 1', { expected, got: String(threads) });
+    throw failure('InvalidArgument', 'not a number of threads', { expected, got: String(threads) });
   }
 }
 

@@ -1,10 +1,15 @@
 // A loaded program in a worker of its own, which its memory goes away with.
 
 import { aborted } from './abort.js';
-import { isShared, startWorker } from './environment.js';
+import { isNode, isShared, startWorker } from './environment.js';
 import { failure, RushlightError } from './errors.js';
-import { checkedResponse } from './source.js';
+import { checkedResponse, isIterable } from './source.js';
 import { Tensor } from './tensor.js';
+
+// Bundlers find the file by these expressions.
+const makeWorker = isNode
+  ? Worker => new Worker(new URL('./worker.js', import.meta.url))
+  : () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
 
 /** A worker that is asked one thing after the other. */
 export class Remote {
@@ -16,7 +21,7 @@ export class Remote {
   static async start() {
     const remote = new Remote();
     remote.#worker = await startWorker(
-      'worker',
+      makeWorker,
       message => remote.#receive(message),
       error => remote.terminate(failure('Internal', 'the worker ended', { got: error.message, cause: error })),
     );
@@ -41,7 +46,11 @@ export class Remote {
 
   #receive({ id, progress, result, error }) {
     if (progress) {
-      this.#calls.get(id)?.progress?.(progress);
+      try {
+        this.#calls.get(id)?.progress?.(progress);
+      } catch (error) {
+        this.terminate(error);
+      }
     } else if (error) {
       this.#finish(id)?.reject(new RushlightError(error));
     } else {
@@ -135,7 +144,14 @@ export function plain({ kind, value }) {
 /** What a worker can read in place of a source: its URLs are not relative to the page. */
 async function sent(source) {
   if (typeof Response !== 'undefined' && source instanceof Response) {
-    return checkedResponse(source, source.url).body;
+    return checkedResponse(source).body;
+  }
+  // The blob of a file of Node.js, which cannot be posted.
+  if (isNode && typeof Blob !== 'undefined' && source instanceof Blob) {
+    return source.stream();
+  }
+  if (isIterable(source)) {
+    return ReadableStream.from(source);
   }
   if (source instanceof URL) {
     return source.href;

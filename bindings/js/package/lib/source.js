@@ -12,19 +12,27 @@ export async function open(source, { cache = false, signal } = {}) {
     return { size: bytes.length, read: async write => write(bytes) };
   }
   if (typeof Blob !== 'undefined' && source instanceof Blob) {
-    return { size: source.size, read: write => readStream(source.stream(), write) };
+    return { size: source.size, read: write => readParts(partsOf(source.stream()), 'the blob', write) };
   }
   if (typeof ReadableStream !== 'undefined' && source instanceof ReadableStream) {
-    return { size: undefined, read: write => readStream(source, write) };
+    return { size: undefined, read: write => readParts(partsOf(source), 'the stream', write) };
   }
   if (typeof Response !== 'undefined' && source instanceof Response) {
-    return ofResponse(source, source.url || 'the response');
+    return ofResponse(source);
   }
   if (typeof source === 'string' || source instanceof URL) {
     return isNode && !/^(https?|data|blob):/.test(String(source)) ? ofFile(source) : ofUrl(source, cache, signal);
   }
-  const expected = 'a URL, a path (in Node.js), an ArrayBuffer, a typed array, a Blob, a Response or a ReadableStream';
+  if (isIterable(source)) {
+    return { size: undefined, read: write => readParts(source, 'the stream', write) };
+  }
+  const expected = 'a URL, a path (in Node.js), an ArrayBuffer, a typed array, a Blob, a Response or a stream';
   throw failure('InvalidArgument', 'nothing can be read from this', { expected, got: source?.constructor?.name ?? String(source) });
+}
+
+/** True for what gives its parts one after the other, such as a stream of Node.js. */
+export function isIterable(source) {
+  return typeof source === 'object' && source !== null && Symbol.asyncIterator in source;
 }
 
 /** The bytes of an array, without a copy; null for anything else. */
@@ -45,15 +53,7 @@ async function ofFile(source) {
     return {
       path,
       size,
-      async read(write) {
-        try {
-          for await (const part of file.createReadStream({ highWaterMark: 1 << 20 })) {
-            write(part);
-          }
-        } catch (cause) {
-          throw failure('AccessFailed', `cannot read \`${path}\``, { got: cause.message, cause });
-        }
-      },
+      read: write => readParts(file.createReadStream({ highWaterMark: 1 << 20 }), `\`${path}\``, write),
       close: () => file.close().catch(() => {}),
     };
   } catch (cause) {
@@ -66,7 +66,7 @@ async function ofUrl(url, isCached, signal) {
   const store = isCached ? await globalThis.caches?.open(CACHE).catch(() => undefined) : undefined;
   const known = await store?.match(url);
   if (known) {
-    return { ...ofResponse(known, url), forget: () => store.delete(url) };
+    return { ...ofResponse(known, `\`${url}\``), forget: () => store.delete(url) };
   }
   let response;
   try {
@@ -74,7 +74,7 @@ async function ofUrl(url, isCached, signal) {
   } catch (cause) {
     throw failure('AccessFailed', `cannot fetch \`${url}\``, { got: cause.message, cause });
   }
-  const opened = ofResponse(response, url);
+  const opened = ofResponse(response, `\`${url}\``);
   if (!store) {
     return opened;
   }
@@ -88,31 +88,60 @@ async function ofUrl(url, isCached, signal) {
 }
 
 /** The response, unless the server refused. */
-export function checkedResponse(response, name) {
+export function checkedResponse(response, name = nameOf(response)) {
   if (!response.ok) {
-    throw failure('AccessFailed', `cannot fetch \`${name}\``, { got: `${response.status} ${response.statusText}`.trim() });
+    throw failure('AccessFailed', `cannot fetch ${name}`, { got: `${response.status} ${response.statusText}`.trim() });
+  }
+  if (response.bodyUsed || response.body?.locked) {
+    throw failure('InvalidArgument', `${name} has been read`, { hint: 'read a `clone()` of it' });
   }
   return response;
 }
 
-function ofResponse(response, name) {
+function nameOf(response) {
+  return response.url ? `\`${response.url}\`` : 'the response';
+}
+
+function ofResponse(response, name = nameOf(response)) {
   checkedResponse(response, name);
   // The length of a compressed transfer is not that of the file.
   const isPlain = !response.headers.get('content-encoding');
   const length = Number(response.headers.get('content-length'));
-  const read = async write => {
-    try {
-      await readStream(response.body, write);
-    } catch (cause) {
-      throw failure('AccessFailed', `cannot fetch \`${name}\``, { got: cause.message, cause });
-    }
-  };
+  const read = write => readParts(partsOf(response.body), name, write);
   return { size: isPlain && length > 0 ? length : undefined, read };
 }
 
-async function readStream(stream, write) {
-  const reader = stream.getReader();
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    write(part.value);
+/** The parts of a stream of browsers. Not all of these iterate over them themselves. */
+async function* partsOf(stream) {
+  const reader = stream?.getReader();
+  for (let part = await reader?.read(); part && !part.done; part = await reader.read()) {
+    yield part.value;
+  }
+}
+
+/** Hands each part over. What cannot be read is an error of `name`; what `write` throws stays what it is. */
+async function readParts(parts, name, write) {
+  const iterator = parts[Symbol.asyncIterator]();
+  for (;;) {
+    let part;
+    try {
+      part = await iterator.next();
+    } catch (cause) {
+      throw failure('AccessFailed', `cannot read ${name}`, { got: cause?.message ?? String(cause), cause });
+    }
+    if (part.done) {
+      return;
+    }
+    if (!ArrayBuffer.isView(part.value)) {
+      await iterator.return?.();
+      const got = part.value?.constructor?.name ?? String(part.value);
+      throw failure('InvalidArgument', `a part of ${name} is not bytes`, { expected: 'Uint8Array', got });
+    }
+    try {
+      write(bytesOf(part.value));
+    } catch (error) {
+      await iterator.return?.();
+      throw error;
+    }
   }
 }

@@ -95,6 +95,12 @@ export class Tensor {
     return decode ? decode(this.data) : Float32Array.from(this.data, Number);
   }
 
+  /** What `console.log` shows in Node.js. */
+  [Symbol.for('nodejs.util.inspect.custom')](depth, options, inspect) {
+    const type = `Tensor ${this.#dtype}[${this.#shape.join(', ')}]`;
+    return this.#native || this.#array ? `${type} ${inspect(this.data, options)}` : `${type} (disposed)`;
+  }
+
   /** Frees its part of WebAssembly's memory now; a garbage collection does it otherwise. */
   dispose() {
     this.#native?.instance.free(this.#native.handle);

@@ -2,6 +2,7 @@
 
 import { acquire } from './engine.js';
 import { withFiles } from './files.js';
+import { checkNames } from './options.js';
 
 export class Tokenizer {
   #instance;
@@ -9,6 +10,7 @@ export class Tokenizer {
 
   /** Loads a tokenizer's file, such as `tokenizer.json`. */
   static async load(source, { engine, ...options } = {}) {
+    checkNames(options, []);
     const instance = await acquire('llm', { engine });
     const tokenizer = new Tokenizer();
     try {

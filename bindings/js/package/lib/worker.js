@@ -1,6 +1,6 @@
 // The thread of one program, or of one compilation.
 
-import { compileHere } from './compile.js';
+import { compileHere } from './compilation.js';
 import { parent } from './environment.js';
 import { fieldsOf } from './errors.js';
 import { Llm } from './llm.js';
