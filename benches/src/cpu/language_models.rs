@@ -150,7 +150,8 @@ pub fn run() -> Result<String> {
         "\n\nThe shapes of published models with random weights of four bits in groups of 32, the same for all engines: \
          Rushlight has what `rushlight compile FOLDER --quantize 8da4w --embeddings 4 --backend cpu` makes of the folder in bf16, \
          ExecuTorch what its `export_llama` makes (8da4w, embeddings in four bits, its own attention, XNNPACK), llama.cpp a \
-         file in Q4_0. Rushlight and ExecuTorch keep keys and values in f32, llama.cpp in f16, as they do by default. Medians of \
+         file in Q4_0; it is built for the processor, but without AMX, with which it crashes. Rushlight and ExecuTorch keep keys \
+         and values in f32, llama.cpp in f16, as they do by default. Medians of \
          rounds ({ROUNDS} for tokens one by one, {} for prompts) in which all engines, with one thread and with two, take turns, \
          each in a process of its own. Decoding reads one token after so many others, prefill all tokens in one call. All answers \
          were first found to agree with those of eager PyTorch within half of the largest logit, where those to another text are off \
