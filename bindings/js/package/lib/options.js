@@ -5,10 +5,10 @@ import { failure } from './errors.js';
 /** The threads that the engine has at most. */
 const MAX_THREADS = 1024;
 
-/** Options of all that reads files. */
+/** Options of each function that reads files. */
 const READING = ['engine', 'cache', 'progress', 'signal'];
 
-/** Refuses options of other names than `known` and those of all that reads files, such as misspelled ones. */
+/** Refuses unknown options, such as misspelled ones: all but `known` and those for reading files. */
 export function checkNames(options, known) {
   const all = [...READING, ...known];
   const other = Object.keys(options).find(name => !all.includes(name));

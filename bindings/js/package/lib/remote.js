@@ -3,7 +3,7 @@
 import { aborted } from './abort.js';
 import { isNode, isShared, startWorker } from './environment.js';
 import { failure, RushlightError } from './errors.js';
-import { checkedResponse, isIterable } from './source.js';
+import { streamOf } from './source.js';
 import { Tensor } from './tensor.js';
 
 // Bundlers find the file by these expressions.
@@ -48,8 +48,8 @@ export class Remote {
     if (progress) {
       try {
         this.#calls.get(id)?.progress?.(progress);
-      } catch (error) {
-        this.terminate(error);
+      } catch (thrown) {
+        this.terminate(thrown);
       }
     } else if (error) {
       this.#finish(id)?.reject(new RushlightError(error));
@@ -143,21 +143,11 @@ export function plain({ kind, value }) {
 
 /** What a worker can read in place of a source: its URLs are not relative to the page. */
 async function sent(source) {
-  if (typeof Response !== 'undefined' && source instanceof Response) {
-    return checkedResponse(source).body;
-  }
-  // The blob of a file of Node.js, which cannot be posted.
-  if (isNode && typeof Blob !== 'undefined' && source instanceof Blob) {
-    return source.stream();
-  }
-  if (isIterable(source)) {
-    return ReadableStream.from(source);
-  }
   if (source instanceof URL) {
     return source.href;
   }
   if (typeof source === 'string' && globalThis.location) {
     return new URL(source, globalThis.document?.baseURI ?? globalThis.location.href).href;
   }
-  return source;
+  return streamOf(source) ?? source;
 }

@@ -30,9 +30,39 @@ export async function open(source, { cache = false, signal } = {}) {
   throw failure('InvalidArgument', 'nothing can be read from this', { expected, got: source?.constructor?.name ?? String(source) });
 }
 
-/** True for what gives its parts one after the other, such as a stream of Node.js. */
-export function isIterable(source) {
+/** True for an async iterable of parts, such as a stream of Node.js. */
+function isIterable(source) {
   return typeof source === 'object' && source !== null && Symbol.asyncIterator in source;
+}
+
+/** What can be posted in place of a source that has no bytes, URL or path: a `ReadableStream`. Null for another source. */
+export function streamOf(source) {
+  if (source instanceof ReadableStream) {
+    return source;
+  }
+  if (source instanceof Response) {
+    return checkedResponse(source).body;
+  }
+  // Those of Node.js's files cannot be posted.
+  if (source instanceof Blob) {
+    return isNode ? source.stream() : null;
+  }
+  if (!isIterable(source)) {
+    return null;
+  }
+  // Chromium has no `ReadableStream.from`.
+  const parts = source[Symbol.asyncIterator]();
+  return new ReadableStream({
+    async pull(controller) {
+      const { done, value } = await parts.next();
+      if (done) {
+        controller.close();
+      } else {
+        controller.enqueue(value);
+      }
+    },
+    cancel: () => parts.return?.(),
+  });
 }
 
 /** The bytes of an array, without a copy; null for anything else. */
@@ -65,16 +95,17 @@ async function ofFile(source) {
 async function ofUrl(url, isCached, signal) {
   const store = isCached ? await globalThis.caches?.open(CACHE).catch(() => undefined) : undefined;
   const known = await store?.match(url);
+  const name = `\`${url}\``;
   if (known) {
-    return { ...ofResponse(known, `\`${url}\``), forget: () => store.delete(url) };
+    return { ...ofResponse(known, name), forget: () => store.delete(url) };
   }
   let response;
   try {
     response = await fetch(url, { signal });
   } catch (cause) {
-    throw failure('AccessFailed', `cannot fetch \`${url}\``, { got: cause.message, cause });
+    throw failure('AccessFailed', `cannot fetch ${name}`, { got: cause.message, cause });
   }
-  const opened = ofResponse(response, `\`${url}\``);
+  const opened = ofResponse(response, name);
   if (!store) {
     return opened;
   }
@@ -88,7 +119,7 @@ async function ofUrl(url, isCached, signal) {
 }
 
 /** The response, unless the server refused. */
-export function checkedResponse(response, name = nameOf(response)) {
+function checkedResponse(response, name = nameOf(response)) {
   if (!response.ok) {
     throw failure('AccessFailed', `cannot fetch ${name}`, { got: `${response.status} ${response.statusText}`.trim() });
   }
@@ -111,37 +142,29 @@ function ofResponse(response, name = nameOf(response)) {
   return { size: isPlain && length > 0 ? length : undefined, read };
 }
 
-/** The parts of a stream of browsers. Not all of these iterate over them themselves. */
+/** The parts of a `ReadableStream`, which is not iterable in all browsers. */
 async function* partsOf(stream) {
-  const reader = stream?.getReader();
-  for (let part = await reader?.read(); part && !part.done; part = await reader.read()) {
+  const reader = stream.getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
     yield part.value;
   }
 }
 
-/** Hands each part over. What cannot be read is an error of `name`; what `write` throws stays what it is. */
+/** Calls `write` with each part. What cannot be read is an error of `name`; what `write` throws stays what it is. */
 async function readParts(parts, name, write) {
-  const iterator = parts[Symbol.asyncIterator]();
-  for (;;) {
-    let part;
-    try {
-      part = await iterator.next();
-    } catch (cause) {
-      throw failure('AccessFailed', `cannot read ${name}`, { got: cause?.message ?? String(cause), cause });
-    }
-    if (part.done) {
-      return;
-    }
-    if (!ArrayBuffer.isView(part.value)) {
-      await iterator.return?.();
-      const got = part.value?.constructor?.name ?? String(part.value);
+  for await (const part of named(parts, name)) {
+    if (!ArrayBuffer.isView(part)) {
+      const got = part?.constructor?.name ?? String(part);
       throw failure('InvalidArgument', `a part of ${name} is not bytes`, { expected: 'Uint8Array', got });
     }
-    try {
-      write(bytesOf(part.value));
-    } catch (error) {
-      await iterator.return?.();
-      throw error;
-    }
+    write(bytesOf(part));
+  }
+}
+
+async function* named(parts, name) {
+  try {
+    yield* parts;
+  } catch (cause) {
+    throw failure('AccessFailed', `cannot read ${name}`, { got: cause?.message ?? String(cause), cause });
   }
 }
