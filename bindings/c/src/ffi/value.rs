@@ -296,28 +296,31 @@ unsafe fn input<'a>(value: &rl_value, dims: &mut &'a [usize]) -> Result<Input<'a
     }
 }
 
-/// Sizes and strides that callers have pointers to, in pieces of memory that never grow.
+/// Keeps sizes and strides that callers have pointers to, in buffers that never reallocate.
 #[derive(Debug, Default)]
-pub struct Dims(Vec<Vec<i64>>);
+pub struct Dims {
+    current: Vec<i64>,
+    full: Vec<Vec<i64>>,
+}
 
 impl Dims {
-    /// Of a piece: the sizes and strides of a tensor of the largest rank.
+    /// Minimum capacity of a buffer: the sizes and strides of a tensor of the maximum rank.
     const CAPACITY: usize = 2 * MAX_RANK;
 
     pub fn keep(&mut self, dims: &[usize]) -> *const i64 {
-        if self.0.last().is_none_or(|last| last.capacity() - last.len() < dims.len()) {
-            self.0.push(Vec::with_capacity(dims.len().max(Self::CAPACITY)));
+        if self.current.capacity() - self.current.len() < dims.len() {
+            let next = Vec::with_capacity(dims.len().max(Self::CAPACITY));
+            self.full.push(std::mem::replace(&mut self.current, next));
         }
-        let Some(last) = self.0.last_mut() else { return ptr::null() };
-        let begin = last.len();
-        last.extend(dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)));
-        last[begin..].as_ptr()
+        let begin = self.current.len();
+        self.current.extend(dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)));
+        self.current[begin..].as_ptr()
     }
 
-    /// Forgets all of them, and keeps a piece for the next.
+    /// Removes all of them, and reuses a buffer for the next.
     fn clear(&mut self) {
-        self.0.truncate(1);
-        self.0.iter_mut().for_each(Vec::clear);
+        self.full.clear();
+        self.current.clear();
     }
 }
 
