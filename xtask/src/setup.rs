@@ -224,8 +224,8 @@ fn environment(name: &str, requirements: &str, options: &[&str], finish: impl Fn
     Ok(())
 }
 
-/// What is built here is built for this processor, but for AMX: llama.cpp in the version of `tools/requirements-peers.txt` ends with a
-/// segmentation fault in its first batch where a processor has it.
+/// Returns CMake's arguments for packages that pip compiles: for the native architecture, but without AMX, as llama.cpp in the version
+/// of `tools/requirements-peers.txt` segfaults in its first batch on processors that have it.
 fn cmake_arguments() -> &'static str {
     if cfg!(target_arch = "x86_64") {
         r"-DGGML_NATIVE=ON -DCMAKE_C_FLAGS=-mno-amx-int8\ -mno-amx-bf16 -DCMAKE_CXX_FLAGS=-mno-amx-int8\ -mno-amx-bf16"
