@@ -147,19 +147,17 @@ pub fn run() -> Result<String> {
     let mut text = conditions("cargo xtask bench llm");
     let _ = write!(
         text,
-        "\n\nThe shapes of published models with random weights of four bits in groups of 32, the same for all engines: \
-         Rushlight has what `rushlight compile FOLDER --quantize 8da4w --embeddings 4 --backend cpu` makes of the folder in bf16, \
-         ExecuTorch what its `export_llama` makes (8da4w, embeddings in four bits, its own attention, XNNPACK), llama.cpp a \
-         file in Q4_0; it is built for the processor, but without AMX, with which it crashes. Rushlight and ExecuTorch keep keys \
-         and values in f32, llama.cpp in f16, as they do by default. Medians of \
-         rounds ({ROUNDS} for tokens one by one, {} for prompts) in which all engines, with one thread and with two, take turns, \
-         each in a process of its own. Decoding reads one token after so many others, prefill all tokens in one call. All answers \
-         were first found to agree with those of eager PyTorch within half of the largest logit, where those to another text are off \
-         by all of it. *Ratio* is \
-         Rushlight's time over that of the fastest peer; above 1 Rushlight is slower. *GB/s* are what Rushlight reads for a token: \
-         its matrices ({BITS} bits a weight, scales being of 16 bits) and the cache up to the position, once each; beside what \
-         reading memory in order, without asking for it ahead, reaches in the same run. *Other work* is how many cores other \
-         programs kept busy meanwhile.\n",
+        "\n\nArchitectures of published models with random 4-bit weights in groups of 32, the same for all engines: Rushlight runs what \
+         `rushlight compile FOLDER --quantize 8da4w --embeddings 4 --backend cpu` makes of the bf16 checkpoint, ExecuTorch what its \
+         `export_llama` makes (8da4w, 4-bit embeddings, its own SDPA, XNNPACK), llama.cpp a Q4_0 file; it is compiled for the native \
+         architecture without AMX, on which it segfaults. The KV cache is f32 in Rushlight and ExecuTorch and f16 in llama.cpp, \
+         their defaults. Medians of {ROUNDS} rounds for decode and {} for prefill, in which all engines take turns, with one thread \
+         and with two, each in its own process. Decode reads one token at a position, prefill all tokens in one call. All logits \
+         were first compared with those of eager PyTorch: they differ by less than half of the largest logit, where those of another \
+         text differ by all of it. *Ratio* is Rushlight's time over that of the fastest peer; above 1 Rushlight is slower. *GB/s* is \
+         Rushlight's memory traffic for a token: weights ({BITS} bits each, with 16-bit scales) and the KV cache up to the position, \
+         once each; *of memory* is its share of the bandwidth of sequential reads without prefetching in the same run. *Other work* \
+         is how many cores other programs kept busy meanwhile.\n",
         PREFILL.rounds,
     );
     machines.iter().for_each(|machine| text.push_str(&machine.line()));
