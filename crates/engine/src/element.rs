@@ -105,7 +105,7 @@ impl Engine {
     /// Returns true if GEMMs, attention, depthwise convolutions and other kernels accept bf16 activations: the
     /// processor has bf16 dot products.
     pub fn supports_bf16(&self) -> bool {
-        self.isa() == Isa::Avx512Bf16
+        matches!(self.isa(), Isa::Avx512Bf16 | Isa::Amx)
     }
 
     /// Rejects bf16 elements where the processor does not support them.

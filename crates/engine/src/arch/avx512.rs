@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::amx::Amx;
 use super::{
     Arithmetic, Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads,
 };
@@ -12,6 +13,7 @@ use super::{
 pub(crate) struct Avx512<const EXTENSION: u8> {
     bf16: Option<Bf16Token>,
     vnni: Option<VnniToken>,
+    amx: Option<Amx>,
 }
 
 /// No further extension.
@@ -45,7 +47,7 @@ impl Avx512<PLAIN> {
             target_feature = "avx512dq",
             target_feature = "avx512vl"
         ));
-        found.then_some(Self { bf16: None, vnni: None })
+        found.then_some(Self { bf16: None, vnni: None, amx: None })
     }
 
     /// Detects AVX-512 with VNNI.
@@ -64,6 +66,19 @@ impl Avx512<PLAIN> {
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "avx512bf16");
         Self::with_vnni().filter(|_| found).map(|simd| Self { bf16: Some(Bf16Token(())), ..simd })
+    }
+
+    /// Detects AVX-512 with AMX, BF16 and VNNI; every processor with AMX has the others as well.
+    pub(crate) fn with_amx() -> Option<Self> {
+        let simd = Self::with_bf16()?;
+        Amx::detect().map(|amx| Self { amx: Some(amx), ..simd })
+    }
+}
+
+impl<const EXTENSION: u8> Avx512<EXTENSION> {
+    /// The right to use AMX, if the processor has it.
+    pub(crate) fn amx(self) -> Option<Amx> {
+        self.amx
     }
 }
 
@@ -226,14 +241,14 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
-        let Self { bf16, vnni } = self;
+        let Self { bf16, vnni, amx } = self;
         match const { EXTENSION } {
             // SAFETY: an `Avx512<BF16>` comes from a `Bf16Token`, which exists only where the processor has BF16.
-            BF16 => unsafe { enter_bf16(Avx512 { bf16, vnni }, kernel) },
+            BF16 => unsafe { enter_bf16(Avx512 { bf16, vnni, amx }, kernel) },
             // SAFETY: an `Avx512<VNNI>` comes from a `VnniToken`, which exists only where the processor has VNNI.
-            VNNI => unsafe { enter_vnni(Avx512 { bf16, vnni }, kernel) },
+            VNNI => unsafe { enter_vnni(Avx512 { bf16, vnni, amx }, kernel) },
             // SAFETY: an `Avx512` exists only where the processor has AVX-512.
-            _ => unsafe { enter(Avx512 { bf16, vnni }, kernel) },
+            _ => unsafe { enter(Avx512 { bf16, vnni, amx }, kernel) },
         }
     }
 
@@ -270,14 +285,14 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
 
     #[inline(always)]
     fn with_bf16(self) -> Option<Avx512<BF16>> {
-        self.bf16.map(|bf16| Avx512 { bf16: Some(bf16), vnni: self.vnni })
+        self.bf16.map(|bf16| Avx512 { bf16: Some(bf16), vnni: self.vnni, amx: self.amx })
     }
 
     #[inline(always)]
     fn vectorize_int8<K: Kernel>(self, kernel: K) -> K::Out {
         let Some(vnni) = self.vnni else { return self.vectorize(kernel) };
         // SAFETY: the token exists only where the processor has VNNI.
-        unsafe { enter_vnni(Avx512 { bf16: self.bf16, vnni: Some(vnni) }, kernel) }
+        unsafe { enter_vnni(Avx512 { bf16: self.bf16, vnni: Some(vnni), amx: self.amx }, kernel) }
     }
 
     #[inline(always)]
@@ -418,6 +433,12 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         }
         let (low, high) = intrinsic!(unpack_nibbles(v.0));
         (I8Quads(low), I8Quads(high))
+    }
+
+    #[inline(always)]
+    fn sub_i8(self, a: I8Quads<Self>, b: I8Quads<Self>) -> I8Quads<Self> {
+        let (a, b) = intrinsic!((_mm512_castps_si512(a.0), _mm512_castps_si512(b.0)));
+        I8Quads(intrinsic!(_mm512_castsi512_ps(_mm512_sub_epi8(a, b))))
     }
 
     #[inline(always)]

@@ -13,7 +13,7 @@ use super::scalar;
 use super::wasm;
 use super::{Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512, sse2};
+use super::{amx::Amx, avx2, avx512, sse2};
 
 /// An instruction set that this machine supports, chosen at run time.
 #[derive(Clone, Copy)]
@@ -67,6 +67,8 @@ impl Dispatch {
             Isa::Avx512Vnni => avx512::Avx512::with_vnni().map(Dispatch::Avx512),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => avx512::Avx512::with_bf16().map(Dispatch::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => avx512::Avx512::with_amx().map(Dispatch::Avx512),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::new().map(Dispatch::Neon),
             #[cfg(target_arch = "aarch64")]
@@ -100,6 +102,8 @@ impl Dispatch {
             Dispatch::Avx2(simd) if simd.has_int8_dot() => Isa::AvxVnni,
             #[cfg(target_arch = "x86_64")]
             Dispatch::Avx2(_) => Isa::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Dispatch::Avx512(simd) if simd.amx().is_some() => Isa::Amx,
             #[cfg(target_arch = "x86_64")]
             Dispatch::Avx512(simd) if simd.with_bf16().is_some() => Isa::Avx512Bf16,
             #[cfg(target_arch = "x86_64")]
@@ -154,6 +158,13 @@ impl Dispatch {
             }
         }
         self.run(WithInt8Dot(kernel))
+    }
+
+    /// The right to use AMX, and its vectors, if the processor has it and it was chosen.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn amx(self) -> Option<(impl Simd, Amx)> {
+        let Dispatch::Avx512(simd) = self else { return None };
+        simd.amx().map(|amx| (simd, amx))
     }
 
     /// Rows (MR) and panels (NR / 16) of the largest f32 register tile.

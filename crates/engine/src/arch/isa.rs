@@ -20,6 +20,8 @@ pub enum Isa {
     Avx512Vnni,
     /// AVX-512 with VNNI and BF16 (bf16 dot products).
     Avx512Bf16,
+    /// AVX-512 with VNNI, BF16 and AMX-INT8 (products of int8 tiles), on Linux.
+    Amx,
     /// 64-bit Arm with Advanced SIMD.
     Neon,
     /// NEON with FEAT_DotProd (i8 x i8 dot products).
@@ -42,6 +44,7 @@ impl Isa {
         Isa::Avx512,
         Isa::Avx512Vnni,
         Isa::Avx512Bf16,
+        Isa::Amx,
         Isa::Neon,
         Isa::NeonDot,
         Isa::NeonI8mm,
@@ -69,7 +72,7 @@ impl Isa {
         Self::ALL.iter().copied().find(|isa| isa.name().eq_ignore_ascii_case(name))
     }
 
-    /// Returns the name: `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `neon`,
+    /// Returns the name: `scalar`, `sse2`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16`, `amx`, `neon`,
     /// `neon-dot`, `neon-i8mm`, `simd128` or `relaxed-simd`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,6 +83,7 @@ impl Isa {
             Isa::Avx512 => "avx512",
             Isa::Avx512Vnni => "avx512-vnni",
             Isa::Avx512Bf16 => "avx512-bf16",
+            Isa::Amx => "amx",
             Isa::Neon => "neon",
             Isa::NeonDot => "neon-dot",
             Isa::NeonI8mm => "neon-i8mm",

@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -477,6 +479,16 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
             lanes[lane] = f32::from_bits(a[lane].wrapping_sub(b[lane]) & 0xffff | high);
         }
         I16Pairs(self.load_slice(&lanes))
+    }
+
+    /// Subtracts i8; wraps on overflow.
+    #[inline(always)]
+    fn sub_i8(self, a: I8Quads<Self>, b: I8Quads<Self>) -> I8Quads<Self> {
+        let (a, b) = (self.to_array(a.0), self.to_array(b.0));
+        let bytes = |lane: usize| [a, b].map(|lanes| lanes[lane].to_bits().to_ne_bytes());
+        let difference =
+            |[a, b]: [[u8; 4]; 2]| u32::from_ne_bytes(core::array::from_fn(|at| a[at].wrapping_sub(b[at])));
+        I8Quads(self.load_slice(&core::array::from_fn::<_, LANES, _>(|lane| f32::from_bits(difference(bytes(lane))))))
     }
 
     /// `above << BITS | below` in each lane.

@@ -49,6 +49,19 @@ pub(crate) struct Bf16Pairs<S: Simd>(pub(super) S::V);
 #[repr(transparent)]
 pub(crate) struct I4Sums<S: Simd>(pub(super) S::V);
 
+impl<S: Simd> I8Quads<S> {
+    /// Lanes that hold quads.
+    #[inline(always)]
+    pub fn of(lanes: I32<S>) -> Self {
+        Self(lanes.0)
+    }
+
+    #[inline(always)]
+    pub fn into_i32(self) -> I32<S> {
+        I32(self.0)
+    }
+}
+
 impl<S: Simd> I32<S> {
     /// Reinterprets lanes in 0..=255 as quads whose first byte they are and whose other bytes are zero.
     #[inline(always)]

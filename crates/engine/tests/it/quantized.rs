@@ -508,7 +508,17 @@ fn copy_and_lookup_u8_match_reference() {
 #[test]
 fn gemm_u8_with_per_row_scales_matches_reference() {
     let mut rng = Rng(19);
-    let shapes = [(1, 40, 64), (3, 16, 32), (29, 33, 96), (17, 70, 160), (7, 5, 128)];
+    let shapes = [
+        (1, 40, 64),
+        (3, 16, 32),
+        (29, 33, 96),
+        (17, 70, 160),
+        (7, 5, 128),
+        // Several tiles and blocks of AMX, without and with zero points.
+        (270, 17, 64),
+        (20, 16, 1088),
+        (48, 20, 1152),
+    ];
     for ((m, n, k), is_four_bits) in shapes.into_iter().flat_map(|shape| [(shape, true), (shape, false)]) {
         let x: Vec<f32> = rng.vector(m * k).iter().enumerate().map(|(i, x)| x * (1.0 + (i / k) as f32)).collect();
         let (levels, min) = if is_four_bits { (16, -8) } else { (256, -128) };
@@ -520,9 +530,9 @@ fn gemm_u8_with_per_row_scales_matches_reference() {
             (8.0 + (scales[group * n + column].abs() * 100.0).floor()) / (64 * levels) as f32
         };
         let column_scale = |column: usize| group_scale(0, column);
-        let group_zero = |group: usize, column: usize| if m == 3 { 0 } else { integer(group + 11 * column) };
+        let group_zero = |group: usize, column: usize| if m % 3 == 0 { 0 } else { integer(group + 11 * column) };
         let has_half_scales = n % 2 == 0 && k > pack::GROUP_SIZE;
-        let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros: m != 3, has_half_scales };
+        let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros: m % 3 != 0, has_half_scales };
         let mut groups = vec![9; matrix.len().unwrap()];
         let of_columns = transposed(&integers, k, n);
         let each = || (0..n).flat_map(|column| (0..k / pack::GROUP_SIZE).map(move |group| (group, column)));

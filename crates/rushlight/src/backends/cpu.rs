@@ -5,7 +5,7 @@ use rushlight_compiler::partition;
 #[cfg(feature = "cpu-compile")]
 use rushlight_cpu_compile::{Cpu, Keys};
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-use rushlight_engine::{Engine, Isa};
+use rushlight_engine::Engine;
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
 use rushlight_graph::quantization::LayerShape;
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
@@ -51,7 +51,7 @@ fn packed_bytes(layer: &LayerShape<'_>) -> Option<PackedBytes> {
 /// Only where processors multiply pairs of bf16 is it faster.
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
 fn rough(engine: &Engine) -> &'static [(&'static str, &'static str)] {
-    if engine.isa() == Isa::Avx512Bf16 { &[("precision", "bf16")] } else { &[] }
+    if engine.supports_bf16() { &[("precision", "bf16")] } else { &[] }
 }
 
 #[cfg(feature = "cpu")]

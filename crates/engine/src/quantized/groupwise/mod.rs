@@ -2,6 +2,9 @@
 //!
 //! Each group is accumulated exactly in i32, dequantized, and added to an f32 accumulator.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
 use core::mem::MaybeUninit;
 
 use crate::Engine;
@@ -59,6 +62,10 @@ pub fn gemm_u8_groupwise(
         return Ok(());
     }
     let gemm = GroupwiseGemm { a, packed, c: c.as_mut_ptr(), matrix, epilogue: epilogue.args() };
+    #[cfg(target_arch = "x86_64")]
+    if amx::run(engine, m, &gemm) {
+        return Ok(());
+    }
     let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 4, (MAX_MR, 2));
     engine.pool.run(partition.tasks(), |task| {
         engine.dispatch.run_int8(GroupwiseTask { gemm: &gemm, block: partition.block(task) });

@@ -1,0 +1,338 @@
+//! Group-wise quantized GEMM by AMX: products of 16 rows, 64 elements of K and a panel.
+//!
+//! A tile of the left side has two groups of K. It is multiplied by two tiles of weights, each with the weights of one of these groups
+//! and zeros in place of the other's, which takes no longer than half a tile. Weights are unpacked for many rows at a time.
+#![allow(unsafe_code)]
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+use crate::Engine;
+use crate::arch::amx::{Amx, Product, TILE_ROW_BYTES, TILE_ROWS, Tiles};
+use crate::arch::{I8Quads, Kernel, LANES, Simd};
+use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
+use crate::parallel::chunk_range;
+use crate::partition::{OutputBlock, OutputPartition};
+use crate::quantized::epilogue::{ApplyQuantEpilogue, OutPtr};
+
+use super::{GroupwiseGemm, NIBBLE_ROWS, scale};
+
+/// Elements of K whose weights are unpacked at a time.
+const BLOCK_K: usize = 1024;
+const BLOCK_GROUPS: usize = BLOCK_K / GROUP_SIZE;
+
+/// Maximum rows that weights are unpacked for.
+const MAX_ROWS: usize = 256;
+
+/// Bytes of the left side's rows that are multiplied by one panel after the other: part of the L2 cache.
+const LEFT_BYTES: usize = 1 << 20;
+
+/// Bytes of the weights of a group, and of a pair of groups with zeros in between.
+const GROUP_BYTES: usize = GROUP_SIZE * LANES;
+const PAIR_BYTES: usize = 3 * GROUP_BYTES;
+
+/// Computes a GEMM by tiles; false if there is no AMX, there are too few rows, or the matrix does not suit: it must have pairs of groups,
+/// and weights that are i8 without their zero points.
+pub(super) fn run(engine: &Engine, m: usize, gemm: &GroupwiseGemm<'_>) -> bool {
+    let GroupwiseMatrix { k, n, is_four_bits, has_zeros, .. } = gemm.matrix;
+    let suits = k > 0 && k.is_multiple_of(2 * GROUP_SIZE) && (is_four_bits || !has_zeros);
+    let Some((simd, amx)) = engine.dispatch.amx().filter(|_| suits && m >= TILE_ROWS) else { return false };
+    // Tasks have whole tiles of rows; if the last had fewer rows, it would have to begin in the one before.
+    let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 4, (m, 1));
+    engine.pool.run(partition.tasks(), |task| {
+        simd.vectorize(AmxTask { gemm, block: partition.block(task), amx });
+    });
+    true
+}
+
+/// A task of at least [`TILE_ROWS`] rows.
+struct AmxTask<'a> {
+    gemm: &'a GroupwiseGemm<'a>,
+    block: OutputBlock,
+    amx: Amx,
+}
+
+/// Memory of a task.
+#[repr(C, align(64))]
+struct Scratch {
+    /// Weights of a panel, less their zero points, in pairs of groups with zeros in between.
+    weights: [i8; BLOCK_GROUPS / 2 * PAIR_BYTES],
+    /// Scales of the groups' columns.
+    scales: [MaybeUninit<[f32; LANES]>; BLOCK_GROUPS],
+    /// Sums of the blocks of K that are done.
+    totals: [MaybeUninit<[f32; LANES]>; MAX_ROWS],
+    products: [Product; 2],
+}
+
+impl Kernel for AmxTask<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "44 KB, in the stacks of threads of our own or of a caller with threads"
+    )]
+    fn run<S: Simd>(self, s: S) {
+        let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. }, amx } = self;
+        let k = gemm.matrix.k;
+        let tiles = amx.configure();
+        let mut scratch = Scratch {
+            weights: [0; _],
+            scales: [const { MaybeUninit::uninit() }; _],
+            totals: [const { MaybeUninit::uninit() }; _],
+            products: [Product([[0; LANES]; TILE_ROWS]); 2],
+        };
+        let most = (LEFT_BYTES / k.max(1)).clamp(4 * TILE_ROWS, MAX_ROWS);
+        let parts = rows.len().div_ceil(most);
+        for part in 0..parts {
+            let part = chunk_range(part, parts, rows.len());
+            let part = rows.start + part.start..rows.start + part.end;
+            for panel in panels.clone() {
+                s.vectorize(PanelOfRows { gemm, registers: &tiles, scratch: &mut scratch, rows: part.clone(), panel });
+            }
+        }
+    }
+}
+
+/// Multiplies rows by a panel.
+struct PanelOfRows<'a> {
+    gemm: &'a GroupwiseGemm<'a>,
+    registers: &'a Tiles,
+    scratch: &'a mut Scratch,
+    rows: Range<usize>,
+    panel: usize,
+}
+
+impl Kernel for PanelOfRows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let groups = self.gemm.matrix.k / GROUP_SIZE;
+        for start in (0..groups).step_by(BLOCK_GROUPS) {
+            let groups = start..groups.min(start + BLOCK_GROUPS);
+            self.unpack(s, groups.clone());
+            for tile in 0..self.tiles() {
+                self.prefetch(s, groups.clone(), tile);
+                self.multiply(s, groups.clone(), tile);
+            }
+        }
+        self.finish(s);
+    }
+}
+
+impl PanelOfRows<'_> {
+    /// Tiles of rows.
+    #[inline(always)]
+    fn tiles(&self) -> usize {
+        self.rows.len().div_ceil(TILE_ROWS)
+    }
+
+    /// The first row of a tile. The last tile overlaps the one before where rows are no multiple.
+    #[inline(always)]
+    fn row(&self, tile: usize) -> usize {
+        self.rows.start + (tile * TILE_ROWS).min(self.rows.len() - TILE_ROWS)
+    }
+
+    /// Unpacks groups of weights and scales.
+    #[inline(always)]
+    fn unpack<S: Simd>(&mut self, s: S, groups: Range<usize>) {
+        let GroupwiseGemm { packed, matrix, .. } = *self.gemm;
+        let panel = packed.as_ptr().wrapping_add(self.panel * matrix.panel_bytes());
+        let all_groups = matrix.k / GROUP_SIZE;
+        let all_zeros = packed.as_ptr().wrapping_add(matrix.n.div_ceil(LANES) * matrix.panel_bytes());
+        for (index, group) in groups.enumerate() {
+            let (scales, weights) = matrix.group(group);
+            let (scales, weights) = (panel.wrapping_add(scales), panel.wrapping_add(weights));
+            // SAFETY: each group of a panel has 16 scales.
+            let scales = unsafe { scale(s, &matrix, scales) };
+            // SAFETY: there is room for a vector.
+            unsafe { s.store(self.scratch.scales[index].as_mut_ptr().cast(), scales) };
+            // The second group of a pair follows the zeros.
+            let to = index / 2 * PAIR_BYTES + index % 2 * 2 * GROUP_BYTES;
+            let to = self.scratch.weights[to..to + GROUP_BYTES].as_mut_ptr();
+            let zeros = if matrix.has_zeros {
+                let zeros = all_zeros.wrapping_add((self.panel * all_groups + group) * LANES);
+                // SAFETY: after all groups each has 16 zeros.
+                let zeros = s.mul_i32(unsafe { s.load_u8(zeros, LANES) }, 0x0101_0101);
+                s.sub_i8(I8Quads::of(zeros), s.splat_i8_quads(0x0808_0808))
+            } else {
+                s.splat_i8_quads(0)
+            };
+            let store = |at: usize, quads: I8Quads<S>| {
+                let quads = s.sub_i8(quads, zeros);
+                // SAFETY: a group has eight vectors.
+                unsafe { s.store_i32(to.wrapping_add(at * TILE_ROW_BYTES).cast(), quads.into_i32()) };
+            };
+            for vector in 0..NIBBLE_ROWS {
+                let at = weights.wrapping_add(vector * TILE_ROW_BYTES);
+                let (low, high) = if matrix.is_four_bits {
+                    // SAFETY: each group of a panel has four vectors of weights, or eight.
+                    s.unpack_nibbles(unsafe { s.load_u8_quads(at) })
+                } else {
+                    // SAFETY: likewise.
+                    let low = unsafe { s.load_i8_quads(at.cast()) };
+                    // SAFETY: likewise.
+                    (low, unsafe { s.load_i8_quads(at.wrapping_add(NIBBLE_ROWS * TILE_ROW_BYTES).cast()) })
+                };
+                store(vector, low);
+                store(NIBBLE_ROWS + vector, high);
+            }
+        }
+    }
+
+    /// Prefetches a share of the weights that are unpacked next, and the output of a tile before its last block of K.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, groups: Range<usize>, tile: usize) {
+        let GroupwiseGemm { packed, matrix, c, .. } = *self.gemm;
+        // The next groups, of this panel or the next one, are about where these end.
+        let bytes = matrix.panel_bytes() / (matrix.k / GROUP_SIZE) * groups.len();
+        let start = self.panel * matrix.panel_bytes() + matrix.group(groups.start).0 + bytes;
+        let share = chunk_range(tile, self.tiles(), bytes.div_ceil(TILE_ROW_BYTES));
+        for line in share {
+            s.prefetch(packed.as_ptr().wrapping_add(start + line * TILE_ROW_BYTES).cast());
+        }
+        if groups.end == matrix.k / GROUP_SIZE {
+            for row in self.row(tile)..self.row(tile) + TILE_ROWS {
+                s.prefetch(c.wrapping_add(row * matrix.n + self.panel * LANES));
+            }
+        }
+    }
+
+    /// Multiplies a tile of rows by the groups that are unpacked.
+    #[inline(always)]
+    fn multiply<S: Simd>(&mut self, s: S, groups: Range<usize>, tile: usize) {
+        let GroupwiseGemm { a, matrix, .. } = *self.gemm;
+        let left = a.as_ptr().wrapping_add(self.row(tile) * matrix.k + groups.start * GROUP_SIZE);
+        let Scratch { weights, scales, totals, products } = &mut *self.scratch;
+        let totals = &mut totals[tile * TILE_ROWS..(tile + 1) * TILE_ROWS];
+        let mut sums = [s.splat(0.0); TILE_ROWS];
+        if groups.start > 0 {
+            for r in 0..TILE_ROWS {
+                // SAFETY: the first block of K has written them.
+                sums[r] = unsafe { s.load(totals[r].as_ptr().cast()) };
+            }
+        }
+        let mut steps = Steps {
+            tiles: self.registers,
+            left,
+            stride: matrix.k,
+            weights,
+            scales,
+            groups: groups.len(),
+            products,
+            sums,
+        };
+        steps.start::<0>(0);
+        steps.start::<1>(1);
+        let mut group = 0;
+        while group < groups.len() {
+            steps.step::<0>(s, group);
+            steps.step::<1>(s, group + 1);
+            if group + 2 < groups.len() {
+                steps.step::<2>(s, group + 2);
+                steps.step::<3>(s, group + 3);
+            }
+            group += 4;
+        }
+        steps.add(s, groups.len() - 1, 1);
+        for r in 0..TILE_ROWS {
+            // SAFETY: there is room for a vector.
+            unsafe { s.store(totals[r].as_mut_ptr().cast(), steps.sums[r]) };
+        }
+    }
+
+    /// Applies the epilogue.
+    #[inline(always)]
+    fn finish<S: Simd>(&self, s: S) {
+        let (n, column) = (self.gemm.matrix.n, self.panel * LANES);
+        for tile in 0..self.tiles() {
+            let apply = ApplyQuantEpilogue::<f32> {
+                epilogue: &self.gemm.epilogue,
+                sums: self.scratch.totals[tile * TILE_ROWS..].as_ptr().cast(),
+                panels: 1,
+                rows: TILE_ROWS,
+                row: self.row(tile),
+                column,
+                columns: (n - column).min(LANES),
+                out: OutPtr::Floats(self.gemm.c),
+                out_stride: n,
+            };
+            // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
+            unsafe { apply.run_on(s) };
+        }
+    }
+}
+
+/// Products of a tile of rows by groups of a panel. A product takes a while: one begins two groups before it is stored, and is stored
+/// while the one before is added.
+struct Steps<'a, S: Simd> {
+    tiles: &'a Tiles,
+    left: *const u8,
+    stride: usize,
+    weights: &'a [i8],
+    scales: &'a [MaybeUninit<[f32; LANES]>; BLOCK_GROUPS],
+    /// An even number.
+    groups: usize,
+    products: &'a mut [Product; 2],
+    sums: [S::V; TILE_ROWS],
+}
+
+impl<S: Simd> Steps<'_, S> {
+    /// Begins the product of a group. `QUARTER` is its number modulo 4, which determines its tiles.
+    #[inline(always)]
+    fn start<const QUARTER: u8>(&self, group: usize) {
+        let pair = group / 2;
+        let weights = self.weights[pair * PAIR_BYTES..(pair + 1) * PAIR_BYTES].as_ptr().cast();
+        let left = self.left.wrapping_add(pair * TILE_ROW_BYTES);
+        match QUARTER {
+            // SAFETY: the 16 rows have 64 bytes for each pair of groups.
+            0 => unsafe { self.tiles.load::<4>(left, self.stride) },
+            // SAFETY: likewise.
+            2 => unsafe { self.tiles.load::<5>(left, self.stride) },
+            _ => {}
+        }
+        if const { QUARTER.is_multiple_of(2) } {
+            // SAFETY: a pair has two tiles of weights, which overlap by half.
+            unsafe { self.tiles.load::<6>(weights, TILE_ROW_BYTES) };
+        } else {
+            // SAFETY: likewise.
+            unsafe { self.tiles.load::<7>(weights.wrapping_add(GROUP_BYTES), TILE_ROW_BYTES) };
+        }
+        match QUARTER {
+            0 => self.tiles.multiply_u8i8::<0, 4, 6>(),
+            1 => self.tiles.multiply_u8i8::<1, 4, 7>(),
+            2 => self.tiles.multiply_u8i8::<2, 5, 6>(),
+            _ => self.tiles.multiply_u8i8::<3, 5, 7>(),
+        }
+    }
+
+    /// Begins the product of the group after the next, stores that of this group, and adds that of the group before.
+    #[inline(always)]
+    fn step<const QUARTER: u8>(&mut self, s: S, group: usize) {
+        if group + 2 < self.groups {
+            match QUARTER {
+                0 => self.start::<2>(group + 2),
+                1 => self.start::<3>(group + 2),
+                2 => self.start::<0>(group + 2),
+                _ => self.start::<1>(group + 2),
+            }
+        }
+        self.tiles.store::<QUARTER>(&mut self.products[usize::from(QUARTER % 2)]);
+        if group > 0 {
+            self.add(s, group - 1, usize::from(1 - QUARTER % 2));
+        }
+    }
+
+    /// Adds the product of a group, times the scales of its columns.
+    #[inline(always)]
+    fn add(&mut self, s: S, group: usize, product: usize) {
+        // SAFETY: the scales of all groups are unpacked.
+        let scale = unsafe { s.load(self.scales[group].as_ptr().cast()) };
+        for r in 0..TILE_ROWS {
+            // SAFETY: a product has 16 rows.
+            let product = unsafe { s.load_i32(self.products[product].0[r].as_ptr()) };
+            self.sums[r] = s.add(self.sums[r], s.mul(s.i32_to_f32(product), scale));
+        }
+    }
+}
