@@ -76,14 +76,35 @@ impl Tiles {
         }
     }
 
-    /// Sets a tile of i32 to the product of a tile of u8 and one of i8, four rows of which are one: `[16][16][4]`.
+    /// Sets a tile to zero.
     #[inline(always)]
-    pub(crate) fn multiply_u8i8<const TO: u8, const A: u8, const B: u8>(&self) {
+    pub(crate) fn zero<const TILE: u8>(&self) {
+        // SAFETY: the tiles are configured.
+        unsafe { asm!("tilezero tmm{}", const TILE, options(nostack, nomem, preserves_flags)) };
+    }
+
+    /// Adds the product of a tile of u8 and one of i8, four rows of which are one, `[16][16][4]`, to a tile of i32.
+    #[inline(always)]
+    pub(crate) fn add_u8i8<const TO: u8, const A: u8, const B: u8>(&self) {
         // SAFETY: the tiles are configured.
         unsafe {
             asm!(
-                "tilezero tmm{to}",
                 "tdpbusd tmm{to}, tmm{a}, tmm{b}",
+                to = const TO,
+                a = const A,
+                b = const B,
+                options(nostack, nomem, preserves_flags),
+            );
+        }
+    }
+
+    /// Like [`add_u8i8`](Self::add_u8i8), for two tiles of i8.
+    #[inline(always)]
+    pub(crate) fn add_i8i8<const TO: u8, const A: u8, const B: u8>(&self) {
+        // SAFETY: the tiles are configured.
+        unsafe {
+            asm!(
+                "tdpbssd tmm{to}, tmm{a}, tmm{b}",
                 to = const TO,
                 a = const A,
                 b = const B,

@@ -56,6 +56,11 @@ impl<'a> QuantizedWeights<'a> {
         self.layout.group
     }
 
+    /// True if integers less their zero points are in the range of i8.
+    pub(crate) fn fits_i8(&self) -> bool {
+        self.layout.bits != Bits::Eight || self.layout.offsets == Offsets::None
+    }
+
     /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::lhs::Lhs;
-use super::{BLOCK_K, BLOCK_PAIRS, Block, GroupPart, MAX_GROUPS, splat_pair};
+use super::{BLOCK_K, BLOCK_PAIRS, Block, GroupPart, splat_pair};
 use crate::arch::{Kernel, Simd};
 use crate::pack::Bits;
 
@@ -97,7 +97,7 @@ impl<const R: usize> Gemv<'_, R> {
         let (scales, minima, zeros) = (group.scales(s), group.minima(s), group.zeros_i32(s));
         for r in 0..R {
             // SAFETY: each group has the sum of a row.
-            let sum = unsafe { left.sums[row_of(r) * MAX_GROUPS + part.index].assume_init() };
+            let sum = unsafe { left.sums[row_of(r)][part.index].assume_init() };
             // As if zero points were subtracted from the weights.
             let product = s.add_i32(s.add_i32(products[r][0], products[r][1]), s.mul_i32(zeros, -sum));
             totals[r] = s.fma(s.i32_to_f32(product), scales, totals[r]);

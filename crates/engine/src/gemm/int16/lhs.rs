@@ -11,22 +11,22 @@ use crate::arch::{Kernel, Simd};
 const MAX: f32 = 32767.0;
 
 /// Blocks of rows on the left as integers, up to 256 elements in each.
-pub(super) struct Lhs {
-    /// Pairs of elements, `[blocks][BLOCK_PAIRS]`.
-    pub(super) pairs: [MaybeUninit<u32>; BLOCK_ROWS * BLOCK_PAIRS],
-    /// Scales of the integers, `[blocks]`.
-    pub(super) scales: [MaybeUninit<f32>; BLOCK_ROWS],
-    /// The sum of the integers of each group of weights, `[blocks][MAX_GROUPS]`.
-    pub(super) sums: [MaybeUninit<i32>; BLOCK_ROWS * MAX_GROUPS],
+pub(super) struct Lhs<const ROWS: usize = BLOCK_ROWS> {
+    /// Pairs of elements, those of a block next to each other.
+    pub(super) pairs: [[MaybeUninit<u32>; BLOCK_PAIRS]; ROWS],
+    /// Scales of the integers.
+    pub(super) scales: [MaybeUninit<f32>; ROWS],
+    /// The sum of the integers of each group of weights.
+    pub(super) sums: [[MaybeUninit<i32>; MAX_GROUPS]; ROWS],
 }
 
 /// Rounds rows to integers.
-pub(super) struct RoundRows<'a> {
+pub(super) struct RoundRows<'a, const ROWS: usize> {
     pub(super) block: &'a Block<'a>,
-    pub(super) left: &'a mut Lhs,
+    pub(super) left: &'a mut Lhs<ROWS>,
 }
 
-impl Kernel for RoundRows<'_> {
+impl<const ROWS: usize> Kernel for RoundRows<'_, ROWS> {
     type Out = ();
 
     #[inline(always)]
@@ -38,7 +38,7 @@ impl Kernel for RoundRows<'_> {
             let to = ks.end.min(from + BLOCK_K);
             for (row, index) in block.rows.clone().enumerate() {
                 let at = number * count + row;
-                let pairs = &mut left.pairs[at * BLOCK_PAIRS..(at + 1) * BLOCK_PAIRS];
+                let pairs = &mut left.pairs[at];
                 left.scales[at].write(round(&data[index * stride + from..index * stride + to], pairs));
             }
         }
@@ -46,11 +46,11 @@ impl Kernel for RoundRows<'_> {
         for GroupPart { rows, block: number, index: group, .. } in block.parts(0) {
             let pairs = rows.start % BLOCK_K / 2..(rows.start % BLOCK_K + rows.len()).div_ceil(2);
             for at in number * count..(number + 1) * count {
-                let pairs = &left.pairs[at * BLOCK_PAIRS..][pairs.clone()];
+                let pairs = &left.pairs[at][pairs.clone()];
                 // SAFETY: the pairs of all elements are written.
                 let both = |pair: &MaybeUninit<u32>| unsafe { pair.assume_init() }.cast_signed();
                 let sum = pairs.iter().fold(0, |sum, pair| sum + i32::from(both(pair) as i16) + (both(pair) >> 16));
-                left.sums[at * MAX_GROUPS + group].write(sum);
+                left.sums[at][group].write(sum);
             }
         }
     }

@@ -8,6 +8,8 @@
 //! depends on nothing but K, so that results depend neither on threads nor on the number of rows.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod gemv;
 mod lhs;
 mod tile;
@@ -82,6 +84,11 @@ impl Int16Gemm<'_> {
     /// The slices and `c` have the sizes that the shape and the epilogue need, and nobody else accesses `c` meanwhile.
     pub(super) unsafe fn run(&self, engine: &Engine) {
         let &Gemm { m, n, k, .. } = self.gemm;
+        // SAFETY: the caller guarantees the slices and the output.
+        #[cfg(target_arch = "x86_64")]
+        if unsafe { amx::run(engine, self) } {
+            return;
+        }
         let [rows, panels] = [TILE_ROWS[PANELS - 1], PANELS];
         let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 2, (rows, panels));
         engine.pool.run(partition.tasks(), |task| {
@@ -108,9 +115,9 @@ impl Kernel for Task<'_> {
         let OutputBlock { m_inner, panels, .. } = self.block;
         let (gemm, k) = (self.gemm, self.gemm.gemm.k);
         let mut left = Lhs {
-            pairs: [const { MaybeUninit::uninit() }; _],
+            pairs: [const { [const { MaybeUninit::uninit() }; _] }; _],
             scales: [const { MaybeUninit::uninit() }; _],
-            sums: [const { MaybeUninit::uninit() }; _],
+            sums: [const { [const { MaybeUninit::uninit() }; _] }; _],
         };
         let mut right = UnpackedPanels {
             pairs: [const { [const { MaybeUninit::uninit() }; _] }; _],

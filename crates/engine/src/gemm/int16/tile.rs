@@ -120,7 +120,7 @@ impl<const R: usize, const P: usize> Kernel for Tile<'_, R, P> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> usize {
         let Self { rows: Rows { block, left, right, first, panel }, row } = self;
-        let rows = left.pairs[row * BLOCK_PAIRS..(row + R) * BLOCK_PAIRS].as_ptr().cast::<u32>();
+        let rows = left.pairs[row..row + R].as_ptr().cast::<u32>();
         let mut totals = [[s.splat(0.0); P]; R];
         let mut pair = 0;
         for group in 0..right.groups {
@@ -151,7 +151,7 @@ impl<const R: usize, const P: usize> Kernel for Tile<'_, R, P> {
                     let minima = unsafe { s.load(right.minima[panel + p][group].as_ptr().cast()) };
                     for r in 0..R {
                         // SAFETY: each group has the sum of a row.
-                        let sum = unsafe { left.sums[(row + r) * MAX_GROUPS + group].assume_init() };
+                        let sum = unsafe { left.sums[row + r][group].assume_init() };
                         totals[r][p] = s.fma(minima, s.splat(sum as f32), totals[r][p]);
                     }
                 }

@@ -299,11 +299,12 @@ impl<S: Simd> Steps<'_, S> {
             // SAFETY: likewise.
             unsafe { self.tiles.load::<7>(weights.wrapping_add(GROUP_BYTES), TILE_ROW_BYTES) };
         }
+        self.tiles.zero::<QUARTER>();
         match QUARTER {
-            0 => self.tiles.multiply_u8i8::<0, 4, 6>(),
-            1 => self.tiles.multiply_u8i8::<1, 4, 7>(),
-            2 => self.tiles.multiply_u8i8::<2, 5, 6>(),
-            _ => self.tiles.multiply_u8i8::<3, 5, 7>(),
+            0 => self.tiles.add_u8i8::<0, 4, 6>(),
+            1 => self.tiles.add_u8i8::<1, 4, 7>(),
+            2 => self.tiles.add_u8i8::<2, 5, 6>(),
+            _ => self.tiles.add_u8i8::<3, 5, 7>(),
         }
     }
 
