@@ -29,6 +29,8 @@ pub struct GroupwiseEpilogue<'a> {
 
 /// Prefetch distance in bytes for tiles that wait for the weights: hardware prefetchers stop at the end of a page.
 const PREFETCH_BYTES: usize = 8192;
+/// The same for tiles that read two streams of weights.
+const PREFETCH_BYTES_OF_TWO: usize = 4096;
 /// Rows of 64 bytes (vectors) that the 4-bit weights of a group occupy.
 const NIBBLE_ROWS: usize = 4;
 
@@ -117,24 +119,33 @@ impl GroupwiseTask<'_> {
     fn tiles<S: Simd, const KIND: u8>(self, s: S) {
         let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. } } = self;
         let mut panel = panels.start;
+        if const { S::VECTOR_REGISTERS >= 32 } && rows.len() == 1 {
+            // One row waits for the weights. Both halves of them at once arrive faster than one after the other.
+            let apart = panels.len() / 2;
+            while panel < panels.start + apart {
+                s.vectorize(GroupwiseTile::<1, 2, KIND> { gemm, panel, apart, row: rows.start });
+                panel += 1;
+            }
+            panel += apart;
+        }
         while panel < panels.end {
             let mut row = rows.start;
             // With few rows the weights are the bottleneck: stream one panel after the other.
             let is_pair = const { S::VECTOR_REGISTERS >= 32 } && panels.end - panel >= 2 && rows.len() >= MAX_MR;
             if is_pair {
                 while rows.end - row >= MAX_MR {
-                    s.vectorize(GroupwiseTile::<MAX_MR, 2, KIND> { gemm, panel, row });
+                    s.vectorize(GroupwiseTile::<MAX_MR, 2, KIND> { gemm, panel, apart: 1, row });
                     row += MAX_MR;
                 }
             }
             for panel in panel..panel + if is_pair { 2 } else { 1 } {
                 let mut row = row;
                 while rows.end - row >= 4 {
-                    s.vectorize(GroupwiseTile::<4, 1, KIND> { gemm, panel, row });
+                    s.vectorize(GroupwiseTile::<4, 1, KIND> { gemm, panel, apart: 0, row });
                     row += 4;
                 }
                 while row < rows.end {
-                    s.vectorize(GroupwiseTile::<1, 1, KIND> { gemm, panel, row });
+                    s.vectorize(GroupwiseTile::<1, 1, KIND> { gemm, panel, apart: 0, row });
                     row += 1;
                 }
             }
@@ -147,6 +158,8 @@ impl GroupwiseTask<'_> {
 struct GroupwiseTile<'a, const R: usize, const P: usize, const KIND: u8> {
     gemm: &'a GroupwiseGemm<'a>,
     panel: usize,
+    /// From one panel to the next.
+    apart: usize,
     row: usize,
 }
 
@@ -163,10 +176,11 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
         let groups = k / GROUP_SIZE;
         let has_zeros = const { KIND == FOUR_WITH_ZEROS } || (const { KIND == EIGHT } && matrix.has_zeros);
         let lowest = s.splat(if const { KIND == EIGHT } { 128.0 } else { 8.0 });
-        let stride = matrix.panel_bytes();
-        let panel = packed.as_ptr().wrapping_add(self.panel * stride);
+        let panel = packed.as_ptr().wrapping_add(self.panel * matrix.panel_bytes());
+        let stride = self.apart * matrix.panel_bytes();
         let mut left = a.as_ptr().wrapping_add(self.row * k);
-        let mut zeros = packed.as_ptr().wrapping_add(n.div_ceil(LANES) * stride + self.panel * groups * LANES);
+        let zeros_at = n.div_ceil(LANES) * matrix.panel_bytes() + self.panel * groups * LANES;
+        let mut zeros = packed.as_ptr().wrapping_add(zeros_at);
         let ones = s.splat_i8_quads(0x0101_0101);
         let mut totals = [[s.splat(0.0); P]; R];
         for group in 0..groups {
@@ -233,7 +247,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                 }
                 for p in 0..P {
                     // SAFETY: after all groups each has 16 zeros.
-                    let zero = unsafe { s.load_u8(zeros.wrapping_add(p * groups * LANES), LANES) };
+                    let zero = unsafe { s.load_u8(zeros.wrapping_add(p * self.apart * groups * LANES), LANES) };
                     let zero = s.sub(s.i32_to_f32(zero), lowest);
                     // SAFETY: as above.
                     let scale = unsafe { scale(s, &matrix, scales.wrapping_add(p * stride)) };
@@ -253,10 +267,11 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                 }
             }
             left = left.wrapping_add(GROUP_SIZE);
-            if const { P == 1 } {
+            if const { P == 1 || R == 1 } {
                 let vectors = 1 + if const { KIND == EIGHT } { 2 * NIBBLE_ROWS } else { NIBBLE_ROWS };
-                for vector in 0..vectors {
-                    s.prefetch(weights.wrapping_add(PREFETCH_BYTES + vector * 64).cast());
+                let ahead = const { if P == 1 { PREFETCH_BYTES } else { PREFETCH_BYTES_OF_TWO } };
+                for at in (0..P).flat_map(|p| (0..vectors).map(move |vector| p * stride + vector * 64)) {
+                    s.prefetch(weights.wrapping_add(ahead + at).cast());
                 }
             }
         }
@@ -267,20 +282,22 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                 unsafe { s.store(copy[p][r].as_mut_ptr().cast(), totals[r][p]) };
             }
         }
-        let column = self.panel * LANES;
-        let apply = ApplyQuantEpilogue::<f32> {
-            epilogue: &self.gemm.epilogue,
-            sums: copy.as_ptr().cast(),
-            panels: P,
-            rows: R,
-            row: self.row,
-            column,
-            columns: (n - column).min(P * LANES),
-            out: OutPtr::Floats(self.gemm.c),
-            out_stride: n,
-        };
-        // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
-        unsafe { apply.run_on(s) };
+        for (p, sums) in copy.iter().enumerate() {
+            let column = (self.panel + p * self.apart) * LANES;
+            let apply = ApplyQuantEpilogue::<f32> {
+                epilogue: &self.gemm.epilogue,
+                sums: sums.as_ptr().cast(),
+                panels: 1,
+                rows: R,
+                row: self.row,
+                column,
+                columns: (n - column).min(LANES),
+                out: OutPtr::Floats(self.gemm.c),
+                out_stride: n,
+            };
+            // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
+            unsafe { apply.run_on(s) };
+        }
     }
 }
 
