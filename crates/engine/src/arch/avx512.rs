@@ -238,6 +238,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     const INTERLEAVE: usize = 4;
     const MAY_HAVE_BF16: bool = true;
     const HAS_BF16: bool = EXTENSION == BF16;
+    const MULTIPLIES_NIBBLES: bool = EXTENSION == VNNI;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
@@ -433,6 +434,26 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         }
         let (low, high) = intrinsic!(unpack_nibbles(v.0));
         (I8Quads(low), I8Quads(high))
+    }
+
+    #[inline(always)]
+    fn nibbles_of_rows(self, rows: U8Quads<Self>) -> (U8Quads<Self>, U8Quads<Self>) {
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn nibbles_of_rows(rows: __m512) -> (__m512, __m512) {
+            // Columns 4 i to 4 i + 3 of all rows are 128 bits, in which bytes are transposed.
+            let fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            let transposed =
+                _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+            let (fours, mask) = (_mm512_permutexvar_epi32(fours, _mm512_castps_si512(rows)), _mm512_set1_epi8(15));
+            // Two shuffles next to each other would be one for LLVM, which it makes of seven instructions.
+            let low = _mm512_and_si512(fours, mask);
+            let high = _mm512_and_si512(_mm512_srli_epi16::<4>(fours), mask);
+            let quads = |nibbles| _mm512_castsi512_ps(_mm512_shuffle_epi8(nibbles, transposed));
+            (quads(low), quads(high))
+        }
+        let (low, high) = intrinsic!(nibbles_of_rows(rows.0));
+        (U8Quads(low), U8Quads(high))
     }
 
     #[inline(always)]

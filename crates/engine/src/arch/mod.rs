@@ -520,6 +520,23 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         I32(self.load_slice(&self.to_array(v.0).map(product)))
     }
 
+    /// True if [`nibbles_of_rows`](Self::nibbles_of_rows) and [`dot_u8i8`](Self::dot_u8i8) are faster than 16-bit dot products of
+    /// nibbles that are unpacked.
+    const MULTIPLIES_NIBBLES: bool = false;
+
+    /// The nibbles of four rows of 16 bytes, as quads of the 16 columns: the low nibbles, and the high ones.
+    #[inline(always)]
+    fn nibbles_of_rows(self, rows: U8Quads<Self>) -> (U8Quads<Self>, U8Quads<Self>) {
+        let rows = self.to_array(rows.0).map(|lane| lane.to_bits().to_ne_bytes());
+        let nibbles = |shift: u32| {
+            let quad = |column: usize| {
+                u32::from_le_bytes([0, 4, 8, 12].map(|row| rows[row + column / 4][column % 4] >> shift & 15))
+            };
+            U8Quads(self.load_slice(&core::array::from_fn::<_, LANES, _>(|column| f32::from_bits(quad(column)))))
+        };
+        (nibbles(0), nibbles(4))
+    }
+
     /// Unpacks bytes that hold two unsigned nibbles with bias 8 into signed bytes: the low nibbles, and the high ones.
     #[inline(always)]
     fn unpack_nibbles(self, v: U8Quads<Self>) -> (I8Quads<Self>, I8Quads<Self>) {

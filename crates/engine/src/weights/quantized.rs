@@ -1,6 +1,6 @@
 //! Weight-only quantization: packed weights of 4, 6 or 8 bits and how they are read.
 
-use crate::arch::{I16Pairs, I32, LANES, Simd};
+use crate::arch::{I16Pairs, I32, LANES, Simd, U8Quads};
 use crate::float16::from_f16;
 use crate::pack::{Bits, FACTOR_BIAS, Offsets, QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix, ScaleFormat};
 
@@ -54,6 +54,13 @@ impl<'a> QuantizedWeights<'a> {
     /// Rows of a group; the last may have fewer.
     pub(crate) fn group(&self) -> usize {
         self.layout.group
+    }
+
+    /// True if groups have a multiple of eight rows of 4 bits.
+    pub(crate) fn has_eights_of_nibbles(&self) -> bool {
+        self.layout.bits == Bits::Four
+            && self.layout.rows.is_multiple_of(8)
+            && self.layout.group.min(self.layout.rows).is_multiple_of(8)
     }
 
     /// True if integers less their zero points are in the range of i8.
@@ -303,6 +310,17 @@ impl QuantizedGroup<'_> {
             rows[1] = s.i32_to_f32(line(row + 1));
         }
         rows
+    }
+
+    /// Loads eight rows of 4 bits as they are stored, from row `row` of the panel on, a multiple of 8 in the group: four lines of 16 bytes.
+    ///
+    /// # Safety
+    /// The group has these rows, and [`bits`](Self::bits) is 4.
+    #[inline(always)]
+    pub(crate) unsafe fn load_nibbles<S: Simd>(&self, s: S, row: usize) -> U8Quads<S> {
+        let lines = self.weights.as_ptr().wrapping_add((row - self.start) / 2 * LANES);
+        // SAFETY: the caller guarantees the rows.
+        unsafe { s.load_u8_quads(lines) }
     }
 
     /// Loads `PAIRS` pairs of rows of `BITS` bits as they are stored, from row `row` of the panel on, a multiple of `2 * PAIRS` in

@@ -24,7 +24,7 @@ use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::partition::{OutputBlock, OutputPartition};
 use crate::weights::{PanelGroups, QuantizedGroup, QuantizedWeights};
 
-use gemv::{Gemv, Panel};
+use gemv::{Gemv, Panel, SplitPairs};
 use lhs::{Lhs, RoundRows};
 use tile::{Rows, Unpack, UnpackedPanels};
 
@@ -127,6 +127,7 @@ impl Kernel for Task<'_> {
             groups: 0,
             has_minima: false,
         };
+        let by_bytes = const { S::MULTIPLIES_NIBBLES } && k.is_multiple_of(8) && gemm.weights.has_eights_of_nibbles();
         // Blocks of about the same number of rows, of whole tiles.
         let blocks = m_inner.len().div_ceil(BLOCK_ROWS);
         let block_rows = m_inner.len().div_ceil(blocks).next_multiple_of(TILE_ROWS[1]);
@@ -139,8 +140,11 @@ impl Kernel for Task<'_> {
                 let ks = from..k.min(from + depth);
                 let block = Block { gemm, rows: rows.clone(), ks: ks.clone() };
                 s.vectorize_int8(RoundRows { block: &block, left: &mut left });
-                if is_gemv {
-                    block.gemv(s, &left, panels.clone());
+                if is_gemv && by_bytes {
+                    s.vectorize_int8(SplitPairs { left: &mut left, block: &block });
+                    block.gemv::<S, true>(s, &left, panels.clone());
+                } else if is_gemv {
+                    block.gemv::<S, false>(s, &left, panels.clone());
                 } else {
                     for panel in panels.clone().step_by(PANELS) {
                         block.run(s, &left, &mut right, panel..panels.end.min(panel + PANELS));
@@ -239,15 +243,15 @@ impl Block<'_> {
 
     /// Multiplies fewer than [`MIN_UNPACKED_ROWS`] by panels, one after the other.
     #[inline(always)]
-    fn gemv<S: Simd>(&self, s: S, left: &Lhs, panels: Range<usize>) {
+    fn gemv<S: Simd, const BY_BYTES: bool>(&self, s: S, left: &Lhs, panels: Range<usize>) {
         for panel in panels {
             for row in (0..self.rows.len()).step_by(GEMV_ROWS) {
                 let columns = Panel { block: self, left, row, panel };
                 match self.rows.len() - row {
-                    1 => s.vectorize_int8(Gemv::<1>(columns)),
-                    2 => s.vectorize_int8(Gemv::<2>(columns)),
-                    3 => s.vectorize_int8(Gemv::<3>(columns)),
-                    _ => s.vectorize_int8(Gemv::<GEMV_ROWS>(columns)),
+                    1 => s.vectorize_int8(Gemv::<1, BY_BYTES>(columns)),
+                    2 => s.vectorize_int8(Gemv::<2, BY_BYTES>(columns)),
+                    3 => s.vectorize_int8(Gemv::<3, BY_BYTES>(columns)),
+                    _ => s.vectorize_int8(Gemv::<GEMV_ROWS, BY_BYTES>(columns)),
                 }
             }
         }
