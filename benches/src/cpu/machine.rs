@@ -2,9 +2,12 @@
 
 use anyhow::Result;
 use rushlight_engine::Engine;
-use rushlight_engine::hwbench::{Limits, byte_op_rate};
+use rushlight_engine::hwbench::{byte_op_rate, read_rates};
 
 use super::threads_of;
+
+/// Bytes that are read to measure the bandwidth of memory: more than the caches of servers, and like the weights of a model.
+const MEMORY: usize = 2 << 30;
 
 /// What this machine can do with so many threads.
 pub struct Machine {
@@ -19,7 +22,8 @@ impl Machine {
     pub fn measure(threads: usize) -> Result<Self> {
         let isa = rushlight::chosen_isa().map_err(|e| anyhow::anyhow!("{e}"))?;
         let engine = Engine::with_isa(isa, threads).map_err(|e| anyhow::anyhow!("{e}"))?;
-        Ok(Self { threads, bytes: Limits::measure(&engine).byte_rate, ops: byte_op_rate(&engine) })
+        let (_, bytes) = read_rates(&engine, &[], MEMORY);
+        Ok(Self { threads, bytes, ops: byte_op_rate(&engine) })
     }
 
     /// A paragraph of a table.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use rushlight_devtools::steps::{add_share, limits_json};
 use rushlight_engine::hwbench::{
-    Limits, Selection, Timing, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates, time_kernels,
+    Limits, MEMORY, Selection, Timing, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates, time_kernels,
 };
 use rushlight_engine::{self as engine, Engine, Isa};
 use serde_json::{Value as Json, json};
@@ -124,7 +124,7 @@ impl MachineLimits {
         let (mut limits, mut reads) = (Vec::new(), Vec::new());
         for threads in counts {
             let engine = |isa| Engine::with_isa(isa, threads).map_err(|error| failure(&error));
-            let (working_sets, memory) = read_rates(&engine(chosen)?, &WORKING_SETS);
+            let (working_sets, memory) = read_rates(&engine(chosen)?, &WORKING_SETS, MEMORY);
             for isa in Isa::available() {
                 limits.push(Limits { isa, threads, flop_rate: flop_rate(&engine(isa)?), byte_rate: memory });
             }

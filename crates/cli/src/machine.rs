@@ -74,6 +74,7 @@ fn cpu_features() -> Vec<&'static str> {
         ("avx512f", std::is_x86_feature_detected!("avx512f")),
         ("avx512vnni", std::is_x86_feature_detected!("avx512vnni")),
         ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
+        ("amx", rushlight_engine::Isa::Amx.is_available()),
     ] {
         found.extend(present.then_some(name));
     }

@@ -1,12 +1,21 @@
-//! AMX: products of tiles, matrices of 16 rows of 64 bytes in registers of their own.
+//! AMX: matmuls of tiles, registers of 16 rows of 64 bytes.
 //!
-//! The compiler has no functions for these instructions yet, but assembles them. It never uses tiles itself, so that they keep their
-//! values from one block of assembly to the next; none of the blocks declares what it does to them.
+//! Rust has no stable intrinsics for AMX, so these are blocks of assembly. Tiles keep their values from one block to the next, which
+//! Rust's rules for registers do not provide for: it is sound because the compiler never allocates a tile, and all blocks are
+//! volatile and so keep their order.
+//!
+//! Most groups of quantized weights have 32 elements of K, half a tile. Their tiles overlap in memory, two in [`PAIR_BYTES`]: the weights
+//! of a group, zeros, and the weights of the next. The first tile begins with the first group, the second with the zeros. So a
+//! tile of the left side, which has the elements of both groups, is multiplied by either; zeros take no longer than half a tile.
 #![allow(unsafe_code)]
 #![expect(clippy::unused_self, reason = "who has a value may use the instructions")]
 
 use core::arch::asm;
 use core::marker::PhantomData;
+use core::ops::Range;
+
+use crate::arch::LANES;
+use crate::parallel::chunk_range;
 
 /// Rows of a tile.
 pub(crate) const TILE_ROWS: usize = 16;
@@ -14,7 +23,31 @@ pub(crate) const TILE_ROWS: usize = 16;
 /// Bytes of a row of a tile.
 pub(crate) const TILE_ROW_BYTES: usize = 64;
 
-/// Proof that the processor has AMX with products of int8, and that the system lets this process use it.
+/// Elements of K in a tile of int8, and in half of one.
+pub(crate) const TILE_K: usize = TILE_ROW_BYTES;
+pub(crate) const HALF_K: usize = TILE_K / 2;
+
+/// Bytes of the weights in half a tile, and in two overlapping tiles.
+const HALF_BYTES: usize = HALF_K * LANES;
+pub(crate) const PAIR_BYTES: usize = 3 * HALF_BYTES;
+
+/// Offsets of the weights of half a tile, and of the tile that they are in.
+pub(crate) fn half_offsets(half: usize) -> (usize, usize) {
+    let (pair, second) = (half / 2 * PAIR_BYTES, half % 2);
+    (pair + second * 2 * HALF_BYTES, pair + second * HALF_BYTES)
+}
+
+/// Blocks of at most `most` rows, a multiple of [`TILE_ROWS`]. Each has at least a tile if there is one, and all but the last whole tiles.
+pub(crate) fn row_blocks(rows: &Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let (start, end) = (rows.start, rows.end);
+    let blocks = rows.len().div_ceil(most);
+    (0..blocks).map(move |block| {
+        let tiles = chunk_range(block, blocks, (end - start).div_ceil(TILE_ROWS));
+        start + tiles.start * TILE_ROWS..end.min(start + tiles.end * TILE_ROWS)
+    })
+}
+
+/// Proof that the processor has AMX-INT8, and that the system lets this process use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Amx(());
 
@@ -28,7 +61,8 @@ impl Amx {
         is_available.then_some(Self(()))
     }
 
-    /// Prepares the thread's tiles, all of which have 16 rows of 64 bytes.
+    /// Prepares the thread's tiles, all of which have 16 rows of 64 bytes. A thread has one [`Tiles`] at a time: dropping it
+    /// releases the registers.
     #[inline]
     pub(crate) fn configure(self) -> Tiles {
         #[repr(C, align(64))]
@@ -36,15 +70,19 @@ impl Amx {
             palette: u8,
             start_row: u8,
             reserved: [u8; 14],
-            row_bytes: [u16; 16],
-            rows: [u8; 16],
+            row_bytes: [u16; 8],
+            reserved_row_bytes: [u16; 8],
+            rows: [u8; 8],
+            reserved_rows: [u8; 8],
         }
         static CONFIGURATION: Configuration = Configuration {
             palette: 1,
             start_row: 0,
             reserved: [0; 14],
-            row_bytes: [TILE_ROW_BYTES as u16, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-            rows: [TILE_ROWS as u8, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+            row_bytes: [TILE_ROW_BYTES as u16; 8],
+            reserved_row_bytes: [0; 8],
+            rows: [TILE_ROWS as u8; 8],
+            reserved_rows: [0; 8],
         };
         // SAFETY: the processor has AMX, of which this is a valid configuration.
         unsafe {
@@ -83,9 +121,9 @@ impl Tiles {
         unsafe { asm!("tilezero tmm{}", const TILE, options(nostack, nomem, preserves_flags)) };
     }
 
-    /// Adds the product of a tile of u8 and one of i8, four rows of which are one, `[16][16][4]`, to a tile of i32.
+    /// Accumulates the matmul of a u8 tile `[16][64]` and an i8 tile `[64 / 4][16][4]` in an i32 tile.
     #[inline(always)]
-    pub(crate) fn add_u8i8<const TO: u8, const A: u8, const B: u8>(&self) {
+    pub(crate) fn dot_u8i8<const TO: u8, const A: u8, const B: u8>(&self) {
         // SAFETY: the tiles are configured.
         unsafe {
             asm!(
@@ -98,9 +136,9 @@ impl Tiles {
         }
     }
 
-    /// Like [`add_u8i8`](Self::add_u8i8), for two tiles of i8.
+    /// Like [`dot_u8i8`](Self::dot_u8i8), for two i8 tiles.
     #[inline(always)]
-    pub(crate) fn add_i8i8<const TO: u8, const A: u8, const B: u8>(&self) {
+    pub(crate) fn dot_i8i8<const TO: u8, const A: u8, const B: u8>(&self) {
         // SAFETY: the tiles are configured.
         unsafe {
             asm!(
@@ -113,9 +151,9 @@ impl Tiles {
         }
     }
 
-    /// Stores a tile of i32.
+    /// Stores an i32 tile.
     #[inline(always)]
-    pub(crate) fn store<const TILE: u8>(&self, to: &mut Product) {
+    pub(crate) fn store<const TILE: u8>(&self, to: &mut I32Tile) {
         // SAFETY: the tiles are configured, and there is room for one.
         unsafe {
             asm!(
@@ -129,10 +167,10 @@ impl Tiles {
     }
 }
 
-/// A tile of i32.
+/// An i32 tile in memory.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(crate) struct Product(pub(crate) [[i32; 16]; TILE_ROWS]);
+pub(crate) struct I32Tile(pub(crate) [[i32; 16]; TILE_ROWS]);
 
 impl Drop for Tiles {
     #[inline]
@@ -148,7 +186,7 @@ mod linux {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
     use std::sync::OnceLock;
 
-    /// True if the processor has tiles and their products of int8, and Linux saves them.
+    /// True if the processor has AMX-INT8, and Linux saves its tiles.
     pub(super) fn is_available() -> bool {
         static IS_AVAILABLE: OnceLock<bool> = OnceLock::new();
         *IS_AVAILABLE.get_or_init(|| is_supported() && is_permitted())

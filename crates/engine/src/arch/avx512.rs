@@ -76,7 +76,7 @@ impl Avx512<PLAIN> {
 }
 
 impl<const EXTENSION: u8> Avx512<EXTENSION> {
-    /// The right to use AMX, if the processor has it.
+    /// Returns the token of AMX, if there is one.
     pub(crate) fn amx(self) -> Option<Amx> {
         self.amx
     }
@@ -446,7 +446,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
             let transposed =
                 _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
             let (fours, mask) = (_mm512_permutexvar_epi32(fours, _mm512_castps_si512(rows)), _mm512_set1_epi8(15));
-            // Two shuffles next to each other would be one for LLVM, which it makes of seven instructions.
+            // Masks come between the shuffles: LLVM would merge them into one that takes seven instructions.
             let low = _mm512_and_si512(fours, mask);
             let high = _mm512_and_si512(_mm512_srli_epi16::<4>(fours), mask);
             let quads = |nibbles| _mm512_castsi512_ps(_mm512_shuffle_epi8(nibbles, transposed));

@@ -160,7 +160,7 @@ impl Dispatch {
         self.run(WithInt8Dot(kernel))
     }
 
-    /// The right to use AMX, and its vectors, if the processor has it and it was chosen.
+    /// Returns the tokens of AVX-512 and AMX if the instruction set is [`Isa::Amx`].
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn amx(self) -> Option<(impl Simd, Amx)> {
         let Dispatch::Avx512(simd) = self else { return None };

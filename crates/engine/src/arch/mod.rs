@@ -145,6 +145,10 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// True if [`dot_i16`](Self::dot_i16) does more multiply-adds in a given time than [`fma`](Arithmetic::fma).
     const HAS_I16_DOT: bool = false;
 
+    /// True if [`nibbles_of_rows`](Self::nibbles_of_rows) and [`dot_u8i8`](Self::dot_u8i8) are faster than 16-bit dot products of
+    /// nibbles that are unpacked.
+    const MULTIPLIES_NIBBLES: bool = false;
+
     /// Token type that [`with_bf16`](Self::with_bf16) returns; `Self` where bf16 is not supported.
     type WithBf16: Simd;
 
@@ -482,6 +486,7 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     }
 
     /// Subtracts i8; wraps on overflow.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn sub_i8(self, a: I8Quads<Self>, b: I8Quads<Self>) -> I8Quads<Self> {
         let (a, b) = (self.to_array(a.0), self.to_array(b.0));
@@ -519,10 +524,6 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         let product = |lane: f32| f32::from_bits(lane.to_bits().cast_signed().wrapping_mul(by).cast_unsigned());
         I32(self.load_slice(&self.to_array(v.0).map(product)))
     }
-
-    /// True if [`nibbles_of_rows`](Self::nibbles_of_rows) and [`dot_u8i8`](Self::dot_u8i8) are faster than 16-bit dot products of
-    /// nibbles that are unpacked.
-    const MULTIPLIES_NIBBLES: bool = false;
 
     /// The nibbles of four rows of 16 bytes, as quads of the 16 columns: the low nibbles, and the high ones.
     #[inline(always)]

@@ -20,6 +20,20 @@ pub(crate) struct U8Quads<S: Simd>(pub(super) S::V);
 #[repr(transparent)]
 pub(crate) struct I8Quads<S: Simd>(pub(super) S::V);
 
+#[cfg(target_arch = "x86_64")]
+impl<S: Simd> I8Quads<S> {
+    /// Reinterprets the bytes of each lane as a quad.
+    #[inline(always)]
+    pub fn of(lanes: I32<S>) -> Self {
+        Self(lanes.0)
+    }
+
+    #[inline(always)]
+    pub fn into_i32(self) -> I32<S> {
+        I32(self.0)
+    }
+}
+
 /// Sixteen lanes of two i16, the first in the lower half.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -49,23 +63,17 @@ pub(crate) struct Bf16Pairs<S: Simd>(pub(super) S::V);
 #[repr(transparent)]
 pub(crate) struct I4Sums<S: Simd>(pub(super) S::V);
 
-impl<S: Simd> I8Quads<S> {
-    /// Lanes that hold quads.
-    #[inline(always)]
-    pub fn of(lanes: I32<S>) -> Self {
-        Self(lanes.0)
-    }
-
-    #[inline(always)]
-    pub fn into_i32(self) -> I32<S> {
-        I32(self.0)
-    }
-}
-
 impl<S: Simd> I32<S> {
     /// Reinterprets lanes in 0..=255 as quads whose first byte they are and whose other bytes are zero.
     #[inline(always)]
     pub(crate) fn as_u8_quads(self) -> U8Quads<S> {
         U8Quads(self.0)
+    }
+
+    /// Repeats the low byte of each lane, which is in 0..=255, in all of its bytes.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn repeat_byte(self, s: S) -> I8Quads<S> {
+        I8Quads::of(s.mul_i32(self, 0x0101_0101))
     }
 }

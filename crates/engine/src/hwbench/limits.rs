@@ -55,7 +55,7 @@ impl Bound {
 impl Limits {
     /// Measures the limits, in about a fifth of a second.
     pub fn measure(engine: &Engine) -> Self {
-        let byte_rate = read_rates(engine, &[]).1;
+        let byte_rate = read_rates(engine, &[], MEMORY).1;
         Self { isa: engine.isa(), threads: engine.threads(), flop_rate: flop_rate(engine), byte_rate }
     }
 
@@ -103,10 +103,10 @@ pub fn byte_op_rate(engine: &Engine) -> Option<f64> {
 }
 
 /// Measures bytes read per second by all threads: for each working set, which each thread has to itself, and from
-/// memory, of which all together read [`MEMORY`] bytes or slightly more.
-pub fn read_rates(engine: &Engine, working_sets: &[usize]) -> (Vec<f64>, f64) {
+/// memory, of which all together read so many bytes ([`MEMORY`] unless caches are larger) or slightly more.
+pub fn read_rates(engine: &Engine, working_sets: &[usize], memory: usize) -> (Vec<f64>, f64) {
     let threads = engine.threads();
-    let memory_bytes = (MEMORY / threads).max(MIN_THREAD_BYTES);
+    let memory_bytes = (memory / threads).max(MIN_THREAD_BYTES);
     // Untouched memory is a single zero page. Each thread writes its part, which is also faster.
     let parts: Vec<OnceLock<Vec<f32>>> = (0..threads).map(|_| OnceLock::new()).collect();
     let rate = |bytes: usize| {

@@ -61,7 +61,7 @@ pub enum GroupNumbers<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct QuantizedGroups<'a> {
     pub scales: GroupNumbers<'a>,
-    /// Empty without zero points.
+    /// In the range of the integers; empty without zero points.
     pub zeros: &'a [i8],
     /// `Each` of nothing without minima.
     pub minima: GroupNumbers<'a>,

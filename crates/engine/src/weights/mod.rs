@@ -16,7 +16,7 @@ pub(crate) use quantized::{PanelGroups, QuantizedGroup};
 /// [`pack::narrow`](crate::pack::narrow).
 ///
 /// Accumulation is in f32. 16-bit weights are widened on the fly, except where the processor has bf16 dot products
-/// ([`Isa::Avx512Bf16`](crate::Isa::Avx512Bf16)): there bf16 weights are multiplied as such and the left side is
+/// ([`Engine::supports_bf16`](crate::Engine::supports_bf16)): there bf16 weights are multiplied as such and the left side is
 /// rounded to bf16 as well, unless it has fewer than [`MIN_GEMM_ROWS`](crate::MIN_GEMM_ROWS) rows. Where 16-bit dot products are
 /// faster than floats (x86, WebAssembly), the left side of quantized weights in groups of 16 rows or more is rounded to integers of
 /// 16 bits: each element by up to 2^-16 of the largest of the 256 elements of its row and block.

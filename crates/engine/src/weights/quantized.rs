@@ -56,14 +56,13 @@ impl<'a> QuantizedWeights<'a> {
         self.layout.group
     }
 
-    /// True if groups have a multiple of eight rows of 4 bits.
-    pub(crate) fn has_eights_of_nibbles(&self) -> bool {
-        self.layout.bits == Bits::Four
-            && self.layout.rows.is_multiple_of(8)
-            && self.layout.group.min(self.layout.rows).is_multiple_of(8)
+    /// True if groups have a multiple of eight rows, of 4 bits.
+    pub(crate) fn has_nibbles_in_eights(&self) -> bool {
+        self.layout.bits == Bits::Four && self.layout.group.min(self.layout.rows).is_multiple_of(8)
     }
 
-    /// True if integers less their zero points are in the range of i8.
+    /// True if all integers less their zero points, which have the range of the integers, fit in i8.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn fits_i8(&self) -> bool {
         self.layout.bits != Bits::Eight || self.layout.offsets == Offsets::None
     }

@@ -57,7 +57,7 @@ fn limits_are_positive_on_every_instruction_set() {
     let limits = Limits::measure(&engine);
     assert_eq!((limits.isa, limits.threads), (Isa::detect(), engine.threads()));
     assert!(limits.byte_rate.is_finite() && limits.byte_rate > 0.0, "{limits:?}");
-    let (caches, memory) = read_rates(&Engine::new(1), &WORKING_SETS);
+    let (caches, memory) = read_rates(&Engine::new(1), &WORKING_SETS, MEMORY);
     assert_eq!(caches.len(), WORKING_SETS.len());
     assert!(caches.into_iter().chain([memory]).all(|rate| rate.is_finite() && rate > 0.0));
 }

@@ -530,9 +530,10 @@ fn gemm_u8_with_per_row_scales_matches_reference() {
             (8.0 + (scales[group * n + column].abs() * 100.0).floor()) / (64 * levels) as f32
         };
         let column_scale = |column: usize| group_scale(0, column);
-        let group_zero = |group: usize, column: usize| if m % 3 == 0 { 0 } else { integer(group + 11 * column) };
+        let has_zeros = m % 3 != 0;
+        let group_zero = |group: usize, column: usize| if has_zeros { integer(group + 11 * column) } else { 0 };
         let has_half_scales = n % 2 == 0 && k > pack::GROUP_SIZE;
-        let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros: m % 3 != 0, has_half_scales };
+        let matrix = pack::GroupwiseMatrix { k, n, is_four_bits, has_zeros, has_half_scales };
         let mut groups = vec![9; matrix.len().unwrap()];
         let of_columns = transposed(&integers, k, n);
         let each = || (0..n).flat_map(|column| (0..k / pack::GROUP_SIZE).map(move |group| (group, column)));

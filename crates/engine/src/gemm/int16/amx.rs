@@ -1,43 +1,32 @@
-//! Tiles of AMX: 16 rows and 64 elements of K. A row of 16 bits is two rows of 8: the upper halves, signed, and the lower ones. The
-//! products of both by the same weights are joined before they are scaled, which gives the sums of 16 bits.
-//!
-//! A group of 32 has half a tile. Its weights have zeros in place of those of the other half, which takes no longer.
+//! GEMM by AMX tiles. A row of 16-bit integers is two rows of bytes: the low ones (u8) and the high ones (i8). Each is multiplied by the i8
+//! weights, and `high * 256 + low` is the exact result of 16 bits.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use super::lhs::{Lhs, RoundRows};
-use super::{BLOCK_K, BLOCK_PAIRS, Block, GroupPart, Int16Gemm, MAX_GROUPS};
+use super::lhs::{Lhs, RoundRows, SplitForTiles};
+use super::{BLOCK_K, BLOCK_ROWS, Block, GroupPart, Int16Gemm, MAX_GROUPS, Task};
 use crate::Engine;
-use crate::arch::amx::{Amx, Product, TILE_ROW_BYTES, TILE_ROWS, Tiles};
+use crate::arch::amx::{
+    Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_K, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets, row_blocks,
+};
 use crate::arch::{I8Quads, I32, Kernel, LANES, Simd};
 use crate::pack::Bits;
-use crate::parallel::chunk_range;
 use crate::partition::{OutputBlock, OutputPartition};
 use crate::weights::QuantizedGroup;
-
-/// Maximum rows on the left in a block.
-const BLOCK_ROWS: usize = 128;
 
 /// Panels whose weights are unpacked at a time: a tile of rows is multiplied by them while it is in the L1 cache.
 const PANELS: usize = 2;
 
-/// Elements of K in a tile, and in half of one.
-const TILE_K: usize = TILE_ROW_BYTES;
-const HALF_K: usize = TILE_K / 2;
-
 /// Groups of a block of K, the smallest of which have half a tile.
-const MAX_PRODUCTS: usize = BLOCK_K / HALF_K;
+const MAX_TILED_GROUPS: usize = BLOCK_K / HALF_K;
 
-/// Bytes of half a tile of weights, and of two halves with zeros in between.
-const HALF_BYTES: usize = HALF_K * LANES;
-const PAIR_BYTES: usize = 3 * HALF_BYTES;
-
-/// Bytes of a row of a block: the lower halves, and the upper ones.
+/// Bytes of a row of a block: the low ones, and the high ones.
 const ROW_BYTES: usize = 2 * BLOCK_K;
 
-/// Computes a GEMM by tiles; false if there is no AMX, there are too few rows, or the weights do not suit.
+/// Computes a GEMM by tiles; false without AMX, for fewer rows than a tile has, for a K that is not a multiple of 64, and for weights that do
+/// not fit in i8 or whose groups are neither half tiles nor whole ones.
 ///
 /// # Safety
 /// What [`Int16Gemm::run`] requires.
@@ -47,10 +36,14 @@ pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>) -> bool {
     let has_tiles = group >= HALF_K && (BLOCK_K.is_multiple_of(group) || group.is_multiple_of(BLOCK_K) || group >= k);
     let suits = m >= TILE_ROWS && k > 0 && k.is_multiple_of(TILE_K) && has_tiles && gemm.weights.fits_i8();
     let Some((simd, amx)) = engine.dispatch.amx().filter(|_| suits) else { return false };
-    // Each task has all rows: a part could have fewer than a tile.
-    let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 2, (m, 1));
+    let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 2, (TILE_ROWS, PANELS));
     engine.pool.run(partition.tasks(), |task| {
-        simd.vectorize(AmxTask { gemm, block: partition.block(task), amx });
+        let block = partition.block(task);
+        if block.m_inner.len() < TILE_ROWS {
+            engine.dispatch.run_int8(Task { gemm, block });
+        } else {
+            simd.vectorize(AmxTask { gemm, block, amx });
+        }
     });
     true
 }
@@ -66,10 +59,10 @@ struct AmxTask<'a> {
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct UnpackedPanel {
-    /// Tiles `[K / 4][16][4]`; the quads are the elements 0, 2, 1 and 3 of four.
+    /// Tiles, which overlap if groups are half ones. The quads are the elements 0, 2, 1 and 3 of four.
     weights: [i8; BLOCK_K / TILE_K * PAIR_BYTES],
-    scales: [MaybeUninit<[f32; LANES]>; MAX_PRODUCTS],
-    minima: [MaybeUninit<[f32; LANES]>; MAX_PRODUCTS],
+    scales: [MaybeUninit<[f32; LANES]>; MAX_TILED_GROUPS],
+    minima: [MaybeUninit<[f32; LANES]>; MAX_TILED_GROUPS],
     has_minima: bool,
     groups: usize,
 }
@@ -77,14 +70,10 @@ struct UnpackedPanel {
 /// Some panels, and what tiles are stored to.
 struct Scratch {
     panels: [UnpackedPanel; PANELS],
-    /// Products of two groups, by the lower halves of rows and by the upper ones.
-    products: [[Product; 2]; 2],
+    /// Products of two groups, by the low bytes of rows and by the high ones.
+    products: [[I32Tile; 2]; 2],
     totals: [MaybeUninit<[f32; LANES]>; TILE_ROWS],
 }
-
-/// Rows of a block: first [`Lhs`], then bytes in its place.
-#[repr(C, align(64))]
-struct Left(Lhs<BLOCK_ROWS>);
 
 impl Kernel for AmxTask<'_> {
     type Out = ();
@@ -92,17 +81,17 @@ impl Kernel for AmxTask<'_> {
     #[inline(always)]
     #[expect(
         clippy::large_stack_arrays,
-        reason = "98 KB, in the stacks of threads of our own or of a caller with threads"
+        reason = "84 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
         let Self { gemm, block: OutputBlock { m_inner, panels, .. }, amx } = self;
         let k = gemm.gemm.k;
-        let registers = amx.configure();
-        let mut left = Left(Lhs {
+        let tiles = amx.configure();
+        let mut left: Lhs = Lhs {
             pairs: [const { [const { MaybeUninit::uninit() }; _] }; _],
             scales: [const { MaybeUninit::uninit() }; _],
             sums: [const { [const { MaybeUninit::uninit() }; _] }; _],
-        });
+        };
         let panel = UnpackedPanel {
             weights: [0; _],
             scales: [const { MaybeUninit::uninit() }; _],
@@ -113,21 +102,18 @@ impl Kernel for AmxTask<'_> {
         let mut scratch = Scratch {
             panels: [panel; _],
             totals: [const { MaybeUninit::uninit() }; _],
-            products: [[Product([[0; LANES]; TILE_ROWS]); 2]; 2],
+            products: [[I32Tile([[0; LANES]; TILE_ROWS]); 2]; 2],
         };
-        let blocks = m_inner.len().div_ceil(BLOCK_ROWS);
-        for block in 0..blocks {
-            let rows = chunk_range(block, blocks, m_inner.len());
-            let rows = m_inner.start + rows.start..m_inner.start + rows.end;
+        for rows in row_blocks(&m_inner, BLOCK_ROWS) {
             for from in (0..k).step_by(BLOCK_K) {
                 let ks = from..k.min(from + BLOCK_K);
                 let block = Block { gemm, rows: rows.clone(), ks };
-                s.vectorize(RoundRows { block: &block, left: &mut left.0 });
-                s.vectorize(SplitRows { left: &mut left.0, rows: rows.len(), depth: block.ks.len() });
+                s.vectorize(RoundRows { block: &block, left: &mut left });
+                s.vectorize(SplitForTiles { block: &block, left: &mut left });
                 for first in panels.clone().step_by(PANELS) {
-                    let (registers, left, scratch) = (&registers, &left.0, &mut scratch);
+                    let (tiles, left, scratch) = (&tiles, &left, &mut scratch);
                     let panels = first..panels.end.min(first + PANELS);
-                    s.vectorize(PanelsOfRows { block: &block, registers, left, scratch, panels });
+                    s.vectorize(PanelsOfRows { block: &block, tiles, left, scratch, panels });
                 }
             }
             gemm.finish(s, rows, &panels);
@@ -135,38 +121,11 @@ impl Kernel for AmxTask<'_> {
     }
 }
 
-/// Splits the pairs of rows into the lower halves of their integers and the upper ones, in the order of the weights.
-struct SplitRows<'a> {
-    left: &'a mut Lhs<BLOCK_ROWS>,
-    rows: usize,
-    depth: usize,
-}
-
-impl Kernel for SplitRows<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for row in self.left.pairs.iter_mut().take(self.rows) {
-            let [mut lower, mut upper] = [[MaybeUninit::uninit(); BLOCK_PAIRS / 2]; 2];
-            for (at, [first, second]) in row[..self.depth / 2].as_chunks::<2>().0.iter().enumerate() {
-                // SAFETY: the pairs of all elements are written.
-                let [first, second] = [first, second].map(|pair| unsafe { pair.assume_init() });
-                lower[at].write(first & 0x00ff_00ff | (second & 0x00ff_00ff) << 8);
-                upper[at].write(first >> 8 & 0x00ff_00ff | second & 0xff00_ff00);
-            }
-            let (to_lower, to_upper) = row.split_at_mut(BLOCK_PAIRS / 2);
-            to_lower.copy_from_slice(&lower);
-            to_upper.copy_from_slice(&upper);
-        }
-    }
-}
-
 /// Multiplies the rows of a block by some panels.
 struct PanelsOfRows<'a> {
     block: &'a Block<'a>,
-    registers: &'a Tiles,
-    left: &'a Lhs<BLOCK_ROWS>,
+    tiles: &'a Tiles,
+    left: &'a Lhs,
     scratch: &'a mut Scratch,
     panels: Range<usize>,
 }
@@ -206,7 +165,7 @@ impl PanelsOfRows<'_> {
                 // SAFETY: likewise.
                 unsafe { s.store(panel.minima[*index].as_mut_ptr().cast(), minima) };
             }
-            let to = panel.weights[place..].as_mut_ptr();
+            let to = &mut panel.weights[place..];
             match group.bits() {
                 Bits::Four => unpack_group::<S, 4>(s, group, rows, to),
                 Bits::Six => unpack_group::<S, 6>(s, group, rows, to),
@@ -235,8 +194,7 @@ impl PanelsOfRows<'_> {
     /// Where the weights from row `k` of the block on are.
     #[inline(always)]
     fn place(&self, k: usize) -> usize {
-        let (tile, half) = (k / TILE_K, k % TILE_K / HALF_K);
-        if self.has_halves() { tile * PAIR_BYTES + half * 2 * HALF_BYTES } else { tile * TILE_K * LANES }
+        if self.has_halves() { half_offsets(k / HALF_K).0 } else { k * LANES }
     }
 
     /// Multiplies a tile of rows, from row `row` of the block on, by a panel.
@@ -249,8 +207,8 @@ impl PanelsOfRows<'_> {
         let Scratch { panels, products, totals } = &mut *self.scratch;
         let UnpackedPanel { weights, scales, minima, has_minima, groups } = &panels[index];
         let groups = *groups;
-        let mut steps = Steps {
-            tiles: self.registers,
+        let mut pipeline = Pipeline {
+            tiles: self.tiles,
             left: self.left.pairs[start..].as_ptr().cast(),
             sums: &self.left.sums[start..],
             weights: weights.as_ptr().cast(),
@@ -263,19 +221,19 @@ impl PanelsOfRows<'_> {
             products,
             totals: [s.splat(0.0); TILE_ROWS],
         };
-        steps.start::<0>(0);
+        pipeline.issue::<0>(0);
         let mut group = 0;
         while group < groups {
-            steps.step::<0>(s, group);
+            pipeline.step::<0>(s, group);
             if group + 1 < groups {
-                steps.step::<1>(s, group + 1);
+                pipeline.step::<1>(s, group + 1);
             }
             group += 2;
         }
-        steps.add(s, groups - 1);
+        pipeline.accumulate(s, groups - 1);
         for r in 0..TILE_ROWS {
             // SAFETY: there is room for a vector.
-            unsafe { s.store(totals[r].as_mut_ptr().cast(), steps.totals[r]) };
+            unsafe { s.store(totals[r].as_mut_ptr().cast(), pipeline.totals[r]) };
         }
         let panel = self.panels.start + index;
         for (row, totals) in (start..start + TILE_ROWS).zip(&*totals).skip(row - start) {
@@ -290,9 +248,9 @@ impl PanelsOfRows<'_> {
 
 /// Unpacks the rows of a group, less their zero points.
 #[inline(always)]
-fn unpack_group<S: Simd, const BITS: u32>(s: S, group: &QuantizedGroup<'_>, rows: &Range<usize>, to: *mut i8) {
-    let zeros = I8Quads::of(s.mul_i32(group.zeros_i32(s), 0x0101_0101));
-    for (at, row) in rows.clone().step_by(4).enumerate() {
+fn unpack_group<S: Simd, const BITS: u32>(s: S, group: &QuantizedGroup<'_>, rows: &Range<usize>, to: &mut [i8]) {
+    let zeros = group.zeros_i32(s).repeat_byte(s);
+    for (row, to) in rows.clone().step_by(4).zip(to.as_chunks_mut::<TILE_ROW_BYTES>().0) {
         let [first, second] = if const { BITS == 6 } {
             // SAFETY: groups have a multiple of four rows.
             unsafe { group.load_pairs::<S, BITS, 2>(s, row) }
@@ -301,35 +259,35 @@ fn unpack_group<S: Simd, const BITS: u32>(s: S, group: &QuantizedGroup<'_>, rows
             [row, row + 2].map(|row| unsafe { group.load_pairs::<S, BITS, 1>(s, row) }[0])
         };
         let quads = I8Quads::of(s.join_bits::<8>(second.into_i32(), first.into_i32()));
-        // SAFETY: there is room for a vector for each four rows.
-        unsafe { s.store_i32(to.wrapping_add(at * TILE_ROW_BYTES).cast(), s.sub_i8(quads, zeros).into_i32()) };
+        // SAFETY: there is room for a vector.
+        unsafe { s.store_i32(to.as_mut_ptr().cast(), s.sub_i8(quads, zeros).into_i32()) };
     }
 }
 
-/// Products of a tile of rows by groups of a panel. A product takes a while: one begins a group before it is stored, and is stored
-/// while the one before is added.
-struct Steps<'a, S: Simd> {
+/// Software pipeline over the groups of a panel: while the matmuls of the next group run, the tiles of this one are stored, and those of the
+/// one before are scaled and accumulated.
+struct Pipeline<'a, S: Simd> {
     tiles: &'a Tiles,
-    /// The lower halves of rows, which the upper ones follow.
+    /// The low bytes of rows, which the high ones follow.
     left: *const u8,
     /// The sums of the groups of rows.
     sums: &'a [[MaybeUninit<i32>; MAX_GROUPS]],
     weights: *const u8,
-    scales: &'a [MaybeUninit<[f32; LANES]>; MAX_PRODUCTS],
-    minima: Option<&'a [MaybeUninit<[f32; LANES]>; MAX_PRODUCTS]>,
+    scales: &'a [MaybeUninit<[f32; LANES]>; MAX_TILED_GROUPS],
+    minima: Option<&'a [MaybeUninit<[f32; LANES]>; MAX_TILED_GROUPS]>,
     groups: usize,
     /// Elements of K of a group and of the block.
     group: usize,
     depth: usize,
     has_halves: bool,
-    products: &'a mut [[Product; 2]; 2],
+    products: &'a mut [[I32Tile; 2]; 2],
     totals: [S::V; TILE_ROWS],
 }
 
-impl<S: Simd> Steps<'_, S> {
-    /// Begins the products of a group. `PARITY` is its number modulo 2, which determines their tiles.
+impl<S: Simd> Pipeline<'_, S> {
+    /// Issues the matmuls of a group. `PARITY` is its number modulo 2, which determines their tiles.
     #[inline(always)]
-    fn start<const PARITY: u8>(&self, group: usize) {
+    fn issue<const PARITY: u8>(&self, group: usize) {
         if const { PARITY == 0 } {
             self.tiles.zero::<0>();
             self.tiles.zero::<1>();
@@ -339,21 +297,21 @@ impl<S: Simd> Steps<'_, S> {
         }
         if self.has_halves {
             // The second half of a tile of rows is there already.
-            self.add_tile::<PARITY>(group / 2, group / 2 * PAIR_BYTES + group % 2 * HALF_BYTES, PARITY == 0);
+            self.accumulate_tile::<PARITY>(group / 2, half_offsets(group).1, PARITY == 0);
         } else {
             let from = group * self.group;
             for tile in from / TILE_K..(from + self.group).min(self.depth) / TILE_K {
-                self.add_tile::<PARITY>(tile, tile * TILE_K * LANES, true);
+                self.accumulate_tile::<PARITY>(tile, tile * TILE_K * LANES, true);
             }
         }
     }
 
-    /// Adds the product of a tile of rows, which is loaded if `is_new`, and the weights at `weights`.
+    /// Accumulates the matmuls of a tile of rows, which is loaded if `is_new`, and the weights at `weights`.
     #[inline(always)]
-    fn add_tile<const PARITY: u8>(&self, tile: usize, weights: usize, is_new: bool) {
+    fn accumulate_tile<const PARITY: u8>(&self, tile: usize, weights: usize, is_new: bool) {
         if is_new {
             let left = self.left.wrapping_add(tile * TILE_ROW_BYTES);
-            // SAFETY: the rows have both halves of all elements.
+            // SAFETY: the rows have both bytes of all elements.
             unsafe { self.tiles.load::<4>(left, ROW_BYTES) };
             // SAFETY: likewise.
             unsafe { self.tiles.load::<5>(left.wrapping_add(BLOCK_K), ROW_BYTES) };
@@ -362,54 +320,54 @@ impl<S: Simd> Steps<'_, S> {
         // SAFETY: the weights of the block's groups are unpacked.
         unsafe { self.tiles.load::<6>(weights, TILE_ROW_BYTES) };
         if const { PARITY == 0 } {
-            self.tiles.add_u8i8::<0, 4, 6>();
-            self.tiles.add_i8i8::<1, 5, 6>();
+            self.tiles.dot_u8i8::<0, 4, 6>();
+            self.tiles.dot_i8i8::<1, 5, 6>();
         } else {
-            self.tiles.add_u8i8::<2, 4, 6>();
-            self.tiles.add_i8i8::<3, 5, 6>();
+            self.tiles.dot_u8i8::<2, 4, 6>();
+            self.tiles.dot_i8i8::<3, 5, 6>();
         }
     }
 
-    /// Begins the products of the next group, stores those of this one, and adds those of the group before.
+    /// Issues the matmuls of the next group, stores the tiles of this one, and accumulates those of the group before.
     #[inline(always)]
     fn step<const PARITY: u8>(&mut self, s: S, group: usize) {
         let has_next = group + 1 < self.groups;
         if const { PARITY == 0 } {
             if has_next {
-                self.start::<1>(group + 1);
+                self.issue::<1>(group + 1);
             }
-            let [lower, upper] = &mut self.products[0];
-            self.tiles.store::<0>(lower);
-            self.tiles.store::<1>(upper);
+            let [low, high] = &mut self.products[0];
+            self.tiles.store::<0>(low);
+            self.tiles.store::<1>(high);
         } else {
             if has_next {
-                self.start::<0>(group + 1);
+                self.issue::<0>(group + 1);
             }
-            let [lower, upper] = &mut self.products[1];
-            self.tiles.store::<2>(lower);
-            self.tiles.store::<3>(upper);
+            let [low, high] = &mut self.products[1];
+            self.tiles.store::<2>(low);
+            self.tiles.store::<3>(high);
         }
         if group > 0 {
-            self.add(s, group - 1);
+            self.accumulate(s, group - 1);
         }
     }
 
-    /// Adds the products of a group, times the scales of its columns, and the minima times the sums of its rows.
+    /// Accumulates the tiles of a group, times the scales of its columns, and the minima times the sums of its rows.
     #[inline(always)]
-    fn add(&mut self, s: S, group: usize) {
-        let [lower, upper] = &self.products[group % 2];
+    fn accumulate(&mut self, s: S, group: usize) {
+        let [low, high] = &self.products[group % 2];
         // SAFETY: the scales of all groups are unpacked.
         let scales = unsafe { s.load(self.scales[group].as_ptr().cast()) };
         for r in 0..TILE_ROWS {
-            // SAFETY: a product has 16 rows.
-            let lower: I32<S> = unsafe { s.load_i32(lower.0[r].as_ptr()) };
+            // SAFETY: a row has 16 elements.
+            let low: I32<S> = unsafe { s.load_i32(low.0[r].as_ptr()) };
             // SAFETY: likewise.
-            let upper = unsafe { s.load_i32(upper.0[r].as_ptr()) };
-            let product = s.add_i32(s.mul_i32(upper, 1 << 8), lower);
+            let high = unsafe { s.load_i32(high.0[r].as_ptr()) };
+            let product = s.add_i32(s.mul_i32(high, 1 << 8), low);
             self.totals[r] = s.fma(s.i32_to_f32(product), scales, self.totals[r]);
         }
         if let Some(minima) = self.minima {
-            // SAFETY: likewise.
+            // SAFETY: the minima of all groups are unpacked.
             let minima = unsafe { s.load(minima[group].as_ptr().cast()) };
             for r in 0..TILE_ROWS {
                 // SAFETY: each group has the sum of a row.

@@ -11,22 +11,23 @@ use crate::arch::{Kernel, Simd};
 const MAX: f32 = 32767.0;
 
 /// Blocks of rows on the left as integers, up to 256 elements in each.
-pub(super) struct Lhs<const ROWS: usize = BLOCK_ROWS> {
-    /// Pairs of elements, those of a block next to each other.
-    pub(super) pairs: [[MaybeUninit<u32>; BLOCK_PAIRS]; ROWS],
-    /// Scales of the integers.
-    pub(super) scales: [MaybeUninit<f32>; ROWS],
-    /// The sum of the integers of each group of weights.
-    pub(super) sums: [[MaybeUninit<i32>; MAX_GROUPS]; ROWS],
+#[repr(C, align(64))]
+pub(super) struct Lhs {
+    /// Pairs of elements, `[blocks][BLOCK_PAIRS]`; after [`SplitForInt8`] or [`SplitForTiles`] their low and high bytes.
+    pub(super) pairs: [[MaybeUninit<u32>; BLOCK_PAIRS]; BLOCK_ROWS],
+    /// Scales of the integers, `[blocks]`.
+    pub(super) scales: [MaybeUninit<f32>; BLOCK_ROWS],
+    /// The sum of the integers of each group of weights, `[blocks][MAX_GROUPS]`.
+    pub(super) sums: [[MaybeUninit<i32>; MAX_GROUPS]; BLOCK_ROWS],
 }
 
 /// Rounds rows to integers.
-pub(super) struct RoundRows<'a, const ROWS: usize> {
+pub(super) struct RoundRows<'a> {
     pub(super) block: &'a Block<'a>,
-    pub(super) left: &'a mut Lhs<ROWS>,
+    pub(super) left: &'a mut Lhs,
 }
 
-impl<const ROWS: usize> Kernel for RoundRows<'_, ROWS> {
+impl Kernel for RoundRows<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -80,4 +81,58 @@ pub(super) fn round(x: &[f32], pairs: &mut [MaybeUninit<u32>]) -> f32 {
         to.write(integer(*x) & 0xffff);
     }
     scale
+}
+
+/// Splits pairs into bytes for int8 dot products with nibbles: of each eight elements the low bytes of the even ones and of the odd ones,
+/// less 128, and the high bytes of both.
+pub(super) struct SplitForInt8<'a> {
+    pub(super) block: &'a Block<'a>,
+    pub(super) left: &'a mut Lhs,
+}
+
+impl Kernel for SplitForInt8<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (count, depth) = (self.block.rows.len(), self.block.ks.len());
+        for (index, row) in self.left.pairs.iter_mut().enumerate() {
+            let pairs = depth.saturating_sub(index / count * BLOCK_K).min(BLOCK_K) / 2;
+            for four in row[..pairs].as_chunks_mut::<4>().0 {
+                // SAFETY: the pairs of all elements are written.
+                let pairs = four.map(|pair| unsafe { pair.assume_init() }.to_le_bytes());
+                let quad = |byte: usize| u32::from_le_bytes(pairs.map(|pair| pair[byte]));
+                *four = [quad(0) ^ 0x8080_8080, quad(2) ^ 0x8080_8080, quad(1), quad(3)].map(MaybeUninit::new);
+            }
+        }
+    }
+}
+
+/// Splits the pairs of rows of a block into their low bytes and their high ones, in the order of the unpacked weights.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct SplitForTiles<'a> {
+    pub(super) block: &'a Block<'a>,
+    pub(super) left: &'a mut Lhs,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Kernel for SplitForTiles<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (count, depth) = (self.block.rows.len(), self.block.ks.len());
+        for row in &mut self.left.pairs[..count] {
+            let [mut low, mut high] = [[MaybeUninit::uninit(); BLOCK_PAIRS / 2]; 2];
+            for (at, [first, second]) in row[..depth / 2].as_chunks::<2>().0.iter().enumerate() {
+                // SAFETY: the pairs of all elements are written.
+                let [first, second] = [first, second].map(|pair| unsafe { pair.assume_init() });
+                low[at].write(first & 0x00ff_00ff | (second & 0x00ff_00ff) << 8);
+                high[at].write(first >> 8 & 0x00ff_00ff | second & 0xff00_ff00);
+            }
+            let (to_low, to_high) = row.split_at_mut(BLOCK_PAIRS / 2);
+            to_low.copy_from_slice(&low);
+            to_high.copy_from_slice(&high);
+        }
+    }
 }

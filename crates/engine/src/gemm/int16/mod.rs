@@ -24,8 +24,8 @@ use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::partition::{OutputBlock, OutputPartition};
 use crate::weights::{PanelGroups, QuantizedGroup, QuantizedWeights};
 
-use gemv::{Gemv, Panel, SplitPairs};
-use lhs::{Lhs, RoundRows};
+use gemv::{Gemv, Panel};
+use lhs::{Lhs, RoundRows, SplitForInt8};
 use tile::{Rows, Unpack, UnpackedPanels};
 
 /// Rows of weights in a block: the largest power of two for which a dot product of 8-bit weights fits in i32, `256 * 255 * 32767`.
@@ -127,7 +127,7 @@ impl Kernel for Task<'_> {
             groups: 0,
             has_minima: false,
         };
-        let by_bytes = const { S::MULTIPLIES_NIBBLES } && k.is_multiple_of(8) && gemm.weights.has_eights_of_nibbles();
+        let is_int8 = const { S::MULTIPLIES_NIBBLES } && k.is_multiple_of(8) && gemm.weights.has_nibbles_in_eights();
         // Blocks of about the same number of rows, of whole tiles.
         let blocks = m_inner.len().div_ceil(BLOCK_ROWS);
         let block_rows = m_inner.len().div_ceil(blocks).next_multiple_of(TILE_ROWS[1]);
@@ -140,8 +140,8 @@ impl Kernel for Task<'_> {
                 let ks = from..k.min(from + depth);
                 let block = Block { gemm, rows: rows.clone(), ks: ks.clone() };
                 s.vectorize_int8(RoundRows { block: &block, left: &mut left });
-                if is_gemv && by_bytes {
-                    s.vectorize_int8(SplitPairs { left: &mut left, block: &block });
+                if is_gemv && is_int8 {
+                    s.vectorize_int8(SplitForInt8 { block: &block, left: &mut left });
                     block.gemv::<S, true>(s, &left, panels.clone());
                 } else if is_gemv {
                     block.gemv::<S, false>(s, &left, panels.clone());
@@ -243,15 +243,15 @@ impl Block<'_> {
 
     /// Multiplies fewer than [`MIN_UNPACKED_ROWS`] by panels, one after the other.
     #[inline(always)]
-    fn gemv<S: Simd, const BY_BYTES: bool>(&self, s: S, left: &Lhs, panels: Range<usize>) {
+    fn gemv<S: Simd, const INT8: bool>(&self, s: S, left: &Lhs, panels: Range<usize>) {
         for panel in panels {
             for row in (0..self.rows.len()).step_by(GEMV_ROWS) {
                 let columns = Panel { block: self, left, row, panel };
                 match self.rows.len() - row {
-                    1 => s.vectorize_int8(Gemv::<1, BY_BYTES>(columns)),
-                    2 => s.vectorize_int8(Gemv::<2, BY_BYTES>(columns)),
-                    3 => s.vectorize_int8(Gemv::<3, BY_BYTES>(columns)),
-                    _ => s.vectorize_int8(Gemv::<GEMV_ROWS, BY_BYTES>(columns)),
+                    1 => s.vectorize_int8(Gemv::<1, INT8>(columns)),
+                    2 => s.vectorize_int8(Gemv::<2, INT8>(columns)),
+                    3 => s.vectorize_int8(Gemv::<3, INT8>(columns)),
+                    _ => s.vectorize_int8(Gemv::<GEMV_ROWS, INT8>(columns)),
                 }
             }
         }

@@ -1,21 +1,17 @@
-//! Group-wise quantized GEMM by AMX: products of 16 rows, 64 elements of K and a panel.
-//!
-//! A tile of the left side has two groups of K. It is multiplied by two tiles of weights, each with the weights of one of these groups
-//! and zeros in place of the other's, which takes no longer than half a tile. Weights are unpacked for many rows at a time.
-#![allow(unsafe_code)]
+//! Group-wise quantized GEMM by AMX: the sums of each group leave the tiles to be scaled. Weights are unpacked for many rows at a time.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use crate::Engine;
-use crate::arch::amx::{Amx, Product, TILE_ROW_BYTES, TILE_ROWS, Tiles};
+use crate::arch::amx::{Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets, row_blocks};
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::parallel::chunk_range;
 use crate::partition::{OutputBlock, OutputPartition};
 use crate::quantized::epilogue::{ApplyQuantEpilogue, OutPtr};
 
-use super::{GroupwiseGemm, NIBBLE_ROWS, scale};
+use super::{GroupwiseGemm, GroupwiseTask, NIBBLE_ROWS, scale};
 
 /// Elements of K whose weights are unpacked at a time.
 const BLOCK_K: usize = 1024;
@@ -27,20 +23,20 @@ const MAX_ROWS: usize = 256;
 /// Bytes of the left side's rows that are multiplied by one panel after the other: part of the L2 cache.
 const LEFT_BYTES: usize = 1 << 20;
 
-/// Bytes of the weights of a group, and of a pair of groups with zeros in between.
-const GROUP_BYTES: usize = GROUP_SIZE * LANES;
-const PAIR_BYTES: usize = 3 * GROUP_BYTES;
-
-/// Computes a GEMM by tiles; false if there is no AMX, there are too few rows, or the matrix does not suit: it must have pairs of groups,
-/// and weights that are i8 without their zero points.
+/// Computes a GEMM by tiles; false without AMX, for fewer rows than a tile has, for an odd number of groups, and for weights that do not fit
+/// in i8 after their zero points are subtracted.
 pub(super) fn run(engine: &Engine, m: usize, gemm: &GroupwiseGemm<'_>) -> bool {
     let GroupwiseMatrix { k, n, is_four_bits, has_zeros, .. } = gemm.matrix;
     let suits = k > 0 && k.is_multiple_of(2 * GROUP_SIZE) && (is_four_bits || !has_zeros);
     let Some((simd, amx)) = engine.dispatch.amx().filter(|_| suits && m >= TILE_ROWS) else { return false };
-    // Tasks have whole tiles of rows; if the last had fewer rows, it would have to begin in the one before.
-    let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 4, (m, 1));
+    let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 4, (TILE_ROWS, 1));
     engine.pool.run(partition.tasks(), |task| {
-        simd.vectorize(AmxTask { gemm, block: partition.block(task), amx });
+        let block = partition.block(task);
+        if block.m_inner.len() < TILE_ROWS {
+            engine.dispatch.run_int8(GroupwiseTask { gemm, block });
+        } else {
+            simd.vectorize(AmxTask { gemm, block, amx });
+        }
     });
     true
 }
@@ -55,13 +51,13 @@ struct AmxTask<'a> {
 /// Memory of a task.
 #[repr(C, align(64))]
 struct Scratch {
-    /// Weights of a panel, less their zero points, in pairs of groups with zeros in between.
+    /// Weights of a panel, less their zero points, in overlapping tiles.
     weights: [i8; BLOCK_GROUPS / 2 * PAIR_BYTES],
     /// Scales of the groups' columns.
     scales: [MaybeUninit<[f32; LANES]>; BLOCK_GROUPS],
     /// Sums of the blocks of K that are done.
     totals: [MaybeUninit<[f32; LANES]>; MAX_ROWS],
-    products: [Product; 2],
+    products: [I32Tile; 2],
 }
 
 impl Kernel for AmxTask<'_> {
@@ -70,7 +66,7 @@ impl Kernel for AmxTask<'_> {
     #[inline(always)]
     #[expect(
         clippy::large_stack_arrays,
-        reason = "44 KB, in the stacks of threads of our own or of a caller with threads"
+        reason = "45 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
         let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. }, amx } = self;
@@ -80,15 +76,12 @@ impl Kernel for AmxTask<'_> {
             weights: [0; _],
             scales: [const { MaybeUninit::uninit() }; _],
             totals: [const { MaybeUninit::uninit() }; _],
-            products: [Product([[0; LANES]; TILE_ROWS]); 2],
+            products: [I32Tile([[0; LANES]; TILE_ROWS]); 2],
         };
-        let most = (LEFT_BYTES / k.max(1)).clamp(4 * TILE_ROWS, MAX_ROWS);
-        let parts = rows.len().div_ceil(most);
-        for part in 0..parts {
-            let part = chunk_range(part, parts, rows.len());
-            let part = rows.start + part.start..rows.start + part.end;
+        let most = (LEFT_BYTES / k.max(1)).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
+        for rows in row_blocks(&rows, most) {
             for panel in panels.clone() {
-                s.vectorize(PanelOfRows { gemm, registers: &tiles, scratch: &mut scratch, rows: part.clone(), panel });
+                s.vectorize(PanelOfRows { gemm, tiles: &tiles, scratch: &mut scratch, rows: rows.clone(), panel });
             }
         }
     }
@@ -97,7 +90,7 @@ impl Kernel for AmxTask<'_> {
 /// Multiplies rows by a panel.
 struct PanelOfRows<'a> {
     gemm: &'a GroupwiseGemm<'a>,
-    registers: &'a Tiles,
+    tiles: &'a Tiles,
     scratch: &'a mut Scratch,
     rows: Range<usize>,
     panel: usize,
@@ -112,7 +105,7 @@ impl Kernel for PanelOfRows<'_> {
         for start in (0..groups).step_by(BLOCK_GROUPS) {
             let groups = start..groups.min(start + BLOCK_GROUPS);
             self.unpack(s, groups.clone());
-            for tile in 0..self.tiles() {
+            for tile in 0..self.row_tiles() {
                 self.prefetch(s, groups.clone(), tile);
                 self.multiply(s, groups.clone(), tile);
             }
@@ -124,7 +117,7 @@ impl Kernel for PanelOfRows<'_> {
 impl PanelOfRows<'_> {
     /// Tiles of rows.
     #[inline(always)]
-    fn tiles(&self) -> usize {
+    fn row_tiles(&self) -> usize {
         self.rows.len().div_ceil(TILE_ROWS)
     }
 
@@ -148,14 +141,13 @@ impl PanelOfRows<'_> {
             let scales = unsafe { scale(s, &matrix, scales) };
             // SAFETY: there is room for a vector.
             unsafe { s.store(self.scratch.scales[index].as_mut_ptr().cast(), scales) };
-            // The second group of a pair follows the zeros.
-            let to = index / 2 * PAIR_BYTES + index % 2 * 2 * GROUP_BYTES;
-            let to = self.scratch.weights[to..to + GROUP_BYTES].as_mut_ptr();
+            let to = half_offsets(index).0;
+            let to = self.scratch.weights[to..to + HALF_K * LANES].as_mut_ptr();
             let zeros = if matrix.has_zeros {
                 let zeros = all_zeros.wrapping_add((self.panel * all_groups + group) * LANES);
                 // SAFETY: after all groups each has 16 zeros.
-                let zeros = s.mul_i32(unsafe { s.load_u8(zeros, LANES) }, 0x0101_0101);
-                s.sub_i8(I8Quads::of(zeros), s.splat_i8_quads(0x0808_0808))
+                let zeros = unsafe { s.load_u8(zeros, LANES) };
+                s.sub_i8(zeros.repeat_byte(s), s.splat_i8_quads(0x0808_0808))
             } else {
                 s.splat_i8_quads(0)
             };
@@ -181,15 +173,15 @@ impl PanelOfRows<'_> {
         }
     }
 
-    /// Prefetches a share of the weights that are unpacked next, and the output of a tile before its last block of K.
+    /// Prefetches a tile's part of the weights that are unpacked next, and its output before the last block of K.
     #[inline(always)]
     fn prefetch<S: Simd>(&self, s: S, groups: Range<usize>, tile: usize) {
         let GroupwiseGemm { packed, matrix, c, .. } = *self.gemm;
         // The next groups, of this panel or the next one, are about where these end.
         let bytes = matrix.panel_bytes() / (matrix.k / GROUP_SIZE) * groups.len();
         let start = self.panel * matrix.panel_bytes() + matrix.group(groups.start).0 + bytes;
-        let share = chunk_range(tile, self.tiles(), bytes.div_ceil(TILE_ROW_BYTES));
-        for line in share {
+        let lines = chunk_range(tile, self.row_tiles(), bytes.div_ceil(TILE_ROW_BYTES));
+        for line in lines {
             s.prefetch(packed.as_ptr().wrapping_add(start + line * TILE_ROW_BYTES).cast());
         }
         if groups.end == matrix.k / GROUP_SIZE {
@@ -213,8 +205,8 @@ impl PanelOfRows<'_> {
                 sums[r] = unsafe { s.load(totals[r].as_ptr().cast()) };
             }
         }
-        let mut steps = Steps {
-            tiles: self.registers,
+        let mut pipeline = Pipeline {
+            tiles: self.tiles,
             left,
             stride: matrix.k,
             weights,
@@ -223,22 +215,22 @@ impl PanelOfRows<'_> {
             products,
             sums,
         };
-        steps.start::<0>(0);
-        steps.start::<1>(1);
+        pipeline.issue::<0>(0);
+        pipeline.issue::<1>(1);
         let mut group = 0;
         while group < groups.len() {
-            steps.step::<0>(s, group);
-            steps.step::<1>(s, group + 1);
+            pipeline.step::<0>(s, group);
+            pipeline.step::<1>(s, group + 1);
             if group + 2 < groups.len() {
-                steps.step::<2>(s, group + 2);
-                steps.step::<3>(s, group + 3);
+                pipeline.step::<2>(s, group + 2);
+                pipeline.step::<3>(s, group + 3);
             }
             group += 4;
         }
-        steps.add(s, groups.len() - 1, 1);
+        pipeline.accumulate(s, groups.len() - 1, 1);
         for r in 0..TILE_ROWS {
             // SAFETY: there is room for a vector.
-            unsafe { s.store(totals[r].as_mut_ptr().cast(), steps.sums[r]) };
+            unsafe { s.store(totals[r].as_mut_ptr().cast(), pipeline.sums[r]) };
         }
     }
 
@@ -246,7 +238,7 @@ impl PanelOfRows<'_> {
     #[inline(always)]
     fn finish<S: Simd>(&self, s: S) {
         let (n, column) = (self.gemm.matrix.n, self.panel * LANES);
-        for tile in 0..self.tiles() {
+        for tile in 0..self.row_tiles() {
             let apply = ApplyQuantEpilogue::<f32> {
                 epilogue: &self.gemm.epilogue,
                 sums: self.scratch.totals[tile * TILE_ROWS..].as_ptr().cast(),
@@ -264,9 +256,9 @@ impl PanelOfRows<'_> {
     }
 }
 
-/// Products of a tile of rows by groups of a panel. A product takes a while: one begins two groups before it is stored, and is stored
-/// while the one before is added.
-struct Steps<'a, S: Simd> {
+/// Software pipeline over the groups of a panel: while the matmuls of the next two groups run, the tile of this one is stored, and that of
+/// the one before is scaled and accumulated.
+struct Pipeline<'a, S: Simd> {
     tiles: &'a Tiles,
     left: *const u8,
     stride: usize,
@@ -274,17 +266,16 @@ struct Steps<'a, S: Simd> {
     scales: &'a [MaybeUninit<[f32; LANES]>; BLOCK_GROUPS],
     /// An even number.
     groups: usize,
-    products: &'a mut [Product; 2],
+    products: &'a mut [I32Tile; 2],
     sums: [S::V; TILE_ROWS],
 }
 
-impl<S: Simd> Steps<'_, S> {
-    /// Begins the product of a group. `QUARTER` is its number modulo 4, which determines its tiles.
+impl<S: Simd> Pipeline<'_, S> {
+    /// Issues the matmul of a group. `QUARTER` is its number modulo 4, which determines its tiles.
     #[inline(always)]
-    fn start<const QUARTER: u8>(&self, group: usize) {
-        let pair = group / 2;
-        let weights = self.weights[pair * PAIR_BYTES..(pair + 1) * PAIR_BYTES].as_ptr().cast();
-        let left = self.left.wrapping_add(pair * TILE_ROW_BYTES);
+    fn issue<const QUARTER: u8>(&self, group: usize) {
+        let weights = self.weights[half_offsets(group).1..].as_ptr().cast();
+        let left = self.left.wrapping_add(group / 2 * TILE_ROW_BYTES);
         match QUARTER {
             // SAFETY: the 16 rows have 64 bytes for each pair of groups.
             0 => unsafe { self.tiles.load::<4>(left, self.stride) },
@@ -293,45 +284,45 @@ impl<S: Simd> Steps<'_, S> {
             _ => {}
         }
         if const { QUARTER.is_multiple_of(2) } {
-            // SAFETY: a pair has two tiles of weights, which overlap by half.
+            // SAFETY: each group that is unpacked has a tile.
             unsafe { self.tiles.load::<6>(weights, TILE_ROW_BYTES) };
         } else {
             // SAFETY: likewise.
-            unsafe { self.tiles.load::<7>(weights.wrapping_add(GROUP_BYTES), TILE_ROW_BYTES) };
+            unsafe { self.tiles.load::<7>(weights, TILE_ROW_BYTES) };
         }
         self.tiles.zero::<QUARTER>();
         match QUARTER {
-            0 => self.tiles.add_u8i8::<0, 4, 6>(),
-            1 => self.tiles.add_u8i8::<1, 4, 7>(),
-            2 => self.tiles.add_u8i8::<2, 5, 6>(),
-            _ => self.tiles.add_u8i8::<3, 5, 7>(),
+            0 => self.tiles.dot_u8i8::<0, 4, 6>(),
+            1 => self.tiles.dot_u8i8::<1, 4, 7>(),
+            2 => self.tiles.dot_u8i8::<2, 5, 6>(),
+            _ => self.tiles.dot_u8i8::<3, 5, 7>(),
         }
     }
 
-    /// Begins the product of the group after the next, stores that of this group, and adds that of the group before.
+    /// Issues the matmul of the group after the next, stores the tile of this group, and accumulates that of the group before.
     #[inline(always)]
     fn step<const QUARTER: u8>(&mut self, s: S, group: usize) {
         if group + 2 < self.groups {
             match QUARTER {
-                0 => self.start::<2>(group + 2),
-                1 => self.start::<3>(group + 2),
-                2 => self.start::<0>(group + 2),
-                _ => self.start::<1>(group + 2),
+                0 => self.issue::<2>(group + 2),
+                1 => self.issue::<3>(group + 2),
+                2 => self.issue::<0>(group + 2),
+                _ => self.issue::<1>(group + 2),
             }
         }
         self.tiles.store::<QUARTER>(&mut self.products[usize::from(QUARTER % 2)]);
         if group > 0 {
-            self.add(s, group - 1, usize::from(1 - QUARTER % 2));
+            self.accumulate(s, group - 1, usize::from(1 - QUARTER % 2));
         }
     }
 
-    /// Adds the product of a group, times the scales of its columns.
+    /// Accumulates the tile of a group, times the scales of its columns.
     #[inline(always)]
-    fn add(&mut self, s: S, group: usize, product: usize) {
+    fn accumulate(&mut self, s: S, group: usize, product: usize) {
         // SAFETY: the scales of all groups are unpacked.
         let scale = unsafe { s.load(self.scales[group].as_ptr().cast()) };
         for r in 0..TILE_ROWS {
-            // SAFETY: a product has 16 rows.
+            // SAFETY: a row has 16 elements.
             let product = unsafe { s.load_i32(self.products[product].0[r].as_ptr()) };
             self.sums[r] = s.add(self.sums[r], s.mul(s.i32_to_f32(product), scale));
         }

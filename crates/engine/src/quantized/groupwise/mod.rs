@@ -27,10 +27,8 @@ pub struct GroupwiseEpilogue<'a> {
     pub activation: Activation,
 }
 
-/// Prefetch distance in bytes for tiles that wait for the weights: hardware prefetchers stop at the end of a page.
-const PREFETCH_BYTES: usize = 8192;
-/// The same for tiles that read two streams of weights.
-const PREFETCH_BYTES_OF_TWO: usize = 4096;
+/// Prefetch distance in bytes for tiles that wait for the weights, of one panel and of two: hardware prefetchers stop at the end of a page.
+const PREFETCH_BYTES: [usize; 2] = [8192, 4096];
 /// Rows of 64 bytes (vectors) that the 4-bit weights of a group occupy.
 const NIBBLE_ROWS: usize = 4;
 
@@ -120,7 +118,8 @@ impl GroupwiseTask<'_> {
         let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. } } = self;
         let mut panel = panels.start;
         if const { S::VECTOR_REGISTERS >= 32 } && rows.len() == 1 {
-            // One row waits for the weights. Both halves of them at once arrive faster than one after the other.
+            // GEMV is bound by memory: two streams, one from each half of the panels, are faster than one. The last panel of an odd
+            // number is left.
             let apart = panels.len() / 2;
             while panel < panels.start + apart {
                 s.vectorize(GroupwiseTile::<1, 2, KIND> { gemm, panel, apart, row: rows.start });
@@ -158,7 +157,7 @@ impl GroupwiseTask<'_> {
 struct GroupwiseTile<'a, const R: usize, const P: usize, const KIND: u8> {
     gemm: &'a GroupwiseGemm<'a>,
     panel: usize,
-    /// From one panel to the next.
+    /// Distance between the panels, in panels.
     apart: usize,
     row: usize,
 }
@@ -269,7 +268,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
             left = left.wrapping_add(GROUP_SIZE);
             if const { P == 1 || R == 1 } {
                 let vectors = 1 + if const { KIND == EIGHT } { 2 * NIBBLE_ROWS } else { NIBBLE_ROWS };
-                let ahead = const { if P == 1 { PREFETCH_BYTES } else { PREFETCH_BYTES_OF_TWO } };
+                let ahead = const { PREFETCH_BYTES[P - 1] };
                 for at in (0..P).flat_map(|p| (0..vectors).map(move |vector| p * stride + vector * 64)) {
                     s.prefetch(weights.wrapping_add(ahead + at).cast());
                 }
