@@ -109,6 +109,14 @@ impl OutputPartition {
     }
 }
 
+/// Blocks of at most `most` rows, a multiple of `unit`. Each has at least `unit` if there are as many, and all but the last whole units.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn row_blocks(rows: &Range<usize>, unit: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let (start, count) = (rows.start, rows.len().div_ceil(most));
+    let axis = AxisChunks { items: rows.len(), unit, count };
+    (0..count).map(move |block| axis.range(block)).map(move |block| start + block.start..start + block.end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

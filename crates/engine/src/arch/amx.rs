@@ -12,10 +12,8 @@
 
 use core::arch::asm;
 use core::marker::PhantomData;
-use core::ops::Range;
 
-use crate::arch::LANES;
-use crate::parallel::chunk_range;
+use super::LANES;
 
 /// Rows of a tile.
 pub(crate) const TILE_ROWS: usize = 16;
@@ -35,16 +33,6 @@ pub(crate) const PAIR_BYTES: usize = 3 * HALF_BYTES;
 pub(crate) fn half_offsets(half: usize) -> (usize, usize) {
     let (pair, second) = (half / 2 * PAIR_BYTES, half % 2);
     (pair + second * 2 * HALF_BYTES, pair + second * HALF_BYTES)
-}
-
-/// Blocks of at most `most` rows, a multiple of [`TILE_ROWS`]. Each has at least a tile if there is one, and all but the last whole tiles.
-pub(crate) fn row_blocks(rows: &Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let (start, end) = (rows.start, rows.end);
-    let blocks = rows.len().div_ceil(most);
-    (0..blocks).map(move |block| {
-        let tiles = chunk_range(block, blocks, (end - start).div_ceil(TILE_ROWS));
-        start + tiles.start * TILE_ROWS..end.min(start + tiles.end * TILE_ROWS)
-    })
 }
 
 /// Proof that the processor has AMX-INT8, and that the system lets this process use it.

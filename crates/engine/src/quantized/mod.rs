@@ -8,6 +8,8 @@ mod depthwise;
 mod dynamic;
 mod epilogue;
 mod groupwise;
+#[cfg(target_arch = "x86_64")]
+mod groupwise_amx;
 mod igemm;
 mod lhs;
 mod lookup;

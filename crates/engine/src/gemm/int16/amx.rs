@@ -8,12 +8,10 @@ use core::ops::Range;
 use super::lhs::{Lhs, RoundRows, SplitForTiles};
 use super::{BLOCK_K, BLOCK_ROWS, Block, GroupPart, Int16Gemm, MAX_GROUPS, Task};
 use crate::Engine;
-use crate::arch::amx::{
-    Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_K, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets, row_blocks,
-};
+use crate::arch::amx::{Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_K, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
 use crate::arch::{I8Quads, I32, Kernel, LANES, Simd};
 use crate::pack::Bits;
-use crate::partition::{OutputBlock, OutputPartition};
+use crate::partition::{OutputBlock, OutputPartition, row_blocks};
 use crate::weights::QuantizedGroup;
 
 /// Panels whose weights are unpacked at a time: a tile of rows is multiplied by them while it is in the L1 cache.
@@ -104,7 +102,7 @@ impl Kernel for AmxTask<'_> {
             totals: [const { MaybeUninit::uninit() }; _],
             products: [[I32Tile([[0; LANES]; TILE_ROWS]); 2]; 2],
         };
-        for rows in row_blocks(&m_inner, BLOCK_ROWS) {
+        for rows in row_blocks(&m_inner, TILE_ROWS, BLOCK_ROWS) {
             for from in (0..k).step_by(BLOCK_K) {
                 let ks = from..k.min(from + BLOCK_K);
                 let block = Block { gemm, rows: rows.clone(), ks };

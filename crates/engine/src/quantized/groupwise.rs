@@ -2,9 +2,6 @@
 //!
 //! Each group is accumulated exactly in i32, dequantized, and added to an f32 accumulator.
 
-#[cfg(target_arch = "x86_64")]
-mod amx;
-
 use core::mem::MaybeUninit;
 
 use crate::Engine;
@@ -16,6 +13,8 @@ use crate::partition::{OutputBlock, OutputPartition};
 
 use super::RowQparams;
 use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs};
+#[cfg(target_arch = "x86_64")]
+use super::groupwise_amx;
 
 /// Epilogue of [`gemm_u8_groupwise`]: dequantization of the left side, bias, activation.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +29,7 @@ pub struct GroupwiseEpilogue<'a> {
 /// Prefetch distance in bytes for tiles that wait for the weights, of one panel and of two: hardware prefetchers stop at the end of a page.
 const PREFETCH_BYTES: [usize; 2] = [8192, 4096];
 /// Rows of 64 bytes (vectors) that the 4-bit weights of a group occupy.
-const NIBBLE_ROWS: usize = 4;
+pub(super) const NIBBLE_ROWS: usize = 4;
 
 /// Rows of the largest tile, which has two panels.
 const MAX_MR: usize = 6;
@@ -63,7 +62,7 @@ pub fn gemm_u8_groupwise(
     }
     let gemm = GroupwiseGemm { a, packed, c: c.as_mut_ptr(), matrix, epilogue: epilogue.args() };
     #[cfg(target_arch = "x86_64")]
-    if amx::run(engine, m, &gemm) {
+    if groupwise_amx::run(engine, m, &gemm) {
         return Ok(());
     }
     let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 4, (MAX_MR, 2));
@@ -75,21 +74,21 @@ pub fn gemm_u8_groupwise(
 
 /// Operands of all tasks.
 #[derive(Clone, Copy)]
-struct GroupwiseGemm<'a> {
-    a: &'a [u8],
-    packed: &'a [u8],
-    c: *mut f32,
-    matrix: GroupwiseMatrix,
-    epilogue: QuantEpilogueArgs,
+pub(super) struct GroupwiseGemm<'a> {
+    pub(super) a: &'a [u8],
+    pub(super) packed: &'a [u8],
+    pub(super) c: *mut f32,
+    pub(super) matrix: GroupwiseMatrix,
+    pub(super) epilogue: QuantEpilogueArgs,
 }
 
 // SAFETY: tasks write disjoint parts of `c`, which `gemm_u8_groupwise` borrows exclusively.
 unsafe impl Sync for GroupwiseGemm<'_> {}
 
 /// One task.
-struct GroupwiseTask<'a> {
-    gemm: &'a GroupwiseGemm<'a>,
-    block: OutputBlock,
+pub(super) struct GroupwiseTask<'a> {
+    pub(super) gemm: &'a GroupwiseGemm<'a>,
+    pub(super) block: OutputBlock,
 }
 
 impl Kernel for GroupwiseTask<'_> {
@@ -305,7 +304,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
 /// # Safety
 /// 16 scales are readable at `at`.
 #[inline(always)]
-unsafe fn scale<S: Simd>(s: S, matrix: &GroupwiseMatrix, at: *const u8) -> S::V {
+pub(super) unsafe fn scale<S: Simd>(s: S, matrix: &GroupwiseMatrix, at: *const u8) -> S::V {
     if matrix.has_half_scales {
         // SAFETY: the caller guarantees 16 elements.
         unsafe { s.load_f16(at.cast()) }

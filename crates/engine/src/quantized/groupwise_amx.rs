@@ -4,14 +4,14 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use crate::Engine;
-use crate::arch::amx::{Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets, row_blocks};
+use crate::arch::amx::{Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::parallel::chunk_range;
-use crate::partition::{OutputBlock, OutputPartition};
-use crate::quantized::epilogue::{ApplyQuantEpilogue, OutPtr};
+use crate::partition::{OutputBlock, OutputPartition, row_blocks};
 
-use super::{GroupwiseGemm, GroupwiseTask, NIBBLE_ROWS, scale};
+use super::epilogue::{ApplyQuantEpilogue, OutPtr};
+use super::groupwise::{GroupwiseGemm, GroupwiseTask, NIBBLE_ROWS, scale};
 
 /// Elements of K whose weights are unpacked at a time.
 const BLOCK_K: usize = 1024;
@@ -79,7 +79,7 @@ impl Kernel for AmxTask<'_> {
             products: [I32Tile([[0; LANES]; TILE_ROWS]); 2],
         };
         let most = (LEFT_BYTES / k.max(1)).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
-        for rows in row_blocks(&rows, most) {
+        for rows in row_blocks(&rows, TILE_ROWS, most) {
             for panel in panels.clone() {
                 s.vectorize(PanelOfRows { gemm, tiles: &tiles, scratch: &mut scratch, rows: rows.clone(), panel });
             }
