@@ -103,7 +103,7 @@ pub fn byte_op_rate(engine: &Engine) -> Option<f64> {
 }
 
 /// Measures bytes read per second by all threads: for each working set, which each thread has to itself, and from
-/// memory, of which all together read so many bytes ([`MEMORY`] unless caches are larger) or slightly more.
+/// memory, with a working set of all threads of at least `memory` bytes, which should exceed the caches.
 pub fn read_rates(engine: &Engine, working_sets: &[usize], memory: usize) -> (Vec<f64>, f64) {
     let threads = engine.threads();
     let memory_bytes = (memory / threads).max(MIN_THREAD_BYTES);

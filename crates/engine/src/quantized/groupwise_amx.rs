@@ -70,7 +70,6 @@ impl Kernel for AmxTask<'_> {
     )]
     fn run<S: Simd>(self, s: S) {
         let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. }, amx } = self;
-        let k = gemm.matrix.k;
         let tiles = amx.configure();
         let mut scratch = Scratch {
             weights: [0; _],
@@ -78,7 +77,7 @@ impl Kernel for AmxTask<'_> {
             totals: [const { MaybeUninit::uninit() }; _],
             products: [I32Tile([[0; LANES]; TILE_ROWS]); 2],
         };
-        let most = (LEFT_BYTES / k.max(1)).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
+        let most = (LEFT_BYTES / gemm.matrix.k).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
         for rows in row_blocks(&rows, TILE_ROWS, most) {
             for panel in panels.clone() {
                 s.vectorize(PanelOfRows { gemm, tiles: &tiles, scratch: &mut scratch, rows: rows.clone(), panel });

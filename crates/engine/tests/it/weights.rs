@@ -450,10 +450,8 @@ fn assert_rows_are_independent(m: usize, quantized: &Quantized, rng: &mut Rng) {
                 let same = run(count, Weights::Quantized(weights)) == all[..count * c_stride];
                 assert!(same, "{engine:?}, {:?}, {count} rows", quantized.matrix);
             }
-            let expected = run(m, Weights::F32(&floats));
-            let largest = expected.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-            let near = |(got, expected): (&f32, &f32)| (got - expected).abs() < 1e-4 * largest;
-            assert!(all.iter().zip(&expected).all(near), "{engine:?}, {:?}", quantized.matrix);
+            let near = |(got, expected): (&f32, &f32)| (got - expected).abs() < 1e-3;
+            assert!(all.iter().zip(&run(m, Weights::F32(&floats))).all(near), "{engine:?}, {:?}", quantized.matrix);
         }
     }
 }

@@ -27,7 +27,7 @@ const ROW_BYTES: usize = 2 * BLOCK_K;
 /// not fit in i8 or whose groups are neither half tiles nor whole ones.
 ///
 /// # Safety
-/// What [`Int16Gemm::run`] requires.
+/// See [`Int16Gemm::run`].
 pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>) -> bool {
     let (m, n, k, group) = (gemm.gemm.m, gemm.gemm.n, gemm.gemm.k, gemm.weights.group());
     // The groups of a block of K have the same size: half a tile, or whole ones.
