@@ -13,7 +13,7 @@
 use core::arch::asm;
 use core::marker::PhantomData;
 
-use super::LANES;
+use super::{I32, LANES, Simd};
 
 /// Rows of a tile.
 pub(crate) const TILE_ROWS: usize = 16;
@@ -35,7 +35,7 @@ pub(crate) fn half_offsets(half: usize) -> (usize, usize) {
     (pair + second * 2 * HALF_BYTES, pair + second * HALF_BYTES)
 }
 
-/// Proof that the processor has AMX-INT8, and that the system lets this process use it.
+/// Proof that the processor has AMX-INT8 and AMX-BF16, and that the system lets this process use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Amx(());
 
@@ -139,9 +139,24 @@ impl Tiles {
         }
     }
 
-    /// Stores an i32 tile.
+    /// Like [`dot_u8i8`](Self::dot_u8i8), for a bf16 tile `[16][32]` and a bf16 tile `[32 / 2][16][2]`, in an f32 tile.
     #[inline(always)]
-    pub(crate) fn store<const TILE: u8>(&self, to: &mut I32Tile) {
+    pub(crate) fn dot_bf16<const TO: u8, const A: u8, const B: u8>(&self) {
+        // SAFETY: the tiles are configured.
+        unsafe {
+            asm!(
+                "tdpbf16ps tmm{to}, tmm{a}, tmm{b}",
+                to = const TO,
+                a = const A,
+                b = const B,
+                options(nostack, nomem, preserves_flags),
+            );
+        }
+    }
+
+    /// Stores a tile.
+    #[inline(always)]
+    pub(crate) fn store<const TILE: u8>(&self, to: &mut StoredTile) {
         // SAFETY: the tiles are configured, and there is room for one.
         unsafe {
             asm!(
@@ -155,10 +170,28 @@ impl Tiles {
     }
 }
 
-/// An i32 tile in memory.
+/// A tile of i32 or f32 in memory.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(crate) struct I32Tile(pub(crate) [[i32; 16]; TILE_ROWS]);
+pub(crate) struct StoredTile([[u32; LANES]; TILE_ROWS]);
+
+impl StoredTile {
+    pub(crate) const ZERO: Self = Self([[0; LANES]; TILE_ROWS]);
+
+    /// A row of i32.
+    #[inline(always)]
+    pub(crate) fn row_i32<S: Simd>(&self, s: S, row: usize) -> I32<S> {
+        // SAFETY: a row has 16 elements.
+        unsafe { s.load_i32(self.0[row].as_ptr().cast()) }
+    }
+
+    /// A row of f32.
+    #[inline(always)]
+    pub(crate) fn row_f32<S: Simd>(&self, s: S, row: usize) -> S::V {
+        // SAFETY: a row has 16 elements.
+        unsafe { s.load(self.0[row].as_ptr().cast()) }
+    }
+}
 
 impl Drop for Tiles {
     #[inline]
@@ -174,7 +207,7 @@ mod linux {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
     use std::sync::OnceLock;
 
-    /// True if the processor has AMX-INT8, and Linux saves its tiles.
+    /// True if the processor has AMX-INT8 and AMX-BF16, as every one with AMX does, and Linux saves its tiles.
     pub(super) fn is_available() -> bool {
         static IS_AVAILABLE: OnceLock<bool> = OnceLock::new();
         *IS_AVAILABLE.get_or_init(|| is_supported() && is_permitted())
@@ -183,7 +216,9 @@ mod linux {
     fn is_supported() -> bool {
         const AMX_TILE: u32 = 1 << 24;
         const AMX_INT8: u32 = 1 << 25;
-        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (AMX_TILE | AMX_INT8) == AMX_TILE | AMX_INT8
+        const AMX_BF16: u32 = 1 << 22;
+        const ALL: u32 = AMX_TILE | AMX_INT8 | AMX_BF16;
+        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & ALL == ALL
     }
 
     /// Asks for the process's permission, which Linux refuses where it cannot save tiles.

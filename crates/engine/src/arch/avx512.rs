@@ -402,6 +402,32 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
     }
 
     #[inline(always)]
+    fn nibbles_to_bf16<const SHIFT: u32>(self, v: I16Pairs<Self>, zeros: I16Pairs<Self>) -> Bf16Pairs<Self> {
+        // A lookup by the low five bits of each difference.
+        const NUMBERS: [u16; 32] = {
+            let mut numbers = [0; 32];
+            let mut at = 0;
+            while at < 32 {
+                let difference = if at < 16 { at as f32 } else { at as f32 - 32.0 };
+                numbers[at] = (difference.to_bits() >> 16) as u16;
+                at += 1;
+            }
+            numbers
+        };
+        #[target_feature(enable = "avx512f,avx512bw")]
+        #[inline]
+        fn look_up<const SHIFT: u32>(v: __m512, zeros: __m512) -> __m512 {
+            let shifted = _mm512_srli_epi16::<SHIFT>(_mm512_castps_si512(v));
+            let nibbles = _mm512_and_si512(shifted, _mm512_set1_epi16(15));
+            let differences = _mm512_sub_epi16(nibbles, _mm512_castps_si512(zeros));
+            // SAFETY: 32 numbers.
+            let numbers = unsafe { _mm512_loadu_epi16(NUMBERS.as_ptr().cast()) };
+            _mm512_castsi512_ps(_mm512_permutexvar_epi16(differences, numbers))
+        }
+        Bf16Pairs(intrinsic!(look_up::<SHIFT>(v.0, zeros.0)))
+    }
+
+    #[inline(always)]
     fn join_bits<const BITS: i32>(self, above: I32<Self>, below: I32<Self>) -> I32<Self> {
         #[target_feature(enable = "avx512f")]
         #[inline]

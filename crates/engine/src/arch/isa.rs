@@ -20,7 +20,7 @@ pub enum Isa {
     Avx512Vnni,
     /// AVX-512 with VNNI and BF16 (bf16 dot products).
     Avx512Bf16,
-    /// AVX-512 with VNNI, BF16 and AMX-INT8 (int8 matmuls of tiles). Only on Linux with the feature `std`: looking for it asks the system,
+    /// AVX-512 with VNNI, BF16, AMX-INT8 and AMX-BF16 (matmuls of tiles). Only on Linux with the feature `std`: looking for it asks the system,
     /// once, to let the process use tiles (`ARCH_REQ_XCOMP_PERM`).
     Amx,
     /// 64-bit Arm with Advanced SIMD.

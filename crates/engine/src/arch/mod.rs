@@ -485,6 +485,20 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         I16Pairs(self.load_slice(&lanes))
     }
 
+    /// The four bits from bit `SHIFT` on of each i16, less `zeros` in 0..=15, as bf16.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn nibbles_to_bf16<const SHIFT: u32>(self, v: I16Pairs<Self>, zeros: I16Pairs<Self>) -> Bf16Pairs<Self> {
+        let (v, zeros) = (self.to_array(v.0).map(f32::to_bits), self.to_array(zeros.0).map(f32::to_bits));
+        let number = |v: u32, zero: u32| ((v >> SHIFT & 15) as f32 - (zero & 15) as f32).to_bits() >> 16;
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            let [low, high] = [0, 16].map(|half| number(v[lane] >> half, zeros[lane] >> half));
+            lanes[lane] = f32::from_bits(low | high << 16);
+        }
+        Bf16Pairs(self.load_slice(&lanes))
+    }
+
     /// Subtracts i8; wraps on overflow.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

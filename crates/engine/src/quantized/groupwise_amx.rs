@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use crate::Engine;
-use crate::arch::amx::{Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
+use crate::arch::amx::{Amx, HALF_K, PAIR_BYTES, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::parallel::chunk_range;
@@ -57,7 +57,7 @@ struct Scratch {
     scales: [MaybeUninit<[f32; LANES]>; BLOCK_GROUPS],
     /// Sums of the blocks of K that are done.
     totals: [MaybeUninit<[f32; LANES]>; MAX_ROWS],
-    products: [I32Tile; 2],
+    products: [StoredTile; 2],
 }
 
 impl Kernel for AmxTask<'_> {
@@ -75,7 +75,7 @@ impl Kernel for AmxTask<'_> {
             weights: [0; _],
             scales: [const { MaybeUninit::uninit() }; _],
             totals: [const { MaybeUninit::uninit() }; _],
-            products: [I32Tile([[0; LANES]; TILE_ROWS]); 2],
+            products: [StoredTile::ZERO; 2],
         };
         let most = (LEFT_BYTES / gemm.matrix.k).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
         for rows in row_blocks(&rows, TILE_ROWS, most) {
@@ -265,7 +265,7 @@ struct Pipeline<'a, S: Simd> {
     scales: &'a [MaybeUninit<[f32; LANES]>; BLOCK_GROUPS],
     /// An even number.
     groups: usize,
-    products: &'a mut [I32Tile; 2],
+    products: &'a mut [StoredTile; 2],
     sums: [S::V; TILE_ROWS],
 }
 
@@ -321,8 +321,7 @@ impl<S: Simd> Pipeline<'_, S> {
         // SAFETY: the scales of all groups are unpacked.
         let scale = unsafe { s.load(self.scales[group].as_ptr().cast()) };
         for r in 0..TILE_ROWS {
-            // SAFETY: a row has 16 elements.
-            let product = unsafe { s.load_i32(self.products[product].0[r].as_ptr()) };
+            let product = self.products[product].row_i32(s, r);
             self.sums[r] = s.add(self.sums[r], s.mul(s.i32_to_f32(product), scale));
         }
     }

@@ -1,8 +1,11 @@
 //! Weight-only quantization: packed weights of 4, 6 or 8 bits and how they are read.
 
+use core::ops::Range;
+
 use crate::arch::{I16Pairs, I32, LANES, Simd, U8Quads};
 use crate::float16::from_f16;
 use crate::pack::{Bits, FACTOR_BIAS, Offsets, QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix, ScaleFormat};
+use crate::parallel::chunk_range;
 
 /// A packed matrix from [`pack::quantized`](crate::pack::quantized). A weight is `(integer - zero point) * scale`, or
 /// `integer * scale + minimum`, with the parameters of its group of rows and column.
@@ -56,6 +59,18 @@ impl<'a> QuantizedWeights<'a> {
         self.layout.group
     }
 
+    /// True if all groups have `rows` rows of 4 bits.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_nibbles_in_groups_of(&self, rows: usize) -> bool {
+        self.layout.bits == Bits::Four && self.layout.group == rows
+    }
+
+    /// True if groups have minima.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_minima(&self) -> bool {
+        self.layout.offsets == Offsets::Minima
+    }
+
     /// True if groups have a multiple of eight rows, of 4 bits.
     pub(crate) fn has_nibbles_in_eights(&self) -> bool {
         self.layout.bits == Bits::Four && self.layout.group.min(self.layout.rows).is_multiple_of(8)
@@ -88,6 +103,17 @@ impl<'a> QuantizedWeights<'a> {
     /// Rows of a panel.
     pub(crate) fn rows(&self) -> usize {
         self.layout.rows
+    }
+
+    /// Prefetches about the `part`-th of `parts` of the rows `rows` of a panel.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn prefetch_rows<S: Simd>(&self, s: S, panel: usize, rows: Range<usize>, part: usize, parts: usize) {
+        let [from, to] =
+            [rows.start, rows.end].map(|row| panel * self.panel_bytes + self.panel_bytes * row / self.layout.rows);
+        for line in chunk_range(part, parts, (to - from) / 64) {
+            s.prefetch(self.bytes.as_ptr().wrapping_add(from + line * 64).cast());
+        }
     }
 
     /// The groups of the rows `from..to` of a panel, of which the first and the last may be a part.
@@ -320,6 +346,22 @@ impl QuantizedGroup<'_> {
         let lines = self.weights.as_ptr().wrapping_add((row - self.start) / 2 * LANES);
         // SAFETY: the caller guarantees the rows.
         unsafe { s.load_u8_quads(lines) }
+    }
+
+    /// Loads rows of 4 bits as they are stored, from row `row` of the panel on, even in the group: pairs of the row and the one `apart`
+    /// behind it in their low four bits, and the next two above these.
+    ///
+    /// # Safety
+    /// The group has these rows, and [`bits`](Self::bits) is 4.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) unsafe fn load_nibble_pairs<S: Simd>(&self, s: S, row: usize, apart: usize) -> I16Pairs<S> {
+        let [first, second] = [row, row + apart].map(|row| {
+            let line = self.weights.as_ptr().wrapping_add((row - self.start) / 2 * LANES);
+            // SAFETY: the caller guarantees the rows, whose lines have 16 bytes.
+            unsafe { s.load_u8(line, LANES) }
+        });
+        I16Pairs::of(s.join_bits::<16>(second, first))
     }
 
     /// Loads `PAIRS` pairs of rows of `BITS` bits as they are stored, from row `row` of the panel on, a multiple of `2 * PAIRS` in

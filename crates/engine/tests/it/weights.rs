@@ -409,6 +409,8 @@ fn a_row_has_the_same_product_alone_and_among_others() {
     for (m, k, bits, offsets, group) in [
         (71, 800, Four, None, 32),
         (113, 832, Four, None, 32),
+        (130, 2336, Four, Minima, 32),
+        (8000, 32, Four, ZeroPoints, 32),
         (16, 576, Four, ZeroPoints, 64),
         (35, 832, Four, Minima, 128),
         (40, 320, Six, Minima, 32),
@@ -471,7 +473,7 @@ fn quantized_products_are_not_finite_where_rows_are_not_and_large_and_small_rows
             gemm(&engine, &Gemm::new(m, n, k), &a, Weights::Quantized(weights), &mut c, &Epilogue::default()).unwrap();
             c
         };
-        for m in [1, 5] {
+        for m in [1, 5, 20] {
             for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut a = a.clone();
                 a[37] = x;

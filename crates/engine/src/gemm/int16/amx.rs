@@ -8,8 +8,8 @@ use core::ops::Range;
 use super::lhs::{Lhs, RoundRows, SplitForTiles};
 use super::{BLOCK_K, BLOCK_ROWS, Block, GroupPart, Int16Gemm, MAX_GROUPS, Task};
 use crate::Engine;
-use crate::arch::amx::{Amx, HALF_K, I32Tile, PAIR_BYTES, TILE_K, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
-use crate::arch::{I8Quads, I32, Kernel, LANES, Simd};
+use crate::arch::amx::{Amx, HALF_K, PAIR_BYTES, StoredTile, TILE_K, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
+use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::Bits;
 use crate::partition::{OutputBlock, OutputPartition, row_blocks};
 use crate::weights::QuantizedGroup;
@@ -69,7 +69,7 @@ struct UnpackedPanel {
 struct Scratch {
     panels: [UnpackedPanel; PANELS],
     /// Products of two groups, by the low bytes of rows and by the high ones.
-    products: [[I32Tile; 2]; 2],
+    products: [[StoredTile; 2]; 2],
     totals: [MaybeUninit<[f32; LANES]>; TILE_ROWS],
 }
 
@@ -100,7 +100,7 @@ impl Kernel for AmxTask<'_> {
         let mut scratch = Scratch {
             panels: [panel; _],
             totals: [const { MaybeUninit::uninit() }; _],
-            products: [[I32Tile([[0; LANES]; TILE_ROWS]); 2]; 2],
+            products: [[StoredTile::ZERO; 2]; 2],
         };
         for rows in row_blocks(&m_inner, TILE_ROWS, BLOCK_ROWS) {
             for from in (0..k).step_by(BLOCK_K) {
@@ -278,7 +278,7 @@ struct Pipeline<'a, S: Simd> {
     group: usize,
     depth: usize,
     has_halves: bool,
-    products: &'a mut [[I32Tile; 2]; 2],
+    products: &'a mut [[StoredTile; 2]; 2],
     totals: [S::V; TILE_ROWS],
 }
 
@@ -357,10 +357,7 @@ impl<S: Simd> Pipeline<'_, S> {
         // SAFETY: the scales of all groups are unpacked.
         let scales = unsafe { s.load(self.scales[group].as_ptr().cast()) };
         for r in 0..TILE_ROWS {
-            // SAFETY: a row has 16 elements.
-            let low: I32<S> = unsafe { s.load_i32(low.0[r].as_ptr()) };
-            // SAFETY: likewise.
-            let high = unsafe { s.load_i32(high.0[r].as_ptr()) };
+            let (low, high) = (low.row_i32(s, r), high.row_i32(s, r));
             let product = s.add_i32(s.mul_i32(high, 1 << 8), low);
             self.totals[r] = s.fma(s.i32_to_f32(product), scales, self.totals[r]);
         }

@@ -57,21 +57,40 @@ impl Kernel for RoundRows<'_> {
     }
 }
 
+/// How elements are rounded to integers.
+pub(super) struct Rounding {
+    /// The value of an integer, which is NaN if an element is infinite or NaN.
+    pub(super) scale: f32,
+    /// What elements are multiplied by before they are rounded: 0 if all integers are 0.
+    pub(super) inverse: f32,
+}
+
+impl Rounding {
+    #[inline(always)]
+    pub(super) fn of(x: &[f32]) -> Self {
+        // Bits of magnitudes are in the order of these, and those of NaN above all.
+        let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & !(1 << 31)));
+        let most = f32::from_bits(most);
+        let scale = most / MAX;
+        if scale.is_normal() {
+            Self { scale, inverse: MAX / most }
+        } else {
+            Self { scale: if scale.is_finite() { 0.0 } else { f32::NAN }, inverse: 0.0 }
+        }
+    }
+}
+
 /// Rounds elements to integers, in pairs of which the first is in the lower half; the last may lack its second, which is 0. Returns
-/// their scale, which is NaN if one of them is infinite or NaN.
+/// their scale.
 #[inline(always)]
 pub(super) fn round(x: &[f32], pairs: &mut [MaybeUninit<u32>]) -> f32 {
     // 1.5 * 2^23: adding it leaves the rounded integer in the low bits.
     const INTEGERS: f32 = 12_582_912.0;
-    // Bits of magnitudes are in the order of these, and those of NaN above all.
-    let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & !(1 << 31)));
-    let most = f32::from_bits(most);
-    let scale = most / MAX;
-    if !scale.is_normal() {
+    let Rounding { scale, inverse } = Rounding::of(x);
+    if inverse == 0.0 {
         pairs.fill(MaybeUninit::new(0));
-        return if scale.is_finite() { 0.0 } else { f32::NAN };
+        return scale;
     }
-    let inverse = MAX / most;
     let integer = |x: f32| (x * inverse + INTEGERS).to_bits();
     let (whole, rest) = x.as_chunks::<2>();
     for (to, [first, second]) in pairs.iter_mut().zip(whole) {

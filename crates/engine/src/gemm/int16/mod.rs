@@ -10,6 +10,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx_bf16;
 mod gemv;
 mod lhs;
 mod tile;
@@ -84,10 +86,12 @@ impl Int16Gemm<'_> {
     /// The slices and `c` have the sizes that the shape and the epilogue need, and nobody else accesses `c` meanwhile.
     pub(super) unsafe fn run(&self, engine: &Engine) {
         let &Gemm { m, n, k, .. } = self.gemm;
-        // SAFETY: the caller guarantees the slices and the output.
         #[cfg(target_arch = "x86_64")]
-        if unsafe { amx::run(engine, self) } {
-            return;
+        for run in [amx_bf16::run, amx::run] {
+            // SAFETY: the caller guarantees the slices and the output.
+            if unsafe { run(engine, self) } {
+                return;
+            }
         }
         let [rows, panels] = [TILE_ROWS[PANELS - 1], PANELS];
         let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 2, (rows, panels));
