@@ -30,8 +30,8 @@ const MIN_PACKED_ROWS: usize = 9;
 const _: () = assert!(MIN_PACKED_ROWS <= MAX_TILE_ROWS, "rows that are read in place are one tile");
 
 /// Bytes of keys of all heads, as f32, that a block has where they are read in place: with its values, and the next block that is
-/// prefetched, it stays in the L2 cache.
-const IN_PLACE_BYTES: usize = 64 * 1024;
+/// prefetched, it stays in the L2 cache, and prefetching does not run far ahead of reading.
+const IN_PLACE_BYTES: usize = 32 * 1024;
 
 /// Keys of such a block.
 const IN_PLACE_KEYS: Range<usize> = LANES..4 * LANES + 1;
