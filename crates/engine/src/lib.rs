@@ -103,7 +103,7 @@ pub use finite_range::{FiniteRange, finite_range};
 pub use float16::Half;
 pub use gather::{Indices, Table, gather};
 pub use gather_elements::gather_elements;
-pub use gemm::{Gemm, MIN_GEMM_ROWS, Matmul, gemm, matmul, matmul_scratch};
+pub use gemm::{Gemm, MIN_GEMM_ROWS, Matmul, gemm, gemm_scratch, gemm_with_scratch, matmul, matmul_scratch};
 pub use igemm::{gemm_supports_bf16_input, gemm_supports_bf16_output, gemm_supports_bf16_residual};
 pub use normalize::{Normalization, normalize};
 #[cfg(feature = "std")]

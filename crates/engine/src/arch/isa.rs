@@ -20,8 +20,8 @@ pub enum Isa {
     Avx512Vnni,
     /// AVX-512 with VNNI and BF16 (bf16 dot products).
     Avx512Bf16,
-    /// AVX-512 with VNNI, BF16, AMX-INT8 and AMX-BF16 (matmuls of tiles). Only on Linux with the feature `std`: looking for it asks the system,
-    /// once, to let the process use tiles (`ARCH_REQ_XCOMP_PERM`).
+    /// AVX-512 with VNNI, BF16, AMX-INT8 and AMX-BF16 (matmuls of tiles). Only on Linux with the feature `std`: looking for it asks the
+    /// system, once, to let the process use tiles (`ARCH_REQ_XCOMP_PERM`).
     Amx,
     /// 64-bit Arm with Advanced SIMD.
     Neon,

@@ -59,14 +59,14 @@ fn conv3d_impl(
         let (k, n) = (conv.in_c, conv.out_c);
         let gemm = Gemm { m: pixels, n, k, a_stride: conv.in_stride, c_stride: conv.out_stride };
         // SAFETY: the sizes and types were checked above.
-        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, epilogue) };
+        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, epilogue, &mut []) };
         return Ok(());
     }
     if conv.in_c == 0 {
         // K is 0: only the epilogue runs, on zeros, however large the kernel is.
         let gemm = Gemm { m: pixels, n: conv.out_c, k: 0, a_stride: 0, c_stride: conv.out_stride };
         // SAFETY: the sizes and types were checked above.
-        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, epilogue) };
+        unsafe { crate::gemm::run(engine, &gemm, input, packed, out, epilogue, &mut []) };
         return Ok(());
     }
     match input {

@@ -294,6 +294,7 @@ fn conv_transpose2d_impl(
                 Weights::F32(&[]),
                 ElementPtrMut::f32(out.as_mut_ptr()),
                 epilogue,
+                &mut [],
             );
         }
     }

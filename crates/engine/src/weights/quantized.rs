@@ -59,12 +59,6 @@ impl<'a> QuantizedWeights<'a> {
         self.layout.group
     }
 
-    /// True if all groups have `rows` rows of 4 bits.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn has_nibbles_in_groups_of(&self, rows: usize) -> bool {
-        self.layout.bits == Bits::Four && self.layout.group == rows
-    }
-
     /// True if groups have minima.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_minima(&self) -> bool {
@@ -349,10 +343,10 @@ impl QuantizedGroup<'_> {
     }
 
     /// Loads rows of 4 bits as they are stored, from row `row` of the panel on, even in the group: pairs of the row and the one `apart`
-    /// behind it in their low four bits, and the next two above these.
+    /// after it in their low four bits, and the next two above these.
     ///
     /// # Safety
-    /// The group has these rows, and [`bits`](Self::bits) is 4.
+    /// The group has the rows `row`, `row + 1`, `row + apart` and `row + apart + 1`, and [`bits`](Self::bits) is 4.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) unsafe fn load_nibble_pairs<S: Simd>(&self, s: S, row: usize, apart: usize) -> I16Pairs<S> {

@@ -85,6 +85,7 @@ impl Rows {
         step: &payload::Matmul,
         engine: &Engine,
         memory: &Memory<'_>,
+        scratch: &mut [f32],
         calls: &mut [LaneCall<'_, '_>],
     ) -> Result<()> {
         self.gather(step, memory, calls)?;
@@ -99,11 +100,11 @@ impl Rows {
         match &step.kind {
             MatmulKind::Packed { format, epilogue } => {
                 let b = reader.weights(step.b, *format)?;
-                self.float_product(engine, &size, b, epilogue::float(epilogue, n, &reader)?)?;
+                self.float_product(engine, &size, b, epilogue::float(epilogue, n, &reader)?, scratch)?;
             }
             MatmulKind::WeightOnly { format, epilogue } => {
                 let b = Weights::Quantized(reader.quantized_weights(step.b, &format.matrix(k, n))?);
-                self.float_product(engine, &size, b, epilogue::float(epilogue, n, &reader)?)?;
+                self.float_product(engine, &size, b, epilogue::float(epilogue, n, &reader)?, scratch)?;
             }
             MatmulKind::Int8 { epilogue } => {
                 let mut epilogue = epilogue::int8(epilogue, n, &reader)?;
@@ -162,11 +163,19 @@ impl Rows {
         Ok(())
     }
 
-    fn float_product(&mut self, engine: &Engine, size: &Gemm, b: Weights<'_>, epilogue: Epilogue<'_>) -> Result<()> {
+    fn float_product(
+        &mut self,
+        engine: &Engine,
+        size: &Gemm,
+        b: Weights<'_>,
+        epilogue: Epilogue<'_>,
+        scratch: &mut [f32],
+    ) -> Result<()> {
         let Self { a, residual, y, .. } = self;
         let residual = epilogue.residual.map(|_| Residual { data: residual.float_slice(), stride: size.n });
         let epilogue = Epilogue { residual, ..epilogue };
-        done(rushlight_engine::gemm(engine, size, a.float_slice(), b, y.float_slice_mut(), &epilogue))
+        let (a, y) = (a.float_slice(), y.float_slice_mut());
+        done(rushlight_engine::gemm_with_scratch(engine, size, a, b, y, &epilogue, scratch))
     }
 
     /// Copies the results to the calls.

@@ -26,7 +26,7 @@ mod weights;
 
 use std::sync::Arc;
 
-use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
+use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Matmul, MatmulKind, Size, Step};
 use rushlight_engine::Engine;
 use rushlight_engine::profile::StepProfile;
 use rushlight_runtime::{
@@ -104,7 +104,7 @@ impl Backend for CpuBackend {
 
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> Result<DelegateHandle<'m>> {
         let program = CpuProgram::parse(context.payload).map_err(error::of_payload)?;
-        context.memory.charge(estimated_bytes(&program, context.payload.len(), self.engine.threads()))?;
+        context.memory.charge(estimated_bytes(&program, context.payload.len(), &self.engine))?;
         let delegate = CpuDelegate::new(program, self, |key| context.named_data(key))?;
         Ok(DelegateHandle::Boxed(Box::new(delegate)))
     }
@@ -146,11 +146,10 @@ impl<'m> CpuDelegate<'m> {
             bf16_placement::choose(&mut program);
         }
         let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
-        let threads = backend.engine.threads() as u64;
-        let scratch = memory::zeros(program.scratch.saturating_mul(threads))?;
+        let scratch = memory::zeros(scratch_of(&program, &backend.engine))?;
         let outputs = program.outputs.len();
         let steps = program.steps.iter().map(|step| PreparedStep::new(step, &program)).collect();
-        let names = program.steps.iter().map(rushlight_cpu_payload::Step::name).collect();
+        let names = program.steps.iter().map(Step::name).collect();
         let lane =
             Lane { shapes: Shapes::new(&program), arena: Arena::new(program.arena)?, states: States::new(&program) };
         let memory = Memory::new(program, blobs);
@@ -173,11 +172,25 @@ impl<'m> CpuDelegate<'m> {
 
 /// Estimates the heap memory of a program in bytes: its arena, the scratch memory of all threads, its tensors, and its steps
 /// with their tables.
-fn estimated_bytes(program: &CpuProgram, payload: usize, threads: usize) -> usize {
-    let scratch = program.scratch.saturating_mul(threads as u64);
-    let floats = usize::try_from(program.arena.saturating_add(scratch)).unwrap_or(usize::MAX);
+fn estimated_bytes(program: &CpuProgram, payload: usize, engine: &Engine) -> usize {
+    let floats = program.arena.saturating_add(scratch_of(program, engine));
+    let floats = usize::try_from(floats).unwrap_or(usize::MAX);
     let steps = program.steps.len().saturating_mul(STEP_BYTES);
     floats.saturating_mul(size_of::<f32>()).saturating_add(steps).saturating_add(payload.saturating_mul(PAYLOAD_FACTOR))
+}
+
+/// The scratch memory of a program in floats: what its payload asks for each thread, or what its quantized matrices are multiplied
+/// fastest with on this machine, whichever is more.
+fn scratch_of(program: &CpuProgram, engine: &Engine) -> u64 {
+    let of_step = |step: &Step| {
+        let Step::Matmul(Matmul { a, kind: MatmulKind::WeightOnly { format, .. }, .. }) = step else { return 0 };
+        let dims = program.tensors.get(*a as usize).map_or(&[][..], |tensor| &tensor.dims);
+        // K is fixed: it is a size of the weights.
+        let Some(&Size::Fixed(k)) = dims.last() else { return 0 };
+        rushlight_engine::gemm_scratch(engine, &format.matrix(usize::try_from(k).unwrap_or(0), 0)) as u64
+    };
+    let of_matrices = program.steps.iter().map(of_step).max().unwrap_or(0);
+    of_matrices.max(program.scratch.saturating_mul(engine.threads() as u64))
 }
 
 /// Maximum bytes of a prepared step apart from what its payload describes: the table of a softmax, of 256 floats or
@@ -316,7 +329,7 @@ impl CpuDelegate<'_> {
         for (index, step) in steps.iter_mut().enumerate() {
             calls.iter().try_for_each(|call| call.interrupts.check(index, count))?;
             let done = match step.shared_product() {
-                Some(product) => rows.product(product, engine, memory, &mut lanes),
+                Some(product) => rows.product(product, engine, memory, scratch, &mut lanes),
                 None => lanes.iter_mut().try_for_each(|lane| {
                     let mut cx = lane.step_context(memory, scratch);
                     #[cfg(feature = "isolate")]

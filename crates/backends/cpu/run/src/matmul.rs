@@ -39,11 +39,11 @@ fn gemm(
     cx: &mut StepContext<'_, '_, '_, '_>,
     weights: impl for<'s> Fn(&Reader<'s, '_, '_, '_>, usize, usize) -> Result<Weights<'s>>,
 ) -> Result<()> {
-    let (y, reader, _) = cx.split_float_slice(step.y)?;
+    let (y, reader, scratch) = cx.split_float_slice(step.y)?;
     let [m, n, k] = shape(step, &reader, y.len());
     let epilogue = epilogue::float(epilogue, n, &reader)?;
     let (a, b) = (reader.float_slice(step.a)?, weights(&reader, k, n)?);
-    done(rushlight_engine::gemm(engine, &Gemm::new(m, n, k), a, b, y, &epilogue))
+    done(rushlight_engine::gemm_with_scratch(engine, &Gemm::new(m, n, k), a, b, y, &epilogue, scratch))
 }
 
 fn int8(

@@ -1,69 +1,77 @@
-//! GEMM of 4-bit weights in groups of 32 by AMX tiles of bf16, which take as long as tiles of int8 and add both bytes of 16-bit rows in one.
+//! GEMM of 4-bit weights in groups of 32 by AMX tiles of bf16, which accumulate both bytes of 16-bit rows in one.
 //!
-//! A 16-bit integer is the sum of two digits that bf16 has exactly: its high byte times 256, and its low byte. So are weights of 4 bits less
-//! their zero points. Sums of 32 products are below `(32768 + 255) * 15 * 32 < 2^24`, so that f32 has them exactly, in any order.
+//! A 16-bit integer is the sum of two digits that bf16 has exactly: its high byte times 256, and its low byte. bf16 also has weights of
+//! 4 bits less their zero points, which are in 0..=15. Partial sums of 32 products are below `(32768 + 255) * 15 * 32 < 2^24`, so
+//! that f32 has them exactly, in any order.
 //!
-//! All rows are rounded once, to tiles. A task then goes through blocks of rows, through some panels at a time, and through K in blocks
-//! whose weights are unpacked for all rows of the block.
+//! Up to 128 rows at a time are rounded to tiles in the scratch memory. A task then goes through K in blocks whose tiles fit in the L2
+//! cache, through some panels at a time, and through groups of weights that are unpacked for all rows.
 #![allow(unsafe_code)]
 
-use alloc::vec::Vec;
-use core::mem::MaybeUninit;
 use core::ops::Range;
 
+use super::super::operands::Matrix;
 use super::lhs::Rounding;
-use super::{BLOCK_K, Int16Gemm};
+use super::{BLOCK_K, Block, Int16Gemm};
 use crate::Engine;
 use crate::arch::amx::{Amx, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles};
 use crate::arch::{I16Pairs, Kernel, LANES, Simd};
+use crate::pack::{Bits, QuantizedMatrix};
 use crate::parallel::SharedOutput;
-use crate::partition::{OutputBlock, OutputPartition, row_blocks};
+use crate::partition::{OutputBlock, OutputPartition};
 
 /// Rows of a group of weights, and elements of K in a tile.
 const GROUP: usize = 32;
-/// Groups of a block of K.
+/// Groups of a block of K that has a scale.
 const GROUPS: usize = BLOCK_K / GROUP;
 
 /// Panels whose weights are unpacked at a time: a tile of rows is multiplied by them while it is in the L1 cache.
 const PANELS: usize = 4;
 
-/// Maximum rows that weights are unpacked for.
-const MAX_ROWS: usize = 128;
-
-/// Bytes of rounded rows that are multiplied by one panel after the other: part of the L2 cache.
-const BLOCK_BYTES: usize = 9 << 17;
-
-/// Bytes of rounded rows at a time.
-const LEFT_BYTES: usize = 8 << 20;
-
-/// Minimum rows. Fewer than a tile has take as long as a full one, but a few rows without tiles take longer from here on.
+/// Minimum rows: from here on a padded tile is faster than rows one by one.
 const MIN_ROWS: usize = 8;
+/// Maximum rows that are rounded, and that weights are unpacked for, at a time.
+const MAX_ROWS: usize = 128;
+const MAX_ROW_TILES: usize = MAX_ROWS / TILE_ROWS;
+
+/// Rows of weights that are multiplied one panel after the other: with 128 rounded rows about 1 MB, half of an L2 cache.
+const DEPTH: usize = 8 * BLOCK_K;
 
 /// Digits of an element.
 const DIGITS: usize = 2;
 
-/// Computes a GEMM by tiles; false without AMX, for few rows, for other weights, and without memory for rounded rows.
+/// Returns the scratch memory in floats that [`run`] needs for any number of rows; 0 if it does not multiply such a matrix.
+pub(super) fn scratch(engine: &Engine, matrix: &QuantizedMatrix) -> usize {
+    let has_tiles = matrix.bits == Bits::Four && matrix.group == GROUP && matrix.k.is_multiple_of(GROUP);
+    if !has_tiles || engine.dispatch.amx().is_none() {
+        return 0;
+    }
+    let tiles = matrix.k.div_ceil(BLOCK_K).saturating_mul(MAX_ROW_TILES);
+    let bytes = tiles.saturating_mul(size_of::<RoundedTile>()).saturating_add(align_of::<RoundedTile>());
+    bytes / size_of::<f32>()
+}
+
+/// Computes a GEMM by tiles; false without AMX or enough scratch memory, for few rows, and for other weights.
 ///
 /// # Safety
 /// See [`Int16Gemm::run`].
-pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>) -> bool {
+pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>, scratch: &mut [f32]) -> bool {
     let (m, n, k) = (gemm.gemm.m, gemm.gemm.n, gemm.gemm.k);
-    let has_tiles = gemm.weights.has_nibbles_in_groups_of(GROUP) && k.is_multiple_of(GROUP);
+    let has_tiles = gemm.weights.group() == GROUP && gemm.weights.has_nibbles_in_eights() && k.is_multiple_of(GROUP);
     let suits = m >= MIN_ROWS && k > 0 && has_tiles;
     let Some((simd, amx)) = engine.dispatch.amx().filter(|_| suits) else { return false };
+    // SAFETY: tiles are arrays of numbers, of which all bits are valid.
+    let (_, tiles, _) = unsafe { scratch.align_to_mut::<RoundedTile>() };
     let blocks = k.div_ceil(BLOCK_K);
-    let tiles_at_a_time = (LEFT_BYTES / (blocks * size_of::<RoundedTile>())).max(MAX_ROWS / TILE_ROWS);
-    let mut left = Vec::new();
-    if left.try_reserve_exact(tiles_at_a_time.min(m.div_ceil(TILE_ROWS)) * blocks).is_err() {
-        return false;
-    }
-    for rows in row_blocks(&(0..m), TILE_ROWS, tiles_at_a_time * TILE_ROWS) {
-        let tiles_of_rows = rows.len().div_ceil(TILE_ROWS);
-        let left = &mut left.spare_capacity_mut()[..tiles_of_rows * blocks];
-        let to = SharedOutput::new(&mut *left);
-        engine.parallel_for(tiles_of_rows * blocks, 1, |parts| {
+    for first in (0..m).step_by(MAX_ROWS) {
+        let rows = first..m.min(first + MAX_ROWS);
+        let row_tiles = rows.len().div_ceil(TILE_ROWS);
+        // Later rows are no more than the first ones.
+        let Some(tiles) = tiles.get_mut(..row_tiles * blocks) else { return false };
+        let to = SharedOutput::new(&mut *tiles);
+        engine.parallel_for(row_tiles * blocks, 1, |parts| {
             for part in parts {
-                let (block, tile) = (part / tiles_of_rows, part % tiles_of_rows);
+                let (block, tile) = (part / row_tiles, part % row_tiles);
                 let first = rows.start + tile * TILE_ROWS;
                 let rows = first..rows.end.min(first + TILE_ROWS);
                 let ks = block * BLOCK_K..k.min((block + 1) * BLOCK_K);
@@ -72,7 +80,7 @@ pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>) -> bool {
                 simd.vectorize(RoundTile { gemm, rows, ks, to: &mut to[0] });
             }
         });
-        let left = &RoundedRows { tiles: left, tiles_of_rows, first_row: rows.start };
+        let left = &RoundedRows { tiles, row_tiles, first };
         let partition =
             OutputPartition::per_group(1, [1, rows.len()], n).for_threads(engine, n, k / 2, (TILE_ROWS, PANELS));
         engine.pool.run(partition.tasks(), |task| {
@@ -86,11 +94,11 @@ pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>) -> bool {
 /// A tile of rows in a block of K, as digits.
 #[repr(C, align(64))]
 struct RoundedTile {
-    /// Tiles of the high digits of groups and of the low ones. Pairs are elements `i` and `i + 16` of a group.
-    digits: [[[MaybeUninit<[f32; LANES]>; TILE_ROWS]; DIGITS]; GROUPS],
+    /// Tiles of the high digits of groups and of the low ones. Pairs of bf16 are elements `i` and `i + 16` of a group.
+    digits: [[[[u32; LANES]; TILE_ROWS]; DIGITS]; GROUPS],
     /// Sums of the integers of groups, if weights have minima.
-    sums: [[MaybeUninit<f32>; TILE_ROWS]; GROUPS],
-    scales: [MaybeUninit<f32>; TILE_ROWS],
+    sums: [[f32; TILE_ROWS]; GROUPS],
+    scales: [f32; TILE_ROWS],
 }
 
 /// Rounds a tile of rows in a block of K.
@@ -98,7 +106,7 @@ struct RoundTile<'a> {
     gemm: &'a Int16Gemm<'a>,
     rows: Range<usize>,
     ks: Range<usize>,
-    to: &'a mut MaybeUninit<RoundedTile>,
+    to: &'a mut RoundedTile,
 }
 
 impl Kernel for RoundTile<'_> {
@@ -107,15 +115,14 @@ impl Kernel for RoundTile<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { gemm, rows, ks, to } = self;
+        let Matrix { data, stride, .. } = gemm.a;
         let has_minima = gemm.weights.has_minima();
-        // SAFETY: all of its fields may be uninitialized.
-        let to = unsafe { to.assume_init_mut() };
         for at in 0..TILE_ROWS {
             // Rows beyond the last are zeros.
-            let start = (rows.start + at) * gemm.a.stride;
-            let row = if at < rows.len() { &gemm.a.data[start + ks.start..start + ks.end] } else { &[] };
+            let start = (rows.start + at) * stride;
+            let row = if at < rows.len() { &data[start + ks.start..start + ks.end] } else { &[] };
             let Rounding { inverse, scale } = Rounding::of(row);
-            to.scales[at].write(scale);
+            to.scales[at] = scale;
             for group in 0..ks.len() / GROUP {
                 let integers = match row.get(group * GROUP..) {
                     Some(row) if inverse > 0.0 => {
@@ -131,7 +138,7 @@ impl Kernel for RoundTile<'_> {
                     unsafe { s.store_bf16_pairs(to.digits[group][digit][at].as_mut_ptr().cast(), pairs) };
                 }
                 if has_minima {
-                    to.sums[group][at].write(s.reduce_add(s.add(integers[0], integers[1])));
+                    to.sums[group][at] = s.reduce_add(s.add(integers[0], integers[1]));
                 }
             }
         }
@@ -140,11 +147,11 @@ impl Kernel for RoundTile<'_> {
 
 /// Rows as tiles.
 struct RoundedRows<'a> {
-    /// `[blocks of K][tiles_of_rows]`, all of which are written.
-    tiles: &'a [MaybeUninit<RoundedTile>],
-    tiles_of_rows: usize,
+    /// `[blocks of K][row_tiles]`.
+    tiles: &'a [RoundedTile],
+    row_tiles: usize,
     /// The row of the output that these begin with.
-    first_row: usize,
+    first: usize,
 }
 
 /// A block of the output.
@@ -161,10 +168,10 @@ struct AmxTask<'a> {
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct UnpackedPanel {
-    /// Tiles of bf16.
-    weights: [[MaybeUninit<[f32; LANES]>; TILE_ROWS]; GROUPS],
-    scales: [MaybeUninit<[f32; LANES]>; GROUPS],
-    minima: [MaybeUninit<[f32; LANES]>; GROUPS],
+    /// Tiles of pairs of bf16.
+    weights: [[[u32; LANES]; TILE_ROWS]; GROUPS],
+    scales: [[f32; LANES]; GROUPS],
+    minima: [[f32; LANES]; GROUPS],
 }
 
 /// Some panels, and what tiles are stored to.
@@ -185,43 +192,32 @@ impl Kernel for AmxTask<'_> {
         reason = "72 KB, in the stacks of threads of our own or of a caller with threads"
     )]
     fn run<S: Simd>(self, s: S) {
-        let Self { gemm, left, rows: all_rows, panels, amx } = self;
+        let Self { gemm, left, rows, panels, amx } = self;
         let tiles = amx.configure();
-        let panel = UnpackedPanel {
-            weights: [[MaybeUninit::uninit(); _]; _],
-            scales: [MaybeUninit::uninit(); _],
-            minima: [MaybeUninit::uninit(); _],
-        };
-        let mut scratch =
-            Scratch { panels: [panel; _], products: [StoredTile::ZERO; _], sums: [[[0.0; LANES]; MAX_ROWS]; PANELS] };
-        let k = gemm.gemm.k;
-        for rows in row_blocks(&all_rows, TILE_ROWS, MAX_ROWS) {
-            let row_tiles = rows.start / TILE_ROWS..rows.end.div_ceil(TILE_ROWS);
-            let rows = left.first_row + rows.start..left.first_row + rows.end;
-            let depth = (BLOCK_BYTES / (row_tiles.len() * size_of::<RoundedTile>())).max(1) * BLOCK_K;
-            for from in (0..k).step_by(depth) {
-                let ks = from..k.min(from + depth);
-                for first in panels.clone().step_by(PANELS) {
-                    let (tiles, scratch, rows, ks) = (&tiles, &mut scratch, rows.clone(), ks.clone());
-                    let (row_tiles, panels) = (row_tiles.clone(), first..panels.end.min(first + PANELS));
-                    s.vectorize(PanelsOfRows { gemm, tiles, left, scratch, row_tiles, rows, ks, panels });
-                }
+        let panel = UnpackedPanel { weights: [[[0; _]; _]; _], scales: [[0.0; _]; _], minima: [[0.0; _]; _] };
+        let mut scratch = Scratch { panels: [panel; _], products: [StoredTile::ZERO; _], sums: [[[0.0; _]; _]; _] };
+        let row_tiles = rows.start / TILE_ROWS..rows.end.div_ceil(TILE_ROWS);
+        let (rows, k) = (left.first + rows.start..left.first + rows.end, gemm.gemm.k);
+        for from in (0..k).step_by(DEPTH) {
+            let block = &Block { gemm, rows: rows.clone(), ks: from..k.min(from + DEPTH) };
+            for first in panels.clone().step_by(PANELS) {
+                let (tiles, scratch, row_tiles) = (&tiles, &mut scratch, row_tiles.clone());
+                let panels = first..panels.end.min(first + PANELS);
+                s.vectorize(PanelsOfRows { block, tiles, left, row_tiles, scratch, panels });
             }
-            gemm.finish(s, rows, &panels);
         }
+        gemm.finish(s, rows, &panels);
     }
 }
 
 /// Multiplies rows by some panels.
 struct PanelsOfRows<'a> {
-    gemm: &'a Int16Gemm<'a>,
+    block: &'a Block<'a>,
     tiles: &'a Tiles,
     left: &'a RoundedRows<'a>,
-    scratch: &'a mut Scratch,
-    /// Tiles of `left`, and their rows of the output.
+    /// The block's rows as tiles of `left`.
     row_tiles: Range<usize>,
-    rows: Range<usize>,
-    ks: Range<usize>,
+    scratch: &'a mut Scratch,
     panels: Range<usize>,
 }
 
@@ -230,89 +226,53 @@ impl Kernel for PanelsOfRows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        self.start(s);
-        for from in self.ks.clone().step_by(BLOCK_K) {
-            let ks = from..self.ks.end.min(from + BLOCK_K);
+        let Self { block, left, .. } = self;
+        for row in 0..block.rows.len() {
+            for (sums, panel) in self.scratch.sums.iter_mut().zip(self.panels.clone()) {
+                s.store_slice(&mut sums[row], block.sums(s, row, panel));
+            }
+        }
+        for from in block.ks.clone().step_by(BLOCK_K) {
+            let ks = from..block.ks.end.min(from + BLOCK_K);
             for index in 0..self.panels.len() {
                 self.unpack(s, index, ks.clone());
             }
-            let left = &self.left.tiles[from / BLOCK_K * self.left.tiles_of_rows..][self.row_tiles.clone()];
+            let left = &left.tiles[from / BLOCK_K * left.row_tiles..][self.row_tiles.clone()];
             for (tile, left) in left.iter().enumerate() {
-                // SAFETY: all tiles are written.
-                let left = unsafe { left.assume_init_ref() };
                 for index in 0..self.panels.len() {
                     self.prefetch(s, index, ks.end, tile);
                     self.multiply(s, index, (tile, left), ks.len() / GROUP);
                 }
             }
         }
-        self.store(s);
+        for row in 0..block.rows.len() {
+            for (sums, panel) in self.scratch.sums.iter().zip(self.panels.clone()) {
+                block.store(s, row, panel, s.load_slice(&sums[row]));
+            }
+        }
     }
 }
 
 impl PanelsOfRows<'_> {
-    /// The first of a panel's columns in a row of the output, and their number.
-    #[inline(always)]
-    fn output(&self, row: usize, panel: usize) -> (*mut f32, usize) {
-        let Int16Gemm { gemm, c, .. } = self.gemm;
-        let column = panel * LANES;
-        (c.wrapping_add(row * gemm.c_stride + column), (gemm.n - column).min(LANES))
-    }
-
-    /// Begins with the sums so far: the bias before the first block of K.
-    #[inline(always)]
-    fn start<S: Simd>(&mut self, s: S) {
-        let bias = self.gemm.epilogue.bias;
-        for (row, at) in self.rows.clone().zip(0..) {
-            for (index, panel) in self.panels.clone().enumerate() {
-                let (from, lanes) = self.output(row, panel);
-                let sums = if self.ks.start > 0 {
-                    // SAFETY: `run` requires the output, and this task has stored these sums.
-                    unsafe { s.load_partial(from, lanes) }
-                } else if bias.is_null() {
-                    s.splat(0.0)
-                } else {
-                    // SAFETY: there is a bias for each column.
-                    unsafe { s.load_partial(bias.wrapping_add(panel * LANES), lanes) }
-                };
-                s.store_slice(&mut self.scratch.sums[index][at], sums);
-            }
-        }
-    }
-
-    /// Stores the sums.
-    #[inline(always)]
-    fn store<S: Simd>(&self, s: S) {
-        for (row, at) in self.rows.clone().zip(0..) {
-            for (index, panel) in self.panels.clone().enumerate() {
-                let (to, lanes) = self.output(row, panel);
-                let sums = s.load_slice(&self.scratch.sums[index][at]);
-                // SAFETY: `run` requires the output, and only this task accesses these elements.
-                unsafe { s.store_partial(to, lanes, sums) };
-            }
-        }
-    }
-
     /// Unpacks the weights of a block of K.
     #[inline(always)]
     fn unpack<S: Simd>(&mut self, s: S, index: usize, ks: Range<usize>) {
-        let panel = &mut self.scratch.panels[index];
-        for (index, group) in self.gemm.weights.groups(self.panels.start + index, ks.start, ks.end).enumerate() {
-            // SAFETY: there is room for a vector.
-            unsafe { s.store(panel.scales[index].as_mut_ptr().cast(), group.scales(s)) };
-            if let Some(minima) = group.minima(s) {
-                // SAFETY: likewise.
-                unsafe { s.store(panel.minima[index].as_mut_ptr().cast(), minima) };
+        let groups = self.block.gemm.weights.groups(self.panels.start + index, ks.start, ks.end);
+        let UnpackedPanel { weights, scales, minima } = &mut self.scratch.panels[index];
+        for (index, group) in groups.enumerate() {
+            s.store_slice(&mut scales[index], group.scales(s));
+            if let Some(numbers) = group.minima(s) {
+                s.store_slice(&mut minima[index], numbers);
             }
             let zeros = group.zeros_i32(s);
             let zeros = I16Pairs::of(s.join_bits::<16>(zeros, zeros));
             for pair in (0..GROUP / 2).step_by(2) {
                 // SAFETY: the group has 32 rows of 4 bits.
                 let pairs = unsafe { group.load_nibble_pairs(s, group.from + pair, GROUP / 2) };
-                let weights = [s.nibbles_to_bf16::<0>(pairs, zeros), s.nibbles_to_bf16::<4>(pairs, zeros)];
+                let numbers = [s.nibbles_to_bf16::<0>(pairs, zeros), s.nibbles_to_bf16::<4>(pairs, zeros)];
                 for row in 0..2 {
                     // SAFETY: there is room for a vector.
-                    unsafe { s.store_bf16_pairs(panel.weights[index][pair + row].as_mut_ptr().cast(), weights[row]) };
+                    unsafe { s.store_bf16_pairs(weights[index][pair + row].as_mut_ptr().cast(), numbers[row]) };
                 }
             }
         }
@@ -321,16 +281,17 @@ impl PanelsOfRows<'_> {
     /// Prefetches a tile's part of the weights that are unpacked next: those of the panel from row `k` on, or of the next panels.
     #[inline(always)]
     fn prefetch<S: Simd>(&self, s: S, index: usize, k: usize, tile: usize) {
-        let panel = self.panels.start + index;
-        let (panel, k) = if k < self.ks.end { (panel, k) } else { (panel + PANELS, self.ks.start) };
-        self.gemm.weights.prefetch_rows(s, panel, k..self.ks.end.min(k + BLOCK_K), tile, self.row_tiles.len());
+        let (ks, panel) = (&self.block.ks, self.panels.start + index);
+        let (panel, k) = if k < ks.end { (panel, k) } else { (panel + PANELS, ks.start) };
+        let rows = k..ks.end.min(k + BLOCK_K);
+        self.block.gemm.weights.prefetch_rows(s, panel, rows, tile, self.row_tiles.len());
     }
 
     /// Multiplies a tile of rows by a panel.
     #[inline(always)]
     fn multiply<S: Simd>(&mut self, s: S, index: usize, (tile, left): (usize, &RoundedTile), groups: usize) {
         let Scratch { panels, products, sums } = &mut *self.scratch;
-        let has_minima = self.gemm.weights.has_minima();
+        let has_minima = self.block.gemm.weights.has_minima();
         let totals = [s.splat(0.0); TILE_ROWS];
         let mut pipeline =
             Pipeline { tiles: self.tiles, left, panel: &panels[index], has_minima, groups, products, totals };
@@ -355,9 +316,7 @@ impl PanelsOfRows<'_> {
         pipeline.accumulate(s, groups - 1);
         let sums = &mut sums[index][tile * TILE_ROWS..][..TILE_ROWS];
         for r in 0..TILE_ROWS {
-            // SAFETY: each row has its scale.
-            let scale = s.splat(unsafe { left.scales[r].assume_init() });
-            let sum = s.fma(pipeline.totals[r], scale, s.load_slice(&sums[r]));
+            let sum = s.fma(pipeline.totals[r], s.splat(left.scales[r]), s.load_slice(&sums[r]));
             s.store_slice(&mut sums[r], sum);
         }
     }
@@ -380,11 +339,11 @@ impl<S: Simd> Pipeline<'_, S> {
     #[inline(always)]
     fn issue<const QUARTER: u8>(&self, group: usize) {
         let [high, low] = &self.left.digits[group];
-        // SAFETY: the digits of all groups are written.
+        // SAFETY: a tile has 16 rows of 64 bytes.
         unsafe { self.tiles.load::<4>(high.as_ptr().cast(), TILE_ROW_BYTES) };
         // SAFETY: likewise.
         unsafe { self.tiles.load::<5>(low.as_ptr().cast(), TILE_ROW_BYTES) };
-        // SAFETY: the weights of all groups are unpacked.
+        // SAFETY: likewise.
         unsafe { self.tiles.load::<6>(self.panel.weights[group].as_ptr().cast(), TILE_ROW_BYTES) };
         self.tiles.zero::<QUARTER>();
         self.tiles.dot_bf16::<QUARTER, 4, 6>();
@@ -411,19 +370,15 @@ impl<S: Simd> Pipeline<'_, S> {
     /// Accumulates the tile of a group, times the scales of its columns, and the minima times the sums of its rows.
     #[inline(always)]
     fn accumulate(&mut self, s: S, group: usize) {
-        // SAFETY: the scales of all groups are unpacked.
-        let scales = unsafe { s.load(self.panel.scales[group].as_ptr().cast()) };
+        let scales = s.load_slice(&self.panel.scales[group]);
         for r in 0..TILE_ROWS {
             let product = self.products[group % 2].row_f32(s, r);
             self.totals[r] = s.fma(product, scales, self.totals[r]);
         }
         if self.has_minima {
-            // SAFETY: the minima of all groups are unpacked.
-            let minima = unsafe { s.load(self.panel.minima[group].as_ptr().cast()) };
+            let minima = s.load_slice(&self.panel.minima[group]);
             for r in 0..TILE_ROWS {
-                // SAFETY: each group has the sum of a row.
-                let sum = unsafe { self.left.sums[group][r].assume_init() };
-                self.totals[r] = s.fma(minima, s.splat(sum), self.totals[r]);
+                self.totals[r] = s.fma(minima, s.splat(self.left.sums[group][r]), self.totals[r]);
             }
         }
     }

@@ -23,6 +23,7 @@ use super::operands::{Gemm, Matrix};
 use crate::Engine;
 use crate::arch::{I16Pairs, Kernel, LANES, Simd};
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
+use crate::pack::QuantizedMatrix;
 use crate::partition::{OutputBlock, OutputPartition};
 use crate::weights::{PanelGroups, QuantizedGroup, QuantizedWeights};
 
@@ -79,20 +80,37 @@ pub(super) fn suits(engine: &Engine, weights: &QuantizedWeights<'_>) -> bool {
     weights.group() >= MIN_GROUP && engine.dispatch.run(HasDot)
 }
 
+/// Returns the scratch memory in floats that multiplies a matrix fastest.
+pub(super) fn scratch(engine: &Engine, matrix: &QuantizedMatrix) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    return amx_bf16::scratch(engine, matrix);
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (engine, matrix);
+        0
+    }
+}
+
 impl Int16Gemm<'_> {
-    /// Computes it on all threads.
+    /// Computes it on all threads, in any amount of scratch memory.
     ///
     /// # Safety
     /// The slices and `c` have the sizes that the shape and the epilogue need, and nobody else accesses `c` meanwhile.
-    pub(super) unsafe fn run(&self, engine: &Engine) {
+    pub(super) unsafe fn run(&self, engine: &Engine, scratch: &mut [f32]) {
         let &Gemm { m, n, k, .. } = self.gemm;
         #[cfg(target_arch = "x86_64")]
-        for run in [amx_bf16::run, amx::run] {
+        {
             // SAFETY: the caller guarantees the slices and the output.
-            if unsafe { run(engine, self) } {
+            if unsafe { amx_bf16::run(engine, self, scratch) } {
+                return;
+            }
+            // SAFETY: likewise.
+            if unsafe { amx::run(engine, self) } {
                 return;
             }
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = scratch;
         let [rows, panels] = [TILE_ROWS[PANELS - 1], PANELS];
         let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 2, (rows, panels));
         engine.pool.run(partition.tasks(), |task| {
