@@ -1,11 +1,8 @@
 //! Weight-only quantization: packed weights of 4, 6 or 8 bits and how they are read.
 
-use core::ops::Range;
-
 use crate::arch::{I16Pairs, I32, LANES, Simd, U8Quads};
 use crate::float16::from_f16;
 use crate::pack::{Bits, FACTOR_BIAS, Offsets, QUANTIZED_HEADER, QuantizedLayout, QuantizedMatrix, ScaleFormat};
-use crate::parallel::chunk_range;
 
 /// A packed matrix from [`pack::quantized`](crate::pack::quantized). A weight is `(integer - zero point) * scale`, or
 /// `integer * scale + minimum`, with the parameters of its group of rows and column.
@@ -99,13 +96,12 @@ impl<'a> QuantizedWeights<'a> {
         self.layout.rows
     }
 
-    /// Prefetches about the `part`-th of `parts` of the rows `rows` of a panel.
+    /// Prefetches about the `part`-th of `parts` of the rows `from..to` of a panel.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(crate) fn prefetch_rows<S: Simd>(&self, s: S, panel: usize, rows: Range<usize>, part: usize, parts: usize) {
-        let [from, to] =
-            [rows.start, rows.end].map(|row| panel * self.panel_bytes + self.panel_bytes * row / self.layout.rows);
-        for line in chunk_range(part, parts, (to - from) / 64) {
+    pub(crate) fn prefetch_rows<S: Simd>(&self, s: S, panel: usize, [from, to]: [usize; 2], [part, parts]: [usize; 2]) {
+        let [from, to] = [from, to].map(|row| panel * self.panel_bytes + self.panel_bytes * row / self.layout.rows);
+        for line in crate::parallel::chunk_range(part, parts, (to - from) / 64) {
             s.prefetch(self.bytes.as_ptr().wrapping_add(from + line * 64).cast());
         }
     }

@@ -283,8 +283,8 @@ impl PanelsOfRows<'_> {
     fn prefetch<S: Simd>(&self, s: S, index: usize, k: usize, tile: usize) {
         let (ks, panel) = (&self.block.ks, self.panels.start + index);
         let (panel, k) = if k < ks.end { (panel, k) } else { (panel + PANELS, ks.start) };
-        let rows = k..ks.end.min(k + BLOCK_K);
-        self.block.gemm.weights.prefetch_rows(s, panel, rows, tile, self.row_tiles.len());
+        let ks = [k, ks.end.min(k + BLOCK_K)];
+        self.block.gemm.weights.prefetch_rows(s, panel, ks, [tile, self.row_tiles.len()]);
     }
 
     /// Multiplies a tile of rows by a panel.
