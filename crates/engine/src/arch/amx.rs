@@ -170,6 +170,62 @@ impl Tiles {
     }
 }
 
+/// Software pipeline over groups: while the matmuls of the next two groups run, the tile of this one is stored, and that of the one before
+/// is scaled and accumulated. A group has the tile of its number modulo 4, and is stored to that of its number modulo 2.
+pub(crate) trait GroupPipeline<S: Simd> {
+    /// Issues the matmuls of a group, whose result is in tile `TILE`.
+    fn issue<const TILE: u8>(&self, group: usize);
+
+    /// Scales and accumulates the stored tile of a group.
+    fn accumulate(&mut self, s: S, group: usize);
+
+    /// The thread's tiles, and the tiles that they are stored to.
+    fn stored(&mut self) -> (&Tiles, &mut [StoredTile; 2]);
+
+    /// Goes through `groups` groups.
+    #[inline(always)]
+    fn run(&mut self, s: S, groups: usize) {
+        if groups == 0 {
+            return;
+        }
+        self.issue::<0>(0);
+        if groups > 1 {
+            self.issue::<1>(1);
+        }
+        for group in (0..groups).step_by(4) {
+            self.step::<0>(s, group, groups);
+            if group + 1 < groups {
+                self.step::<1>(s, group + 1, groups);
+            }
+            if group + 2 < groups {
+                self.step::<2>(s, group + 2, groups);
+            }
+            if group + 3 < groups {
+                self.step::<3>(s, group + 3, groups);
+            }
+        }
+        self.accumulate(s, groups - 1);
+    }
+
+    /// Issues the matmuls of the group after the next, stores the tile of this group, and accumulates that of the group before.
+    #[inline(always)]
+    fn step<const TILE: u8>(&mut self, s: S, group: usize, groups: usize) {
+        if group + 2 < groups {
+            match TILE {
+                0 => self.issue::<2>(group + 2),
+                1 => self.issue::<3>(group + 2),
+                2 => self.issue::<0>(group + 2),
+                _ => self.issue::<1>(group + 2),
+            }
+        }
+        let (tiles, products) = self.stored();
+        tiles.store::<TILE>(&mut products[usize::from(TILE % 2)]);
+        if group > 0 {
+            self.accumulate(s, group - 1);
+        }
+    }
+}
+
 /// A tile of i32 or f32 in memory.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]

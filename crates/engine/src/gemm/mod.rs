@@ -35,7 +35,7 @@ pub fn gemm<'w>(
     c: impl Into<FloatSliceMut<'w>>,
     epilogue: &Epilogue,
 ) -> Result<(), Error> {
-    gemm_impl(engine, gemm, a.into(), packed.into(), c.into(), epilogue, &mut [])
+    gemm_with_scratch(engine, gemm, a, packed, c, epilogue, &mut [])
 }
 
 /// [`gemm`](fn@gemm) with scratch memory: with [`gemm_scratch`] floats it is faster for some quantized weights, with fewer it gives the

@@ -4,7 +4,9 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use crate::Engine;
-use crate::arch::amx::{Amx, HALF_K, PAIR_BYTES, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
+use crate::arch::amx::{
+    Amx, GroupPipeline, HALF_K, PAIR_BYTES, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets,
+};
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::parallel::chunk_range;
@@ -204,29 +206,8 @@ impl PanelOfRows<'_> {
                 sums[r] = unsafe { s.load(totals[r].as_ptr().cast()) };
             }
         }
-        let mut pipeline = Pipeline {
-            tiles: self.tiles,
-            left,
-            stride: matrix.k,
-            weights,
-            scales,
-            groups: groups.len(),
-            products,
-            sums,
-        };
-        pipeline.issue::<0>(0);
-        pipeline.issue::<1>(1);
-        let mut group = 0;
-        while group < groups.len() {
-            pipeline.step::<0>(s, group);
-            pipeline.step::<1>(s, group + 1);
-            if group + 2 < groups.len() {
-                pipeline.step::<2>(s, group + 2);
-                pipeline.step::<3>(s, group + 3);
-            }
-            group += 4;
-        }
-        pipeline.accumulate(s, groups.len() - 1, 1);
+        let mut pipeline = Pipeline { tiles: self.tiles, left, stride: matrix.k, weights, scales, products, sums };
+        pipeline.run(s, groups.len());
         for r in 0..TILE_ROWS {
             // SAFETY: there is room for a vector.
             unsafe { s.store(totals[r].as_mut_ptr().cast(), pipeline.sums[r]) };
@@ -255,42 +236,38 @@ impl PanelOfRows<'_> {
     }
 }
 
-/// Software pipeline over the groups of a panel: while the matmuls of the next two groups run, the tile of this one is stored, and that of
-/// the one before is scaled and accumulated.
+/// The groups of a panel.
 struct Pipeline<'a, S: Simd> {
     tiles: &'a Tiles,
     left: *const u8,
     stride: usize,
     weights: &'a [i8],
     scales: &'a [MaybeUninit<[f32; LANES]>; BLOCK_GROUPS],
-    /// An even number.
-    groups: usize,
     products: &'a mut [StoredTile; 2],
     sums: [S::V; TILE_ROWS],
 }
 
-impl<S: Simd> Pipeline<'_, S> {
-    /// Issues the matmul of a group. `QUARTER` is its number modulo 4, which determines its tiles.
+impl<S: Simd> GroupPipeline<S> for Pipeline<'_, S> {
     #[inline(always)]
-    fn issue<const QUARTER: u8>(&self, group: usize) {
+    fn issue<const TILE: u8>(&self, group: usize) {
         let weights = self.weights[half_offsets(group).1..].as_ptr().cast();
         let left = self.left.wrapping_add(group / 2 * TILE_ROW_BYTES);
-        match QUARTER {
+        match TILE {
             // SAFETY: the 16 rows have 64 bytes for each pair of groups.
             0 => unsafe { self.tiles.load::<4>(left, self.stride) },
             // SAFETY: likewise.
             2 => unsafe { self.tiles.load::<5>(left, self.stride) },
             _ => {}
         }
-        if const { QUARTER.is_multiple_of(2) } {
+        if const { TILE.is_multiple_of(2) } {
             // SAFETY: each group that is unpacked has a tile.
             unsafe { self.tiles.load::<6>(weights, TILE_ROW_BYTES) };
         } else {
             // SAFETY: likewise.
             unsafe { self.tiles.load::<7>(weights, TILE_ROW_BYTES) };
         }
-        self.tiles.zero::<QUARTER>();
-        match QUARTER {
+        self.tiles.zero::<TILE>();
+        match TILE {
             0 => self.tiles.dot_u8i8::<0, 4, 6>(),
             1 => self.tiles.dot_u8i8::<1, 4, 7>(),
             2 => self.tiles.dot_u8i8::<2, 5, 6>(),
@@ -298,30 +275,18 @@ impl<S: Simd> Pipeline<'_, S> {
         }
     }
 
-    /// Issues the matmul of the group after the next, stores the tile of this group, and accumulates that of the group before.
     #[inline(always)]
-    fn step<const QUARTER: u8>(&mut self, s: S, group: usize) {
-        if group + 2 < self.groups {
-            match QUARTER {
-                0 => self.issue::<2>(group + 2),
-                1 => self.issue::<3>(group + 2),
-                2 => self.issue::<0>(group + 2),
-                _ => self.issue::<1>(group + 2),
-            }
-        }
-        self.tiles.store::<QUARTER>(&mut self.products[usize::from(QUARTER % 2)]);
-        if group > 0 {
-            self.accumulate(s, group - 1, usize::from(1 - QUARTER % 2));
-        }
+    fn stored(&mut self) -> (&Tiles, &mut [StoredTile; 2]) {
+        (self.tiles, self.products)
     }
 
     /// Accumulates the tile of a group, times the scales of its columns.
     #[inline(always)]
-    fn accumulate(&mut self, s: S, group: usize, product: usize) {
+    fn accumulate(&mut self, s: S, group: usize) {
         // SAFETY: the scales of all groups are unpacked.
         let scale = unsafe { s.load(self.scales[group].as_ptr().cast()) };
         for r in 0..TILE_ROWS {
-            let product = self.products[product].row_i32(s, r);
+            let product = self.products[group % 2].row_i32(s, r);
             self.sums[r] = s.add(self.sums[r], s.mul(s.i32_to_f32(product), scale));
         }
     }

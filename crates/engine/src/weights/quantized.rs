@@ -56,6 +56,12 @@ impl<'a> QuantizedWeights<'a> {
         self.layout.group
     }
 
+    /// Width of the integers.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn bits(&self) -> Bits {
+        self.layout.bits
+    }
+
     /// True if groups have minima.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_minima(&self) -> bool {

@@ -104,8 +104,9 @@ impl Backend for CpuBackend {
 
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> Result<DelegateHandle<'m>> {
         let program = CpuProgram::parse(context.payload).map_err(error::of_payload)?;
-        context.memory.charge(estimated_bytes(&program, context.payload.len(), &self.engine))?;
-        let delegate = CpuDelegate::new(program, self, |key| context.named_data(key))?;
+        let scratch = scratch_of(&program, &self.engine);
+        context.memory.charge(estimated_bytes(&program, context.payload.len(), scratch))?;
+        let delegate = CpuDelegate::new(program, scratch, self, |key| context.named_data(key))?;
         Ok(DelegateHandle::Boxed(Box::new(delegate)))
     }
 }
@@ -129,7 +130,12 @@ struct CpuDelegate<'m> {
 }
 
 impl<'m> CpuDelegate<'m> {
-    fn new(mut program: CpuProgram, backend: &CpuBackend, blob: impl Fn(&str) -> Option<&'m [u8]>) -> Result<Self> {
+    fn new(
+        mut program: CpuProgram,
+        scratch: u64,
+        backend: &CpuBackend,
+        blob: impl Fn(&str) -> Option<&'m [u8]>,
+    ) -> Result<Self> {
         let mut blobs = Vec::with_capacity(program.blobs.len());
         for key in &program.blobs {
             let missing =
@@ -146,7 +152,7 @@ impl<'m> CpuDelegate<'m> {
             bf16_placement::choose(&mut program);
         }
         let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
-        let scratch = memory::zeros(scratch_of(&program, &backend.engine))?;
+        let scratch = memory::zeros(scratch)?;
         let outputs = program.outputs.len();
         let steps = program.steps.iter().map(|step| PreparedStep::new(step, &program)).collect();
         let names = program.steps.iter().map(Step::name).collect();
@@ -170,11 +176,10 @@ impl<'m> CpuDelegate<'m> {
     }
 }
 
-/// Estimates the heap memory of a program in bytes: its arena, the scratch memory of all threads, its tensors, and its steps
-/// with their tables.
-fn estimated_bytes(program: &CpuProgram, payload: usize, engine: &Engine) -> usize {
-    let floats = program.arena.saturating_add(scratch_of(program, engine));
-    let floats = usize::try_from(floats).unwrap_or(usize::MAX);
+/// Estimates the heap memory of a program in bytes: its arena, its scratch memory of `scratch` floats, its tensors, and its steps with
+/// their tables.
+fn estimated_bytes(program: &CpuProgram, payload: usize, scratch: u64) -> usize {
+    let floats = usize::try_from(program.arena.saturating_add(scratch)).unwrap_or(usize::MAX);
     let steps = program.steps.len().saturating_mul(STEP_BYTES);
     floats.saturating_mul(size_of::<f32>()).saturating_add(steps).saturating_add(payload.saturating_mul(PAYLOAD_FACTOR))
 }

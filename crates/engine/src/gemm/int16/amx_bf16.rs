@@ -14,7 +14,7 @@ use super::super::operands::Matrix;
 use super::lhs::Rounding;
 use super::{BLOCK_K, Block, Int16Gemm};
 use crate::Engine;
-use crate::arch::amx::{Amx, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles};
+use crate::arch::amx::{Amx, GroupPipeline, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles};
 use crate::arch::{I16Pairs, Kernel, LANES, Simd};
 use crate::pack::{Bits, QuantizedMatrix};
 use crate::parallel::SharedOutput;
@@ -40,10 +40,14 @@ const DEPTH: usize = 8 * BLOCK_K;
 /// Digits of an element.
 const DIGITS: usize = 2;
 
+/// True if such a matrix is multiplied by tiles of bf16.
+fn has_tiles(bits: Bits, group: usize, k: usize) -> bool {
+    bits == Bits::Four && group == GROUP && k.is_multiple_of(GROUP)
+}
+
 /// Returns the scratch memory in floats that [`run`] needs for any number of rows; 0 if it does not multiply such a matrix.
 pub(super) fn scratch(engine: &Engine, matrix: &QuantizedMatrix) -> usize {
-    let has_tiles = matrix.bits == Bits::Four && matrix.group == GROUP && matrix.k.is_multiple_of(GROUP);
-    if !has_tiles || engine.dispatch.amx().is_none() {
+    if !has_tiles(matrix.bits, matrix.group, matrix.k) || engine.dispatch.amx().is_none() {
         return 0;
     }
     let tiles = matrix.k.div_ceil(BLOCK_K).saturating_mul(MAX_ROW_TILES);
@@ -57,8 +61,7 @@ pub(super) fn scratch(engine: &Engine, matrix: &QuantizedMatrix) -> usize {
 /// See [`Int16Gemm::run`].
 pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>, scratch: &mut [f32]) -> bool {
     let (m, n, k) = (gemm.gemm.m, gemm.gemm.n, gemm.gemm.k);
-    let has_tiles = gemm.weights.group() == GROUP && gemm.weights.has_nibbles_in_eights() && k.is_multiple_of(GROUP);
-    let suits = m >= MIN_ROWS && k > 0 && has_tiles;
+    let suits = m >= MIN_ROWS && k > 0 && has_tiles(gemm.weights.bits(), gemm.weights.group(), k);
     let Some((simd, amx)) = engine.dispatch.amx().filter(|_| suits) else { return false };
     // SAFETY: tiles are arrays of numbers, of which all bits are valid.
     let (_, tiles, _) = unsafe { scratch.align_to_mut::<RoundedTile>() };
@@ -293,27 +296,8 @@ impl PanelsOfRows<'_> {
         let Scratch { panels, products, sums } = &mut *self.scratch;
         let has_minima = self.block.gemm.weights.has_minima();
         let totals = [s.splat(0.0); TILE_ROWS];
-        let mut pipeline =
-            Pipeline { tiles: self.tiles, left, panel: &panels[index], has_minima, groups, products, totals };
-        pipeline.issue::<0>(0);
-        if groups > 1 {
-            pipeline.issue::<1>(1);
-        }
-        let mut group = 0;
-        while group < groups {
-            pipeline.step::<0>(s, group);
-            if group + 1 < groups {
-                pipeline.step::<1>(s, group + 1);
-            }
-            if group + 2 < groups {
-                pipeline.step::<2>(s, group + 2);
-            }
-            if group + 3 < groups {
-                pipeline.step::<3>(s, group + 3);
-            }
-            group += 4;
-        }
-        pipeline.accumulate(s, groups - 1);
+        let mut pipeline = Pipeline { tiles: self.tiles, left, panel: &panels[index], has_minima, products, totals };
+        pipeline.run(s, groups);
         let sums = &mut sums[index][tile * TILE_ROWS..][..TILE_ROWS];
         for r in 0..TILE_ROWS {
             let sum = s.fma(pipeline.totals[r], s.splat(left.scales[r]), s.load_slice(&sums[r]));
@@ -322,22 +306,19 @@ impl PanelsOfRows<'_> {
     }
 }
 
-/// Software pipeline over the groups of a panel: while the matmuls of the next two groups run, the tile of this one is stored, and that of
-/// the one before is scaled and accumulated.
+/// The groups of a panel.
 struct Pipeline<'a, S: Simd> {
     tiles: &'a Tiles,
     left: &'a RoundedTile,
     panel: &'a UnpackedPanel,
     has_minima: bool,
-    groups: usize,
     products: &'a mut [StoredTile; 2],
     totals: [S::V; TILE_ROWS],
 }
 
-impl<S: Simd> Pipeline<'_, S> {
-    /// Issues the matmuls of a group. `QUARTER` is its number modulo 4, its tile.
+impl<S: Simd> GroupPipeline<S> for Pipeline<'_, S> {
     #[inline(always)]
-    fn issue<const QUARTER: u8>(&self, group: usize) {
+    fn issue<const TILE: u8>(&self, group: usize) {
         let [high, low] = &self.left.digits[group];
         // SAFETY: a tile has 16 rows of 64 bytes.
         unsafe { self.tiles.load::<4>(high.as_ptr().cast(), TILE_ROW_BYTES) };
@@ -345,26 +326,14 @@ impl<S: Simd> Pipeline<'_, S> {
         unsafe { self.tiles.load::<5>(low.as_ptr().cast(), TILE_ROW_BYTES) };
         // SAFETY: likewise.
         unsafe { self.tiles.load::<6>(self.panel.weights[group].as_ptr().cast(), TILE_ROW_BYTES) };
-        self.tiles.zero::<QUARTER>();
-        self.tiles.dot_bf16::<QUARTER, 4, 6>();
-        self.tiles.dot_bf16::<QUARTER, 5, 6>();
+        self.tiles.zero::<TILE>();
+        self.tiles.dot_bf16::<TILE, 4, 6>();
+        self.tiles.dot_bf16::<TILE, 5, 6>();
     }
 
-    /// Issues the matmuls of the group after the next, stores the tile of this group, and accumulates that of the group before.
     #[inline(always)]
-    fn step<const QUARTER: u8>(&mut self, s: S, group: usize) {
-        if group + 2 < self.groups {
-            match QUARTER {
-                0 => self.issue::<2>(group + 2),
-                1 => self.issue::<3>(group + 2),
-                2 => self.issue::<0>(group + 2),
-                _ => self.issue::<1>(group + 2),
-            }
-        }
-        self.tiles.store::<QUARTER>(&mut self.products[usize::from(QUARTER % 2)]);
-        if group > 0 {
-            self.accumulate(s, group - 1);
-        }
+    fn stored(&mut self) -> (&Tiles, &mut [StoredTile; 2]) {
+        (self.tiles, self.products)
     }
 
     /// Accumulates the tile of a group, times the scales of its columns, and the minima times the sums of its rows.

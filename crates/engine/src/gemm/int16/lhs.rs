@@ -59,9 +59,9 @@ impl Kernel for RoundRows<'_> {
 
 /// How elements are rounded to integers.
 pub(super) struct Rounding {
-    /// What integers are multiplied by, which is NaN if an element is infinite or NaN.
+    /// Scale of the integers; NaN if an element is infinite or NaN.
     pub(super) scale: f32,
-    /// What elements are multiplied by before they are rounded: 0 if all integers are 0.
+    /// Inverse of the scale; 0 if all integers are 0.
     pub(super) inverse: f32,
 }
 
