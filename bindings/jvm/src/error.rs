@@ -25,6 +25,7 @@ impl Problem {
         Self::Own { code, message: message.into(), expected: None, got: None, help: None }
     }
 
+    #[cfg(feature = "llm")]
     pub fn with_parts(code: Code, message: &str, expected: String, got: String, help: String) -> Self {
         let message = format!("{message}\n  expected  {expected}\n  got       {got}\n  help      {help}");
         Self::Own { code, message, expected: Some(expected), got: Some(got), help: Some(help) }
