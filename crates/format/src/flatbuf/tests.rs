@@ -139,16 +139,66 @@ fn tables_outside_the_buffer_are_refused() {
     }
     assert_eq!(kind(&small([2, 8, 4], 8, 5)), ErrorKind::BadVtable);
     assert_eq!(kind(&small([200, 8, 4], 8, 5)), ErrorKind::Truncated { needed: 208, available: 24 });
-    assert_eq!(kind(&small([6, 9, 4], 8, 5)), ErrorKind::Truncated { needed: 25, available: 24 });
+}
+
+/// Builders may share a vtable between tables of different inline sizes, so that the size that it says is too small, or
+/// reaches beyond the buffer.
+#[test]
+fn the_size_of_a_table_in_its_vtable_bounds_no_field() {
+    for size in [0, 4, 8, 9, 0xffff] {
+        let buf = small([6, size, 4], 8, 5);
+        assert_eq!(root(&buf, |table| table.scalar(BYTE, 0u32)), Ok(5), "{size}");
+    }
+    let children = |b: &mut Builder| {
+        let text = b.string("text");
+        let list = b.numbers([7u64].iter().map(|n| n.to_le_bytes()));
+        let small = b.table(&[(WORD, 1u32.into())]);
+        let fields = [
+            (BYTE, 3u8.into()),
+            (WORD, 9u32.into()),
+            (LONG, 5u64.into()),
+            (TEXT, text.into()),
+            (LIST, list.into()),
+            (CHILD, small.into()),
+        ];
+        (fields, small)
+    };
+    // All subsets of the fields, with every size that is smaller than what they take.
+    for subset in 0..64u32 {
+        let buf = build(|b| {
+            let (fields, _) = children(b);
+            let chosen: Vec<_> = fields.into_iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1).collect();
+            b.table(&chosen.into_iter().map(|(_, field)| field).collect::<Vec<_>>())
+        });
+        let seen = |buf: &[u8]| {
+            root(buf, |table| {
+                let list: Vec<u64> = table.vector::<u64>(LIST).iter().collect();
+                let child = table.table(CHILD).map(|child| child.scalar(WORD, 0u32));
+                let text = table.string(TEXT).map(alloc::string::String::from);
+                (table.scalar(BYTE, 0u8), table.scalar(WORD, 0u32), table.scalar(LONG, 0u64), text, list, child)
+            })
+        };
+        let expected = seen(&buf).unwrap();
+        let at = u32::from_le_bytes(buf[..4].try_into().unwrap()) as usize;
+        let distance = i32::from_le_bytes(buf[at..at + 4].try_into().unwrap());
+        let vtable = (at as i64 - i64::from(distance)) as usize;
+        let size = u16::from_le_bytes(buf[vtable + 2..vtable + 4].try_into().unwrap());
+        for smaller in 0..size {
+            let mut shared = buf.clone();
+            shared[vtable + 2..vtable + 4].copy_from_slice(&smaller.to_le_bytes());
+            assert_eq!(seen(&shared).as_ref(), Ok(&expected), "{subset:b} {smaller}");
+        }
+    }
 }
 
 #[test]
-fn fields_outside_the_table_are_refused() {
+fn fields_outside_the_buffer_are_refused() {
+    // The table begins at 16 of 24 bytes.
     for at in [5, 8, 0xffff] {
         let buf = small([6, 8, at], 8, 5);
         let error = root(&buf, |table| table.scalar(BYTE, 0u32)).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::OutOfRange { value: u64::from(at), limit: 8 });
-        assert_eq!(error, BYTE.error(error.kind, 16));
+        assert_eq!(error.kind, ErrorKind::Truncated { needed: 16 + u64::from(at) + 4, available: 24 });
+        assert_eq!(error, BYTE.error(error.kind, 16 + u64::from(at)));
         assert!(
             root(&buf, |table| table.required_table(BYTE).is_some()).is_err()
                 && root(&buf, |table| table.string(BYTE).is_some()).is_err()
