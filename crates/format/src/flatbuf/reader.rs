@@ -194,14 +194,11 @@ impl<'a> Context<'a> {
         let pos = u32::try_from(pos).unwrap_or(u32::MAX);
         let Some(distance) = read::<i32>(self.buf, pos as usize) else { return self.truncated(field, pos, 4) };
         let start = pos.wrapping_sub(distance as u32);
-        let Some(head) = read::<u32>(self.buf, start as usize) else { return self.truncated(field, start, 4) };
-        let vtable_len = head & 0xffff;
+        let Some(vtable_len) = read::<u16>(self.buf, start as usize) else { return self.truncated(field, start, 4) };
         if vtable_len < 4 {
             self.report(field, ErrorKind::BadVtable, start);
-        } else if u64::from(start) + u64::from(vtable_len) > self.buf.len() as u64 {
-            self.truncated(field, start, vtable_len);
         } else {
-            self.truncated(field, pos, head >> 16);
+            self.truncated(field, start, u32::from(vtable_len));
         }
     }
 
@@ -212,13 +209,6 @@ impl<'a> Context<'a> {
         let pos = u32::try_from(pos).unwrap_or(u32::MAX);
         let len = read::<u32>(self.buf, pos as usize).unwrap_or(0);
         self.truncated(field, pos.saturating_add(4), len.saturating_mul(size as u32));
-    }
-
-    /// The error of a field that its vtable places behind the end of the table.
-    #[cold]
-    #[inline(never)]
-    fn outside(&self, field: Field, pos: u32, at: u32, body_len: usize) {
-        self.out_of_range(field, u64::from(at), body_len as u64, pos);
     }
 }
 
@@ -241,7 +231,8 @@ fn read<T: Element>(buf: &[u8], pos: usize) -> Option<T> {
     T::read(slice(buf, pos, T::SIZE)?)
 }
 
-/// A table whose vtable and body lie inside the buffer.
+/// A table that begins inside the buffer, where its vtable lies too. How long it is nothing says reliably: builders may
+/// share a vtable between tables of different sizes, so that the buffer alone bounds each field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table<'c, 'a> {
     ctx: &'c Context<'a>,
@@ -251,11 +242,11 @@ pub(crate) struct Table<'c, 'a> {
     parts: TableParts<'a>,
 }
 
-/// The vtable and the body of a table.
+/// The vtable of a table, and the buffer from the table on.
 #[derive(Clone, Copy, Debug)]
 struct TableParts<'a> {
     vtable: &'a [u8],
-    body: &'a [u8],
+    rest: &'a [u8],
 }
 
 impl<'a> TableParts<'a> {
@@ -264,12 +255,11 @@ impl<'a> TableParts<'a> {
     fn find(buf: &'a [u8], pos: usize) -> Option<Self> {
         // A start before the buffer wraps to one behind `MAX_LEN`.
         let start = (pos as u32).wrapping_sub(read::<i32>(buf, pos)? as u32) as usize;
-        let head = read::<u32>(buf, start)?;
-        let (vtable_len, body_len) = ((head & 0xffff) as usize, (head >> 16) as usize);
+        let vtable_len = usize::from(read::<u16>(buf, start)?);
         if vtable_len < 4 {
             return None;
         }
-        Some(Self { vtable: slice(buf, start, vtable_len)?, body: slice(buf, pos, body_len)? })
+        Some(Self { vtable: slice(buf, start, vtable_len)?, rest: buf.get(pos..)? })
     }
 }
 
@@ -294,7 +284,7 @@ impl<'c, 'a> Table<'c, 'a> {
         #[cfg(not(target_os = "none"))]
         return self.parts;
         #[cfg(target_os = "none")]
-        TableParts::find(self.ctx.buf, self.pos as usize).unwrap_or(TableParts { vtable: &[], body: &[] })
+        TableParts::find(self.ctx.buf, self.pos as usize).unwrap_or(TableParts { vtable: &[], rest: &[] })
     }
 
     #[inline]
@@ -352,17 +342,18 @@ impl<'c, 'a> Table<'c, 'a> {
     }
 
     /// The `size` bytes of a field and their position; `None` when it is absent or, which is reported, not inside the
-    /// table.
+    /// buffer.
     #[inline(always)]
     fn locate(&self, field: Field, size: usize) -> Option<(u32, &'a [u8])> {
-        let TableParts { vtable, body } = self.parts();
+        let TableParts { vtable, rest } = self.parts();
         let at = u32::from(read::<u16>(vtable, 4 + 2 * usize::from(field.slot()))?);
         if at == 0 {
             return None;
         }
-        let bytes = slice(body, at as usize, size);
+        // Tables begin below `MAX_LEN`, so that the sum is one.
+        let bytes = slice(rest, at as usize, size);
         if bytes.is_none() {
-            self.ctx.outside(field, self.pos, at, body.len());
+            self.ctx.truncated(field, self.pos + at, size as u32);
         }
         Some((self.pos + at, bytes?))
     }
