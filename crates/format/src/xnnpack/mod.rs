@@ -75,8 +75,10 @@ pub enum Quantization<'a> {
         scales: Scales<'a>,
         dim: i32,
     },
-    /// Chosen for each row when it runs.
-    PerToken,
+    /// Chosen when it runs, for each index of the dimensions before the last `dims`: 1 for rows, 3 for images.
+    PerToken {
+        dims: i32,
+    },
     /// A scale for each so many elements of a row.
     PerGroup {
         scales: Scales<'a>,
@@ -277,7 +279,7 @@ impl Quantization<'_> {
                 scale: params.scalar(PER_TENSOR_SCALE, 0.0),
                 zero_point: params.scalar(PER_TENSOR_ZERO, 0),
             },
-            3 => Quantization::PerToken,
+            3 => Quantization::PerToken { dims: params.scalar(TOKEN_DIMS, 0) },
             4 => Quantization::PerGroup { scales: scales(GROUP_BUFFER), group: params.scalar(GROUP_SIZE, 0) },
             tag => {
                 tensor.unknown(QUANTIZED_TYPE, tag);

@@ -61,6 +61,9 @@ crate::schema::schema! {
         GROUP_SIZE = 2 "group_size",
         GROUP_BUFFER = 4 "scale_buffer_idx",
     }
+    64 "PerTokenDynamicQuant": {
+        TOKEN_DIMS = 0 "num_nonbatch_dims",
+    }
     48 "_XNNNode1x1": {
         UNARY_INPUT = 0 "input_id",
         UNARY_OUTPUT = 1 "output_id",

@@ -1,7 +1,10 @@
 //! Reads and writes of each instruction of a method.
 
+use std::collections::HashMap;
+
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 
+use crate::front::xnnpack::Arguments;
 use rushlight_graph::Schemas;
 use rushlight_graph::operators::executorch_prim;
 use rushlight_graph::ops::written_caches;
@@ -20,15 +23,26 @@ pub(super) struct Access {
     pub handle: Option<(u32, u32)>,
 }
 
-/// The accesses of every instruction.
-pub(super) fn accesses(plan: &PlanModel<'_>, schemas: &Schemas) -> Vec<Access> {
+/// The accesses of every instruction. `arguments` says what the payload of a delegate reads and writes, if that is known.
+pub(super) fn accesses(
+    plan: &PlanModel<'_>,
+    schemas: &Schemas,
+    arguments: impl Fn(u32) -> Option<Arguments>,
+) -> Vec<Access> {
+    let mut delegates = HashMap::new();
     let mut written = vec![false; plan.values.len()];
     for input in &plan.inputs {
         set(&mut written, *input);
     }
     let mut all = Vec::with_capacity(plan.instructions.len());
     for instruction in &plan.instructions {
-        let access = access(plan, schemas, instruction, &written);
+        let access = match instruction {
+            InstructionModel::Delegate { delegate, args } => {
+                let known = *delegates.entry(*delegate).or_insert_with(|| arguments(*delegate));
+                delegate_access(plan, args, known, &written)
+            }
+            _ => access(plan, schemas, instruction),
+        };
         for value in access.writes.iter().chain(&access.stack) {
             set(&mut written, *value);
         }
@@ -49,17 +63,28 @@ pub(super) fn operator_name(plan: &PlanModel<'_>, operator: u32) -> String {
     }
 }
 
-/// For a call without a schema: the number of arguments that are results, and of those that repeat them.
-/// Results are what nothing has written before, counted from the end.
-pub(super) fn trailing_results(plan: &PlanModel<'_>, args: &[u32], written: &[bool]) -> usize {
-    let is_fresh = |arg: &&u32| match plan.values.get(**arg as usize) {
+/// The accesses of the call of a delegate: its inputs come first, then its outputs. Where its payload does not say how many
+/// they are, outputs are what nothing has written before, counted from the end.
+fn delegate_access(plan: &PlanModel<'_>, args: &[u32], known: Option<Arguments>, written: &[bool]) -> Access {
+    let is_fresh = |arg: &u32| match plan.values.get(*arg as usize) {
         Some(ValueModel::Tensor(tensor)) => {
             let has_data = !matches!(tensor.storage, StorageModel::Planned { .. } | StorageModel::Unplanned);
-            !has_data && !written.get(**arg as usize).copied().unwrap_or(true)
+            // State has a name.
+            let is_state = tensor.fully_qualified_name.is_some();
+            !has_data && !is_state && !written.get(*arg as usize).copied().unwrap_or(true)
         }
         _ => false,
     };
-    args.iter().rev().take_while(is_fresh).count()
+    // A view has the memory of what it shows, and no instruction writes it: only the payload tells it from an output.
+    let first = known.map_or(0, |known| known.inputs).min(args.len());
+    let last = known.and_then(|known| known.first_output).unwrap_or(args.len()).clamp(first, args.len());
+    let between = args.get(first..last).unwrap_or_default();
+    let fresh = between.iter().rev().take_while(|arg| is_fresh(arg)).count();
+    let (reads, writes) = args.split_at(last.saturating_sub(fresh));
+    let mut access = Access::default();
+    push_all(plan, reads, &mut access.reads);
+    access.writes = writes.to_vec();
+    access
 }
 
 /// The arguments of an operator that no table knows: those that it reads, and those that it writes.
@@ -73,7 +98,7 @@ pub(super) fn split_opaque<'a>(plan: &PlanModel<'_>, args: &'a [u32]) -> (&'a [u
     before.split_at(before.len().saturating_sub(count))
 }
 
-fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionModel, written: &[bool]) -> Access {
+fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionModel) -> Access {
     let mut access = Access::default();
     match instruction {
         InstructionModel::Kernel { operator, args } => {
@@ -117,18 +142,12 @@ fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionMode
                 },
             }
         }
-        InstructionModel::Delegate { args, .. } => {
-            let count = trailing_results(plan, args, written);
-            let (reads, writes) = args.split_at(args.len().saturating_sub(count));
-            push_all(plan, reads, &mut access.reads);
-            access.writes = writes.to_vec();
-        }
         InstructionModel::Move { from, to } => {
             access.reads.push(*from);
             access.writes.push(*to);
         }
         InstructionModel::JumpFalse { cond, .. } => access.reads.push(*cond),
-        InstructionModel::Free { .. } => {}
+        InstructionModel::Delegate { .. } | InstructionModel::Free { .. } => {}
     }
     access
 }

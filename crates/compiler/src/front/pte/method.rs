@@ -53,7 +53,7 @@ impl<'a, 'f> Method<'a, 'f> {
         graph.input_encoding.clone_from(&plan.input_encoding);
         graph.output_encoding.clone_from(&plan.output_encoding);
         let origin = graph.origins.push(Origin::default());
-        let accesses = accesses(plan, &model.schemas);
+        let accesses = accesses(plan, &model.schemas, |index| sources.arguments(&plan.name, index));
         let size = (plan.instructions.len() + plan.values.len()) as u64;
         let mut method = Self {
             plan,

@@ -10,8 +10,8 @@
 //!   wrote to its place. Methods share a state if both call it by the same name and plan it at the same place of an arena
 //!   other than the first: those are the arenas that a runtime may share between methods.
 //! - A tensor of bounded size has a symbol for each of its dimensions, until an operator shows that a dimension is fixed.
-//! - Results of delegates and of operators that no table knows are the arguments at the end of their call that nothing
-//!   has written before.
+//! - Results of XNNPACK delegates are what the payload says. Those of other delegates are the arguments at the end of their
+//!   call that nothing has written before.
 
 mod accesses;
 mod calls;
@@ -35,6 +35,7 @@ use rushlight_format::pte::{Program, ProgramModel, StorageModel, TensorModel};
 use crate::debug_map::MethodMap;
 use crate::debug_map::{self, DEBUG_MAP_KEY};
 use crate::front::part;
+use crate::front::xnnpack::{Arguments, BACKEND};
 use rushlight_graph::Bytes;
 use rushlight_graph::{Error, ErrorKind};
 
@@ -230,6 +231,15 @@ impl Sources<'_> {
         let payload = part(self.file, payload).unwrap_or_else(|| payload.to_vec().into());
         let compile_specs = spec.compile_specs().map(|spec| (spec.key.to_owned(), spec.value.to_vec())).collect();
         Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs, refusal: None, nodes: Vec::new() })
+    }
+
+    /// What a delegate reads and writes, if its payload says it.
+    fn arguments(&self, method: &str, index: u32) -> Option<Arguments> {
+        let spec = self.program.method_named(method)?.delegate(index as usize)?;
+        if spec.id != BACKEND {
+            return None;
+        }
+        Arguments::of(self.program.delegate_data(spec.data)?)
     }
 
     /// Named data of a delegate, which stays in its file.

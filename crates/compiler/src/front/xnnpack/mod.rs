@@ -59,6 +59,26 @@ pub(super) trait Site {
     }
 }
 
+/// The arguments of a call, as far as the payload says it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arguments {
+    /// The number of arguments up to the last that it reads.
+    pub inputs: usize,
+    /// The first argument that it writes.
+    pub first_output: Option<usize>,
+}
+
+impl Arguments {
+    /// Those of a payload; `None` if it cannot be read.
+    pub fn of(payload: &[u8]) -> Option<Self> {
+        let parsed = Payload::parse(payload).ok()?;
+        let inputs = parsed.values().filter_map(|tensor| tensor.input).max();
+        let outputs = parsed.values().filter_map(|tensor| tensor.output).min();
+        let inputs = inputs.map_or(0, |last| (last as usize).saturating_add(1));
+        Some(Self { inputs, first_output: outputs.map(|first| first as usize) })
+    }
+}
+
 /// The values that a payload writes. Their dimensions are in the order of the payload.
 #[derive(Debug)]
 pub(super) struct Written {

@@ -8,8 +8,8 @@ use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, S
 use crate::front::part;
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
-use rushlight_graph::operators::quantized_decomposed;
-use rushlight_graph::{Arg, Constant, TensorType, ValueId};
+use rushlight_graph::operators::{aten, quantized_decomposed};
+use rushlight_graph::{Arg, Constant, Expr, TensorType, ValueId};
 
 use super::Site;
 
@@ -34,8 +34,8 @@ pub(super) enum Rounding {
     None,
     /// With a scale and a zero point, between these bounds.
     Static { scale: f32, zero_point: i32, range: [i64; 2], dtype: ScalarType },
-    /// With a scale and a zero point for each row that are chosen when it runs.
-    Dynamic,
+    /// With scales and zero points that are chosen when it runs, for each index of the dimensions before the last `dims`.
+    Dynamic { dims: usize },
 }
 
 impl<'a> Values<'a> {
@@ -93,7 +93,7 @@ impl<'a> Values<'a> {
         let (dtype, range) = match tensor.datatype {
             Datatype::Qint8 => (ScalarType::Char, [-128, 127]),
             Datatype::Quint8 => (ScalarType::Byte, [0, 255]),
-            Datatype::Qdint8 => return Ok(Rounding::Dynamic),
+            Datatype::Qdint8 => return Self::dynamic(tensor),
             _ if tensor.quantization.is_none() => return Ok(Rounding::None),
             datatype => {
                 return Err(Error::unsupported(format!("computing a tensor of the datatype {}", datatype.name())));
@@ -105,6 +105,19 @@ impl<'a> Values<'a> {
             }
             _ => Err(Error::unsupported("a computed tensor with several scales")),
         }
+    }
+
+    fn dynamic(tensor: &TensorValue<'_>) -> Result<Rounding, Error> {
+        let Some(Quantization::PerToken { dims }) = tensor.quantization else {
+            return Err(Error::unsupported("scales that are chosen when it runs, as parameters say that are not"));
+        };
+        let rank = tensor.dims.len();
+        let dims = usize::try_from(dims).ok().filter(|dims| (1..=rank).contains(dims)).ok_or_else(|| {
+            Error::invalid("scales for another number of dimensions than the tensor has")
+                .expected(format!("1 to {rank}"))
+                .got(dims)
+        })?;
+        Ok(Rounding::Dynamic { dims })
     }
 
     /// The real numbers of a tensor, which is a constant, an input, or a result of a node.
@@ -353,7 +366,17 @@ pub(super) fn rounded(
             let integers = site.one(quantized_decomposed::QUANTIZE_PER_TENSOR, args)?;
             Ok(Some((integers, dequantized(site, integers, rounding)?)))
         }
-        Rounding::Dynamic => {
+        Rounding::Dynamic { dims } if dims > 1 => {
+            // What has a scale becomes a row.
+            let shape = site.tensor(value)?.shape.clone();
+            let (outer, inner) = shape.split_at(shape.len().saturating_sub(dims));
+            let rows: Vec<Expr> = outer.iter().cloned().chain([Expr::product(inner)]).collect();
+            let rows = site.one(aten::VIEW_COPY, vec![value.into(), rows.into()])?;
+            let Some((integers, value)) = rounded(site, rows, Rounding::Dynamic { dims: 1 })? else { return Ok(None) };
+            let mut back = |value: ValueId| site.one(aten::VIEW_COPY, vec![value.into(), shape.clone().into()]);
+            Ok(Some((back(integers)?, back(value)?)))
+        }
+        Rounding::Dynamic { .. } => {
             let dtype = ScalarType::Char;
             let name = quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
             let chosen = site.call(name, vec![value.into(), dtype.into()], &[])?;
