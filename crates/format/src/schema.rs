@@ -213,6 +213,20 @@ schema! {
         LAYOUT_SIZES = 1 "sizes",
         LAYOUT_DIM_ORDER = 2 "dim_order",
     }
+    // `flat_tensor.fbs` of ExecuTorch 0.6, whose root has other fields in the same slots.
+    65 "FlatTensor": {
+        FIRST_TENSORS = 2 "tensors",
+        FIRST_SEGMENTS = 3 "segments",
+        FIRST_NAMED_DATA = 4 "named_data",
+    }
+    66 "TensorMetadata": {
+        METADATA_NAME = 0 "fully_qualified_name",
+        METADATA_SCALAR_TYPE = 1 "scalar_type",
+        METADATA_SIZES = 2 "sizes",
+        METADATA_DIM_ORDER = 3 "dim_order",
+        METADATA_SEGMENT_INDEX = 4 "segment_index",
+        METADATA_OFFSET = 5 "offset",
+    }
     // `bundled_program_schema.fbs`.
     35 "BundledProgram": {
         BUNDLE_VERSION = 0 "version",

@@ -12,6 +12,7 @@ use crate::error::Error;
 pub(crate) enum Wanted {
     Program,
     Data,
+    Bundled,
     #[cfg(feature = "pt2")]
     Exported,
 }
@@ -21,6 +22,7 @@ impl Wanted {
         match self {
             Self::Program => FileKind::Program,
             Self::Data => FileKind::Data,
+            Self::Bundled => FileKind::Bundled,
             #[cfg(feature = "pt2")]
             Self::Exported => FileKind::Exported,
         }
@@ -74,7 +76,7 @@ fn advice(wanted: Wanted, kind: FileKind, path: Option<&Path>) -> String {
             named("model.ptd")
         ),
         FileKind::Bundled => {
-            "give the program in it, which `BundledProgram::parse(bytes)?.program()` of the crate `rushlight-format` is".to_owned()
+            format!("it is compiled already, with test cases: `rushlight run {}`", named("model.bpte"))
         }
         FileKind::Npy | FileKind::Npz | FileKind::Image => {
             format!("an input is given beside the model: `rushlight run model.pte --input {}`", named("x.npy"))
@@ -104,7 +106,7 @@ fn advice(wanted: Wanted, kind: FileKind, path: Option<&Path>) -> String {
             "the file is not whole: copy, download or export it again".to_owned()
         }
         _ => match wanted {
-            Wanted::Program => "give a .pte file, such as `rushlight compile` writes".to_owned(),
+            Wanted::Program | Wanted::Bundled => "give a .pte file, such as `rushlight compile` writes".to_owned(),
             Wanted::Data => "give the .ptd file that was written with the program".to_owned(),
             #[cfg(feature = "pt2")]
             Wanted::Exported => "give a .pt2 file, which torch.export.save(torch.export.export(model, inputs), \

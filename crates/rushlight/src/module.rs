@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rushlight_format::FlatTensor;
 use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
+use rushlight_format::{BundledProgram, FlatTensor};
 #[cfg(feature = "lower")]
 use rushlight_graph::Progress;
 use rushlight_runtime::{
@@ -260,7 +260,7 @@ impl ModuleBuilder {
         self
     }
 
-    /// Loads a `.pte` file.
+    /// Loads a `.pte` file, or the program in a `.bpte` file.
     ///
     /// # Errors
     /// `NotFound` and `AccessFailed` for the file, `InvalidProgram` for one that is damaged or of another kind, and those of `.ptd`
@@ -274,7 +274,7 @@ impl ModuleBuilder {
         })
     }
 
-    /// Loads a program from the bytes of a `.pte` file. They are copied.
+    /// Loads a program from the bytes of a `.pte` or `.bpte` file. They are copied.
     pub fn load_bytes(self, bytes: &[u8]) -> Result<Module, Error> {
         let bytes = source::copy(bytes)?;
         self.build(bytes, None)
@@ -298,6 +298,7 @@ impl ModuleBuilder {
         if self.host.profile.is_some() && !HAS_CLOCK {
             return Err(Error::new(Code::NotSupported, "this system has no clock, so that steps cannot be timed"));
         }
+        let bytes = unbundled(bytes)?;
         let parsed = Program::from_owned(bytes.clone());
         let program = parsed.map_err(|error| unreadable(Wanted::Program, &error, bytes.bytes(), path))?;
         let (mut external_data, mut external_names) = (Vec::new(), Vec::new());
@@ -398,6 +399,18 @@ impl core::fmt::Debug for ModuleBuilder {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("ModuleBuilder").field("mode", &self.mode).finish_non_exhaustive()
     }
+}
+
+/// The program in a bundled program. Other files stay as they are.
+fn unbundled(file: Arc<dyn StableBytes>) -> Result<Arc<dyn StableBytes>, Error> {
+    if !BundledProgram::is_bundled(file.bytes()) {
+        return Ok(file);
+    }
+    let bundled = BundledProgram::parse(file.bytes()).map_err(|fault| kinds::damaged(Wanted::Bundled, &fault))?;
+    let program = bundled.program();
+    let start = (program.as_ptr() as usize).wrapping_sub(file.bytes().as_ptr() as usize);
+    let range = start..start.wrapping_add(program.len());
+    source::part(file, range)
 }
 
 /// Explains why a file cannot be read as the expected kind.

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -85,6 +86,28 @@ unsafe impl StableBytes for Mapped {
         &self.0
     }
 }
+
+/// A part of other bytes.
+struct Part {
+    whole: Arc<dyn StableBytes>,
+    range: Range<usize>,
+}
+
+// SAFETY: the whole is stable, so that a part of it, whose range never changes, is as well.
+unsafe impl StableBytes for Part {
+    fn bytes(&self) -> &[u8] {
+        self.whole.bytes().get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+/// A part of the bytes of a file: in place where it is aligned, else a copy.
+pub(crate) fn part(whole: Arc<dyn StableBytes>, range: Range<usize>) -> Result<Arc<dyn StableBytes>, Error> {
+    let bytes = whole.bytes().get(range.clone()).unwrap_or_default();
+    if (bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) { Ok(Arc::new(Part { whole, range })) } else { copy(bytes) }
+}
+
+/// Alignment of programs that need no copy.
+const ALIGNMENT: usize = 16;
 
 /// The bytes of a file, shared, for who only reads them.
 #[cfg(any(feature = "pt2", feature = "lower"))]

@@ -181,6 +181,7 @@ fn files_are_called_what_they_are() {
     let read = |path: &str| fs::read(path).expect("a file");
     let (model, program) = (format!("{EXAMPLE}/digits.pt2"), format!("{EXAMPLE}/digits.pte"));
     let (data, bundled) = (format!("{CORPUS}/1.5.1/external.ptd"), format!("{CORPUS}/1.5.1/bundled.bpte"));
+    let short_bundled = file("short.bpte", &read(&bundled)[..500]);
     let (arrays, image) = (format!("{EXAMPLE}/images/images.npz"), format!("{EXAMPLE}/images/7.png"));
     let (onnx, tflite) = (file("m.onnx", b"\x08\x08\x12\x07pytorch:\x04"), file("m.tflite", b"\x1c\0\0\0TFL3\0\0\0\0"));
     let gguf = file("m.gguf", b"GGUF\x03\0\0\0\0\0\0\0");
@@ -199,7 +200,8 @@ fn files_are_called_what_they_are() {
         (&["run", "bench", "inspect --memory", "ops", "validate", "size", "doctor"], &model, &[".pt2"]),
         (&["run"], &model, &["an exported program", "rushlight compile", "digits.pt2"]),
         (&["run", "inspect", "ops", "validate"], &data, &["a data file", "--data"]),
-        (&["run", "validate"], &bundled, &["a bundled program", "BundledProgram"]),
+        (&["compile"], &bundled, &["a bundled program", "rushlight run"]),
+        (&["run", "validate", "inspect"], &short_bundled, &["is damaged", "a bundled program"]),
         (&["run"], &arrays, &["archive of arrays", "--input"]),
         (&["run", "compile"], &image, &["an image"]),
         (&["run", "compile", "quantize"], &onnx, &["an ONNX model", "torch.export"]),

@@ -20,6 +20,8 @@ pub struct FlatTensor<'a> {
     version: u32,
     segments: Segments<'a>,
     named_data: TableList,
+    /// Tensors apart from the named data, which files of ExecuTorch 0.6 have.
+    tensors: TableList,
 }
 
 /// An entry of a `.ptd` file.
@@ -39,6 +41,10 @@ const HEADER_LEN: u32 = 40;
 const LAYOUT: LayoutFields =
     LayoutFields { scalar_type: LAYOUT_SCALAR_TYPE, sizes: LAYOUT_SIZES, dim_order: LAYOUT_DIM_ORDER };
 
+/// The layout of a tensor of ExecuTorch 0.6.
+const METADATA: LayoutFields =
+    LayoutFields { scalar_type: METADATA_SCALAR_TYPE, sizes: METADATA_SIZES, dim_order: METADATA_DIM_ORDER };
+
 impl<'a> FlatTensor<'a> {
     /// Parses a file and checks all of it; tensor data is not read. `file` needs no alignment.
     ///
@@ -55,13 +61,25 @@ impl<'a> FlatTensor<'a> {
         let (len, base) = read_header(ctx);
         ctx.limit(len);
         let root = ctx.root(FLAT_ROOT)?;
+        // ExecuTorch 0.6 had an alignment in the second slot and tensors in the third. Later files end there.
+        let is_first = root.scalar(FIRST_SEGMENTS, 0u32) != 0;
+        let (segments, named_data, tensors) = if is_first {
+            (FIRST_SEGMENTS, FIRST_NAMED_DATA, root.tables(FIRST_TENSORS))
+        } else {
+            (FLAT_SEGMENTS, FLAT_NAMED_DATA, TableList::EMPTY)
+        };
         let flat_tensor = Self {
             version: root.scalar(FLAT_VERSION, 0),
-            segments: Segments::parse(root, FLAT_SEGMENTS, file, base),
-            named_data: root.tables(FLAT_NAMED_DATA),
+            segments: Segments::parse(root, segments, file, base),
+            named_data: root.tables(named_data),
+            tensors,
         };
-        ctx.each(flat_tensor.named_data, FLAT_NAMED_DATA, |table| {
+        ctx.each(flat_tensor.named_data, named_data, |table| {
             let (key, _) = flat_tensor.entry(table);
+            table.spend(16 + key.len());
+        });
+        ctx.each(flat_tensor.tensors, FIRST_TENSORS, |table| {
+            let (key, _) = flat_tensor.tensor(table);
             table.spend(16 + key.len());
         });
         Some(flat_tensor)
@@ -74,7 +92,7 @@ impl<'a> FlatTensor<'a> {
 
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.named_data.len()
+        self.named_data.len() + self.tensors.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -83,10 +101,12 @@ impl<'a> FlatTensor<'a> {
 
     /// All entries in the file's order.
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, NamedTensor<'a>)> + use<'a> {
-        let flat_tensor = *self;
-        (0..self.len()).filter_map(move |index| {
-            flat_tensor.named_data.entry(flat_tensor.segments.buf(), index, |table| flat_tensor.entry(table))
-        })
+        let (file, buf) = (*self, self.segments.buf());
+        let named = (0..self.named_data.len())
+            .filter_map(move |index| file.named_data.entry(buf, index, |table| file.entry(table)));
+        let tensors =
+            (0..self.tensors.len()).filter_map(move |index| file.tensors.entry(buf, index, |table| file.tensor(table)));
+        named.chain(tensors)
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
@@ -105,6 +125,21 @@ impl<'a> FlatTensor<'a> {
         let needed = layout.map_or(0, |layout| layout.nbytes());
         table.fits(ENTRY_SEGMENT_INDEX, needed as u64, data.len() as u64);
         (key, NamedTensor { layout, data })
+    }
+
+    /// A tensor of ExecuTorch 0.6, which lies somewhere in a segment.
+    fn tensor(&self, table: Table<'_, 'a>) -> (&'a str, NamedTensor<'a>) {
+        let key = table.required_string(METADATA_NAME);
+        let layout = TensorLayout::decode(table, METADATA);
+        let segment = self.segments.of(table, METADATA_SEGMENT_INDEX);
+        let offset: u64 = table.scalar(METADATA_OFFSET, 0);
+        let data = usize::try_from(offset).ok().and_then(|offset| segment.get(offset..));
+        if data.is_none() {
+            table.out_of_range(METADATA_OFFSET, offset, segment.len());
+        }
+        let data = data.unwrap_or_default();
+        table.fits(METADATA_OFFSET, layout.nbytes() as u64, data.len() as u64);
+        (key, NamedTensor { layout: Some(layout), data: data.get(..layout.nbytes()).unwrap_or_default() })
     }
 }
 
