@@ -1,6 +1,6 @@
 """mdBook's preprocessor for `docs`: a book as JSON on standard input, and on standard output again.
 
-Links to files outside of `docs` become links to the repository, and `{{#python MODULE}}` the reference of a module of the Python package: its
+Links to files that are not in the book become links to the repository, and `{{#python MODULE}}` the reference of a module of the Python package: its
 names in the order of its stub, signatures from there, and docstrings from the sources, which are not imported.
 """
 
@@ -18,6 +18,7 @@ DOCS = ROOT / "docs"
 PACKAGE = ROOT / "bindings/python/python"
 RUST = [ROOT / "bindings/python/src" / name for name in ("lib.rs", "tensor.rs")]
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+BOOK = {DOCS / path for path in re.findall(r"\]\((\S+?\.md)\)", (DOCS / "SUMMARY.md").read_text())}
 REFERENCE = re.compile(r"^\{\{#python (\S+)\}\}$", re.MULTILINE)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 WIDTH = 110
@@ -143,7 +144,8 @@ def rewrite(item, base):
 
         def absolute(match):
             path = pathlib.Path(os.path.normpath(folder / match.group(2)))
-            outside = path.is_relative_to(ROOT) and not path.is_relative_to(DOCS)
+            in_book = path.is_relative_to(DOCS) and path.suffix != ".md" and not path.is_dir() or path in BOOK
+            outside = path.is_relative_to(ROOT) and not in_book
             return match.group(1) + (base + str(path.relative_to(ROOT)) if outside else match.group(2)) + match.group(3)
 
         content = LINK.sub(absolute, chapter["content"])

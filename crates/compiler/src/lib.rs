@@ -4,6 +4,69 @@
 //! [`compile_pt2`] and [`compile_pte`] do all of it; [`pipeline`](advance) lists the passes. The compiler knows no back end:
 //! they come in as values that implement [`partition::Backend`]. It knows nothing of files on disk, terminals or Python
 //! either: callers hand in bytes and get bytes.
+//!
+//! # The stages
+//!
+//! 1. **Read.** `front/pt2` reads the output of `torch.export.save`: a zip archive, a program in JSON, weights as entries or in a
+//!    pickle. Only `import` there knows operators and the graph. It is a feature; without it, neither the compiler nor lowering at
+//!    load depends on serde. `front/pte` lifts a `.pte` program. It follows the instructions, knows which value each place of
+//!    planned memory holds, and turns out variants into functional calls and jumps into `cond`, `while_loop` and `scan`. Delegates
+//!    of XNNPACK become operators there too: `format` reads the payload and `front/xnnpack` translates its nodes. Quantized tensors
+//!    become integers between operators that quantize and dequantize. A payload with an untranslated node stays a delegate, with
+//!    the reason in `Delegate::refusal`. `front/llm` (a feature) builds decoders of language models; "Decoders" below has its
+//!    rules.
+//! 2. **Canonical** (`passes/`). `Functionalise` replaces writes by new values and makes their effects on views, states and inputs
+//!    explicit. `FreezeStates` turns states that nothing updates into constants, and drops updates of states that nothing reads.
+//!    `LowerComposites` decomposes the operators that kernels do not have. It keeps the few that accelerators compute in one step,
+//!    such as attention (`CANONICAL_COMPOSITES`), and others that a backend wants whole. Dead code goes.
+//! 3. **Simplify.** `FoldBatchNorms`, `FoldConstants`, `MergeConstants`, `MergeCommonSubexpressions`, and dead code again. The
+//!    reference operators compute constants (`interpret.rs`). Passes of the user's own follow.
+//! 4. **Claims** (`partition/`). Each backend, in order of priority, is shown the canonical form with its constants and states, and
+//!    claims nodes. The framework gathers them into as few parts as the order of computation allows and extracts each as a model of
+//!    its own. The backend legalizes and compiles it, and a call of a delegate takes its place. Values computed from constants
+//!    alone can be copied into the parts that use them. The inner nodes of a pattern go with its end. A part takes an input of the
+//!    method if its own inputs lack a size that it needs. Unclaimed nodes stay exactly canonical: `testing/tests/it/claims.rs` has
+//!    a backend that refuses everything and changes no byte. The report says for each node who claimed it, or why each backend
+//!    refused it.
+//! 5. **Lower.** Unclaimed composites are decomposed, `CheckOperators` reports all missing operators, and `LowerSymbolicSizes`
+//!    makes the nodes that compute sizes. `AssignDimOrders` lets nodes compute on channels-last images where that copies less, by a
+//!    minimum cut (`cut.rs`). `ReorderNodes` changes the order of the source where another order needs less memory.
+//! 6. **Plan** (`memory/`). Sizes and lifetimes in, places out. Several greedy orders are tried, ExecuTorch's among them. Random
+//!    improvement follows until the plan meets the bound that no plan can beat, or the work is spent. `check` verifies a plan by
+//!    another algorithm. `recover` finds sizes and lifetimes in a finished program, for drawings.
+//! 7. **Emit** (`emit/`). Values, instructions, jumps, constants stored once, and the debug map (`debug_map.rs`): the node and the
+//!    line of Python of each instruction. It is named data, which runtimes ignore. Constants go to the program or, where a rule
+//!    says so, to `.ptd` files under their names (`external.rs`). Large constants are read from the archive when their turn to be
+//!    written comes, by one thread while another writes. Payloads of the CPU backend that go to a file are parsed and checked; a
+//!    payload that is lowered at load is checked when it is loaded. Debug builds load the whole program, up to 256 MiB. A
+//!    contradiction is an error where it is made, not where it is read.
+//!
+//! # Decoders
+//!
+//! - `family.rs` describes as data how each family differs from Llama. `decoder.rs` reads a configuration to a description.
+//!   `build.rs` makes the graph, with a ring buffer as the cache of a layer with a sliding window.
+//! - Weights are decoded from the mapped file at each read. Blocks of GGUF are float constants that know their integers, scales and
+//!   minima (`Computed::quantized`), so that a backend with a kernel packs those of the file.
+//! - Quantized weights stay in that file: `quantize` keeps the scales and rounds again when integers are read (`Nearest`). A
+//!   permutation of such a constant is another one. The CPU backend packs matrices of integers a few columns at a time
+//!   (`packed_matrix.rs`): once for their key, and once, as `Make` of `format`, when they are written.
+//! - A LoRA adapter is not part of a program. It is an input of the program's second method (`lora/`), which shares constants and
+//!   states with the first. Sessions keep no matrices, and a batch of calls may have several adapters.
+//!
+//! # Decisions
+//!
+//! - **A backend is a pair.** [`partition::Backend`] claims and compiles; `runtime::Backend` of the same name makes `Delegate`s
+//!   from the payload. Nothing else joins them, so the compiling half may run on another machine. Backends are given as objects,
+//!   from Rust or Python.
+//! - **Options are declared** (`Backend::options`) by each half of a backend, as the same `OptionSpec`: name, type, default,
+//!   documentation. Another name or value is an error that lists them. The ahead-of-time half gets its options before it sees a
+//!   graph (`partition/options.rs`).
+//! - **Operators of other namespaces are the user's own.** Their result types come from the export. The runtime finds the kernel or
+//!   says that it is missing.
+//! - **Expert layers are one matrix.** The layers of all experts of a mixture are one weight, concatenated along its rows, and one
+//!   operator, `rushlight::experts_linear`, which quantization treats as a linear layer. Exported programs look up a matrix for
+//!   each row, or sort rows by their experts. `passes/raise_experts.rs` and `passes/ungroup_experts.rs` find both forms, for
+//!   quantization and where the CPU backend legalizes. Other backends see the exported form.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

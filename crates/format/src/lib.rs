@@ -25,6 +25,18 @@
 //! # }
 //! # Ok::<(), rushlight_format::FormatError>(())
 //! ```
+//!
+//! # Decisions
+//!
+//! - **Verification is not optional.** ExecuTorch's minimal verification trusts the file. This crate has no such mode. The work of
+//!   parsing is bounded by the size of the file.
+//! - **Names are beside the program.** ExecuTorch numbers inputs and outputs. The names of the exported function's parameters, and
+//!   the containers of inputs and outputs (`signature`), are a blob of named data. `front/pt2` of the compiler writes it
+//!   (`import/signature.rs`) and lifting passes it on. A method has none if a pass changed its inputs or outputs. The runtime does
+//!   not read it; the facade does (`MethodMeta`, `names.rs`), and Python arranges arguments and builds results by it
+//!   (`_signature.py`).
+//! - **A language model's program carries its tokenizer** as named data (`tokenizer` has the keys), which runtimes ignore.
+//! - **A wrong kind of file is detected by its content** ([`FileKind`]), and the error names the next command.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

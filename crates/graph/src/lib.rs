@@ -10,6 +10,31 @@
 //!
 //! Models have a text form ([`text`]), which is read back as it was printed, and a verifier ([`Model::verify`]).
 //! [`Schema`]s have the arguments of operators, and [`ops`] their inference and lowering.
+//!
+//! # Decisions
+//!
+//! - **Sizes are expressions until the end.** They stand in types and arguments, in a normal form, so that equal sizes compare
+//!   equal. No node computes a size before the last passes. Passes need not distinguish static from dynamic shapes.
+//! - **The graph is functional and contiguous.** Nothing is written twice, tensors never alias, and all are row-major. Sharing
+//!   memory is the emitter's decision, and a backend never meets a stride. Inputs in another order (channels last) are reordered
+//!   where they enter. Only the last passes move or drop these copies.
+//! - **Weights are strided views of bytes.** A transposed or sliced weight is another view of the mapped file. Its bytes are
+//!   gathered when the program is written, and large folded weights are computed then. A compilation takes far less memory than its
+//!   model.
+//! - **Decomposition ends at the set of the kernels.** A definition in [`ops`] infers result types. Where kernels lack the
+//!   operator, it builds it from operators closer to them. There is no list of legal operators beside the kernels themselves.
+//!   Inference and decomposition stand here because builders and the verifier infer types by them.
+//! - **Inference is checked against the operator cases.** The inferred type of each case must be the one that PyTorch returned.
+//! - **Schemas are a table** that `tools/op_schemas.py` writes. A few operators are Rushlight's own (`rushlight::`, in
+//!   `schema.rs`). They are decomposed to PyTorch's where no backend claims them.
+//! - **The verifier runs after every pass** in debug builds.
+//! - **Quantized programs are the ones that PyTorch's quantizers leave**: integers between `quantize` and `dequantize`
+//!   ([`quantization`]). Every operator between them is a float operator. Passes, the interpreter and other backends need no
+//!   knowledge of quantization, and there is one meaning to compare with. Dequantized constants know their integers
+//!   ([`QuantizedConstant`]).
+//! - **Long work reports its progress and can be cancelled** ([`Progress`], handed in with the options). Passes, calibrations,
+//!   roundings, comparisons and the writing of files report to it. They end with an error of the kind `Cancelled` when it says so.
+//!   The command line draws a bar and ends on Ctrl-C. Python works on another thread, so that the caller's thread handles signals.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

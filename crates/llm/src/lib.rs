@@ -24,6 +24,12 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Decisions
+//!
+//! - **A language model's program carries its tokenizer**: the files are named data (`format::tokenizer` has the keys), which
+//!   runtimes ignore. The facade copies them when it compiles, without reading them. Only this crate knows their content. Lifting
+//!   passes them on. Lowering at load leaves them in the file, where a module's `program` has them.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

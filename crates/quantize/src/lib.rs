@@ -3,6 +3,20 @@
 //! [`quantize`] replaces, in a model of a front end, weights and activations by what PyTorch's quantizers
 //! leave: integers between `quantize` and `dequantize` nodes. What numbers are like inside of the model is seen by running
 //! it on the inputs of a [`Calibration`], which the caller implements, with the back end that is to run the result.
+//!
+//! # Decisions
+//!
+//! - **The result is that of PyTorch's quantizers**, with the same operators. A backend selects by these operators, whoever wrote
+//!   them.
+//! - **Values to look at become outputs.** `taps.rs` builds models that return the values that get scales, each layer in floats
+//!   beside itself in integers, or the Gram matrix of a layer's inputs (for GPTQ). The facade runs them with the CPU backend on the
+//!   user's inputs. Where only ranges are looked at and the processor multiplies pairs of bf16, it runs them in bf16. The threads
+//!   that computed a result also observe it.
+//! - **Sites are a policy** (`sites.rs`), as the annotations of PyTorch's quantizers are. `CpuQuantizer` annotates the same sites
+//!   in Python. A backend says for which layers it has integer kernels (`packed_bytes`).
+//! - **The worst layers stay floats** if the signal-to-noise ratio of the outputs is too low. Bisection finds how many.
+//! - **Without a calibration**, layers and outputs are compared on the example inputs of the export. These choose nothing.
+//! - **Scales go down to the epsilon of f32**, as those of PyTorch's observers do.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,7 @@
 //! Atomic writes of files. A failure leaves the old content, links are followed, files keep their modes, pipes and devices
 //! are written through, and outputs that are inputs are refused.
+//!
+//! All outputs are written here, those of tools too: beside their names, then renamed. An input is recognized by device and inode.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,8 @@
 //! Calls of several sessions at once.
+//!
+//! Each call has a loaded copy of the method, and `Execution::finish_batch` takes them through the instructions side by side. At a
+//! delegate in host memory, the delegate of the first copy gets the calls of all (`Delegate::call_batch`, one after the other by
+//! default). No program is compiled for a batch.
 
 use std::sync::Arc;
 

@@ -1,4 +1,8 @@
 //! Sessions: state of their own over shared weights.
+//!
+//! A session is a handle: the delegate states of one user, over the methods and weights of a module. Calls without a session use
+//! states of the module's own, which are made for the first of these calls. State in planned memory does not belong to a session:
+//! `Module::session` refuses such programs, and `instantiate` copies them whole.
 
 use std::sync::Arc;
 use std::task::Poll;

@@ -1,4 +1,4 @@
-//! Unsafe code is where ARCHITECTURE.md says, and nowhere else.
+//! Unsafe code is in the files that `xtask/unsafe.txt` lists, and nowhere else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use crate::command::root;
 use crate::source::{files, identifiers, tokens};
 
-const DOCUMENT: &str = "ARCHITECTURE.md";
-const SECTION: &str = "## Where unsafe lives";
+/// The files that may have unsafe code: `file: what for`.
+const LIST: &str = "xtask/unsafe.txt";
 
-/// Fails if a file has unsafe code, or allows it, that the section does not list, or is listed and has none.
+/// Fails if a file has unsafe code, or allows it, that the list does not name, or is named and has none.
 pub fn check() -> Result<()> {
     let listed = listed()?;
     let mut wrong = Vec::new();
@@ -33,19 +33,16 @@ pub fn check() -> Result<()> {
             .filter(|file| !root().join(file).exists())
             .map(|f| format!("{} is listed and does not exist", f.display())),
     );
-    if wrong.is_empty() { Ok(()) } else { bail!("{DOCUMENT}, `{SECTION}`:\n{}", wrong.join("\n")) }
+    if wrong.is_empty() { Ok(()) } else { bail!("{LIST}:\n{}", wrong.join("\n")) }
 }
 
-/// The files of the section: lines of `` - `file`, `file`: why``, relative to the root or to the folder of the line before them
-/// that ends with `/`.
 fn listed() -> Result<BTreeSet<PathBuf>> {
-    let text = fs::read_to_string(root().join(DOCUMENT))?;
-    let (_, section) = text.split_once(SECTION).with_context(|| format!("{DOCUMENT} has no `{SECTION}`"))?;
-    let section = section.split("\n## ").next().unwrap_or_default();
-    let mut files = BTreeSet::new();
-    for line in section.lines().filter_map(|line| line.strip_prefix("- ")) {
-        let (names, _) = line.split_once("`: ").with_context(|| format!("{DOCUMENT}: `{line}` gives no reason"))?;
-        files.extend(names.split(", ").map(|name| PathBuf::from(name.trim_matches('`'))));
-    }
-    Ok(files)
+    let text = fs::read_to_string(root().join(LIST)).with_context(|| format!("cannot read {LIST}"))?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (file, _) = line.split_once(": ").with_context(|| format!("{LIST}: `{line}` gives no reason"))?;
+            Ok(PathBuf::from(file))
+        })
+        .collect()
 }

@@ -1,6 +1,9 @@
 //! The back ends that come with Rushlight.
 //!
 //! Each is a file here and an entry of [`TABLE`]. The rest of the facade asks the table, and names no back end.
+//!
+//! An entry has the name, the documentation and both halves of a backend. Text such as `cpu:precision=bf16` is parsed in one place
+//! (`spec.rs`), for the command line, Python and Rust, at compile time and for lowering at load.
 
 #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
 mod blobs;

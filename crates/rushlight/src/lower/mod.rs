@@ -1,4 +1,13 @@
 //! Lowering when a program is loaded: portable programs at the speed of compiled ones.
+//!
+//! Lowering at load is invisible but for its speed. The module keeps the file's program for everything that it reports, and runs
+//! another: lifted, compiled for the CPU backend, and checked to take and return what the file declares. After any failure on the
+//! way, up to loading the method, the file's own instructions run; `Module::report` has the reason. Lowering happens when the first
+//! method is loaded, so that looking at a file costs nothing. Packed weights are handed over in memory
+//! (`rushlight_cpu_run::Weights`), packed by several threads.
+//!
+//! With a cache ([`cache`], off by default) they are also written, with the lowered program, to one `.pte` file that later loads
+//! map. Count up `FORMAT` in `key.rs` after a change of what lowering makes without a new version of the crate.
 
 mod cache;
 mod interface;

@@ -7,6 +7,31 @@
 //! Activations are fused into the GEMMs before them, chains of elementwise operators into one step. Images are channels-last,
 //! so that they are reordered only where they enter and leave; permutations, reshapes and slices along the outermost dimension
 //! are views and cost nothing. Weights are packed here, once.
+//!
+//! # Decisions
+//!
+//! - **One place decides how a legal node is computed: `select`.** A `Selection` is the kind of its step with all arguments; a
+//!   `Reason` says why there is none. Claims are the nodes that are selected in a legalized copy of the method. Its nodes know the
+//!   canonical node that they were made from (`claim.rs`). The extracted parts are legalized again (`legalize.rs`): decomposed
+//!   operators are raised, and permutations move behind elementwise operators.
+//! - **Views cost nothing until a step needs contiguous elements** (`view.rs`). Permutations, reshapes and slices change strides.
+//! - **One arena is planned per payload** (`plan.rs`). The precision that the report names follows from the views of the lowered
+//!   tensors (`lower/precision.rs`).
+//! - **Positions are f32 between steps** (`select/positions.rs`). A decoder says by an i64 where it writes. Each has a bound, which
+//!   the running half checks where the value enters, so that all are exact. `index_put` at positions writes a state in place.
+//!   Attention leaves out the keys that a mask hides from all queries, so that it reads the written part of a cache and no more.
+//! - **A KV cache is f32, f16, bf16, int8 or int4** (`compiler/src/passes/store_caches`). Integers, scales and zero points are a
+//!   state each (`lower/caches.rs`). Attention reads the elements in place and widens them in registers, or in the panels of a
+//!   block where there are many queries. States of 16-bit floats are stored as such; other steps widen their elements first.
+//! - **Dequantized values stay u8** (`View::affine`) until a step needs floats. Copies, pooling, reductions, resizing and softmax
+//!   run on u8. GEMMs and convolutions with integer weights accumulate in i32, and their epilogues requantize in registers
+//!   (`fuse.rs`). Elementwise steps read and write u8. Signed integers are stored with a bias of 128, since processors multiply
+//!   unsigned by signed bytes. Between pixels, PyTorch accumulates in another order for each channel count and instruction set;
+//!   bilinear results may be one step off.
+//! - **int16 quantization becomes fake quantization in floats** (`qdq_int16.rs`), because its dot products need accumulators of
+//!   more than 32 bits.
+//! - **Dynamic quantization** (`select/dynamic.rs`) has a scale for each row of a linear layer's input. The input of a convolution
+//!   has one scale, because its padding has one zero point.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

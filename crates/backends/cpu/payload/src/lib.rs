@@ -13,6 +13,9 @@
 //! accumulate exactly in i32.
 //!
 //! Operators, activations and modes are the engine's own enums, so that nothing is translated when a step runs.
+//!
+//! A step says its kind (a direct, depthwise, transposed or Winograd convolution, f32 or int8), which has exactly the parts that
+//! its kernel takes. It also says the format of its weights.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -3,6 +3,17 @@
 //! A payload is parsed and checked when a method is loaded; its memory is taken then. A call allocates nothing and takes
 //! no lock: it goes through the list of steps, each a call of the engine on slices of one arena. Sizes that depend on
 //! the inputs are computed again only when the inputs' sizes change.
+//!
+//! # Decisions
+//!
+//! - **Sessions are batched without a compiled batch** (`batch.rs`). Sizes, memory and states are kept for each call. Products by
+//!   constant weights copy the rows of all calls together and read their weights once. Every other step runs call by call. Calls
+//!   may be of any positions and lengths.
+//! - **Experts read the chosen panels only** (`experts.rs`): the rows that chose an expert are multiplied by its panels. Calls of a
+//!   batch do so one after the other.
+//! - **The delegate decides at load which results are bf16** (`bf16_placement.rs`). The payload is the same for all machines, and a
+//!   bf16 result takes the place that it would have as f32.
+//! - **Equal sizes are checked** (`shapes.rs`) where lowering took two sizes for one.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
