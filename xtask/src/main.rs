@@ -27,8 +27,8 @@ usage: cargo xtask <chore>
   setup [what]   install what the tests need, pinned: python, cross, qemu (all by default); peers for benchmarks,
                  tokenizers for the tests of these, ray for its example, book, wasm-bindgen, js, rust-src, jvm, dist for what
                  users download, semver for that chore
-  check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; clippy; docs;
-                 api: the public API is what docs/api says
+  check [what]   format; fences: the direction of dependencies, licences, the list of unsafe code, circles; prose: plain English
+                 and links in documents and comments; clippy; docs; api: the public API is what docs/api says
   api            writes docs/api
   c-package [folder]
                  the C library for this machine: header, static and shared library, and what pkg-config and CMake look for, in

@@ -4,6 +4,7 @@ pub mod api;
 mod circles;
 mod features;
 mod levels;
+mod prose;
 mod pythons;
 mod unsafe_code;
 
@@ -18,6 +19,7 @@ use crate::steps::{Step, Steps};
 const CHECKS: &[Step] = &[
     ("format", format),
     ("fences", fences),
+    ("prose", prose::check),
     ("clippy", clippy),
     ("pythons", pythons::check),
     ("docs", docs),

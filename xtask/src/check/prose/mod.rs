@@ -1,0 +1,171 @@
+//! Plain English in documents and comments, and links that lead somewhere.
+//!
+//! All Markdown files are checked for these rules:
+//! - A sentence has at most [`MAX_WORDS`] words. Tables and headings are exempt.
+//! - No sentence begins with a noun clause ([`rules::noun_clause`]).
+//! - No paraphrase or second spelling of [`rules::BANNED`].
+//! - Each link leads to a file, and each anchor to a heading ([`links`]). Each page of `docs` is in its summary.
+//!
+//! Comments of Rust files are checked for noun clauses and for [`rules::BANNED`].
+//!
+//! [`EXCEPTIONS`] lists the files that are not rewritten yet. Links are checked in these too.
+
+mod comments;
+mod links;
+mod markdown;
+mod rules;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{command, output, root};
+
+/// Files that break the rules and are not rewritten yet: `file: reason`.
+const EXCEPTIONS: &str = "xtask/prose.txt";
+
+/// Largest number of words of a sentence. About 25 is the aim.
+const MAX_WORDS: usize = 35;
+
+/// A paragraph, a list item, a cell or a comment.
+#[derive(Debug, Default, PartialEq)]
+struct Block {
+    /// Line of its beginning, from 1.
+    line: usize,
+    /// Text without markup; a span of code is one word.
+    text: String,
+    kind: Kind,
+}
+
+/// The rules that a block is held to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Kind {
+    #[default]
+    Prose,
+    /// Its sentences may have any length.
+    Fragment,
+}
+
+/// Fails if a file that is no exception breaks a rule, if an exception breaks none, or if a link is dead.
+pub fn check() -> Result<()> {
+    let exceptions = exceptions()?;
+    let mut wrong = Vec::new();
+    let mut used = Vec::new();
+    for (file, blocks) in all_blocks()? {
+        let found: Vec<String> = blocks.iter().flat_map(|block| findings(&file, block)).collect();
+        if exceptions.contains_key(&file) {
+            if !found.is_empty() {
+                used.push(file);
+            }
+        } else {
+            wrong.extend(found);
+        }
+    }
+    let unused = exceptions.keys().filter(|file| !used.contains(file));
+    wrong.extend(unused.map(|file| format!("{EXCEPTIONS}: {file} follows the rules, remove the line")));
+    wrong.extend(links::dead(&listed("*.md")?)?);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!("{}\n{} findings; docs/contributing/documents.md has the rules", wrong.join("\n"), wrong.len())
+}
+
+/// The files and their reasons.
+fn exceptions() -> Result<BTreeMap<String, String>> {
+    let text = fs::read_to_string(root().join(EXCEPTIONS)).with_context(|| format!("cannot read {EXCEPTIONS}"))?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (file, reason) =
+                line.split_once(": ").with_context(|| format!("{EXCEPTIONS}: `{line}` gives no reason"))?;
+            Ok((file.to_owned(), reason.to_owned()))
+        })
+        .collect()
+}
+
+/// The blocks of all Markdown and Rust files, by path.
+fn all_blocks() -> Result<BTreeMap<String, Vec<Block>>> {
+    let mut all = BTreeMap::new();
+    for file in listed("*.md")? {
+        let text = read(&file)?;
+        all.insert(file, markdown::blocks(&text));
+    }
+    for file in listed("*.rs")? {
+        let text = read(&file)?;
+        all.insert(file, comments::blocks(&text));
+    }
+    Ok(all)
+}
+
+/// What breaks a rule, a line each.
+fn findings(file: &str, block: &Block) -> Vec<String> {
+    let mut found = Vec::new();
+    for sentence in rules::sentences(&block.text) {
+        let start: String = sentence.chars().take(60).collect();
+        let place = format!("{file}:{}: `{start}`", block.line);
+        let words = rules::count_words(sentence);
+        if block.kind == Kind::Prose && words > MAX_WORDS {
+            found.push(format!("{place} has {words} words, at most {MAX_WORDS}"));
+        }
+        if let Some(word) = rules::noun_clause(sentence) {
+            found.push(format!("{place} begins with the noun clause `{word} …`: begin with its subject"));
+        }
+        for (phrase, instead) in rules::banned(sentence) {
+            found.push(format!("{place} has `{phrase}`: write {instead}"));
+        }
+    }
+    found
+}
+
+/// Files that git knows or would add, relative to the root.
+fn listed(pattern: &str) -> Result<Vec<String>> {
+    let mut list = command("git", &["ls-files", "--cached", "--others", "--exclude-standard", "--", pattern]);
+    let mut files: Vec<String> = output(&mut list)?.lines().map(str::to_owned).collect();
+    // A file that is removed and not staged is still in the index.
+    files.retain(|file| root().join(file).exists());
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+fn read(file: &str) -> Result<String> {
+    fs::read_to_string(root().join(file)).with_context(|| format!("cannot read {file}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        markdown::blocks(text).iter().flat_map(|block| findings("a.md", block)).collect()
+    }
+
+    #[test]
+    fn a_plain_sentence_breaks_no_rule() {
+        assert_eq!(found("# What is heard\n\nRun `x y z`. It prints a line.\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_long_sentence_is_found_with_its_line() {
+        let text = format!("Short.\n\n{}.\n", vec!["word"; 36].join(" "));
+        let found = found(&text);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("a.md:3: `word word"), "{found:?}");
+        assert!(found[0].contains("has 36 words"));
+    }
+
+    #[test]
+    fn tables_have_cells_of_any_length_and_banned_phrases() {
+        let text = format!("| a | b |\n|---|---|\n| {} | a back end |\n", vec!["word"; 50].join(" "));
+        let found = found(&text);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("`back end`"));
+    }
+
+    #[test]
+    fn code_and_html_comments_are_not_prose() {
+        let text = "<!-- run: What a back end -->\n```console\n$ echo What a back end\n```\nSee `back end`.\n";
+        assert_eq!(found(text), Vec::<String>::new());
+    }
+}
