@@ -1,6 +1,6 @@
 """mdBook's preprocessor for `docs`: a book as JSON on standard input, and on standard output again.
 
-Links to files that are not in the book become links to the repository, and `{{#python MODULE}}` the reference of a module of the Python package: its
+Links to files that are not in the book become links to the repository, and `<!-- reference: MODULE -->` the reference of a module of the Python package: its
 names in the order of its stub, signatures from there, and docstrings from the sources, which are not imported.
 """
 
@@ -19,7 +19,7 @@ PACKAGE = ROOT / "bindings/python/python"
 RUST = [ROOT / "bindings/python/src" / name for name in ("lib.rs", "tensor.rs")]
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 BOOK = {DOCS / path for path in re.findall(r"\]\((\S+?\.md)\)", (DOCS / "SUMMARY.md").read_text())}
-REFERENCE = re.compile(r"^\{\{#python (\S+)\}\}$", re.MULTILINE)
+REFERENCE = re.compile(r"^<!-- reference: (\S+) -->$", re.MULTILINE)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 WIDTH = 110
 
