@@ -79,7 +79,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns a field of what `rustc --version --verbose` prints, such as `host`; of the nightly compiler with `["+nightly"]`.
+/// Returns a field that `rustc --version --verbose` prints, such as `host`; of the nightly compiler with `["+nightly"]`.
 pub fn rustc_field(toolchain: &[&str], field: &str) -> Result<String> {
     let version = output(command("rustc", toolchain).args(["--version", "--verbose"]))?;
     let value = version.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(": "));

@@ -37,7 +37,7 @@ const TARGETS: &[Target] = &[
 
 const PROGRAMS: &[&str] = &["0.2.0", "0.7.0", "1.5.1", "1.5.1-xnnpack"];
 
-/// What cargo-fuzz passes: counters and comparisons for libFuzzer, and the address sanitizer.
+/// Flags that cargo-fuzz passes: counters and comparisons for libFuzzer, and the address sanitizer.
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=16 -Cforce-frame-pointers";
@@ -45,7 +45,7 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -C
 /// Seconds for each target, if nobody says how many.
 const SECONDS: &str = "60";
 
-/// Limits of one input: seconds, and memory in MiB. What libFuzzer and the sanitizer take for themselves counts.
+/// Limits of one input: seconds, and memory in MiB. Memory of libFuzzer and the sanitizer counts.
 const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb=1024"];
 
 /// Maximum bytes of an input. Large archives of arrays hold no more kinds of entries than small ones, and take ten times as

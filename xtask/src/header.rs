@@ -1,4 +1,4 @@
-//! The C header, which cbindgen makes of the comments in `bindings/c`, and the list of what it declares, by versions.
+//! The C header, which cbindgen makes of the comments in `bindings/c`, and the list of its declarations, by versions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -183,7 +183,7 @@ fn wrapped(header: &str) -> String {
     wrapped
 }
 
-/// What was listed, and since when.
+/// The listed declarations, and the version of each.
 struct Declared {
     version: String,
     text: String,

@@ -12,7 +12,7 @@ use crate::dist::LICENCES;
 use crate::dist::bill::Bill;
 use crate::setup;
 
-/// What a module is compiled for.
+/// Target of a module's compilation.
 struct Variant {
     name: &'static str,
     /// Flags of the compiler.

@@ -109,7 +109,7 @@ const MDBOOK: &[&str] = &["mdbook", "--version", "=0.5.4", "--no-default-feature
 /// The version of cbindgen, which makes the C header.
 const CBINDGEN: &[&str] = &["cbindgen", "--version", "=0.29.2"];
 
-/// The program of the library that `bindings/js` is built with, in the same version. What reads and writes modules is optimised: those
+/// The program of the library that `bindings/js` is built with, in the same version. Its code for modules is optimised, because those
 /// of tests are large.
 const WASM_BINDGEN: &[&str] = &[
     "wasm-bindgen-cli",
@@ -201,7 +201,7 @@ fn dist() -> Result<()> {
 /// cargo-semver-checks, whose version has to know the output of the toolchain's rustdoc. Takes minutes.
 const SEMVER_CHECKS: &[&str] = &["cargo-semver-checks", "--version", "=0.51.0"];
 
-/// Whoever needs an environment that is being made waits for it.
+/// A thread that needs an environment that another one makes waits for it.
 static MAKING: Mutex<()> = Mutex::new(());
 
 /// Makes a virtual environment with what a file pins, unless it is there; then finishes it.

@@ -9,7 +9,7 @@ use crate::setup;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 
-/// What the code and read-only data of the runtime without operators may take, in bytes.
+/// Largest code and read-only data of the runtime without operators, in bytes.
 const LIMIT: u32 = 21 * 1024;
 
 /// Prints the sections of the digits firmware, of the same runtime without operators, and the memory that the firmware
@@ -34,7 +34,7 @@ pub fn report() -> Result<()> {
     Ok(())
 }
 
-/// What the digits firmware prints in the emulator. Fails if a prediction is wrong.
+/// Output of the digits firmware in the emulator. Fails if a prediction is wrong.
 pub fn run_digits() -> Result<String> {
     build()?;
     output(command("cargo", &["run", "--quiet", "--release", "--bin", "digits"]).current_dir(example()))

@@ -14,7 +14,7 @@ use crate::command::{command, output, root};
 pub fn files() -> Result<Vec<PathBuf>> {
     let mut list = command("git", &["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs"]);
     let mut files: Vec<PathBuf> = output(&mut list)?.lines().map(PathBuf::from).collect();
-    // What is removed and not staged is still in the index.
+    // A file that is removed and not staged is still in the index.
     files.retain(|file| root().join(file).exists());
     files.sort();
     files.dedup();
@@ -259,7 +259,7 @@ impl Crate {
         Some(found)
     }
 
-    /// What a name is in a module.
+    /// Finds the meaning of a name in a module.
     fn name(&self, index: usize, name: &str, left: usize) -> Option<Found> {
         let module = &self.modules[index];
         if let Some(child) = module.children.get(name) {
@@ -281,7 +281,7 @@ impl Crate {
     }
 }
 
-/// What a path leads to: a module, or an item of one.
+/// The target of a path: a module, or an item of one.
 #[derive(Clone, Copy, Debug)]
 enum Found {
     Module(usize),

@@ -29,7 +29,7 @@ const STAGES: &[Step] = &[
     ("jvm", jvm::test),
 ];
 
-/// Stages that use nothing of what the others build, and go on beside them.
+/// Stages that use nothing that the others build, and run beside them.
 const STAGES_BESIDE: &[Step] = &[("aarch64", aarch64), ("wasm", wasm), ("tools", tools)];
 
 /// Stages that take long, which only run when they are named.
@@ -51,12 +51,12 @@ pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
     thread::spawn(|| setup::one("python"));
-    // What two stages at once would install. Each tries again, and says why if it fails.
+    // Tools that two stages at once would install. Each tries again, and says why if it fails.
     let _ = setup::one("cross").and_then(|()| setup::one("qemu"));
     Steps::run_beside("test", STAGES, STAGES_BESIDE)
 }
 
-/// What one runs before each commit: nothing is downloaded, and no test runs for long.
+/// The tests to run before each commit: nothing is downloaded, and no test runs for long.
 const QUICK: &[Step] = &[("build", quick_build), ("check and tests", quick_check_and_tests)];
 
 pub fn quick() -> Result<()> {
@@ -205,7 +205,7 @@ fn hostile() -> Result<()> {
 }
 
 /// The firmware on an emulated Cortex-M4, whose results must be this machine's, the limit of the runtime's size, and the
-/// no_std crates: the runtime's for cores without atomic exchange, and the payload of the CPU back end, with the engine
+/// no_std crates: the runtime's for cores without atomic exchange, and the payload of the CPU backend, with the engine
 /// whose enums it uses.
 fn embedded() -> Result<()> {
     setup::one("cross")?;
@@ -388,7 +388,7 @@ fn zoo() -> Result<()> {
 }
 
 /// Whole models against eager PyTorch: compiled by ours, and, of some, by ExecuTorch's own compiler, which takes most of the
-/// time, and lifted and compiled again. What ours compiled runs in ExecuTorch's runtime too. And models that ExecuTorch
+/// time, and lifted and compiled again. Programs of our compiler run in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 ///
 /// A third of them all, one of the decoders and one of the architectures, others with each commit: `models-whole` takes all.
@@ -472,7 +472,7 @@ const NOT_EMULATED: &[&str] = &[
     "writers_are_killed_at_any_time",
 ];
 
-/// Crates in which processors differ: by their vectors and by the alignment of what they read. The reference kernels, which
+/// Crates in which processors differ: by their vectors and by the alignment of their reads. The reference kernels, which
 /// take most of the time to compile, have code for no processor: `aarch64-whole` tests them too.
 const ARCH_DEPENDENT: &[&str] =
     &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-cpu-payload", "rushlight-cpu-run"];
@@ -523,7 +523,7 @@ const MORE_WASM: &[WasmBuild] = &[
     ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
 ];
 
-/// The engine's tests and those of the crates below the back end again, as WebAssembly in Node.js.
+/// The engine's tests and those of the crates below the backend again, as WebAssembly in Node.js.
 fn wasm() -> Result<()> {
     wasm_builds(WASM)
 }

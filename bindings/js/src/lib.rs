@@ -1,5 +1,5 @@
-//! JavaScript bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate;
-//! `package/` has what JavaScript programs import, and is the only caller of what is exported here.
+//! JavaScript bindings: convert, call, map errors. Everything else belongs to the crate `rushlight`. `package/` is the
+//! interface for JavaScript programs, and the only caller of the exports here. `bindings/README.md` has the decisions.
 //!
 //! Tensors and files are written and read by JavaScript where they are in this module's memory: their `address` is the offset of
 //! a typed array. It stays valid until they are freed, but the array does not: it is detached when the memory grows.

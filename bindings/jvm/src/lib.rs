@@ -1,5 +1,5 @@
-//! The native half of the Java and Kotlin bindings: convert, call, map errors. What a model is and how it runs is the business of the
-//! `rushlight` crate; `java/` has what programs import, and is the only caller of what is exported here.
+//! The native half of the Java and Kotlin bindings: convert, call, map errors. Everything else belongs to the crate
+//! `rushlight`. `java/` is the interface for programs, and the only caller of the exports here. `bindings/README.md` has the decisions.
 //!
 //! `ffi` has the functions that Java declares, and all of the unsafe code; the other files are safe. A panic becomes an
 //! `ExecutorchRuntimeException` with the code `INTERNAL`.

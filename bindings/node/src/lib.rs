@@ -1,5 +1,5 @@
-//! Node.js bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate; the npm
-//! package in `bindings/js/package` is the only caller of what is exported here.
+//! Node.js bindings: convert, call, map errors. Everything else belongs to the crate `rushlight`. The npm package in
+//! `bindings/js/package` is the only caller of the exports here. `bindings/README.md` has the decisions.
 //!
 //! Long computations run on libuv's thread pool (`job.rs`) and return promises; JavaScript goes on meanwhile, so
 //! that nothing on that thread reads memory that JavaScript can write, shrink or detach. Objects are shared with the thread that

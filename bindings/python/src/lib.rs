@@ -1,4 +1,5 @@
-//! Python bindings: convert, call, map errors. What a model is and how it runs is the business of the `rushlight` crate.
+//! Python bindings: convert, call, map errors. Everything else belongs to the crate `rushlight`. `bindings/README.md` has the
+//! decisions.
 
 mod array;
 mod backend;

@@ -1,7 +1,7 @@
 //! Compiles exported programs to `.pte` files: front ends read `.pt2` and `.pte` programs into one [graph](rushlight_graph),
-//! passes lower it to operators that runtimes have, back ends claim parts of it, and the emitter writes the file.
+//! passes lower it to operators that runtimes have, backends claim parts of it, and the emitter writes the file.
 //!
-//! [`compile_pt2`] and [`compile_pte`] do all of it; [`pipeline`](advance) lists the passes. The compiler knows no back end:
+//! [`compile_pt2`] and [`compile_pte`] do all of it; [`pipeline`](advance) lists the passes. The compiler knows no backend:
 //! they come in as values that implement [`partition::Backend`]. It knows nothing of files on disk, terminals or Python
 //! either: callers hand in bytes and get bytes.
 //!

@@ -76,7 +76,7 @@
 //!   bits do it exactly. Accumulators that are only scaled and bounded become bytes four vectors at a time, straight from the
 //!   tile's registers. Other epilogues read them from a copy in the L1 cache (`quantized/epilogue.rs`).
 //! - **Weight-only quantization has one layout** (`pack/quantized.rs`): integers of 4, 6 or 8 bits in groups of rows, with zero
-//!   points or minima. Scales are f32, f16, or products of bytes and an f16 unit that 256 rows share, as in llama.cpp's K types.
+//!   points or minima. Scales are f32, f16, or a byte times an f16 unit that 256 rows share, as in llama.cpp's K types.
 //!   Where a 16-bit dot product does more than a multiply-add of floats (`Simd::HAS_I16_DOT`), rows are rounded to 16 bits, 256
 //!   elements with a scale, and integers multiply integers (`gemm/int16/`). Many rows use weights that are unpacked to the L1
 //!   cache; up to 11 rows unpack them in registers. With VNNI, 4-bit weights are multiplied by the low and the high bytes of rows

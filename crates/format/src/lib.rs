@@ -1,7 +1,7 @@
 //! Bytes to meaning and back: ExecuTorch's `.pte` and `.ptd` files and bundled programs.
 //!
-//! Reading needs neither `std` nor an allocator. What a reader returns has been checked, so the
-//! layers above it trust what they get. This crate knows nothing of operators or execution.
+//! Reading needs neither `std` nor an allocator. A reader returns checked values, so the
+//! layers above it trust them. This crate knows nothing of operators or execution.
 //!
 //! ```
 //! # #[cfg(feature = "alloc")] {

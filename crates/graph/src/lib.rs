@@ -1,5 +1,5 @@
-//! Rushlight's intermediate representation (IR): what front ends produce, passes and back ends transform and the emitter
-//! writes.
+//! Rushlight's intermediate representation (IR): front ends produce it, passes and backends transform it, and the
+//! emitter writes it.
 //!
 //! A [`Model`] has methods, each a [`Graph`], and what they share: constants and states. A graph is in SSA form: nodes
 //! call operators on values and define new ones, nothing is written twice, and tensors never alias. Control flow nests

@@ -1,8 +1,8 @@
-//! Quantizes models without PyTorch: how scales are chosen and which layers become integers.
+//! Quantizes models without PyTorch: chooses scales, and the layers that become integers.
 //!
-//! [`quantize`] replaces, in a model of a front end, weights and activations by what PyTorch's quantizers
-//! leave: integers between `quantize` and `dequantize` nodes. What numbers are like inside of the model is seen by running
-//! it on the inputs of a [`Calibration`], which the caller implements, with the back end that is to run the result.
+//! [`quantize`] replaces weights and activations of a front end's model by the form that PyTorch's quantizers leave: integers
+//! between `quantize` and `dequantize` nodes. To measure ranges, it runs the model on the inputs of a [`Calibration`], which
+//! the caller implements, with the backend that will run the result.
 //!
 //! # Decisions
 //!

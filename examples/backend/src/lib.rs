@@ -1,9 +1,9 @@
 //! A backend that uses nothing but Rushlight's public interface: it takes additions, multiplications and ReLUs of `f32`
 //! tensors of one shape, and runs a whole chain of them element by element, without intermediate tensors.
 //!
-//! [`Chain`] is the half that compiles; [`ChainRuntime`] is the half that runs what it made. They agree on a [`Payload`].
+//! [`Chain`] is the half that compiles; [`ChainRuntime`] is the half that runs the result. They agree on a [`Payload`].
 //! [`DeviceRuntime`] runs the same payloads on a [`Device`], which is simulated: it has memory of its own, works while the host
-//! does something else, and keeps running sums. It shows everything that a back end can have beyond host slices.
+//! does something else, and keeps running sums. It shows every feature of a backend beyond host slices.
 #![forbid(unsafe_code)]
 
 mod device;

@@ -1,4 +1,4 @@
-//! What the firmware needs around the runtime: a console, exit, the stack's high-water mark. Nothing here uses
+//! Support for the firmware around the runtime: a console, exit, the stack's high-water mark. Nothing here uses
 //! `core::fmt`, which alone would be larger than the runtime.
 #![no_std]
 

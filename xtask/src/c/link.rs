@@ -45,7 +45,7 @@ impl System {
         }
     }
 
-    /// Path of what the linker takes for the shared library.
+    /// Path of the file that the linker takes for the shared library.
     pub fn linked(&self) -> &'static str {
         match self.format {
             Format::Elf => "lib/librushlight.so",

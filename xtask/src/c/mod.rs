@@ -25,7 +25,7 @@ pub fn package(folder: Option<&str>) -> Result<()> {
     package_of("wheel", &folder)
 }
 
-/// Puts the package together of what was built with a profile of cargo.
+/// Puts the package together from the build of a cargo profile.
 fn package_of(profile: &str, folder: &Path) -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("packages are made on Linux");
@@ -149,7 +149,7 @@ endif()
 unset(_rushlight_major)
 ";
 
-/// How programs are compiled: as C99 and as C++17, with every warning an error.
+/// Compilers of programs: C99 and C++17, with every warning an error.
 const DIALECTS: &[(&str, &[&str])] = &[("cc", &["-x", "c", "-std=c99"]), ("c++", &["-x", "c++", "-std=c++17"])];
 const CPP: &(&str, &[&str]) = &DIALECTS[1];
 const CPP20: &(&str, &[&str]) = &("c++", &["-x", "c++", "-std=c++20"]);

@@ -107,7 +107,7 @@ fn closes(uses: &BTreeSet<Use>) -> Vec<Use> {
         left.remove(&worst);
         found.push(worst);
     }
-    // What went early may close nothing any more.
+    // An early removal may close nothing any more.
     found.retain(|one| {
         left.insert(one.clone());
         let is_closing = is_closed_by(one, &left);

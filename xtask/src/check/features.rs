@@ -1,5 +1,5 @@
-//! Builds with few features have few dependencies: lowering on a device needs no archives, no JSON and no pickles, and what
-//! back ends share needs none of them.
+//! Builds with few features have few dependencies: lowering on a device needs no archives, no JSON and no pickles, and the
+//! code that backends share needs no backend.
 
 use anyhow::{Result, bail};
 

@@ -156,7 +156,7 @@ fn named(names: &[&str]) -> Result<Vec<&'static Target>> {
     names.iter().map(|name| find(name).with_context(|| format!("unknown target `{name}`: {}", known()))).collect()
 }
 
-/// Builds the committed sources here and in a folder of another name, and fails if a byte of what they give differs.
+/// Builds the committed sources here and in a folder of another name, and fails if their outputs differ in a byte.
 fn verify_bytes(target: &Target) -> Result<()> {
     if !output(&mut command("git", &["status", "--porcelain"]))?.is_empty() {
         bail!("--verify compares builds of the last commit, and there are changes that are in none");

@@ -1,5 +1,5 @@
 //! The Android library, without Google's kit: `rust-lld` links against libraries that have the names of the system's and nothing else,
-//! which Android's loader fills in. What it does not have, unwinding of panics, is a crate.
+//! which Android's loader fills in. Unwinding of panics, which it lacks, is a crate.
 
 use std::fs;
 use std::path::{Path, PathBuf};

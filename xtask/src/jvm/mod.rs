@@ -15,7 +15,7 @@ use crate::setup;
 /// The sources, in folders by their packages.
 const SOURCES: &str = "bindings/jvm/java";
 
-/// What the sources are compiled with, and the library does not contain.
+/// Libraries to compile the sources with; the jar does not contain them.
 const ANNOTATIONS: &str = "bindings/jvm/annotations";
 
 const TESTS: &str = "bindings/jvm/tests";

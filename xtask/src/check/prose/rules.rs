@@ -56,7 +56,8 @@ pub fn noun_clause(sentence: &str) -> Option<&str> {
     let mut words = sentence.split_whitespace();
     let (first, second) = (words.next()?, words.next().unwrap_or_default());
     let is_clause = match first {
-        "What" | "Whatever" | "Whether" | "Who" | "Whoever" | "How" => true,
+        "What" | "Whatever" | "Whether" | "Who" | "Whoever" => true,
+        "How" => second != "to",
         // `That is …` and `That page …` have a subject.
         "That" => ["a", "an", "the", "no", "it", "they", "each", "every", "one", "nothing", "nobody"].contains(&second),
         _ => false,
@@ -108,6 +109,7 @@ mod tests {
         assert_eq!(noun_clause("That a file is damaged is said."), Some("That"));
         assert_eq!(noun_clause("What is a state?"), None);
         assert_eq!(noun_clause("That is a state."), None);
+        assert_eq!(noun_clause("How to run a model."), None);
         assert_eq!(noun_clause("The state is what it is."), None);
     }
 

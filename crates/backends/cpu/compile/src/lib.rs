@@ -1,8 +1,8 @@
-//! The ahead-of-time half of the CPU back end: compiles the parts of a graph that it claims to a [`CpuProgram`], which
+//! The ahead-of-time half of the CPU backend: compiles the parts of a graph that it claims to a [`CpuProgram`], which
 //! `rushlight-cpu-run` runs.
 //!
 //! A part is legalized (`legalize`), each of its nodes is selected (`select`), nodes that share a step are fused (`fuse`), and
-//! selections become steps (`lower`). What is selected in the legalized method is what is claimed (`claim`).
+//! selections become steps (`lower`). The selected nodes of the legalized method are the claimed ones (`claim`).
 //!
 //! Activations are fused into the GEMMs before them, chains of elementwise operators into one step. Images are channels-last,
 //! so that they are reordered only where they enter and leave; permutations, reshapes and slices along the outermost dimension

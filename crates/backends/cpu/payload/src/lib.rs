@@ -1,4 +1,4 @@
-//! The payload of the CPU back end: what the compiler hands to the delegate that runs it.
+//! The payload of the CPU backend: the format in which the compiler hands a part to the delegate that runs it.
 //!
 //! A [`CpuProgram`] is a list of [`Step`]s over [`Tensor`]s. A tensor is a dense window of a [`Buffer`]; its dimensions
 //! stand in the order that they have in memory, the innermost last. Images are channels-last (NHWC). Sizes are fixed, or

@@ -1,4 +1,4 @@
-//! The run-time half of the CPU back end: runs the [`CpuProgram`]s that the compiler made, on the engine.
+//! The run-time half of the CPU backend: runs the [`CpuProgram`]s of the compiler on the engine.
 //!
 //! A payload is parsed and checked when a method is loaded; its memory is taken then. A call allocates nothing and takes
 //! no lock: it goes through the list of steps, each a call of the engine on slices of one arena. Sizes that depend on
