@@ -60,6 +60,7 @@ mod blob;
 mod blob_reader;
 mod error;
 mod flatbuf;
+mod formula;
 mod header;
 #[cfg(feature = "alloc")]
 mod image;

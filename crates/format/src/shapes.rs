@@ -11,6 +11,7 @@ use core::fmt;
 use crate::blob_reader::Reader;
 
 pub use crate::blob_reader::Damaged;
+pub use crate::formula::{Function, Number};
 
 /// The key among a program's named data.
 pub const SHAPES_KEY: &str = "rushlight.shapes";
@@ -40,6 +41,8 @@ pub enum Rule<'a> {
     Computed { place: Place, value: Expression<'a>, min: i64, max: Option<i64>, text: &'a str },
     /// A condition on several sizes, or one. The text is the condition.
     Guard { relation: Relation, left: Expression<'a>, right: Expression<'a>, text: &'a str },
+    /// A condition of any form, on any number of sizes. The text is the condition.
+    Condition { value: Expression<'a>, text: &'a str },
 }
 
 /// A dimension of an input.
@@ -132,11 +135,18 @@ impl fmt::Debug for Expression<'_> {
 const INTEGER: u8 = 0;
 const SIZE: u8 = 1;
 const OPERATION: u8 = 2;
+const FLOAT: u8 = 3;
+const FUNCTION: u8 = 4;
 
 impl Expression<'_> {
-    /// The value. `None` beyond `i64`, for a division by zero, and for a symbol that the size it is read from is no
-    /// multiple of.
+    /// The value of an integer. `None` beyond `i64`, for a division by zero, for a symbol that the size it is read from is no
+    /// multiple of, and for other numbers than integers.
     pub fn value(&self, size: &SizeOf<'_>) -> Option<i64> {
+        self.number(size)?.to_int()
+    }
+
+    /// The value. `None` as for [`Expression::value`], and where Python's functions raise an error.
+    pub fn number(&self, size: &SizeOf<'_>) -> Option<Number> {
         Reader { rest: self.bytes }.evaluate(size, MAX_DEPTH).ok()?
     }
 }
@@ -197,14 +207,15 @@ impl Rule<'_> {
             Self::Guard { relation, left, right, .. } => {
                 left.value(size).zip(right.value(size)).is_some_and(|(left, right)| relation.holds(left, right))
             }
+            Self::Condition { value, .. } => value.number(size).is_some_and(Number::is_true),
         }
     }
 
-    /// Returns the dimension that the rule constrains; `None` for a guard, which may constrain several.
+    /// Returns the dimension that the rule constrains; `None` for a guard or condition, which may constrain several.
     pub const fn place(&self) -> Option<Place> {
         match *self {
             Self::Fixed { place, .. } | Self::Range { place, .. } | Self::Computed { place, .. } => Some(place),
-            Self::Guard { .. } => None,
+            Self::Guard { .. } | Self::Condition { .. } => None,
         }
     }
 }
@@ -236,21 +247,32 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses an expression, and computes its value if it has one.
-    fn evaluate(&mut self, size: &SizeOf<'_>, depth: u32) -> Result<Option<i64>, Damaged> {
+    fn evaluate(&mut self, size: &SizeOf<'_>, depth: u32) -> Result<Option<Number>, Damaged> {
         let depth = depth.checked_sub(1).ok_or(Damaged)?;
         match self.byte()? {
-            INTEGER => self.number().map(Some),
+            INTEGER => self.number().map(|value| Some(Number::Int(value))),
+            FLOAT => self.array().map(|bytes| Some(Number::Float(f64::from_le_bytes(bytes)))),
             SIZE => {
                 let (place, unit, offset) = (self.place()?, self.number()?, self.number()?);
                 let size = size(place.input, place.dim).and_then(|size| i64::try_from(size).ok());
                 let above = size.and_then(|size| size.checked_sub(offset));
                 let is_whole = above.and_then(|above| above.checked_rem(unit)) == Some(0);
-                Ok(above.filter(|_| is_whole).and_then(|above| above.checked_div(unit)))
+                Ok(above.filter(|_| is_whole).and_then(|above| above.checked_div(unit)).map(Number::Int))
             }
             OPERATION => {
                 let operation = self.one_of(&Operation::ALL)?;
                 let (a, b) = (self.evaluate(size, depth)?, self.evaluate(size, depth)?);
-                Ok(a.zip(b).and_then(|(a, b)| operation.apply(a, b)))
+                let ints = a.and_then(Number::to_int).zip(b.and_then(Number::to_int));
+                Ok(ints.and_then(|(a, b)| operation.apply(a, b)).map(Number::Int))
+            }
+            FUNCTION => {
+                let function = self.one_of(&Function::ALL)?;
+                let mut operands = [None; 3];
+                let operands = operands.get_mut(..function.arity()).unwrap_or_default();
+                for operand in operands.iter_mut() {
+                    *operand = self.evaluate(size, depth)?;
+                }
+                Ok(function.apply(operands))
             }
             _ => Err(Damaged),
         }
@@ -279,6 +301,7 @@ impl<'a> Reader<'a> {
                 right: self.expression()?,
                 text: self.text()?,
             },
+            4 => Rule::Condition { value: self.expression()?, text: self.text()? },
             _ => return Err(Damaged),
         })
     }
@@ -293,12 +316,13 @@ mod writer {
     use alloc::string::String;
     use alloc::vec::Vec;
 
-    use super::{INTEGER, MAGIC, NO_MAX, OPERATION, Operation, Place, Relation, SIZE};
+    use super::{FLOAT, FUNCTION, Function, INTEGER, MAGIC, NO_MAX, OPERATION, Operation, Place, Relation, SIZE};
 
     /// An expression to be written.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq)]
     pub enum Term {
         Int(i64),
+        Float(f64),
         /// The symbol `n` of a size that is `unit * n + offset`.
         Size {
             place: Place,
@@ -306,16 +330,19 @@ mod writer {
             offset: i64,
         },
         Operation(Operation, Box<[Self; 2]>),
+        /// A function of its number of operands.
+        Function(Function, Vec<Self>),
     }
 
     /// A [`Rule`](super::Rule) to be written.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq)]
     #[allow(missing_docs, reason = "the fields are those of the rule")]
     pub enum RuleModel {
         Fixed { place: Place, size: u64 },
         Range { place: Place, unit: i64, offset: i64, min: i64, max: Option<i64> },
         Computed { place: Place, value: Term, min: i64, max: Option<i64>, text: String },
         Guard { relation: Relation, left: Term, right: Term, text: String },
+        Condition { value: Term, text: String },
     }
 
     /// Writes the rules of methods, by name.
@@ -367,6 +394,11 @@ mod writer {
                 put_term(out, right);
                 put_text(out, text);
             }
+            RuleModel::Condition { value, text } => {
+                out.push(4);
+                put_term(out, value);
+                put_text(out, text);
+            }
         }
     }
 
@@ -405,6 +437,14 @@ mod writer {
                 out.extend([OPERATION, position(&Operation::ALL, operation)]);
                 operands.iter().for_each(|operand| put_term(out, operand));
             }
+            Term::Float(value) => {
+                out.push(FLOAT);
+                out.extend(value.to_le_bytes());
+            }
+            Term::Function(function, operands) => {
+                out.extend([FUNCTION, position(&Function::ALL, function)]);
+                operands.iter().for_each(|operand| put_term(out, operand));
+            }
         }
     }
 
@@ -414,6 +454,7 @@ mod writer {
             fn depth(term: &Term) -> u32 {
                 match term {
                     Term::Operation(_, operands) => operands.iter().map(depth).max().unwrap_or(0) + 1,
+                    Term::Function(_, operands) => operands.iter().map(depth).max().unwrap_or(0) + 1,
                     _ => 1,
                 }
             }
@@ -446,6 +487,13 @@ mod tests {
             RuleModel::Fixed { place: at(0, 1), size: 8 },
             RuleModel::Computed { place: at(1, 0), value: next, min: 3, max: None, text: "n + 1".into() },
             RuleModel::Guard { relation: Relation::Ne, left: rest, right: Term::Int(0), text: "n % 3 != 0".into() },
+            RuleModel::Condition {
+                value: Term::Function(
+                    Function::Lt,
+                    vec![Term::Function(Function::TrueDiv, vec![n(), Term::Int(3)]), Term::Float(10.5)],
+                ),
+                text: "n / 3 < 10.5".into(),
+            },
         ];
         write([("other", &[][..]), ("forward", &rules)]).unwrap_or_default()
     }
@@ -455,7 +503,7 @@ mod tests {
         let blob = blob();
         let shapes = Shapes::of(&blob, "forward").expect("whole").expect("it is there");
         assert_eq!(Shapes::of(&blob, "backward"), Ok(None));
-        assert_eq!(shapes.rules().count(), 4);
+        assert_eq!(shapes.rules().count(), 5);
         let broken = |x: [u64; 2], y: u64| {
             let size = |input, dim| match input {
                 0 => x.get(usize::from(dim)).copied(),
@@ -465,7 +513,8 @@ mod tests {
             shapes.broken(&size).map(|(index, _)| index)
         };
         assert_eq!(broken([4, 8], 3), None);
-        assert_eq!(broken([64, 8], 33), None);
+        assert_eq!(broken([62, 8], 32), None);
+        assert_eq!(broken([64, 8], 33), Some(4));
         for x in [2, 5, 66] {
             assert_eq!(broken([x, 8], 3), Some(0), "{x}");
         }

@@ -30,7 +30,7 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
                 "these are the sizes for which `torch.export` found the model to hold; export it with other dynamic shapes",
             );
             return match size_rule(plan, rule) {
-                Some(Rule::Guard { text, .. }) => result.expected(text.to_owned()),
+                Some(Rule::Guard { text, .. } | Rule::Condition { text, .. }) => result.expected(text.to_owned()),
                 _ => result,
             };
         }

@@ -105,6 +105,8 @@ impl Archive {
         let name = found.ok_or_else(|| Error::new("", unknown()))?;
         let entry = if self.is_flat { Self::FLAT_PROGRAM.to_owned() } else { format!("{}{name}.json", Self::MODELS) };
         let text = self.zip.get_text(&entry)?;
+        let quoted = std::str::from_utf8(&text).ok().and_then(schema::quoted);
+        let text = quoted.map_or(text, |quoted| quoted.into_bytes().into());
         Ok(Model { name, entry, text, zip: &self.zip, is_flat: self.is_flat })
     }
 

@@ -5,9 +5,11 @@
 
 mod args;
 mod control;
+mod formula;
 mod guards;
 mod nodes;
 mod origin;
+mod python;
 mod pytree;
 mod signature;
 mod sizes;
@@ -27,6 +29,7 @@ use super::schema::{Argument, ConstantValue, InputSpec, OutputSpec, Text};
 use super::{ExportedProgram, Weights};
 
 use args::literal;
+use formula::Formula;
 use sizes::Sizes;
 
 /// Options of the import.
@@ -59,9 +62,9 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
     let mut signatures = Vec::new();
     for (method, program, source) in &parsed {
         let site = |error: Error| error.at(format!("method `{method}`"));
-        let graph = import_method(&mut model, method, program, source, options, &shared).map_err(site)?;
+        let (graph, asserted) = import_method(&mut model, method, program, source, options, &shared).map_err(site)?;
         quantization::check(&graph, &model.constants).map_err(site)?;
-        rules.push((*method, guards::rules(&graph, &program.range_constraints, &program.guards_code)));
+        rules.push((*method, guards::rules(&graph, program, asserted).map_err(site)?));
         signatures.push((*method, signature::of(program, &graph).map_err(site)?));
         model.add_method(method, graph);
     }
@@ -90,7 +93,7 @@ fn import_method(
     source: &super::Model<'_>,
     options: ImportOptions,
     shared: &HashSet<String>,
-) -> Result<Graph, Error> {
+) -> Result<(Graph, Vec<(Formula, String)>), Error> {
     let constants = source.constants()?;
     let twins = tensors::twins(program, &constants);
     let mut written = tensors::written_buffers(program, &twins);
@@ -109,11 +112,12 @@ fn import_method(
         origins: HashMap::new(),
         is_channels_last: false,
         repeated: 0,
+        asserted: Vec::new(),
     };
     importer.run()?;
-    let Importer { mut graph, sizes, .. } = importer;
+    let Importer { mut graph, sizes, asserted, .. } = importer;
     graph.symbols = sizes.into_symbols();
-    Ok(graph)
+    Ok((graph, asserted))
 }
 
 /// The meaning of a name in the exported graph.
@@ -146,6 +150,8 @@ struct Importer<'m, 'p, 'a> {
     is_channels_last: bool,
     /// Bytes of weights beyond what the archive holds.
     repeated: usize,
+    /// Conditions on the sizes of inputs that nodes assert, with their texts.
+    asserted: Vec<(Formula, String)>,
 }
 
 impl<'a> Importer<'_, '_, 'a> {

@@ -5,9 +5,10 @@ use rushlight_graph::operators::{aten, executorch_prim, export};
 use rushlight_graph::{Arg, BlockId, Expr, Kind, NodeId, Op, OriginId, Schema, Type, bind};
 
 use super::super::schema::{
-    Argument, Graph as Source, NamedArgument, Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument,
+    Argument, Graph as Source, NamedArgument, Node, OptionalTensorArgument, SymBool, SymBoolArgument, SymFloatArgument,
     SymIntArgument, Text,
 };
+use super::guards;
 use super::{Binding, Importer, Scope};
 
 /// The full name of an operator that a node calls; `None` for Python's operators and higher-order ones.
@@ -69,11 +70,38 @@ impl<'a> Importer<'_, '_, 'a> {
             return self.higher_order(scope, import, hop);
         }
         match operator_name(&node.target) {
-            Some(name) if CHECKS.contains(&name.as_str()) => Ok(()),
+            Some(name) if CHECKS.contains(&name.as_str()) => self.check(import, &name),
             Some(name) if name == export::ACCESS_SUBCLASS_INNER_TENSOR => self.access_subclass(scope, node),
             Some(name) => self.call(scope, import, &name),
             None => self.python_operator(scope, import),
         }
+    }
+
+    /// Notes a condition on sizes, which becomes a rule about the inputs. Others are left to the operators, which check the
+    /// sizes and indices that they are given.
+    fn check(&mut self, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
+        let NodeImport { source, node, block, .. } = import;
+        let asserts = matches!(name, aten::_ASSERT_SCALAR | aten::_FUNCTIONAL_ASSERT_SCALAR);
+        // What a branch asserts need not hold where another is taken.
+        let condition = node.inputs.first().filter(|_| asserts && block == self.graph.body);
+        let Some(Argument::SymBool(SymBoolArgument::Name(condition))) = condition.map(|input| &input.arg) else {
+            return Ok(());
+        };
+        let Some(SymBool::Expr(expr)) = source.sym_bool_values.get(condition) else { return Ok(()) };
+        let message = node.inputs.get(1).and_then(|input| match &input.arg {
+            Argument::String(text) => Some(text.as_str()),
+            _ => None,
+        });
+        let text = message.and_then(|message| message.strip_prefix("Runtime assertion failed for expression "));
+        let text = text.map_or(&*expr.expr_str, |text| text.split_once(" on node").map_or(text, |(text, _)| text));
+        if !self.sizes.is_of_inputs(&expr.expr_str) {
+            return Ok(());
+        }
+        match self.sizes.formula(&expr.expr_str) {
+            Some(formula) => self.asserted.push((formula, text.to_owned())),
+            None => return Err(guards::not_understood(text)),
+        }
+        Ok(())
     }
 
     fn call(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use rushlight_graph::{Expr, MAX_NODES, Symbol, SymbolId, Symbols};
+use rushlight_graph::{Expr, Symbol, SymbolId, Symbols};
 
 use super::super::expr::SymExpr;
 use super::super::schema::{RangeConstraint, Text};
+use super::formula::Formula;
 
 /// The symbols of a program, and the expressions that were read already.
 pub(super) struct Sizes {
@@ -38,9 +39,27 @@ impl Sizes {
         if let Some(known) = self.parsed.get(text) {
             return known.clone();
         }
-        let expr = SymExpr::parse(text).ok().and_then(|expr| self.convert(&expr));
+        let expr = self.formula(text).and_then(|formula| formula.integer(&self.symbols));
         self.parsed.insert(text.to_owned(), expr.clone());
         expr
+    }
+
+    /// The formula of a text, which may be one of any type; `None` if it has a function that no formula has.
+    pub fn formula(&mut self, text: &str) -> Option<Formula> {
+        let expr = SymExpr::parse(text).ok()?;
+        Formula::of_sympy(&expr, &mut |name, is_positive| Some(self.symbol(name, is_positive).into()))
+    }
+
+    /// True if all symbols of a text come from sizes of inputs, none from data.
+    pub fn is_of_inputs(&self, text: &str) -> bool {
+        fn is_of_inputs(expr: &SymExpr) -> bool {
+            match expr {
+                SymExpr::Symbol { name, .. } => name.starts_with('s'),
+                SymExpr::Call { args, .. } => args.iter().all(is_of_inputs),
+                _ => true,
+            }
+        }
+        SymExpr::parse(text).is_ok_and(|expr| is_of_inputs(&expr))
     }
 
     /// A symbol for a number of this name that a node of the program computes.
@@ -83,39 +102,6 @@ impl Sizes {
         let id = self.symbols.push(symbol);
         self.by_name.insert(name.to_owned(), id);
         id
-    }
-
-    fn convert(&mut self, expr: &SymExpr) -> Option<Expr> {
-        match expr {
-            SymExpr::Integer(value) => Some(Expr::Int(*value)),
-            SymExpr::Symbol { name, is_positive } => Some(self.symbol(name, *is_positive).into()),
-            SymExpr::Float(_) | SymExpr::Rational(..) | SymExpr::Constant(_) => None,
-            SymExpr::Call { function, args } => {
-                let args = args.iter().map(|arg| self.convert(arg)).collect::<Option<Vec<_>>>()?;
-                // Powers and products of sums grow faster than the text.
-                let small = |expr: Expr| (expr.nodes() <= MAX_NODES).then_some(expr);
-                let fold = |f: fn(&Expr, Expr) -> Expr| {
-                    let (first, rest) = args.split_first()?;
-                    rest.iter().try_fold(first.clone(), |so_far, arg| small(f(&so_far, arg.clone())))
-                };
-                match function.as_str() {
-                    "Add" => fold(Expr::add),
-                    "Mul" => fold(Expr::mul),
-                    "Max" => fold(Expr::at_least),
-                    "Min" => fold(Expr::at_most),
-                    "FloorDiv" | "CleanDiv" => fold(Expr::floor_div),
-                    "CeilDiv" => fold(Expr::ceil_div),
-                    "Mod" | "PythonMod" => fold(Expr::modulo),
-                    "Pow" | "PowByNatural" => match args.as_slice() {
-                        [base, Expr::Int(power @ 0..=8)] => {
-                            (0..*power).try_fold(Expr::Int(1), |product, _| small(product.mul(base.clone())))
-                        }
-                        _ => None,
-                    },
-                    _ => None,
-                }
-            }
-        }
     }
 }
 

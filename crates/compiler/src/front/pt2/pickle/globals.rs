@@ -13,6 +13,9 @@ pub(super) enum Global {
     RebuildTensorV3,
     /// `torch._utils._rebuild_parameter(data, requires_grad, hooks)`.
     RebuildParameter,
+    /// `torch._utils._rebuild_parameter_with_state(data, requires_grad, hooks, state)`: the state is what Python code set on the
+    /// parameter.
+    RebuildParameterWithState,
     /// `torch._tensor._rebuild_from_type_v2(function, type, arguments, state)`.
     RebuildFromType,
     /// `torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride, offset, layout, device, requires_grad)`.
@@ -45,6 +48,7 @@ impl Global {
             ("torch._utils", "_rebuild_tensor_v2") => Self::RebuildTensorV2,
             ("torch._utils", "_rebuild_tensor_v3") => Self::RebuildTensorV3,
             ("torch._utils", "_rebuild_parameter") => Self::RebuildParameter,
+            ("torch._utils", "_rebuild_parameter_with_state") => Self::RebuildParameterWithState,
             ("torch._utils", "_rebuild_wrapper_subclass") => Self::RebuildWrapperSubclass,
             ("torch._tensor", "_rebuild_from_type_v2") => Self::RebuildFromType,
             ("torch.serialization", "_get_layout") => Self::GetLayout,

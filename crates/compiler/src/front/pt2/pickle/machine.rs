@@ -26,6 +26,7 @@ pub(super) fn run(pickle: &[u8], zip: &Zip, entry: &str) -> Result<PickleValue, 
         marks: Vec::new(),
         memo: HashMap::new(),
         budget: 1024 + pickle.len().saturating_mul(8),
+        unknown: None,
     };
     loop {
         let at = machine.at;
@@ -33,6 +34,11 @@ pub(super) fn run(pickle: &[u8], zip: &Zip, entry: &str) -> Result<PickleValue, 
         match result {
             Ok(None) => {}
             Ok(Some(value)) => return Ok(value),
+            // A call that does not fit, or a value that is none, because of a name that is not known.
+            Err(Failure(ErrorKind::Pickle(PickleFault::Call { .. }))) if machine.unknown.is_some() => {
+                let (name, at) = machine.unknown.take().unwrap_or_default();
+                return Err(Error::new(PICKLE, ErrorKind::Pickle(PickleFault::Global { name })).at(at as u64));
+            }
             Err(Failure(kind)) => return Err(Error::new(PICKLE, kind).at(at as u64)),
             Err(Elsewhere(error)) => return Err(error),
         }
@@ -70,8 +76,19 @@ enum CellValue {
     Tensor(Arc<StoredTensor>),
     Torch(Arc<str>),
     Device(Arc<str>, Option<i64>),
-    Subclass { class: Arc<str>, dtype: Arc<str>, sizes: Arc<[Cell]>, attributes: Option<Cell> },
-    Object { class: Arc<str>, arguments: Arc<[Cell]>, state: Option<Cell> },
+    Subclass {
+        class: Arc<str>,
+        dtype: Arc<str>,
+        sizes: Arc<[Cell]>,
+        attributes: Option<Cell>,
+    },
+    Object {
+        class: Arc<str>,
+        arguments: Arc<[Cell]>,
+        state: Option<Cell>,
+    },
+    /// A function or class that is not on the list, or what it would give: nothing is called, and it may only be left out.
+    Unknown,
 }
 
 struct TypedStorage {
@@ -91,6 +108,8 @@ struct Machine<'a> {
     memo: HashMap<u32, Cell>,
     /// Number of values that may still be made of the cells.
     budget: usize,
+    /// The first name that is not on the list, and where it stands.
+    unknown: Option<(String, usize)>,
 }
 
 impl<'a> Machine<'a> {
@@ -169,10 +188,13 @@ impl<'a> Machine<'a> {
                 self.set_items(&items)?;
             }
             b'c' => {
+                let at = self.at - 1;
                 let (module, name) = (self.line()?, self.line()?);
-                let global = Global::named(module, name)
-                    .ok_or_else(|| PickleFault::Global { name: format!("{module}.{name}") })?;
-                self.push(CellValue::Global(global));
+                let global = Global::named(module, name);
+                if global.is_none() {
+                    self.unknown.get_or_insert_with(|| (format!("{module}.{name}"), at));
+                }
+                self.push(global.map_or(CellValue::Unknown, CellValue::Global));
             }
             // BINPUT, LONG_BINPUT, BINGET, LONG_BINGET
             b'q' => {
@@ -283,6 +305,7 @@ impl<'a> Machine<'a> {
         let list = self.top()?;
         match self.cells.get_mut(list) {
             Some(CellValue::List(list)) => list.extend(items),
+            Some(CellValue::Unknown) => {}
             _ => return Err(call("append", "a list")),
         }
         Ok(())
@@ -295,6 +318,7 @@ impl<'a> Machine<'a> {
             Some(CellValue::Dict(entries)) if rest.is_empty() => {
                 entries.extend(pairs.iter().map(|&[key, value]| (key, value)));
             }
+            Some(CellValue::Unknown) => {}
             _ => return Err(call("setitem", "a dictionary, and a value for each key")),
         }
         Ok(())
@@ -361,8 +385,10 @@ impl<'a> Machine<'a> {
     }
 
     fn call(&mut self, function: Cell, arguments: Cell) -> Result<CellValue, Stop> {
-        let CellValue::Global(global) = self.content(function) else {
-            return Err(call("reduce", "a function or class"));
+        let global = match self.content(function) {
+            CellValue::Global(global) => global,
+            CellValue::Unknown => return Ok(CellValue::Unknown),
+            _ => return Err(call("reduce", "a function or class")),
         };
         let global = global.clone();
         let arguments = self.tuple(arguments).ok_or_else(|| call("reduce", "a tuple of arguments"))?;
@@ -377,7 +403,7 @@ impl<'a> Machine<'a> {
             (Global::RebuildTensorV3, &[storage, offset, sizes, strides, _, _, dtype, ..]) => {
                 self.tensor("_rebuild_tensor_v3", Some(dtype), storage, offset, sizes, strides)
             }
-            (Global::RebuildParameter, &[data, ..]) => match self.content(data) {
+            (Global::RebuildParameter | Global::RebuildParameterWithState, &[data, ..]) => match self.content(data) {
                 CellValue::Tensor(_) | CellValue::Subclass { .. } => Ok(self.content(data).clone()),
                 _ => Err(call("_rebuild_parameter", "a tensor")),
             },
@@ -458,6 +484,7 @@ impl<'a> Machine<'a> {
             Global::RebuildTensorV2
                 | Global::RebuildTensorV3
                 | Global::RebuildParameter
+                | Global::RebuildParameterWithState
                 | Global::RebuildWrapperSubclass
         ) {
             return Err(wrong());
@@ -486,6 +513,7 @@ impl<'a> Machine<'a> {
 
     fn instance(&mut self, class: Cell, arguments: Cell) -> Result<CellValue, Stop> {
         match (self.content(class), self.tuple(arguments)) {
+            (CellValue::Unknown, _) => Ok(CellValue::Unknown),
             (CellValue::Global(Global::Class(class)), Some(arguments)) => {
                 Ok(CellValue::Object { class: class.clone(), arguments, state: None })
             }
@@ -497,7 +525,7 @@ impl<'a> Machine<'a> {
         match self.cells.get_mut(cell) {
             Some(CellValue::Object { state: slot, .. }) => *slot = Some(state),
             // Attributes of a dictionary (`_metadata` of a state dict) say nothing about its entries.
-            Some(CellValue::Dict(_)) => {}
+            Some(CellValue::Dict(_) | CellValue::Unknown) => {}
             _ => return Err(call("build", "an object of a class that is kept as data")),
         }
         Ok(())
@@ -540,6 +568,7 @@ impl<'a> Machine<'a> {
             }
             CellValue::Global(Global::Constant(name)) | CellValue::Torch(name) => PickleValue::Torch(name),
             CellValue::Global(global) => return Err(call(global_name(&global), "to be called, not kept")),
+            CellValue::Unknown => return Err(call("a name", "to be known")),
             CellValue::Storage(_) => return Err(call("storage", "a tensor around it")),
             CellValue::Tensor(tensor) => {
                 self.spend(tensor.sizes.len() + tensor.storage.name.len() / 16)?;
@@ -587,6 +616,7 @@ fn global_name(global: &Global) -> &str {
         Global::RebuildTensorV2 => "_rebuild_tensor_v2",
         Global::RebuildTensorV3 => "_rebuild_tensor_v3",
         Global::RebuildParameter => "_rebuild_parameter",
+        Global::RebuildParameterWithState => "_rebuild_parameter_with_state",
         Global::RebuildFromType => "_rebuild_from_type_v2",
         Global::RebuildWrapperSubclass => "_rebuild_wrapper_subclass",
         Global::GetLayout => "_get_layout",

@@ -4,6 +4,7 @@
 //! versions only add; values of an unknown kind are kept as such and matter only to programs that use them. Names are
 //! borrowed from the document.
 
+mod bare_floats;
 mod graph;
 mod signature;
 mod tensor;
@@ -14,6 +15,7 @@ mod union;
 use indexmap::IndexMap;
 use serde::Deserialize;
 
+pub(crate) use bare_floats::quoted;
 pub use graph::*;
 pub use signature::*;
 pub use tensor::*;
