@@ -28,8 +28,10 @@ pub mod executorch_prim {
     pub const SUB_SCALAR: &str = "executorch_prim::sub.Scalar";
     pub const SYM_FLOAT_SCALAR: &str = "executorch_prim::sym_float.Scalar";
     pub const SYM_INT_SCALAR: &str = "executorch_prim::sym_int.Scalar";
+    pub const SYM_ITE_SCALAR: &str = "executorch_prim::sym_ite.Scalar";
     pub const SYM_MAX_SCALAR: &str = "executorch_prim::sym_max.Scalar";
     pub const SYM_MIN_SCALAR: &str = "executorch_prim::sym_min.Scalar";
     pub const SYM_NOT_SCALAR: &str = "executorch_prim::sym_not.Scalar";
+    pub const TRUEDIV_SCALAR: &str = "executorch_prim::truediv.Scalar";
     pub const TRUNC_SCALAR: &str = "executorch_prim::trunc.Scalar";
 }

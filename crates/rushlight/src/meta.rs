@@ -189,7 +189,7 @@ pub(crate) fn add_range(inputs: &mut [ValueInfo], rule: &Rule<'_>) {
             let min = unsigned(min).max(1).min(upper);
             SizeRange { min, max: upper, step: (1, 0), expression: Some(text.to_owned()) }
         }
-        Rule::Guard { .. } => return,
+        Rule::Guard { .. } | Rule::Condition { .. } => return,
     };
     // A dimension without a rule has the bound of the tensor.
     while info.ranges.len() < rank {

@@ -58,7 +58,11 @@ fn numbers_for_tensors(
     schema: &Schema,
     args: &[Arg],
 ) -> Result<Option<Vec<ValueId>>, Error> {
-    let is_number = |arg: &Arg| matches!(arg, Arg::Int(_) | Arg::Float(_) | Arg::Bool(_));
+    let graph = &*builder.graph;
+    let is_number = |arg: &Arg| match arg {
+        Arg::Value(value) => graph.tensor(*value).is_err(),
+        arg => matches!(arg, Arg::Int(_) | Arg::Float(_) | Arg::Bool(_) | Arg::Complex(..)),
+    };
     let is_misplaced = |(param, arg): (&Param, &Arg)| param.kind == Kind::Tensor && is_number(arg);
     if !schema.params.iter().zip(args).any(is_misplaced) {
         return Ok(None);
@@ -68,7 +72,9 @@ fn numbers_for_tensors(
             schema.params.iter().zip(args).map(|pair| if is_misplaced(pair) { &Kind::Scalar } else { &pair.0.kind });
         other.params.len() == args.len() && other.params.iter().map(|param| &param.kind).eq(kinds)
     };
-    for overload in ["Scalar", "Tensor_Scalar", "Scalar_mode"] {
+    // Programs hold no complex numbers but in tensors.
+    let is_real = !args.iter().any(|arg| matches!(arg, Arg::Complex(..)));
+    for overload in ["Scalar", "Tensor_Scalar", "Scalar_mode"].into_iter().filter(|_| is_real) {
         let name = format!("{}.{overload}", schema.base_name());
         if builder.schemas().get(&name).is_some_and(|other| takes_them(&other)) {
             return builder.call(&name, args.to_vec()).map(Some);
@@ -76,11 +82,14 @@ fn numbers_for_tensors(
     }
     let operands: Vec<&Arg> = args.iter().filter(|arg| is_number(arg) || arg.as_value().is_some()).collect();
     let dtype = ops::promote(&operands, builder.graph)?;
+    let misplaced: Vec<bool> = schema.params.iter().zip(args).map(is_misplaced).collect();
     let mut args = args.to_vec();
-    for (param, arg) in schema.params.iter().zip(&mut args) {
-        if is_misplaced((param, arg)) {
-            let dtype = [("dtype", dtype.into())];
-            *arg = builder.one_with(aten::SCALAR_TENSOR, vec![arg.clone()], &dtype)?.into();
+    for (arg, is_misplaced) in args.iter_mut().zip(misplaced) {
+        if is_misplaced {
+            *arg = match *arg {
+                Arg::Complex(real, imaginary) => builder.complex(real, imaginary, dtype)?.into(),
+                _ => builder.one_with(aten::SCALAR_TENSOR, vec![arg.clone()], &[("dtype", dtype.into())])?.into(),
+            };
         }
     }
     builder.call(&schema.name, args).map(Some)

@@ -8,7 +8,7 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{arithmetic, one, same, tensor};
 use super::promotion::to_floating;
-use super::{Definition, Lowered, Operands, composite, done, kernel};
+use super::{Definition, Lowered, Operands, composite, done, kernel, known_number};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel(aten::RELU, same),
@@ -56,8 +56,9 @@ fn rrelu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.bool(3)? {
         return Err(Error::unsupported("`aten::rrelu` in training mode"));
     }
-    let slope = f64::midpoint(operands.float(1)?, operands.float(2)?);
-    b.one(aten::LEAKY_RELU, vec![operands.value(0)?.into(), Arg::Float(slope)]).and_then(done)
+    let sum = b.number_sum(&operands.number(1)?, &operands.number(2)?)?;
+    let slope = b.number_quotient(&sum, &Arg::Float(2.0))?;
+    b.one(aten::LEAKY_RELU, vec![operands.value(0)?.into(), slope]).and_then(done)
 }
 
 /// One slope for each channel, or one for all.
@@ -80,8 +81,9 @@ fn negative_slope(b: &mut Builder<'_>, x: ValueId, slope: ValueId) -> Result<Val
 }
 
 fn celu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let alpha = operands.float(1)?;
-    let args = vec![operands.value(0)?.into(), alpha.into(), Arg::Float(1.0), Arg::Float(1.0 / alpha)];
+    let alpha = operands.number(1)?;
+    let inverse = b.number_quotient(&Arg::Float(1.0), &alpha)?;
+    let args = vec![operands.value(0)?.into(), alpha, Arg::Float(1.0), inverse];
     b.one(aten::ELU, args).and_then(done)
 }
 
@@ -136,10 +138,10 @@ fn relu6_of_plus_3(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
 
 /// `log(1 + exp(beta x)) / beta`, and `x` itself beyond the threshold.
 fn softplus(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let (beta, threshold) = (operands.float(1)?, operands.float(2)?);
+    let (beta, threshold) = (operands.number(1)?, operands.number(2)?);
     let value = b.precisely(operands.value(0)?, |b, x| {
-        let unit = (beta - 1.0).abs() < f64::EPSILON;
-        let scaled = if unit { x } else { b.mul(x, beta)? };
+        let unit = known_number(&beta).is_some_and(|beta| (beta - 1.0).abs() < f64::EPSILON);
+        let scaled = if unit { x } else { b.mul(x, beta.clone())? };
         let exponential = b.unary(aten::EXP, scaled)?;
         let log = b.unary(aten::LOG1P, exponential)?;
         let curve = if unit { log } else { b.div(log, beta)? };

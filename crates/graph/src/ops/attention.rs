@@ -25,7 +25,7 @@ pub(crate) const OPS: &[Definition] = &[
 struct AttentionParameters {
     mask: Option<ValueId>,
     causal: bool,
-    scale: Option<f64>,
+    scale: Option<Arg>,
     /// Heads of keys and values may be fewer than those of queries.
     grouped: bool,
 }
@@ -57,7 +57,7 @@ fn parameters(operands: &Operands<'_>) -> Result<AttentionParameters, Error> {
     Ok(AttentionParameters {
         mask: operands.optional(at("attn_mask"))?,
         causal: operands.bool(at("is_causal"))?,
-        scale: if operands.has(scale) { Some(operands.float(scale)?) } else { None },
+        scale: if operands.has(scale) { Some(operands.number(scale)?) } else { None },
         grouped: operands.has(at("enable_gqa")) && operands.bool(at("enable_gqa"))?,
     })
 }
@@ -72,9 +72,9 @@ fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &AttentionPa
             *side = repeat_heads(b, *side, &q.shape, rank - 3)?;
         }
     }
-    let scale = match (parameters.scale, width.as_int()) {
+    let scale = match (parameters.scale.clone(), width.as_int()) {
         (Some(scale), _) => scale,
-        (None, Some(width)) => 1.0 / (width as f64).sqrt(),
+        (None, Some(width)) => Arg::Float(1.0 / (width as f64).sqrt()),
         (None, None) => return Err(operands.wrong(0, "queries whose width depends on no input")),
     };
     let query = b.one(aten::MUL_SCALAR, vec![query.into(), scale.into()])?;

@@ -111,6 +111,17 @@ impl<'m> Builder<'m> {
         Ok(self.constant(Constant::dense("scalar", TensorType::new(dtype, Vec::new()), bytes)?))
     }
 
+    /// A tensor without dimensions that holds a complex number.
+    pub fn complex(&mut self, real: f64, imaginary: f64, dtype: ScalarType) -> Result<ValueId, Error> {
+        let part = match dtype {
+            ScalarType::ComplexHalf => ScalarType::Half,
+            ScalarType::ComplexDouble => ScalarType::Double,
+            _ => ScalarType::Float,
+        };
+        let bytes = [number_bytes(real, part)?, number_bytes(imaginary, part)?].concat();
+        Ok(self.constant(Constant::dense("scalar", TensorType::new(dtype, Vec::new()), bytes)?))
+    }
+
     /// The tensor type of a value.
     pub fn tensor(&self, value: ValueId) -> Result<TensorType, Error> {
         self.graph.tensor(value).cloned()

@@ -9,7 +9,7 @@ use crate::{Builder, Graph, Type};
 use super::binary::scalar_first;
 use super::inference::{arithmetic, comparison, same, truth};
 use super::promotion::category;
-use super::{Definition, Lowered, Operands, composite, done, forward, kernel};
+use super::{Definition, Lowered, Operands, composite, done, forward, kernel, known_number};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel(aten::EQ_TENSOR, comparison),
@@ -99,10 +99,10 @@ fn swapped(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Lowered 
 /// `|x - y| <= atol + rtol * |y|` or equal, as infinities are.
 fn isclose(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y) = (operands.value(0)?, operands.value(1)?);
-    let (rtol, atol) = (operands.float(2)?, operands.float(3)?);
+    let (rtol, atol) = (operands.number(2)?, operands.number(3)?);
     let equal = b.compare(aten::packet::EQ, x, y)?;
     let mut close = equal;
-    if category(b.tensor(x)?.dtype) >= 2 || rtol != 0.0 || atol != 0.0 {
+    if category(b.tensor(x)?.dtype) >= 2 || known_number(&rtol) != Some(0.0) || known_number(&atol) != Some(0.0) {
         let dtype = compared_in(b.tensor(y)?.dtype);
         let (x, y) = (b.cast(x, dtype)?, b.cast(y, dtype)?);
         let (difference, magnitude) = (b.sub(x, y)?, b.unary(aten::ABS, y)?);

@@ -3,8 +3,8 @@
 use rushlight_format::ScalarType;
 
 use crate::Error;
-use crate::operators::aten;
-use crate::{Arg, Builder, Expr, Type, ValueId};
+use crate::operators::{aten, executorch_prim};
+use crate::{Arg, Builder, Expr, Op, Type, ValueId};
 
 use super::{Operands, promote};
 
@@ -82,6 +82,37 @@ impl Builder<'_> {
         }
     }
 
+    /// `a + b` of numbers, of which some may be known only when the program runs.
+    pub(crate) fn number_sum(&mut self, a: &Arg, b: &Arg) -> Result<Arg, Error> {
+        self.number(executorch_prim::ADD_SCALAR, a, b, |a, b| a + b)
+    }
+
+    /// `a - b` of numbers.
+    pub(crate) fn number_difference(&mut self, a: &Arg, b: &Arg) -> Result<Arg, Error> {
+        self.number(executorch_prim::SUB_SCALAR, a, b, |a, b| a - b)
+    }
+
+    /// `a * b` of numbers.
+    pub(crate) fn number_product(&mut self, a: &Arg, b: &Arg) -> Result<Arg, Error> {
+        self.number(executorch_prim::MUL_SCALAR, a, b, |a, b| a * b)
+    }
+
+    /// `a / b` of numbers.
+    pub(crate) fn number_quotient(&mut self, a: &Arg, b: &Arg) -> Result<Arg, Error> {
+        self.number(executorch_prim::TRUEDIV_SCALAR, a, b, |a, b| a / b)
+    }
+
+    fn number(&mut self, name: &str, a: &Arg, b: &Arg, of: fn(f64, f64) -> f64) -> Result<Arg, Error> {
+        if let (Some(a), Some(b)) = (known_number(a), known_number(b)) {
+            return Ok(Arg::Float(of(a, b)));
+        }
+        // The kernels compute with integers where both are.
+        let float = |arg: &Arg| known_number(arg).map_or_else(|| arg.clone(), Arg::Float);
+        let schema = self.schemas().expect(name)?;
+        let results = self.push(Op::Call(schema), vec![float(a), float(b)], vec![Type::Float]);
+        results.first().map(|value| Arg::Value(*value)).ok_or_else(|| Error::invalid("a number without a value"))
+    }
+
     /// True if an argument is a tensor.
     pub(crate) fn is_tensor(&self, arg: &Arg) -> bool {
         arg.as_value().is_some_and(|value| matches!(self.graph.ty(value), Type::Tensor(_)))
@@ -111,6 +142,16 @@ impl Builder<'_> {
     fn pair(&mut self, name: &str, a: Arg, b: Arg) -> Result<ValueId, Error> {
         let overload = if self.is_tensor(&b) { "Tensor" } else { "Scalar" };
         self.one(&format!("{name}.{overload}"), vec![a, b])
+    }
+}
+
+/// The number that an argument is, if it is known.
+pub(crate) fn known_number(arg: &Arg) -> Option<f64> {
+    match arg {
+        Arg::Float(value) => Some(*value),
+        Arg::Bool(value) => Some(f64::from(u8::from(*value))),
+        Arg::Int(Expr::Int(value)) => Some(*value as f64),
+        _ => None,
     }
 }
 

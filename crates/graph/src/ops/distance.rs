@@ -31,7 +31,7 @@ fn along_dim(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<T
 fn cosine_similarity(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let shape = broadcast_shape(&[operands.arg(0), operands.arg(1)], b.graph)?;
     let dim = operands.dim(2, shape.len())? as i64;
-    let eps = operands.float(3)?;
+    let eps = operands.number(3)?;
     let dtype = to_floating(promote(&[operands.arg(0), operands.arg(1)], b.graph)?);
     let mut unit = |index| {
         let x = b.cast(operands.value(index)?, compute_dtype(dtype))?;
@@ -41,7 +41,7 @@ fn cosine_similarity(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
             b.one(aten::EXPAND_COPY, vec![x.into(), shape.clone().into()])?
         };
         let norm = vector_norm(b, x, 2.0, &Arg::from([dim]), &Arg::from(true))?;
-        let norm = b.one(aten::CLAMP, vec![norm.into(), Arg::Float(eps), Arg::None])?;
+        let norm = b.one(aten::CLAMP, vec![norm.into(), eps.clone(), Arg::None])?;
         b.div(x, norm)
     };
     let (x, y) = (unit(0)?, unit(1)?);
@@ -59,7 +59,7 @@ fn pairwise_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Er
 
 /// The norm of `x - y + eps` along the last dimension.
 fn pairwise_distance(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let (p, eps) = (operands.float(2)?, operands.float(3)?);
+    let (p, eps) = (operands.float(2)?, operands.number(3)?);
     let difference = b.sub(operands.value(0)?, operands.value(1)?)?;
     let distance = b.precisely(difference, |b, x| {
         let shifted = b.add(x, eps)?;

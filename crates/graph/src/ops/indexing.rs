@@ -290,9 +290,9 @@ fn tensor_or_number(
     dtype: ScalarType,
 ) -> Result<ValueId, Error> {
     match operands.arg(index) {
-        Arg::Value(value) => Ok(*value),
+        Arg::Value(value) if b.is_tensor(operands.arg(index)) => Ok(*value),
         Arg::Float(value) if !dtype.is_floating() => b.scalar(*value, ScalarType::Float),
-        _ => b.scalar(operands.float(index)?, dtype),
+        number => b.as_tensor(number, dtype),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 use super::activation::log_of_sigmoid;
 use super::inference::{broadcast_shape, one};
 use super::promotion::to_floating;
-use super::{Definition, Lowered, Operands, by_lowering, composite, compute_dtype, done, promote};
+use super::{Definition, Lowered, Operands, by_lowering, composite, compute_dtype, done, promote, known_number};
 
 pub(crate) const OPS: &[Definition] = &[
     composite(aten::MSE_LOSS, |o, g| reduced(o, g, 2), |b, o| pointwise(b, o, 2, squared)),
@@ -84,14 +84,16 @@ fn absolute(b: &mut Builder<'_>, difference: ValueId) -> Result<ValueId, Error> 
 /// `d²/2β` below β, `d - β/2` above.
 fn smooth_l1(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y, dtype) = pair(b, operands)?;
-    let beta = operands.float(3)?;
+    let beta = operands.number(3)?;
     let difference = b.sub(x, y)?;
     let distance = b.unary(aten::ABS, difference)?;
-    let losses = if beta == 0.0 {
+    let losses = if known_number(&beta) == Some(0.0) {
         distance
     } else {
         let square = b.mul(distance, distance)?;
-        let (curved, straight) = (b.mul(square, 0.5 / beta)?, b.sub(distance, 0.5 * beta)?);
+        let (inverse, half) =
+            (b.number_quotient(&Arg::Float(0.5), &beta)?, b.number_product(&Arg::Float(0.5), &beta)?);
+        let (curved, straight) = (b.mul(square, inverse)?, b.sub(distance, half)?);
         let near = b.compare(aten::packet::LT, distance, beta)?;
         b.select(near, curved, straight)?
     };
@@ -101,12 +103,13 @@ fn smooth_l1(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// `d²/2` up to δ, `δ (d - δ/2)` above.
 fn huber(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y, dtype) = pair(b, operands)?;
-    let delta = operands.float(3)?;
+    let delta = operands.number(3)?;
+    let half = b.number_product(&Arg::Float(0.5), &delta)?;
     let difference = b.sub(x, y)?;
     let distance = b.unary(aten::ABS, difference)?;
     let square = b.mul(distance, distance)?;
-    let (curved, beyond) = (b.mul(square, 0.5)?, b.sub(distance, 0.5 * delta)?);
-    let straight = b.mul(beyond, delta)?;
+    let (curved, beyond) = (b.mul(square, 0.5)?, b.sub(distance, half)?);
+    let straight = b.mul(beyond, delta.clone())?;
     let near = b.compare(aten::packet::LE, distance, delta)?;
     let losses = b.select(near, curved, straight)?;
     reduce(b, losses, operands.int(2)?, dtype).and_then(done)
@@ -134,7 +137,7 @@ fn poisson(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let (rate, product) = (b.unary(aten::EXP, x)?, b.mul(target, x)?);
         b.sub(rate, product)?
     } else {
-        let shifted = b.add(x, operands.float(4)?)?;
+        let shifted = b.add(x, operands.number(4)?)?;
         let log = b.unary(aten::LOG, shifted)?;
         let product = b.mul(target, log)?;
         b.sub(x, product)?
@@ -216,7 +219,7 @@ fn margin_ranking(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y, target) = (operands.value(0)?, operands.value(1)?, operands.value(2)?);
     let difference = b.sub(y, x)?;
     let product = b.mul(target, difference)?;
-    let shifted = b.add(product, operands.float(3)?)?;
+    let shifted = b.add(product, operands.number(3)?)?;
     let losses = b.one(aten::CLAMP, vec![shifted.into(), Arg::from(0), Arg::None])?;
     let dtype = b.tensor(losses)?.dtype;
     reduce(b, losses, operands.int(4)?, dtype).and_then(done)
@@ -225,7 +228,7 @@ fn margin_ranking(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// `x` where the target is 1, `max(0, margin - x)` where it is -1.
 fn hinge_embedding(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
-    let rest = b.sub(operands.float(2)?, x)?;
+    let rest = b.sub(operands.number(2)?, x)?;
     let rest = b.one(aten::CLAMP, vec![rest.into(), Arg::from(0), Arg::None])?;
     let (not_positive, not_negative) =
         (b.compare(aten::packet::NE, target, 1)?, b.compare(aten::packet::NE, target, -1)?);
@@ -248,7 +251,7 @@ fn cosine_embedding(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let squares = b.mul(xx, yy)?;
     let norm = b.unary(aten::SQRT, squares)?;
     let cosine = b.div(product, norm)?;
-    let (apart, over) = (b.sub(1, cosine)?, b.sub(cosine, operands.float(3)?)?);
+    let (apart, over) = (b.sub(1, cosine)?, b.sub(cosine, operands.number(3)?)?);
     let over = b.one(aten::CLAMP, vec![over.into(), Arg::from(0), Arg::None])?;
     let (positive, negative) = (b.compare(aten::packet::EQ, target, 1)?, b.compare(aten::packet::EQ, target, -1)?);
     let (near, far) = (b.select(positive, apart, 0)?, b.select(negative, over, 0)?);
@@ -269,7 +272,7 @@ fn triplet_margin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         far = b.one(aten::MINIMUM, vec![far.into(), other.into()])?;
     }
     let difference = b.sub(near, far)?;
-    let shifted = b.add(difference, operands.float(3)?)?;
+    let shifted = b.add(difference, operands.number(3)?)?;
     let losses = b.one(aten::CLAMP, vec![shifted.into(), Arg::from(0), Arg::None])?;
     let dtype = b.tensor(losses)?.dtype;
     reduce(b, losses, operands.int(7)?, dtype).and_then(done)

@@ -63,7 +63,7 @@ use crate::{Expr, Graph, MAX_NODES, Type, ValueId};
 
 pub use builder::{Builder, bind};
 pub(crate) use by_lowering::{by_lowering, result};
-pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity};
+pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity, known_number};
 pub use experts::MAX_EXPERTS;
 pub use llama::{CacheUpdate, update_caches, written_caches};
 pub use number::number_bytes;

@@ -177,7 +177,7 @@ fn rms_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let wide = compute_dtype(ty.dtype);
     let dims: Vec<i64> = (1..=normalised).map(|dim| -dim).collect();
     let epsilon = if wide == rushlight_format::ScalarType::Double { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let eps = operands.float_or(3, epsilon)?;
+    let eps = operands.number_or(3, epsilon)?;
     let x = b.cast(x, wide)?;
     let squares = b.mul(x, x)?;
     let mean = b.one(aten::MEAN_DIM, vec![squares.into(), Arg::from(dims.as_slice()), Arg::from(true)])?;

@@ -113,8 +113,22 @@ impl<'a> Operands<'a> {
             Arg::Float(value) => Ok(*value),
             Arg::Bool(value) => Ok(f64::from(u8::from(*value))),
             Arg::Int(Expr::Int(value)) => Ok(*value as f64),
-            _ => Err(self.wrong(index, "a number")),
+            _ => Err(self.wrong(index, "a number that is known when the program is compiled")),
         }
+    }
+
+    /// A number as an argument for simpler operators: a double if it is known, and else one that the program computes.
+    pub fn number(&self, index: usize) -> Result<Arg, Error> {
+        match self.arg(index) {
+            Arg::Value(value) => Ok(Arg::Value(*value)),
+            Arg::Int(expr) if !expr.is_static() => Ok(Arg::Int(expr.clone())),
+            _ => self.float(index).map(Arg::Float),
+        }
+    }
+
+    /// As [`Operands::number`], or `default` if it is absent.
+    pub fn number_or(&self, index: usize, default: f64) -> Result<Arg, Error> {
+        if self.has(index) { self.number(index) } else { Ok(Arg::Float(default)) }
     }
 
     /// A number, or `default` if it is absent.
@@ -177,7 +191,7 @@ impl<'a> Operands<'a> {
         let param = self.schema.params.get(index).map_or("?", |param| &param.name);
         Error::type_error(format!("wrong argument `{param}` of `{}`", self.schema.name))
             .expected(expected)
-            .got(format!("{:?}", self.arg(index)))
+            .got(text_of(self.arg(index)))
     }
 
     fn list(&self, index: usize) -> Result<&'a [Arg], Error> {
@@ -200,4 +214,19 @@ pub fn wrap_dim(dim: i64, rank: usize) -> Option<usize> {
     let count = rank.max(1) as i64;
     let wrapped = if dim < 0 { dim + count } else { dim };
     (0..count).contains(&wrapped).then_some(wrapped as usize)
+}
+
+/// An argument for people.
+fn text_of(arg: &Arg) -> String {
+    match arg {
+        Arg::None => "nothing".into(),
+        Arg::Value(_) => "a tensor, or a number that the program computes".into(),
+        Arg::Int(Expr::Int(value)) => value.to_string(),
+        Arg::Int(_) => "a size that depends on an input".into(),
+        Arg::Float(value) => value.to_string(),
+        Arg::Bool(value) => value.to_string(),
+        Arg::Str(text) => format!("{text:?}"),
+        Arg::List(items) => format!("[{}]", items.iter().map(text_of).collect::<Vec<_>>().join(", ")),
+        other => format!("{other:?}"),
+    }
 }

@@ -107,6 +107,9 @@ fn exponential(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let uniform = samples(b, aten::RAND, &shape, dtype)?;
     let negative = b.unary(aten::NEG, uniform)?;
     let log = b.unary(aten::LOG1P, negative)?;
-    let value = b.div(log, -operands.float(1)?)?;
+    let value = {
+        let rate = b.number_product(&Arg::Float(-1.0), &operands.number(1)?)?;
+        b.div(log, rate)?
+    };
     b.cast(value, dtype).and_then(done)
 }

@@ -85,8 +85,8 @@ fn index_copy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn index_fill(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dtype = operands.tensor(0, b.graph)?.dtype;
     let fill = match operands.arg(3) {
-        Arg::Value(value) => b.cast(*value, dtype)?,
-        _ => b.scalar(operands.float(3)?, dtype)?,
+        Arg::Value(value) if b.is_tensor(operands.arg(3)) => b.cast(*value, dtype)?,
+        number => b.as_tensor(number, dtype)?,
     };
     put_along(b, operands, fill, false)
 }
@@ -128,9 +128,9 @@ fn scatter_reduce(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let (dtype, index) = (operands.tensor(0, b.graph)?.dtype, operands.value(2)?);
     let source = match operands.arg(3) {
-        Arg::Value(value) => *value,
-        _ => {
-            let number = b.scalar(operands.float(3)?, dtype)?;
+        Arg::Value(value) if b.is_tensor(operands.arg(3)) => *value,
+        number => {
+            let number = b.as_tensor(number, dtype)?;
             let shape = b.tensor(index)?.shape;
             expand(b, number, shape)?
         }

@@ -58,7 +58,10 @@ fn trapezoid(b: &mut Builder<'_>, operands: &Operands<'_>, places: Option<usize>
     let (before, after) = neighbours(b, y, dim)?;
     let heights = b.add(before, after)?;
     let areas = match places {
-        None => b.mul(heights, operands.float(1)? / 2.0)?,
+        None => {
+            let half = b.number_quotient(&operands.number(1)?, &Arg::Float(2.0))?;
+            b.mul(heights, half)?
+        },
         Some(index) => {
             let x = operands.value(index)?;
             let mut x_dim = dim;

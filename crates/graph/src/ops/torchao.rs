@@ -128,14 +128,20 @@ fn dequantize(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.view(value, ty.shape).and_then(done)
 }
 
-/// One scale and zero point for each block; the dtypes default to the input's and `i32`.
+/// One scale and zero point for each block; the scale's dtype defaults to the input's.
 fn parameters(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     let blocks = Blocks::new(operands, &input.shape, 2)?;
     let shape = parameter_shape(operands, &blocks)?;
     let scale = operands.dtype_or(7, input.dtype)?;
-    let zero_point = operands.dtype_or(8, ScalarType::Int)?;
+    let zero_point = zero_point_dtype(operands, graph)?;
     Ok(vec![tensor(scale, shape.clone()), tensor(zero_point, shape)])
+}
+
+/// The dtype of zero points: the argument, or else what the program recorded, since versions of torchao differ in their default.
+fn zero_point_dtype(operands: &Operands<'_>, graph: &Graph) -> Result<ScalarType, Error> {
+    let recorded = operands.results.get(1).and_then(|value| graph.ty(*value).as_tensor()).map(|ty| ty.dtype);
+    operands.dtype_or(8, recorded.unwrap_or(ScalarType::Int))
 }
 
 /// The counts of blocks; dimensions that are one block have a place of their own only if it is kept.
@@ -162,7 +168,7 @@ fn choose(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let default_eps = if ty.dtype == ScalarType::Double { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let eps = operands.float_or(6, default_eps)?;
     let scale_dtype = operands.dtype_or(7, ty.dtype)?;
-    let zero_dtype = operands.dtype_or(8, ScalarType::Int)?;
+    let zero_dtype = zero_point_dtype(operands, b.graph)?;
     let shape = parameter_shape(operands, &blocks)?;
     let wide = super::compute_dtype(ty.dtype);
     let x = b.cast(x, wide)?;

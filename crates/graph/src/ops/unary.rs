@@ -220,8 +220,8 @@ fn nan_to_num(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return done(x);
     }
     let largest = largest(dtype);
-    let nan = operands.float_or(1, 0.0)?;
-    let (high, low) = (operands.float_or(2, largest)?, operands.float_or(3, -largest)?);
+    let nan = operands.number_or(1, 0.0)?;
+    let (high, low) = (operands.number_or(2, largest)?, operands.number_or(3, -largest)?);
     let is_nan = b.unary(aten::ISNAN, x)?;
     let mut value = b.select(is_nan, nan, x)?;
     for (infinity, number) in [(f64::INFINITY, high), (f64::NEG_INFINITY, low)] {

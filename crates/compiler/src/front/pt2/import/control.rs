@@ -3,7 +3,7 @@
 use rushlight_graph::Error;
 use rushlight_graph::{Arg, BlockId, Op, Type, ValueId};
 
-use super::super::schema::{Argument, Graph as Source, Node};
+use super::super::schema::{Argument, Graph as Source, Node, SymBoolArgument};
 use super::nodes::NodeImport;
 use super::{Binding, Importer, Scope};
 
@@ -19,7 +19,8 @@ impl<'a> Importer<'_, '_, 'a> {
             "while_loop" => self.while_loop(scope, import),
             "map_impl" => self.scan(scope, import, true),
             "scan" => self.scan(scope, import, false),
-            "wrap_with_set_grad_enabled" | "wrap_with_autocast" => self.wrapped(scope, import),
+            "wrap_with_set_grad_enabled" => self.wrapped(scope, import),
+            "wrap_with_autocast" => self.autocast_region(scope, import),
             other => Err(Error::unsupported(format!("the higher-order operator `{other}`"))
                 .help("control flow that compiles: torch.cond, while_loop, map and scan")),
         }
@@ -31,13 +32,22 @@ impl<'a> Importer<'_, '_, 'a> {
         let predicate = self.argument(scope, source, &predicate.arg)?;
         let operands = self.items(scope, source, &operands.arg)?;
         let mut args = vec![predicate];
+        let mut given = Vec::new();
         for branch in [yes, no] {
             let Argument::Graph(graph) = &branch.arg else { return Err(malformed("cond", node)) };
             let inner = self.new_block();
             self.inner(scope, inner, &graph.graph, &operands)?;
+            given.push(self.graph.blocks[inner].results.clone());
             args.push(Arg::Block(inner));
         }
-        self.push(scope, import, Op::Cond, args)?;
+        let id = self.push(scope, import, Op::Cond, args)?;
+        // What was recorded for a branch may have been corrected there.
+        for (result, branch) in self.graph.nodes[id].results.clone().into_iter().zip(given.first().into_iter().flatten()) {
+            if let Some(value) = branch.as_value() {
+                let ty = self.graph.ty(value).clone();
+                self.replace_shape(result, ty);
+            }
+        }
         Ok(())
     }
 
@@ -87,6 +97,18 @@ impl<'a> Importer<'_, '_, 'a> {
         let args = vec![Arg::Block(inner), Arg::List(carried.clone()), Arg::List(sequences.clone())];
         self.push(scope, import, Op::Scan, args)?;
         Ok(())
+    }
+
+    /// `wrap_with_autocast(device, dtype, is enabled, caches, graph, arguments…)`.
+    fn autocast_region(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
+        let is_enabled = match import.node.inputs.get(2).map(|input| &input.arg) {
+            Some(Argument::Bool(is_enabled) | Argument::SymBool(SymBoolArgument::Bool(is_enabled))) => *is_enabled,
+            _ => return Err(malformed("wrap_with_autocast", import.node)),
+        };
+        let outer = std::mem::replace(&mut self.is_autocast, is_enabled);
+        let result = self.wrapped(scope, import);
+        self.is_autocast = outer;
+        result
     }
 
     /// A graph that is called once, in place.

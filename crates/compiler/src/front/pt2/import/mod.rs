@@ -113,6 +113,7 @@ fn import_method(
         is_channels_last: false,
         repeated: 0,
         asserted: Vec::new(),
+        is_autocast: false,
     };
     importer.run()?;
     let Importer { mut graph, sizes, asserted, .. } = importer;
@@ -152,6 +153,8 @@ struct Importer<'m, 'p, 'a> {
     repeated: usize,
     /// Conditions on the sizes of inputs that nodes assert, with their texts.
     asserted: Vec<(Formula, String)>,
+    /// True in a region of `torch.autocast`.
+    is_autocast: bool,
 }
 
 impl<'a> Importer<'_, '_, 'a> {

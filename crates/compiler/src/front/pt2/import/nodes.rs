@@ -1,8 +1,10 @@
 //! Nodes of a program.
 
+use rushlight_format::ScalarType;
 use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, executorch_prim, export};
-use rushlight_graph::{Arg, BlockId, Expr, Kind, NodeId, Op, OriginId, Schema, Type, bind};
+use rushlight_graph::ops::{self, Operands};
+use rushlight_graph::{Arg, BlockId, Expr, Kind, NodeId, Op, OriginId, Schema, TensorType, Type, ValueId, bind};
 
 use super::super::schema::{
     Argument, Graph as Source, NamedArgument, Node, OptionalTensorArgument, SymBool, SymBoolArgument, SymFloatArgument,
@@ -116,20 +118,90 @@ impl<'a> Importer<'_, '_, 'a> {
             return Ok(());
         }
         let name = if name == aten::ITEM { aten::_LOCAL_SCALAR_DENSE } else { name };
+        // The namespace of torchao's operators before torchao 0.11.
+        let current = name.strip_prefix("quant::").map(|name| format!("torchao::{name}"));
+        let current = current.filter(|name| self.model.schemas.get(name).is_some());
+        let name = current.as_deref().unwrap_or(name);
         let schema = match self.model.schemas.get(name) {
             Some(schema) => schema,
             None => self.model.schemas.add(opaque(name, node)),
         };
         let mut named = Vec::with_capacity(node.inputs.len());
         for (index, NamedArgument { name, arg, .. }) in node.inputs.iter().enumerate() {
+            if is_default_of_torchao(&schema.name, name, arg)? {
+                continue;
+            }
             let arg = self.argument(scope, source, arg)?;
             let name = schema.position(name).or(Some(index)).and_then(|at| schema.params.get(at));
             let name = name.ok_or_else(|| Error::invalid(format!("too many arguments for `{}`", schema.name)))?;
             named.push((name.name.as_str(), arg));
         }
-        let args = bind(&schema, Vec::new(), &named)?;
+        let mut args = bind(&schema, Vec::new(), &named)?;
+        if self.is_autocast {
+            self.autocast(import, &schema, &mut args)?;
+        }
         let id = self.push(scope, import, Op::Call(schema), args)?;
+        self.trust_inference(id);
         self.bound_data_dependent(id);
+        Ok(())
+    }
+
+    /// Gives results the shapes that the operator gives where the program recorded others: torch up to 2.11 records a dimension
+    /// too many for the states of recurrent layers.
+    fn trust_inference(&mut self, id: NodeId) {
+        let node = &self.graph.nodes[id];
+        let Op::Call(schema) = &node.op else { return };
+        let operands = Operands::new(schema, &node.args).with_results(&node.results);
+        let Ok(types) = ops::infer(&operands, &self.graph) else { return };
+        if types.len() != node.results.len() {
+            return;
+        }
+        for (ty, result) in types.into_iter().zip(node.results.clone()) {
+            self.replace_shape(result, ty);
+        }
+    }
+
+    /// Gives a tensor another type of the same dtype, if their shapes contradict each other.
+    pub(super) fn replace_shape(&mut self, value: ValueId, ty: Type) {
+        if let (Type::Tensor(wanted), Type::Tensor(recorded)) = (&ty, self.graph.ty(value))
+            && wanted.dtype == recorded.dtype
+            && !agree(&wanted.shape, &recorded.shape)
+        {
+            self.graph.values[value].ty = ty;
+        }
+    }
+
+    /// Converts the tensors that an operator is given as `torch.autocast` does: to the dtype in which the result was recorded,
+    /// where the operator would give another one.
+    fn autocast(&mut self, import: NodeImport<'_, 'a>, schema: &Schema, args: &mut [Arg]) -> Result<(), Error> {
+        let NodeImport { source, node, block, origin } = import;
+        let mut recorded = Vec::new();
+        for output in &node.outputs {
+            self.results(source, output, &mut recorded)?;
+        }
+        let Ok(types) = ops::infer(&Operands::new(schema, args), &self.graph) else { return Ok(()) };
+        let dtypes = types.iter().zip(&recorded).filter_map(|(ty, (_, recorded))| {
+            let (ty, recorded) = (ty.as_tensor()?.dtype, recorded.as_tensor()?.dtype);
+            (ty != recorded && ty.is_floating() && recorded.is_floating()).then_some(recorded)
+        });
+        let Some(dtype) = dtypes.last() else { return Ok(()) };
+        let cast = self.model.schemas.expect(aten::_TO_COPY)?;
+        let items = args.iter_mut().flat_map(|arg| match arg {
+            Arg::List(items) => items.iter_mut().collect::<Vec<_>>(),
+            arg => vec![arg],
+        });
+        for arg in items {
+            let Some(value) = arg.as_value() else { continue };
+            let Type::Tensor(ty) = self.graph.ty(value) else { continue };
+            if !ty.dtype.is_floating() || ty.dtype == dtype || ty.dtype == ScalarType::Double {
+                continue;
+            }
+            let ty = TensorType { dtype, ..ty.clone() };
+            let name = format!("{}_cast", self.graph.values[value].name);
+            let to = bind(&cast, vec![value.into()], &[("dtype", dtype.into())])?;
+            let node = self.graph.push_node(block, Op::Call(cast.clone()), to, origin, [(name, Type::Tensor(ty))]);
+            *arg = self.graph.nodes[node].result().into();
+        }
         Ok(())
     }
 
@@ -238,7 +310,15 @@ impl<'a> Importer<'_, '_, 'a> {
                 return Ok(());
             }
         }
-        let unknown = || Error::unsupported(format!("`{}` on numbers", node.target));
+        if node.target.starts_with("torch._functorch.predispatch.") {
+            return Err(Error::unsupported("`torch.vmap`, which the program has not resolved")
+                .got(&*node.target)
+                .help("resolve it before saving: `program = program.run_decompositions({})`"));
+        }
+        let unknown = || {
+            Error::unsupported(format!("`{}` on numbers", node.target))
+                .help("compute it with tensors, or from sizes that are fixed at export")
+        };
         let name = match &*node.target {
             "_operator.add" => "add",
             "_operator.sub" => "sub",
@@ -261,6 +341,24 @@ impl<'a> Importer<'_, '_, 'a> {
             "math.trunc" => "trunc",
             "math.ceil" => "ceil",
             "round" => "round",
+            "_operator.pos" => {
+                let arg = self.plain_arguments(scope, source, node)?.pop().ok_or_else(unknown)?;
+                bind_results(scope, node, &arg);
+                return Ok(());
+            }
+            "_operator.and_" | "_operator.or_" => return self.logical(scope, import),
+            "math.floor" => {
+                let args = self.plain_arguments(scope, source, node)?;
+                let schema = self.model.schemas.expect(executorch_prim::FLOORDIV_SCALAR)?;
+                let args = [args, vec![Arg::from(1)]].concat();
+                let floor = self.graph.push_node(block, Op::Call(schema), args, origin, [("floor".to_owned(), Type::Float)]);
+                let floor = self.graph.nodes[floor].result().ok_or_else(unknown)?;
+                let schema = self.model.schemas.expect(executorch_prim::TRUNC_SCALAR)?;
+                self.push(scope, import, Op::Call(schema), vec![floor.into()])?;
+                return Ok(());
+            }
+            "_operator.pow" => return self.by_tensors(scope, import, aten::POW_TENSOR_TENSOR),
+            "torch.sym_sqrt" | "torch._sym_sqrt" | "math.sqrt" => return self.by_tensors(scope, import, aten::SQRT),
             // Not equal is not (equal).
             "_operator.ne" => {
                 let args = self.plain_arguments(scope, source, node)?;
@@ -280,6 +378,59 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(())
     }
 
+    /// `a and b` as `b if a else False`, and `a or b` as `True if a else b`.
+    fn logical(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
+        let NodeImport { source, node, .. } = import;
+        let args = self.plain_arguments(scope, source, node)?;
+        let [a, b] = args.as_slice() else { return Err(Error::invalid(format!("`{}` takes two operands", node.target))) };
+        let is_and = &*node.target == "_operator.and_";
+        for (one, other) in [(a, b), (b, a)] {
+            if let Arg::Bool(known) = one {
+                let result = if *known == is_and { other.clone() } else { Arg::Bool(*known) };
+                bind_results(scope, node, &result);
+                return Ok(());
+            }
+        }
+        let is_truth = |arg: &Arg| arg.as_value().is_some_and(|value| *self.graph.ty(value) == Type::Bool);
+        if !is_truth(a) || !is_truth(b) {
+            return Err(Error::unsupported(format!("`{}` on integers that the program computes", node.target))
+                .help("combine conditions instead, or compute with tensors"));
+        }
+        let args =
+            if is_and { vec![a.clone(), b.clone(), Arg::Bool(false)] } else { vec![a.clone(), Arg::Bool(true), b.clone()] };
+        let schema = self.model.schemas.expect(executorch_prim::SYM_ITE_SCALAR)?;
+        self.push(scope, import, Op::Call(schema), args)?;
+        Ok(())
+    }
+
+    /// A function of numbers that runtimes only have for tensors: of tensors of one double, whose result is read back.
+    fn by_tensors(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
+        let NodeImport { source, node, block, origin } = import;
+        let double = || Type::Tensor(TensorType::new(ScalarType::Double, Vec::new()));
+        let call = |importer: &mut Self, name: &str, args: Vec<Arg>, named: &[(&str, Arg)], ty: Type| {
+            let schema = importer.model.schemas.expect(name)?;
+            let args = bind(&schema, args, named)?;
+            let label = name.trim_start_matches("aten::").replace('.', "_");
+            let node = importer.graph.push_node(block, Op::Call(schema), args, origin, [(label, ty)]);
+            importer.graph.nodes[node].result().ok_or_else(|| Error::invalid("a call without a result"))
+        };
+        let mut operands = Vec::new();
+        for arg in self.plain_arguments(scope, source, node)? {
+            let dtype = [("dtype", ScalarType::Double.into())];
+            operands.push(call(self, aten::SCALAR_TENSOR, vec![arg], &dtype, double())?.into());
+        }
+        let result = call(self, name, operands, &[], double())?;
+        if let [Argument::SymFloat(_)] = &*node.outputs {
+            let schema = self.model.schemas.expect(aten::_LOCAL_SCALAR_DENSE)?;
+            self.push(scope, import, Op::Call(schema), vec![result.into()])?;
+        } else {
+            let number = call(self, aten::_LOCAL_SCALAR_DENSE, vec![result.into()], &[], Type::Float)?;
+            let schema = self.model.schemas.expect(executorch_prim::SYM_INT_SCALAR)?;
+            self.push(scope, import, Op::Call(schema), vec![number.into()])?;
+        }
+        Ok(())
+    }
+
     fn plain_arguments(&mut self, scope: &Scope, source: &Source<'a>, node: &Node<'a>) -> Result<Vec<Arg>, Error> {
         node.inputs.iter().map(|input| self.argument(scope, source, &input.arg)).collect()
     }
@@ -288,6 +439,46 @@ impl<'a> Importer<'_, '_, 'a> {
     fn is_opaque(&self, expr: &Expr) -> bool {
         matches!(expr, Expr::Symbol(symbol) if self.sizes.is_opaque(*symbol))
     }
+}
+
+/// Binds the results of a node that gives one of its operands.
+fn bind_results(scope: &mut Scope, node: &Node<'_>, arg: &Arg) {
+    for output in &node.outputs {
+        let name = match output {
+            Argument::SymInt(SymIntArgument::Name(name))
+            | Argument::SymFloat(SymFloatArgument::Name(name))
+            | Argument::SymBool(SymBoolArgument::Name(name)) => name,
+            _ => continue,
+        };
+        scope.insert(name.to_string(), Binding::Arg(arg.clone()));
+    }
+}
+
+/// True if shapes do not contradict each other.
+fn agree(a: &[Expr], b: &[Expr]) -> bool {
+    let same = |(a, b): (&Expr, &Expr)| !a.is_static() || !b.is_static() || a == b;
+    a.len() == b.len() && a.iter().zip(b).all(same)
+}
+
+/// True for an argument of older versions of torchao that has the only value which later ones know.
+fn is_default_of_torchao(schema: &str, name: &str, arg: &Argument<'_>) -> Result<bool, Error> {
+    if !schema.starts_with("torchao::") {
+        return Ok(false);
+    }
+    let is_known = match (name, arg) {
+        ("zero_point_domain", Argument::String(domain)) => &**domain == "INT",
+        ("preserve_zero", Argument::Bool(preserve)) => *preserve,
+        ("zero_point_domain" | "preserve_zero" | "min_val" | "max_val", Argument::None) => true,
+        ("zero_point_domain" | "preserve_zero", _) => false,
+        _ => return Ok(false),
+    };
+    if is_known {
+        return Ok(true);
+    }
+    Err(Error::unsupported(format!("`{schema}` with the argument `{name}`"))
+        .expected("zero points that are integers, and a zero that is kept")
+        .got(format!("{arg:?}"))
+        .help("quantize the model with torchao 0.11 or later, or with another configuration"))
 }
 
 /// A schema for an operator that no table knows, from how it is called.

@@ -601,7 +601,10 @@ impl<'a> Machine<'a> {
         let mut attributes = Vec::new();
         for (key, value) in entries {
             let key = self.string(key).ok_or_else(|| call("_rebuild_from_type_v2", "attributes with names"))?;
-            attributes.push((key, self.value(value, depth + 1)?));
+            // Functions that quantize what a layer is given are in the graph, too.
+            if !matches!(self.content(value), CellValue::Unknown) {
+                attributes.push((key, self.value(value, depth + 1)?));
+            }
         }
         Ok(attributes)
     }
