@@ -1,21 +1,27 @@
 //! Connections: how many there are at a time, and how long they may keep the server waiting.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
+use hyper::Request;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1::Builder;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Sleep;
+
+use crate::open::{Busy, Client, Connection, Connections};
 
 /// How long no connection is accepted after the system refused one, for want of file descriptors or memory.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -39,9 +45,9 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves at most `max` connections at a time; more wait in the system's backlog. A connection is closed once its client takes longer
-/// than `timeout` to send the head of a request, or does not read for so long, or sends none for so long. Ends once `stop` does
-/// and all requests are answered.
+/// Serves at most `max` connections at a time; more wait for one that is closed or gives way ([`Entering::enter`](crate::open::Entering)). A
+/// connection is closed once its client takes longer than `timeout` to send the head of a request, or does not read for so long, or
+/// sends none for so long. Ends once `stop` does and all requests are answered.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,
@@ -49,29 +55,32 @@ pub(crate) async fn serve(
     timeout: Duration,
     stop: impl Future<Output = ()>,
 ) {
-    let max = u32::try_from(max.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-    let slots = Arc::new(Semaphore::new(max as usize));
+    let connections = Connections::new(max);
     let (stopping, is_stopping) = watch::channel(());
     let mut stop = pin!(stop);
-    loop {
-        let (stream, slot) = tokio::select! {
+    for number in 0.. {
+        let (stream, client) = tokio::select! {
             () = &mut stop => break,
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener) => accepted,
         };
-        tokio::spawn(connection(stream, routes.clone(), timeout, is_stopping.clone(), slot));
+        if let Some(entering) = connections.arrive(client) {
+            let (routes, is_stopping) = (routes.clone(), is_stopping.clone());
+            tokio::spawn(async move {
+                let open = entering.enter(number).await;
+                connection(stream, routes, timeout, is_stopping, open).await;
+            });
+        }
     }
     drop(listener);
     drop(stopping);
-    // All of them are free once all connections are closed.
-    let _ = slots.acquire_many(max).await;
+    connections.all_closed().await;
 }
 
-/// Accepts a connection as soon as there is a slot for it.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
-    let Ok(slot) = slots.clone().acquire_owned().await else { return std::future::pending().await };
+/// Accepts a connection.
+async fn accept(listener: &TcpListener) -> (TcpStream, Client) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, slot),
+            Ok((stream, address)) => return (stream, Client::of(address.ip())),
             // The client has gone already.
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {
             }
@@ -80,28 +89,63 @@ async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, O
     }
 }
 
-/// Serves one connection; `slot` is free when it is closed.
+/// Serves one connection, until it ends or gives way.
 async fn connection(
     stream: TcpStream,
     routes: Router,
     timeout: Duration,
     mut is_stopping: watch::Receiver<()>,
-    _slot: OwnedSemaphorePermit,
+    open: Connection,
 ) {
     // A token is sent at once, not together with the next.
     let _ = stream.set_nodelay(true);
     let stream = TokioIo::new(LimitedStream { stream, timeout, stalled: None });
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(timeout);
-    let mut served = pin!(builder.serve_connection(stream, TowerToHyperService::new(routes)));
+    let routes = TowerToHyperService::new(routes);
+    let activity = open.activity();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let busy = activity.begin();
+        request.extensions_mut().insert(activity.clone());
+        let answering = routes.call(request);
+        async move { Ok::<_, Infallible>(answering.await?.map(|body| Sent { body, _busy: busy })) }
+    });
+    let mut served = pin!(builder.serve_connection(stream, service));
     // An error is the client's: it left, or spoke no HTTP.
     tokio::select! {
         _ = served.as_mut() => {}
+        () = open.gives_way() => {}
         // The sender is gone.
         _ = is_stopping.changed() => {
             served.as_mut().graceful_shutdown();
             let _ = served.await;
         }
+    }
+}
+
+/// The body of a response, until the end of which its connection is busy.
+struct Sent {
+    body: axum::body::Body,
+    _busy: Busy,
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

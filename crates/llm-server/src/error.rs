@@ -85,6 +85,38 @@ impl Refusal {
     }
 }
 
+/// The answer to a client when the server panicked.
+pub(crate) fn defect() -> Refusal {
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed at this request")
+}
+
+/// What of a request an error repeats: not all that it has.
+pub(crate) fn shown(got: impl fmt::Display) -> String {
+    /// Maximum bytes of it.
+    const MAX: usize = 200;
+    let mut text = Shown { text: String::new(), max: MAX };
+    // It ends where there is enough.
+    match fmt::write(&mut text, format_args!("{got}")) {
+        Ok(()) => text.text,
+        Err(_) => text.text + "…",
+    }
+}
+
+/// A text that takes no more than `max` bytes.
+struct Shown {
+    text: String,
+    max: usize,
+}
+
+impl fmt::Write for Shown {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        let room = self.max.saturating_sub(self.text.len());
+        let fits = piece.get(..piece.floor_char_boundary(room)).unwrap_or_default();
+        self.text.push_str(fits);
+        if fits.len() == piece.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
 impl From<rushlight_llm::Error> for Refusal {
     fn from(error: rushlight_llm::Error) -> Self {
         use rushlight_llm::Error;
@@ -109,7 +141,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.json())).into_response();
         let header = match self.status {
-            StatusCode::TOO_MANY_REQUESTS => Some((RETRY_AFTER, "1")),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, "1")),
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
             _ => None,
         };

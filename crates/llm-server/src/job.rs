@@ -7,9 +7,19 @@ use tokio::sync::mpsc;
 
 use crate::error::Refusal;
 
+/// Whose a request is: what it read is kept for others of the same owner alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The number of the key that it came with; 0 where there are none.
+    pub key: usize,
+    /// What the request itself says, to share nothing with others of its key.
+    pub salt: Option<String>,
+}
+
 /// A prompt to be continued.
 #[derive(Debug)]
 pub(crate) struct Job {
+    pub owner: Owner,
     pub prompt: Vec<u32>,
     /// The adapter that the request names; `None` for what the model has by default.
     pub adapter: Option<Adapter>,

@@ -23,9 +23,12 @@ mod embedder;
 mod error;
 mod job;
 mod metrics;
+mod open;
+mod preparing;
 mod scheduler;
 mod server;
 mod service;
+mod sites;
 mod tool_calls;
 
 pub use error::Error;

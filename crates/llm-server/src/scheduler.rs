@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use axum::http::StatusCode;
-use rushlight_llm::{Adapter, Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
+use rushlight_llm::{Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
 use tokio::sync::mpsc::{self, error::TryRecvError, error::TrySendError};
 
-use crate::error::Refusal;
-use crate::job::{Event, Job};
+use crate::error::{Refusal, defect};
+use crate::job::{Event, Job, Owner};
 use crate::metrics::{Metrics, add, add_time};
 
 /// Maximum number of a prompt's tokens that are read in a turn, so that other answers go on meanwhile.
 const PREFILL_TURN: usize = 256;
+
+/// Minimum number of them, where a turn is to take no longer than a token of the other answers does.
+const MIN_PREFILL_TURN: usize = 8;
 
 /// As [`PREFILL_TURN`], of tokens that are scored: a program may be called for each.
 const SCORE_TURN: usize = 16;
@@ -37,11 +39,33 @@ pub(crate) struct Scheduler {
     jobs: mpsc::Receiver<Job>,
     /// Maximum number of sessions; fewer if the model turns out to make fewer.
     max_sessions: usize,
-    /// Sessions without an answer, which keep what they read. The latest is the last.
-    idle: Vec<Session>,
+    /// Sessions without an answer, which keep what they read, and whose it is. The latest is the last.
+    idle: Vec<(Owner, Session)>,
     answers: Vec<Answer>,
     /// A job that waits for sessions.
     waiting: Option<Arc<Job>>,
+    pace: Pace,
+}
+
+/// How long the last calls took.
+#[derive(Debug, Default)]
+struct Pace {
+    /// A token of all answers.
+    decode: Duration,
+    /// The last part of a prompt, and its number of tokens.
+    prefill: Duration,
+    prefill_len: usize,
+}
+
+impl Pace {
+    /// Number of a prompt's tokens that are read beside answers: as many as take no longer than a token of these does.
+    fn prefill_turn(&self) -> usize {
+        let (decode, prefill) = (self.decode.as_nanos(), self.prefill.as_nanos().max(1));
+        let len = (self.prefill_len as u128).saturating_mul(decode) / prefill;
+        // Twice as many at most, as longer calls take less for each token.
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(2 * self.prefill_len);
+        len.clamp(MIN_PREFILL_TURN, PREFILL_TURN)
+    }
 }
 
 /// An answer that is being generated.
@@ -90,9 +114,10 @@ impl Scheduler {
             metrics,
             jobs,
             max_sessions,
-            idle: vec![first],
+            idle: vec![(Owner::default(), first)],
             answers: Vec::new(),
             waiting: None,
+            pace: Pace::default(),
         })
     }
 
@@ -101,7 +126,10 @@ impl Scheduler {
         while self.accept() {
             self.metrics.active.store(self.answers.len() as u64, Ordering::Relaxed);
             let mut all_wait = !self.answers.is_empty();
+            let start = Instant::now();
             self.read_batch();
+            let mut prefilling = Duration::ZERO;
+            let mut has_decoded = false;
             let mut has_prefilled = false;
             let mut index = 0;
             while let Some(answer) = self.answers.get(index) {
@@ -112,7 +140,13 @@ impl Scheduler {
                     continue;
                 }
                 has_prefilled |= is_prefill;
-                match catch_unwind(AssertUnwindSafe(|| self.turn(index))) {
+                has_decoded |= !is_prefill;
+                let turn = Instant::now();
+                let after = catch_unwind(AssertUnwindSafe(|| self.turn(index)));
+                if is_prefill {
+                    prefilling = turn.elapsed();
+                }
+                match after {
                     Ok(Turn::GoesOn) => {
                         all_wait = false;
                         index += 1;
@@ -121,7 +155,7 @@ impl Scheduler {
                     Ok(Turn::Over) => {
                         let answer = self.answers.swap_remove(index);
                         self.count(&answer);
-                        self.keep(answer.session);
+                        self.keep(answer);
                         all_wait = false;
                     }
                     // A defect, which spoils one session.
@@ -130,6 +164,9 @@ impl Scheduler {
                         let _ = answer.job.events.try_send(Event::Failed(defect()));
                     }
                 }
+            }
+            if has_decoded && !all_wait {
+                self.pace.decode = start.elapsed().saturating_sub(prefilling);
             }
             self.metrics.active.store(self.answers.len() as u64, Ordering::Relaxed);
             if all_wait {
@@ -194,7 +231,7 @@ impl Scheduler {
     fn start(&mut self, job: &Arc<Job>) -> Result<()> {
         // What is scored is read as a whole.
         let known = if job.scores_prompt { &[][..] } else { &job.prompt };
-        let mut session = self.session_for(known, job.adapter.as_ref())?;
+        let mut session = self.session_for(known, job)?;
         let cached = if job.scores_prompt {
             session.reset(&mut self.model)?;
             0
@@ -217,24 +254,29 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The session that knows most of a prompt, a copy of one that is in use, or a new one, with the adapter or the model's own. While
-    /// there is room, a conversation is not forgotten for another that only begins alike.
-    fn session_for(&mut self, prompt: &[u32], adapter: Option<&Adapter>) -> Result<Session> {
-        let adapter = adapter.or(self.model.adapter()).cloned();
-        let is_adapted_so = |session: &Session| match (session.adapter(), &adapter) {
-            (Some(own), Some(adapter)) => own.is_same(adapter),
-            (own, adapter) => own.is_none() && adapter.is_none(),
+    /// The session that knows most of a prompt, a copy of one that is in use, or a new one, with the adapter of a job or the model's
+    /// own. What other owners' sessions know makes no difference. While there is room, a conversation is not forgotten for another that
+    /// only begins alike.
+    fn session_for(&mut self, prompt: &[u32], job: &Job) -> Result<Session> {
+        let adapter = job.adapter.as_ref().or(self.model.adapter()).cloned();
+        let is_fit = |owner: &Owner, session: &Session| {
+            *owner == job.owner
+                && match (session.adapter(), &adapter) {
+                    (Some(own), Some(adapter)) => own.is_same(adapter),
+                    (own, adapter) => own.is_none() && adapter.is_none(),
+                }
         };
         let known = |session: &Session| session.tokens().iter().zip(prompt).take_while(|(a, b)| a == b).count();
         let has_room = self.idle.len() + self.answers.len() < self.max_sessions;
-        let idle = self.idle.iter().enumerate().filter(|(_, session)| is_adapted_so(session));
-        let idle = idle.map(|(index, session)| (known(session), Reverse(index)));
+        let idle = self.idle.iter().enumerate().filter(|(_, (owner, session))| is_fit(owner, session));
+        let idle = idle.map(|(index, (_, session))| (known(session), Reverse(index)));
         let best = idle.max().map(|(known, Reverse(index))| (index, known));
         // The prompt goes on with the session, rather than only begin like it.
-        let is_same =
-            |index: usize, known: usize| known > 0 && 2 * known >= self.idle.get(index).map_or(0, Session::position);
-        let shared = self.answers.iter().map(|answer| &answer.session).filter(|session| is_adapted_so(session));
-        let shared = shared.map(|session| (known(session), session));
+        let is_same = |index: usize, known: usize| {
+            known > 0 && 2 * known >= self.idle.get(index).map_or(0, |(_, session)| session.position())
+        };
+        let shared = self.answers.iter().filter(|answer| is_fit(&answer.job.owner, &answer.session));
+        let shared = shared.map(|answer| (known(&answer.session), &answer.session));
         let shared = shared.max_by_key(|(known, _)| *known).filter(|(known, _)| *known >= MIN_SHARED);
         if let Some((count, session)) = shared
             && has_room
@@ -244,16 +286,16 @@ impl Scheduler {
             return Ok(copy);
         }
         match best {
-            Some((index, known)) if !has_room || is_same(index, known) => return Ok(self.idle.remove(index)),
+            Some((index, known)) if !has_room || is_same(index, known) => return Ok(self.idle.remove(index).1),
             _ => {}
         }
         if !has_room {
             self.drop_surplus(1);
         }
         match (self.model.session_with(adapter.clone()), best) {
-            (Err(_), Some((index, _))) => Ok(self.idle.remove(index)),
-            // The model makes no more sessions than there are, and those that are idle have other adapters.
-            (Err(_), None) if !self.idle.is_empty() => {
+            (Err(_), Some((index, _))) if index < self.idle.len() => Ok(self.idle.remove(index).1),
+            // The model makes no more sessions than there are, and those that are idle are others' or have other adapters.
+            (Err(_), _) if !self.idle.is_empty() => {
                 self.idle.clear();
                 self.model.session_with(adapter)
             }
@@ -273,8 +315,8 @@ impl Scheduler {
         add_time(&self.metrics.prefill_nanoseconds, prefill);
     }
 
-    fn keep(&mut self, session: Session) {
-        self.idle.push(session);
+    fn keep(&mut self, answer: Answer) {
+        self.idle.push((answer.job.owner.clone(), answer.session));
         self.drop_surplus(0);
     }
 
@@ -318,7 +360,7 @@ impl Scheduler {
             let _ = answer.job.events.try_send(Event::Failed(refusal.clone()));
             self.count(&answer);
             if !is_defect {
-                self.keep(answer.session);
+                self.keep(answer);
             }
         }
     }
@@ -380,10 +422,16 @@ impl Scheduler {
 
     /// Reads a part of a prompt. Once it is read, all answers of its job begin.
     fn prefill(&mut self, index: usize) -> Result<Option<Event>> {
+        let is_alone = !self.answers.iter().any(|answer| matches!(answer.phase, Phase::Decode(_)));
         let Some(answer) = self.answers.get_mut(index) else { return Ok(None) };
         let job = answer.job.clone();
         let rest = job.prompt.get(answer.session.position()..).unwrap_or_default();
-        let len = if job.scores_prompt { SCORE_TURN } else { PREFILL_TURN };
+        let len = match (job.scores_prompt, is_alone) {
+            (true, true) => SCORE_TURN,
+            (false, true) => PREFILL_TURN,
+            (true, false) => self.pace.prefill_turn().min(SCORE_TURN),
+            (false, false) => self.pace.prefill_turn(),
+        };
         let part = rest.get(..len).unwrap_or(rest);
         let start = Instant::now();
         if job.scores_prompt {
@@ -392,7 +440,9 @@ impl Scheduler {
         } else {
             answer.session.prefill(&mut self.model, part)?;
         }
-        answer.prefill += start.elapsed();
+        let took = start.elapsed();
+        answer.prefill += took;
+        (self.pace.prefill, self.pace.prefill_len) = (took, part.len());
         if answer.session.position() < job.prompt.len() {
             return Ok(None);
         }
@@ -419,11 +469,6 @@ impl Scheduler {
         answers.extend(others);
         Ok(())
     }
-}
-
-/// The answer to a client when the server panicked.
-fn defect() -> Refusal {
-    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed at this request")
 }
 
 /// An answer from where the session is. Each choice has a seed of its own.

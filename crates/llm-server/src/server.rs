@@ -1,28 +1,30 @@
 //! The server: routes, keys and shutdown.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use rushlight_llm::{Model, Tokenizer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::api;
+use crate::api::Key;
 use crate::connections;
 use crate::embedder::Embedder;
-use crate::error::{Error, Refusal};
+use crate::error::{Error, Refusal, shown};
 use crate::metrics::{Metrics, add};
+use crate::preparing::{MAX_PREPARING, Preparing};
 use crate::scheduler::Scheduler;
-use crate::service::{MAX_PREPARING, Options, Queue, Service};
+use crate::service::{Options, Queue, Service};
+use crate::sites;
 
 /// Serves a model until the process is interrupted or told to terminate. `on_listen` gets the address.
 ///
@@ -38,11 +40,13 @@ pub fn serve(
         let what = what.to_owned();
         move |error| Error::Io { what, error }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).max_blocking_threads(2 * MAX_PREPARING).enable_all().build();
     let runtime = runtime.map_err(io("cannot start the threads that serve"))?;
     let (tokenizer, metrics) = (Arc::new(tokenizer), Arc::new(Metrics::default()));
     let template = tokenizer.chat_template().map_err(Error::Model)?;
     let limits = model.limits().clone();
+    let has_names = !options.adapters.is_empty() || model.takes_adapters();
     let (queue, run) = model_thread(model, tokenizer.clone(), metrics.clone(), &options).map_err(Error::Model)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let listener = runtime.block_on(async { connections::listen(options.address) });
@@ -55,23 +59,36 @@ pub fn serve(
         template,
         grammars: OnceLock::new(),
         limits,
+        preparing: Preparing::new(options.max_body, options.client_timeout),
+        has_names,
         options,
         metrics,
-        preparing: Arc::new(Semaphore::new(MAX_PREPARING)),
         created,
         queue,
     });
     // They count from when the address is known.
     let inside = runtime.enter();
-    let signals = signals();
+    let signals = Signals::watch();
     drop(inside);
     on_listen(address);
     runtime.block_on(until_stopped(listener, service, signals));
-    // Ends what is still connected, and with it the last sender of jobs.
+    // Ends what is still connected, and with it the last sender of jobs. Work that does not end by itself ends with the process.
     runtime.shutdown_timeout(Duration::ZERO);
-    let _ = thread.join();
+    let start = Instant::now();
+    while !thread.is_finished() && start.elapsed() < LAST_CALL {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     Ok(())
 }
+
+/// How long answers may go on when the server is interrupted: a person waits.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A time that nobody waits for.
+const DAY: Duration = Duration::from_hours(24);
+
+/// How long the last call of the model may take after that.
+const LAST_CALL: Duration = Duration::from_millis(500);
 
 /// The queue of a model, and what its thread runs.
 fn model_thread(
@@ -91,44 +108,79 @@ fn model_thread(
     Ok((Queue::Answers(jobs), Box::new(|| scheduler.run())))
 }
 
-/// Serves until a signal comes; then requests have `shutdown_timeout` to be answered.
-async fn until_stopped(listener: TcpListener, service: Arc<Service>, signals: impl Future<Output = ()>) {
+/// Serves until a signal comes; then requests have `shutdown_timeout` to be answered, or a second if it was an interrupt. A second
+/// interrupt ends all at once.
+async fn until_stopped(listener: TcpListener, service: Arc<Service>, mut signals: Signals) {
     let Options { max_connections, client_timeout, shutdown_timeout, .. } = service.options;
     let (stop, mut stopped) = watch::channel(());
-    let stop = async move {
-        signals.await;
-        drop(stop);
+    let stop_listening = async move {
+        // The sender is gone.
+        let _ = stopped.changed().await;
     };
     tokio::select! {
-        () = connections::serve(listener, routes(service), max_connections, client_timeout, stop) => {}
+        () = connections::serve(listener, routes(service), max_connections, client_timeout, stop_listening) => {}
         () = async {
-            // The sender is gone.
-            let _ = stopped.changed().await;
-            tokio::time::sleep(shutdown_timeout).await;
+            let in_time = |time: Duration| Instant::now().checked_add(time).unwrap_or_else(|| Instant::now() + DAY);
+            let first = signals.next().await;
+            drop(stop);
+            let is_interrupt = first == Signal::Interrupt;
+            let end = in_time(if is_interrupt { INTERRUPT_TIMEOUT } else { shutdown_timeout });
+            while let Ok(signal) = tokio::time::timeout_at(end.into(), signals.next()).await {
+                if signal == Signal::Interrupt {
+                    let rest = if is_interrupt { Duration::ZERO } else { INTERRUPT_TIMEOUT };
+                    tokio::time::sleep(rest).await;
+                    break;
+                }
+            }
         } => {}
     }
 }
 
-/// Ends when the process is interrupted or told to terminate, from now on.
+/// What tells a server to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    /// A person presses Ctrl-C.
+    Interrupt,
+    /// The system or who supervises the server ends it.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "other systems have interrupts alone"))]
+    Terminate,
+}
+
+/// The signals that come from now on.
 #[cfg(unix)]
-fn signals() -> impl Future<Output = ()> + Send + 'static {
-    use tokio::signal::unix::{SignalKind, signal};
-    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
-    async move {
-        let [interrupt, terminate] = signals;
-        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
-            return std::future::pending().await;
-        };
+struct Signals([std::io::Result<tokio::signal::unix::Signal>; 2]);
+
+#[cfg(unix)]
+impl Signals {
+    fn watch() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        Self([SignalKind::interrupt(), SignalKind::terminate()].map(signal))
+    }
+
+    async fn next(&mut self) -> Signal {
+        let [Ok(interrupt), Ok(terminate)] = &mut self.0 else { return std::future::pending().await };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = interrupt.recv() => Signal::Interrupt,
+            _ = terminate.recv() => Signal::Terminate,
         }
     }
 }
 
 #[cfg(not(unix))]
-fn signals() -> impl Future<Output = ()> + Send + 'static {
-    async { drop(tokio::signal::ctrl_c().await) }
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn watch() -> Self {
+        Self
+    }
+
+    async fn next(&mut self) -> Signal {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => Signal::Interrupt,
+            Err(_) => std::future::pending().await,
+        }
+    }
 }
 
 fn routes(service: Arc<Service>) -> Router {
@@ -141,17 +193,16 @@ fn routes(service: Arc<Service>) -> Router {
         .route("/tokenize", post(api::tokenize::tokenize))
         .route("/detokenize", post(api::tokenize::detokenize))
         .route("/metrics", get(metrics))
-        .layer(DefaultBodyLimit::max(service.options.max_body))
         .layer(middleware::from_fn_with_state(service.clone(), authorize));
     Router::new()
         .route("/", get(|| async { Html(include_str!("page.html")) }))
         .route("/health", get(health))
         .merge(api)
         .fallback(|request: Request| async move {
-            Refusal::new(StatusCode::NOT_FOUND, format!("there is no `{}`", request.uri().path()))
+            Refusal::new(StatusCode::NOT_FOUND, format!("there is no `{}`", shown(request.uri().path())))
         })
         .method_not_allowed_fallback(|request: Request| async move {
-            let message = format!("`{}` does not take {}", request.uri().path(), request.method());
+            let message = format!("`{}` does not take {}", shown(request.uri().path()), shown(request.method()));
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message)
         })
         .layer(middleware::from_fn_with_state(service.clone(), same_site))
@@ -177,41 +228,35 @@ async fn count(State(service): State<Arc<Service>>, request: Request, next: Next
     response
 }
 
-/// Refuses what pages of other sites send: a browser names the site in `Origin`, and one whose name was made to point here in
-/// `Host`.
+/// Refuses what pages of other sites send.
 async fn same_site(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    let is_open = service.options.api_keys.is_empty() && service.options.address.ip().is_loopback();
-    if request.headers().get_all(HOST).iter().count() > 1 {
-        return Refusal::invalid("expected one `Host`").into_response();
+    match sites::check(&request, &service.options) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
     }
-    if is_foreign(request.headers(), is_open) {
-        return Refusal::new(StatusCode::FORBIDDEN, "requests of pages of other sites are refused").into_response();
+}
+
+/// Refuses requests without one of the server's keys, and notes which it is.
+async fn authorize(State(service): State<Arc<Service>>, mut request: Request, next: Next) -> Response {
+    let keys = &service.options.api_keys;
+    let mut all = request.headers().get_all(AUTHORIZATION).iter();
+    let (first, second) = (all.next(), all.next());
+    let given = first.filter(|_| second.is_none()).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let given = given.filter(|given| !given.is_empty());
+    // All keys are compared, and all bytes of each.
+    let number = |given: &[u8]| {
+        let numbered = keys.iter().enumerate();
+        numbered.fold(None, |found, (number, key)| if is_same(key.as_bytes(), given) { Some(number) } else { found })
+    };
+    match given.and_then(number) {
+        _ if keys.is_empty() => {}
+        Some(number) => drop(request.extensions_mut().insert(Key(number))),
+        None => {
+            let message = "expected `Authorization: Bearer KEY` with a key of this server";
+            return Refusal::new(StatusCode::UNAUTHORIZED, message).into_response();
+        }
     }
     next.run(request).await
-}
-
-/// True if a page of another site sent a request. `is_open` if every program of this machine may send some, and only those.
-fn is_foreign(headers: &HeaderMap, is_open: bool) -> bool {
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let host = header(HOST).unwrap_or_default();
-    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
-    let is_local = matches!(name, "localhost" | "127.0.0.1" | "[::1]" | "");
-    let origin = header(ORIGIN).map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
-    is_open && !is_local || origin.is_some_and(|origin| origin != host)
-}
-
-/// Refuses requests without one of the server's keys.
-async fn authorize(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    let keys = &service.options.api_keys;
-    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let given = given.and_then(|value| value.strip_prefix("Bearer ")).filter(|given| !given.is_empty());
-    // All keys are compared, and all bytes of each.
-    let is_key = |given: &str| keys.iter().fold(false, |known, key| known | is_same(key.as_bytes(), given.as_bytes()));
-    if keys.is_empty() || given.is_some_and(is_key) {
-        return next.run(request).await;
-    }
-    Refusal::new(StatusCode::UNAUTHORIZED, "expected `Authorization: Bearer KEY` with a key of this server")
-        .into_response()
 }
 
 /// Compares in a time that does not tell how much is alike.

@@ -9,12 +9,13 @@ use axum::http::StatusCode;
 use rushlight_llm::{
     Adapter, ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Pooling, Tokenizer,
 };
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::embedder::EmbeddingJob;
-use crate::error::Refusal;
+use crate::error::{Refusal, shown};
 use crate::job::{Event, Job};
 use crate::metrics::Metrics;
+use crate::preparing::{Permit, Preparing};
 
 /// How a server listens, and what it allows.
 #[derive(Clone, Debug)]
@@ -40,8 +41,10 @@ pub struct Options {
     pub client_timeout: Duration,
     /// Maximum time of a request, with that in the queue.
     pub timeout: Duration,
-    /// How long answers may go on when the server is told to stop.
+    /// How long answers may go on when the server is told to terminate; one second when it is interrupted.
     pub shutdown_timeout: Duration,
+    /// Names of this server in the `Host` of requests beside `localhost` and addresses, where there are no keys.
+    pub allowed_hosts: Vec<String>,
     /// How the hidden states of a text become its embedding.
     pub pooling: Pooling,
     /// What requests leave open; a model's authors recommend a temperature, for example.
@@ -62,6 +65,7 @@ impl Default for Options {
             client_timeout: Duration::from_secs(30),
             timeout: Duration::from_mins(10),
             shutdown_timeout: Duration::from_secs(10),
+            allowed_hosts: Vec::new(),
             pooling: Pooling::default(),
             generation: Generation::default(),
         }
@@ -78,8 +82,10 @@ pub(crate) struct Service {
     pub limits: Limits,
     pub options: Options,
     pub metrics: Arc<Metrics>,
-    /// Permits to read a request and to prepare it for the queue.
-    pub preparing: Arc<Semaphore>,
+    /// Permits to receive requests, and to prepare them for the queue.
+    pub preparing: Preparing,
+    /// True if requests must name a model that is served: a name may be that of an adapter, which changes the answer.
+    pub has_names: bool,
     /// When the server began, in seconds since 1970.
     pub created: u64,
     pub queue: Queue,
@@ -95,32 +101,34 @@ pub(crate) enum Queue {
     },
 }
 
-/// Maximum number of requests that are prepared at a time.
-pub(crate) const MAX_PREPARING: usize = 4;
-
 /// Number of steps that wait for a client; the model goes on with other answers meanwhile.
 const EVENTS: usize = 32;
 
 impl Service {
     /// Compiles the form of an answer, beside the threads that serve.
-    pub async fn constraint(self: &Arc<Self>, grammar: Option<Grammar>) -> Result<Option<Constraint>, Refusal> {
+    pub async fn constraint(
+        self: &Arc<Self>,
+        permit: &Permit,
+        grammar: Option<Grammar>,
+    ) -> Result<Option<Constraint>, Refusal> {
         let Some(grammar) = grammar else { return Ok(None) };
         let service = self.clone();
-        let compiled = tokio::task::spawn_blocking(move || match service.grammars() {
-            Some(grammars) => Ok(grammars.compile(&grammar)?),
+        let compile = move || match service.grammars() {
+            Some(grammars) => Ok(Some(grammars.compile(&grammar)?)),
             None => Err(Refusal::invalid("the model's tokens are not such that the form of an answer can be given")),
-        });
-        compiled.await.map_err(|_| Refusal::stopped())?.map(Some)
+        };
+        permit.work(compile).await
     }
 
     fn grammars(&self) -> Option<&GrammarCompiler> {
         self.grammars.get_or_init(|| GrammarCompiler::new(&self.tokenizer, &self.limits).ok()).as_ref()
     }
 
-    /// The adapter that a request names as its model; `None` for the model itself. A server without adapters takes any name.
+    /// The adapter that a request names as its model; `None` for the model itself. A server of a program that takes no adapters takes
+    /// any name.
     pub fn adapter(&self, model: Option<&str>) -> Result<Option<Adapter>, Refusal> {
         let Options { adapters, model_name, .. } = &self.options;
-        let Some(asked) = model.filter(|asked| *asked != model_name && !adapters.is_empty()) else { return Ok(None) };
+        let Some(asked) = model.filter(|asked| *asked != model_name && self.has_names) else { return Ok(None) };
         match adapters.iter().find(|(name, _)| name == asked) {
             Some((_, adapter)) => Ok(Some(adapter.clone())),
             None => Err(self.no_model(asked)),
@@ -131,7 +139,7 @@ impl Service {
     pub fn no_model(&self, asked: &str) -> Refusal {
         let names = self.options.adapters.iter().map(|(name, _)| name.as_str());
         let names: Vec<&str> = std::iter::once(self.options.model_name.as_str()).chain(names).collect();
-        let message = format!("there is no model `{asked}`: expected `{}`", names.join("`, `"));
+        let message = format!("there is no model `{}`: expected `{}`", shown(asked), names.join("`, `"));
         Refusal::new(StatusCode::NOT_FOUND, message)
     }
 

@@ -1,19 +1,24 @@
 //! LoRA adapters of a model.
 
-use std::fs;
 use std::hash::Hasher;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use rushlight::{Input, TensorView, ValueInfo};
 use rushlight_compiler::front::llm::lora::{self, Targets, peft};
+use rushlight_format::tokenizer::MAX_SETTINGS;
 use rustc_hash::FxHasher;
 
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::tokenizer::regular_file;
 
 /// Inputs of the method before those of an adapter.
 const TOKEN_INPUTS: usize = 2;
+
+/// Maximum bytes of the matrices.
+const MAX_WEIGHTS: u64 = 16 << 30;
 
 /// A LoRA adapter: low-rank matrices that change the answers of the sessions that have it ([`Model::session_with`]). Any number of
 /// adapters and sessions shares the weights of one model, and copies of an adapter share its matrices.
@@ -48,11 +53,20 @@ impl Adapter {
         }
         let folder = folder.as_ref();
         let targets = model.adapter_targets()?;
-        let read = |name: &str| {
+        let read = |name: &str, max: u64| {
             let path = folder.join(name);
-            fs::read(&path).map_err(|error| Error::file(&path, error))
+            let mut bytes = Vec::new();
+            let read = regular_file(&path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
+            match read {
+                Ok(len) if len as u64 <= max => Ok(bytes),
+                Ok(_) => {
+                    let problem = format!("it has more than {max} bytes, which no adapter has");
+                    Err(Error::file(&path, io::Error::new(io::ErrorKind::FileTooLarge, problem)))
+                }
+                Err(error) => Err(Error::file(&path, error)),
+            }
         };
-        let (config, weights) = (read(peft::CONFIG)?, read(peft::WEIGHTS)?);
+        let (config, weights) = (read(peft::CONFIG, MAX_SETTINGS)?, read(peft::WEIGHTS, MAX_WEIGHTS)?);
         let matrices = peft::read(&config, &weights.into(), &targets, scale);
         let matrices = matrices.map_err(|error| error.at(format!("adapter `{}`", folder.display())));
         Ok(Self::of(targets, matrices.map_err(rushlight::Error::from)?))

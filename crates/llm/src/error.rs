@@ -54,6 +54,8 @@ pub enum Error {
     Draft(String),
     /// The bytes are no saved session.
     NoSession,
+    /// A saved session of another program.
+    OtherProgram,
     /// A saved session of another adapter.
     OtherAdapter,
     /// The program takes no adapters.
@@ -179,6 +181,10 @@ impl Error {
                 .help("compile it with `--backend cpu`, and a sliding window with a --max-seq-len of its context"),
             Self::Draft(problem) => Parts::new(format!("the draft: {problem}")),
             Self::NoSession => Parts::new("the bytes are no saved session"),
+            Self::OtherProgram => {
+                Parts::new("the session was saved with another program: its cache is of other weights")
+                    .help("restore it with the file that it was saved with, or begin anew")
+            }
             Self::OtherAdapter => {
                 Parts::new("the session was saved with another LoRA adapter, or without one: restore it with the same")
             }

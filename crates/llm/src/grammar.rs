@@ -6,7 +6,7 @@ use std::sync::Arc;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use crate::deep_stack;
 use crate::error::{Error, Result};
@@ -93,7 +93,9 @@ impl GrammarCompiler {
             return Err(grammar(&format!("expected at most {MAX_BYTES} bytes, got {len}")));
         }
         let (top, parts) = match given {
-            Grammar::JsonSchema(schema) => (TopLevelGrammar::from_json_schema(schema.clone()), objects(schema)),
+            Grammar::JsonSchema(schema) => {
+                (TopLevelGrammar::from_json_schema(with_bounded_space(schema)), objects(schema))
+            }
             Grammar::Regex(regex) => (TopLevelGrammar::from_regex(regex), 0),
             Grammar::Lark(lark) => {
                 (TopLevelGrammar::from_lark(lark.clone()), lark.matches([':', '(', '[', '{']).count())
@@ -113,6 +115,27 @@ impl GrammarCompiler {
             None => Ok(Constraint(matcher)),
         }
     }
+}
+
+/// White space between the values of JSON: a space, or one or two new lines and what they are indented by. As in llama.cpp's grammars:
+/// where it is unlimited, an answer may have nothing else.
+const SPACE: &str = r" |(\r?\n){1,2}[ \t]{0,20}";
+
+/// A schema with the bound of white space, whatever it says of it.
+fn with_bounded_space(schema: &Json) -> Json {
+    /// Options of llguidance in a schema.
+    const OPTIONS: &str = "x-guidance";
+    let mut fields = match schema {
+        Json::Object(fields) => fields.clone(),
+        // Any value.
+        Json::Bool(true) => Map::new(),
+        other => return other.clone(),
+    };
+    let options = fields.entry(OPTIONS).or_insert_with(|| Json::Object(Map::new()));
+    if let Json::Object(options) = options {
+        options.insert("whitespace_pattern".to_owned(), SPACE.into());
+    }
+    Json::Object(fields)
 }
 
 /// Number of objects in a schema.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use rushlight::{
-    BatchCall, Code, Input, MethodBatch, Module, Program, ScalarType, TensorInfo, TensorView, Value, ValueInfo,
+    BatchCall, Code, Fingerprint, Input, MethodBatch, Module, Program, ScalarType, TensorInfo, TensorView, Value,
+    ValueInfo,
 };
 use rushlight_compiler::front::llm::lora;
 
@@ -39,6 +40,8 @@ pub struct Model {
     max_batch: [usize; 2],
     /// The adapter of new sessions.
     adapter: Option<Adapter>,
+    /// That of the program.
+    fingerprint: Fingerprint,
     /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
     planned: Arc<()>,
 }
@@ -166,6 +169,7 @@ impl Model {
         let eos = eos.into_iter().filter_map(|id| u32::try_from(id).ok()).collect();
         let limits = Limits { max_seq_len, max_context_len, vocab_size, bos, eos };
         let batch = module.batch(&methods[1])?;
+        let fingerprint = module.fingerprint();
         let max_batch = if positions == Positions::None { 1 } else { MAX_BATCH };
         Ok(Self {
             module,
@@ -178,6 +182,7 @@ impl Model {
             adapted_batch: None,
             max_batch: [max_batch; 2],
             adapter: None,
+            fingerprint,
             planned: Arc::new(()),
         })
     }
@@ -210,6 +215,11 @@ impl Model {
         Ok(())
     }
 
+    /// True for a program that was compiled with a rank for adapters.
+    pub fn takes_adapters(&self) -> bool {
+        self.method_inputs(lora::METHOD).is_some()
+    }
+
     /// The adapter of new sessions.
     pub fn adapter(&self) -> Option<&Adapter> {
         self.adapter.as_ref()
@@ -236,7 +246,7 @@ impl Model {
 
     fn new_session(&mut self, adapter: Option<Adapter>) -> Result<Session> {
         match self.module.session() {
-            Ok(session) => Ok(Session::new(State::Own(session), adapter)),
+            Ok(session) => Ok(Session::new(State::Own(session), adapter, self.fingerprint.clone())),
             Err(error) if error.code() == Code::NotSupported => {
                 if self.methods[0] != self.methods[1] {
                     return Err(Error::NotSupported("`prefill` and `decode` do not share it"));
@@ -245,7 +255,7 @@ impl Model {
                     return Err(Error::NotSupported("there is one session at a time"));
                 }
                 self.clear_states();
-                Ok(Session::new(State::InModule(self.planned.clone()), adapter))
+                Ok(Session::new(State::InModule(self.planned.clone()), adapter, self.fingerprint.clone()))
             }
             Err(error) => Err(error.into()),
         }

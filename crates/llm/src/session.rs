@@ -4,6 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Poll;
 
+use rushlight::Fingerprint;
+
 use crate::adapter::Adapter;
 use crate::embedding::Pool;
 use crate::error::{Error, Result};
@@ -17,6 +19,8 @@ use crate::token_score::{TokenScore, log_probability};
 pub struct Session {
     state: State,
     adapter: Option<Adapter>,
+    /// That of the program.
+    program: Fingerprint,
     tokens: Vec<u32>,
     logits: Vec<f32>,
     ahead: Option<Ahead>,
@@ -43,11 +47,14 @@ pub(crate) enum State {
 }
 
 /// Magic bytes of a saved session.
-const MAGIC: &[u8; 8] = b"RLLMses2";
+const MAGIC: &[u8; 8] = b"RLLMses3";
+
+/// Bytes of a hash.
+const HASH: usize = 32;
 
 impl Session {
-    pub(crate) fn new(state: State, adapter: Option<Adapter>) -> Self {
-        Self { state, adapter, tokens: Vec::new(), logits: Vec::new(), ahead: None, is_poisoned: false }
+    pub(crate) fn new(state: State, adapter: Option<Adapter>, program: Fingerprint) -> Self {
+        Self { state, adapter, program, tokens: Vec::new(), logits: Vec::new(), ahead: None, is_poisoned: false }
     }
 
     /// The adapter that changes the model's answers, if there is one.
@@ -426,8 +433,9 @@ impl Session {
             }
             State::InModule(_) => return Err(Error::NotSupported("the session cannot be copied")),
         };
-        let (adapter, tokens, logits) = (self.adapter.clone(), self.tokens.clone(), self.logits.clone());
-        Ok(Self { state, adapter, tokens, logits, ahead: None, is_poisoned: self.is_poisoned })
+        let (adapter, program) = (self.adapter.clone(), self.program.clone());
+        let (tokens, logits) = (self.tokens.clone(), self.logits.clone());
+        Ok(Self { state, adapter, program, tokens, logits, ahead: None, is_poisoned: self.is_poisoned })
     }
 
     /// That of the adapter; 0 without one.
@@ -435,7 +443,8 @@ impl Session {
         self.adapter.as_ref().map_or(0, Adapter::fingerprint)
     }
 
-    /// The session as bytes, which [`restore`](Self::restore) takes with the same program and adapter.
+    /// The session as bytes, which [`restore`](Self::restore) takes with the same program and adapter. They have a hash of the program,
+    /// which is computed the first time.
     ///
     /// # Errors
     /// As [`fork`](Self::fork), and `Poisoned`.
@@ -454,22 +463,38 @@ impl Session {
             }
         };
         let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.program.bytes());
+        bytes.extend_from_slice(&[0; HASH]);
         bytes.extend_from_slice(&self.adapter_fingerprint().to_le_bytes());
         for numbers in [&self.tokens, &self.logits.iter().map(|logit| logit.to_bits()).collect()] {
             bytes.extend_from_slice(&(numbers.len() as u64).to_le_bytes());
             numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
         }
         bytes.extend_from_slice(&state);
+        let hash = seal(&bytes).ok_or(Error::NoSession)?;
+        if let Some(place) = bytes.get_mut(MAGIC.len() + HASH..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = hash;
+        }
         Ok(bytes)
     }
 
     /// Goes on from a saved session.
     ///
     /// # Errors
-    /// `NoSession`; `OtherAdapter` for one that was saved with another adapter, or none; `NotSupported` as in [`fork`](Self::fork); an error of the module if they are of another program.
+    /// `NoSession` for bytes that are damaged; `OtherProgram` for those of another program, and `OtherAdapter` of another adapter, or none;
+    /// `NotSupported` as in [`fork`](Self::fork); an error of the module for those of another back end. But for the last, which poisons the
+    /// session, it stays as it was.
     pub fn restore(&mut self, model: &Model, bytes: &[u8]) -> Result<()> {
         let damaged = || Error::NoSession;
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
+        let (program, rest) = rest.split_first_chunk::<HASH>().ok_or_else(damaged)?;
+        if *program != self.program.bytes() {
+            return Err(Error::OtherProgram);
+        }
+        let (hash, rest) = rest.split_first_chunk::<HASH>().ok_or_else(damaged)?;
+        if seal(bytes) != Some(*hash) {
+            return Err(damaged());
+        }
         let (fingerprint, mut rest) = rest.split_first_chunk().ok_or_else(damaged)?;
         if u64::from_le_bytes(*fingerprint) != self.adapter_fingerprint() {
             return Err(Error::OtherAdapter);
@@ -503,4 +528,13 @@ impl Session {
         self.is_poisoned = false;
         Ok(())
     }
+}
+
+/// The hash of a saved session, without its own place: so no tokens, logits and caches of different sessions go together.
+fn seal(bytes: &[u8]) -> Option<[u8; HASH]> {
+    let (head, rest) = bytes.split_at_checked(MAGIC.len() + HASH)?;
+    let (_, rest) = rest.split_at_checked(HASH)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(head).update(rest);
+    Some(*hasher.finalize().as_bytes())
 }

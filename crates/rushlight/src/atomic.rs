@@ -117,8 +117,8 @@ impl Identity {
 /// pipes and devices are written through at once.
 #[derive(Default)]
 pub(crate) struct Files {
-    /// The name that each has, and the one that it gets.
-    written: VecDeque<(PathBuf, PathBuf)>,
+    /// Where each is, and the name that it gets.
+    written: VecDeque<(Beside, PathBuf)>,
     replaces_all: bool,
 }
 
@@ -187,21 +187,93 @@ impl Files {
 
     /// Gives the files their names, in the order in which they were written.
     pub fn finish(mut self) -> Result<(), Error> {
-        while let Some((beside, path)) = self.written.front() {
-            fs::rename(beside, path).map_err(|error| inaccessible(path, &error))?;
-            self.written.pop_front();
+        while let Some((beside, path)) = self.written.pop_front() {
+            beside.rename(&path).map_err(|error| inaccessible(&path, &error))?;
         }
         Ok(())
     }
 }
 
-impl Drop for Files {
-    /// Removes what has not got its name.
-    fn drop(&mut self) {
-        for (beside, _) in &self.written {
-            // It is of no use; that it cannot be removed changes nothing.
-            drop(fs::remove_file(beside));
+/// A file that has not got its name. It is removed if it never does.
+enum Beside {
+    /// Under another name.
+    Named(PathBuf),
+    /// Under none: the system removes it, however the process ends.
+    #[cfg(target_os = "linux")]
+    Unnamed(File),
+}
+
+impl Beside {
+    /// Gives the file its name.
+    fn rename(mut self, path: &Path) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Self::Unnamed(file) = &mut self {
+            let named = unnamed::link(file, path)?;
+            return fs::rename(named.path(), path);
         }
+        fs::rename(self.path(), path)
+    }
+
+    /// The other name; empty without one.
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) => path,
+            #[cfg(target_os = "linux")]
+            Self::Unnamed(_) => Path::new(""),
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if let Self::Named(path) = self {
+            // It has its name, or is of no use; that it cannot be removed changes nothing.
+            drop(fs::remove_file(path));
+        }
+    }
+}
+
+/// Files without a name, as Linux has them on most file systems.
+#[cfg(target_os = "linux")]
+mod unnamed {
+    use std::fs::File;
+    use std::io::{self, Seek};
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
+
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+
+    use super::{Beside, create_named, folder_of, free_name};
+
+    /// Creates a file in the folder of another; `None` where the file system has none, or it could not get a name.
+    pub(super) fn create(path: &Path) -> Option<(File, Beside)> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = File::from(openat(CWD, folder_of(path), flags, Mode::from_raw_mode(0o666)).ok()?);
+        std::fs::symlink_metadata(name(&file)).ok()?;
+        let beside = Beside::Unnamed(file.try_clone().ok()?);
+        Some((file, beside))
+    }
+
+    /// The name by which the system finds an open file.
+    fn name(file: &File) -> String {
+        format!("/proc/self/fd/{}", file.as_raw_fd())
+    }
+
+    /// Gives a file a name beside another.
+    pub(super) fn link(file: &mut File, path: &Path) -> io::Result<Beside> {
+        let from = name(file);
+        let linked =
+            free_name(path, |beside| linkat(CWD, &from, CWD, beside, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from));
+        if let Ok(((), beside)) = linked {
+            return Ok(Beside::Named(beside));
+        }
+        // Where links are forbidden, a copy does it.
+        let (mut copy, beside) = create_named(path)?;
+        let beside = Beside::Named(beside);
+        file.rewind()?;
+        io::copy(file, &mut copy)?;
+        copy.set_permissions(file.metadata()?.permissions())?;
+        Ok(beside)
     }
 }
 
@@ -256,15 +328,29 @@ pub(crate) const PARTIAL: &str = ".partial";
 /// Maximum bytes of a name that a temporary name begins with: systems allow 255 for the whole.
 const MAX_PREFIX: usize = 200;
 
-/// Creates a file beside another, under a name that no other thread or process has.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+/// Creates a file beside another, under no name or one that no other thread or process has.
+fn create_beside(path: &Path) -> io::Result<(File, Beside)> {
+    #[cfg(target_os = "linux")]
+    if let Some(created) = unnamed::create(path) {
+        return Ok(created);
+    }
+    let (file, beside) = create_named(path)?;
+    Ok((file, Beside::Named(beside)))
+}
+
+fn create_named(path: &Path) -> io::Result<(File, PathBuf)> {
+    free_name(path, |beside| File::create_new(beside))
+}
+
+/// Creates something under a name beside a file that no other thread or process has.
+fn free_name<T>(path: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let mut tries = 0;
     loop {
         let mut name = path.file_name().filter(|name| name.len() <= MAX_PREFIX).unwrap_or_default().to_owned();
         name.push(format!(".{}.{}{PARTIAL}", process(), NEXT.fetch_add(1, Ordering::Relaxed)));
         let beside = path.with_file_name(name);
-        match File::create_new(&beside) {
+        match create(&beside) {
             // A process that had the same number, here or in another container, left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
             created => return Ok((created?, beside)),

@@ -259,7 +259,7 @@ pub use kv_cache::KvCache;
 #[cfg(feature = "llm")]
 pub use language_model::is_language_model;
 #[cfg(feature = "lower")]
-pub use lower::{Cache, CacheUse, Lower};
+pub use lower::{Cache, CacheUse, Fingerprint, Lower};
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]

@@ -484,6 +484,12 @@ impl Module {
         self.lowering.outcome.as_ref()?.as_ref().ok()?.map(method)
     }
 
+    /// What tells the program from all others, by the bytes of its files.
+    #[cfg(feature = "lower")]
+    pub fn fingerprint(&self) -> lower::Fingerprint {
+        lower::Fingerprint::of(&self.lowering.source)
+    }
+
     /// Lowers the program to a `.pte` file, for a runtime without the compiler: as it is lowered when its first method is
     /// loaded, without the cache.
     ///

@@ -52,7 +52,7 @@ impl Conversation {
             "/save" if argument.trim().is_empty() => output::warn("expected the name of a file: /save FILE"),
             "/save" => match self.save(Path::new(argument.trim())) {
                 Ok(()) => {}
-                Err(error) => output::warn(&format!("cannot write `{}`: {error}", argument.trim())),
+                Err(error) => output::warn(&error.to_string()),
             },
             unknown if unknown.starts_with('/') => {
                 output::warn(&format!("unknown command `{unknown}`: {COMMANDS}"));
@@ -102,10 +102,11 @@ impl Conversation {
         Ok(())
     }
 
-    fn save(&self, path: &Path) -> std::io::Result<()> {
+    /// Writes the messages. The file is whole, or what was there.
+    fn save(&self, path: &Path) -> Result<(), rushlight::Error> {
         let system = self.system.iter().map(|text| json!({ "role": "system", "content": text }));
         let others = self.messages.iter().map(|Message { role, content }| json!({ "role": role, "content": content }));
         let messages: Vec<_> = system.chain(others).collect();
-        std::fs::write(path, format!("{:#}\n", json!(messages)))
+        rushlight::write_file(path, format!("{:#}\n", json!(messages)).as_bytes())
     }
 }

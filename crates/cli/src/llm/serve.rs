@@ -49,6 +49,11 @@ pub struct Serve {
     #[arg(long, value_name = "KEY")]
     api_key: Vec<String>,
 
+    /// A name of this server, which requests may have in `Host`; may be repeated. Without keys, only these, `localhost` and addresses
+    /// are: another site could make its own name point here, and its pages would read the answers
+    #[arg(long, value_name = "NAME")]
+    allowed_host: Vec<String>,
+
     /// Maximum number of answers at a time, each with a KV cache of its own
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
     sessions: u16,
@@ -126,6 +131,7 @@ impl Serve {
             max_connections: self.max_connections,
             client_timeout: Duration::from_secs(self.client_timeout),
             timeout: Duration::from_secs(self.timeout),
+            allowed_hosts: self.allowed_host,
             pooling: if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last },
             generation: self.options.generation(&tokenizer)?,
             ..Options::default()
@@ -134,6 +140,9 @@ impl Serve {
             && let Some(reason) = model.session()?.cannot_read_ahead(&model)
         {
             output::warn(&format!("tokens are not guessed: {reason}"));
+        }
+        if options.api_keys.is_empty() && !self.host.is_loopback() {
+            output::warn("everybody who reaches this machine may use the model, as there is no `--api-key`");
         }
         let name = options.model_name.clone();
         serve(model, tokenizer, options, |address| {

@@ -2,47 +2,125 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::HttpBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
 use serde::de::DeserializeOwned;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio_stream::StreamExt;
 
 use super::tokenize::encode;
 use crate::error::Refusal;
+use crate::job::Owner;
+use crate::open::Activity;
+use crate::preparing::{Permit, Room};
 use crate::service::Service;
 
 /// The bytes of a request's body, which arrive within the client's time limit. Few requests are prepared at a time, as what they become
-/// takes many times their bytes: a handler lets go of its body once the request is in the queue.
+/// takes many times their bytes: a handler lets go of the permit once the request is in the queue.
 pub struct Body {
-    bytes: Bytes,
-    _preparing: OwnedSemaphorePermit,
+    bytes: Vec<u8>,
+    pub permit: Permit,
+    /// The number of the request's key.
+    pub key: Key,
+    _room: Room,
 }
+
+/// The number of the key that a request came with; 0 where there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Key(pub usize);
+
+/// Maximum number of values in the JSON of a request: each takes many times the bytes that it may have there.
+const MAX_VALUES: usize = 1 << 19;
+
+/// Bytes of a request from which on it is read beside the threads that serve.
+const WORTH_A_THREAD: usize = 16 << 10;
 
 impl FromRequest<Arc<Service>> for Body {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Refusal> {
-        let bytes = tokio::time::timeout(service.options.client_timeout, Bytes::from_request(request, service)).await;
+        let key = request.extensions().get::<Key>().copied().unwrap_or_default();
+        let activity = request.extensions().get::<Activity>().cloned();
+        let mut room = Room::default();
+        let received = tokio::time::timeout(service.options.client_timeout, receive(request, service, &mut room)).await;
         let late =
             |_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request took longer to arrive than the server allows");
-        let bytes = bytes.map_err(late)?.map_err(|rejection| {
-            let status = rejection.status();
-            let message = match status {
-                StatusCode::PAYLOAD_TOO_LARGE => "the request is larger than the server allows".to_owned(),
-                _ => rejection.body_text(),
-            };
-            Refusal::new(status, message)
-        })?;
-        let preparing = service.preparing.clone().acquire_owned().await.map_err(|_| Refusal::stopped())?;
-        Ok(Self { bytes, _preparing: preparing })
+        let bytes = received.map_err(late)??;
+        if let Some(activity) = activity {
+            activity.received();
+        }
+        let permit = service.preparing.turn(bytes.len()).await?;
+        Ok(Self { bytes, permit, key, _room: room })
     }
 }
 
-/// Reads a request, whatever its content type says.
-pub fn read<T: DeserializeOwned>(body: &Body) -> Result<T, Refusal> {
-    serde_json::from_slice(&body.bytes)
-        .map_err(|error| Refusal::invalid(format!("the request is no valid JSON for this route: {error}")))
+/// The bytes of a request, which have room.
+async fn receive(request: Request, service: &Service, room: &mut Room) -> Result<Vec<u8>, Refusal> {
+    let max = service.options.max_body;
+    let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is larger than the server allows");
+    // Known before it is sent, which no client has to wait for.
+    let announced = request.headers().get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
+    let announced = announced.unwrap_or(0).max(request.body().size_hint().lower());
+    if announced > max as u64 {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    let mut pieces = request.into_body().into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| Refusal::invalid(format!("the request ended before its end: {error}")))?;
+        let len = bytes.len() + piece.len();
+        if len > max {
+            return Err(too_large());
+        }
+        service.preparing.grow(room, len)?;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+impl Body {
+    /// Reads a request, whatever its content type says. Its bytes are gone then.
+    pub async fn read<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T, Refusal> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let len = bytes.len();
+        let parse = move || {
+            if count_values(&bytes) > MAX_VALUES {
+                return Err(Refusal::invalid(format!("the request has more than {MAX_VALUES} values")));
+            }
+            serde_json::from_slice(&bytes)
+                .map_err(|error| Refusal::invalid(format!("the request is no valid JSON for this route: {error}")))
+        };
+        if len < WORTH_A_THREAD { parse() } else { self.permit.work(parse).await }
+    }
+
+    /// Whose the request is.
+    pub fn owner(&self, salt: Option<String>) -> Result<Owner, Refusal> {
+        /// Maximum bytes of a salt.
+        const MAX_SALT: usize = 1024;
+        match &salt {
+            Some(salt) if salt.len() > MAX_SALT => {
+                let message = format!("expected a text of at most {MAX_SALT} bytes, got {}", salt.len());
+                Err(Refusal::of("cache_salt", message))
+            }
+            _ => Ok(Owner { key: self.key.0, salt }),
+        }
+    }
+}
+
+/// Number of values of a JSON text, up to those that are one on their own: what stands before each comma, and what brackets open.
+fn count_values(json: &[u8]) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_text,
+            b'"' => is_text = !is_text,
+            b',' | b'[' | b'{' | b':' if !is_text => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// One value, or several.
@@ -68,7 +146,12 @@ const MAX_PROMPTS: usize = 128;
 
 impl Prompt {
     /// The tokens of all; `param` is the field of the request.
-    pub async fn tokens(self, service: &Arc<Service>, param: &'static str) -> Result<Vec<Vec<u32>>, Refusal> {
+    pub async fn tokens(
+        self,
+        service: &Arc<Service>,
+        permit: &Permit,
+        param: &'static str,
+    ) -> Result<Vec<Vec<u32>>, Refusal> {
         let texts = match self {
             Self::Tokens(tokens) if !tokens.is_empty() => return Ok(vec![tokens]),
             Self::TokenLists(lists) if (1..=MAX_PROMPTS).contains(&lists.len()) => return Ok(lists),
@@ -78,8 +161,26 @@ impl Prompt {
         };
         let mut prompts = Vec::with_capacity(texts.len());
         for text in texts {
-            prompts.push(encode(service, text, true).await?);
+            prompts.push(encode(service, permit, text, true).await?);
         }
         Ok(prompts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (json, count) in [
+            (r#""a,b[c{d:e""#, 0),
+            (r#"{"a": [1, 2, 3], "b": "\"],[\\"}"#, 7),
+            ("[[],[],[]]", 6),
+            ("[0,0,0,0]", 4),
+            ("", 0),
+        ] {
+            assert_eq!(count_values(json.as_bytes()), count, "{json}");
+        }
     }
 }

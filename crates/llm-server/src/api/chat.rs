@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use rushlight_llm::{Grammar, Step, TokenScore, Tokenizer};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::body::{Body, read};
+use super::body::Body;
 use super::completions::number;
-use super::head::{Head, TokenCounts, new_id};
-use super::sampling::SamplingFields;
+use super::head::{Head, TokenCounts, new_id, raw, respond};
+use super::sampling::{SamplingFields, check_scores};
 use super::stream;
-use crate::error::Refusal;
+use crate::error::{Refusal, shown};
 use crate::job::{Event, Job};
+use crate::preparing::Permit;
 use crate::service::Service;
 use crate::tool_calls::{Parsed, ToolCall, ToolCalls};
 
@@ -40,15 +41,15 @@ struct Request {
     sampling: SamplingFields,
 }
 
-pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
+pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
     service.answers()?;
-    let request: Request = read(&body)?;
+    let mut request: Request = body.read().await?;
     let (tools, called) = tools(&request)?;
     let grammar = match called {
         Some(called) => Some(called),
         None => request.sampling.grammar()?,
     };
-    let constraint = service.constraint(grammar).await?;
+    let constraint = service.constraint(&body.permit, grammar).await?;
     let alternatives = request.logprobs.unwrap_or(false).then(|| request.top_logprobs.unwrap_or(0));
     if alternatives.is_none() && request.top_logprobs.is_some_and(|count| count > 0) {
         return Err(Refusal::of("top_logprobs", "expected `logprobs` to be true with it"));
@@ -60,7 +61,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         alternatives,
         service.limits.vocab_size,
     )?;
-    let messages = request.messages.iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    let messages = std::mem::take(&mut request.messages).into_iter().map(message).collect::<Result<Vec<_>, _>>()?;
     if messages.is_empty() {
         return Err(Refusal::of("messages", "expected at least one message"));
     }
@@ -69,10 +70,14 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     let deadline = service.deadline();
     let names = names_of(&tools);
     let variables = request.chat_template_kwargs.unwrap_or_default();
-    let prompt = prompt(&service, Value::Array(messages), tools, variables).await?;
+    let owner = body.owner(request.sampling.cache_salt.clone())?;
+    let prompt = prompt(&service, &body.permit, Value::Array(messages), tools, variables).await?;
     let choices = request.sampling.choices();
     service.check(&prompt, choices)?;
+    let most = generation.max_new_tokens.unwrap_or(usize::MAX).min(service.limits.max_context_len - prompt.len());
+    check_scores(most * choices, alternatives)?;
     let mut events = service.submit(|events| Job {
+        owner,
         prompt,
         adapter,
         generation,
@@ -94,7 +99,8 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         match event {
             Event::Step { choice, step } => {
                 if let Some(answer) = answers.get_mut(choice) {
-                    answer.push(&service.tokenizer, step)?;
+                    let delta = answer.push(&service.tokenizer, step)?;
+                    answer.scores.extend(delta.scores);
                 }
             }
             Event::Finished { choice, reason, usage, cached } => {
@@ -109,7 +115,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     }
     let choices = answers.into_iter().enumerate().map(|(index, answer)| answer.into_json(index));
     let choices = choices.collect::<Result<Vec<_>, _>>()?;
-    Ok(Json(head.json("chat.completion", &choices, Some(&tokens))).into_response())
+    Ok(respond(head.json("chat.completion", &choices, Some(&tokens))))
 }
 
 /// The tools that the template is shown, null for none; and the form of the answer if it must call one.
@@ -120,7 +126,7 @@ fn tools(request: &Request) -> Result<(Value, Option<Grammar>), Refusal> {
     }
     let name = |tool: &Value| tool.pointer("/function/name").and_then(Value::as_str).map(str::to_owned);
     if let Some(tool) = tools.iter().find(|tool| name(tool).is_none()) {
-        return Err(Refusal::of("tools", format!("expected functions with a name, got {tool}")));
+        return Err(Refusal::of("tools", format!("expected functions with a name, got {}", shown(tool))));
     }
     let is_wanted: Box<dyn Fn(&str) -> bool> = match &request.tool_choice {
         None | Some(Value::Null) => return Ok((if tools.is_empty() { Value::Null } else { tools.into() }, None)),
@@ -131,13 +137,16 @@ fn tools(request: &Request) -> Result<(Value, Option<Grammar>), Refusal> {
             _ => {
                 return Err(Refusal::of(
                     "tool_choice",
-                    format!("expected `auto`, `none`, `required` or a function, got `{choice}`"),
+                    format!("expected `auto`, `none`, `required` or a function, got `{}`", shown(choice)),
                 ));
             }
         },
         Some(choice) => match choice.pointer("/function/name").and_then(Value::as_str) {
             Some(wanted) => Box::new(move |name| name == wanted),
-            None => return Err(Refusal::of("tool_choice", format!("expected a function with a name, got {choice}"))),
+            None => {
+                let message = format!("expected a function with a name, got {}", shown(choice));
+                return Err(Refusal::of("tool_choice", message));
+            }
         },
     };
     let calls: Vec<Value> = tools
@@ -169,13 +178,13 @@ fn names_of(tools: &Value) -> Vec<String> {
 }
 
 /// A message as templates read it: its text is one string, and arguments of calls are objects.
-fn message(message: &Value) -> Result<Value, Refusal> {
-    let wrong = |what: &str| Refusal::of("messages", format!("expected {what}, got {message}"));
-    let Value::Object(fields) = message else { return Err(wrong("objects")) };
+fn message(message: Value) -> Result<Value, Refusal> {
+    let text = shown(&message);
+    let wrong = |what: &str| Refusal::of("messages", format!("expected {what}, got {text}"));
+    let Value::Object(mut fields) = message else { return Err(wrong("objects")) };
     if !fields.get("role").is_some_and(Value::is_string) {
         return Err(wrong("messages with a role"));
     }
-    let mut fields = fields.clone();
     match fields.get("content") {
         Some(Value::String(_)) => {}
         None | Some(Value::Null) => drop(fields.insert("content".to_owned(), "".into())),
@@ -204,19 +213,21 @@ fn message(message: &Value) -> Result<Value, Refusal> {
 /// The tokens of a conversation. The template has the special ones.
 async fn prompt(
     service: &Arc<Service>,
+    permit: &Permit,
     messages: Value,
     tools: Value,
     variables: Map<String, Value>,
 ) -> Result<Vec<u32>, Refusal> {
     let service = service.clone();
-    let rendered = tokio::task::spawn_blocking(move || -> Result<Vec<u32>, Refusal> {
+    let render = move || {
         let Some(template) = &service.template else {
             return Err(Refusal::invalid("the model's tokenizer has no chat template: use `/v1/completions`"));
         };
         let text = template.render_with(&messages, &tools, true, &variables)?;
+        drop((messages, tools, variables));
         Ok(service.tokenizer.encode(&text, false)?)
-    });
-    rendered.await.map_err(|_| Refusal::stopped())?
+    };
+    permit.work(render).await
 }
 
 /// An answer in the making.
@@ -225,8 +236,8 @@ struct Answer {
     /// `None` if calls are not looked for.
     parser: Option<ToolCalls>,
     calls: Vec<ToolCall>,
-    /// The scores of its tokens, as JSON.
-    scores: Vec<Value>,
+    /// The scores of its tokens, as JSON; none of streams.
+    scores: Vec<Box<RawValue>>,
     reason: Option<&'static str>,
 }
 
@@ -235,7 +246,7 @@ struct Answer {
 struct Delta {
     text: String,
     calls: Vec<(usize, ToolCall)>,
-    scores: Vec<Value>,
+    scores: Vec<Box<RawValue>>,
 }
 
 impl Answer {
@@ -255,7 +266,6 @@ impl Answer {
             (Some(token), Some(score)) => vec![score_json(tokenizer, token, score)?],
             _ => Vec::new(),
         };
-        self.scores.extend_from_slice(&scores);
         let parsed = match &mut self.parser {
             Some(parser) => parser.push(&step.text),
             None => Parsed { text: step.text, calls: Vec::new() },
@@ -285,7 +295,7 @@ impl Answer {
         delta
     }
 
-    fn into_json(self, index: usize) -> Result<Value, Refusal> {
+    fn into_json(self, index: usize) -> Result<Box<RawValue>, Refusal> {
         let reason = self.reason.ok_or_else(Refusal::stopped)?;
         let mut message = json!({ "role": "assistant", "content": self.content, "refusal": null });
         if let (false, Value::Object(fields)) = (self.calls.is_empty(), &mut message) {
@@ -294,8 +304,7 @@ impl Answer {
             }
             fields.insert("tool_calls".to_owned(), self.calls.iter().map(call_json).collect());
         }
-        let scores = scores_json(&self.scores);
-        Ok(json!({ "index": index, "message": message, "logprobs": scores, "finish_reason": reason }))
+        raw(&Choice { index, message, logprobs: scores_json(&self.scores), finish_reason: reason })
     }
 }
 
@@ -304,7 +313,29 @@ fn call_json(call: &ToolCall) -> Value {
     json!({ "id": new_id("call"), "type": "function", "function": { "name": name, "arguments": arguments } })
 }
 
-fn score_json(tokenizer: &Tokenizer, token: u32, score: &TokenScore) -> Result<Value, Refusal> {
+#[derive(Serialize)]
+struct Choice<'c> {
+    index: usize,
+    message: Value,
+    logprobs: Option<LogProbs<'c>>,
+    finish_reason: &'c str,
+}
+
+/// An answer's choice in a chunk.
+#[derive(Serialize)]
+struct ChunkChoice<'c> {
+    index: usize,
+    delta: &'c Value,
+    logprobs: Option<LogProbs<'c>>,
+    finish_reason: Option<&'c str>,
+}
+
+#[derive(Serialize)]
+struct LogProbs<'c> {
+    content: &'c [Box<RawValue>],
+}
+
+fn score_json(tokenizer: &Tokenizer, token: u32, score: &TokenScore) -> Result<Box<RawValue>, Refusal> {
     let json = |token: u32, log_probability: f64| -> Result<Value, Refusal> {
         let bytes = tokenizer.token_bytes(token)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -316,18 +347,18 @@ fn score_json(tokenizer: &Tokenizer, token: u32, score: &TokenScore) -> Result<V
     if let Value::Object(fields) = &mut own {
         fields.insert("top_logprobs".to_owned(), likely.into());
     }
-    Ok(own)
+    raw(&own)
 }
 
 /// A chunk with a delta of one answer.
-fn chunk(head: &Head, index: usize, delta: &Value, scores: &[Value], reason: Option<&str>) -> Value {
-    let choice = json!({ "index": index, "delta": delta, "logprobs": scores_json(scores), "finish_reason": reason });
+fn chunk(head: &Head, index: usize, delta: &Value, scores: &[Box<RawValue>], reason: Option<&str>) -> String {
+    let choice = ChunkChoice { index, delta, logprobs: scores_json(scores), finish_reason: reason };
     head.json(CHUNK, &[choice], None)
 }
 
 /// The log probabilities of tokens, or null.
-fn scores_json(scores: &[Value]) -> Value {
-    if scores.is_empty() { Value::Null } else { json!({ "content": scores }) }
+fn scores_json(scores: &[Box<RawValue>]) -> Option<LogProbs<'_>> {
+    (!scores.is_empty()).then_some(LogProbs { content: scores })
 }
 
 /// The answers of a stream.
@@ -341,14 +372,14 @@ struct Chunks {
 
 impl Chunks {
     /// The beginning of each answer.
-    fn first(&self) -> Vec<Value> {
+    fn first(&self) -> Vec<String> {
         let begin = json!({ "role": "assistant", "content": "" });
         (0..self.answers.len()).map(|index| chunk(&self.head, index, &begin, &[], None)).collect()
     }
 }
 
 impl stream::Chunks for Chunks {
-    fn of(&mut self, event: Event) -> Result<Vec<Value>, Refusal> {
+    fn of(&mut self, event: Event) -> Result<Vec<String>, Refusal> {
         let (choice, delta, reason) = match event {
             Event::Step { choice, step } => match self.answers.get_mut(choice) {
                 Some(answer) => (choice, answer.push(&self.service.tokenizer, step)?, None),
@@ -381,7 +412,8 @@ impl stream::Chunks for Chunks {
         Ok(chunks)
     }
 
-    fn last(&self) -> Vec<Value> {
-        if self.includes_usage { vec![self.head.json(CHUNK, &[], Some(&self.tokens))] } else { Vec::new() }
+    fn last(&self) -> Vec<String> {
+        let none: &[()] = &[];
+        if self.includes_usage { vec![self.head.json(CHUNK, none, Some(&self.tokens))] } else { Vec::new() }
     }
 }

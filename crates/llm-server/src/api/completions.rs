@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use rushlight_llm::{Adapter, Constraint, FinishReason, Generation, TextStream, TokenScore, Tokenizer};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use super::body::{Body, Prompt, read};
-use super::head::{Head, TokenCounts};
-use super::sampling::SamplingFields;
+use super::body::{Body, Prompt};
+use super::head::{Head, TokenCounts, raw, respond};
+use super::sampling::{SamplingFields, check_scores};
 use super::stream;
 use crate::error::Refusal;
-use crate::job::{Event, Job};
+use crate::job::{Event, Job, Owner};
 use crate::service::Service;
 
 /// Maximum number of tokens of an answer whose request names none, as OpenAI has it.
@@ -38,9 +38,9 @@ struct Request {
     sampling: SamplingFields,
 }
 
-pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result<Response, Refusal> {
+pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
     service.answers()?;
-    let request: Request = read(&body)?;
+    let request: Request = body.read().await?;
     if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
         return Err(Refusal::of("suffix", "it is not supported: the answer goes on from the prompt alone"));
     }
@@ -52,8 +52,8 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
     let generation =
         request.sampling.generation(defaults, Some(max_tokens), request.logprobs, service.limits.vocab_size)?;
     let deadline = service.deadline();
-    let constraint = service.constraint(request.sampling.grammar()?).await?;
-    let prompts = request.prompt.tokens(&service, "prompt").await?;
+    let constraint = service.constraint(&body.permit, request.sampling.grammar()?).await?;
+    let prompts = request.prompt.tokens(&service, &body.permit, "prompt").await?;
     let adapter = service.adapter(request.model.as_deref())?;
     let head = Head::new(&service, "cmpl", request.model)?;
     let answering = Answering {
@@ -62,8 +62,14 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
         choices: request.sampling.choices(),
         constraint,
         adapter,
+        owner: body.owner(request.sampling.cache_salt.clone())?,
     };
     prompts.iter().try_for_each(|prompt| service.check(prompt, answering.choices))?;
+    let tokens = prompts.iter().map(|prompt| {
+        let answer = max_tokens.min(service.limits.max_context_len - prompt.len());
+        (answer + if answering.echo { prompt.len() } else { 0 }) * answering.choices
+    });
+    check_scores(tokens.sum(), request.logprobs)?;
     drop(body);
     if request.sampling.is_streamed() {
         let [prompt] = &prompts[..] else {
@@ -122,7 +128,7 @@ pub async fn complete(State(service): State<Arc<Service>>, body: Body) -> Result
             choices.push(answer.json(&service.tokenizer, first, &mut Scores::default())?);
         }
     }
-    Ok(Json(head.json(OBJECT, &choices, Some(&counts))).into_response())
+    Ok(respond(head.json(OBJECT, &choices, Some(&counts))))
 }
 
 /// What the answers of a prompt have.
@@ -135,6 +141,7 @@ struct Answering {
     choices: usize,
     constraint: Option<Constraint>,
     adapter: Option<Adapter>,
+    owner: Owner,
 }
 
 fn job(
@@ -145,6 +152,7 @@ fn job(
     events: mpsc::Sender<Event>,
 ) -> Job {
     Job {
+        owner: answering.owner.clone(),
         prompt: prompt.to_vec(),
         adapter: answering.adapter.clone(),
         generation: generation.clone(),
@@ -180,10 +188,10 @@ impl Piece {
     }
 
     /// One of `choices`, of which there are `first` before those of its prompt. `scores` is that of the pieces before.
-    fn json(&self, tokenizer: &Tokenizer, first: usize, scores: &mut Scores) -> Result<Value, Refusal> {
+    fn json(&self, tokenizer: &Tokenizer, first: usize, scores: &mut Scores) -> Result<Box<RawValue>, Refusal> {
         let logprobs = self.scores.as_ref().map(|list| scores.json(tokenizer, list)).transpose()?;
-        let reason = self.reason.map(FinishReason::name);
-        Ok(json!({ "index": first + self.choice, "text": self.text, "logprobs": logprobs, "finish_reason": reason }))
+        let finish_reason = self.reason.map(FinishReason::name);
+        raw(&Choice { index: first + self.choice, text: &self.text, logprobs, finish_reason })
     }
 }
 
@@ -246,27 +254,42 @@ struct Scores {
     offset: usize,
 }
 
+#[derive(Serialize)]
+struct Choice<'c> {
+    index: usize,
+    text: &'c str,
+    logprobs: Option<LogProbs>,
+    finish_reason: Option<&'c str>,
+}
+
+#[derive(Default, Serialize)]
+struct LogProbs {
+    tokens: Vec<String>,
+    token_logprobs: Vec<Option<f64>>,
+    top_logprobs: Vec<Option<Box<RawValue>>>,
+    text_offset: Vec<usize>,
+}
+
 impl Scores {
-    fn json(&mut self, tokenizer: &Tokenizer, scores: &[(u32, Option<TokenScore>)]) -> Result<Value, Refusal> {
-        let (mut tokens, mut offsets, mut of_tokens, mut alternatives) = (vec![], vec![], vec![], vec![]);
+    fn json(&mut self, tokenizer: &Tokenizer, scores: &[(u32, Option<TokenScore>)]) -> Result<LogProbs, Refusal> {
+        let mut all = LogProbs::default();
         for (token, score) in scores {
-            tokens.push(Value::from(token_text(tokenizer, *token)?));
-            offsets.push(Value::from(self.offset));
+            all.tokens.push(token_text(tokenizer, *token)?);
+            all.text_offset.push(self.offset);
             self.offset += self.stream.push(tokenizer, *token)?.chars().count();
-            of_tokens.push(score.as_ref().map_or(Value::Null, |score| number(score.log_probability)));
-            let likely = score.as_ref().map(|score| -> Result<Value, Refusal> {
+            all.token_logprobs.push(score.as_ref().map(|score| number(score.log_probability)));
+            let likely = score.as_ref().map(|score| -> Result<_, Refusal> {
                 let mut map = Map::new();
                 for (token, log_probability) in score.alternatives.iter().chain([&(*token, score.log_probability)]) {
                     // Of tokens with the same text the most likely.
-                    map.entry(token_text(tokenizer, *token)?).or_insert_with(|| number(*log_probability));
+                    let number = || Value::from(number(*log_probability));
+                    map.entry(token_text(tokenizer, *token)?).or_insert_with(number);
                 }
-                Ok(Value::Object(map))
+                raw(&map)
             });
-            alternatives.push(likely.transpose()?.unwrap_or(Value::Null));
+            all.top_logprobs.push(likely.transpose()?);
         }
-        Ok(
-            json!({ "tokens": tokens, "token_logprobs": of_tokens, "top_logprobs": alternatives, "text_offset": offsets }),
-        )
+        Ok(all)
     }
 }
 
@@ -276,8 +299,8 @@ fn token_text(tokenizer: &Tokenizer, token: u32) -> Result<String, Refusal> {
 }
 
 /// JSON has no infinity.
-pub fn number(log_probability: f64) -> Value {
-    Value::from(if log_probability.is_finite() { log_probability } else { -9999.0 })
+pub fn number(log_probability: f64) -> f64 {
+    if log_probability.is_finite() { log_probability } else { -9999.0 }
 }
 
 /// The pieces of a stream.
@@ -291,7 +314,7 @@ struct Chunks {
 }
 
 impl Chunks {
-    fn json(&mut self, pieces: Vec<Piece>) -> Result<Vec<Value>, Refusal> {
+    fn json(&mut self, pieces: Vec<Piece>) -> Result<Vec<String>, Refusal> {
         let mut chunks = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let Some(scores) = self.scores.get_mut(piece.choice) else { continue };
@@ -302,12 +325,13 @@ impl Chunks {
 }
 
 impl stream::Chunks for Chunks {
-    fn of(&mut self, event: Event) -> Result<Vec<Value>, Refusal> {
+    fn of(&mut self, event: Event) -> Result<Vec<String>, Refusal> {
         let pieces = self.pieces.of(event)?;
         self.json(pieces)
     }
 
-    fn last(&self) -> Vec<Value> {
-        if self.includes_usage { vec![self.head.json(OBJECT, &[], Some(&self.pieces.counts))] } else { Vec::new() }
+    fn last(&self) -> Vec<String> {
+        let none: &[()] = &[];
+        if self.includes_usage { vec![self.head.json(OBJECT, none, Some(&self.pieces.counts))] } else { Vec::new() }
     }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::body::{Body, Prompt, read};
+use super::body::{Body, Prompt};
 use super::head::{TokenCounts, model_name};
-use crate::error::Refusal;
+use crate::error::{Refusal, shown};
 use crate::service::Service;
 
 #[derive(Deserialize)]
@@ -22,14 +23,39 @@ struct Request {
     dimensions: Option<usize>,
 }
 
-pub async fn embed(State(service): State<Arc<Service>>, body: Body) -> Result<Json<Value>, Refusal> {
+#[derive(Serialize)]
+struct List {
+    object: &'static str,
+    data: Vec<Embedding>,
+    model: String,
+    usage: Value,
+}
+
+#[derive(Serialize)]
+struct Embedding {
+    object: &'static str,
+    index: usize,
+    embedding: Elements,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Elements {
+    Numbers(Vec<f32>),
+    Base64(String),
+}
+
+pub async fn embed(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
     let size = service.embedding_size()?;
-    let request: Request = read(&body)?;
+    let request: Request = body.read().await?;
     let is_base64 = match request.encoding_format.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,
         Some(other) => {
-            return Err(Refusal::of("encoding_format", format!("expected `float` or `base64`, got `{other}`")));
+            return Err(Refusal::of(
+                "encoding_format",
+                format!("expected `float` or `base64`, got `{}`", shown(other)),
+            ));
         }
     };
     let dimensions = request.dimensions.unwrap_or(size);
@@ -38,7 +64,7 @@ pub async fn embed(State(service): State<Arc<Service>>, body: Body) -> Result<Js
     }
     let model = model_name(&service, request.model)?;
     let deadline = service.deadline();
-    let prompts = request.input.tokens(&service, "input").await?;
+    let prompts = request.input.tokens(&service, &body.permit, "input").await?;
     prompts.iter().try_for_each(|prompt| service.check_prompt("input", prompt))?;
     let counts = TokenCounts::of_prompts(prompts.iter().map(Vec::len).sum());
     drop(body);
@@ -46,12 +72,12 @@ pub async fn embed(State(service): State<Arc<Service>>, body: Body) -> Result<Js
     let data = embeddings.into_iter().enumerate().map(|(index, embedding)| {
         let embedding = if is_base64 {
             let bytes: Vec<u8> = embedding.iter().flat_map(|x| x.to_le_bytes()).collect();
-            Value::from(STANDARD.encode(&bytes))
+            Elements::Base64(STANDARD.encode(&bytes))
         } else {
-            Value::from(embedding)
+            Elements::Numbers(embedding)
         };
-        json!({ "object": "embedding", "index": index, "embedding": embedding })
+        Embedding { object: "embedding", index, embedding }
     });
-    let data: Value = data.collect();
-    Ok(Json(json!({ "object": "list", "data": data, "model": model, "usage": counts.prompt_json() })))
+    let list = List { object: "list", data: data.collect(), model, usage: counts.prompt_json() };
+    Ok(Json(list).into_response())
 }

@@ -3,6 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::Refusal;
@@ -41,15 +45,38 @@ impl Head {
         })
     }
 
-    /// A response or a chunk of the kind `object`.
-    pub fn json(&self, object: &str, choices: &[Value], usage: Option<&TokenCounts>) -> Value {
+    /// The text of a response or a chunk of the kind `object`.
+    pub fn json(&self, object: &str, choices: &[impl Serialize], usage: Option<&TokenCounts>) -> String {
         let Self { id, created, model } = self;
-        let mut json = json!({ "id": id, "object": object, "created": created, "model": model, "choices": choices });
-        if let (Some(usage), Value::Object(fields)) = (usage, &mut json) {
-            fields.insert("usage".to_owned(), usage.json());
-        }
-        json
+        let usage = usage.map(TokenCounts::json);
+        text(&Response { id, object, created: *created, model, choices, usage })
     }
+}
+
+#[derive(Serialize)]
+struct Response<'r, C> {
+    id: &'r str,
+    object: &'r str,
+    created: u64,
+    model: &'r str,
+    choices: &'r [C],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+/// The JSON of a value whose keys are texts, which all have one.
+pub fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// The JSON of a value as a part of another: values of JSON would take many times its bytes.
+pub fn raw(value: &impl Serialize) -> Result<Box<RawValue>, Refusal> {
+    serde_json::value::to_raw_value(value).map_err(|error| Refusal::invalid(error.to_string()))
+}
+
+/// A response of a text of JSON.
+pub fn respond(text: String) -> axum::response::Response {
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// Numbers of tokens.

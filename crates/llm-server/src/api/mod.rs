@@ -10,3 +10,5 @@ mod body;
 mod head;
 mod sampling;
 mod stream;
+
+pub use body::Key;

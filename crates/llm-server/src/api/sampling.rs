@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::body::OneOrMany;
-use crate::error::Refusal;
+use crate::error::{Refusal, shown};
 
 /// Maximum number of stop strings, and of their bytes: the end of an answer is searched for them at each token.
 const MAX_STOPS: usize = 16;
@@ -18,6 +18,20 @@ const MAX_BIASES: usize = 1024;
 
 /// Maximum number of alternatives of a token, as OpenAI has it.
 const MAX_ALTERNATIVES: usize = 20;
+
+/// Maximum number of log probabilities of a response, each of which takes some fifty bytes until all are there.
+const MAX_SCORES: usize = 1 << 20;
+
+/// Checks that the log probabilities of so many tokens are not too many.
+pub fn check_scores(tokens: usize, alternatives: Option<usize>) -> Result<(), Refusal> {
+    let Some(alternatives) = alternatives else { return Ok(()) };
+    let count = tokens.saturating_mul(alternatives + 1);
+    if count > MAX_SCORES {
+        let message = format!("expected at most {MAX_SCORES} log probabilities in a response, got up to {count}");
+        return Err(Refusal::of("logprobs", message));
+    }
+    Ok(())
+}
 
 /// What OpenAI's requests have, and what others have added to them.
 #[derive(Deserialize)]
@@ -43,6 +57,8 @@ pub struct SamplingFields {
     guided_regex: Option<String>,
     /// In the syntax of Lark or of GBNF.
     guided_grammar: Option<String>,
+    /// Requests with others share nothing with this one, as vLLM has it.
+    pub cache_salt: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -123,7 +139,7 @@ impl SamplingFields {
             ("json_schema", _) => Err(Refusal::of("response_format", "expected `json_schema.schema`")),
             (kind, _) => Err(Refusal::of(
                 "response_format",
-                format!("expected `text`, `json_object` or `json_schema`, got `{kind}`"),
+                format!("expected `text`, `json_object` or `json_schema`, got `{}`", shown(kind)),
             )),
         });
         let given = [
@@ -166,7 +182,7 @@ fn logit_bias(biases: &Map<String, Value>, vocab_size: usize) -> Result<BTreeMap
     }
     let mut all = BTreeMap::new();
     for (token, bias) in biases {
-        let wrong = || wrong(format!("`{token}`: {bias}"));
+        let wrong = || wrong(shown(format_args!("`{token}`: {bias}")));
         let id = token.parse::<u32>().ok().filter(|id| (*id as usize) < vocab_size).ok_or_else(wrong)?;
         let bias = bias.as_f64().filter(|bias| bias.abs() <= 100.0).ok_or_else(wrong)?;
         if all.insert(id, bias as f32).is_some() {

@@ -5,20 +5,19 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::Refusal;
 use crate::job::Event;
 
-/// Writes the events of a job as JSON values.
+/// Writes the events of a job as texts of JSON.
 pub trait Chunks: Send + 'static {
     /// The chunks of an event, in order.
-    fn of(&mut self, event: Event) -> Result<Vec<Value>, Refusal>;
+    fn of(&mut self, event: Event) -> Result<Vec<String>, Refusal>;
 
     /// The chunks after the last event.
-    fn last(&self) -> Vec<Value>;
+    fn last(&self) -> Vec<String>;
 }
 
 /// Streams the chunks of `first`, of each event and the last, and then the mark that OpenAI's clients wait for. Without it the answer was
@@ -26,7 +25,7 @@ pub trait Chunks: Send + 'static {
 pub fn respond(
     mut events: mpsc::Receiver<Event>,
     answers: usize,
-    first: &[Value],
+    first: &[String],
     mut chunks: impl Chunks,
 ) -> Response {
     let (sender, receiver) = mpsc::channel::<Result<Bytes, Infallible>>(1);
@@ -47,7 +46,7 @@ pub fn respond(
                 None => break,
             };
             if let Some(refusal) = end {
-                text.push_str(&text_of(&[refusal.json()]));
+                text.push_str(&text_of(&[refusal.json().to_string()]));
                 drop(sender.send(Ok(Bytes::from(text))).await);
                 return;
             }
@@ -63,6 +62,6 @@ pub fn respond(
     (headers, Body::from_stream(ReceiverStream::new(receiver))).into_response()
 }
 
-fn text_of(values: &[Value]) -> String {
-    values.iter().fold(String::new(), |text, value| text + "data: " + &value.to_string() + "\n\n")
+fn text_of(values: &[String]) -> String {
+    values.iter().fold(String::new(), |text, value| text + "data: " + value + "\n\n")
 }

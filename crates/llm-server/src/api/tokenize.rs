@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
 
-use super::body::{Body, read};
+use super::body::Body;
 use crate::error::Refusal;
+use crate::preparing::Permit;
 use crate::service::Service;
 
 #[derive(Deserialize)]
-pub struct Text {
+struct Text {
     #[serde(alias = "prompt")]
     content: String,
     /// True if the tokens are those of a prompt, with what it begins with.
@@ -21,26 +22,69 @@ pub struct Text {
 }
 
 #[derive(Deserialize)]
-pub struct Tokens {
+struct Tokens {
     tokens: Vec<u32>,
 }
 
-pub async fn tokenize(State(service): State<Arc<Service>>, body: Body) -> Result<Json<Value>, Refusal> {
-    let Text { content, add_special } = read(&body)?;
-    let tokens = encode(&service, content, add_special).await?;
-    Ok(Json(json!({ "tokens": tokens, "count": tokens.len(), "max_model_len": service.limits.max_context_len })))
+/// The tokens of a text. They are written as they are: as values of JSON each would take many times its bytes.
+#[derive(Serialize)]
+struct Tokenized {
+    tokens: Vec<u32>,
+    count: usize,
+    max_model_len: usize,
 }
 
-pub async fn detokenize(State(service): State<Arc<Service>>, body: Body) -> Result<Json<Value>, Refusal> {
-    let Tokens { tokens } = read(&body)?;
-    let text = service.tokenizer.decode(&tokens, false).map_err(|error| Refusal::of("tokens", error.to_string()))?;
-    Ok(Json(json!({ "content": text, "prompt": text })))
+#[derive(Serialize)]
+struct Detokenized<'t> {
+    content: &'t str,
+    prompt: &'t str,
+}
+
+pub async fn tokenize(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
+    let Text { content, add_special } = body.read().await?;
+    let permit = body.permit.clone();
+    let work = move || {
+        let tokens = service.tokenizer.encode(&content, add_special)?;
+        drop(content);
+        let (count, max_model_len) = (tokens.len(), service.limits.max_context_len);
+        written(&Tokenized { tokens, count, max_model_len })
+    };
+    permit.work(work).await
+}
+
+pub async fn detokenize(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
+    let Tokens { tokens } = body.read().await?;
+    let permit = body.permit.clone();
+    let work = move || {
+        let tokenizer = &service.tokenizer;
+        // A token that a request names in two bytes may be a text of hundreds.
+        let max = service.options.max_body.saturating_mul(MAX_GROWTH);
+        let len = tokens.iter().map(|token| tokenizer.id_to_token(*token).map_or(0, str::len)).sum::<usize>();
+        if len > max {
+            return Err(Refusal::of("tokens", format!("expected tokens of at most {max} bytes together, got {len}")));
+        }
+        let text = tokenizer.decode(&tokens, false).map_err(|error| Refusal::of("tokens", error.to_string()))?;
+        drop(tokens);
+        written(&Detokenized { content: &text, prompt: &text })
+    };
+    permit.work(work).await
+}
+
+/// Largest text of tokens for each byte that a request may have: in a file, tokens take up to two bytes for each of theirs.
+const MAX_GROWTH: usize = 2;
+
+fn written(value: &impl Serialize) -> Result<Response, Refusal> {
+    let text = serde_json::to_vec(value).map_err(|error| Refusal::invalid(error.to_string()))?;
+    Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// Encodes beside the threads that serve, since a text may be long.
-pub async fn encode(service: &Arc<Service>, text: String, adds_special: bool) -> Result<Vec<u32>, Refusal> {
+pub async fn encode(
+    service: &Arc<Service>,
+    permit: &Permit,
+    text: String,
+    adds_special: bool,
+) -> Result<Vec<u32>, Refusal> {
     let tokenizer = service.tokenizer.clone();
-    let encoded = tokio::task::spawn_blocking(move || tokenizer.encode(&text, adds_special)).await;
-    let stopped = |_| Refusal::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "the server is about to stop");
-    encoded.map_err(stopped)?.map_err(|error| Refusal::invalid(error.to_string()))
+    permit.work(move || Ok(tokenizer.encode(&text, adds_special)?)).await
 }

@@ -1,14 +1,30 @@
 //! The files of settings beside a tokenizer's vocabulary: those of a folder, or those that a program carries.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::path::Path;
 
 use rushlight_format::tokenizer::{KEY_PREFIX, MAX_SETTINGS};
 use serde_json::Value as Json;
 
 use crate::error::{Error, Result};
+
+/// Opens a file to be read. Others than regular ones may wait for ever, or have no end: pipes, devices, sockets.
+pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
+    let check = |metadata: Metadata| {
+        if metadata.is_file() {
+            return Ok(());
+        }
+        let kind = if metadata.is_dir() { "a folder" } else { "a pipe, a device or a socket" };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("expected a regular file, got {kind}")))
+    };
+    // To open a pipe may wait already.
+    check(std::fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    check(file.metadata()?)?;
+    Ok(file)
+}
 
 /// Where files of settings are.
 #[derive(Clone, Copy)]
@@ -39,7 +55,8 @@ impl<'a> SettingsFiles<'a> {
                     return Ok(None);
                 }
                 let mut bytes = Vec::new();
-                let opened = File::open(&path).and_then(|opened| opened.take(MAX_SETTINGS + 1).read_to_end(&mut bytes));
+                let opened =
+                    regular_file(&path).and_then(|opened| opened.take(MAX_SETTINGS + 1).read_to_end(&mut bytes));
                 opened.map_err(|error| Error::file(&path, error))?;
                 bytes.into()
             }

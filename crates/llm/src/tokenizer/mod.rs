@@ -28,7 +28,6 @@ mod unigram;
 mod vocabulary;
 mod word_piece;
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +39,7 @@ use serde_json::Value as Json;
 use crate::chat::ChatTemplate;
 use crate::error::{Error, Result};
 use files::SettingsFiles;
+pub(crate) use files::regular_file;
 use pipeline::Pipeline;
 use sentencepiece::{Description, SentencePiece};
 pub use special_tokens::SpecialTokens;
@@ -92,7 +92,7 @@ impl Tokenizer {
             path.to_owned()
         };
         let mut bytes = Vec::new();
-        let mut opened = File::open(&file).map_err(|error| Error::file(&file, error))?;
+        let mut opened = regular_file(&file).map_err(|error| Error::file(&file, error))?;
         let mut read = |count| opened.by_ref().take(count).read_to_end(&mut bytes).map(|_| FileKind::of(&bytes));
         if read(KIND_LEN).map_err(|error| Error::file(&file, error))? == FileKind::Program {
             let module = Module::load(&file)?;

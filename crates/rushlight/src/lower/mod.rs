@@ -10,6 +10,7 @@
 //! map. Count up `FORMAT` in `key.rs` after a change of what lowering makes without a new version of the crate.
 
 mod cache;
+mod fingerprint;
 mod interface;
 
 use std::num::NonZeroUsize;
@@ -38,6 +39,7 @@ use crate::source::{LoadMode, Shared};
 use cache::{Entry, Kept, Made};
 
 pub use cache::{Cache, CacheUse};
+pub use fingerprint::Fingerprint;
 
 /// Selects the back ends that a portable program is lowered to when it is loaded.
 ///

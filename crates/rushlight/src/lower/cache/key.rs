@@ -45,7 +45,7 @@ impl Made<'_> {
 }
 
 /// A hash of the hashes of the pieces, whose number the length says.
-fn content(bytes: &[u8], threads: usize) -> Hash {
+pub(in crate::lower) fn content(bytes: &[u8], threads: usize) -> Hash {
     let mut all = Hasher::new();
     for hash in parallel_map(bytes.chunks(PIECE).collect(), threads, blake3::hash) {
         all.update(hash.as_bytes());

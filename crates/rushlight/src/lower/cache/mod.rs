@@ -28,7 +28,7 @@ use crate::source::{self, LoadMode};
 
 use checksum::{Checksum, Summed};
 
-pub(super) use key::Made;
+pub(super) use key::{Made, content};
 
 /// The environment variable that names the folder of the cache where nobody else does.
 const VARIABLE: &str = "RUSHLIGHT_CACHE";

@@ -1,0 +1,187 @@
+//! Requests of web pages: a browser sends them to any server that it reaches, for the pages of any site.
+
+use std::net::IpAddr;
+
+use axum::extract::Request;
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderName, Method, StatusCode};
+
+use crate::error::Refusal;
+use crate::service::Options;
+
+/// Says where a request comes from; browsers alone send it, and no page can change it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Refuses what pages of other sites send, and requests that do not say clearly where they come from and go to. A browser names the site
+/// of a page in `Origin` and what it is to this server in `Sec-Fetch-Site`; and in `Host` the name by which it found this server, which
+/// another site may have made to point here (DNS rebinding). Where there are keys, such a page has none.
+pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal> {
+    let foreign = || Refusal::new(StatusCode::FORBIDDEN, "requests of pages of other sites are refused");
+    let host = header(request, HOST)?.unwrap_or_default();
+    // A request line with a server goes before the header, which may say otherwise.
+    if request.uri().authority().is_some_and(|named| !named.as_str().eq_ignore_ascii_case(host)) {
+        return Err(Refusal::invalid("expected the `Host` that the request line has"));
+    }
+    let name = name_of(host).ok_or_else(|| Refusal::invalid("expected a name or an address as `Host`"))?;
+    if options.api_keys.is_empty() && !is_own(name, options) {
+        let message = format!(
+            "`{name}` is no name of this server: expected `localhost`, its address, or a name that `--allowed-host` gives"
+        );
+        return Err(Refusal::new(StatusCode::FORBIDDEN, message));
+    }
+    if let Some(origin) = header(request, ORIGIN)? {
+        let site = origin.split_once("://").map(|(_, site)| site);
+        if !site.is_some_and(|site| site.eq_ignore_ascii_case(host)) {
+            return Err(foreign());
+        }
+    }
+    match header(request, SEC_FETCH_SITE)? {
+        None | Some("same-origin" | "none") => Ok(()),
+        // A link to the page from elsewhere.
+        Some("cross-site" | "same-site") if request.method() == Method::GET && request.uri().path() == "/" => Ok(()),
+        Some(_) => Err(foreign()),
+    }
+}
+
+/// The text of a header, which is there once at most and of ASCII.
+fn header(request: &Request, name: HeaderName) -> Result<Option<&str>, Refusal> {
+    let mut all = request.headers().get_all(&name).iter();
+    let (first, second) = (all.next(), all.next());
+    if second.is_some() {
+        return Err(Refusal::invalid(format!("expected one `{name}`")));
+    }
+    let text = |value: &axum::http::HeaderValue| {
+        // Neither names nor addresses have other characters.
+        value.to_str().map(str::to_owned).map_err(|_| Refusal::invalid(format!("expected `{name}` of ASCII")))
+    };
+    first.map(text).transpose()?;
+    Ok(first.and_then(|value| value.to_str().ok()))
+}
+
+/// The name or address of a `Host`, without its port; `None` if it is neither. It is empty without the header.
+fn name_of(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            (address, port)
+        }
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    (is_port && name.bytes().all(is_name)).then_some(name)
+}
+
+/// True for names that no other site can make point here: addresses, `localhost`, and those that the server is given.
+fn is_own(name: &str, options: &Options) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_given = |given: &String| given.eq_ignore_ascii_case(name);
+    let address = name.parse::<IpAddr>();
+    let is_reached = |address: IpAddr| !options.address.ip().is_loopback() || address.to_canonical().is_loopback();
+    name.is_empty()
+        || name.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(is_reached)
+        || options.allowed_hosts.iter().any(is_given)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::body::Body;
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn options(address: &str, key: Option<&str>) -> Options {
+        Options {
+            address: address.parse::<SocketAddr>().expect("an address"),
+            api_keys: key.into_iter().map(str::to_owned).collect(),
+            allowed_hosts: vec!["llm.example".to_owned()],
+            ..Options::default()
+        }
+    }
+
+    fn status(method: &str, target: &str, headers: &[(&'static str, &[u8])], options: &Options) -> u16 {
+        let mut request = Request::builder().method(method).uri(target).body(Body::empty()).expect("a request");
+        for (name, value) in headers {
+            let value = HeaderValue::from_bytes(value).expect("a value");
+            request.headers_mut().append(HeaderName::from_static(name), value);
+        }
+        check(&request, options).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn hosts_are_names_that_no_other_site_has() {
+        let here = options("127.0.0.1:8080", None);
+        let everywhere = options("0.0.0.0:8080", None);
+        let with_key = options("0.0.0.0:8080", Some("key"));
+        // The status of each kind of server.
+        let cases: [(&[u8], [u16; 3]); 20] = [
+            (b"localhost", [200; 3]),
+            (b"LocalHost:8080", [200; 3]),
+            (b"localhost.", [200; 3]),
+            (b"127.0.0.1:8080", [200; 3]),
+            (b"127.1.2.3", [200; 3]),
+            (b"[::1]:8080", [200; 3]),
+            (b"", [200; 3]),
+            (b"192.168.1.7:8080", [403, 200, 200]),
+            (b"[fe80::1]", [403, 200, 200]),
+            (b"llm.example:8080", [200; 3]),
+            (b"evil.example", [403, 403, 200]),
+            (b"evil.example:8080", [403, 403, 200]),
+            (b"localhost.evil.example", [403, 403, 200]),
+            (b"127.0.0.1.evil.example", [403, 403, 200]),
+            (b"2130706433", [403, 403, 200]),
+            (b"localhost:http", [400; 3]),
+            (b"localhost:99999", [400; 3]),
+            (b"localhost@evil.example", [400; 3]),
+            (b"localh\xc3\xb6st", [400; 3]),
+            (b"[::1", [400; 3]),
+        ];
+        for (host, expected) in cases {
+            let found = [&here, &everywhere, &with_key].map(|options| status("POST", "/", &[("host", host)], options));
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(host));
+        }
+        let doubled: &[(&str, &[u8])] = &[("host", b"localhost"), ("host", b"localhost")];
+        assert_eq!(status("GET", "/health", doubled, &here), 400);
+        let host: &[(&str, &[u8])] = &[("host", b"localhost")];
+        assert_eq!(status("GET", "http://evil.example/health", host, &here), 400);
+        assert_eq!(status("GET", "http://localhost/health", host, &here), 200);
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let options = options("127.0.0.1:8080", Some("key"));
+        let of = |method: &str, path: &str, name: &'static str, values: &[&[u8]]| {
+            let host: (&'static str, &[u8]) = ("host", b"localhost:8080");
+            let headers: Vec<_> = std::iter::once(host).chain(values.iter().map(|value| (name, *value))).collect();
+            status(method, path, &headers, &options)
+        };
+        let cases: [(&'static str, &[&[u8]], u16); 15] = [
+            ("origin", &[b"http://localhost:8080"], 200),
+            ("origin", &[b"https://LOCALHOST:8080"], 200),
+            ("origin", &[b"http://localhost"], 403),
+            ("origin", &[b"http://localhost:8081"], 403),
+            ("origin", &[b"http://evil.example"], 403),
+            ("origin", &[b"null"], 403),
+            ("origin", &[b""], 403),
+            ("origin", &[b"localhost:8080"], 403),
+            ("origin", &[b"http://\xc3\xa9vil.example"], 400),
+            ("origin", &[b"http://localhost:8080", b"http://localhost:8080"], 400),
+            ("sec-fetch-site", &[b"same-origin"], 200),
+            ("sec-fetch-site", &[b"none"], 200),
+            ("sec-fetch-site", &[b"same-site"], 403),
+            ("sec-fetch-site", &[b"cross-site"], 403),
+            ("sec-fetch-site", &[b"same-origin", b"none"], 400),
+        ];
+        for (name, values, expected) in cases {
+            for (method, path) in [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/health")] {
+                assert_eq!(of(method, path, name, values), expected, "{name} {values:?}");
+            }
+        }
+        // A link to the page.
+        assert_eq!(of("GET", "/", "sec-fetch-site", &[b"cross-site"]), 200);
+        assert_eq!(of("POST", "/", "sec-fetch-site", &[b"cross-site"]), 403);
+    }
+}
