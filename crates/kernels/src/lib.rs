@@ -14,6 +14,7 @@ pub mod conv;
 pub mod create;
 pub mod elementwise;
 pub mod index;
+pub mod linalg;
 pub mod linear;
 pub mod llama;
 pub mod norm;
@@ -23,4 +24,4 @@ pub mod reduce;
 pub mod sets;
 pub mod shape;
 
-pub use sets::{ALL, CORE_ATEN, LLAMA, OPTIMIZED, PORTABLE, PRIM, QUANTIZED, TRANSFORMERS};
+pub use sets::{ALL, ATEN, CORE_ATEN, LLAMA, OPTIMIZED, PORTABLE, PRIM, QUANTIZED, TRANSFORMERS};

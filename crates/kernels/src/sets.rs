@@ -2,7 +2,7 @@
 
 use rushlight_runtime::OpSet;
 
-use crate::{conv, create, elementwise, index, linear, llama, norm, prim, quantized, reduce, shape};
+use crate::{conv, create, elementwise, index, linalg, linear, llama, norm, prim, quantized, reduce, shape};
 
 /// ExecuTorch's portable operators.
 pub const PORTABLE: OpSet = OpSet {
@@ -37,6 +37,9 @@ pub const CORE_ATEN: OpSet = OpSet {
     ],
 };
 
+/// Operators of ATen beyond its core set: linear algebra, distributions, special functions, and others that few programs name.
+pub const ATEN: OpSet = OpSet { name: "ATEN", groups: &[linalg::ATEN] };
+
 /// The `quantized_decomposed` operators.
 pub const QUANTIZED: OpSet = OpSet { name: "QUANTIZED", groups: &[quantized::GROUPS] };
 
@@ -51,4 +54,4 @@ pub const LLAMA: OpSet = OpSet { name: "LLAMA", groups: &[llama::GROUPS] };
 pub const TRANSFORMERS: OpSet = OpSet { name: "TRANSFORMERS", groups: &[linear::TRANSFORMERS] };
 
 /// Every operator of this crate.
-pub const ALL: &[&OpSet] = &[&PORTABLE, &PRIM, &OPTIMIZED, &CORE_ATEN, &QUANTIZED, &LLAMA, &TRANSFORMERS];
+pub const ALL: &[&OpSet] = &[&PORTABLE, &PRIM, &OPTIMIZED, &CORE_ATEN, &ATEN, &QUANTIZED, &LLAMA, &TRANSFORMERS];

@@ -83,7 +83,6 @@ const METHOD: &str = "forward";
 
 /// What the compiler says it does not have, by operator.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    (aten::LINALG_MATRIX_POWER, "a negative power of a matrix"),
     (aten::ONE_HOT, "`one_hot` without a number of classes"),
 ];
 

@@ -30,6 +30,12 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::FFT_IFFT, by_lowering, |b, o| transform(b, o, Transform::Inverse)),
     composite(aten::FFT_IFFT2, by_lowering, |b, o| transform(b, o, Transform::Inverse)),
     composite(aten::FFT_IFFTN, by_lowering, |b, o| transform(b, o, Transform::Inverse)),
+    composite(aten::FFT_HFFT, by_lowering, |b, o| transform(b, o, Transform::HermitianForward)),
+    composite(aten::FFT_HFFT2, by_lowering, |b, o| transform(b, o, Transform::HermitianForward)),
+    composite(aten::FFT_HFFTN, by_lowering, |b, o| transform(b, o, Transform::HermitianForward)),
+    composite(aten::FFT_IHFFT, by_lowering, |b, o| transform(b, o, Transform::HermitianInverse)),
+    composite(aten::FFT_IHFFT2, by_lowering, |b, o| transform(b, o, Transform::HermitianInverse)),
+    composite(aten::FFT_IHFFTN, by_lowering, |b, o| transform(b, o, Transform::HermitianInverse)),
     composite(aten::FFT_FFTSHIFT, same, |b, o| shift(b, o, |size| size.floor_div(2))),
     composite(aten::FFT_IFFTSHIFT, same, |b, o| shift(b, o, |size| size.add(1).floor_div(2))),
     composite(aten::FFT_FFTFREQ, frequencies_type, |b, o| frequencies(b, o, false)),
@@ -47,6 +53,18 @@ enum Transform {
     Inverse,
     RealForward,
     RealInverse,
+    /// From half of a spectrum that is its own conjugate backwards, to real numbers: the inverse of real transforms, of the
+    /// conjugate.
+    HermitianForward,
+    /// The conjugate of the transform of real numbers.
+    HermitianInverse,
+}
+
+impl Transform {
+    /// True if it is scaled as a forward transform is.
+    const fn is_forward(self) -> bool {
+        matches!(self, Self::Forward | Self::RealForward | Self::HermitianForward)
+    }
 }
 
 /// The complex dtype with parts of this one.
@@ -139,15 +157,15 @@ pub(crate) fn imaginary_unit(b: &mut Builder<'_>, dtype: ScalarType) -> Result<V
 fn transform(b: &mut Builder<'_>, operands: &Operands<'_>, transform: Transform) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
-    if ty.dtype.is_complex() && transform == Transform::RealForward {
+    if ty.dtype.is_complex() && matches!(transform, Transform::RealForward | Transform::HermitianInverse) {
         return Err(operands.wrong(0, "a real tensor"));
     }
     let x = if ty.dtype.is_complex() { x } else { b.cast(x, to_floating(ty.dtype))? };
     let sizes = if operands.has(1) { operands.exprs(1)? } else { Vec::new() };
     let dims = dims(operands, ty.rank(), sizes.len())?;
-    let mode = mode(operands, matches!(transform, Transform::Forward | Transform::RealForward))?;
+    let mode = mode(operands, transform.is_forward())?;
     let dim_args: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
-    let inverse_real = transform == Transform::RealInverse;
+    let inverse_real = matches!(transform, Transform::RealInverse | Transform::HermitianForward);
     let mut value = x;
     for (position, (dim, size)) in dims.iter().zip(&sizes).enumerate() {
         let halved = inverse_real && position + 1 == dims.len();
@@ -157,10 +175,12 @@ fn transform(b: &mut Builder<'_>, operands: &Operands<'_>, transform: Transform)
     let result = match transform {
         Transform::Forward => complex_transform(b, value, &dim_args, mode, true)?,
         Transform::Inverse => complex_transform(b, value, &dim_args, mode, false)?,
-        Transform::RealForward => {
-            b.one(aten::_FFT_R2C, vec![value.into(), dim_args.as_slice().into(), mode.into(), Arg::from(true)])?
+        Transform::RealForward | Transform::HermitianInverse => {
+            let args = vec![value.into(), dim_args.as_slice().into(), mode.into(), Arg::from(true)];
+            let half = b.one(aten::_FFT_R2C, args)?;
+            if transform == Transform::RealForward { half } else { b.unary(aten::_CONJ_PHYSICAL, half)? }
         }
-        Transform::RealInverse => {
+        Transform::RealInverse | Transform::HermitianForward => {
             let complex = if b.tensor(value)?.dtype.is_complex() {
                 value
             } else {
@@ -168,6 +188,8 @@ fn transform(b: &mut Builder<'_>, operands: &Operands<'_>, transform: Transform)
                 let nothing = b.mul(unit, 0)?;
                 b.add(value, nothing)?
             };
+            let complex =
+                if transform == Transform::RealInverse { complex } else { b.unary(aten::_CONJ_PHYSICAL, complex)? };
             let natural = || {
                 let last = dims.last().and_then(|dim| ty.shape.get(*dim)).cloned().unwrap_or(Expr::Int(1));
                 last.sub(1).mul(2)

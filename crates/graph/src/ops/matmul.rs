@@ -382,14 +382,14 @@ fn chain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// Repeated squaring. Negative powers need an inverse, which no kernel computes.
 fn matrix_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let power = operands.int(1)?;
-    if power < 0 {
-        return Err(Error::unsupported("a negative power of a matrix: no kernel inverts matrices"));
-    }
     if power == 0 {
         return identity_matrices(b, operands.value(0)?).map(|value| Some(vec![value]));
     }
     let mut square = operands.value(0)?;
-    let (mut rest, mut product) = (power, None);
+    if power < 0 {
+        square = b.one(aten::LINALG_INV, vec![square.into()])?;
+    }
+    let (mut rest, mut product) = (power.unsigned_abs(), None);
     loop {
         if rest & 1 == 1 {
             product = Some(match product {
@@ -406,7 +406,7 @@ fn matrix_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 }
 
 /// Ones on the diagonal of each matrix, and zeros elsewhere.
-fn identity_matrices(b: &mut Builder<'_>, like: ValueId) -> Result<ValueId, Error> {
+pub(crate) fn identity_matrices(b: &mut Builder<'_>, like: ValueId) -> Result<ValueId, Error> {
     let ty = b.tensor(like)?;
     let diagonal = ty.shape.get(..ty.rank().saturating_sub(1)).unwrap_or_default().to_vec();
     let ones = b.one_with(aten::FULL, vec![diagonal.into(), 1.into()], &[("dtype", ty.dtype.into())])?;

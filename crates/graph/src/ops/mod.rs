@@ -16,6 +16,7 @@ mod compose;
 mod conversion;
 mod convolution;
 mod creation;
+mod decompositions;
 mod distance;
 mod einsum;
 mod experts;
@@ -47,6 +48,7 @@ mod scan;
 mod scattering;
 mod series;
 mod slices;
+mod solvers;
 mod sorting;
 mod special;
 mod spectrum;
@@ -109,6 +111,7 @@ const FAMILIES: &[&[Definition]] = &[
     conversion::OPS,
     convolution::OPS,
     creation::OPS,
+    decompositions::OPS,
     distance::OPS,
     einsum::OPS,
     experts::OPS,
@@ -136,6 +139,7 @@ const FAMILIES: &[&[Definition]] = &[
     scattering::OPS,
     series::OPS,
     slices::OPS,
+    solvers::OPS,
     sorting::OPS,
     special::OPS,
     spectrum::OPS,

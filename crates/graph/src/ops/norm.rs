@@ -6,10 +6,12 @@ use crate::Error;
 use crate::operators::aten;
 use crate::{Arg, Builder, Graph, Type, ValueId};
 
+use super::decompositions::singular_values;
 use super::inference::one;
 use super::promotion::to_floating;
 use super::reduction::{dim_list, reduced_shape};
 use super::unary::real_dtype;
+use super::views::permute;
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done};
 
 pub(crate) const OPS: &[Definition] = &[
@@ -25,6 +27,8 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::NATIVE_NORM, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
     composite(aten::NATIVE_NORM_SCALAROPT_DIM_DTYPE, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
     composite(aten::FROBENIUS_NORM_DIM, norm_type, |b, o| vector(b, o, Order::P(2.0))),
+    composite(aten::NUCLEAR_NORM, norm_type, |b, o| by_singular_values(b, o, Order::Nuclear)),
+    composite(aten::NUCLEAR_NORM_DIM, norm_type, |b, o| by_singular_values(b, o, Order::Nuclear)),
     composite(aten::DIST, distance_type, distance),
 ];
 
@@ -68,7 +72,7 @@ fn vector(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered
     let p = match order {
         Order::P(p) => p,
         Order::Frobenius => 2.0,
-        Order::Nuclear => return Err(no_singular_values(operands)),
+        Order::Nuclear => return Err(operands.wrong(1, "two dimensions for the nuclear norm")),
     };
     let (x, dtype) = input(b, operands)?;
     let norm = vector_norm(b, x, p, &dims, &keepdim)?;
@@ -132,33 +136,58 @@ fn matrix(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered
     let p = match order {
         Order::Frobenius => return vector(b, operands, Order::P(2.0)),
         Order::P(p) if p.abs() == 1.0 || p.is_infinite() => p,
-        Order::P(_) | Order::Nuclear => return Err(no_singular_values(operands)),
+        Order::P(p) if p.abs() != 2.0 => {
+            return Err(operands.wrong(1, "1, 2, an infinity, one of their negatives, \"fro\" or \"nuc\""));
+        }
+        Order::P(_) | Order::Nuclear => return by_singular_values(b, operands, order),
     };
     let (x, dtype) = input(b, operands)?;
-    let rank = b.tensor(x)?.rank();
-    let dims = if operands.has(2) { operands.ints(2)? } else { vec![0, 1] };
-    let [rows, columns] = dims.as_slice() else {
-        return Err(operands.wrong(2, "two dimensions"));
-    };
-    let (rows, columns) = (wrapped(*rows, rank), wrapped(*columns, rank));
+    let (rows, columns) = matrix_dims(b, operands, x)?;
     let (summed, compared) = if p.is_infinite() { (columns, rows) } else { (rows, columns) };
     let magnitude = b.unary(aten::ABS, x)?;
     let sum = vec![magnitude.into(), Arg::from([summed]), Arg::from(true)];
     let sums = b.one(aten::SUM_DIM_INTLIST, sum)?;
     let name = if p > 0.0 { aten::AMAX } else { aten::AMIN };
     let extremum = b.one(name, vec![sums.into(), Arg::from([compared]), Arg::from(true)])?;
+    shaped(b, operands, extremum, dtype)
+}
+
+/// The dims of rows and of columns, counted from the front.
+fn matrix_dims(b: &Builder<'_>, operands: &Operands<'_>, x: ValueId) -> Result<(i64, i64), Error> {
+    let rank = b.tensor(x)?.rank();
+    let named = operands.schema.position("dim").filter(|index| operands.has(*index));
+    let dims = named.map_or(Ok(vec![0, 1]), |index| operands.ints(index))?;
+    let wrapped = |dim: i64| if dim < 0 { dim.saturating_add(rank as i64) } else { dim };
+    match *dims.as_slice() {
+        [rows, columns] if wrapped(rows) != wrapped(columns) => Ok((wrapped(rows), wrapped(columns))),
+        _ => Err(operands.wrong(named.unwrap_or(0), "two dimensions")),
+    }
+}
+
+/// The maximum, minimum or sum of the singular values.
+fn by_singular_values(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered {
+    let (x, dtype) = input(b, operands)?;
+    let (rows, columns) = matrix_dims(b, operands, x)?;
+    let rank = b.tensor(x)?.rank() as i64;
+    let others = (0..rank).filter(|dim| *dim != rows && *dim != columns);
+    let dims: Vec<usize> = others.chain([rows, columns]).filter_map(|dim| usize::try_from(dim).ok()).collect();
+    let moved = permute(b, x, &dims)?;
+    let values = singular_values(b, moved)?;
+    let name = match order {
+        Order::P(p) if p > 0.0 => aten::AMAX,
+        Order::P(_) => aten::AMIN,
+        _ => aten::SUM_DIM_INTLIST,
+    };
+    let norm = b.one(name, vec![values.into(), Arg::from([-1]), Arg::from(false)])?;
+    shaped(b, operands, norm, dtype)
+}
+
+/// A norm in the shape and dtype of the result.
+fn shaped(b: &mut Builder<'_>, operands: &Operands<'_>, norm: ValueId, dtype: ScalarType) -> Lowered {
     let types = norm_type(operands, b.graph)?;
     let shape = types.first().and_then(Type::as_tensor).map(|tensor| tensor.shape.clone()).unwrap_or_default();
-    let norm = b.view(extremum, shape)?;
+    let norm = b.view(norm, shape)?;
     b.cast(norm, dtype).and_then(done)
-}
-
-fn wrapped(dim: i64, rank: usize) -> i64 {
-    if dim < 0 { dim.saturating_add(rank as i64) } else { dim }
-}
-
-fn no_singular_values(operands: &Operands<'_>) -> Error {
-    Error::unsupported(format!("`{}` of an order that needs singular values", operands.schema.name))
 }
 
 /// The norm of a difference.
