@@ -11,6 +11,7 @@
 mod support;
 
 pub mod conv;
+pub mod counting;
 pub mod create;
 pub mod elementwise;
 pub mod index;
@@ -23,5 +24,6 @@ pub mod quantized;
 pub mod reduce;
 pub mod sets;
 pub mod shape;
+pub mod special;
 
 pub use sets::{ALL, ATEN, CORE_ATEN, LLAMA, OPTIMIZED, PORTABLE, PRIM, QUANTIZED, TRANSFORMERS};

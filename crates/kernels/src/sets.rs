@@ -2,7 +2,9 @@
 
 use rushlight_runtime::OpSet;
 
-use crate::{conv, create, elementwise, index, linalg, linear, llama, norm, prim, quantized, reduce, shape};
+use crate::{
+    conv, counting, create, elementwise, index, linalg, linear, llama, norm, prim, quantized, reduce, shape, special,
+};
 
 /// ExecuTorch's portable operators.
 pub const PORTABLE: OpSet = OpSet {
@@ -38,7 +40,10 @@ pub const CORE_ATEN: OpSet = OpSet {
 };
 
 /// Operators of ATen beyond its core set: linear algebra, distributions, special functions, and others that few programs name.
-pub const ATEN: OpSet = OpSet { name: "ATEN", groups: &[linalg::ATEN] };
+pub const ATEN: OpSet = OpSet {
+    name: "ATEN",
+    groups: &[elementwise::ATEN, conv::ATEN, counting::ATEN, create::ATEN, linalg::ATEN, special::ATEN],
+};
 
 /// The `quantized_decomposed` operators.
 pub const QUANTIZED: OpSet = OpSet { name: "QUANTIZED", groups: &[quantized::GROUPS] };

@@ -82,9 +82,7 @@ fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
 const METHOD: &str = "forward";
 
 /// What the compiler says it does not have, by operator.
-const UNSUPPORTED: &[(&str, &str)] = &[
-    (aten::ONE_HOT, "`one_hot` without a number of classes"),
-];
+const UNSUPPORTED: &[(&str, &str)] = &[(aten::ONE_HOT, "`one_hot` without a number of classes")];
 
 /// Whether the error is one of those that are expected of the operator.
 fn is_unsupported(op: &str, error: &rushlight_graph::Error) -> bool {

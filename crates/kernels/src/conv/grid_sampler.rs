@@ -13,7 +13,7 @@ pub const GRID_SAMPLER_2D_OUT: Op = Op::new("aten::grid_sampler_2d.out", 6, grid
 pub const OPS: OpGroup = &[GRID_SAMPLER_2D_OUT];
 
 #[derive(Clone, Copy)]
-enum Interpolation {
+pub(super) enum Interpolation {
     Bilinear,
     Nearest,
     Bicubic,
@@ -21,42 +21,48 @@ enum Interpolation {
 
 /// Padding outside of the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Padding {
+pub(super) enum Padding {
     Zeros,
     Border,
     Reflection,
 }
 
 #[derive(Clone, Copy)]
-struct Sampling {
-    interpolation: Interpolation,
+pub(super) struct Sampling {
+    pub(super) interpolation: Interpolation,
     padding: Padding,
     align_corners: bool,
 }
 
+impl Sampling {
+    /// Arguments 2 to 4.
+    pub(super) fn of(cx: &KernelContext<'_>) -> Result<Self> {
+        Ok(Self {
+            interpolation: match cx.int(2)? {
+                0 => Interpolation::Bilinear,
+                1 => Interpolation::Nearest,
+                2 => Interpolation::Bicubic,
+                got => {
+                    let (what, expected) = ("interpolation_mode", "0, 1 or 2");
+                    return Err(Error::from(Detail::Value { what, expected, got }).arg(2));
+                }
+            },
+            padding: match cx.int(3)? {
+                0 => Padding::Zeros,
+                1 => Padding::Border,
+                2 => Padding::Reflection,
+                got => {
+                    let (what, expected) = ("padding_mode", "0, 1 or 2");
+                    return Err(Error::from(Detail::Value { what, expected, got }).arg(3));
+                }
+            },
+            align_corners: cx.bool(4)?,
+        })
+    }
+}
+
 fn grid_sampler_2d(cx: &KernelContext<'_>) -> Result<()> {
-    let (input, grid) = (cx.tensor(0)?, cx.tensor(1)?);
-    let sampling = Sampling {
-        interpolation: match cx.int(2)? {
-            0 => Interpolation::Bilinear,
-            1 => Interpolation::Nearest,
-            2 => Interpolation::Bicubic,
-            got => {
-                let (what, expected) = ("interpolation_mode", "0, 1 or 2");
-                return Err(Error::from(Detail::Value { what, expected, got }).arg(2));
-            }
-        },
-        padding: match cx.int(3)? {
-            0 => Padding::Zeros,
-            1 => Padding::Border,
-            2 => Padding::Reflection,
-            got => {
-                let (what, expected) = ("padding_mode", "0, 1 or 2");
-                return Err(Error::from(Detail::Value { what, expected, got }).arg(3));
-            }
-        },
-        align_corners: cx.bool(4)?,
-    };
+    let (input, grid, sampling) = (cx.tensor(0)?, cx.tensor(1)?, Sampling::of(cx)?);
     let mut out = cx.out(5)?;
     for (argument, got) in [(0, input.rank()), (1, grid.rank())] {
         if got != 4 {
@@ -130,24 +136,24 @@ fn sample<T: Number, F: Real>(
 /// Rounds to the element type. Every step of the sampling is rounded, positions included, as PyTorch does: with 16-bit
 /// elements the result depends on it.
 #[inline(always)]
-fn narrow<T: Number, F: Real>(value: F) -> F {
+pub(super) fn narrow<T: Number, F: Real>(value: F) -> F {
     value.cast::<T>().cast()
 }
 
 #[inline(always)]
-fn add<T: Number, F: Real>(a: F, b: F) -> F {
+pub(super) fn add<T: Number, F: Real>(a: F, b: F) -> F {
     narrow::<T, F>(a.add(b))
 }
 
 /// The pixels along one dimension that a sample reads, and their weights.
-struct Axis<F> {
+pub(super) struct Axis<F> {
     pixels: [usize; 4],
     weights: [F; 4],
     count: usize,
 }
 
 impl<F: Real> Axis<F> {
-    fn new<T: Number>(sampling: Sampling, coordinate: F, size: usize) -> Self {
+    pub(super) fn new<T: Number>(sampling: Sampling, coordinate: F, size: usize) -> Self {
         let position = pixel_position::<T, F>(coordinate, size, sampling.align_corners);
         let mut axis = Self { pixels: [0; 4], weights: [F::ZERO; 4], count: 0 };
         match sampling.interpolation {
@@ -184,7 +190,7 @@ impl<F: Real> Axis<F> {
         }
     }
 
-    fn taps(&self) -> impl Iterator<Item = (usize, F)> {
+    pub(super) fn taps(&self) -> impl Iterator<Item = (usize, F)> {
         self.pixels.iter().copied().zip(self.weights).take(self.count)
     }
 }

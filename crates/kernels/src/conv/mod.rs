@@ -7,7 +7,9 @@ pub mod avg_pool;
 pub mod col2im;
 pub mod convolution;
 pub mod convolution_backward;
+pub mod fractional_max_pool;
 pub mod grid_sampler;
+pub mod grid_sampler_3d;
 pub mod max_pool;
 pub mod pad;
 pub mod pixel_shuffle;
@@ -31,3 +33,6 @@ pub const PORTABLE: &[OpGroup] = &[
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
 pub const CORE_ATEN: &[OpGroup] =
     &[col2im::OPS, max_pool::CORE_ATEN, avg_pool::CORE_ATEN, adaptive_avg_pool::CORE_ATEN];
+
+/// The groups of this folder with operators beyond core ATen.
+pub const ATEN: &[OpGroup] = &[fractional_max_pool::OPS, grid_sampler_3d::OPS];

@@ -15,6 +15,7 @@ pub mod fill;
 pub mod functions;
 pub mod logical;
 pub mod mul;
+pub mod numbers;
 pub mod pow;
 pub mod remainder;
 pub mod rounding;
@@ -45,3 +46,6 @@ pub const PORTABLE: &[OpGroup] = &[
 
 /// The groups of this folder with core ATen operators that ExecuTorch has no kernel for.
 pub const CORE_ATEN: &[OpGroup] = &[];
+
+/// The groups of this folder with operators beyond core ATen.
+pub const ATEN: &[OpGroup] = &[numbers::OPS];

@@ -72,7 +72,8 @@ impl Work<'_> {
     /// Leaves the exponential of `x` in `odd`.
     fn exponentiate(&mut self, pivots: &mut [i64]) {
         let n = self.n;
-        let columns = (0..n).map(|column| self.x.iter().skip(column).step_by(n.max(1)).fold(0.0, |sum, x| sum + x.abs()));
+        let columns =
+            (0..n).map(|column| self.x.iter().skip(column).step_by(n.max(1)).fold(0.0, |sum, x| sum + x.abs()));
         let norm = columns.fold(0.0, |most: f64, sum| if sum.is_nan() { sum } else { most.max(sum) });
         let mut halvings = 0;
         let mut scaled = norm;

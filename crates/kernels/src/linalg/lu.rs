@@ -30,11 +30,12 @@ pub const LINALG_SOLVE_EX_RESULT: Op = Op::new("aten::_linalg_solve_ex.result", 
 pub const LINALG_LU_SOLVE_OUT: Op = Op::new("aten::linalg_lu_solve.out", 6, lu_solve).temp(lu_solve_temp);
 /// `lu_unpack.out(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True, *, Tensor(a!) P,
 /// Tensor(b!) L, Tensor(c!) U)`
-pub const LU_UNPACK_OUT: Op =
-    Op::new("aten::lu_unpack.out", 7, unpack).outs(3).temp(|cx| temp(cx, 0, |m, n| {
+pub const LU_UNPACK_OUT: Op = Op::new("aten::lu_unpack.out", 7, unpack).outs(3).temp(|cx| {
+    temp(cx, 0, |m, n| {
         let k = m.min(n);
         area(m, n).saturating_add(area(m, k)).saturating_add(area(k, n)).saturating_add(area(m, m)).saturating_add(m)
-    }));
+    })
+});
 
 pub const OPS: OpGroup = &[
     LINALG_LU_FACTOR_EX_OUT,
@@ -156,10 +157,15 @@ fn determinant(cx: &KernelContext<'_>) -> Result<()> {
     determinants(cx, |cx, a| {
         let mut result = Target::new(cx, 1, a.dtype(), &a.sizes, &[])?;
         let strides = result.strides;
-        Ok((strides, strides, 2, move |offset: usize, _: usize, negative: bool, diagonal: &mut dyn Iterator<Item = f64>| {
-            let product = diagonal.fold(if negative { -1.0 } else { 1.0 }, |product, x| product * x);
-            result.store(offset, &[product])
-        }))
+        Ok((
+            strides,
+            strides,
+            2,
+            move |offset: usize, _: usize, negative: bool, diagonal: &mut dyn Iterator<Item = f64>| {
+                let product = diagonal.fold(if negative { -1.0 } else { 1.0 }, |product, x| product * x);
+                result.store(offset, &[product])
+            },
+        ))
     })
 }
 
@@ -172,7 +178,13 @@ fn log_determinant(cx: &KernelContext<'_>) -> Result<()> {
             let (mut sum, mut product) = (0.0, if negative { -1.0 } else { 1.0 });
             for x in diagonal {
                 sum += libm::log(x.abs());
-                product *= if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x };
+                product *= if x > 0.0 {
+                    1.0
+                } else if x < 0.0 {
+                    -1.0
+                } else {
+                    x
+                };
             }
             sign.store(to, &[product])?;
             log.store(to_log, &[sum])
@@ -350,7 +362,13 @@ fn unpack(cx: &KernelContext<'_>) -> Result<()> {
                 for j in 0..columns {
                     let x = work[i * columns + j];
                     if j < steps {
-                        l[i * steps + j] = if i == j { 1.0 } else if i > j { x } else { 0.0 };
+                        l[i * steps + j] = if i == j {
+                            1.0
+                        } else if i > j {
+                            x
+                        } else {
+                            0.0
+                        };
                     }
                     if i < steps {
                         u[i * columns + j] = if i <= j { x } else { 0.0 };
@@ -381,4 +399,3 @@ fn unpack(cx: &KernelContext<'_>) -> Result<()> {
         out.store(to, matrix)
     })
 }
-

@@ -16,13 +16,5 @@ pub mod svd;
 pub mod triangular;
 
 /// The groups of this folder, all of operators beyond core ATen.
-pub const ATEN: &[OpGroup] = &[
-    lu::OPS,
-    triangular::OPS,
-    cholesky::OPS,
-    qr::OPS,
-    svd::OPS,
-    eigh::OPS,
-    eig::OPS,
-    exponential::OPS,
-];
+pub const ATEN: &[OpGroup] =
+    &[lu::OPS, triangular::OPS, cholesky::OPS, qr::OPS, svd::OPS, eigh::OPS, eig::OPS, exponential::OPS];

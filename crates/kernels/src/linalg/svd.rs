@@ -75,7 +75,8 @@ fn rotate(a: &mut [f64], len: usize, v: &mut [f64], count: usize) {
                 for (x, y) in x.iter().zip(y.iter()) {
                     (alpha, beta, gamma) = (alpha + x * x, beta + y * y, gamma + x * y);
                 }
-                if gamma.is_nan() || gamma == 0.0 || gamma.abs() <= f64::EPSILON * libm::sqrt(alpha) * libm::sqrt(beta) {
+                if gamma.is_nan() || gamma == 0.0 || gamma.abs() <= f64::EPSILON * libm::sqrt(alpha) * libm::sqrt(beta)
+                {
                     continue;
                 }
                 turned = true;

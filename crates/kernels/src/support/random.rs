@@ -46,7 +46,7 @@ impl Random {
         Self::with_key([SEED.load(Ordering::Relaxed), next_stream()])
     }
 
-    fn with_key(key: [u32; 2]) -> Self {
+    pub(crate) fn with_key(key: [u32; 2]) -> Self {
         Self { key, block: 0, words: [0; 4], used: 4 }
     }
 
