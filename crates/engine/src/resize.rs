@@ -161,7 +161,14 @@ impl Resize {
         let last = input - 1;
         match self.mode {
             ResizeMode::Nearest => {
-                let source = if input == output { position } else { (position as f32 * scale) as usize };
+                // PyTorch looks at these sizes first, whatever the factor is.
+                let source = if input == output {
+                    position
+                } else if output == 2 * input {
+                    position / 2
+                } else {
+                    (position as f32 * scale) as usize
+                };
                 [(source.min(last), 1.0), (source.min(last), 0.0)]
             }
             ResizeMode::Bilinear if input == output => [(position, 1.0), (position, 0.0)],

@@ -201,6 +201,7 @@ fn load_plan<'m>(
     let Ok(shapes) = shapes else { return Err(report.plain(Fault::DamagedShapes)) };
     let operators = operators(&mut memory.bump, &plan, &options.registry, report)?;
     let planned = memory.plan(&plan, report)?;
+    let has_states = memory.has_states();
     let bump = &mut memory.bump;
     // A file can name one large table many times; what it describes then takes far more memory than the file. Honest
     // programs stay below their own size.
@@ -211,7 +212,7 @@ fn load_plan<'m>(
     check_options(options, report)?;
     let inputs = indices(bump, &mut plan.inputs().iter())?;
     let outputs = indices(bump, &mut plan.outputs().iter())?;
-    let mut loader = Loader { plan: &plan, named_data, planned, bump, report };
+    let mut loader = Loader { plan: &plan, named_data, planned, has_states, bump, report };
     let values = loader.values()?;
     let (delegates, has_device) = loader.delegates(options)?;
     let steps = loader.steps(operators, has_device)?;
@@ -304,6 +305,8 @@ struct Loader<'m, 'a> {
     plan: &'a Plan<'m>,
     named_data: &'a NamedData<'m, 'a>,
     planned: &'m [PlannedBuffer],
+    /// True if states have their values already.
+    has_states: bool,
     bump: &'a mut Bump<'m>,
     report: &'a mut Report,
 }
@@ -366,8 +369,8 @@ impl<'m> Loader<'m, '_> {
             }
             TensorStorage::Planned { memory_id, offset } => (Access::ReadWrite, Some((memory_id, offset)), None),
             TensorStorage::PlannedInit { memory_id, offset, index } => {
-                let data = program.mutable_data(index).unwrap_or_default();
-                (Access::ReadWrite, Some((memory_id, offset)), Some(data))
+                let initial = || program.mutable_data(index).unwrap_or_default();
+                (Access::ReadWrite, Some((memory_id, offset)), (!self.has_states).then(initial))
             }
             TensorStorage::ExternalPlanned { name, memory_id, offset } => {
                 (Access::ReadWrite, Some((memory_id, offset)), Some(self.named_data.tensor(spec, name, self.report)?))

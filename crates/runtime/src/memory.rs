@@ -8,11 +8,12 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::slice;
 
-use rushlight_format::pte::Plan;
+use rushlight_format::pte::{Plan, TensorStorage, ValueSpec};
 
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::fault::{Checked, Fault, Report, Reported, Shortage};
+use crate::program::Program;
 use crate::tensor::TensorState;
 
 /// Alignment that planned arenas, constants and temporary memory have at least, in bytes.
@@ -592,6 +593,11 @@ impl<'m> Memory<'m> {
         self.shared.clone()
     }
 
+    /// True if states in planned memory have their values already.
+    pub(crate) fn has_states(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.get().has_states)
+    }
+
     /// The heap memory behind what was handed out; none for the caller's memory.
     #[cfg(feature = "alloc")]
     pub(crate) fn into_allocations(self) -> alloc::vec::Vec<Allocation> {
@@ -750,9 +756,14 @@ impl<const N: usize> core::fmt::Debug for Arena<N> {
 ///
 /// A method that was loaded with them holds them while it executes and while its outputs are looked at; another one
 /// fails with `InvalidState` meanwhile. On cores without atomic exchange, all do.
+///
+/// Loading a method writes the initial values of its states, as in ExecuTorch, so that methods whose states are common are all
+/// loaded before the first is called; or [`with_states_of`](Self::with_states_of) writes them once.
 pub struct SharedArenas<'m> {
     buffers: [(NonNull<u8>, usize); MAX_SHARED],
     busy: core::sync::atomic::AtomicBool,
+    /// True if states have their initial values, which methods that are loaded leave as they are.
+    has_states: bool,
     #[cfg(feature = "alloc")]
     /// Keeps the buffers alive if they are on the heap.
     blocks: alloc::vec::Vec<HeapBlock>,
@@ -769,10 +780,44 @@ impl<'m> SharedArenas<'m> {
         Self {
             buffers: arenas,
             busy: core::sync::atomic::AtomicBool::new(false),
+            has_states: false,
             #[cfg(feature = "alloc")]
             blocks: alloc::vec::Vec::new(),
             block: PhantomData,
         }
+    }
+
+    /// Writes the initial values of the states of all methods of a program. Methods that are loaded with these arenas then find
+    /// what others left, whenever they are loaded. It is for programs in which each state has a place of its own.
+    ///
+    /// # Errors
+    /// `InvalidProgram` for a state that is larger than its initial value, or lies beyond its buffer.
+    pub fn with_states_of(mut self, program: &Program<'_>) -> Result<Self> {
+        let program = program.inner();
+        for spec in program.methods().flat_map(|plan| plan.values()) {
+            if let ValueSpec::Tensor(spec) = spec
+                && let TensorStorage::PlannedInit { memory_id, offset, index } = spec.storage
+            {
+                let initial = program.mutable_data(index).unwrap_or_default();
+                let Some(initial) = initial.get(..spec.nbytes) else {
+                    return Err(Error::fault(Fault::InitialData, spec.nbytes, initial.len()));
+                };
+                self.write(memory_id, offset, initial)?;
+            }
+        }
+        self.has_states = true;
+        Ok(self)
+    }
+
+    fn write(&mut self, memory_id: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let (start, len) = self.buffer(memory_id);
+        let offset = usize::try_from(offset).ok().filter(|o| o.checked_add(data.len()).is_some_and(|end| end <= len));
+        let offset = offset.ok_or_else(|| Error::from(Fault::BeyondBuffer))?;
+        // SAFETY: `offset` and what is written from there are inside the buffer, as was just checked.
+        let start = unsafe { start.add(offset) };
+        // SAFETY: as above; no method has the arenas yet, so that nothing else refers to the buffer, which `data` is no part of.
+        unsafe { start.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
+        Ok(())
     }
 
     fn buffer(&self, memory_id: u32) -> (NonNull<u8>, usize) {

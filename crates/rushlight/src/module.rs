@@ -889,7 +889,12 @@ impl Module {
                 .expected(format!("at most {limit} bytes"))
                 .got(format!("{total} bytes")));
         }
-        let arenas = Arc::new(SharedArenas::heap(&sizes)?);
+        let mut arenas = SharedArenas::heap(&sizes)?;
+        if program.parsed().shares_state() {
+            // A method may be loaded after others were called.
+            arenas = arenas.with_states_of(program)?;
+        }
+        let arenas = Arc::new(arenas);
         self.arenas = Some(Arc::clone(&arenas));
         Ok(arenas)
     }

@@ -1,21 +1,25 @@
 //! Memory that tensors of a method share.
 
+use std::cmp::Reverse;
+
+use rushlight_format::signature::SHARED_STATE_KEY;
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::{Def, Graph, Model, StateId};
 
 /// The arena of tensors that a method computes.
 pub(super) const ARENA: u32 = 1;
-/// The arena of state that several methods share.
+/// The arena of the states of methods that share some.
 pub(super) const SHARED_ARENA: u32 = 2;
 
-/// Offsets in [`SHARED_ARENA`] of the states that several methods use.
+/// Offsets in [`SHARED_ARENA`] of the states of methods that share some.
 #[derive(Debug, Default)]
 pub(super) struct SharedStates {
     pub offsets: FxHashMap<StateId, u64>,
 }
 
-/// Lays out the state that more than one method uses, so that all find it at the same place.
+/// Lays out states so that all methods find them at the same place: every state, also one that a single method uses, if methods
+/// share any. Such methods share all of their memory, so that another's intermediate results would be written over it.
 pub(super) fn shared_states(model: &Model) -> SharedStates {
     let mut users: Vec<u32> = vec![0; model.states.len()];
     for graph in model.methods.values() {
@@ -27,11 +31,19 @@ pub(super) fn shared_states(model: &Model) -> SharedStates {
         }
         users.iter_mut().zip(used).for_each(|(count, used)| *count += u32::from(used));
     }
+    let users_of = |id: StateId| users.get(id.index()).copied().unwrap_or(0);
+    let is_declared = model.named_data.iter().any(|(key, _)| key == SHARED_STATE_KEY);
+    let mut used: Vec<StateId> = model.states.iter().map(|(id, _)| id).filter(|id| users_of(*id) > 0).collect();
+    if !is_declared && used.iter().all(|id| users_of(*id) == 1) {
+        return SharedStates::default();
+    }
+    // Where memory is not shared after all, each method has the states up to its last one.
+    used.sort_by_key(|id| Reverse(users_of(*id)));
     let mut shared = SharedStates::default();
     let mut end = 0u64;
-    for (id, state) in model.states.iter().filter(|(id, _)| users.get(id.index()).is_some_and(|count| *count > 1)) {
+    for id in used {
         shared.offsets.insert(id, end);
-        let bytes = state.ty.max_bytes(&rushlight_graph::Symbols::new()).unwrap_or(0);
+        let bytes = model.states[id].ty.max_bytes(&rushlight_graph::Symbols::new()).unwrap_or(0);
         end = end.saturating_add(bytes).next_multiple_of(16);
     }
     shared

@@ -102,7 +102,10 @@ impl TargetSizes {
     }
 
     /// The arguments `output_size` and `scale_factors` for some dimensions: the factors, where all are given.
-    fn args(&self, dims: &[usize]) -> (Arg, Arg) {
+    ///
+    /// # Errors
+    /// `Unsupported` for factors that give other sizes: no kernel takes both.
+    fn args(&self, dims: &[usize]) -> Result<(Arg, Arg), Error> {
         let scales: Option<Vec<Arg>> =
             dims.iter().map(|dim| self.scales.get(*dim).copied().flatten().map(Arg::Float)).collect();
         let fits = |dim: &usize| {
@@ -111,12 +114,27 @@ impl TargetSizes {
             from.zip(scale).and_then(|(from, scale)| scaled_size(from, scale)).as_ref() == to
         };
         match scales {
-            Some(scales) if dims.iter().all(fits) => (Arg::None, Arg::List(scales)),
+            Some(scales) if dims.iter().all(fits) => Ok((Arg::None, Arg::List(scales))),
             _ => {
+                if let Some(dim) = dims.iter().find(|dim| !self.follows_from_sizes(**dim)) {
+                    let text = format!("a resize of dimension {} by a factor that does not give its size", dim + 2);
+                    return Err(Error::unsupported(text)
+                        .help("give the size alone, or the factor alone, as `torch.nn.functional.interpolate` does"));
+                }
                 let sizes: Vec<Expr> = dims.iter().filter_map(|dim| self.sizes.get(*dim).cloned()).collect();
-                (sizes.into(), Arg::None)
+                Ok((sizes.into(), Arg::None))
             }
         }
+    }
+}
+
+impl TargetSizes {
+    /// True if positions along a dimension are those that its sizes give, whatever its factor is.
+    fn follows_from_sizes(&self, dim: usize) -> bool {
+        let Some(scale) = self.scales.get(dim).copied().flatten().filter(|scale| *scale > 0.0) else { return true };
+        let (Some(from), Some(to)) = (self.from.get(dim), self.sizes.get(dim)) else { return true };
+        let is_by_size = |(from, to): (i64, i64)| (1.0 / scale) as f32 == from as f32 / to as f32;
+        self.align_corners || from == to || from.as_int().zip(to.as_int()).is_some_and(is_by_size)
     }
 }
 
@@ -172,7 +190,7 @@ fn resize_pixels(
     match (tensor.shape.as_slice(), target.sizes.as_slice()) {
         ([_, _, _], _) => {
             let value = unsqueeze(b, value, 2)?;
-            let args = match target.args(&[0]) {
+            let args = match target.args(&[0])? {
                 (Arg::List(sizes), none) => (Arg::List([vec![Arg::from(1)], sizes].concat()), none),
                 (none, Arg::List(scales)) => (none, Arg::List([vec![Arg::Float(1.0)], scales].concat())),
                 other => other,
@@ -183,10 +201,10 @@ fn resize_pixels(
         ([batch, channels, depth, height, width], [new_depth, new_height, new_width]) => {
             let planes = vec![batch.clone(), channels.mul(depth.clone()), height.clone(), width.clone()];
             let value = b.view(value, planes)?;
-            let flat = resize_image(b, value, target.args(&[1, 2]))?;
+            let flat = resize_image(b, value, target.args(&[1, 2])?)?;
             let plane = new_height.mul(new_width.clone());
             let columns = b.view(flat, vec![batch.clone(), channels.clone(), depth.clone(), plane.clone()])?;
-            let args = match target.args(&[0]) {
+            let args = match target.args(&[0])? {
                 (Arg::List(sizes), none) => (Arg::List([sizes, vec![plane.into()]].concat()), none),
                 (none, Arg::List(scales)) => (none, Arg::List([scales, vec![Arg::Float(1.0)]].concat())),
                 other => other,
@@ -195,7 +213,7 @@ fn resize_pixels(
             let shape = [batch, channels, new_depth, new_height, new_width].map(Expr::clone).to_vec();
             b.view(resized, shape)
         }
-        _ => resize_image(b, value, target.args(&[0, 1])),
+        _ => resize_image(b, value, target.args(&[0, 1])?),
     }
 }
 
@@ -240,7 +258,13 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let name = operands.schema.base_name();
     let mut value = operands.value(0)?;
     // Columns first, then, with the image transposed, rows.
+    let is_antialiased = name != aten::UPSAMPLE_BICUBIC2D;
     for (from, to, ratio) in target.known(operands)?.into_iter().rev() {
+        if is_antialiased && from == to {
+            // An axis that keeps its size is not filtered, whatever the factor is.
+            value = transpose_last(b, value)?;
+            continue;
+        }
         let mut weights = vec![0.0; from * to];
         for (at, column) in (0..to).map(|at| (at, filter(name, at, from, ratio, target.align_corners))) {
             for (index, weight) in column {

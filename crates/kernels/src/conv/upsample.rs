@@ -83,8 +83,12 @@ fn nearest(cx: &KernelContext<'_>) -> Result<()> {
     target.resize(&input, &mut out).map_err(|e| e.arg(3))?;
     let source = |dim: usize, index: usize| {
         let (from, to) = (input.size(2 + dim), target.size[dim]);
+        // PyTorch looks at these sizes first, whatever the factor is.
         if from == to {
             return index;
+        }
+        if to == 2 * from {
+            return index / 2;
         }
         let position = if input.dtype() == ScalarType::Double {
             (ratio::<f64>(from, to, false, target.scales[dim]) * index as f64) as f32
@@ -228,7 +232,11 @@ struct Triangle<F> {
 }
 
 impl<F: Real> Triangle<F> {
-    fn new(index: usize, input: usize, ratio: F) -> Self {
+    fn new(index: usize, input: usize, output: usize, ratio: F) -> Self {
+        if input == output {
+            // An axis that keeps its size is not filtered, whatever the factor is.
+            return Self { start: index, end: index + 1, center: F::ZERO, steepness: F::ZERO, total: F::ONE };
+        }
         let half = F::from_f64(0.5);
         let support = ratio.at_least(F::ONE);
         let center = ratio.mul(F::of(index).add(half));
@@ -270,13 +278,13 @@ fn antialiased_pixels<T: Number, F: Real>(
         let mut columns = [(Triangle::<F>::default(), [F::ZERO; TAPS]); COLUMNS];
         let columns = &mut columns[..COLUMNS.min(width - x)];
         for (i, (column, weights)) in columns.iter_mut().enumerate() {
-            *column = Triangle::new(x + i, from.space[2], ratios[1]);
+            *column = Triangle::new(x + i, from.space[2], width, ratios[1]);
             for (tap, weight) in (column.start..column.end).zip(weights) {
                 *weight = column.weight(tap) / column.total;
             }
         }
         for y in 0..height {
-            let rows = Triangle::new(y, from.space[1], ratios[0]);
+            let rows = Triangle::new(y, from.space[1], height, ratios[0]);
             for n in 0..to.batch {
                 for channel in 0..to.channels {
                     let mut sums = [F::ZERO; COLUMNS];

@@ -141,15 +141,25 @@ pub(super) fn reduction(call: &Call<'_>) -> Option<Reduction> {
         return None;
     }
     let rank = ty.rank();
-    let dims = match call.int("dim") {
-        Some(dim) => Some(vec![dim]),
-        None => call.ints("dim").filter(|dims| !dims.is_empty()),
+    let dims = reduced_dims(call, rank)?;
+    (rank > 0 && !dims.is_empty()).then(|| Reduction { input, function, dims, keep: call.flag("keepdim") })
+}
+
+/// The dimensions that a reduction of a tensor reduces; `None` if they are not known now.
+///
+/// `any` and `all` over an empty list reduce none, unlike all other reductions, for which it stands for all.
+fn reduced_dims(call: &Call<'_>, rank: usize) -> Option<Vec<usize>> {
+    if call.arg("dim").is_none() {
+        return Some((0..rank).collect());
+    }
+    let given = match call.int("dim") {
+        Some(dim) => vec![dim],
+        None => call.ints("dim")?,
     };
-    let dims = match dims {
-        Some(dims) => dims.into_iter().map(|index| wrap_dim(index, rank)).collect::<Option<_>>()?,
-        None => (0..rank).collect(),
-    };
-    (rank > 0).then(|| Reduction { input, function, dims, keep: call.flag("keepdim") })
+    if given.is_empty() && !matches!(call.name(), aten::ANY_DIMS | aten::ALL_DIMS) {
+        return Some((0..rank).collect());
+    }
+    given.into_iter().map(|index| wrap_dim(index, rank)).collect()
 }
 
 /// A resizing of images.
@@ -168,10 +178,16 @@ fn scale_factors(call: &Call<'_>) -> Option<[Option<f32>; 2]> {
     let Some(arg) = call.arg("scale_factors") else { return Some([None; 2]) };
     let Arg::List(factors) = arg else { return None };
     let number = |arg: &Arg| match arg {
-        Arg::Float(float) => Some(*float as f32),
-        Arg::Int(int) => int.as_int().map(|int| int as f32),
+        Arg::Float(float) => with_same_inverse(*float),
+        Arg::Int(int) => int.as_int().and_then(|int| with_same_inverse(int as f64)),
         _ => None,
     };
     let factors: Vec<f32> = factors.iter().map(number).collect::<Option<_>>()?;
     factors.first_chunk::<2>().map(|factors| factors.map(Some))
+}
+
+/// The f32 whose inverse is, as f32, that of a factor: what the engine multiplies positions by; `None` if there is none.
+fn with_same_inverse(factor: f64) -> Option<f32> {
+    let (wanted, near) = ((1.0 / factor) as f32, factor as f32);
+    [near, near.next_up(), near.next_down()].into_iter().find(|near| (1.0 / f64::from(*near)) as f32 == wanted)
 }

@@ -93,14 +93,27 @@ impl<'a> Importer<'_, '_, 'a> {
         self.count_repeated(path, &tensor)?;
         let Constant { name, ty, data } = constant(path, tensor);
         let name = if self.options.share_state { name } else { format!("{}{name}", self.state_prefix()) };
-        let known =
-            self.model.states.iter().find(|(_, state)| state.name == name).map(|(id, state)| (id, state.ty.clone()));
+        let known = self.model.states.iter().find(|(_, state)| state.name == name);
         let state = match known {
-            Some((id, known)) if known == ty => id,
-            Some(_) => {
+            Some((id, known)) if known.ty == ty => {
+                let given = Constant { name, ty, data };
+                let before = Constant { name: known.name.clone(), ty: known.ty.clone(), data: known.initial.clone() };
+                if given.read()? != before.read()? {
+                    return Err(Error::invalid(format!(
+                        "methods that share state disagree on the initial value of buffer `{path}`"
+                    ))
+                    .expected("the value that the methods before have")
+                    .got(format!("another in method `{}`", self.method))
+                    .help("export all methods from one module, or set the buffer to the same value before each export"));
+                }
+                id
+            }
+            Some((_, known)) => {
                 return Err(Error::invalid(format!(
                     "methods that share state disagree on the type of buffer `{path}`"
-                )));
+                ))
+                .expected(format!("{:?} {:?}", known.ty.dtype, known.ty.shape))
+                .got(format!("{:?} {:?} in method `{}`", ty.dtype, ty.shape, self.method)));
             }
             None => self.model.states.push(State { name, ty, initial: data }),
         };
