@@ -11,6 +11,7 @@ use rushlight::compiler::partition::{Backend, Offer, OptionSpec, OptionValue, Pa
 use rushlight::graph::text::Detail;
 use rushlight::graph::{Arg, Constant, Def, Expr, Graph, Input, Layout, NodeId, Type, ValueId};
 use rushlight::graph::{Bytes, Error, ErrorKind};
+use rushlight_python_macros::guarded;
 
 use crate::array::own;
 use crate::callback;
@@ -134,6 +135,7 @@ impl Backend for PythonBackend {
 }
 
 /// Sets the options of a back end in Python: those that are given, and all others to their defaults.
+#[guarded]
 #[pyfunction]
 pub fn set_options(py: Python<'_>, adapter: &Bound<'_, PyAny>, given: Vec<(String, Given)>) -> PyResult<()> {
     let (mut backend, failure) = PythonBackend::new(adapter)?;
@@ -183,6 +185,7 @@ pub struct Constants {
     constants: Vec<Constant>,
 }
 
+#[guarded]
 #[pymethods]
 impl Constants {
     /// A copy of a constant.

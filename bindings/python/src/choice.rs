@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use rushlight::compiler::partition::{OptionSpec, OptionValue};
+use rushlight_python_macros::guarded;
 
 use crate::error;
 use crate::turns::locked;
@@ -40,6 +41,7 @@ impl From<OptionValue<'_>> for Given {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl BackendSpec {
     /// Of a name, also with options behind it, and of more options.
@@ -62,6 +64,7 @@ impl BackendSpec {
 type Declared = (String, Given, String, Vec<String>);
 
 /// The back ends that come with Rushlight: names, documentation, options.
+#[guarded]
 #[pyfunction]
 pub fn backends() -> Vec<(&'static str, &'static str, Vec<Declared>)> {
     let option = |spec: &OptionSpec| {

@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 use rushlight::Input;
 use rushlight_devtools::compare::{Comparison, Difference, Incomparable, Reference, Row};
 use rushlight_devtools::inputs::{Fill, generate};
+use rushlight_python_macros::guarded;
 
 use crate::array::Argument;
 use crate::callback;
@@ -19,6 +20,7 @@ type Dicts<'py> = Vec<Bound<'py, PyDict>>;
 
 /// Runs both on the same inputs, made up if there are none. Returns a dictionary for each result that both have, in the
 /// order of computation, another for each output, and how many results the reference has alone.
+#[guarded]
 #[pyfunction]
 #[pyo3(signature = (reference, candidate, method, inputs, seed, report))]
 pub fn compare<'py>(

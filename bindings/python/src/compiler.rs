@@ -18,6 +18,7 @@ use rushlight::{
 };
 use rushlight_devtools::describe;
 use rushlight_format::pte::{InstructionModel, PlanModel};
+use rushlight_python_macros::guarded;
 
 use crate::array::Argument;
 use crate::backend::{Failure, PythonBackend};
@@ -73,6 +74,7 @@ impl Exported {
 }
 
 /// The inputs and the signature of an exported program, as `Module.meta` has them.
+#[guarded]
 #[pyfunction]
 pub fn exported_meta<'py>(py: Python<'py>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let bytes = match Exported::of(source)? {
@@ -199,6 +201,7 @@ type ExternalRules = (Vec<(String, Option<String>)>, Option<u64>);
 
 /// Compiles exported programs, each to a method. `report`, if there is one, is told stages, how much of them is done, and the
 /// total, also when the program is written.
+#[guarded]
 #[pyfunction]
 pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) -> PyResult<Compiled> {
     let kv_cache = error::map(py, request.kv_cache.parse())?;
@@ -249,6 +252,7 @@ pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) 
     Ok(Compiled { inner: Arc::new(error::map(py, compiled)?), report })
 }
 
+#[guarded]
 #[pymethods]
 impl Compiled {
     /// The bytes of the file.

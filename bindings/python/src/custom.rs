@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use rushlight::runtime::{self, Code, Detail, Error, Kernel, KernelContext};
 use rushlight::{Op, OpSet, Scalar};
+use rushlight_python_macros::guarded;
 
 use crate::callback;
 use crate::interpreter::attached;
@@ -42,6 +43,7 @@ static REGISTERED: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes `function` the kernel of the out variant of `name`, with `inputs` arguments before the result.
+#[guarded]
 #[pyfunction]
 pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize) -> PyResult<()> {
     let out_variant = out_variant(name)?;

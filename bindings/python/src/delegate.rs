@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 use rushlight::Scalar;
 use rushlight::compiler::debug_map::DEBUG_MAP_KEY;
 use rushlight::runtime::{self, Backend, Delegate, DelegateContext, DelegateHandle, InitContext};
+use rushlight_python_macros::guarded;
 
 use crate::callback;
 use crate::interpreter::attached;
@@ -37,6 +38,7 @@ static REGISTERED: Mutex<Vec<(String, Py<PyAny>)>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes `init` what runs the delegates of the backend `name` in programs that are loaded from now on.
+#[guarded]
 #[pyfunction]
 pub fn register_backend(name: String, init: Py<PyAny>) -> PyResult<()> {
     let mut registered = locked(&REGISTERED);
@@ -55,6 +57,7 @@ pub fn register_backend(name: String, init: Py<PyAny>) -> PyResult<()> {
 }
 
 /// Names of the backends whose programs run: those of the library, and the registered ones.
+#[guarded]
 #[pyfunction]
 pub fn program_backends() -> Vec<String> {
     let registered = locked(&REGISTERED);

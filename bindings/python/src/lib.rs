@@ -12,6 +12,7 @@ mod delegate;
 mod error;
 mod ffi;
 mod first_interpreter;
+mod guard;
 mod interpreter;
 mod llm;
 mod meta;
@@ -27,6 +28,7 @@ mod turns;
 mod watched;
 
 use pyo3::prelude::*;
+use rushlight_python_macros::guarded;
 
 // What is shared between threads is locked or immutable, whether or not the interpreter has a GIL.
 #[pymodule(gil_used = false)]
@@ -52,7 +54,15 @@ mod _rushlight {
     #[pymodule_export]
     use super::tensor::Tensor;
 
+    /// Panics, for tests of what becomes of it.
+    #[guarded]
+    #[pyfunction]
+    fn panic_for_tests(text: String) -> PyResult<()> {
+        panic!("{text}")
+    }
+
     /// Names of the built-in operators.
+    #[guarded]
     #[pyfunction]
     fn operator_names() -> Vec<&'static str> {
         rushlight::kernels::ALL.iter().flat_map(|set| set.iter()).map(|op| op.name).collect()

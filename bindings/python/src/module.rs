@@ -11,6 +11,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rushlight::{Code, Input, MethodInstance, Progress, TensorView, Value};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
+use rushlight_python_macros::guarded;
 
 use crate::array::{Argument, Kind, own, to_python};
 use crate::choice::BackendSpec;
@@ -177,6 +178,7 @@ pub fn load(
     error::map(py, module)
 }
 
+#[guarded]
 #[pymethods]
 impl Module {
     /// From a path or from bytes, with any number of `.ptd` files (paths or bytes).
@@ -266,6 +268,7 @@ impl Module {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Instance {
     /// Runs the method.
@@ -287,6 +290,7 @@ pub struct Bundle {
     bytes: Vec<u8>,
 }
 
+#[guarded]
 #[pymethods]
 impl Bundle {
     #[new]

@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, TensorView};
+use rushlight_python_macros::guarded;
 
 use crate::error;
 use crate::ffi;
@@ -24,6 +25,7 @@ pub struct Tensor {
     pub inner: rushlight::Tensor,
 }
 
+#[guarded]
 #[pymethods]
 impl Tensor {
     /// Sizes of the dimensions.
@@ -57,7 +59,7 @@ impl Tensor {
     fn __repr__(&self) -> String {
         const HEAD: &str = "rushlight.Tensor(";
         let elements = tensor_text::of(&self.inner, HEAD.len()).map(|text| text + ", ").unwrap_or_default();
-        format!("{HEAD}{elements}shape={:?}, dtype={})", self.inner.shape(), self.dtype())
+        format!("{HEAD}{elements}shape={:?}, dtype={})", self.inner.shape(), self.inner.dtype().long_name())
     }
 
     /// Pickles the tensor by its bytes.

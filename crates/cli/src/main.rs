@@ -29,6 +29,7 @@ mod run;
 mod size;
 mod validate;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -105,7 +106,7 @@ fn main() -> ExitCode {
     let result = match Cli::try_parse() {
         Ok(cli) => {
             cli.verbosity.apply();
-            run(cli.command)
+            without_panics(|| run(cli.command))
         }
         // It has an exit code of its own.
         Err(error) if error.use_stderr() => error.exit(),
@@ -125,6 +126,11 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Has a panic, whose line the standard hook prints, end as any other failure.
+fn without_panics(act: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(Failure::Model(rushlight::panic_error(&*panic))))
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -149,5 +155,18 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Hwbench(hwbench) => hwbench.run(),
         Command::Demo(_) => demo::Demo::run(),
         Command::Completions(completions) => completions.run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failure() {
+        let failure = without_panics(|| panic!("a deliberate one")).expect_err("a panic");
+        let Failure::Model(error) = failure else { panic!("an error of the library") };
+        assert_eq!(error.code(), rushlight::Code::Internal);
+        assert!(error.to_string().contains("a defect of the library: a deliberate one"), "{error}");
     }
 }

@@ -265,7 +265,7 @@ pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Module, ModuleBuilder, reference_operators};
 #[cfg(feature = "std")]
-pub use panic::panic_message;
+pub use panic::{panic_error, panic_message};
 #[cfg(feature = "backends")]
 pub use portability::Portability;
 #[cfg(all(feature = "pt2", feature = "backends"))]

@@ -58,6 +58,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-js", 8),
     ("rushlight-node", 8),
     ("rushlight-python", 7),
+    ("rushlight-python-macros", 0),
     ("rushlight-cli", 8),
     ("rushlight-testing", 8),
     ("rushlight-benches", 9),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use rushlight_python_macros::guarded;
 
 use super::error;
 use super::model::LanguageModel;
@@ -11,6 +12,7 @@ use super::model::LanguageModel;
 #[pyclass(frozen, module = "rushlight")]
 pub struct Adapter(pub rushlight_llm::Adapter);
 
+#[guarded]
 #[pymethods]
 impl Adapter {
     /// Reads the folder in which PEFT saved it.

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rushlight_llm::{Dry, Grammar, Mirostat, Sampling, Speculation};
+use rushlight_python_macros::guarded;
 
 use super::error;
 use super::model::LanguageModel;
@@ -57,6 +58,7 @@ enum Logprobs {
     Count(i64),
 }
 
+#[guarded]
 #[pymethods]
 impl Generation {
     // The defaults are those of `rushlight llm`.

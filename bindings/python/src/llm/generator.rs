@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use rushlight_llm::{Step, Usage};
+use rushlight_python_macros::guarded;
 
 use super::draft::SharedDraft;
 use super::error;
@@ -38,6 +39,7 @@ type Score = (f64, Vec<(u32, f64)>);
 /// The text, the token and the score that a step adds.
 type Added = (String, Option<u32>, Option<Score>);
 
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Adds a prompt to a session.

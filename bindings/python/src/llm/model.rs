@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use rushlight_llm::{Limits, Model};
+use rushlight_python_macros::guarded;
 
 use super::error;
 use super::tokenizer::Tokenizer;
@@ -17,6 +18,7 @@ pub struct LanguageModel {
     pub limits: Limits,
 }
 
+#[guarded]
 #[pymethods]
 impl LanguageModel {
     /// From what a module is loaded from.

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rushlight::TensorView;
 use rushlight_llm::{Model, Result};
+use rushlight_python_macros::guarded;
 
 use super::adapter::Adapter;
 use super::error;
@@ -69,6 +70,7 @@ pub fn unless_interrupted(interrupt: &mut Option<PyErr>) -> ControlFlow<()> {
     if interrupt.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
+#[guarded]
 #[pymethods]
 impl Session {
     #[new]

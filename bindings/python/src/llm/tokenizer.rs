@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rushlight_llm::{Constraint, Grammar, GrammarCompiler, Limits};
+use rushlight_python_macros::guarded;
 use serde_json::Value as Json;
 
 use super::error;
@@ -57,6 +58,7 @@ impl Tokenizer {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Tokenizer {
     /// Opens a tokenizer's file, the one in a folder, or the one that a program carries.
