@@ -28,15 +28,20 @@ pub struct TensorData {
 /// # Errors
 /// What the runtime says of the program or the inputs.
 pub fn run(file: &[u8], method: &str, inputs: &[Datum]) -> Result<Vec<Datum>, Error> {
+    try_run(file, method, inputs).map_err(|error| failed(&error))
+}
+
+/// As [`run`], with the error of the runtime.
+pub(crate) fn try_run(file: &[u8], method: &str, inputs: &[Datum]) -> Result<Vec<Datum>, rushlight_runtime::Error> {
     // Programs are read in place, and their tensors need alignment.
-    let mut aligned = HeapBlock::new(file.len()).map_err(|error| failed(&error))?;
+    let mut aligned = HeapBlock::new(file.len())?;
     aligned.bytes_mut().copy_from_slice(file);
-    let program = Program::parse(aligned.bytes_mut()).map_err(|error| failed(&error))?;
+    let program = Program::parse(aligned.bytes_mut())?;
     let options = LoadOptions::new(Registry::new(rushlight_kernels::ALL));
-    let mut method = Method::load(&program, method, Memory::heap(), &options).map_err(|error| failed(&error))?;
+    let mut method = Method::load(&program, method, Memory::heap(), &options)?;
     let inputs = inputs.iter().map(Datum::as_input).collect::<Result<Vec<_>, _>>()?;
-    let outputs = method.execute(&inputs).map_err(|error| failed(&error))?;
-    (0..outputs.len()).map(|index| outputs.get(index).map(Datum::from).map_err(|error| failed(&error))).collect()
+    let outputs = method.execute(&inputs)?;
+    (0..outputs.len()).map(|index| outputs.get(index).map(Datum::from)).collect()
 }
 
 fn failed(error: &rushlight_runtime::Error) -> Error {
@@ -44,11 +49,9 @@ fn failed(error: &rushlight_runtime::Error) -> Error {
 }
 
 impl Datum {
-    fn as_input(&self) -> Result<Input<'_>, Error> {
+    fn as_input(&self) -> Result<Input<'_>, rushlight_runtime::Error> {
         Ok(match self {
-            Self::Tensor(TensorData { dtype, sizes, bytes }) => {
-                Input::Tensor(TensorView::new(*dtype, sizes, bytes).map_err(|error| failed(&error))?)
-            }
+            Self::Tensor(TensorData { dtype, sizes, bytes }) => Input::Tensor(TensorView::new(*dtype, sizes, bytes)?),
             Self::Int(int) => Input::Int(*int),
             Self::Float(float) => Input::Double(*float),
             Self::Bool(bool) => Input::Bool(*bool),

@@ -11,9 +11,9 @@ use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};
 use crate::partition::{Backend, Report, partition};
 use crate::passes::{
-    AssignDimOrders, CheckOperators, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates, Functionalise,
-    LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, RaiseExperts, RaiseLinear,
-    ReorderNodes, UngroupExperts,
+    AssignDimOrders, CheckOperators, CheckTypes, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates,
+    Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, RaiseExperts,
+    RaiseLinear, ReorderNodes, UngroupExperts,
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;
@@ -33,6 +33,8 @@ pub struct CompileOptions {
     pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
     /// True if no node that the kernels can run is folded or merged: for a reference to compare with.
     pub keep_nodes: bool,
+    /// True if the model was a program before, which is taken to run: kernels are not asked for its element types.
+    pub trusts_types: bool,
     /// Back ends in the order of priority. Nodes that none claims run on the runtime's operators.
     pub backends: Vec<Box<dyn Backend>>,
     /// Passes of the user's own. They see a functional graph of operators that kernels have.
@@ -134,7 +136,7 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     if stage == Stage::Imported {
         return Ok(Report::default());
     }
-    let (mut before, mut after) = (canonical(&options.backends), lowering());
+    let (mut before, mut after) = (canonical(&options.backends), lowering(options.trusts_types));
     if !options.keep_nodes {
         before.extend(simplifying());
         after.extend(arranging());
@@ -271,13 +273,13 @@ fn simplifying() -> Vec<Box<dyn Pass>> {
 }
 
 /// From there to what the emitter writes. What backends wanted whole, and then left, is lowered too.
-fn lowering() -> Vec<Box<dyn Pass>> {
-    vec![
-        Box::new(LowerComposites::default()),
-        Box::new(CheckOperators),
-        Box::new(LowerSymbolicSizes),
-        Box::new(EliminateDeadCode),
-    ]
+fn lowering(trusts_types: bool) -> Vec<Box<dyn Pass>> {
+    let mut passes: Vec<Box<dyn Pass>> = vec![Box::new(LowerComposites::default()), Box::new(CheckOperators)];
+    if !trusts_types {
+        passes.push(Box::new(CheckTypes));
+    }
+    passes.extend([Box::new(LowerSymbolicSizes) as Box<dyn Pass>, Box::new(EliminateDeadCode)]);
+    passes
 }
 
 /// Passes that need fewer bytes of planned memory or fewer copies.

@@ -1,6 +1,7 @@
 //! Passes: rewrite the graph of a front end until runtimes can run it. `pipeline.rs` lists their order.
 
 mod check;
+mod check_types;
 mod constants;
 mod cse;
 mod cut;
@@ -19,6 +20,7 @@ mod symbolic;
 mod ungroup_experts;
 
 pub use check::CheckOperators;
+pub use check_types::CheckTypes;
 pub use constants::{FreezeStates, MergeConstants};
 pub use cse::MergeCommonSubexpressions;
 pub use dce::EliminateDeadCode;
@@ -42,6 +44,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
     let mut all: Vec<Box<dyn Pass>> = vec![
         Box::new(AssignDimOrders),
         Box::new(CheckOperators),
+        Box::new(CheckTypes),
         Box::new(EliminateDeadCode),
         Box::new(FoldBatchNorms),
         Box::new(FoldConstants::default()),

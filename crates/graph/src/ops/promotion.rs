@@ -46,11 +46,16 @@ fn class_of(arg: &Arg, graph: &Graph) -> Result<Option<(usize, ScalarType)>, Err
 pub fn category(dtype: ScalarType) -> u8 {
     if dtype.is_complex() {
         3
-    } else if dtype.is_floating() {
+    } else if dtype.is_floating() || is_float8(dtype) {
         2
     } else {
         u8::from(dtype != ScalarType::Bool)
     }
+}
+
+const fn is_float8(dtype: ScalarType) -> bool {
+    use ScalarType::{Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2, Float8E5M2Fnuz};
+    matches!(dtype, Float8E5M2 | Float8E4M3Fn | Float8E5M2Fnuz | Float8E4M3Fnuz)
 }
 
 /// The dtype that holds both of two: c10's `promoteTypes`.

@@ -299,6 +299,7 @@ impl Compiled {
             backends: made.into_iter().flatten().collect(),
             emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
             progress: setting.progress.latched(),
+            trusts_types: true,
             ..CompileOptions::default()
         };
         let bytes = |bytes: &Arc<dyn StableBytes>| Bytes::new(Shared(bytes.clone()));

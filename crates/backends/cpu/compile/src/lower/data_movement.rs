@@ -54,12 +54,7 @@ impl Lowering<'_> {
             return Ok(());
         }
         let view = match operator {
-            DataMovement::Fill(number) => {
-                // One number, seen again and again.
-                let number = View::dense(self.plan.constant("number", &[*number]), Vec::new());
-                let strides = vec![Expr::Int(0); shape.len()];
-                View { strides, order: (0..shape.len()).collect(), shape, ..number }
-            }
+            DataMovement::Fill(number) => self.filled(*number, shape),
             DataMovement::View { input }
             | DataMovement::Squeeze { input }
             | DataMovement::Alias { input }
@@ -104,6 +99,13 @@ impl Lowering<'_> {
         };
         self.views.insert(result, view);
         Ok(())
+    }
+
+    /// One number, seen again and again.
+    fn filled(&mut self, number: f32, shape: Vec<Expr>) -> View {
+        let number = View::dense(self.plan.constant("number", &[number]), Vec::new());
+        let strides = vec![Expr::Int(0); shape.len()];
+        View { strides, order: (0..shape.len()).collect(), shape, ..number }
     }
 
     fn split(&mut self, call: &Call<'_>, input: ValueId, at: usize) -> Result<(), Error> {
@@ -296,6 +298,10 @@ impl Lowering<'_> {
         runs: &[(i64, i64)],
         shape: Vec<Expr>,
     ) -> Result<View, Error> {
+        if runs.is_empty() {
+            // No step writes an element, and those that read the result need a place to read from.
+            return Ok(self.filled(0.0, shape));
+        }
         let from = self.view(input)?;
         let to = self.plan.ordered_as(shape, from.order.clone(), from.affine)?;
         let mut written = 0;

@@ -104,7 +104,9 @@ impl<'a> Importer<'_, '_, 'a> {
                     ))
                     .expected("the value that the methods before have")
                     .got(format!("another in method `{}`", self.method))
-                    .help("export all methods from one module, or set the buffer to the same value before each export"));
+                    .help(
+                        "export all methods from one module, or set the buffer to the same value before each export",
+                    ));
                 }
                 id
             }
