@@ -66,7 +66,12 @@ pub fn quick() -> Result<()> {
 /// Clippy leaves a core free for most of its time, and so do tests. It comes after checks that compile nothing, as cargo would
 /// let the tests wait for it.
 fn quick_check_and_tests() -> Result<()> {
-    let check = || check::format().and_then(|()| check::fences()).and_then(|()| check::clippy_of(QUICK_PACKAGES));
+    let check = || {
+        check::format()?;
+        check::prose::check()?;
+        check::fences()?;
+        check::clippy_of(QUICK_PACKAGES)
+    };
     thread::scope(|scope| {
         let steps = [scope.spawn(quick_unit), scope.spawn(quick_suites), scope.spawn(check)];
         let results = steps.map(|step| step.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -4,7 +4,7 @@ pub mod api;
 mod circles;
 mod features;
 mod levels;
-mod prose;
+pub mod prose;
 mod pythons;
 mod unsafe_code;
 
