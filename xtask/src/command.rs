@@ -96,7 +96,7 @@ pub fn cargo(arguments: &[&str]) -> Result<()> {
     run(&mut command("cargo", arguments))
 }
 
-/// A command of cargo, optimised and with every check on: the tests compute for longer than that takes to compile. Of the whole
+/// A command of cargo, optimized and with every check on: the tests compute for longer than that takes to compile. Of the whole
 /// workspace, as packages by themselves may have other features and would be compiled again; but for this crate, which has no
 /// tests.
 pub fn checked(subcommand: &str) -> Command {

@@ -109,7 +109,7 @@ const MDBOOK: &[&str] = &["mdbook", "--version", "=0.5.4", "--no-default-feature
 /// The version of cbindgen, which makes the C header.
 const CBINDGEN: &[&str] = &["cbindgen", "--version", "=0.29.2"];
 
-/// The program of the library that `bindings/js` is built with, in the same version. Its code for modules is optimised, because those
+/// The program of the library that `bindings/js` is built with, in the same version. Its code for modules is optimized, because those
 /// of tests are large.
 const WASM_BINDGEN: &[&str] = &[
     "wasm-bindgen-cli",
@@ -143,7 +143,7 @@ pub fn tool(name: &str) -> PathBuf {
     root().join(".tools/bin").join(name)
 }
 
-/// Builds such a program, unless it is there in this version. It runs for seconds: less time than optimising it takes.
+/// Builds such a program, unless it is there in this version. It runs for seconds: less time than optimizing it takes.
 fn install_tool(package: &[&str]) -> Result<()> {
     let mut install = command("cargo", &["install", "--locked", "--quiet", "--root", ".tools"]);
     install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_LTO", "off");

@@ -102,7 +102,7 @@ fn quick_build() -> Result<()> {
     run(quick_tests(&["--lib", "--bins", "--test", "it"]).arg("--no-run"))
 }
 
-/// Unit tests that compute for seconds where nothing is optimised. `cargo xtask test rust` runs them.
+/// Unit tests that compute for seconds where nothing is optimized. `cargo xtask test rust` runs them.
 const SLOW_UNITS: &[&str] = &[
     "arch::math::tests::functions_keep_their_bounds",
     "calls::tests::the_program_of_every_call_loads",
@@ -122,10 +122,10 @@ fn quick_unit() -> Result<()> {
 }
 
 /// Suites of `tests/it` that show most for their time: the filetests, the operator cases, and the corpus by all crates that read it. Not
-/// `lowered` and `composites`, which compile a program for each case: long, where the compiler is not optimised.
+/// `lowered` and `composites`, which compile a program for each case: long, where the compiler is not optimized.
 const QUICK_SUITES: &[&str] = &["filetests::", "operators::", "inference::", "corpus::", "text::", "emit::"];
 
-/// Of the engine those that compute least, where nothing is optimised.
+/// Of the engine those that compute least, where nothing is optimized.
 const QUICK_ENGINE_SUITES: &[&str] = &[
     "bf16::depthwise",
     "conv::",
@@ -321,7 +321,7 @@ fn ray() -> Result<()> {
         .env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }
 
-/// The wheel, which takes minutes to optimise: its size, and the same tests.
+/// The wheel, which takes minutes to optimize: its size, and the same tests.
 fn wheel() -> Result<()> {
     setup::one("python")?;
     run(&mut command(venv_python(), &["tools/test_wheel.py"]))

@@ -28,23 +28,27 @@ pub const BANNED: &[(&str, &str)] = &[
     ("is wanted", "what to do"),
     ("has to be", "`must be`"),
     ("have to be", "`must be`"),
-    ("normalise", "`normalize`"),
-    ("normalised", "`normalized`"),
-    ("normalisation", "`normalization`"),
-    ("quantise", "`quantize`"),
-    ("quantised", "`quantized`"),
-    ("quantisation", "`quantization`"),
 ];
 
-/// The banned phrases of a sentence, with what to write.
-pub fn banned(sentence: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+/// Beginnings of words that are spelled with `z`, as in the names of the field.
+const SPELLED_WITH_Z: &[&str] =
+    &["initialis", "minimis", "normalis", "optimis", "quantis", "recognis", "serialis", "vectoris"];
+
+/// The banned phrases and spellings of a sentence, with what to write.
+pub fn banned(sentence: &str) -> Vec<(String, String)> {
     let words: Vec<String> = sentence
         .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '`')
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .collect();
     let text = format!(" {} ", words.join(" "));
-    BANNED.iter().copied().filter(move |(phrase, _)| text.contains(&format!(" {phrase} ")))
+    let phrases = BANNED.iter().filter(|(phrase, _)| text.contains(&format!(" {phrase} ")));
+    let spellings = words.iter().filter_map(|word| {
+        let stem = SPELLED_WITH_Z.iter().find(|stem| word.starts_with(**stem))?;
+        let (before, after) = (stem.strip_suffix('s')?, word.strip_prefix(stem)?);
+        Some((word.clone(), format!("`{before}z{after}`")))
+    });
+    phrases.map(|(phrase, instead)| ((*phrase).to_owned(), (*instead).to_owned())).chain(spellings).collect()
 }
 
 /// The first word of a sentence that begins with a noun clause: `What it writes is …`. A question begins with one, too, and is
@@ -115,9 +119,11 @@ mod tests {
 
     #[test]
     fn banned_phrases_are_whole_words() {
-        assert_eq!(banned("Each back end, in turn.").count(), 1);
-        assert_eq!(banned("Each backend has a feedback ending.").count(), 0);
-        assert_eq!(banned("A Back-End.").count(), 1);
+        assert_eq!(banned("Each back end, in turn.").len(), 1);
+        assert_eq!(banned("Each backend has a feedback ending.").len(), 0);
+        assert_eq!(banned("A Back-End.").len(), 1);
+        let spelling = ("optimised".to_owned(), "`optimized`".to_owned());
+        assert_eq!(banned("It is optimised."), [spelling]);
     }
 
     #[test]
