@@ -175,6 +175,37 @@ impl Expr {
         (quotient.mul(divisor.clone()) == *self).then_some(quotient)
     }
 
+    /// A function of this size as a quotient of integers rounded down, `size * p // q`, or up. `of` gives the value for each size
+    /// in the expression's range, as of `trunc(0.3 * size)` in floating point. `None` if no `p` and `q` give it.
+    pub fn fitted(&self, symbols: &Symbols, rounds_up: bool, of: impl Fn(i64) -> Option<i64>) -> Option<Self> {
+        /// The sizes that are tried where the expression has no upper bound, and at most.
+        const FREE: i64 = 1 << 12;
+        const LARGEST: i64 = 1 << 20;
+        let (low, high) = self.range(symbols);
+        let low = low.filter(|low| *low >= 0)?;
+        let high = high.unwrap_or(FREE).clamp(low, LARGEST);
+        // Bounds of `p / q`, as fractions: `value <= size * p / q < value + 1`, or `value - 1 < size * p / q <= value`.
+        let (mut least, mut most) = ((0, 1), (1, 0));
+        for size in low.max(1)..=high {
+            let value = of(size)?;
+            let (from, to) = if rounds_up { (value - 1, value) } else { (value, value + 1) };
+            if is_less(least, (from, size)) {
+                least = (from, size);
+            }
+            if is_less((to, size), most) {
+                most = (to, size);
+            }
+        }
+        let (p, q) = simplest(least, most, !rounds_up)?;
+        let product = self.mul(p);
+        let fitted = if rounds_up { product.add(q - 1).floor_div(q) } else { product.floor_div(q) };
+        let value = |size: i64| {
+            let product = size.checked_mul(p)?;
+            Some(if rounds_up { product.checked_add(q - 1)? } else { product }.div_euclid(q))
+        };
+        (low..=high).all(|size| value(size) == of(size)).then_some(fitted)
+    }
+
     /// Minimum and maximum value (`None` is no bound) for the symbols' ranges; may be wider than what is reached.
     pub fn range(&self, symbols: &Symbols) -> (Option<i64>, Option<i64>) {
         match self {
@@ -343,6 +374,35 @@ fn extremum(function: Function, a: Expr, b: Expr, choose: fn(i64, i64) -> i64) -
     }
 }
 
+/// A fraction, whose divisor may be 0 for one without end.
+type Fraction = (i64, i64);
+
+fn is_less(a: Fraction, b: Fraction) -> bool {
+    i128::from(a.0) * i128::from(b.1) < i128::from(b.0) * i128::from(a.1)
+}
+
+/// The fraction with the least divisor between two: the first included, or else the last. Walks down the tree of Stern and Brocot.
+fn simplest(least: Fraction, most: Fraction, includes_least: bool) -> Option<Fraction> {
+    const MAX_STEPS: usize = 100_000;
+    let fits_below = |at: Fraction| if includes_least { is_less(at, most) } else { !is_less(most, at) };
+    let fits_above = |at: Fraction| if includes_least { !is_less(at, least) } else { is_less(least, at) };
+    if fits_above((0, 1)) && fits_below((0, 1)) {
+        return Some((0, 1));
+    }
+    let (mut low, mut high): (Fraction, Fraction) = ((0, 1), (1, 0));
+    for _ in 0..MAX_STEPS {
+        let middle = (low.0.checked_add(high.0)?, low.1.checked_add(high.1)?);
+        if !fits_above(middle) {
+            low = middle;
+        } else if !fits_below(middle) {
+            high = middle;
+        } else {
+            return Some(middle);
+        }
+    }
+    None
+}
+
 fn floor_quotient(a: i64, b: i64, euclidean: i64) -> i64 {
     // Euclidean and floored division differ when the divisor is negative and there is a remainder.
     if b < 0 && a.checked_rem_euclid(b).is_some_and(|rest| rest != 0) { euclidean.saturating_sub(1) } else { euclidean }
@@ -483,6 +543,28 @@ mod tests {
         }
         assert_eq!(Expr::Int(i64::MIN).floor_div(-1), Expr::Int(0));
         assert_eq!(Expr::Int(1).floor_div(0), Expr::Int(0));
+    }
+
+    #[test]
+    fn products_by_fractions_are_fitted_exactly() {
+        let mut symbols = Symbols::new();
+        let s: Expr = symbols.push(Symbol { name: "s0".into(), min: 0, max: Some(3000) }).into();
+        for factor in [0.1, 0.3, 0.5, 0.7, 1.0, 1.05, 1.7, 2.0, 2.5, 1.0 / 3.0, 3.3, std::f64::consts::PI] {
+            let down = |size: i64| Some((size as f64 * factor).trunc() as i64);
+            let up = |size: i64| Some((size as f64 / factor).ceil() as i64);
+            for (rounds_up, of) in [(false, &down as &dyn Fn(i64) -> Option<i64>), (true, &up)] {
+                let Some(fitted) = s.fitted(&symbols, rounds_up, of) else {
+                    // No quotient rounds as this product does.
+                    assert!(factor != 0.5 && factor != 1.7 && factor != 2.5, "{factor} {rounds_up}");
+                    continue;
+                };
+                for size in 0..=3000 {
+                    assert_eq!(fitted.evaluate(&|_| Some(size)), of(size), "{size} {factor} {rounds_up}");
+                }
+            }
+        }
+        assert_eq!(s.fitted(&symbols, false, |size| Some(size * size)), None);
+        assert_eq!(s.sub(5).fitted(&symbols, false, Some), None);
     }
 
     #[test]

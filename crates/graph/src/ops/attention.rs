@@ -4,13 +4,13 @@ use rushlight_format::ScalarType;
 
 use crate::Error;
 use crate::operators::aten;
-use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
+use crate::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::joins::{interleave, lower_triangle};
 use super::matmul::{linear_of, matmul};
 use super::slices::{select, slice};
 use super::views::{permute, transpose_last, unsqueeze};
-use super::{Definition, Lowered, Operands, by_lowering, composite, promote, result};
+use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, promote, result};
 
 pub(crate) const OPS: &[Definition] = &[
     composite(aten::SCALED_DOT_PRODUCT_ATTENTION, attended, attention),
@@ -39,13 +39,31 @@ struct Attended {
 }
 
 fn attended(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
-    let (query, value) = (operands.tensor(0, graph)?, operands.tensor(2, graph)?);
-    let mut shape = query.shape.clone();
-    match (shape.last_mut(), value.shape.last()) {
-        (Some(last), Some(width)) if query.rank() >= 2 => last.clone_from(width),
-        _ => return Err(operands.wrong(0, "a tensor of at least 2 dimensions")),
-    }
+    let (query, key, value) = (operands.tensor(0, graph)?, operands.tensor(1, graph)?, operands.tensor(2, graph)?);
+    let at_least_2 = || operands.wrong(0, "a tensor of at least 2 dimensions");
+    let [lead @ .., rows, _] = query.shape.as_slice() else { return Err(at_least_2()) };
+    let width = value.shape.last().ok_or_else(at_least_2)?;
+    // Keys and values may have fewer heads where these are grouped.
+    let is_grouped = operands.schema.position("enable_gqa").is_some_and(|at| operands.bool(at).unwrap_or(false));
+    let other = |shape: &[Expr]| {
+        let mut lead = shape.get(..shape.len().saturating_sub(2)).unwrap_or_default().to_vec();
+        if let (true, Some(heads), Some(own)) = (is_grouped, lead.last_mut(), lead_heads(query)) {
+            heads.clone_from(own);
+        }
+        lead
+    };
+    let mask = operands.schema.position("attn_mask").filter(|at| operands.has(*at));
+    let mask = mask.map(|at| operands.tensor(at, graph)).transpose()?;
+    let mask_lead = mask.map(|mask| mask.shape.get(..mask.rank().saturating_sub(2)).unwrap_or_default().to_vec());
+    let (key, value) = (other(&key.shape), other(&value.shape));
+    let mut shape = broadcast([lead, &key, &value, mask_lead.as_deref().unwrap_or_default()])?;
+    shape.extend([rows.clone(), width.clone()]);
     Ok(result(query.dtype, shape))
+}
+
+/// The number of heads of a query, if it has some.
+fn lead_heads(query: &TensorType) -> Option<&Expr> {
+    query.shape.get(query.rank().checked_sub(3)?)
 }
 
 fn parameters(operands: &Operands<'_>) -> Result<AttentionParameters, Error> {

@@ -9,7 +9,7 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 use super::inference::one;
 use super::number::check_computed;
 use super::promotion::category;
-use super::{Definition, Lowered, Operands, composite, done, kernel};
+use super::{Definition, Lowered, Operands, composite, done, kernel, known_number};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel(aten::FULL, |o, g| sized(o, g, 0, scalar_dtype(o.arg(1), g))),
@@ -129,21 +129,34 @@ fn range(
     let count = match (start, end, step) {
         (Arg::Int(start), Arg::Int(end), Arg::Int(step)) => integers(start, end, step),
         _ => {
-            let number = |arg: &Arg| match arg {
-                Arg::Float(value) => Some(*value),
-                Arg::Int(Expr::Int(value)) => Some(*value as f64),
-                Arg::Bool(value) => Some(f64::from(u8::from(*value))),
-                _ => None,
-            };
-            let count = |start: f64, end: f64, step: f64| Expr::Int(((end - start) / step).ceil().max(0.0) as i64);
-            match (number(start), number(end), number(step)) {
-                (Some(start), Some(end), Some(step)) if step != 0.0 => Some(count(start, end, step)),
+            let count = |start: f64, end: f64, step: f64| ((end - start) / step).ceil().max(0.0) as i64;
+            match (known_number(start), known_number(end), known_number(step)) {
+                (Some(start), Some(end), Some(step)) if step != 0.0 => Some(Expr::Int(count(start, end, step))),
+                // Sizes that depend on inputs, and a step that is a fraction.
+                (_, _, Some(step)) if step != 0.0 => whole(start).zip(whole(end)).and_then(|(start, end)| {
+                    let distance = if step > 0.0 { end.sub(start) } else { start.sub(end) };
+                    let of = |distance: i64| Some(count(0.0, distance as f64, step.abs()));
+                    distance.fitted(&graph.symbols, true, of)
+                }),
                 _ => None,
             }
         }
     };
+    if let (None, Some(types)) = (&count, operands.known_types(graph)) {
+        return Ok(types);
+    }
     let count = count.ok_or_else(|| operands.wrong(0, "bounds whose distance is known, and a step that is not 0"))?;
     one(dtype, vec![count])
+}
+
+/// A number as an expression, if it is an integer.
+fn whole(arg: &Arg) -> Option<Expr> {
+    match arg {
+        Arg::Int(expr) => Some(expr.clone()),
+        _ => known_number(arg)
+            .filter(|value| value.fract() == 0.0 && value.abs() < 1e15)
+            .map(|value| Expr::Int(value as i64)),
+    }
 }
 
 fn integers(start: &Expr, end: &Expr, step: &Expr) -> Option<Expr> {
@@ -187,12 +200,45 @@ fn linspace_type(operands: &Operands<'_>, _: &Graph) -> Result<Vec<Type>, Error>
 
 fn linspace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dtype, _) = inferred(b, operands)?;
+    if !is_known(operands) {
+        let wide = spaced_at_run_time(b, operands, dtype)?;
+        return b.cast(wide, dtype).and_then(done);
+    }
     let spaced = spaced(operands, dtype)?;
     constant(b, &spaced, dtype).and_then(done)
 }
 
+/// True if ends and number of evenly spaced numbers are known.
+fn is_known(operands: &Operands<'_>) -> bool {
+    (0..3).all(|index| known_number(operands.arg(index)).is_some())
+}
+
+/// As [`spaced`], of ends or a count that are known only when the program runs.
+fn spaced_at_run_time(b: &mut Builder<'_>, operands: &Operands<'_>, dtype: ScalarType) -> Result<ValueId, Error> {
+    let wide = if dtype == ScalarType::Double { ScalarType::Double } else { ScalarType::Float };
+    let (start, end, steps) = (operands.number(0)?, operands.number(1)?, operands.expr(2)?);
+    let width = b.number_difference(&end, &start)?;
+    // A single number is the start, whatever the step is.
+    let gaps = steps.sub(1).at_least(1);
+    let step = b.number_quotient(&width, &Arg::Int(gaps))?;
+    let index = indices(b, steps.clone(), wide)?;
+    let rising = b.mul(index, step.clone())?;
+    let rising = b.add(rising, start)?;
+    let left = b.sub(Arg::Int(steps.sub(1)), index)?;
+    let falling = b.mul(left, step)?;
+    let falling = b.sub(end, falling)?;
+    let near = b.compare(aten::packet::LT, index, Arg::Int(steps.floor_div(2).at_least(1)))?;
+    b.select(near, rising, falling)
+}
+
 fn logspace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (dtype, _) = inferred(b, operands)?;
+    if !is_known(operands) || known_number(operands.arg(3)).is_none() {
+        let exponents = spaced_at_run_time(b, operands, dtype)?;
+        let base = operands.number(3)?;
+        let powers = b.one(aten::POW_SCALAR, vec![base, exponents.into()])?;
+        return b.cast(powers, dtype).and_then(done);
+    }
     let base = operands.float(3)?;
     let exponents = spaced(operands, dtype)?;
     let powers: Vec<f64> = exponents.into_iter().map(|exponent| base.powf(exponent)).collect();

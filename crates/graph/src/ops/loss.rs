@@ -9,7 +9,7 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 use super::activation::log_of_sigmoid;
 use super::inference::{broadcast_shape, one};
 use super::promotion::to_floating;
-use super::{Definition, Lowered, Operands, by_lowering, composite, compute_dtype, done, promote, known_number};
+use super::{Definition, Lowered, Operands, by_lowering, composite, compute_dtype, done, known_number, promote};
 
 pub(crate) const OPS: &[Definition] = &[
     composite(aten::MSE_LOSS, |o, g| reduced(o, g, 2), |b, o| pointwise(b, o, 2, squared)),
@@ -91,8 +91,7 @@ fn smooth_l1(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         distance
     } else {
         let square = b.mul(distance, distance)?;
-        let (inverse, half) =
-            (b.number_quotient(&Arg::Float(0.5), &beta)?, b.number_product(&Arg::Float(0.5), &beta)?);
+        let (inverse, half) = (b.number_quotient(&Arg::Float(0.5), &beta)?, b.number_product(&Arg::Float(0.5), &beta)?);
         let (curved, straight) = (b.mul(square, inverse)?, b.sub(distance, half)?);
         let near = b.compare(aten::packet::LT, distance, beta)?;
         b.select(near, curved, straight)?

@@ -6,7 +6,9 @@
 
 use crate::Error;
 use crate::operators::aten;
-use crate::{Arg, Builder, Constant, Expr, Graph, TensorType, Type, ValueId};
+use rushlight_format::ScalarType;
+
+use crate::{Arg, Builder, Constant, Expr, Graph, Symbols, TensorType, Type, ValueId};
 
 use super::views::{squeeze, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, composite, kernel, number_bytes, result};
@@ -48,11 +50,13 @@ struct TargetSizes {
     from: Vec<Expr>,
     sizes: Vec<Expr>,
     scales: Vec<Option<f64>>,
+    /// The sizes that the factors give.
+    scaled: Vec<Option<Expr>>,
     align_corners: bool,
 }
 
 impl TargetSizes {
-    fn read(operands: &Operands<'_>, tensor: &TensorType) -> Result<Self, Error> {
+    fn read(operands: &Operands<'_>, tensor: &TensorType, symbols: &Symbols) -> Result<Self, Error> {
         let dims = tensor.rank().saturating_sub(2);
         let from = tensor.shape.get(2..).unwrap_or_default().to_vec();
         let at = |name: &str| operands.schema.position(name);
@@ -70,16 +74,22 @@ impl TargetSizes {
             }
         };
         let wrong = || operands.wrong(1, &format!("{dims} sizes or factors"));
+        let scaled = from.iter().zip(&scales).map(|(size, scale)| scaled_size(size, (*scale)?, symbols));
+        let scaled: Vec<Option<Expr>> = scaled.collect();
         let sizes = if operands.has(1) {
             operands.exprs(1)?
         } else {
-            let sizes = from.iter().zip(&scales).map(|(size, scale)| scaled_size(size, (*scale)?));
-            sizes.collect::<Option<Vec<_>>>().ok_or_else(wrong)?
+            scaled.iter().cloned().collect::<Option<Vec<_>>>().ok_or_else(wrong)?
         };
         if !(1..=3).contains(&dims) || sizes.len() != dims || scales.len() != dims {
             return Err(wrong());
         }
-        Ok(Self { from, sizes, scales, align_corners: corners.unwrap_or(false) })
+        Ok(Self { from, sizes, scales, scaled, align_corners: corners.unwrap_or(false) })
+    }
+
+    /// True if no size depends on an input.
+    fn is_known(&self) -> bool {
+        self.from.iter().chain(&self.sizes).all(Expr::is_static)
     }
 
     /// Input and output size of each dimension, and the input pixels for each of the output.
@@ -98,7 +108,7 @@ impl TargetSizes {
             Some((from, to, ratio))
         });
         let axes = axes.collect::<Option<Vec<_>>>();
-        axes.ok_or_else(|| operands.wrong(0, "spatial sizes that depend on no input, and weights that fit in memory"))
+        axes.ok_or_else(|| operands.wrong(0, "spatial sizes whose weights fit in memory"))
     }
 
     /// The arguments `output_size` and `scale_factors` for some dimensions: the factors, where all are given.
@@ -109,9 +119,8 @@ impl TargetSizes {
         let scales: Option<Vec<Arg>> =
             dims.iter().map(|dim| self.scales.get(*dim).copied().flatten().map(Arg::Float)).collect();
         let fits = |dim: &usize| {
-            let (from, to) = (self.from.get(*dim), self.sizes.get(*dim));
-            let scale = self.scales.get(*dim).copied().flatten();
-            from.zip(scale).and_then(|(from, scale)| scaled_size(from, scale)).as_ref() == to
+            let (scaled, to) = (self.scaled.get(*dim).and_then(Option::as_ref), self.sizes.get(*dim));
+            scaled == to
         };
         match scales {
             Some(scales) if dims.iter().all(fits) => Ok((Arg::None, Arg::List(scales))),
@@ -146,20 +155,21 @@ fn number(arg: &Arg) -> Option<f64> {
     }
 }
 
-/// A size times a factor, rounded down. Factors of sizes that depend on inputs must be fractions of small numbers.
-fn scaled_size(size: &Expr, scale: f64) -> Option<Expr> {
+/// A size times a factor, rounded down.
+fn scaled_size(size: &Expr, scale: f64, symbols: &Symbols) -> Option<Expr> {
     if let Some(size) = size.as_int() {
         return Some(Expr::Int((size as f64 * scale) as i64));
     }
-    (1..=64).find_map(|divisor| {
+    let exact = (1..=64).find_map(|divisor| {
         let times = scale * f64::from(divisor);
         (times.fract() == 0.0).then(|| size.mul(times as i64).floor_div(i64::from(divisor)))
-    })
+    });
+    exact.or_else(|| size.fitted(symbols, false, |size| Some((size as f64 * scale) as i64)))
 }
 
 fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
-    let target = TargetSizes::read(operands, tensor)?;
+    let target = TargetSizes::read(operands, tensor, &graph.symbols)?;
     let lead = tensor.shape.get(..2).unwrap_or_default();
     Ok(result(tensor.dtype, [lead, &target.sizes].concat()))
 }
@@ -167,7 +177,7 @@ fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 /// Nearest and linear: one or two resizings of images.
 fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
-    let target = TargetSizes::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
     let linear = operands.schema.name.contains("linear");
     Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, linear)?]))
 }
@@ -220,13 +230,19 @@ fn resize_pixels(
 /// The pixel in the middle of what an output pixel covers: by index along each dimension.
 fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
-    let target = TargetSizes::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
     let whole = |scale: &Option<f64>| scale.is_some_and(|scale| scale >= 1.0 && scale.fract() == 0.0);
     if target.scales.iter().all(whole) {
         // Whole pixels repeat, as with the nearest one.
         return Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, false)?]));
     }
     let mut value = operands.value(0)?;
+    if !target.is_known() {
+        for dim in 0..target.from.len() {
+            value = nearest_along(b, value, &target, dim)?;
+        }
+        return Ok(Some(vec![value]));
+    }
     for (dim, (from, to, ratio)) in target.known(operands)?.into_iter().enumerate() {
         let index = |at: usize| ((((at as f32 + 0.5) * ratio as f32).floor()) as i64).clamp(0, from as i64 - 1);
         let indices: Vec<i64> = (0..to).map(index).collect();
@@ -239,10 +255,103 @@ fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![value]))
 }
 
+/// Positions in the input, along one dimension, of the pixels of the output, in the precision of PyTorch's kernels.
+fn positions(
+    b: &mut Builder<'_>,
+    target: &TargetSizes,
+    dim: usize,
+    dtype: ScalarType,
+    shift: f64,
+) -> Result<(ValueId, Expr), Error> {
+    let missing = || Error::invalid("a resize without a size for each dimension");
+    let (from, to) = (target.from.get(dim).ok_or_else(missing)?, target.sizes.get(dim).ok_or_else(missing)?);
+    let number = |b: &mut Builder<'_>, expr: Expr| {
+        b.one_with(aten::SCALAR_TENSOR, vec![Arg::Int(expr)], &[("dtype", dtype.into())])
+    };
+    let ratio = match target.scales.get(dim).copied().flatten() {
+        Some(scale) if scale > 0.0 && !target.align_corners => b.scalar(1.0 / scale, dtype)?,
+        _ => {
+            let (from, to) =
+                if target.align_corners { (from.sub(1), to.sub(1).at_least(1)) } else { (from.clone(), to.clone()) };
+            let (from, to) = (number(b, from)?, number(b, to)?);
+            b.div(from, to)?
+        }
+    };
+    let index = super::creation::indices(b, to.clone(), dtype)?;
+    let position = if target.align_corners {
+        b.mul(index, ratio)?
+    } else {
+        let middle = b.add(index, 0.5)?;
+        let position = b.mul(middle, ratio)?;
+        if shift == 0.0 { position } else { b.sub(position, shift)? }
+    };
+    Ok((position, from.clone()))
+}
+
+/// Whole positions, as indices of pixels of the input.
+fn pixel_indices(b: &mut Builder<'_>, positions: ValueId, from: &Expr) -> Result<ValueId, Error> {
+    let clamped = b.one(aten::CLAMP, vec![positions.into(), Arg::from(0), Arg::Int(from.sub(1))])?;
+    b.cast(clamped, ScalarType::Long)
+}
+
+/// The nearest pixels along one dimension, of sizes that are known only when the program runs.
+fn nearest_along(b: &mut Builder<'_>, value: ValueId, target: &TargetSizes, dim: usize) -> Result<ValueId, Error> {
+    let (position, from) = positions(b, target, dim, ScalarType::Float, 0.0)?;
+    let whole = b.unary(aten::FLOOR, position)?;
+    let indices = pixel_indices(b, whole, &from)?;
+    b.one(aten::INDEX_SELECT, vec![value.into(), (dim as i64 + 2).into(), indices.into()])
+}
+
+/// Cubic interpolation along one dimension, of sizes that are known only when the program runs: four pixels of the input with
+/// their weights.
+fn cubic_along(b: &mut Builder<'_>, value: ValueId, target: &TargetSizes, dim: usize) -> Result<ValueId, Error> {
+    /// Parameter of Keys' kernel, as PyTorch has it.
+    const A: f64 = -0.75;
+    let ty = b.tensor(value)?;
+    let (position, from) = positions(b, target, dim, ty.dtype, 0.5)?;
+    let first = b.unary(aten::FLOOR, position)?;
+    let t = b.sub(position, first)?;
+    let mut sum: Option<ValueId> = None;
+    for tap in -1..=2_i64 {
+        // The distance of the tap, which is below 1 for the two in the middle and else from 1 to 2.
+        let x = if tap <= 0 { b.add(t, (-tap) as f64)? } else { b.sub(tap as f64, t)? };
+        let weight = if (0..=1).contains(&tap) {
+            // ((a + 2) x - (a + 3)) x² + 1
+            let inner = b.mul(x, A + 2.0)?;
+            let inner = b.sub(inner, A + 3.0)?;
+            let square = b.mul(x, x)?;
+            let product = b.mul(inner, square)?;
+            b.add(product, 1.0)?
+        } else {
+            // ((a x - 5 a) x + 8 a) x - 4 a
+            let inner = b.mul(x, A)?;
+            let inner = b.sub(inner, 5.0 * A)?;
+            let inner = b.mul(inner, x)?;
+            let inner = b.add(inner, 8.0 * A)?;
+            let inner = b.mul(inner, x)?;
+            b.sub(inner, 4.0 * A)?
+        };
+        let at = b.add(first, tap as f64)?;
+        let indices = pixel_indices(b, at, &from)?;
+        let pixels = b.one(aten::INDEX_SELECT, vec![value.into(), (dim as i64 + 2).into(), indices.into()])?;
+        let mut shape = vec![Expr::Int(1); ty.rank()];
+        if let (Some(slot), Some(size)) = (shape.get_mut(dim + 2), target.sizes.get(dim)) {
+            slot.clone_from(size);
+        }
+        let weight = b.view(weight, shape)?;
+        let term = b.mul(pixels, weight)?;
+        sum = Some(match sum {
+            Some(sum) => b.add(sum, term)?,
+            None => term,
+        });
+    }
+    sum.ok_or_else(|| Error::invalid("a filter without taps"))
+}
+
 /// The bilinear filter that covers several pixels when it shrinks, with sizes given as lists.
 fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
-    let target = TargetSizes::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
     let mut args = vec![operands.value(0)?.into(), target.sizes.clone().into(), target.align_corners.into()];
     args.extend(target.scales.iter().map(|scale| scale.map_or(Arg::None, Arg::Float)));
     b.call(aten::_UPSAMPLE_BILINEAR2D_AA, args).map(Some)
@@ -254,9 +363,22 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if !tensor.dtype.is_floating() {
         return Err(Error::unsupported(format!("`{}` of {}", operands.schema.name, tensor.dtype.name())));
     }
-    let target = TargetSizes::read(operands, &tensor)?;
+    let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
     let name = operands.schema.base_name();
     let mut value = operands.value(0)?;
+    if !target.is_known() {
+        if name != aten::UPSAMPLE_BICUBIC2D {
+            return Err(Error::unsupported(format!("`{name}` of an image whose size depends on an input"))
+                .expected("height and width that are fixed at export")
+                .help("export with fixed sizes, or resize with mode=\"bilinear\" or without antialias"));
+        }
+        let ty = tensor;
+        value = b.cast(value, super::compute_dtype(ty.dtype))?;
+        for dim in 0..target.from.len() {
+            value = cubic_along(b, value, &target, dim)?;
+        }
+        return Ok(Some(vec![b.cast(value, ty.dtype)?]));
+    }
     // Columns first, then, with the image transposed, rows.
     let is_antialiased = name != aten::UPSAMPLE_BICUBIC2D;
     for (from, to, ratio) in target.known(operands)?.into_iter().rev() {
@@ -359,13 +481,12 @@ mod tests {
         let mut symbols = crate::Symbols::new();
         let symbol = crate::Symbol { name: "s0".into(), min: 1, max: Some(100) };
         let size: Expr = symbols.push(symbol).into();
-        for scale in [2.0, 1.5, 0.25, 0.375] {
-            let scaled = scaled_size(&size, scale).unwrap();
+        for scale in [2.0, 1.5, 0.25, 0.375, 1.7, std::f64::consts::PI] {
+            let scaled = scaled_size(&size, scale, &symbols).unwrap();
             for value in 1..100 {
-                let expected = scaled_size(&Expr::Int(value), scale).and_then(|size| size.as_int());
+                let expected = scaled_size(&Expr::Int(value), scale, &symbols).and_then(|size| size.as_int());
                 assert_eq!(scaled.evaluate(&|_| Some(value)), expected, "{value} times {scale}");
             }
         }
-        assert_eq!(scaled_size(&size, std::f64::consts::PI), None);
     }
 }

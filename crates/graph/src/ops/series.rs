@@ -61,7 +61,7 @@ fn trapezoid(b: &mut Builder<'_>, operands: &Operands<'_>, places: Option<usize>
         None => {
             let half = b.number_quotient(&operands.number(1)?, &Arg::Float(2.0))?;
             b.mul(heights, half)?
-        },
+        }
         Some(index) => {
             let x = operands.value(index)?;
             let mut x_dim = dim;

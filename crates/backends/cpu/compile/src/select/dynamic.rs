@@ -10,6 +10,7 @@ use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
 
 use crate::call::Call;
 
+use super::normalization::known_or;
 use super::{Context, Selection};
 
 /// How a node chooses scales and zero points.
@@ -196,10 +197,10 @@ fn chosen(graph: &Graph, node: NodeId) -> Option<Parameters> {
         }
         quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC => (ZeroPointRule::MinError, false, [-128, 127]),
         torchao::CHOOSE_QPARAMS_AFFINE if call.text("mapping_type") == Some("ASYMMETRIC") => {
-            let eps = call.number("eps").map_or(f32::EPSILON, |eps| eps as f32);
+            let eps = known_or(&call, "eps", f64::from(f32::EPSILON))? as f32;
             let natural = if dtype(call.node, "target_dtype")? == ScalarType::Byte { [0, 255] } else { [-128, 127] };
-            let bound = |name: &str, natural: i64| call.number(name).map_or(natural, |bound| bound as i64);
-            let range = [bound("quant_min", natural[0]), bound("quant_max", natural[1])];
+            let bound = |name: &str, natural: i64| known_or(&call, name, natural as f64).map(|bound| bound as i64);
+            let range = [bound("quant_min", natural[0])?, bound("quant_max", natural[1])?];
             (ZeroPointRule::FromMin { eps }, is_whole_tensor(&call, &ty.shape)?, range)
         }
         _ => return None,

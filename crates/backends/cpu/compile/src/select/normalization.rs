@@ -73,13 +73,18 @@ pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
     Some(Softmax { input, dim, log: call.name() == aten::_LOG_SOFTMAX })
 }
 
+/// A number, or `default` if it is absent; `None` if it is known only when the program runs.
+pub(super) fn known_or(call: &Call<'_>, name: &str, default: f64) -> Option<f64> {
+    if call.arg(name).is_none() { Some(default) } else { call.number(name) }
+}
+
 pub(super) fn layer_norm(call: &Call<'_>) -> Option<Norm> {
     Some(Norm {
         input: call.optional("input")?,
         weight: call.optional("weight"),
         bias: call.optional("bias"),
         dims: call.exprs("normalized_shape").map_or(1, |shape| shape.len()),
-        eps: call.number("eps").unwrap_or(1e-5) as f32,
+        eps: known_or(call, "eps", 1e-5)? as f32,
         is_centered: true,
     })
 }
@@ -90,7 +95,7 @@ pub(super) fn rms_norm(call: &Call<'_>) -> Option<Norm> {
         weight: call.optional("weight"),
         bias: None,
         dims: call.exprs("normalized_shape")?.len(),
-        eps: call.number("eps").map_or(f32::EPSILON, |eps| eps as f32),
+        eps: known_or(call, "eps", f64::from(f32::EPSILON))? as f32,
         is_centered: false,
     })
 }
@@ -101,7 +106,10 @@ pub(super) fn attention(call: &Call<'_>) -> Option<Attention> {
     let mask = call.optional("attn_mask");
     let has_supported_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() <= 4);
     let has_dropout = call.number("dropout_p").is_some_and(|rate| rate != 0.0);
-    if !["query", "key", "value"].iter().all(has_heads) || !has_supported_mask || has_dropout {
+    // The step has no batches that broadcast.
+    let batch = |name: &str| shape(name).and_then(|shape| shape.first().cloned());
+    let has_one_batch = batch("query") == batch("key") && batch("query") == batch("value");
+    if !["query", "key", "value"].iter().all(has_heads) || !has_supported_mask || has_dropout || !has_one_batch {
         return None;
     }
     let scale = if call.arg("scale").is_some() {

@@ -42,8 +42,10 @@ impl<'a> Importer<'_, '_, 'a> {
         }
         let id = self.push(scope, import, Op::Cond, args)?;
         // What was recorded for a branch may have been corrected there.
-        for (result, branch) in self.graph.nodes[id].results.clone().into_iter().zip(given.first().into_iter().flatten()) {
-            if let Some(value) = branch.as_value() {
+        for (result, branch) in
+            self.graph.nodes[id].results.clone().into_iter().zip(given.first().into_iter().flatten())
+        {
+            if let Some(value) = branch.as_value().filter(|value| self.corrected.contains(value)) {
                 let ty = self.graph.ty(value).clone();
                 self.replace_shape(result, ty);
             }

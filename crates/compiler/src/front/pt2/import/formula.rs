@@ -3,7 +3,7 @@
 //! Guards come as Python ([`python`](super::python)), the numbers and conditions in a graph as SymPy's `srepr`. Both are read to a
 //! [`Formula`], which becomes an expression of the graph where it is one, and else a [`Term`] that runtimes compute.
 
-use rushlight_format::shapes::{Function, Term};
+use rushlight_format::shapes::{Function, Number, Term};
 use rushlight_graph::{Expr, MAX_NODES, Symbols};
 
 use super::super::expr::SymExpr;
@@ -213,7 +213,9 @@ impl Formula {
         if let Some(expr) = self.integer(symbols) {
             return Some(expr);
         }
-        let (numerator, divisor) = self.fraction(symbols)?;
+        let Some((numerator, divisor)) = self.fraction(symbols) else {
+            return self.rounded_product(function, symbols);
+        };
         match function {
             Function::Floor => Some(numerator.floor_div(divisor)),
             Function::Ceil => Some(numerator.add(divisor - 1).floor_div(divisor)),
@@ -222,6 +224,41 @@ impl Formula {
                 Some(numerator.floor_div(divisor))
             }
             _ => None,
+        }
+    }
+
+    /// A function of one size that is rounded, if a quotient of integers gives it for all sizes in range.
+    fn rounded_product(&self, function: Function, symbols: &Symbols) -> Option<Expr> {
+        let mut size: Option<Expr> = None;
+        let mut is_one = true;
+        self.for_each_expr(&mut |expr| match &size {
+            _ if expr.is_static() => {}
+            None => size = Some(expr.clone()),
+            Some(other) => is_one &= other == expr,
+        });
+        let size = size.filter(|_| is_one)?;
+        let of = |at: i64| function.apply(&[self.value_at(&size, at)])?.to_int();
+        size.fitted(symbols, function == Function::Ceil, of)
+    }
+
+    /// The value where an expression in it has a value.
+    fn value_at(&self, size: &Expr, at: i64) -> Option<Number> {
+        match self {
+            Self::Int(expr) => Some(Number::Int(if expr == size { at } else { expr.as_int()? })),
+            Self::Float(value) => Some(Number::Float(*value)),
+            Self::Bool(value) => Some(Number::Bool(*value)),
+            Self::Call(function, args) => {
+                function.apply(&args.iter().map(|arg| arg.value_at(size, at)).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// Visits the expressions of the graph in it.
+    fn for_each_expr(&self, visit: &mut impl FnMut(&Expr)) {
+        match self {
+            Self::Int(expr) => visit(expr),
+            Self::Float(_) | Self::Bool(_) => {}
+            Self::Call(_, args) => args.iter().for_each(|arg| arg.for_each_expr(visit)),
         }
     }
 

@@ -114,6 +114,7 @@ fn import_method(
         repeated: 0,
         asserted: Vec::new(),
         is_autocast: false,
+        corrected: HashSet::new(),
     };
     importer.run()?;
     let Importer { mut graph, sizes, asserted, .. } = importer;
@@ -155,6 +156,8 @@ struct Importer<'m, 'p, 'a> {
     asserted: Vec<(Formula, String)>,
     /// True in a region of `torch.autocast`.
     is_autocast: bool,
+    /// Values whose recorded shapes were wrong.
+    corrected: HashSet<ValueId>,
 }
 
 impl<'a> Importer<'_, '_, 'a> {

@@ -41,6 +41,9 @@ const CHECKS: &[&str] = &[
     "aten::_print",
 ];
 
+/// Operators whose states torch records wrongly.
+const RECURRENT: &[&str] = &["aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"];
+
 /// A serialized node, and where it is imported.
 #[derive(Clone, Copy)]
 pub(super) struct NodeImport<'n, 'a> {
@@ -146,11 +149,16 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Gives results the shapes that the operator gives where the program recorded others: torch up to 2.11 records a dimension
-    /// too many for the states of recurrent layers.
+    /// Gives results the shapes that the operator gives where torch is known to record others: up to 2.11 it records a dimension
+    /// too many for the states of recurrent layers, and whatever it does not know of what is computed from them.
     fn trust_inference(&mut self, id: NodeId) {
         let node = &self.graph.nodes[id];
         let Op::Call(schema) = &node.op else { return };
+        let mut is_wrong = RECURRENT.contains(&schema.base_name());
+        node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| is_wrong |= self.corrected.contains(&value)));
+        if !is_wrong {
+            return;
+        }
         let operands = Operands::new(schema, &node.args).with_results(&node.results);
         let Ok(types) = ops::infer(&operands, &self.graph) else { return };
         if types.len() != node.results.len() {
@@ -168,6 +176,7 @@ impl<'a> Importer<'_, '_, 'a> {
             && !agree(&wanted.shape, &recorded.shape)
         {
             self.graph.values[value].ty = ty;
+            self.corrected.insert(value);
         }
     }
 
@@ -351,7 +360,8 @@ impl<'a> Importer<'_, '_, 'a> {
                 let args = self.plain_arguments(scope, source, node)?;
                 let schema = self.model.schemas.expect(executorch_prim::FLOORDIV_SCALAR)?;
                 let args = [args, vec![Arg::from(1)]].concat();
-                let floor = self.graph.push_node(block, Op::Call(schema), args, origin, [("floor".to_owned(), Type::Float)]);
+                let floor =
+                    self.graph.push_node(block, Op::Call(schema), args, origin, [("floor".to_owned(), Type::Float)]);
                 let floor = self.graph.nodes[floor].result().ok_or_else(unknown)?;
                 let schema = self.model.schemas.expect(executorch_prim::TRUNC_SCALAR)?;
                 self.push(scope, import, Op::Call(schema), vec![floor.into()])?;
@@ -382,7 +392,9 @@ impl<'a> Importer<'_, '_, 'a> {
     fn logical(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>) -> Result<(), Error> {
         let NodeImport { source, node, .. } = import;
         let args = self.plain_arguments(scope, source, node)?;
-        let [a, b] = args.as_slice() else { return Err(Error::invalid(format!("`{}` takes two operands", node.target))) };
+        let [a, b] = args.as_slice() else {
+            return Err(Error::invalid(format!("`{}` takes two operands", node.target)));
+        };
         let is_and = &*node.target == "_operator.and_";
         for (one, other) in [(a, b), (b, a)] {
             if let Arg::Bool(known) = one {
@@ -396,8 +408,11 @@ impl<'a> Importer<'_, '_, 'a> {
             return Err(Error::unsupported(format!("`{}` on integers that the program computes", node.target))
                 .help("combine conditions instead, or compute with tensors"));
         }
-        let args =
-            if is_and { vec![a.clone(), b.clone(), Arg::Bool(false)] } else { vec![a.clone(), Arg::Bool(true), b.clone()] };
+        let args = if is_and {
+            vec![a.clone(), b.clone(), Arg::Bool(false)]
+        } else {
+            vec![a.clone(), Arg::Bool(true), b.clone()]
+        };
         let schema = self.model.schemas.expect(executorch_prim::SYM_ITE_SCALAR)?;
         self.push(scope, import, Op::Call(schema), args)?;
         Ok(())
