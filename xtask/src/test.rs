@@ -297,13 +297,18 @@ fn tokenizers_whole() -> Result<()> {
     run(tokenizers().env("RUSHLIGHT_WHOLE", "1"))
 }
 
-/// The server with 32 clients for ten minutes, of which a third go away in the middle of an answer; and with ten thousand requests of
-/// which bytes are changed.
+/// The server with 32 clients for ten minutes, of which a third go away in the middle of an answer; with 32 that misbehave beside one that
+/// does not; what one key's client learns of another's; and with ten thousand requests of which bytes are changed.
 fn server_load() -> Result<()> {
     setup::one("python")?;
     run(&mut checked("build"))?;
-    let load = ["tests/server/load.py", "--seconds", "600"];
-    run(command(venv_python(), &load).env("RUSHLIGHT", "target/checked/rushlight"))?;
+    for script in [
+        &["tests/server/load.py", "--seconds", "600"][..],
+        &["tests/server/misbehave.py", "--seconds", "600"],
+        &["tests/server/isolation.py", "--trials", "1000"],
+    ] {
+        run(command(venv_python(), script).env("RUSHLIGHT", "target/checked/rushlight"))?;
+    }
     let mut wrong = tests();
     run(wrong.args(["--test", "it", "--", "llm_serve::wrong_requests_"]).env("RUSHLIGHT_MUTATIONS", "10000"))
 }

@@ -12,31 +12,35 @@ use crate::command;
 use crate::llm::{SAMPLE, model};
 
 /// A server in a process of its own, which ends with the test.
-struct Server {
-    process: Child,
-    address: SocketAddr,
+pub struct Server {
+    pub process: Child,
+    pub address: SocketAddr,
+    /// What it says first.
+    pub first_line: String,
 }
 
 impl Server {
-    fn start(name: &str, arguments: &[&str]) -> Self {
+    pub fn start(name: &str, arguments: &[&str]) -> Self {
         Self::of(&model(name), arguments)
     }
 
-    fn of(model: &Path, arguments: &[&str]) -> Self {
+    pub fn of(model: &Path, arguments: &[&str]) -> Self {
         let mut process = command::rushlight()
             .args(["llm", "serve", model.to_str().expect("a name"), "--port", "0", "--temperature", "0"])
             .args(arguments)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the command");
-        let mut line = String::new();
-        BufReader::new(process.stderr.take().expect("its messages")).read_line(&mut line).expect("a line");
+        let mut messages = BufReader::new(process.stderr.take().expect("its messages")).lines();
+        let mut line = || messages.next().expect("a line").expect("a text");
+        let first_line = line();
+        let line = if first_line.contains("http://") { first_line.clone() } else { line() };
         let address = line.split("http://").nth(1).and_then(|rest| rest.split(';').next()).expect("an address");
-        Self { process, address: address.parse().expect("an address") }
+        Self { process, address: address.parse().expect("an address"), first_line }
     }
 
     /// Sends a request, and returns the connection.
-    fn send(&self, head: &str, body: &[u8]) -> TcpStream {
+    pub fn send(&self, head: &str, body: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a time limit");
         let head = format!("{head}\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -45,7 +49,7 @@ impl Server {
         stream
     }
 
-    fn request(&self, head: &str, body: &[u8]) -> (u16, String) {
+    pub fn request(&self, head: &str, body: &[u8]) -> (u16, String) {
         let mut bytes = Vec::new();
         // A connection that the server resets has its answer before.
         let _ = self.send(head, body).read_to_end(&mut bytes);
@@ -55,7 +59,7 @@ impl Server {
         (status, if head.contains("chunked") { unchunked(body) } else { body.to_owned() })
     }
 
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let (status, text) = self.request(&format!("POST {path} HTTP/1.1"), body.to_string().as_bytes());
         (status, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
     }
@@ -72,13 +76,13 @@ impl Server {
             .collect()
     }
 
-    fn metric(&self, name: &str) -> f64 {
+    pub fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.request("GET /metrics HTTP/1.1", b"");
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("rushlight_{name} "))).expect("the metric");
         line.parse().expect("a number")
     }
 
-    fn until(&self, what: &str, mut is_true: impl FnMut(&Self) -> bool) {
+    pub fn until(&self, what: &str, mut is_true: impl FnMut(&Self) -> bool) {
         let start = Instant::now();
         while !is_true(self) {
             assert!(start.elapsed() < Duration::from_mins(1), "{what}");
@@ -95,7 +99,7 @@ impl Drop for Server {
 }
 
 /// The model with a context that takes seconds to fill.
-fn long_model(name: &str) -> PathBuf {
+pub fn long_model(name: &str) -> PathBuf {
     let folder = command::folder(name);
     for file in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(Path::new(SAMPLE).join(file), folder.join(file)).expect("a copy");
@@ -470,7 +474,7 @@ fn limits_are_kept() {
 }
 
 /// The bytes up to the end of the connection as text; `None` if the server keeps it for a minute.
-fn until_closed(stream: &mut TcpStream) -> Option<String> {
+pub fn until_closed(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a time limit");
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -522,6 +526,7 @@ fn slow_clients_lose_their_connection() {
 #[test]
 fn connections_beyond_the_limit_wait() {
     let server = Server::start("llm-serve-connections", &["--max-connections", "8"]);
+    // Within a second, none gives way to another of its client.
     let ask = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let open = || {
         let mut stream = TcpStream::connect(server.address).expect("a connection");

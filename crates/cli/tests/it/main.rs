@@ -7,6 +7,7 @@ mod hwbench;
 mod limits;
 mod llm;
 mod llm_serve;
+mod llm_serve_guards;
 mod llm_tokenizer;
 mod names;
 mod op_paths;

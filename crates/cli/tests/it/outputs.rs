@@ -5,10 +5,12 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use crate::command::{CORPUS, EXAMPLE, at, fails, folder, run, succeeds};
+use crate::llm::SAMPLE;
 
 /// A copy of the classifier in a folder.
 fn model(folder: &Path) -> String {
@@ -207,4 +209,41 @@ fn a_failure_leaves_what_was_there() {
     assert_eq!(output.status.code(), Some(3));
     let left: Vec<_> = fs::read_dir(&folder).expect("the folder").flatten().map(|entry| entry.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("partial")), "{left:?}");
+}
+
+/// Whatever ends a process, also in the middle of a file, it leaves nothing beside what was there.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn nothing_half_written_is_left_by_any_signal() {
+    let folder = folder("signals");
+    let output = folder.join("model.pte");
+    fs::write(&output, b"before").expect("a file");
+    let compile = |limit: &str| {
+        let mut shell = Command::new("sh");
+        let command =
+            format!("ulimit -c 0; {limit} exec \"$0\" compile \"$1\" --backend cpu --tokenizer \"$1\" -o \"$2\"");
+        shell.args(["-c", &command]).arg(env!("CARGO_BIN_EXE_rushlight")).arg(SAMPLE).arg(&output);
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        shell
+    };
+    let check = |what: &str| {
+        let entries = fs::read_dir(&folder).expect("the folder").map(|entry| entry.expect("an entry").file_name());
+        let names: Vec<_> = entries.collect();
+        assert_eq!(names, ["model.pte"], "{what}");
+    };
+    // A limit on the size of files, which is a signal by default.
+    let status = compile("ulimit -f 1;").status().expect("the command");
+    assert!(!status.success(), "{status}");
+    check("SIGXFSZ");
+    assert_eq!(fs::read(&output).expect("the file"), b"before");
+    for (number, signal) in ["HUP", "TERM", "KILL", "QUIT", "XCPU"].iter().cycle().take(20).enumerate() {
+        let mut process = compile("").spawn().expect("the command");
+        thread::sleep(Duration::from_millis(20 * number as u64));
+        let kill = Command::new("kill").args([&format!("-{signal}"), &process.id().to_string()]).output();
+        assert!(kill.is_ok());
+        process.wait().expect("an end");
+        check(signal);
+    }
+    assert!(compile("").status().expect("the command").success());
+    check("none");
 }

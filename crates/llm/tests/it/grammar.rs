@@ -136,6 +136,69 @@ fn json_is_of_its_schema() {
     }
 }
 
+/// The longest white space between the values of a JSON text.
+fn longest_space(json: &str) -> usize {
+    let (mut longest, mut len, mut is_text, mut is_escaped) = (0, 0, false, false);
+    for char in json.chars() {
+        len = if !is_text && char.is_ascii_whitespace() { len + 1 } else { 0 };
+        longest = longest.max(len);
+        match char {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = is_text,
+            '"' => is_text = !is_text,
+            _ => {}
+        }
+    }
+    longest
+}
+
+/// A model that wants nothing but white space, as some do at times.
+#[test]
+fn white_space_of_json_has_an_end() {
+    let mut random = Random(0x2026_1129);
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/byte_level")).unwrap();
+    let (end, vocab_size) = (end_of(&tokenizer), tokenizer.vocab_size());
+    let compiler = compiler(&tokenizer, end);
+    let is_space = |token: u32| {
+        let bytes = tokenizer.token_bytes(token).unwrap();
+        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_whitespace)
+    };
+    let spaces: Vec<bool> = (0..vocab_size as u32).map(is_space).collect();
+    assert!(spaces.iter().any(|is_space| *is_space));
+    let with_own_options = |mut schema: Json| {
+        schema["x-guidance"] = json!({ "whitespace_flexible": true, "whitespace_pattern": "[ ]*" });
+        schema
+    };
+    for number in 0..200 {
+        let schema = random.schema(3);
+        let schema = if number % 4 == 0 { with_own_options(schema) } else { schema };
+        let grammar = Grammar::JsonSchema(schema.clone());
+        let mut constraint = compiler.compile(&grammar).unwrap_or_else(|error| panic!("{error}: {schema}"));
+        let mut tokens = Vec::new();
+        loop {
+            assert!(tokens.len() < 3000, "no end: {:?} of {schema}", tokenizer.decode(&tokens, true));
+            let mut logits: Vec<f32> = (0..vocab_size).map(|_| random.below(1000) as f32 / 250.0).collect();
+            logits.iter_mut().zip(&spaces).for_each(|(logit, is_space)| *logit += if *is_space { 100.0 } else { 0.0 });
+            constraint.mask(&mut logits).expect("something may come");
+            let best = (0..vocab_size).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
+            if best == end {
+                break;
+            }
+            tokens.push(best);
+            if constraint.accept(best).expect("it was allowed") {
+                break;
+            }
+        }
+        let text = tokenizer.decode(&tokens, true).unwrap();
+        let value: Json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} of {schema}"));
+        assert!(is_valid(&schema, &value), "{text} of {schema}");
+        // Two new lines of two characters, and what the next is indented by.
+        assert!(longest_space(&text) <= 24, "{text:?} of {schema}");
+    }
+    // Any value.
+    assert!(compiler.compile(&Grammar::JsonSchema(json!(true))).is_ok());
+}
+
 fn end_of(tokenizer: &Tokenizer) -> u32 {
     let SpecialTokens { eos, .. } = tokenizer.special_tokens();
     eos.first().copied().unwrap_or_else(|| tokenizer.vocab_size() as u32 - 1)

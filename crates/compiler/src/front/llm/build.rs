@@ -285,6 +285,7 @@ impl<'a> Build<'a> {
             }
         };
         let width = self.width(gate)?;
+        check_width("intermediate_size", self.decoder.feed_forward, width)?;
         let gated = self.gated(gate, up)?;
         self.linear(gated, &format!("{prefix}{}", names.down), width, Some(hidden))
     }
@@ -372,6 +373,7 @@ impl<'a> Build<'a> {
         let hidden = self.decoder.hidden;
         let gate = self.linear(x, &format!("{prefix}{}", names.gate), hidden, None)?;
         let width = self.width(gate)?;
+        check_width("shared_expert_intermediate_size", self.decoder.shared_expert, width)?;
         let up = self.linear(x, &format!("{prefix}{}", names.up), hidden, Some(width))?;
         let gated = self.gated(gate, up)?;
         let y = self.linear(gated, &format!("{prefix}{}", names.down), width, Some(hidden))?;
@@ -848,4 +850,14 @@ pub(super) fn dense(tensor: Tensor, function: impl Fn(f32) -> f32) -> Result<Con
     let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
     let bytes: Vec<u8> = tensor.floats().iter().flat_map(|x| function(*x).to_le_bytes()).collect();
     Constant::dense(tensor.name, TensorType::of(ScalarType::Float, &sizes), bytes)
+}
+
+/// Refuses weights of another width than the configuration says.
+fn check_width(key: &str, expected: Option<usize>, width: usize) -> Result<(), Error> {
+    match expected.filter(|expected| *expected != width) {
+        None => Ok(()),
+        Some(expected) => Err(damaged(format!("the weights do not have `{key}` of the configuration"))
+            .expected(format!("{expected} columns"))
+            .got(width)),
+    }
 }

@@ -95,13 +95,13 @@ impl<'a> Config<'a> {
 }
 
 /// Largest size of a configuration; products of two fit an `i64`.
-const MAX_SIZE: usize = 1 << 31;
+pub(super) const MAX_SIZE: usize = 1 << 31;
 
 fn missing(key: &str) -> Error {
     damaged(format!("the configuration has no `{key}`"))
 }
 
-fn wrong(key: &str, what: &str, got: &Value) -> Error {
+pub(super) fn wrong(key: &str, what: &str, got: &Value) -> Error {
     let mut text = got.to_string();
     if text.len() > 80 {
         text = text.chars().take(80).chain("…".chars()).collect();

@@ -40,6 +40,9 @@ pub(super) struct Decoder {
     pub layers: Vec<Layer>,
     pub delta_net: Option<DeltaNet>,
     pub experts: Option<Mixture>,
+    /// Columns between the layers of a feed-forward network, and of the expert for all tokens, where the configuration says so.
+    pub feed_forward: Option<usize>,
+    pub shared_expert: Option<usize>,
     pub bos: Option<i64>,
     pub eos: Vec<i64>,
 }
@@ -157,6 +160,8 @@ impl Decoder {
             layers: Vec::new(),
             delta_net: None,
             experts: None,
+            feed_forward: None,
+            shared_expert: None,
             bos: config.integers("bos_token_id")?.first().copied(),
             eos: config.integers("eos_token_id")?,
         };
@@ -177,6 +182,19 @@ impl Decoder {
         }
         decoder.experts = mixture(config, family, count)?;
         Ok(decoder)
+    }
+
+    /// Refuses tokens that begin and end texts and that there are not. One of -1 is none.
+    pub fn check_tokens(&mut self) -> Result<(), Error> {
+        self.bos = self.bos.filter(|token| *token != -1);
+        self.eos.retain(|token| *token != -1);
+        let is_known = |token: &i64| usize::try_from(*token).is_ok_and(|token| token < self.vocab);
+        match self.bos.iter().chain(&self.eos).find(|token| !is_known(token)) {
+            None => Ok(()),
+            Some(token) => Err(damaged("the configuration names a token that the model does not have")
+                .expected(format!("`bos_token_id` and `eos_token_id` below `vocab_size`, {}", self.vocab))
+                .got(token)),
+        }
     }
 
     /// The name in Hugging Face's checkpoints of a linear layer of attention, short convolution, gated delta net or feed-forward network,
@@ -255,6 +273,23 @@ impl Decoder {
             }
         })
     }
+}
+
+/// Columns between the layers of a feed-forward network, if the configuration says so.
+pub(super) fn feed_forward_width(config: Config<'_>) -> Result<Option<usize>, Error> {
+    let given = match config.size("block_ff_dim")? {
+        Some(given) => Some(given),
+        None => config.size("intermediate_size")?,
+    };
+    let adjusts = match config.flag("block_auto_adjust_ff_dim")? {
+        Some(adjusts) => adjusts,
+        // LFM2 does by default.
+        None => config.text("model_type")? == Some("lfm2"),
+    };
+    let Some(width) = given.filter(|_| adjusts) else { return Ok(given) };
+    let (factor, multiple) = (config.positive("block_ffn_dim_multiplier")?, config.size("block_multiple_of")?);
+    let width = (factor.unwrap_or(1.0) * (2 * width / 3) as f64) as usize;
+    Ok(Some(width.next_multiple_of(multiple.unwrap_or(256))))
 }
 
 /// The sizes of the gated delta nets that a configuration describes.

@@ -13,6 +13,7 @@ mod config;
 mod decoder;
 mod delta_net;
 mod family;
+mod fields;
 pub mod gguf;
 mod gguf_config;
 pub mod lora;
@@ -21,6 +22,8 @@ mod safetensors;
 mod stacked;
 mod tensors;
 
+#[cfg(test)]
+mod field_tests;
 #[cfg(test)]
 mod tests;
 
@@ -126,6 +129,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
         return Err(damaged("`config.json` has no `model_type`: it describes no model of Hugging Face"));
     };
     let family = Family::of_model_type(model_type)?;
+    fields::check_config(whole)?;
     if let Some(quantization) = whole.object("quantization_config")? {
         let method = quantization.text("quant_method")?.unwrap_or("some method");
         return Err(Error::unsupported(format!("the checkpoint is quantized with {method}"))
@@ -134,28 +138,46 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
     // A model of text and images has the decoder as a part.
     let text = whole.object("text_config")?;
     let config = text.unwrap_or(whole);
+    fields::check_config(config)?;
     let mut decoder = Decoder::of_config(config, family, options)?;
+    decoder.feed_forward = decoder::feed_forward_width(config)?;
+    decoder.shared_expert = config.size("shared_expert_intermediate_size")?;
     if decoder.is_tied.is_none() && text.is_some() {
         decoder.is_tied = whole.flag("tie_word_embeddings")?;
     }
     if let Some(generation) = &checkpoint.generation_config {
         let file = config::parse("generation_config.json", generation)?;
         let generation = Config(&file);
+        fields::check(generation, fields::GENERATION)?;
         let eos = generation.integers("eos_token_id")?;
         if !eos.is_empty() {
             decoder.eos = eos;
         }
         decoder.bos = decoder.bos.or(generation.integers("bos_token_id")?.first().copied());
     }
+    decoder.check_tokens()?;
     let limits = options.limits(config.size("max_position_embeddings")?.unwrap_or(MAX_CONTEXT))?;
     let mut stored = Tensors::default();
     for (name, bytes) in &checkpoint.weights {
         safetensors::read(name, bytes, &mut stored)?;
     }
     let mut tensors = if text.is_some() { stored.of_text_model()? } else { stored.of_base_model()? };
+    check_biases(config, &tensors)?;
     let model = build::build(&decoder, &mut tensors, limits, options)?;
     check_all_used(&tensors)?;
     Ok(model)
+}
+
+/// Refuses a checkpoint without the biases that its configuration says it has: the model would have none.
+fn check_biases(config: Config<'_>, tensors: &Tensors) -> Result<(), Error> {
+    for (key, part) in [("attention_bias", "self_attn."), ("qkv_bias", "self_attn."), ("mlp_bias", "mlp.")] {
+        let is_bias = |name: &str| name.contains(part) && name.ends_with(".bias");
+        if config.flag(key)? == Some(true) && !tensors.left().any(is_bias) {
+            return Err(damaged(format!("the checkpoint has no bias that `{key}` of the configuration is for"))
+                .expected(format!("tensors `{part}*.bias`")));
+        }
+    }
+    Ok(())
 }
 
 /// Tables of GGUF files that the program has in another form.

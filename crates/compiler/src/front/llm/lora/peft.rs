@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use rushlight_graph::{Bytes, Error};
+use serde_json::Value;
 
 use super::super::config::{self, Config};
+use super::super::fields;
 use super::super::safetensors;
 use super::super::tensors::{Tensor, Tensors, damaged};
 use super::{Kind, Targets};
@@ -37,6 +39,31 @@ const UNSUPPORTED: [(&str, &str); 8] = [
     ("monteclora_config", "MonteCLoRA"),
 ];
 
+/// True for any value that says something.
+fn is_said(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    }
+}
+
+fn is_not_none(value: &Value) -> bool {
+    value.as_str() != Some("none")
+}
+
+/// Settings of layers that are trained besides linear ones, or hold their weights otherwise: what they are called, and which values say
+/// so.
+const LEFT_OUT: [(&str, &str, fn(&Value) -> bool); 6] = [
+    ("fan_in_fan_out", "matrices for layers whose weights are transposed", is_said),
+    ("bias", "trained biases", is_not_none),
+    ("lora_bias", "biases of its matrices", is_said),
+    ("modules_to_save", "layers that are trained as a whole", is_said),
+    ("target_parameters", "matrices for parameters that are no layers", is_said),
+    ("trainable_token_indices", "trained embeddings", is_said),
+];
+
 /// Values of `init_lora_weights` that leave the base weights as they are.
 const KNOWN_STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "true"];
 
@@ -48,11 +75,15 @@ const KNOWN_STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "true"];
 pub fn read(config: &[u8], weights: &Bytes, targets: &Targets, scale: f32) -> Result<Vec<Matrices>, Error> {
     let file = config::parse(CONFIG, config)?;
     let config = Config(&file);
-    let scaling = Scaling::of(config).map_err(|error| error.at(format!("file `{CONFIG}`")))?;
+    let in_file = |error: Error| error.at(format!("file `{CONFIG}`"));
+    fields::check(config, fields::ADAPTER).map_err(in_file)?;
+    let scaling = Scaling::of(config).map_err(in_file)?;
+    let ranks = Ranks::of(config).map_err(in_file)?;
     let mut stored = Tensors::default();
     safetensors::read(WEIGHTS, weights, &mut stored)?;
     let mut layers = layers(stored)?;
     scaling.check(layers.values().map(|layer| layer.published.as_str()))?;
+    layers.values().try_for_each(|layer| ranks.check(layer))?;
     let mut matrices = Vec::with_capacity(targets.kinds.len());
     for kind in &targets.kinds {
         let of_kind = kind.modules.iter().map(|module| layers.remove(module));
@@ -91,15 +122,23 @@ impl<'a> Scaling<'a> {
             }
         }
         for (key, what) in UNSUPPORTED {
-            let is_set = |value: &serde_json::Value| value.as_bool() != Some(false);
+            let is_set = |value: &Value| value.as_bool() != Some(false);
             if config.get(key).is_some_and(is_set) {
                 return Err(Error::unsupported(format!("the adapter has {what}"))
                     .got(format!("`{key}`"))
                     .help("merge it into the model with PEFT, and compile that"));
             }
         }
+        for (key, what, is_set) in LEFT_OUT {
+            if let Some(value) = config.get(key).filter(|value| is_set(value)) {
+                let got = format!("`{key}`: {}", value.to_string().chars().take(80).collect::<String>());
+                return Err(Error::unsupported(format!("the adapter has {what}"))
+                    .got(got)
+                    .help("merge it into the model with PEFT, and compile that"));
+            }
+        }
         // These begin with other base weights than the model's: PEFT changes them when it loads the adapter.
-        if let Some(start) = config.get("init_lora_weights").and_then(serde_json::Value::as_str)
+        if let Some(start) = config.get("init_lora_weights").and_then(Value::as_str)
             && !KNOWN_STARTS.contains(&start)
         {
             return Err(Error::unsupported("the adapter is for base weights that were changed")
@@ -138,6 +177,46 @@ impl<'a> Scaling<'a> {
         let alpha = own.map_or(self.alpha, |(_, alpha)| *alpha);
         let rank = rank as f64;
         (alpha / if self.is_by_root { rank.sqrt() } else { rank }) as f32
+    }
+}
+
+/// The ranks that the configuration says.
+struct Ranks<'a> {
+    rank: usize,
+    /// Those of some layers, by the end of their names.
+    own: Vec<(&'a str, usize)>,
+}
+
+impl<'a> Ranks<'a> {
+    /// PEFT's default.
+    const DEFAULT: usize = 8;
+
+    fn of(config: Config<'a>) -> Result<Self, Error> {
+        let mut own = Vec::new();
+        if let Some(pattern) = config.object("rank_pattern")? {
+            for name in pattern.0.keys() {
+                own.push((name.as_str(), pattern.required_size(name)?));
+            }
+        }
+        Ok(Self { rank: config.size("r")?.unwrap_or(Self::DEFAULT), own })
+    }
+
+    /// Refuses matrices of another rank.
+    fn check(&self, layer: &Layer) -> Result<(), Error> {
+        let Some((name, rank)) = layer.a.as_ref().and_then(|a| Some((&a.name, *a.sizes.first()?))) else {
+            return Ok(());
+        };
+        let is_plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_.".contains(c));
+        let own = self.own.iter().find(|(name, _)| is_plain(name) && is_of(&layer.published, name));
+        // A regular expression may be for any layer.
+        let is_of_expression = self.own.iter().any(|(name, own)| !is_plain(name) && *own == rank);
+        let expected = own.map_or(self.rank, |(_, rank)| *rank);
+        if rank == expected || is_of_expression {
+            return Ok(());
+        }
+        Err(damaged(format!("`{name}` does not have the rank that `{CONFIG}` says"))
+            .expected(format!("{expected} rows, as `r` or `rank_pattern` says"))
+            .got(rank))
     }
 }
 
@@ -237,6 +316,9 @@ fn stacked(kind: &Kind, layers: &[Option<Checked>], scaling: &Scaling<'_>, scale
         let Some(layer) = layer else { continue };
         a.iter_mut().zip(layer.a.floats()).for_each(|(to, from)| *to = from);
         let factor = scale * scaling.of_layer(&layer.published, layer.rank);
+        if !factor.is_finite() {
+            return Err(damaged(format!("`lora_alpha` of `{}` is too large", layer.published)).got(factor));
+        }
         let floats = layer.b.floats();
         let rows = b.chunks_exact_mut(rank).zip(floats.chunks_exact(layer.rank));
         rows.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to = factor * from));
