@@ -42,7 +42,7 @@ NAMESPACES = {
         backward | _foreach_ | _fused_ | _amp_ | sparse | nested | jagged | mkldnn | cudnn | miopen | mps | _?cuda_ | vulkan
         | fbgemm | thnn_fused | thnn_differentiable | _test_ | nnpack | lazy | cufft | autocast | sobol | batch_dim
         | ::_?(csr|coo|ccol_indices|crow_indices|col_indices|row_indices|indices|values|coalesce|coalesced|is_coalesced|nnz)(_copy|_)?($|\.)
-        | ::(q_|int_repr|quantized_|quantize_|dequantize|_dequantize|choose_qparams|_choose_qparams|qscheme|_make_per)
+        | ::(q_|int_repr|quantized_|quantize_|dequantize($|\.tensors)|_dequantize|choose_qparams|_choose_qparams|qscheme|_make_per)
         | ::_?empty_(affine|per_channel|quantized) | ::_(dyn_quant|weight_int|convert_weight|wrapped|mixed_dtypes|cslt|dim[IV])
         | ::_(fw_primal|make_dual|unpack_dual|new_zeros_with|spdiags|spsolve|rowwise|validate|copy_from|has_compatible)
         | ::_(scaled_mm|scaled_addmm|scaled_grouped|flash|efficient_attention|triton|cast_|saturate|debug)

@@ -19,6 +19,11 @@ FAMILIES = (
     "quantized",
     "llama",
     "experts",
+    "linalg",
+    "special",
+    "counting",
+    "aten_extra",
+    "composites_extra",
     "composites_math",
     "composites_structure",
 )

@@ -81,6 +81,12 @@ pub enum Check {
     Dropout,
     /// A permutation of 0..n.
     Permutation,
+    /// Singular values and vectors of the input.
+    Svd,
+    /// Eigenvalues and eigenvectors of the input, which is symmetric.
+    Eigh,
+    /// Complex eigenvalues and eigenvectors of the input.
+    Eig,
 }
 
 /// Why a file of cases cannot be read: the file, the line and what is wrong there.
@@ -177,6 +183,9 @@ fn check(json: &Json) -> Result<Check, String> {
         Some("normal") => Check::Normal,
         Some("dropout") => Check::Dropout,
         Some("permutation") => Check::Permutation,
+        Some("svd") => Check::Svd,
+        Some("eigh") => Check::Eigh,
+        Some("eig") => Check::Eig,
         Some(other) => return Err(format!("unknown check {other:?}")),
     })
 }

@@ -7,6 +7,7 @@ pub mod composites;
 pub mod mutations;
 pub mod page;
 pub mod program;
+pub mod reconstruct;
 pub mod recorded;
 pub mod runner;
 pub mod skips;

@@ -35,6 +35,7 @@ pub(crate) const OPS: &[Definition] = &[
     kernel(aten::GLU, gated),
     composite(aten::_SOFTMAX, softmax_type, |b, o| widened_softmax(b, o, aten::_SOFTMAX)),
     composite(aten::_LOG_SOFTMAX, softmax_type, |b, o| widened_softmax(b, o, aten::_LOG_SOFTMAX)),
+    composite(aten::_MASKED_SOFTMAX, same, masked_softmax),
     composite(aten::SOFTMAX_INT, softmax_of, |b, o| softmax(b, o, aten::_SOFTMAX)),
     composite(aten::SPECIAL_SOFTMAX, softmax_of, |b, o| softmax(b, o, aten::_SOFTMAX)),
     composite(aten::LOG_SOFTMAX_INT, softmax_of, |b, o| softmax(b, o, aten::_LOG_SOFTMAX)),
@@ -54,7 +55,13 @@ fn relu6(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// At inference the slope is the middle of its range.
 fn rrelu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if operands.bool(3)? {
-        return Err(Error::unsupported("`aten::rrelu` in training mode"));
+        let (x, lower, upper) = (operands.value(0)?, operands.float(1)?, operands.float(2)?);
+        let uniform = b.one(aten::RAND_LIKE, vec![x.into()])?;
+        let scaled = b.mul(uniform, upper - lower)?;
+        let slope = b.add(scaled, lower)?;
+        let negative = b.compare(aten::packet::LE, x, 0)?;
+        let sloped = b.mul(x, slope)?;
+        return b.select(negative, sloped, x).and_then(done);
     }
     let sum = b.number_sum(&operands.number(1)?, &operands.number(2)?)?;
     let slope = b.number_quotient(&sum, &Arg::Float(2.0))?;
@@ -282,4 +289,21 @@ fn native_dropout(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn training(operands: &Operands<'_>) -> Error {
     Error::unsupported(format!("`{}` in training mode", operands.schema.name))
         .help("call `model.eval()` before `torch.export.export`")
+}
+
+/// A softmax that leaves out the elements where the mask is true. A row without others is 0.
+fn masked_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (x, mut mask) = (operands.value(0)?, operands.value(1)?);
+    let ty = b.tensor(x)?;
+    // Mask type 1 is of keys, `[batch, key]`, for `[batch, head, query, key]`.
+    if operands.has(3) && operands.int(3)? == 1 && ty.rank() == 4 {
+        let shape = b.tensor(mask)?.shape;
+        if let [batch, keys] = shape.as_slice() {
+            mask = b.view(mask, vec![batch.clone(), Expr::Int(1), Expr::Int(1), keys.clone()])?;
+        }
+    }
+    let dim = if operands.has(2) { operands.int(2)? } else { -1 };
+    let left = b.select(mask, f64::NEG_INFINITY, x)?;
+    let softmax = b.one(aten::_SOFTMAX, vec![left.into(), Arg::from(dim), Arg::from(false)])?;
+    b.select(mask, 0.0, softmax).and_then(done)
 }

@@ -70,6 +70,9 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::SPECIAL_XLOG1PY, floating_arithmetic, |b, o| times_log(b, o, aten::LOG1P)),
     composite(aten::SPECIAL_XLOG1PY_OTHER_SCALAR, floating_arithmetic, |b, o| times_log(b, o, aten::LOG1P)),
     composite(aten::SPECIAL_XLOG1PY_SELF_SCALAR, floating_arithmetic, |b, o| times_log(b, o, aten::LOG1P)),
+    kernel(aten::NEXTAFTER, arithmetic),
+    kernel(aten::GCD, arithmetic),
+    composite(aten::LCM, arithmetic, lcm),
     composite(aten::_ADD_RELU_TENSOR, arithmetic, add_relu),
     composite(aten::_ADD_RELU_SCALAR, arithmetic, add_relu),
 ];
@@ -219,6 +222,17 @@ fn times_log(b: &mut Builder<'_>, operands: &Operands<'_>, log: &str) -> Lowered
     let value = b.select(zero, 0.0, product)?;
     let value = b.select(nan, f64::NAN, value)?;
     b.cast(value, dtype).and_then(done)
+}
+
+/// `|a / gcd(a, b) * b|`, and 0 where both are.
+fn lcm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (x, y, _) = pair(b, operands)?;
+    let divisor = b.one(aten::GCD, vec![x.into(), y.into()])?;
+    let zero = b.compare(aten::packet::EQ, divisor, 0)?;
+    let divisor = b.select(zero, 1, divisor)?;
+    let part = b.one(aten::DIV_TENSOR_MODE, vec![x.into(), divisor.into(), Arg::from("trunc")])?;
+    let product = b.mul(part, y)?;
+    b.unary(aten::ABS, product).and_then(done)
 }
 
 fn add_relu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {

@@ -38,7 +38,13 @@ pub(crate) const OPS: &[Definition] = &[
     kernel(aten::ARANGE_START_STEP, |o, g| range(o, g, Some(o.arg(0)), o.arg(1), Some(o.arg(2)))),
     composite(aten::_DIM_ARANGE, dim_arange_type, dim_arange),
     composite(aten::LINSPACE, linspace_type, linspace),
+    composite(aten::LINSPACE_TENSOR_TENSOR, linspace_type, linspace_of_tensors),
+    composite(aten::LINSPACE_TENSOR_SCALAR, linspace_type, linspace_of_tensors),
+    composite(aten::LINSPACE_SCALAR_TENSOR, linspace_type, linspace_of_tensors),
     composite(aten::LOGSPACE, linspace_type, logspace),
+    composite(aten::LOGSPACE_TENSOR_TENSOR, linspace_type, logspace_of_tensors),
+    composite(aten::LOGSPACE_TENSOR_SCALAR, linspace_type, logspace_of_tensors),
+    composite(aten::LOGSPACE_SCALAR_TENSOR, linspace_type, logspace_of_tensors),
     composite(aten::EYE, |o, g| eye_type(o, g, 0), |b, o| eye(b, o, 0)),
     composite(aten::EYE_M, |o, g| eye_type(o, g, 1), |b, o| eye(b, o, 1)),
     composite(aten::TRIL_INDICES, triangle_type, triangle),
@@ -243,6 +249,53 @@ fn logspace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let exponents = spaced(operands, dtype)?;
     let powers: Vec<f64> = exponents.into_iter().map(|exponent| base.powf(exponent)).collect();
     constant(b, &powers, dtype).and_then(done)
+}
+
+fn linspace_of_tensors(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dtype, _) = inferred(b, operands)?;
+    let value = between(b, operands, dtype)?;
+    b.cast(value, dtype).and_then(done)
+}
+
+fn logspace_of_tensors(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dtype, _) = inferred(b, operands)?;
+    let exponents = between(b, operands, dtype)?;
+    let value = b.one(aten::POW_SCALAR, vec![Arg::Float(operands.float(3)?), exponents.into()])?;
+    b.cast(value, dtype).and_then(done)
+}
+
+/// Evenly spaced numbers between two of which one at least is a tensor.
+fn between(b: &mut Builder<'_>, operands: &Operands<'_>, dtype: ScalarType) -> Result<ValueId, Error> {
+    let steps = operands.int(2)?.max(0);
+    check_computed(&operands.schema.name, steps)?;
+    let wide = if dtype == ScalarType::Double { dtype } else { ScalarType::Float };
+    let mut end = |index: usize| {
+        let value = b.as_tensor(operands.arg(index), wide)?;
+        let value = b.cast(value, wide)?;
+        b.view(value, Vec::new())
+    };
+    let (start, end) = (end(0)?, end(1)?);
+    evenly(b, start, end, steps, wide)
+}
+
+/// Evenly spaced numbers between two tensors without dimensions, each from the nearer end.
+pub(crate) fn evenly(
+    b: &mut Builder<'_>,
+    start: ValueId,
+    end: ValueId,
+    steps: i64,
+    dtype: ScalarType,
+) -> Result<ValueId, Error> {
+    let indices: Vec<f64> = (0..steps).map(|index| index as f64).collect();
+    let rests: Vec<f64> = (0..steps).map(|index| (steps - 1 - index) as f64).collect();
+    let halves: Vec<f64> = (0..steps).map(|index| f64::from(u8::from(index < steps / 2 || steps == 1))).collect();
+    let (indices, rests) = (constant(b, &indices, dtype)?, constant(b, &rests, dtype)?);
+    let first = constant(b, &halves, ScalarType::Bool)?;
+    let distance = b.sub(end, start)?;
+    let step = b.div(distance, Arg::Float((steps - 1).max(1) as f64))?;
+    let (up, down) = (b.mul(indices, step)?, b.mul(rests, step)?);
+    let (low, high) = (b.add(up, start)?, b.one(aten::SUB_TENSOR, vec![end.into(), down.into()])?);
+    b.select(first, low, high)
 }
 
 /// Computes evenly spaced numbers from argument 0 to argument 1, whose count is argument 2, from the nearer end and in the

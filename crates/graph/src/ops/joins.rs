@@ -31,6 +31,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::MESHGRID, by_lowering, meshgrid),
     composite(aten::MESHGRID_INDEXING, by_lowering, meshgrid),
     composite(aten::CARTESIAN_PROD, by_lowering, cartesian_prod),
+    composite(aten::COMBINATIONS, by_lowering, combinations),
     composite(aten::BLOCK_DIAG, by_lowering, block_diag),
     kernel(aten::REPEAT, repeated),
     composite(aten::TILE, by_lowering, tile),
@@ -236,6 +237,36 @@ fn cartesian_prod(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     });
     let grids = grids.collect::<Result<Vec<_>, _>>()?;
     b.call(aten::STACK, vec![grids.into(), 1.into()]).map(Some)
+}
+
+/// The choices of `r` elements of a vector, in order.
+fn combinations(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (x, r, repeated) = (operands.value(0)?, operands.int(1)?, operands.bool(2)?);
+    let ty = b.tensor(x)?;
+    let [size] = ty.shape.as_slice() else { return Err(operands.wrong(0, "a vector")) };
+    let Some(size) = size.as_int() else {
+        return Err(operands.wrong(0, "a vector whose size depends on no input"));
+    };
+    let Some(r) = usize::try_from(r).ok().filter(|r| *r <= 64) else {
+        return Err(operands.wrong(1, "at most 64, and not negative"));
+    };
+    let mut rows: Vec<Vec<i64>> = vec![Vec::new()];
+    for _ in 0..r {
+        let mut longer = Vec::new();
+        for row in &rows {
+            let first = row.last().map_or(0, |last| last + i64::from(!repeated));
+            for next in first..size {
+                longer.push([row.as_slice(), &[next]].concat());
+            }
+            super::number::check_computed(&operands.schema.name, (longer.len() * r) as i64)?;
+        }
+        rows = longer;
+    }
+    let count = if r == 0 { 0 } else { rows.len() as i64 };
+    let indices = b.constant(super::number::longs("combinations", &rows.concat())?);
+    let picked = b.one(aten::INDEX_SELECT, vec![x.into(), Arg::from(0), indices.into()])?;
+    let shape = if r == 0 { vec![Expr::Int(0)] } else { vec![Expr::Int(count), Expr::Int(r as i64)] };
+    Ok(Some(vec![b.view(picked, shape)?]))
 }
 
 fn block_diag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {

@@ -15,6 +15,7 @@ mod complex;
 mod compose;
 mod conversion;
 mod convolution;
+mod counting;
 mod creation;
 mod decompositions;
 mod distance;
@@ -28,6 +29,7 @@ mod int4_rows;
 mod joins;
 mod llama;
 mod loss;
+mod margin_loss;
 mod matmul;
 mod norm;
 mod normalisation;
@@ -35,6 +37,7 @@ mod number;
 mod operands;
 mod padding;
 mod pointwise;
+mod polynomials;
 mod pooling;
 mod promotion;
 mod quantile;
@@ -48,6 +51,7 @@ mod scan;
 mod scattering;
 mod series;
 mod slices;
+mod slopes;
 mod solvers;
 mod sorting;
 mod special;
@@ -110,6 +114,7 @@ const FAMILIES: &[&[Definition]] = &[
     complex::OPS,
     conversion::OPS,
     convolution::OPS,
+    counting::OPS,
     creation::OPS,
     decompositions::OPS,
     distance::OPS,
@@ -122,11 +127,13 @@ const FAMILIES: &[&[Definition]] = &[
     joins::OPS,
     llama::OPS,
     loss::OPS,
+    margin_loss::OPS,
     matmul::OPS,
     norm::OPS,
     normalisation::OPS,
     padding::OPS,
     pointwise::OPS,
+    polynomials::OPS,
     pooling::OPS,
     quantile::OPS,
     quantized::OPS,
@@ -139,6 +146,7 @@ const FAMILIES: &[&[Definition]] = &[
     scattering::OPS,
     series::OPS,
     slices::OPS,
+    slopes::OPS,
     solvers::OPS,
     sorting::OPS,
     special::OPS,

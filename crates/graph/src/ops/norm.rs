@@ -27,6 +27,8 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::NATIVE_NORM, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
     composite(aten::NATIVE_NORM_SCALAROPT_DIM_DTYPE, norm_type, |b, o| vector(b, o, Order::of(o, 1)?)),
     composite(aten::FROBENIUS_NORM_DIM, norm_type, |b, o| vector(b, o, Order::P(2.0))),
+    composite(aten::RENORM, super::inference::same, renorm),
+    composite(aten::EMBEDDING_RENORM, super::inference::same, embedding_renorm),
     composite(aten::NUCLEAR_NORM, norm_type, |b, o| by_singular_values(b, o, Order::Nuclear)),
     composite(aten::NUCLEAR_NORM_DIM, norm_type, |b, o| by_singular_values(b, o, Order::Nuclear)),
     composite(aten::DIST, distance_type, distance),
@@ -201,4 +203,51 @@ fn distance(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let p = operands.float(2)?;
     let norm = b.precisely(difference, |b, x| vector_norm(b, x, p, &Arg::List(Vec::new()), &Arg::from(false)))?;
     done(norm)
+}
+
+/// Slices along a dimension, those with a larger norm scaled down to a maximum.
+fn renorm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let rank = b.tensor(x)?.rank();
+    let (p, dim, most) = (operands.float(1)?, operands.dim(2, rank)?, operands.float(3)?);
+    let others: Vec<i64> = (0..rank as i64).filter(|other| *other != dim as i64).collect();
+    let value = b.precisely(x, |b, x| {
+        let scale = bounding(b, x, p, &others, most)?;
+        b.mul(x, scale)
+    })?;
+    done(value)
+}
+
+/// What scales the norms over `dims` down to a maximum, and 1 where they are within it.
+fn bounding(b: &mut Builder<'_>, x: ValueId, p: f64, dims: &[i64], most: f64) -> Result<ValueId, Error> {
+    // PyTorch's guard against a division by 0.
+    const GUARD: f64 = 1e-7;
+    let norm = vector_norm(b, x, p, &Arg::from(dims), &Arg::from(true))?;
+    let guarded = b.add(norm, GUARD)?;
+    let reciprocal = b.unary(aten::RECIPROCAL, guarded)?;
+    let scale = b.mul(reciprocal, most)?;
+    let over = b.compare(aten::packet::GT, norm, most)?;
+    b.select(over, scale, 1.0)
+}
+
+/// [`renorm`] of the rows that indices name.
+fn embedding_renorm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (x, indices) = (operands.value(0)?, operands.value(1)?);
+    let ty = b.tensor(x)?;
+    let [rows, _] = ty.shape.as_slice() else { return Err(operands.wrong(0, "a matrix")) };
+    let (most, p) = (operands.float(2)?, operands.float(3)?);
+    let count = b.tensor(indices)?.numel();
+    let indices = b.view(indices, vec![count])?;
+    let indices = b.cast(indices, ScalarType::Long)?;
+    let none = super::creation::filled(b, vec![rows.clone()].into(), Arg::from(0), ScalarType::Float)?;
+    let args = vec![none.into(), Arg::from(0), indices.into(), Arg::from(1)];
+    let named = b.one(aten::SCATTER_VALUE, args)?;
+    let named = b.view(named, vec![rows.clone(), crate::Expr::Int(1)])?;
+    let named = b.compare(aten::packet::GT, named, 0)?;
+    let value = b.precisely(x, |b, x| {
+        let scale = bounding(b, x, p, &[1], most)?;
+        let scale = b.select(named, scale, 1.0)?;
+        b.mul(x, scale)
+    })?;
+    done(value)
 }

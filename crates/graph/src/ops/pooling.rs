@@ -27,7 +27,18 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::ADAPTIVE_MAX_POOL1D, adaptive_with_indices, adaptive_max_pool),
     composite(aten::ADAPTIVE_MAX_POOL2D, adaptive_with_indices, adaptive_max_pool),
     composite(aten::ADAPTIVE_MAX_POOL3D, adaptive_with_indices, adaptive_max_pool),
+    kernel(aten::FRACTIONAL_MAX_POOL2D, |o, g| fractional(o, g, 2)),
+    kernel(aten::FRACTIONAL_MAX_POOL3D, |o, g| fractional(o, g, 3)),
 ];
+
+/// Maxima in the last dimensions, as many as parameter 2 says, and their places.
+fn fractional(operands: &Operands<'_>, graph: &Graph, dims: usize) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    let lead = input.shape.get(..input.rank().saturating_sub(dims)).unwrap_or_default();
+    let sizes = operands.ints_for(2, dims, &[1])?.into_iter().map(Expr::Int).collect::<Vec<_>>();
+    let shape = [lead, &sizes].concat();
+    Ok([result(input.dtype, shape.clone()), result(ScalarType::Long, shape)].concat())
+}
 
 /// The pooling windows along one dimension.
 struct WindowDim {

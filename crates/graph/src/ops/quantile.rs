@@ -12,13 +12,15 @@ use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 pub(crate) const OPS: &[Definition] = &[
     composite(aten::QUANTILE, by_lowering, quantile),
     composite(aten::QUANTILE_SCALAR, by_lowering, quantile),
+    composite(aten::NANQUANTILE, by_lowering, quantile),
+    composite(aten::NANQUANTILE_SCALAR, by_lowering, quantile),
     composite(aten::ISIN_TENSOR_TENSOR, membership, isin),
     composite(aten::ISIN_TENSOR_SCALAR, membership, isin),
     composite(aten::ISIN_SCALAR_TENSOR, membership, isin),
 ];
 
 /// Sorts, and takes what is at the place `q (n - 1)`, between two elements as the interpolation says. NaN anywhere is
-/// the result everywhere.
+/// the result everywhere, unless NaN is left out: then `n` counts the numbers of each row.
 fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
@@ -44,11 +46,24 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     } else {
         b.one(aten::TRANSPOSE_COPY_INT, vec![sorted.into(), Arg::from(dim as i64), Arg::from(last)])?
     };
-    let place = b.mul(q, Arg::Int(size.sub(1)))?;
+    let leaves_out = operands.schema.base_name() == aten::NANQUANTILE;
+    let place = if leaves_out {
+        let nan = b.unary(aten::ISNAN, sorted)?;
+        let number = b.unary(aten::LOGICAL_NOT, nan)?;
+        let count = b.one(aten::SUM_DIM_INTLIST, vec![number.into(), Arg::from([last]), Arg::from(true)])?;
+        let reach = b.sub(count, 1)?;
+        let reach = b.one(aten::CLAMP, vec![reach.into(), Arg::from(0), Arg::None])?;
+        b.mul(q, reach)?
+    } else {
+        b.mul(q, Arg::Int(size.sub(1)))?
+    };
     let interpolation = operands.str(4)?.unwrap_or("linear");
     let lower = b.unary(aten::FLOOR, place)?;
     let at = |b: &mut Builder<'_>, place: ValueId| {
         let index = b.cast(place, ScalarType::Long)?;
+        if leaves_out {
+            return b.one(aten::GATHER, vec![sorted.into(), Arg::from(last), index.into()]);
+        }
         b.one(aten::INDEX_SELECT, vec![sorted.into(), Arg::from(last), index.into()])
     };
     let value = match interpolation {
@@ -71,6 +86,9 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         }
         _ => return Err(operands.wrong(4, "\"linear\", \"lower\", \"higher\", \"midpoint\" or \"nearest\"")),
     };
+    if leaves_out {
+        return arranged(b, operands, value, &Places { dim, several, shape: &ty.shape });
+    }
     let greatest =
         b.one(aten::SLICE_COPY_TENSOR, vec![sorted.into(), Arg::from(last), size.sub(1).into(), size.into()])?;
     let nan = b.unary(aten::ISNAN, greatest)?;

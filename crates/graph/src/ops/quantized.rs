@@ -40,6 +40,12 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE, same, |b, o| fake_quantize(b, o, None)),
     composite(aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE_TENSOR_QPARAMS, same, |b, o| fake_quantize(b, o, None)),
     composite(aten::FAKE_QUANTIZE_PER_CHANNEL_AFFINE, same, |b, o| fake_quantize(b, o, Some(3))),
+    composite(aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE_CACHEMASK, with_mask, |b, o| cached(b, o, None)),
+    composite(aten::FAKE_QUANTIZE_PER_CHANNEL_AFFINE_CACHEMASK, with_mask, |b, o| cached(b, o, Some(3))),
+    composite(aten::_FAKE_QUANTIZE_PER_TENSOR_AFFINE_CACHEMASK_TENSOR_QPARAMS, with_mask, |b, o| cached(b, o, None)),
+    composite(aten::DEQUANTIZE_SELF, |o, g| one(ScalarType::Float, o.tensor(0, g)?.shape.clone()), |b, o| {
+        b.cast(o.value(0)?, ScalarType::Float).and_then(done)
+    }),
 ];
 
 /// The shape of the first argument, in the dtype of the parameter of that name.
@@ -243,4 +249,58 @@ fn fake_quantize(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usiz
     let rounded = affine.round(b, x)?;
     let value = affine.expand(b, rounded)?;
     b.cast(value, ty.dtype).and_then(done)
+}
+
+/// The type of the first argument, and a truth value for each of its elements.
+fn with_mask(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    Ok(vec![tensor(input.dtype, input.shape.clone()), tensor(ScalarType::Bool, input.shape.clone())])
+}
+
+/// Fake quantization, and which elements are inside of its range. Where a tensor says that it is off, nothing is rounded.
+fn cached(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usize>) -> Lowered {
+    let x = operands.value(0)?;
+    let ty = b.tensor(x)?;
+    let wide = super::compute_dtype(ty.dtype);
+    let enabled = operands.schema.position("fake_quant_enabled");
+    let low = operands.schema.position("quant_min").unwrap_or(3);
+    let range = [operands.arg(low).clone(), operands.arg(low + 1).clone()];
+    let mut shape = vec![Expr::Int(1); ty.rank()];
+    let mut args = vec![operands.arg(0).clone(), operands.arg(1).clone(), operands.arg(2).clone()];
+    if let Some(axis) = axis {
+        args.push(operands.arg(axis).clone());
+        let at = operands.dim(axis, ty.rank())?;
+        if let (Some(slot), Some(size)) = (shape.get_mut(at), ty.shape.get(at)) {
+            slot.clone_from(size);
+        }
+    }
+    args.extend(range.clone());
+    let of_tensors = b.is_tensor(operands.arg(1));
+    let name = match (axis, of_tensors) {
+        (Some(_), _) => aten::FAKE_QUANTIZE_PER_CHANNEL_AFFINE,
+        (None, true) => aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE_TENSOR_QPARAMS,
+        (None, false) => aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE,
+    };
+    let mut value = b.one(name, args)?;
+    let mut parameter = |index: usize| {
+        let value = b.as_tensor(operands.arg(index), wide)?;
+        let value = b.cast(value, wide)?;
+        if b.tensor(value)?.rank() == 0 { Ok(value) } else { b.view(value, shape.clone()) }
+    };
+    let (scale, zero_point) = (parameter(1)?, parameter(2)?);
+    let wide_x = b.cast(x, wide)?;
+    let inverse = b.unary(aten::RECIPROCAL, scale)?;
+    let scaled = b.mul(wide_x, inverse)?;
+    let rounded = b.unary(aten::ROUND, scaled)?;
+    let shifted = b.add(rounded, zero_point)?;
+    let [least, most] = range;
+    let (above, below) = (b.compare(aten::packet::GE, shifted, least)?, b.compare(aten::packet::LE, shifted, most)?);
+    let mut mask = b.one(aten::LOGICAL_AND, vec![above.into(), below.into()])?;
+    if let Some(enabled) = enabled {
+        let off = b.compare(aten::packet::EQ, operands.value(enabled)?, 0)?;
+        let off = b.view(off, Vec::new())?;
+        value = b.select(off, x, value)?;
+        mask = b.one(aten::LOGICAL_OR, vec![mask.into(), off.into()])?;
+    }
+    Ok(Some(vec![value, mask]))
 }

@@ -34,6 +34,14 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::BERNOULLI_TENSOR, same, |b, o| bernoulli(b, o, 1)),
     composite(aten::EXPONENTIAL, same, exponential),
     kernel(aten::RANDPERM, permutation),
+    kernel(aten::MULTINOMIAL, chosen),
+    kernel(aten::POISSON, same),
+    kernel(aten::_STANDARD_GAMMA, same),
+    kernel(aten::BINOMIAL, super::inference::arithmetic),
+    composite(aten::_SAMPLE_DIRICHLET, same, dirichlet),
+    composite(aten::GEOMETRIC, same, geometric),
+    composite(aten::CAUCHY, same, cauchy),
+    composite(aten::LOG_NORMAL, same, log_normal),
 ];
 
 fn sized(operands: &Operands<'_>, size: usize, dtype: ScalarType) -> Result<Vec<Type>, Error> {
@@ -111,5 +119,64 @@ fn exponential(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let rate = b.number_product(&Arg::Float(-1.0), &operands.number(1)?)?;
         b.div(log, rate)?
     };
+    b.cast(value, dtype).and_then(done)
+}
+
+/// Indices of categories for each row.
+fn chosen(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let mut shape = operands.tensor(0, graph)?.shape.clone();
+    match shape.last_mut() {
+        Some(last) if operands.tensor(0, graph)?.rank() <= 2 => *last = operands.expr(1)?,
+        _ => return Err(operands.wrong(0, "a vector or matrix")),
+    }
+    one(ScalarType::Long, shape)
+}
+
+/// Samples of the gamma distribution, divided by their sum.
+fn dirichlet(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let value = b.precisely(x, |b, x| {
+        let samples = b.one(aten::_STANDARD_GAMMA, vec![x.into()])?;
+        let sum = b.one(aten::SUM_DIM_INTLIST, vec![samples.into(), Arg::from([-1]), Arg::from(true)])?;
+        b.div(samples, sum)
+    })?;
+    done(value)
+}
+
+/// `ceil(log(1 - u) / log(1 - p))`, and at least 1.
+fn geometric(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let p = operands.float(1)?;
+    if !(p > 0.0 && p < 1.0) {
+        return Err(operands.wrong(1, "a probability between 0 and 1"));
+    }
+    let uniform = samples(b, aten::RAND, &shape, ScalarType::Double)?;
+    let negative = b.unary(aten::NEG, uniform)?;
+    let log = b.unary(aten::LOG1P, negative)?;
+    let trials = b.div(log, (-p).ln_1p())?;
+    let whole = b.unary(aten::CEIL, trials)?;
+    let value = b.one(aten::CLAMP, vec![whole.into(), Arg::from(1), Arg::None])?;
+    b.cast(value, dtype).and_then(done)
+}
+
+/// `median + sigma tan(π (u - 1/2))`.
+fn cauchy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let uniform = samples(b, aten::RAND, &shape, dtype)?;
+    let centred = b.sub(uniform, 0.5)?;
+    let angle = b.mul(centred, std::f64::consts::PI)?;
+    let tangent = b.unary(aten::TAN, angle)?;
+    let scaled = b.mul(tangent, operands.float(2)?)?;
+    let value = b.add(scaled, operands.float(1)?)?;
+    b.cast(value, dtype).and_then(done)
+}
+
+/// The exponential of a normal distribution.
+fn log_normal(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (dtype, shape) = inferred(b, operands)?;
+    let normal = samples(b, aten::RANDN, &shape, dtype)?;
+    let scaled = b.mul(normal, operands.float(2)?)?;
+    let shifted = b.add(scaled, operands.float(1)?)?;
+    let value = b.unary(aten::EXP, shifted)?;
     b.cast(value, dtype).and_then(done)
 }

@@ -12,6 +12,7 @@ use super::{Definition, Lowered, Operands, by_lowering, composite, done, kernel,
 
 pub(crate) const OPS: &[Definition] = &[
     kernel(aten::GRID_SAMPLER_2D, sampled),
+    kernel(aten::GRID_SAMPLER_3D, sampled),
     composite(aten::GRID_SAMPLER, sampled, grid_sampler),
     composite(aten::AFFINE_GRID_GENERATOR, by_lowering, affine_grid),
     kernel(aten::PIXEL_SHUFFLE, shuffled),
@@ -33,10 +34,12 @@ fn sampled(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
 }
 
 fn grid_sampler(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    if operands.tensor(0, b.graph)?.rank() != 4 {
-        return Err(Error::unsupported("`grid_sampler` of volumes: kernels sample images only"));
-    }
-    b.call(aten::GRID_SAMPLER_2D, operands.args.to_vec()).map(Some)
+    let name = match operands.tensor(0, b.graph)?.rank() {
+        4 => aten::GRID_SAMPLER_2D,
+        5 => aten::GRID_SAMPLER_3D,
+        _ => return Err(operands.wrong(0, "images, `[N, C, H, W]`, or volumes, `[N, C, D, H, W]`")),
+    };
+    b.call(name, operands.args.to_vec()).map(Some)
 }
 
 /// Maximum number of pixels of a grid: each needs several numbers.

@@ -22,6 +22,8 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::KTHVALUE, kthvalue_type, kthvalue),
     composite(aten::MEDIAN, one_element, median),
     composite(aten::MEDIAN_DIM, picked, median_dim),
+    composite(aten::NANMEDIAN, one_element, nanmedian),
+    composite(aten::NANMEDIAN_DIM, picked, nanmedian_dim),
 ];
 
 fn sorted(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<Type>, Error> {
@@ -134,6 +136,41 @@ fn pick(b: &mut Builder<'_>, x: ValueId, dim: usize, rank: &Expr, keepdim: bool)
     let shape = reduced_shape(&ty.shape, &[dim], keepdim);
     let pick = |b: &mut Builder<'_>, sorted: ValueId| {
         let picked = b.one(aten::SELECT_COPY_INT, vec![sorted.into(), Arg::from(dim as i64), rank.clone().into()])?;
+        b.view(picked, shape.clone())
+    };
+    results.into_iter().map(|sorted| pick(b, sorted)).collect()
+}
+
+fn nanmedian(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let numel = b.tensor(x)?.numel();
+    let flat = b.view(x, vec![numel])?;
+    Ok(Some(nanmedian_along(b, flat, 0, false)?.into_iter().take(1).collect()))
+}
+
+fn nanmedian_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let x = operands.value(0)?;
+    let dim = operands.dim(1, b.tensor(x)?.rank())?;
+    nanmedian_along(b, x, dim, operands.bool(2)?).map(Some)
+}
+
+/// The lower of two in the middle of those that are numbers, which sort first.
+fn nanmedian_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> Result<Vec<ValueId>, Error> {
+    let ty = b.tensor(x)?;
+    if category(ty.dtype) != 2 || ty.rank() == 0 {
+        return median_along(b, x, dim, keepdim);
+    }
+    let along = Arg::from(dim as i64);
+    let nan = b.unary(aten::ISNAN, x)?;
+    let number = b.unary(aten::LOGICAL_NOT, nan)?;
+    let count = b.one(aten::SUM_DIM_INTLIST, vec![number.into(), Arg::from([dim as i64]), Arg::from(true)])?;
+    let last = b.sub(count, 1)?;
+    let last = b.one(aten::CLAMP, vec![last.into(), Arg::from(0), Arg::None])?;
+    let middle = b.one(aten::DIV_SCALAR_MODE, vec![last.into(), Arg::from(2), Arg::from("floor")])?;
+    let results = b.call(aten::SORT, vec![x.into(), along.clone()])?;
+    let shape = reduced_shape(&ty.shape, &[dim], keepdim);
+    let pick = |b: &mut Builder<'_>, sorted: ValueId| {
+        let picked = b.one(aten::GATHER, vec![sorted.into(), along.clone(), middle.into()])?;
         b.view(picked, shape.clone())
     };
     results.into_iter().map(|sorted| pick(b, sorted)).collect()

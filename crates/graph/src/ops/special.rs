@@ -2,13 +2,49 @@
 
 use crate::Error;
 use crate::operators::aten;
-use crate::{Builder, ValueId};
+use crate::{Builder, Graph, Type, ValueId};
 
-use super::inference::floating;
+use super::inference::{floating, floating_arithmetic, one};
 use super::promotion::to_floating;
-use super::{Definition, Lowered, Operands, composite, done, forward};
+use super::{Definition, Lowered, Operands, composite, done, forward, kernel, promote};
 
 pub(crate) const OPS: &[Definition] = &[
+    kernel(aten::LGAMMA, floating),
+    composite(aten::SPECIAL_GAMMALN, floating, |b, o| forward(b, o, aten::LGAMMA)),
+    composite(aten::MVLGAMMA, floating, multivariate_gamma),
+    composite(aten::SPECIAL_MULTIGAMMALN, floating, multivariate_gamma),
+    kernel(aten::DIGAMMA, floating),
+    composite(aten::SPECIAL_DIGAMMA, floating, |b, o| forward(b, o, aten::DIGAMMA)),
+    composite(aten::SPECIAL_PSI, floating, |b, o| forward(b, o, aten::DIGAMMA)),
+    kernel(aten::POLYGAMMA, second_floating),
+    composite(aten::SPECIAL_POLYGAMMA, second_floating, |b, o| forward(b, o, aten::POLYGAMMA)),
+    kernel(aten::IGAMMA, floating_arithmetic),
+    composite(aten::SPECIAL_GAMMAINC, floating_arithmetic, |b, o| forward(b, o, aten::IGAMMA)),
+    kernel(aten::IGAMMAC, floating_arithmetic),
+    composite(aten::SPECIAL_GAMMAINCC, floating_arithmetic, |b, o| forward(b, o, aten::IGAMMAC)),
+    kernel(aten::SPECIAL_ZETA, floating_arithmetic),
+    composite(aten::SPECIAL_ZETA_OTHER_SCALAR, floating_arithmetic, |b, o| of_tensors(b, o, aten::SPECIAL_ZETA)),
+    composite(aten::SPECIAL_ZETA_SELF_SCALAR, floating_arithmetic, |b, o| of_tensors(b, o, aten::SPECIAL_ZETA)),
+    kernel(aten::I0, floating),
+    composite(aten::SPECIAL_I0, floating, |b, o| forward(b, o, aten::I0)),
+    kernel(aten::SPECIAL_I0E, floating),
+    kernel(aten::SPECIAL_I1, floating),
+    kernel(aten::SPECIAL_I1E, floating),
+    kernel(aten::SPECIAL_BESSEL_J0, floating),
+    kernel(aten::SPECIAL_BESSEL_J1, floating),
+    kernel(aten::SPECIAL_BESSEL_Y0, floating),
+    kernel(aten::SPECIAL_BESSEL_Y1, floating),
+    kernel(aten::SPECIAL_MODIFIED_BESSEL_I0, floating),
+    kernel(aten::SPECIAL_MODIFIED_BESSEL_I1, floating),
+    kernel(aten::SPECIAL_MODIFIED_BESSEL_K0, floating),
+    kernel(aten::SPECIAL_MODIFIED_BESSEL_K1, floating),
+    kernel(aten::SPECIAL_SCALED_MODIFIED_BESSEL_K0, floating),
+    kernel(aten::SPECIAL_SCALED_MODIFIED_BESSEL_K1, floating),
+    kernel(aten::SPECIAL_SPHERICAL_BESSEL_J0, floating),
+    kernel(aten::SPECIAL_AIRY_AI, floating),
+    kernel(aten::SPECIAL_ERFCX, floating),
+    kernel(aten::SPECIAL_NDTRI, floating),
+    kernel(aten::SPECIAL_LOG_NDTR, floating),
     composite(aten::SPECIAL_ERF, floating, |b, o| forward(b, o, aten::ERF)),
     composite(aten::ERFC, floating, |b, o| precisely(b, o, complement)),
     composite(aten::SPECIAL_ERFC, floating, |b, o| precisely(b, o, complement)),
@@ -17,6 +53,43 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::SPECIAL_NDTR, floating, |b, o| precisely(b, o, normal_distribution)),
     composite(aten::SPECIAL_ENTR, floating, |b, o| precisely(b, o, entropy)),
 ];
+
+/// The shape of the second argument, in a floating dtype.
+fn second_floating(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(1, graph)?;
+    one(to_floating(input.dtype), input.shape.clone())
+}
+
+/// The overload of two tensors, where one argument is a number.
+pub(super) fn of_tensors(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Lowered {
+    let dtype = to_floating(promote(&[operands.arg(0), operands.arg(1)], b.graph)?);
+    let mut tensor = |index| {
+        let value = b.as_tensor(operands.arg(index), dtype)?;
+        b.cast(value, dtype)
+    };
+    let args = vec![tensor(0)?.into(), tensor(1)?.into()];
+    b.one(name, args).and_then(done)
+}
+
+/// The logarithm of the gamma function of `p` variables.
+fn multivariate_gamma(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let p = operands.int(1)?;
+    if !(1..=1024).contains(&p) {
+        return Err(operands.wrong(1, "at least 1, and at most 1024"));
+    }
+    let x = operands.value(0)?;
+    let x = b.cast(x, to_floating(b.tensor(x)?.dtype))?;
+    let value = b.precisely(x, |b, x| {
+        let mut sum = b.unary(aten::LGAMMA, x)?;
+        for j in 1..p {
+            let shifted = b.sub(x, 0.5 * j as f64)?;
+            let term = b.unary(aten::LGAMMA, shifted)?;
+            sum = b.add(sum, term)?;
+        }
+        b.add(sum, (p * (p - 1)) as f64 / 4.0 * std::f64::consts::PI.ln())
+    })?;
+    done(value)
+}
 
 /// Applies a function in a floating dtype, in single precision at least.
 fn precisely(

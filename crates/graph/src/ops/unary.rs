@@ -76,11 +76,18 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::ISNEGINF, truth, |b, o| is_infinity(b, o, f64::NEG_INFINITY)),
     composite(aten::ISREAL, truth, isreal),
     composite(aten::NAN_TO_NUM, same, nan_to_num),
+    kernel(aten::FREXP_TENSOR, fraction_and_exponent),
     kernel(aten::_CONJ_PHYSICAL, same),
     composite(aten::CONJ_PHYSICAL, same, conj),
     composite(aten::_CONJ, same, conj),
     composite(aten::CONJ, same, conj),
 ];
+
+/// A number of the same dtype and an integer for each.
+fn fraction_and_exponent(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    let input = operands.tensor(0, graph)?;
+    Ok([one(input.dtype, input.shape.clone())?, one(ScalarType::Int, input.shape.clone())?].concat())
+}
 
 /// The absolute value of a complex number and its parts are real.
 fn magnitude(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {

@@ -10,23 +10,24 @@ use crate::support::number::Number;
 use crate::support::random::Random;
 use crate::support::shape::{Dims, Walk, broadcast, broadcast_strides};
 
-/// `multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, Tensor(a!) out)`: the indices of elements, which
+/// `multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None,
+/// Tensor(a!) out)`: the indices of elements, which
 /// are drawn with probabilities in proportion to them, of each row.
-pub const MULTINOMIAL_OUT: Op = Op::new("aten::multinomial.out", 4, multinomial).temp(|cx| {
+pub const MULTINOMIAL_OUT: Op = Op::new("aten::multinomial.out", 5, multinomial).temp(|cx| {
     let input = cx.tensor(0)?;
     Ok(input.sizes().last().copied().unwrap_or(0).saturating_mul(8).saturating_add(64))
 });
-/// `poisson.out(Tensor self, *, Tensor(a!) out)`, where elements are the means.
-pub const POISSON_OUT: Op = Op::new("aten::poisson.out", 2, |cx| of_each(cx, poisson));
-/// `_standard_gamma.out(Tensor self, *, Tensor(a!) out)`, where elements are the shapes.
-pub const STANDARD_GAMMA_OUT: Op = Op::new("aten::_standard_gamma.out", 2, |cx| of_each(cx, gamma));
-/// `binomial.out(Tensor count, Tensor prob, *, Tensor(a!) out)`
-pub const BINOMIAL_OUT: Op = Op::new("aten::binomial.out", 3, binomial_out);
+/// `poisson.out(Tensor self, Generator? generator=None, *, Tensor(a!) out)`, where elements are the means.
+pub const POISSON_OUT: Op = Op::new("aten::poisson.out", 3, |cx| of_each(cx, poisson));
+/// `_standard_gamma.out(Tensor self, Generator? generator=None, *, Tensor(a!) out)`, where elements are the shapes.
+pub const STANDARD_GAMMA_OUT: Op = Op::new("aten::_standard_gamma.out", 3, |cx| of_each(cx, gamma));
+/// `binomial.out(Tensor count, Tensor prob, Generator? generator=None, *, Tensor(a!) out)`
+pub const BINOMIAL_OUT: Op = Op::new("aten::binomial.out", 4, binomial_out);
 
 pub const OPS: OpGroup = &[MULTINOMIAL_OUT, POISSON_OUT, STANDARD_GAMMA_OUT, BINOMIAL_OUT];
 
 fn multinomial(cx: &KernelContext<'_>) -> Result<()> {
-    let (input, count, replacement, mut out) = (cx.tensor(0)?, cx.int(1)?, cx.bool(2)?, cx.out(3)?);
+    let (input, count, replacement, mut out) = (cx.tensor(0)?, cx.int(1)?, cx.bool(2)?, cx.out(4)?);
     let fault = |detail: Detail, argument: usize| Err(Error::from(detail).arg(argument));
     let (&[ref rows @ .., categories], true) = (input.sizes(), input.rank() <= 2) else {
         return fault(Detail::Rank { expected: "1 or 2", got: input.rank() }, 0);
@@ -37,11 +38,11 @@ fn multinomial(cx: &KernelContext<'_>) -> Result<()> {
         return fault(Detail::Value { what: "num_samples", expected, got: count }, 1);
     };
     if out.dtype() != ScalarType::Long {
-        return fault(Detail::ElementType { expected: ScalarType::Long, got: out.dtype() }, 3);
+        return fault(Detail::ElementType { expected: ScalarType::Long, got: out.dtype() }, 4);
     }
     let mut sizes = Dims::from_slice(rows)?;
     sizes.push(wanted)?;
-    out.resize(&sizes).map_err(|e| e.arg(3))?;
+    out.resize(&sizes).map_err(|e| e.arg(4))?;
     let rows = rows.first().copied().unwrap_or(1);
     let (down, across) = steps(input.strides());
     let (out_down, out_across) = steps(out.strides());
@@ -104,13 +105,13 @@ fn read(tensor: &Tensor<'_>, at: usize) -> Result<f64> {
 }
 
 fn of_each(cx: &KernelContext<'_>, sample: fn(&mut Random, f64) -> f64) -> Result<()> {
-    let (input, mut out) = (cx.tensor(0)?, cx.out(1)?);
-    samples(&[input, input], &mut out, 1, |random, [x, _]| sample(random, x))
+    let (input, mut out) = (cx.tensor(0)?, cx.out(2)?);
+    samples(&[input, input], &mut out, 2, |random, [x, _]| sample(random, x))
 }
 
 fn binomial_out(cx: &KernelContext<'_>) -> Result<()> {
-    let (count, probability, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(2)?);
-    samples(&[count, probability], &mut out, 2, |random, [count, p]| binomial(random, count, p))
+    let (count, probability, mut out) = (cx.tensor(0)?, cx.tensor(1)?, cx.out(3)?);
+    samples(&[count, probability], &mut out, 3, |random, [count, p]| binomial(random, count, p))
 }
 
 /// A sample for each pair of elements, in the order of the shape that they broadcast to.
@@ -121,7 +122,7 @@ fn samples(
     sample: impl Fn(&mut Random, [f64; 2]) -> f64,
 ) -> Result<()> {
     let [a, b] = inputs;
-    for (at, got) in [(argument - 1, b.dtype()), (argument, out.dtype())] {
+    for (at, got) in [(1, b.dtype()), (argument, out.dtype())] {
         if got != a.dtype() {
             return Err(Error::from(Detail::ElementType { expected: a.dtype(), got }).arg(at));
         }

@@ -40,3 +40,13 @@ fn mathematics_with_known_sizes() {
 fn mathematics_with_symbolic_sizes() {
     settle("composites_math", Sizes::Symbolic);
 }
+
+#[test]
+fn beyond_core_with_known_sizes() {
+    settle("composites_extra", Sizes::Static);
+}
+
+#[test]
+fn beyond_core_with_symbolic_sizes() {
+    settle("composites_extra", Sizes::Symbolic);
+}

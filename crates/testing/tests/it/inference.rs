@@ -15,8 +15,16 @@ use rushlight_testing::cases::{self, Arg, Case, TensorData};
 use rushlight_testing::runner::FILTER;
 
 /// Operators with sizes that depend on what tensors hold, which inference says where they do.
-const DATA_DEPENDENT: &[&str] =
-    &[aten::INDEX_TENSOR_OUT, aten::NONZERO_OUT, aten::MASKED_SELECT_OUT, aten::REPEAT_INTERLEAVE_TENSOR_OUT];
+const DATA_DEPENDENT: &[&str] = &[
+    aten::INDEX_TENSOR_OUT,
+    aten::NONZERO_OUT,
+    aten::MASKED_SELECT_OUT,
+    aten::REPEAT_INTERLEAVE_TENSOR_OUT,
+    aten::_UNIQUE2_OUT,
+    aten::UNIQUE_DIM_OUT,
+    aten::UNIQUE_CONSECUTIVE_OUT,
+    aten::BINCOUNT_OUT,
+];
 
 /// Operators without a functional form that programs contain.
 const NOT_FUNCTIONAL: &[(&str, &str)] = &[

@@ -60,8 +60,8 @@ macro_rules! families {
 }
 
 families! {
-    activation comparison convolutions copies core_extra creation elementwise_binary elementwise_unary experts indexing joins
-    llama matmuls norms prim quantized reductions views
+    activation aten_extra comparison convolutions copies core_extra counting creation elementwise_binary elementwise_unary experts
+    indexing joins linalg llama matmuls norms prim quantized reductions special views
 }
 
 #[test]

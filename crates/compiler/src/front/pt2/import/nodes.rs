@@ -279,6 +279,9 @@ impl<'a> Importer<'_, '_, 'a> {
                 | aten::ARGWHERE
                 | aten::INDEX_TENSOR
                 | aten::WHERE
+                | aten::_UNIQUE2
+                | aten::UNIQUE_DIM
+                | aten::UNIQUE_CONSECUTIVE
         );
         let Some(input) = node.args.first().and_then(Arg::as_value).filter(|_| picks) else { return };
         let Type::Tensor(input) = self.graph.ty(input) else { return };
