@@ -254,7 +254,15 @@ fn logsumexp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let x = b.cast(x, to_floating(b.tensor(x)?.dtype))?;
     let (dims, keepdim) = (operands.arg(1).clone(), operands.bool(2)?);
+    let shape = &b.tensor(x)?.shape;
+    let is_of_none =
+        operands.dims_or_all(1, shape.len())?.into_iter().any(|dim| shape.get(dim).is_some_and(|size| size.is(0)));
     let value = b.precisely(x, |b, x| {
+        if is_of_none {
+            // No elements have no maximum, and the sum 0.
+            let sum = b.one(aten::SUM_DIM_INTLIST, vec![x.into(), dims, Arg::from(keepdim)])?;
+            return b.unary(aten::LOG, sum);
+        }
         let maximum = b.one(aten::AMAX, vec![x.into(), dims.clone(), Arg::from(true)])?;
         let infinite = b.unary(aten::ISINF, maximum)?;
         let offset = b.select(infinite, 0, maximum)?;

@@ -138,6 +138,16 @@ impl TargetSizes {
 }
 
 impl TargetSizes {
+    /// True if the kernel takes the factor of a dimension for the whole one that its sizes have, 1 or 2.
+    fn is_taken_for_whole(&self, dim: usize) -> bool {
+        let (Some(from), Some(to)) = (self.from.get(dim), self.sizes.get(dim)) else { return false };
+        let is_whole = |whole: i64| {
+            *to == from.mul(whole) && !self.scales.get(dim).is_some_and(|scale| *scale == Some(whole as f64))
+        };
+        let is_given = self.scales.get(dim).copied().flatten().is_some_and(|scale| scale > 0.0);
+        is_given && (is_whole(1) || is_whole(2))
+    }
+
     /// True if positions along a dimension are those that its sizes give, whatever its factor is.
     fn follows_from_sizes(&self, dim: usize) -> bool {
         let Some(scale) = self.scales.get(dim).copied().flatten().filter(|scale| *scale > 0.0) else { return true };
@@ -179,6 +189,11 @@ fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
     let linear = operands.schema.name.contains("linear");
+    // The kernel looks at sizes first, as PyTorch does for images alone: for signals and volumes the factor decides.
+    if !linear && tensor.rank() != 4 && (0..target.from.len()).any(|dim| target.is_taken_for_whole(dim)) {
+        let index = |at: usize, ratio: f64| (at as f32 * ratio as f32) as i64;
+        return Ok(Some(vec![by_index(b, operands, &target, index)?]));
+    }
     Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, linear)?]))
 }
 
@@ -236,6 +251,17 @@ fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         // Whole pixels repeat, as with the nearest one.
         return Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, false)?]));
     }
+    let index = |at: usize, ratio: f64| ((at as f32 + 0.5) * ratio as f32).floor() as i64;
+    Ok(Some(vec![by_index(b, operands, &target, index)?]))
+}
+
+/// Pixels by their index along each dimension, which is that of the output and the input pixels for each of the output.
+fn by_index(
+    b: &mut Builder<'_>,
+    operands: &Operands<'_>,
+    target: &TargetSizes,
+    index: impl Fn(usize, f64) -> i64,
+) -> Result<ValueId, Error> {
     let mut value = operands.value(0)?;
     if !target.is_known() {
         for dim in 0..target.from.len() {
@@ -244,15 +270,14 @@ fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         return Ok(Some(vec![value]));
     }
     for (dim, (from, to, ratio)) in target.known(operands)?.into_iter().enumerate() {
-        let index = |at: usize| ((((at as f32 + 0.5) * ratio as f32).floor()) as i64).clamp(0, from as i64 - 1);
-        let indices: Vec<i64> = (0..to).map(index).collect();
+        let indices: Vec<i64> = (0..to).map(|at| index(at, ratio).clamp(0, from as i64 - 1)).collect();
         if indices.len() == from && indices.is_sorted_by(|a, b| a < b) {
             continue;
         }
         let indices = b.constant(super::number::longs("pixels", &indices)?);
         value = b.one(aten::INDEX_SELECT, vec![value.into(), (dim as i64 + 2).into(), indices.into()])?;
     }
-    Ok(Some(vec![value]))
+    Ok(value)
 }
 
 /// Positions in the input, along one dimension, of the pixels of the output, in the precision of PyTorch's kernels.

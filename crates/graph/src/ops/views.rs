@@ -305,6 +305,13 @@ pub fn permutation(operands: &Operands<'_>, graph: &Graph) -> Result<Option<Vec<
     let rank = tensor.rank();
     let mut dims: Vec<usize> = (0..rank).collect();
     let base = operands.schema.base_name();
+    if rank == 0 && matches!(base, aten::MT | aten::packet::MOVEDIM | aten::packet::MOVEAXIS) {
+        // PyTorch takes dimensions 0 and -1 of a number.
+        let mut given = (1..operands.schema.params.len()).map(|index| operands.ints(index));
+        let is_one =
+            |dims: Result<Vec<i64>, Error>| dims.is_ok_and(|dims| dims.iter().all(|dim| (-1..=0).contains(dim)));
+        return if given.all(is_one) { Ok(Some(dims)) } else { Err(operands.wrong(1, "the dimensions 0 or -1")) };
+    }
     match base {
         aten::PERMUTE | aten::PERMUTE_COPY => {
             dims = wrapped(operands, 1, rank)?;

@@ -34,7 +34,8 @@ fn check(sizes: &[usize], dims: usize) -> Result<()> {
         let expected = ["2 or 3", "3 or 4", "4 or 5"].get(dims.wrapping_sub(1)).copied().unwrap_or("another");
         return Err(Detail::Rank { expected, got: sizes.len() }.into());
     }
-    match (sizes.len() - dims - 1..sizes.len()).find(|&dim| sizes[dim] == 0) {
+    // No images, or none of its channels, have averages, of which there are none.
+    match (sizes.len() - dims..sizes.len()).find(|&dim| sizes[dim] == 0) {
         Some(dim) => Err(Detail::Size { dim, expected: 1, got: 0 }.into()),
         None => Ok(()),
     }
@@ -51,6 +52,9 @@ fn adaptive_avg_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
     let leading = sizes.len() - dims;
     sizes[leading..].copy_from_slice(&output[3 - dims..]);
     out.resize(&sizes).map_err(|e| e.arg(2))?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     accumulate!(input.dtype(), A => averages::<A>(output, dims, input, &mut out))
 }
 

@@ -76,6 +76,9 @@ fn avg_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
         return Err(Error::from(Detail::Dtype { expected: input.dtype().name(), got: out.dtype() }).arg(argument));
     }
     out.resize(&pool.output_sizes(input.sizes())?).map_err(|e| e.arg(argument))?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     accumulate!(input.dtype(), A => averages::<A>(&pool, divisor, input, &mut out))
 }
 
@@ -125,6 +128,9 @@ fn avg_pool2d_backward(cx: &KernelContext<'_>) -> Result<()> {
         }
     }
     out.resize(input.sizes()).map_err(|e| e.arg(8))?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     dispatch!(FLOATHBF16, input.dtype(), T => spread::<T>(&pool, divisor, grad, &mut out))
 }
 

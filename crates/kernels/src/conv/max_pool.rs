@@ -40,6 +40,9 @@ fn max_pool(cx: &KernelContext<'_>, dims: usize) -> Result<()> {
     let sizes = pool.output_sizes(input.sizes())?;
     out.resize(&sizes).map_err(|e| e.arg(6))?;
     indices.resize(&sizes).map_err(|e| e.arg(7))?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     accumulate!(input.dtype(), A => maxima::<A>(&pool, input, &mut out, &mut indices))
 }
 
@@ -145,6 +148,9 @@ fn max_pool2d_backward(cx: &KernelContext<'_>) -> Result<()> {
         }
     }
     out.resize(input.sizes()).map_err(|e| e.arg(8))?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     dispatch!(FLOATHBF16, input.dtype(), T => scatter::<T>(grad, indices, &mut out))
 }
 

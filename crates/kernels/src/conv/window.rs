@@ -188,7 +188,7 @@ impl Pool {
             let expected = ["2 or 3", "3 or 4", "4 or 5"].get(dims.wrapping_sub(1)).copied().unwrap_or("another");
             return Err(Error::from(Detail::Rank { expected, got: sizes.len() }));
         }
-        if let Some(dim) = (sizes.len() - dims - 1..sizes.len()).find(|&dim| sizes[dim] == 0) {
+        if let Some(dim) = (sizes.len() - dims..sizes.len()).find(|&dim| sizes[dim] == 0) {
             return Err(Detail::Size { dim, expected: 1, got: 0 }.into());
         }
         let kernel = required_space(cx, first, "kernel_size", dims, 1, 1)?;
