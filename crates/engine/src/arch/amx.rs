@@ -12,6 +12,9 @@
 
 use core::arch::asm;
 use core::marker::PhantomData;
+use core::mem;
+
+use alloc::vec::Vec;
 
 use super::{I32, LANES, Simd};
 
@@ -51,8 +54,12 @@ impl Amx {
 
     /// Prepares the thread's tiles, all of which have 16 rows of 64 bytes. A thread has one [`Tiles`] at a time: dropping it
     /// releases the registers.
+    ///
+    /// # Panics
+    /// If the thread has them already: another use would write over what is in the registers.
     #[inline]
     pub(crate) fn configure(self) -> Tiles {
+        assert!(!thread::uses_tiles(true), "the thread's tiles are in use");
         #[repr(C, align(64))]
         struct Configuration {
             palette: u8,
@@ -232,8 +239,6 @@ pub(crate) trait GroupPipeline<S: Simd> {
 pub(crate) struct StoredTile([[u32; LANES]; TILE_ROWS]);
 
 impl StoredTile {
-    pub(crate) const ZERO: Self = Self([[0; LANES]; TILE_ROWS]);
-
     /// A row of i32.
     #[inline(always)]
     pub(crate) fn row_i32<S: Simd>(&self, s: S, row: usize) -> I32<S> {
@@ -254,7 +259,98 @@ impl Drop for Tiles {
     fn drop(&mut self) {
         // SAFETY: tiles exist only where the processor has AMX.
         unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+        thread::uses_tiles(false);
     }
+}
+
+/// A type of which any bytes are a value.
+///
+/// # Safety
+/// Any bytes are, and it is aligned to at most 64 of them.
+pub(crate) unsafe trait AnyBytes {}
+
+/// Memory of a task by tiles, whose contents are whatever an earlier one left. It is the thread's, kept for its next task: it is more
+/// than the stacks of some callers' threads have.
+pub(crate) struct TaskMemory<T> {
+    lines: Vec<Line>,
+    of: PhantomData<T>,
+}
+
+/// As many bytes as the alignment of what is made of them.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl<T: AnyBytes> TaskMemory<T> {
+    pub(crate) fn take() -> Self {
+        let mut lines = thread::take_memory();
+        let count = size_of::<T>().div_ceil(size_of::<Line>());
+        if lines.len() < count {
+            lines = alloc::vec![Line([0; 64]); count];
+        }
+        Self { lines, of: PhantomData }
+    }
+
+    pub(crate) fn get(&mut self) -> &mut T {
+        const { assert!(align_of::<T>() <= align_of::<Line>()) };
+        assert!(size_of_val(&*self.lines) >= size_of::<T>());
+        // SAFETY: there are as many bytes, aligned, of which any are a value; they are borrowed as long as the result is.
+        unsafe { &mut *self.lines.as_mut_ptr().cast::<T>() }
+    }
+}
+
+impl<T> Drop for TaskMemory<T> {
+    fn drop(&mut self) {
+        thread::keep_memory(mem::take(&mut self.lines));
+    }
+}
+
+/// What a thread has for itself.
+#[cfg(all(target_os = "linux", feature = "std"))]
+mod thread {
+    use std::cell::Cell;
+    use std::thread_local;
+    use std::vec::Vec;
+
+    use super::Line;
+
+    thread_local! {
+        static USES_TILES: Cell<bool> = const { Cell::new(false) };
+        static MEMORY: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    }
+
+    /// Notes that the thread's tiles are in use, or no longer; returns if they were.
+    pub(super) fn uses_tiles(now: bool) -> bool {
+        USES_TILES.replace(now)
+    }
+
+    /// The memory that the thread kept; none after its end began.
+    pub(super) fn take_memory() -> Vec<Line> {
+        MEMORY.try_with(Cell::take).unwrap_or_default()
+    }
+
+    pub(super) fn keep_memory(lines: Vec<Line>) {
+        // Where the thread ends, it is freed.
+        MEMORY.try_with(|memory| memory.set(lines)).unwrap_or_default();
+    }
+}
+
+/// Nothing is kept where there are no tiles.
+#[cfg(not(all(target_os = "linux", feature = "std")))]
+mod thread {
+    use alloc::vec::Vec;
+
+    use super::Line;
+
+    pub(super) fn uses_tiles(_: bool) -> bool {
+        false
+    }
+
+    pub(super) fn take_memory() -> Vec<Line> {
+        Vec::new()
+    }
+
+    pub(super) fn keep_memory(_: Vec<Line>) {}
 }
 
 #[cfg(all(target_os = "linux", feature = "std"))]
@@ -296,5 +392,42 @@ mod linux {
             );
         }
         result == 0
+    }
+}
+
+#[cfg(all(test, target_os = "linux", feature = "std"))]
+mod tests {
+    use super::*;
+
+    struct Numbers([u32; 1000]);
+
+    // SAFETY: numbers.
+    unsafe impl AnyBytes for Numbers {}
+
+    #[test]
+    fn a_thread_keeps_its_memory() {
+        let mut memory = TaskMemory::<Numbers>::take();
+        memory.get().0[999] = 7;
+        let first = memory.lines.as_ptr();
+        // Another task meanwhile has its own.
+        let other = TaskMemory::<Numbers>::take();
+        assert_ne!(other.lines.as_ptr(), first);
+        drop(other);
+        drop(memory);
+        let mut again = TaskMemory::<Numbers>::take();
+        assert_eq!((again.lines.as_ptr(), again.get().0[999]), (first, 7));
+    }
+
+    #[test]
+    fn tiles_are_configured_once_at_a_time() {
+        assert!(!thread::uses_tiles(true));
+        assert!(thread::uses_tiles(true), "a second use is noticed");
+        thread::uses_tiles(false);
+        if let Some(amx) = Amx::detect() {
+            let tiles = amx.configure();
+            std::panic::catch_unwind(|| drop(amx.configure())).expect_err("nested");
+            drop(tiles);
+            drop(amx.configure());
+        }
     }
 }

@@ -5,7 +5,8 @@ use core::ops::Range;
 
 use crate::Engine;
 use crate::arch::amx::{
-    Amx, GroupPipeline, HALF_K, PAIR_BYTES, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets,
+    Amx, AnyBytes, GroupPipeline, HALF_K, PAIR_BYTES, StoredTile, TILE_ROW_BYTES, TILE_ROWS, TaskMemory, Tiles,
+    half_offsets,
 };
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
@@ -37,7 +38,8 @@ pub(super) fn run(engine: &Engine, m: usize, gemm: &GroupwiseGemm<'_>) -> bool {
         if block.m_inner.len() < TILE_ROWS {
             engine.dispatch.run_int8(GroupwiseTask { gemm, block });
         } else {
-            simd.vectorize(AmxTask { gemm, block, amx });
+            let mut memory = TaskMemory::take();
+            simd.vectorize(AmxTask { gemm, block, amx, scratch: memory.get() });
         }
     });
     true
@@ -48,6 +50,7 @@ struct AmxTask<'a> {
     gemm: &'a GroupwiseGemm<'a>,
     block: OutputBlock,
     amx: Amx,
+    scratch: &'a mut Scratch,
 }
 
 /// Memory of a task.
@@ -62,27 +65,24 @@ struct Scratch {
     products: [StoredTile; 2],
 }
 
+// SAFETY: arrays of numbers, some of which may be without a value.
+unsafe impl AnyBytes for Scratch {}
+
 impl Kernel for AmxTask<'_> {
     type Out = ();
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "45 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
     fn run<S: Simd>(self, s: S) {
-        let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. }, amx } = self;
+        let Self { gemm, block: OutputBlock { m_inner: rows, panels, .. }, amx, scratch } = self;
         let tiles = amx.configure();
-        let mut scratch = Scratch {
-            weights: [0; _],
-            scales: [const { MaybeUninit::uninit() }; _],
-            totals: [const { MaybeUninit::uninit() }; _],
-            products: [StoredTile::ZERO; 2],
-        };
+        // Between the weights of two groups are zeros.
+        scratch.weights.fill(0);
         let most = (LEFT_BYTES / gemm.matrix.k).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
         for rows in row_blocks(&rows, TILE_ROWS, most) {
+            // Rows of a tile are read without further checks.
+            assert!((TILE_ROWS..=MAX_ROWS).contains(&rows.len()));
             for panel in panels.clone() {
-                s.vectorize(PanelOfRows { gemm, tiles: &tiles, scratch: &mut scratch, rows: rows.clone(), panel });
+                s.vectorize(PanelOfRows { gemm, tiles: &tiles, scratch: &mut *scratch, rows: rows.clone(), panel });
             }
         }
     }

@@ -8,7 +8,9 @@ use core::ops::Range;
 use super::lhs::{Lhs, RoundRows, SplitForTiles};
 use super::{BLOCK_K, BLOCK_ROWS, Block, GroupPart, Int16Gemm, MAX_GROUPS, Task};
 use crate::Engine;
-use crate::arch::amx::{Amx, HALF_K, PAIR_BYTES, StoredTile, TILE_K, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
+use crate::arch::amx::{
+    Amx, AnyBytes, HALF_K, PAIR_BYTES, StoredTile, TILE_K, TILE_ROW_BYTES, TILE_ROWS, TaskMemory, Tiles, half_offsets,
+};
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::Bits;
 use crate::partition::{OutputBlock, OutputPartition, row_blocks};
@@ -40,7 +42,8 @@ pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>) -> bool {
         if block.m_inner.len() < TILE_ROWS {
             engine.dispatch.run_int8(Task { gemm, block });
         } else {
-            simd.vectorize(AmxTask { gemm, block, amx });
+            let mut memory = TaskMemory::take();
+            simd.vectorize(AmxTask { gemm, block, amx, memory: memory.get() });
         }
     });
     true
@@ -51,7 +54,18 @@ struct AmxTask<'a> {
     gemm: &'a Int16Gemm<'a>,
     block: OutputBlock,
     amx: Amx,
+    memory: &'a mut Memory,
 }
+
+/// Memory of a task.
+#[repr(C)]
+struct Memory {
+    left: Lhs,
+    scratch: Scratch,
+}
+
+// SAFETY: arrays of numbers, some of which may be without a value.
+unsafe impl AnyBytes for Memory {}
 
 /// Weights of a block of K and a panel, less their zero points.
 #[derive(Clone, Copy)]
@@ -61,11 +75,13 @@ struct UnpackedPanel {
     weights: [i8; BLOCK_K / TILE_K * PAIR_BYTES],
     scales: [MaybeUninit<[f32; LANES]>; MAX_TILED_GROUPS],
     minima: [MaybeUninit<[f32; LANES]>; MAX_TILED_GROUPS],
-    has_minima: bool,
+    /// 1 if there are minima, else 0.
+    has_minima: u32,
     groups: usize,
 }
 
 /// Some panels, and what tiles are stored to.
+#[repr(C)]
 struct Scratch {
     panels: [UnpackedPanel; PANELS],
     /// Products of two groups, by the low bytes of rows and by the high ones.
@@ -77,39 +93,22 @@ impl Kernel for AmxTask<'_> {
     type Out = ();
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "84 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
     fn run<S: Simd>(self, s: S) {
-        let Self { gemm, block: OutputBlock { m_inner, panels, .. }, amx } = self;
+        let Self { gemm, block: OutputBlock { m_inner, panels, .. }, amx, memory: Memory { left, scratch } } = self;
         let k = gemm.gemm.k;
         let tiles = amx.configure();
-        let mut left: Lhs = Lhs {
-            pairs: [const { [const { MaybeUninit::uninit() }; _] }; _],
-            scales: [const { MaybeUninit::uninit() }; _],
-            sums: [const { [const { MaybeUninit::uninit() }; _] }; _],
-        };
-        let panel = UnpackedPanel {
-            weights: [0; _],
-            scales: [const { MaybeUninit::uninit() }; _],
-            minima: [const { MaybeUninit::uninit() }; _],
-            has_minima: false,
-            groups: 0,
-        };
-        let mut scratch = Scratch {
-            panels: [panel; _],
-            totals: [const { MaybeUninit::uninit() }; _],
-            products: [[StoredTile::ZERO; 2]; 2],
-        };
+        // Between the weights of two groups are zeros.
+        scratch.panels.iter_mut().for_each(|panel| panel.weights.fill(0));
         for rows in row_blocks(&m_inner, TILE_ROWS, BLOCK_ROWS) {
+            // Rows of a tile are read without further checks.
+            assert!((TILE_ROWS..=BLOCK_ROWS).contains(&rows.len()));
             for from in (0..k).step_by(BLOCK_K) {
                 let ks = from..k.min(from + BLOCK_K);
                 let block = Block { gemm, rows: rows.clone(), ks };
-                s.vectorize(RoundRows { block: &block, left: &mut left });
-                s.vectorize(SplitForTiles { block: &block, left: &mut left });
+                s.vectorize(RoundRows { block: &block, left: &mut *left });
+                s.vectorize(SplitForTiles { block: &block, left: &mut *left });
                 for first in panels.clone().step_by(PANELS) {
-                    let (tiles, left, scratch) = (&tiles, &left, &mut scratch);
+                    let (tiles, left, scratch) = (&tiles, &*left, &mut *scratch);
                     let panels = first..panels.end.min(first + PANELS);
                     s.vectorize(PanelsOfRows { block: &block, tiles, left, scratch, panels });
                 }
@@ -158,7 +157,7 @@ impl PanelsOfRows<'_> {
             // SAFETY: there is room for a vector.
             unsafe { s.store(panel.scales[*index].as_mut_ptr().cast(), group.scales(s)) };
             let minima = group.minima(s);
-            panel.has_minima = minima.is_some();
+            panel.has_minima = u32::from(minima.is_some());
             if let Some(minima) = minima {
                 // SAFETY: likewise.
                 unsafe { s.store(panel.minima[*index].as_mut_ptr().cast(), minima) };
@@ -211,7 +210,7 @@ impl PanelsOfRows<'_> {
             sums: &self.left.sums[start..],
             weights: weights.as_ptr().cast(),
             scales,
-            minima: has_minima.then_some(minima),
+            minima: (*has_minima != 0).then_some(minima),
             groups,
             group: block.gemm.weights.group().min(depth),
             depth,

@@ -14,7 +14,7 @@ use super::super::operands::Matrix;
 use super::lhs::Rounding;
 use super::{BLOCK_K, Block, Int16Gemm};
 use crate::Engine;
-use crate::arch::amx::{Amx, GroupPipeline, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles};
+use crate::arch::amx::{Amx, AnyBytes, GroupPipeline, StoredTile, TILE_ROW_BYTES, TILE_ROWS, TaskMemory, Tiles};
 use crate::arch::{I16Pairs, Kernel, LANES, Simd};
 use crate::pack::{Bits, QuantizedMatrix};
 use crate::parallel::SharedOutput;
@@ -88,7 +88,8 @@ pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>, scratch: &mut [f
             OutputPartition::per_group(1, [1, rows.len()], n).for_threads(engine, n, k / 2, (TILE_ROWS, PANELS));
         engine.pool.run(partition.tasks(), |task| {
             let OutputBlock { m_inner: rows, panels, .. } = partition.block(task);
-            simd.vectorize(AmxTask { gemm, left, rows, panels, amx });
+            let mut memory = TaskMemory::take();
+            simd.vectorize(AmxTask { gemm, left, rows, panels, amx, scratch: memory.get() });
         });
     }
     true
@@ -165,6 +166,7 @@ struct AmxTask<'a> {
     rows: Range<usize>,
     panels: Range<usize>,
     amx: Amx,
+    scratch: &'a mut Scratch,
 }
 
 /// Weights of a block of K and a panel, less their zero points.
@@ -178,6 +180,7 @@ struct UnpackedPanel {
 }
 
 /// Some panels, and what tiles are stored to.
+#[repr(C)]
 struct Scratch {
     panels: [UnpackedPanel; PANELS],
     /// Products of two groups.
@@ -186,25 +189,22 @@ struct Scratch {
     sums: [[[f32; LANES]; MAX_ROWS]; PANELS],
 }
 
+// SAFETY: arrays of numbers.
+unsafe impl AnyBytes for Scratch {}
+
 impl Kernel for AmxTask<'_> {
     type Out = ();
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "72 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
     fn run<S: Simd>(self, s: S) {
-        let Self { gemm, left, rows, panels, amx } = self;
+        let Self { gemm, left, rows, panels, amx, scratch } = self;
         let tiles = amx.configure();
-        let panel = UnpackedPanel { weights: [[[0; _]; _]; _], scales: [[0.0; _]; _], minima: [[0.0; _]; _] };
-        let mut scratch = Scratch { panels: [panel; _], products: [StoredTile::ZERO; _], sums: [[[0.0; _]; _]; _] };
         let row_tiles = rows.start / TILE_ROWS..rows.end.div_ceil(TILE_ROWS);
         let (rows, k) = (left.first + rows.start..left.first + rows.end, gemm.gemm.k);
         for from in (0..k).step_by(DEPTH) {
             let block = &Block { gemm, rows: rows.clone(), ks: from..k.min(from + DEPTH) };
             for first in panels.clone().step_by(PANELS) {
-                let (tiles, scratch, row_tiles) = (&tiles, &mut scratch, row_tiles.clone());
+                let (tiles, scratch, row_tiles) = (&tiles, &mut *scratch, row_tiles.clone());
                 let panels = first..panels.end.min(first + PANELS);
                 s.vectorize(PanelsOfRows { block, tiles, left, row_tiles, scratch, panels });
             }
