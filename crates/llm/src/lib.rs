@@ -45,13 +45,12 @@ mod gbnf;
 mod generate;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod jinja;
 mod model;
 mod perplexity;
-mod python_json;
 mod sampling;
 mod session;
 mod speculation;
-mod template_limits;
 mod text_stream;
 mod token_score;
 mod tokenizer;
