@@ -188,7 +188,7 @@ def main():
     for template in STATEMENTS:
         found[template] = {"template": template, **render(template)}
     found["lipsum"] = {"template": "{{ lipsum() }}", "left_out": "lipsum"}
-    kept = [row for row in found.values() if " at 0x" not in row.get("text", "")]
+    kept = [row for row in found.values() if not any(part in row.get("text", "") for part in (" at 0x", "bound method"))]
     times = []
     for seconds, code in itertools.product(TIMES, CODES):
         moment = datetime.datetime.fromtimestamp(seconds).replace(microsecond=4567)
@@ -196,7 +196,7 @@ def main():
     # One line a template: with its text, with `null` for an error, or with the name of what is left out.
     lines = [json.dumps([row["template"], row.get("text"), *([row["left_out"]] if "left_out" in row else [])], ensure_ascii=False) for row in kept]
     times = [json.dumps([row["format"], row["seconds"], row["text"]], ensure_ascii=False) for row in times]
-    folded = "".join(chr(code) for code in range(0x250, 0x2100) if chr(code).isalpha())
+    folded = "".join(chr(code) for code in range(0x250, 0x2100) if chr(code).isalpha() and code != 0x264)
     cases = {"text": folded, **{name: getattr(folded, name)() for name in ("title", "capitalize", "casefold", "swapcase", "upper", "lower")}}
     version = jinja2.__version__
     OUT.write_text(

@@ -215,6 +215,10 @@ pub(super) fn slice(value: &Value, bounds: [Option<Value>; 3], meter: &Rc<Meter>
     }
     let [start, stop, step] = ints;
     let step = step.unwrap_or(1);
+    if !matches!(value, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Range(_) | Value::Undefined(_)) {
+        // Python raises, which Jinja takes for a missing item.
+        return missing(value, &Value::None, meter);
+    }
     if step == 0 {
         fail!("slice step cannot be zero");
     }
@@ -251,7 +255,6 @@ pub(super) fn slice(value: &Value, bounds: [Option<Value>; 3], meter: &Rc<Meter>
             step: of.step.checked_mul(step).unwrap_or(1),
         }),
         Value::Undefined(message) => fail!("{message}"),
-        // Python raises, which Jinja takes for a missing item.
         other => missing(other, &Value::None, meter)?,
     })
 }

@@ -86,6 +86,9 @@ pub(super) fn check(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) ->
         "escaped" => matches!(value, Value::Text(text) if text.is_markup),
         "lower" => is_lower(&to_str(value, meter)?),
         "upper" => is_upper(&to_str(value, meter)?),
+        "filter" | "test" if super::dict::hash(value, meter).is_err() => {
+            fail!("unhashable type: '{}'", value.type_name())
+        }
         "filter" => value.as_str().is_some_and(|name| filters::NAMES.contains(&name)),
         _ => value.as_str().is_some_and(|name| NAMES.contains(&name)),
     })

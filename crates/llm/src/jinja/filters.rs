@@ -239,6 +239,9 @@ fn text_filter(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) -> Resu
     if !NAMES.contains(&name) {
         fail!("No filter named '{name}'.");
     }
+    if name == "truncate" && value.as_str().is_none() {
+        return truncate_other(value, &args);
+    }
     let text = soft_text(value, meter)?;
     meter.bytes(text.len())?;
     let made = |made: String| Value::text_as(meter, made, text.is_markup);
@@ -338,6 +341,18 @@ fn text_filter(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) -> Resu
             made(out.into_text())
         }
     }
+}
+
+/// `truncate` of a value that is no string, which may only be short enough.
+fn truncate_other(value: &Value, args: &Args) -> Result<Value> {
+    let Some(len) = value.len() else { fail!("object of type '{}' has no len()", value.type_name()) };
+    let named = |name: &str| args.named.iter().find(|(known, _)| **known == *name).map(|(_, value)| value);
+    let length = arguments::int(args.positional.first().or_else(|| named("length")), 255)?;
+    let leeway = arguments::optional_int(args.positional.get(3).or_else(|| named("leeway")))?.unwrap_or(5);
+    if len as i128 > length.saturating_add(leeway) {
+        fail!("'{}' object has no attribute 'rsplit'", value.type_name());
+    }
+    Ok(value.clone())
 }
 
 /// Words that begin with a capital, and go on without.

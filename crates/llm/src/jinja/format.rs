@@ -88,8 +88,8 @@ impl Formatter<'_> {
                 fail!("end of string while looking for conversion specifier");
             }
         }
-        let spec = self.text(spec.strip_prefix(':').unwrap_or(spec), depth)?;
         let value = self.value(name)?;
+        let spec = self.text(spec.strip_prefix(':').unwrap_or(spec), depth)?;
         match conversion {
             None => format_value(&value, &spec, self.meter),
             Some('s') => text_value(&to_str(&value, self.meter)?, &spec, self.meter),

@@ -208,7 +208,7 @@ pub(super) fn urlize(value: &Value, args: Args, meter: &Rc<Meter>) -> Result<Val
             extra.push(scheme);
         }
     }
-    let Value::Text(text) = force_escaped(value, meter)? else { return Ok(Value::None) };
+    let Value::Text(text) = escaped(value, meter)? else { return Ok(Value::None) };
     let mut out = Writer::new(meter);
     let mut rest: &str = &text;
     while !rest.is_empty() {

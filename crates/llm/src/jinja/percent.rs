@@ -15,6 +15,8 @@ struct Flags {
     has_space: bool,
     has_zeros: bool,
     is_alternate: bool,
+    /// True if the format is HTML, in which values are escaped.
+    is_markup: bool,
 }
 
 /// The values of a format, taken one after the other or by name.
@@ -105,6 +107,7 @@ pub(super) fn format(format: &Rc<Text>, values: &Value, meter: &Rc<Meter>) -> Re
             Some(value) => value,
             None => values.next()?,
         };
+        flags.is_markup = format.is_markup;
         conversion(&value, kind, &flags, width as usize, precision, &mut out, meter)?;
     }
     if values.has_left() {
@@ -152,6 +155,11 @@ fn conversion(
                 'r' => to_repr(value, meter)?,
                 _ => to_ascii(value, meter)?,
             };
+            if flags.is_markup && !(kind == 's' && matches!(value, Value::Text(text) if text.is_markup)) {
+                let mut escaped = Writer::new(meter);
+                super::text::escape(&text, &mut escaped)?;
+                text = escaped.into_text();
+            }
             if let Some((at, _)) = precision.and_then(|precision| text.char_indices().nth(precision)) {
                 text.truncate(at);
             }

@@ -387,7 +387,7 @@ impl Iter {
             Self::Chars(text, at) => match text.get(*at..).and_then(|rest| rest.chars().next()) {
                 Some(char) => {
                     *at += char.len_utf8();
-                    Some(Value::text_as(meter, char.into(), text.is_markup)?)
+                    Some(Value::text(meter, char)?)
                 }
                 None => None,
             },

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::arguments::{self, Args};
-use super::attributes::soft_text;
 use super::failure::{Result, fail};
 use super::meter::{Meter, Writer};
 use super::text::split_lines;
@@ -11,6 +10,12 @@ use super::unicode;
 use super::value::Value;
 
 pub(super) fn word_wrap(value: &Value, args: Args, meter: &Rc<Meter>) -> Result<Value> {
+    let Value::Text(text) = value else {
+        if let Value::Undefined(message) = value {
+            fail!("{message}");
+        }
+        fail!("'{}' object has no attribute 'splitlines'", value.type_name())
+    };
     let names = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
     let [width, breaks_words, between, breaks_hyphens] = args.bind("wordwrap", names, 0)?;
     let width = arguments::int(width.as_ref(), 79)?;
@@ -24,9 +29,8 @@ pub(super) fn word_wrap(value: &Value, args: Args, meter: &Rc<Meter>) -> Result<
     };
     let between = arguments::text(between.as_ref())?;
     let between = between.as_deref().map_or("\n", |between| &**between);
-    let text = soft_text(value, meter)?;
     let mut out = Writer::new(meter);
-    for (index, line) in split_lines(&text, false).into_iter().enumerate() {
+    for (index, line) in split_lines(text, false).into_iter().enumerate() {
         if index > 0 {
             out.push(between)?;
         }
