@@ -1,9 +1,10 @@
-//! PNG and JPEG images as tensors. The files are untrusted: the memory of an image is bounded before it is decoded.
+//! PNG and JPEG images as tensors, upright and grey as Pillow makes them. The files are untrusted: the memory of an image is bounded before it is decoded.
 
 use std::fmt;
 use std::io::Cursor;
 
-use image::{DynamicImage, ImageFormat, ImageReader, Limits};
+use image::metadata::Orientation;
+use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use rushlight::{ScalarType, Tensor, TensorInfo};
 
 /// Maximum bytes of a decoded image: 89 megapixels of 8-bit RGB.
@@ -121,8 +122,36 @@ fn decode(file: &[u8]) -> Result<DynamicImage, ImageError> {
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_DECODED);
+    let format = reader.format();
     reader.limits(limits);
-    reader.decode().map_err(ImageError::Decode)
+    let mut decoder = reader.into_decoder().map_err(ImageError::Decode)?;
+    if decoder.total_bytes() > MAX_DECODED {
+        let (width, height) = decoder.dimensions();
+        return Err(ImageError::TooLarge { pixels: u64::from(width) * u64::from(height) });
+    }
+    // A damaged orientation is none, as Pillow has it.
+    let orientation = match format {
+        Some(ImageFormat::Png) => png_orientation(file),
+        _ => decoder.orientation().ok(),
+    };
+    let mut image = DynamicImage::from_decoder(decoder).map_err(ImageError::Decode)?;
+    image.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
+    Ok(image)
+}
+
+/// The orientation in the chunk `eXIf` of a PNG image, which the decoder does not read.
+fn png_orientation(file: &[u8]) -> Option<Orientation> {
+    let (_, mut rest) = file.split_at_checked(8)?;
+    loop {
+        let (len, after) = rest.split_first_chunk::<4>()?;
+        let (kind, after) = after.split_first_chunk::<4>()?;
+        let (data, after) = after.split_at_checked(usize::try_from(u32::from_be_bytes(*len)).ok()?)?;
+        if kind == b"eXIf" {
+            return exif_orientation(data);
+        }
+        // Its checksum.
+        rest = after.get(4..)?;
+    }
 }
 
 fn resized(image: DynamicImage, width: usize, height: usize) -> Result<DynamicImage, ImageError> {
@@ -138,9 +167,48 @@ fn resized(image: DynamicImage, width: usize, height: usize) -> Result<DynamicIm
     Ok(image.resize_exact(width, height, image::imageops::FilterType::Triangle))
 }
 
-/// Luminance in 0..1.
+/// The orientation in the first directory of EXIF data, which is that of a TIFF image.
+fn exif_orientation(data: &[u8]) -> Option<Orientation> {
+    const ORIENTATION: u16 = 0x112;
+    let is_big_endian = match data.get(..4)? {
+        b"II*\0" => false,
+        b"MM\0*" => true,
+        _ => return None,
+    };
+    let short = |at: usize| {
+        let bytes = *data.get(at..)?.first_chunk()?;
+        Some(if is_big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+    };
+    let bytes = *data.get(4..)?.first_chunk()?;
+    let directory = if is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
+    let directory = usize::try_from(directory).ok()?;
+    (0..usize::from(short(directory)?)).find_map(|index| {
+        let entry = directory.checked_add(2 + 12 * index)?;
+        let value = (short(entry)? == ORIENTATION).then(|| short(entry + 8))??;
+        Orientation::from_exif(u8::try_from(value).ok()?)
+    })
+}
+
+/// Luma of ITU-R BT.601 in 0..1, with the weights and the rounding of Pillow, OpenCV and torchvision.
 fn luminance(image: &DynamicImage) -> Vec<f32> {
-    image.to_luma16().into_raw().into_iter().map(|v| f32::from(v) / 65535.0).collect()
+    match image.color() {
+        ColorType::L8 | ColorType::La8 => {
+            image.to_luma8().into_raw().into_iter().map(|v| f32::from(v) / 255.0).collect()
+        }
+        ColorType::L16 | ColorType::La16 => {
+            image.to_luma16().into_raw().into_iter().map(|v| f32::from(v) / 65535.0).collect()
+        }
+        ColorType::Rgb8 | ColorType::Rgba8 => {
+            let weighted = |&[r, g, b]: &[u8; 3]| {
+                (u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16
+            };
+            image.to_rgb8().as_raw().as_chunks().0.iter().map(|pixel| weighted(pixel) as f32 / 255.0).collect()
+        }
+        _ => {
+            let weighted = |[r, g, b]: &[f32; 3]| 0.299 * r + 0.587 * g + 0.114 * b;
+            image.to_rgb32f().as_raw().as_chunks().0.iter().map(weighted).collect()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +225,34 @@ mod tests {
             is_memory_planned: true,
             nbytes: 768,
             name: None,
+        }
+    }
+
+    /// The samples of Pillow: all orientations and kinds of pixels.
+    #[test]
+    fn images_are_upright_and_grey_as_by_pillow() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/images");
+        let text = std::fs::read_to_string(folder.join("expected.json")).expect("samples");
+        let rows: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        for row in rows.as_array().expect("rows") {
+            let name = row["file"].as_str().expect("a name");
+            let file = std::fs::read(folder.join(name)).expect("an image");
+            // Decoders of JPEG round differently.
+            let tolerance = if name.ends_with(".jpg") { 4.0 / 255.0 } else { 1e-6 };
+            let [width, height] = ["width", "height"].map(|side| row[side].as_u64().expect("a side") as usize);
+            for (kind, channels) in [("rgb", 3), ("grey", 1)] {
+                let info = TensorInfo { sizes: vec![1, channels, height, width], ..input() };
+                let got = tensor(&file, &info, Normalize::None).expect("a tensor");
+                let got = got.as_slice::<f32>().expect("floats");
+                let bytes = row[kind].as_array().expect("bytes");
+                assert_eq!(got.len(), bytes.len());
+                for (at, got) in got.iter().enumerate() {
+                    // Planar here, interleaved there.
+                    let (channel, pixel) = (at / (width * height), at % (width * height));
+                    let expected = bytes[pixel * channels + channel].as_f64().expect("a byte") as f32 / 255.0;
+                    assert!((got - expected).abs() <= tolerance, "{name}, {kind} {at}: {got}, not {expected}");
+                }
+            }
         }
     }
 

@@ -9,8 +9,8 @@ const NORMALIZATIONS = {
   symmetric: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] },
 };
 
-/** Luma of ITU-R BT.601, as Pillow's mode `L`. */
-const LUMA = [0.299, 0.587, 0.114];
+/** Weights of luma of ITU-R BT.601 in 1/65536, as Pillow's mode `L` has and rounds them. */
+const LUMA = [19595, 38470, 7471];
 
 /** The elements of an image, 0 to 1 before they are normalized. */
 export function pixels(source, { size, channels = 3, layout = 'nchw', normalize = 'none', dtype = 'float32' } = {}) {
@@ -39,7 +39,7 @@ export function pixels(source, { size, channels = 3, layout = 'nchw', normalize 
 }
 
 function luma(data, at) {
-  return LUMA[0] * data[at] + LUMA[1] * data[at + 1] + LUMA[2] * data[at + 2];
+  return (LUMA[0] * data[at] + LUMA[1] * data[at + 1] + LUMA[2] * data[at + 2] + 0x8000) >> 16;
 }
 
 function normalization(name) {

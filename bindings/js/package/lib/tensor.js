@@ -121,6 +121,10 @@ function checked(dtype, data, shape) {
   if (data instanceof Uint8ClampedArray && ArrayType === Uint8Array) {
     data = new Uint8Array(data.buffer, data.byteOffset, data.length);
   }
+  if (dtype === 'float16' && ArrayType !== Uint16Array && data instanceof Uint16Array) {
+    // Bits, as engines without Float16Array have them.
+    data = new ArrayType(data.buffer, data.byteOffset, data.length);
+  }
   if (!(data instanceof ArrayType)) {
     const got = data?.constructor?.name ?? String(data);
     const hint = '`Tensor.from` converts numbers';
