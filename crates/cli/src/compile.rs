@@ -146,7 +146,7 @@ impl Compile {
                 compiler = compiler.language_model(model, language_model);
                 continue;
             }
-            let (name, path) = model.split_once('=').unwrap_or(("forward", model));
+            let (name, path) = method_and_path(model);
             open_exported(path)?;
             paths.push(path);
             compiler = compiler.method(name, path);
@@ -251,6 +251,18 @@ fn default_output(input: &str) -> PathBuf {
     match path.file_name().filter(|_| path.is_dir()) {
         Some(name) => path.with_file_name(format!("{}.pte", name.to_string_lossy())),
         None => path.with_extension("pte"),
+    }
+}
+
+/// The method and the file of `[METHOD=]FILE`. A file may be called anything; a method is an identifier.
+fn method_and_path(text: &str) -> (&str, &str) {
+    let is_identifier = |name: &str| {
+        let is_inside = |char: char| char == '_' || char.is_alphanumeric();
+        name.chars().all(is_inside) && name.chars().next().is_some_and(|first| !first.is_numeric())
+    };
+    match text.split_once('=') {
+        Some((name, path)) if (name.is_empty() || is_identifier(name)) && !Path::new(text).exists() => (name, path),
+        _ => ("forward", text),
     }
 }
 

@@ -25,6 +25,21 @@ fn methods_have_names_of_their_own() {
     }
 }
 
+/// An existing file wins over a name, and a path is no name.
+#[test]
+fn paths_may_have_an_equals_sign() {
+    let folder = folder("equals=sign");
+    let (model, output) = (at(&folder, "m=1.pt2"), at(&folder, "x.pte"));
+    fs::copy(format!("{EXAMPLE}/digits.pt2"), &model).expect("a copy");
+    for (given, method) in [(model.clone(), "forward"), (format!("f={model}"), "f")] {
+        succeeds(&["compile".into(), "-o".into(), output.clone(), given]);
+        let listed = succeeds(&["inspect".into(), output.clone()]);
+        assert!(listed.contains(method), "{listed}");
+    }
+    let missing = at(&folder, "no=file.pt2");
+    fails(&["compile".into(), "-o".into(), output, missing.clone()], 2, &[&missing]);
+}
+
 /// Values that no option can mean, for each option of each subcommand: the exit code, and what the error says.
 #[test]
 fn odd_values_of_options_are_refused() {
