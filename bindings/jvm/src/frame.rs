@@ -35,6 +35,48 @@ pub struct Lent {
     pub nbytes: usize,
 }
 
+/// A part of memory that Java lends for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    address: usize,
+    bytes: usize,
+}
+
+impl Region {
+    /// A region that can be borrowed as elements of a size, at whose multiple it begins: an address for what has bytes, and an end
+    /// that no pointer passes.
+    ///
+    /// # Errors
+    /// `Internal` for any other.
+    pub fn new(address: i64, bytes: usize, alignment: usize) -> Result<Self> {
+        // Pointers use all bits of a word.
+        let region = Self { address: address as usize, bytes };
+        let is_empty = bytes == 0;
+        let has_end = isize::try_from(bytes).is_ok() && region.address.checked_add(bytes).is_some();
+        let is_aligned = region.address.is_multiple_of(alignment);
+        if is_empty || region.address != 0 && has_end && is_aligned { Ok(region) } else { Err(broken()) }
+    }
+
+    /// The words of a frame with its interrupt.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and for fewer words than every frame has.
+    pub fn of_frame(address: i64, words: usize) -> Result<Self> {
+        let bytes = words.checked_mul(size_of::<i64>()).ok_or_else(broken)?;
+        if words > HEAD { Self::new(address, bytes, align_of::<i64>()) } else { Err(broken()) }
+    }
+
+    /// Fails if the regions have a byte in common, so that one could be written while the other is read.
+    ///
+    /// # Errors
+    /// `Internal`.
+    pub fn apart_from(self, other: Self) -> Result<()> {
+        let ends_before = |a: Self, b: Self| a.address.saturating_add(a.bytes) <= b.address;
+        let is_empty = self.bytes == 0 || other.bytes == 0;
+        if is_empty || ends_before(self, other) || ends_before(other, self) { Ok(()) } else { Err(broken()) }
+    }
+}
+
 /// All words but that of the interrupt.
 #[derive(Debug)]
 pub struct Frame<'f>(pub &'f mut [i64]);
@@ -61,7 +103,7 @@ impl Frame<'_> {
         &self,
         texts: &'a [String],
         dims: &'a mut Vec<usize>,
-        bytes: impl Fn(Lent) -> &'a [u8],
+        bytes: impl Fn(Lent) -> Result<&'a [u8]>,
     ) -> Result<Vec<Input<'a>>> {
         dims.clear();
         let mut words = Words(self.0);
@@ -98,7 +140,7 @@ impl Frame<'_> {
                     let rank = size(values.next()?)?;
                     values.skip(rank)?;
                     let sizes = dims.split_off(..rank).ok_or_else(broken)?;
-                    TensorView::new(dtype, sizes, bytes(lent))?.into()
+                    TensorView::new(dtype, sizes, bytes(lent)?)?.into()
                 }
                 _ => return Err(broken()),
             });
@@ -186,5 +228,61 @@ impl Words<'_> {
 
     fn skip(&mut self, count: usize) -> Result<()> {
         self.0.split_off(..count).map(|_| ()).ok_or_else(broken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_that_no_buffer_has_are_refused() {
+        for (address, bytes, alignment) in
+            [(0, 1, 1), (4, 8, 8), (-4, 8, 4), (16, usize::MAX, 1), (8, isize::MAX as usize + 1, 8)]
+        {
+            assert!(Region::new(address, bytes, alignment).is_err(), "{address} {bytes} {alignment}");
+        }
+        assert!(Region::new(0, 0, 8).is_ok() && Region::new(16, 8, 8).is_ok());
+        assert!(Region::of_frame(16, HEAD).is_err() && Region::of_frame(16, HEAD + 1).is_ok());
+        assert!(Region::of_frame(16, usize::MAX).is_err() && Region::of_frame(12, HEAD + 1).is_err());
+    }
+
+    #[test]
+    fn regions_that_overlap_are_refused() {
+        let region = |address, bytes| Region::new(address, bytes, 1).unwrap();
+        for (other, is_apart) in [((8, 8), true), ((8, 9), false), ((20, 1), false), ((24, 4), true), ((16, 0), true)] {
+            let other = region(other.0, other.1);
+            assert_eq!(region(16, 8).apart_from(other).is_ok(), is_apart, "{other:?}");
+            assert_eq!(other.apart_from(region(16, 8)).is_ok(), is_apart, "{other:?}");
+        }
+    }
+
+    /// Words of any values are inputs or an error.
+    #[test]
+    fn frames_of_any_words_are_read_or_refused() {
+        let texts = ["a".to_owned()];
+        for seed in 0..20_000_u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut next = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 33) % below
+            };
+            let mut words: Vec<i64> = (0..next(24))
+                .map(|_| match next(8) {
+                    0 => i64::MIN,
+                    1 => i64::MAX,
+                    2 => -1,
+                    _ => next(7) as i64,
+                })
+                .collect();
+            let frame = Frame(&mut words);
+            let _ = frame.room();
+            let _ = frame.inputs(&texts, &mut Vec::new(), |lent| {
+                Region::new(lent.address, lent.nbytes, 1)?;
+                Ok(&[])
+            });
+        }
     }
 }

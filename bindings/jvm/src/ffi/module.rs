@@ -13,7 +13,7 @@ use rushlight::{Code, LoadMode, ModuleBuilder};
 
 use super::{elements, elements_mut, free, handle, locked, object, text, texts};
 use crate::error::{Problem, Result, Throw};
-use crate::frame::{self, Frame, Kept};
+use crate::frame::{self, Frame, Kept, Region};
 use crate::interrupt::Flag;
 use crate::meta;
 
@@ -177,23 +177,37 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
         let method = module.method(method)?;
         let (names, strings) = (texts(env, &names)?, texts(env, &strings)?);
         let words = usize::try_from(frame_words).unwrap_or(0);
+        let whole = Region::of_frame(frame, words)?;
         let first = ptr::with_exposed_provenance_mut::<i64>(frame as usize);
-        // SAFETY: the frame's buffer lives as long as the Java object, which is an argument of this call. Other threads write its
-        // first word alone, which is read atomically.
+        // SAFETY: `whole` is an aligned region of the frame's buffer, which lives as long as the Java object, an argument of this
+        // call. Other threads write its first word alone, which is read atomically.
         let interrupt = Flag(unsafe { AtomicI64::from_ptr(first) });
         // SAFETY: as above; no thread but this one uses the other words during the call.
         let mut frame = Frame(unsafe { elements_mut(frame + size_of::<i64>() as jlong, words.saturating_sub(1)) });
         let (room, size) = frame.room()?;
+        let outputs = Region::new(room, size, 1)?;
+        outputs.apart_from(whole)?;
         let mut inner = locked(&module.inner, "module")?;
         let Inner { module, dims } = &mut *inner;
-        // SAFETY: Java gives the address and size of a direct buffer, which an argument of this call keeps.
-        let mut inputs = frame.inputs(&strings, dims, |lent| unsafe { elements(lent.address, lent.nbytes) })?;
+        let mut inputs = frame.inputs(&strings, dims, |lent| {
+            let region = Region::new(lent.address, lent.nbytes, 1)?;
+            region.apart_from(outputs)?;
+            region.apart_from(whole)?;
+            // SAFETY: Java gives the address and size of a direct buffer, which an argument of this call keeps. The region is none
+            // that the call writes.
+            Ok(unsafe { elements(lent.address, lent.nbytes) })
+        })?;
         let meta;
         if !names.is_empty() {
+            if names.len() != inputs.len() {
+                let text = format!("{} names for {} inputs", names.len(), inputs.len());
+                return Err(Problem::new(Code::Internal, text));
+            }
             meta = module.kept_meta(method)?;
             inputs = meta.inputs_by_name(names.iter().map(String::as_str).zip(inputs))?;
         }
-        // SAFETY: the unused end of a direct buffer of the module's, which only this call writes.
+        // SAFETY: the unused end of a direct buffer of the module's, which only this call writes; `outputs` is its region, which has
+        // nothing in common with the frame and the inputs.
         let room = unsafe { elements_mut::<u8>(room, size) };
         let mut written = Ok(());
         module.run_reading(method, &inputs, &mut { interrupt }, |outputs: &Outputs<'_, '_>| {
