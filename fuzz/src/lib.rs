@@ -5,3 +5,5 @@ pub mod archive;
 pub mod json;
 pub mod mutators;
 pub mod run;
+
+pub use run::language_model;

@@ -62,3 +62,17 @@ pub fn run(module: &mut Module) {
         }
     }
 }
+
+/// A tiny language model, as the tests have it.
+pub fn language_model() -> rushlight_llm::Model {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/decoders/llama");
+    let options = rushlight::LanguageModelOptions {
+        max_context_len: Some(32),
+        max_seq_len: Some(8),
+        ..Default::default()
+    };
+    let compiled = rushlight::Compiler::new().language_model(folder, options).backend("cpu").compile();
+    let bytes = compiled.and_then(|compiled| compiled.to_bytes()).expect("a model");
+    let module = Module::builder().lower(Lower::Off).threads(1).load_bytes(&bytes).expect("a module");
+    rushlight_llm::Model::new(module).expect("a language model")
+}

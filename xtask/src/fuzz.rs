@@ -33,6 +33,9 @@ const TARGETS: &[Target] = &[
     ("image", &[], ""),
     ("tokenizer", &[], ""),
     ("chat_template", &[], ""),
+    ("session", &[], ""),
+    ("request", &[], ""),
+    ("grammar", &[], ""),
 ];
 
 const PROGRAMS: &[&str] = &["0.2.0", "0.7.0", "1.5.1", "1.5.1-xnnpack"];
@@ -51,7 +54,14 @@ const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb
 /// Maximum bytes of an input. Large archives of arrays hold no more kinds of entries than small ones, and take ten times as
 /// long.
 fn max_len(name: &str) -> &'static str {
-    if name == "npz" { "-max_len=8192" } else { "-max_len=65536" }
+    match name {
+        "npz" => "-max_len=8192",
+        // The work of a grammar grows faster than its length.
+        "grammar" => "-max_len=512",
+        "session" => "-max_len=1024",
+        "request" => "-max_len=16384",
+        _ => "-max_len=65536",
+    }
 }
 
 /// Runs all targets, or one, for some seconds each. With `minimise` instead of seconds, keeps in `fuzz/seeds` the fewest

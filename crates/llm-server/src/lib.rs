@@ -21,6 +21,8 @@ mod api;
 mod connections;
 mod embedder;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod job;
 mod metrics;
 mod open;

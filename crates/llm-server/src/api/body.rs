@@ -84,14 +84,8 @@ impl Body {
     pub async fn read<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T, Refusal> {
         let bytes = std::mem::take(&mut self.bytes);
         let len = bytes.len();
-        let parse = move || {
-            if count_values(&bytes) > MAX_VALUES {
-                return Err(Refusal::invalid(format!("the request has more than {MAX_VALUES} values")));
-            }
-            serde_json::from_slice(&bytes)
-                .map_err(|error| Refusal::invalid(format!("the request is no valid JSON for this route: {error}")))
-        };
-        if len < WORTH_A_THREAD { parse() } else { self.permit.work(parse).await }
+        let read = move || parse(&bytes);
+        if len < WORTH_A_THREAD { read() } else { self.permit.work(read).await }
     }
 
     /// Whose the request is.
@@ -106,6 +100,15 @@ impl Body {
             _ => Ok(Owner { key: self.key.0, salt }),
         }
     }
+}
+
+/// Reads the bytes of a request.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    if count_values(bytes) > MAX_VALUES {
+        return Err(Refusal::invalid(format!("the request has more than {MAX_VALUES} values")));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|error| Refusal::invalid(format!("the request is no valid JSON for this route: {error}")))
 }
 
 /// Number of values of a JSON text, up to those that are one on their own: what stands before each comma, and what brackets open.

@@ -417,3 +417,14 @@ impl stream::Chunks for Chunks {
         if self.includes_usage { vec![self.head.json(CHUNK, none, Some(&self.tokens))] } else { Vec::new() }
     }
 }
+
+/// The checks of a body that need no model.
+#[cfg(fuzzing)]
+pub fn check(body: &[u8], defaults: &rushlight_llm::Generation, vocabulary: usize) -> Result<(), Refusal> {
+    let request: Request = super::body::parse(body)?;
+    tools(&request)?;
+    request.sampling.grammar()?;
+    let max = request.max_completion_tokens.or(request.max_tokens);
+    request.sampling.generation(defaults, max, request.top_logprobs, vocabulary)?;
+    request.messages.iter().map(message).collect::<Result<Vec<_>, _>>().map(|_| ())
+}

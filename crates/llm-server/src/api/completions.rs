@@ -335,3 +335,11 @@ impl stream::Chunks for Chunks {
         if self.includes_usage { vec![self.head.json(OBJECT, none, Some(&self.pieces.counts))] } else { Vec::new() }
     }
 }
+
+/// The checks of a body that need no model.
+#[cfg(fuzzing)]
+pub fn check(body: &[u8], defaults: &rushlight_llm::Generation, vocabulary: usize) -> Result<(), Refusal> {
+    let request: Request = super::body::parse(body)?;
+    request.sampling.grammar()?;
+    request.sampling.generation(defaults, request.max_tokens, None, vocabulary).map(|_| ())
+}

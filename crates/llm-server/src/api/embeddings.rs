@@ -81,3 +81,9 @@ pub async fn embed(State(service): State<Arc<Service>>, mut body: Body) -> Resul
     let list = List { object: "list", data: data.collect(), model, usage: counts.prompt_json() };
     Ok(Json(list).into_response())
 }
+
+/// The checks of a body that need no model.
+#[cfg(fuzzing)]
+pub fn check(body: &[u8]) -> Result<(), Refusal> {
+    super::body::parse::<Request>(body).map(|_| ())
+}

@@ -88,3 +88,9 @@ pub async fn encode(
     let tokenizer = service.tokenizer.clone();
     permit.work(move || Ok(tokenizer.encode(&text, adds_special)?)).await
 }
+
+/// The checks of a body that need no model.
+#[cfg(fuzzing)]
+pub fn check(body: &[u8]) -> Result<(), Refusal> {
+    super::body::parse::<Text>(body).map(|_| ()).or_else(|_| super::body::parse::<Tokens>(body).map(|_| ()))
+}

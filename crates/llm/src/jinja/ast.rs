@@ -7,18 +7,46 @@ pub(super) enum Statement {
     Data(String),
     Output(Vec<Expr>, u32),
     Set(Target, Expr, u32),
-    SetBlock { target: Target, filters: Vec<Filter>, body: Vec<Statement>, line: u32 },
+    SetBlock {
+        target: Target,
+        filters: Vec<Filter>,
+        body: Vec<Statement>,
+        line: u32,
+    },
     For(Arc<For>),
     /// Conditions with what follows each, and what follows `else`.
-    If { branches: Vec<(Expr, Vec<Statement>)>, otherwise: Vec<Statement>, line: u32 },
-    With { targets: Vec<(Target, Expr)>, body: Vec<Statement>, line: u32 },
+    If {
+        branches: Vec<(Expr, Vec<Statement>)>,
+        otherwise: Vec<Statement>,
+        line: u32,
+    },
+    With {
+        targets: Vec<(Target, Expr)>,
+        body: Vec<Statement>,
+        line: u32,
+    },
     Macro(Arc<Macro>),
-    Call { caller: Arc<Macro>, call: Box<Call>, line: u32 },
-    FilterBlock { filters: Vec<Filter>, body: Vec<Statement>, line: u32 },
+    Call {
+        caller: Arc<Macro>,
+        call: Box<Call>,
+        line: u32,
+    },
+    FilterBlock {
+        filters: Vec<Filter>,
+        body: Vec<Statement>,
+        line: u32,
+    },
     /// A scope of its own: `block`, which sees the names of the template alone, `generation`, which sees those around it too.
-    Block { body: Vec<Statement>, sees_all: bool },
+    Block {
+        body: Vec<Statement>,
+        sees_all: bool,
+    },
     /// `autoescape`.
-    Escape { is_on: Expr, body: Vec<Statement>, line: u32 },
+    Escape {
+        is_on: Expr,
+        body: Vec<Statement>,
+        line: u32,
+    },
     Break,
     Continue,
     /// A statement that needs other templates.

@@ -239,7 +239,11 @@ pub(super) fn slice(value: &Value, bounds: [Option<Value>; 3], meter: &Rc<Meter>
         Value::Text(text) => {
             let taken = if step == 1 {
                 let byte = |at: i128| text.char_indices().nth(at as usize).map_or(text.len(), |(byte, _)| byte);
-                if start < stop { text.get(byte(start)..byte(stop)).unwrap_or_default().to_owned() } else { String::new() }
+                if start < stop {
+                    text.get(byte(start)..byte(stop)).unwrap_or_default().to_owned()
+                } else {
+                    String::new()
+                }
             } else {
                 meter.room(len * size_of::<char>())?;
                 let chars: Vec<char> = text.chars().collect();

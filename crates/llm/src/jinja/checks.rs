@@ -14,10 +14,45 @@ use super::value::{Function, Value};
 
 /// All tests.
 const NAMES: &[&str] = &[
-    "!=", "<", "<=", "==", ">", ">=", "boolean", "callable", "defined", "divisibleby", "eq", "equalto", "escaped",
-    "even", "false", "filter", "float", "ge", "greaterthan", "gt", "in", "integer", "iterable", "le", "lessthan",
-    "lower", "lt", "mapping", "ne", "none", "number", "odd", "sameas", "sequence", "string", "test", "true",
-    "undefined", "upper",
+    "!=",
+    "<",
+    "<=",
+    "==",
+    ">",
+    ">=",
+    "boolean",
+    "callable",
+    "defined",
+    "divisibleby",
+    "eq",
+    "equalto",
+    "escaped",
+    "even",
+    "false",
+    "filter",
+    "float",
+    "ge",
+    "greaterthan",
+    "gt",
+    "in",
+    "integer",
+    "iterable",
+    "le",
+    "lessthan",
+    "lower",
+    "lt",
+    "mapping",
+    "ne",
+    "none",
+    "number",
+    "odd",
+    "sameas",
+    "sequence",
+    "string",
+    "test",
+    "true",
+    "undefined",
+    "upper",
 ];
 
 /// Tests a value.
@@ -71,12 +106,7 @@ pub(super) fn check(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) ->
         "mapping" => matches!(value, Value::Dict(_)),
         "sequence" => matches!(
             value,
-            Value::Text(_)
-                | Value::List(_)
-                | Value::Tuple(_)
-                | Value::Dict(_)
-                | Value::Range(_)
-                | Value::Undefined(_)
+            Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Range(_) | Value::Undefined(_)
         ),
         "iterable" => value.iterate().is_ok() || matches!(value, Value::Loop(_)),
         "callable" => match value {

@@ -107,7 +107,9 @@ pub(super) fn url_encode(value: &Value, meter: &Rc<Meter>) -> Result<Value> {
     let mut out = Writer::new(meter);
     let pairs = match value {
         Value::Dict(dict) => Value::View(super::value::View::Items, dict.clone()).elements(meter)?,
-        Value::List(_) | Value::Tuple(_) | Value::View(..) | Value::Range(_) | Value::Generator(_) => value.elements(meter)?,
+        Value::List(_) | Value::Tuple(_) | Value::View(..) | Value::Range(_) | Value::Generator(_) => {
+            value.elements(meter)?
+        }
         Value::Undefined(_) => Vec::new(),
         other => {
             quote(&to_str(other, meter)?, false, &mut out)?;

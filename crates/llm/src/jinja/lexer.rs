@@ -333,7 +333,9 @@ impl<'a> Lexer<'a> {
                 'u' => code(4, 16, ""),
                 'U' => code(8, 16, ""),
                 '0'..='7' => code(3, 8, escape.encode_utf8(&mut [0; 4])),
-                'N' => return self.error("`\\N{...}`: names of characters are not supported: write `\\u` and the code"),
+                'N' => {
+                    return self.error("`\\N{...}`: names of characters are not supported: write `\\u` and the code");
+                }
                 // Others are kept as they are.
                 other => {
                     text.push('\\');

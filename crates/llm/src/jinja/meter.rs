@@ -102,7 +102,9 @@ impl Meter {
     pub(super) fn deeper(&self) -> Result<Level<'_>> {
         let depth = self.depth.get() + 1;
         if depth > MAX_DEPTH {
-            return Err(Failure::new(format!("rendering is nested deeper than {MAX_DEPTH} levels, which is the limit")));
+            return Err(Failure::new(format!(
+                "rendering is nested deeper than {MAX_DEPTH} levels, which is the limit"
+            )));
         }
         self.depth.set(depth);
         Ok(Level { meter: self })

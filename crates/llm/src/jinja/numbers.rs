@@ -63,7 +63,11 @@ pub(super) fn parse_int(text: &str, base: u32) -> Result<Option<i128>> {
     let (digits, radix) = match found {
         // An underscore may follow the prefix.
         Some((_, radix)) => (lower.get(2..).map(|digits| digits.strip_prefix('_').unwrap_or(digits)), *radix),
-        None if base == 0 && lower.len() > 1 && lower.starts_with('0') && lower.bytes().any(|byte| byte != b'0' && byte != b'_') => {
+        None if base == 0
+            && lower.len() > 1
+            && lower.starts_with('0')
+            && lower.bytes().any(|byte| byte != b'0' && byte != b'_') =>
+        {
             return Ok(None);
         }
         None => (Some(&*lower), if base == 0 { 10 } else { base }),
@@ -146,10 +150,7 @@ pub(super) fn attribute(value: &Value, name: &str) -> Option<Value> {
 pub(super) fn is_method(value: &Value, name: &str) -> bool {
     match value {
         Value::Float(_) => matches!(name, "as_integer_ratio" | "conjugate" | "fromhex" | "hex" | "is_integer"),
-        _ => matches!(
-            name,
-            "as_integer_ratio" | "bit_count" | "bit_length" | "conjugate" | "from_bytes" | "to_bytes"
-        ),
+        _ => matches!(name, "as_integer_ratio" | "bit_count" | "bit_length" | "conjugate" | "from_bytes" | "to_bytes"),
     }
 }
 

@@ -371,7 +371,11 @@ pub(super) fn sort(keyed: Vec<(Value, Value)>, is_reverse: bool, meter: &Rc<Mete
             loop {
                 let takes_right = match (left.peek(), right.peek()) {
                     (Some(Some((a, _))), Some(Some((b, _)))) => {
-                        if is_reverse { is_less(a, b, meter)? } else { is_less(b, a, meter)? }
+                        if is_reverse {
+                            is_less(a, b, meter)?
+                        } else {
+                            is_less(b, a, meter)?
+                        }
                     }
                     (None, Some(_)) => true,
                     (None, None) => break,

@@ -237,7 +237,9 @@ fn write_pretty(
             }
             out.push(end)
         }
-        Value::Text(text) if !text.is_empty() && !text.is_markup => pretty_text(text, indent, allowance, level, out, meter),
+        Value::Text(text) if !text.is_empty() && !text.is_markup => {
+            pretty_text(text, indent, allowance, level, out, meter)
+        }
         _ => out.push(&repr),
     }
 }

@@ -12,11 +12,53 @@ use super::value::{Text, Value};
 
 /// All methods, by which `str` objects are known.
 pub(super) const METHODS: &[&str] = &[
-    "capitalize", "casefold", "center", "count", "encode", "endswith", "expandtabs", "find", "format", "format_map",
-    "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric",
-    "isprintable", "isspace", "istitle", "isupper", "join", "ljust", "lower", "lstrip", "maketrans", "partition",
-    "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split",
-    "splitlines", "startswith", "strip", "swapcase", "title", "translate", "upper", "zfill",
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "encode",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "translate",
+    "upper",
+    "zfill",
 ];
 
 /// Calls a method.
@@ -154,8 +196,7 @@ pub(super) fn call(text: &Rc<Text>, name: &str, args: Args, meter: &Rc<Meter>) -
         "removeprefix" | "removesuffix" => {
             let [part] = args.bind(name, ["prefix"], 1)?;
             let part = arguments::required_text(part.as_ref())?;
-            let left =
-                if name == "removeprefix" { text.strip_prefix(&**part) } else { text.strip_suffix(&**part) };
+            let left = if name == "removeprefix" { text.strip_prefix(&**part) } else { text.strip_suffix(&**part) };
             made(left.unwrap_or(text).to_owned())
         }
         "replace" => {
@@ -251,11 +292,12 @@ pub(super) fn call(text: &Rc<Text>, name: &str, args: Args, meter: &Rc<Meter>) -
                     None => out.push_char(char)?,
                     Some(Value::None) => {}
                     Some(Value::Text(text)) => out.push(&text)?,
-                    Some(value) => match value.as_int().and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32)
-                    {
-                        Some(char) => out.push_char(char)?,
-                        None => fail!("character mapping must return integer, None or str"),
-                    },
+                    Some(value) => {
+                        match value.as_int().and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32) {
+                            Some(char) => out.push_char(char)?,
+                            None => fail!("character mapping must return integer, None or str"),
+                        }
+                    }
                 }
             }
             made(out.into_text())
@@ -435,7 +477,11 @@ fn title(text: &str) -> String {
     let lower = LowerInContext::new(text);
     let mut follows_cased = false;
     for (at, char) in text.char_indices() {
-        if follows_cased { lower.push(at, char, &mut made) } else { unicode::push_title(char, &mut made) }
+        if follows_cased {
+            lower.push(at, char, &mut made)
+        } else {
+            unicode::push_title(char, &mut made)
+        }
         follows_cased = unicode::is_cased(char);
     }
     made
@@ -509,9 +555,7 @@ fn table(args: Args, meter: &Rc<Meter>) -> Result<Value> {
     let mut dict = Dict::new(meter)?;
     let code = |char: char| Value::Int((char as u32).into());
     if y.is_none() {
-        let Some(Value::Dict(from)) = x else {
-            fail!("if you give only one argument to maketrans it must be a dict")
-        };
+        let Some(Value::Dict(from)) = x else { fail!("if you give only one argument to maketrans it must be a dict") };
         for (key, value) in from.iter() {
             let key = match key.as_str() {
                 Some(key) if key.chars().count() == 1 => key.chars().next().map_or(Value::None, code),

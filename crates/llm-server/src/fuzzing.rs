@@ -1,0 +1,21 @@
+//! What the fuzz targets call: the checks of a request's body that need no model.
+
+use rushlight_llm::Generation;
+
+use crate::api::{chat, completions, embeddings, tokenize};
+use crate::error::Refusal;
+
+/// Tokens of the vocabulary that requests are checked against.
+const VOCABULARY: usize = 64;
+
+/// Reads a body as that of each route. Returns true if one takes it.
+pub fn request(body: &[u8]) -> bool {
+    let defaults = Generation::default();
+    let results: [Result<(), Refusal>; 4] = [
+        chat::check(body, &defaults, VOCABULARY),
+        completions::check(body, &defaults, VOCABULARY),
+        embeddings::check(body),
+        tokenize::check(body),
+    ];
+    results.iter().any(Result::is_ok)
+}
