@@ -402,7 +402,7 @@ def record(name, build, out):
     return sum(map(len, files.values()))
 
 
-def main(folder=VERSION):
+def main(folder=VERSION, then=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "corpus")
     parser.add_argument("--only", type=lambda names: names.split(","), default=None)
@@ -417,6 +417,8 @@ def main(folder=VERSION):
             except Exception as error:
                 traceback.print_exc()
                 failed.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+    if then is not None and args.only is None:
+        then(out)
     if failed:
         print(f"executorch {VERSION} cannot make:", *failed, sep="\n  ")
 

@@ -18,6 +18,7 @@ mod size;
 mod source;
 mod steps;
 mod test;
+mod writers;
 
 use anyhow::{Result, bail};
 

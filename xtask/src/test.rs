@@ -15,6 +15,7 @@ use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
 use crate::size;
 use crate::steps::{Step, Steps};
+use crate::writers;
 
 const STAGES: &[Step] = &[
     ("check", check::all),
@@ -40,6 +41,7 @@ const LONG_STAGES: &[Step] = &[
     ("ray", ray),
     ("tokenizers-whole", tokenizers_whole),
     ("models-whole", models_whole),
+    ("writers", written_by_others),
     ("zoo", zoo),
     ("aarch64-whole", aarch64_whole),
     ("wasm-whole", wasm_whole),
@@ -324,6 +326,15 @@ fn ray() -> Result<()> {
     run(command(ray_python(), &["tests/ray/check.py"])
         .env("PYTHONPATH", &package)
         .env("RUSHLIGHT", root().join("target/checked/rushlight")))
+}
+
+/// Files of all versions of ExecuTorch, torch and what they write by.
+fn written_by_others() -> Result<()> {
+    let written = writers::write();
+    let mut files = tests();
+    files.args(["-p", "rushlight-testing", "--test", "it", "--", "--ignored", "--nocapture"]);
+    run(files.arg("corpus::files_of_all_versions_"))?;
+    written
 }
 
 /// The wheel, which takes minutes to optimize: its size, and the same tests.

@@ -192,11 +192,6 @@ impl Recording {
         for data in self.data() {
             builder = builder.external_data(data);
         }
-        if self.json["bundled"] == true {
-            let bytes = fs::read(self.program()).map_err(|e| e.to_string())?;
-            let bundled = rushlight_format::bundled::BundledProgram::parse(&bytes).map_err(|e| e.to_string())?;
-            return builder.load_bytes(bundled.program()).map_err(|e| e.to_string());
-        }
         builder.load(self.program()).map_err(|e| e.to_string())
     }
 
