@@ -130,6 +130,8 @@ class Misbehaving:
     async def drips(self):
         _, writer = await self.open()
         for byte in b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{":
+            if writer.transport.is_closing():
+                break
             writer.write(bytes([byte]))
             await asyncio.sleep(0.02)
         writer.transport.abort()

@@ -53,7 +53,7 @@ fn prompts_are_shared_within_a_key_alone() {
         asked.push(guessed);
     }
     // The same of one key, and of one salt.
-    let prompt = [&known[..], &[7, 8, 9]].concat();
+    let prompt = [&[known[0] ^ 1, 7, 8][..], &known[..]].concat();
     for (key, salt, expected) in [
         ("a", None, None),
         ("a", None, Some(34)),
@@ -119,7 +119,7 @@ fn each_route_takes_bounded_memory_and_time_at_the_largest_body() {
     let bodies = [
         ("/detokenize", filled("{\"tokens\": [7", ",63", "]}")),
         ("/detokenize", filled("{\"tokens\": [7", ",0", "]}")),
-        ("/detokenize", format!("{{\"tokens\": [7{}]}}", ",60".repeat((1 << 19) - 2))),
+        ("/detokenize", format!("{{\"tokens\": [7{}]}}", ",60".repeat((1 << 19) - 8))),
         ("/tokenize", filled("{\"content\": \"", "a", "\"}")),
         ("/tokenize", filled("{\"content\": \"", "ab cd ", "\"}")),
         ("/tokenize", filled("{\"content\": \"", "\\u0041", "\"}")),
@@ -136,13 +136,29 @@ fn each_route_takes_bounded_memory_and_time_at_the_largest_body() {
         ("/v1/chat/completions", filled("{\"messages\": [{\"role\": \"user\", \"content\": [", "[],", "0]}]}")),
         ("/v1/chat/completions", message("\"a\"").replacen('{', &filled("{\"tools\": [", "{},", "{}], "), 1)),
         ("/v1/chat/completions", message("\"a\"").replacen('{', &filled("{\"x\": \"", "\\n", "\", "), 1)),
+        // As many values as there may be.
+        ("/v1/completions", format!("{{\"prompt\": \"a\", \"x\": [{}0]}}", "{},".repeat((1 << 18) - 10))),
+        (
+            "/v1/completions",
+            format!("{{\"prompt\": \"a\", \"logit_bias\": {{\"x\": [{}0]}}}}", "{},".repeat((1 << 18) - 10)),
+        ),
+        ("/v1/completions", format!("{{\"prompt\": [1{}]}}", ",1".repeat((1 << 19) - 10))),
+        (
+            "/v1/chat/completions",
+            format!("{{\"messages\": [{}{{}}]}}", "{\"role\":\"user\",\"content\":\"\"},".repeat((1 << 19) / 5 - 10)),
+        ),
+        (
+            "/v1/chat/completions",
+            format!("{{\"messages\": [{{\"role\": \"a\", \"content\": [{}0]}}]}}", "[],".repeat((1 << 18) - 10)),
+        ),
         ("/v1/embeddings", filled("{\"input\": [\"", "\",\"", "\"]}")),
     ];
+    // As long as nothing has been asked: what the server keeps of earlier requests counts, too.
+    let before = memory(&server, "VmRSS");
     for (path, body) in &bodies {
         assert!(body.len() <= BODY + 200, "{path}");
         // The largest is counted from here.
         std::fs::write(format!("/proc/{}/clear_refs", server.process.id()), "5").expect("a new count");
-        let before = memory(&server, "VmRSS");
         let start = Instant::now();
         let (status, text) = server.request(&format!("POST {path} HTTP/1.1"), &body.as_bytes()[..body.len().min(BODY)]);
         let (time, taken) = (start.elapsed(), memory(&server, "VmHWM").saturating_sub(before));
@@ -231,7 +247,7 @@ fn ctrl_c_ends_a_server_in_each_state() {
             (0..3).map(|_| server.send("POST /v1/completions HTTP/1.1", ask.to_string().as_bytes())).collect()
         }),
         ("large texts", |server| {
-            let ask = json!({ "content": "a b ".repeat(1 << 20) });
+            let ask = json!({ "content": "a b ".repeat((1 << 20) - 100) });
             (0..6).map(|_| server.send("POST /tokenize HTTP/1.1", ask.to_string().as_bytes())).collect()
         }),
         ("grammars", |server| {
