@@ -114,12 +114,7 @@ fn bin_edges(
 }
 
 /// Edges of bins of one width, for each coordinate of the points: between the ends of a range, or the extrema.
-fn edges_of(
-    b: &mut Builder<'_>,
-    x: ValueId,
-    counts: &[i64],
-    range: Option<Vec<f64>>,
-) -> Result<Vec<ValueId>, Error> {
+fn edges_of(b: &mut Builder<'_>, x: ValueId, counts: &[i64], range: Option<Vec<f64>>) -> Result<Vec<ValueId>, Error> {
     let ty = b.tensor(x)?;
     let coordinates = ty.shape.last().and_then(Expr::as_int).unwrap_or(0);
     let fits = range.as_ref().is_none_or(|range| range.len() == 2 * counts.len());
@@ -166,13 +161,7 @@ fn histogram(
     b.one(aten::_HISTOGRAMDD_FROM_BIN_TENSORS, args)
 }
 
-fn with_edges(
-    b: &mut Builder<'_>,
-    operands: &Operands<'_>,
-    x: ValueId,
-    edges: Vec<ValueId>,
-    weight: usize,
-) -> Lowered {
+fn with_edges(b: &mut Builder<'_>, operands: &Operands<'_>, x: ValueId, edges: Vec<ValueId>, weight: usize) -> Lowered {
     let counts = histogram(b, operands, x, &edges, weight)?;
     Ok(Some([vec![counts], edges].concat()))
 }

@@ -45,7 +45,12 @@ fn reduced(operands: &Operands<'_>, graph: &Graph, reduction: usize) -> Result<V
 }
 
 /// The losses themselves, their mean or their sum.
-pub(crate) fn reduce(b: &mut Builder<'_>, losses: ValueId, reduction: i64, dtype: ScalarType) -> Result<ValueId, Error> {
+pub(crate) fn reduce(
+    b: &mut Builder<'_>,
+    losses: ValueId,
+    reduction: i64,
+    dtype: ScalarType,
+) -> Result<ValueId, Error> {
     let value = match reduction {
         MEAN => b.unary(aten::MEAN, losses)?,
         SUM => b.unary(aten::SUM, losses)?,

@@ -43,9 +43,11 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::FAKE_QUANTIZE_PER_TENSOR_AFFINE_CACHEMASK, with_mask, |b, o| cached(b, o, None)),
     composite(aten::FAKE_QUANTIZE_PER_CHANNEL_AFFINE_CACHEMASK, with_mask, |b, o| cached(b, o, Some(3))),
     composite(aten::_FAKE_QUANTIZE_PER_TENSOR_AFFINE_CACHEMASK_TENSOR_QPARAMS, with_mask, |b, o| cached(b, o, None)),
-    composite(aten::DEQUANTIZE_SELF, |o, g| one(ScalarType::Float, o.tensor(0, g)?.shape.clone()), |b, o| {
-        b.cast(o.value(0)?, ScalarType::Float).and_then(done)
-    }),
+    composite(
+        aten::DEQUANTIZE_SELF,
+        |o, g| one(ScalarType::Float, o.tensor(0, g)?.shape.clone()),
+        |b, o| b.cast(o.value(0)?, ScalarType::Float).and_then(done),
+    ),
 ];
 
 /// The shape of the first argument, in the dtype of the parameter of that name.

@@ -191,8 +191,7 @@ fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let linear = operands.schema.name.contains("linear");
     // The kernel looks at sizes first, as PyTorch does for images alone: for signals and volumes the factor decides.
     if !linear && tensor.rank() != 4 && (0..target.from.len()).any(|dim| target.is_taken_for_whole(dim)) {
-        let index = |at: usize, ratio: f64| (at as f32 * ratio as f32) as i64;
-        return Ok(Some(vec![by_index(b, operands, &target, index)?]));
+        return Ok(Some(vec![by_index(b, operands, &target, 0.0)?]));
     }
     Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, linear)?]))
 }
@@ -251,24 +250,19 @@ fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         // Whole pixels repeat, as with the nearest one.
         return Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, false)?]));
     }
-    let index = |at: usize, ratio: f64| ((at as f32 + 0.5) * ratio as f32).floor() as i64;
-    Ok(Some(vec![by_index(b, operands, &target, index)?]))
+    Ok(Some(vec![by_index(b, operands, &target, 0.5)?]))
 }
 
-/// Pixels by their index along each dimension, which is that of the output and the input pixels for each of the output.
-fn by_index(
-    b: &mut Builder<'_>,
-    operands: &Operands<'_>,
-    target: &TargetSizes,
-    index: impl Fn(usize, f64) -> i64,
-) -> Result<ValueId, Error> {
+/// Selects pixels by index along each dimension: output pixel `i` is input pixel `floor((i + offset) * from / to)`.
+fn by_index(b: &mut Builder<'_>, operands: &Operands<'_>, target: &TargetSizes, offset: f64) -> Result<ValueId, Error> {
     let mut value = operands.value(0)?;
     if !target.is_known() {
         for dim in 0..target.from.len() {
-            value = nearest_along(b, value, &target, dim)?;
+            value = nearest_along(b, value, target, dim, offset)?;
         }
-        return Ok(Some(vec![value]));
+        return Ok(value);
     }
+    let index = |at: usize, ratio: f64| ((at as f32 + offset as f32) * ratio as f32).floor() as i64;
     for (dim, (from, to, ratio)) in target.known(operands)?.into_iter().enumerate() {
         let indices: Vec<i64> = (0..to).map(|at| index(at, ratio).clamp(0, from as i64 - 1)).collect();
         if indices.len() == from && indices.is_sorted_by(|a, b| a < b) {
@@ -280,13 +274,14 @@ fn by_index(
     Ok(value)
 }
 
-/// Positions in the input, along one dimension, of the pixels of the output, in the precision of PyTorch's kernels.
+/// Positions in the input, along one dimension, of the pixels of the output, in the precision of PyTorch's kernels:
+/// `(i + offset) * from / to - shift`, or `i * (from - 1) / (to - 1)` where corners are aligned.
 fn positions(
     b: &mut Builder<'_>,
     target: &TargetSizes,
     dim: usize,
     dtype: ScalarType,
-    shift: f64,
+    [offset, shift]: [f64; 2],
 ) -> Result<(ValueId, Expr), Error> {
     let missing = || Error::invalid("a resize without a size for each dimension");
     let (from, to) = (target.from.get(dim).ok_or_else(missing)?, target.sizes.get(dim).ok_or_else(missing)?);
@@ -306,8 +301,8 @@ fn positions(
     let position = if target.align_corners {
         b.mul(index, ratio)?
     } else {
-        let middle = b.add(index, 0.5)?;
-        let position = b.mul(middle, ratio)?;
+        let moved = if offset == 0.0 { index } else { b.add(index, offset)? };
+        let position = b.mul(moved, ratio)?;
         if shift == 0.0 { position } else { b.sub(position, shift)? }
     };
     Ok((position, from.clone()))
@@ -319,9 +314,15 @@ fn pixel_indices(b: &mut Builder<'_>, positions: ValueId, from: &Expr) -> Result
     b.cast(clamped, ScalarType::Long)
 }
 
-/// The nearest pixels along one dimension, of sizes that are known only when the program runs.
-fn nearest_along(b: &mut Builder<'_>, value: ValueId, target: &TargetSizes, dim: usize) -> Result<ValueId, Error> {
-    let (position, from) = positions(b, target, dim, ScalarType::Float, 0.0)?;
+/// The pixels of [`by_index`] along one dimension, of sizes that are known only when the program runs.
+fn nearest_along(
+    b: &mut Builder<'_>,
+    value: ValueId,
+    target: &TargetSizes,
+    dim: usize,
+    offset: f64,
+) -> Result<ValueId, Error> {
+    let (position, from) = positions(b, target, dim, ScalarType::Float, [offset, 0.0])?;
     let whole = b.unary(aten::FLOOR, position)?;
     let indices = pixel_indices(b, whole, &from)?;
     b.one(aten::INDEX_SELECT, vec![value.into(), (dim as i64 + 2).into(), indices.into()])
@@ -333,7 +334,7 @@ fn cubic_along(b: &mut Builder<'_>, value: ValueId, target: &TargetSizes, dim: u
     /// Parameter of Keys' kernel, as PyTorch has it.
     const A: f64 = -0.75;
     let ty = b.tensor(value)?;
-    let (position, from) = positions(b, target, dim, ty.dtype, 0.5)?;
+    let (position, from) = positions(b, target, dim, ty.dtype, [0.5, 0.5])?;
     let first = b.unary(aten::FLOOR, position)?;
     let t = b.sub(position, first)?;
     let mut sum: Option<ValueId> = None;

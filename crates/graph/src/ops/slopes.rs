@@ -127,7 +127,8 @@ fn even(b: &mut Builder<'_>, x: ValueId, dim: usize, distance: f64, order: i64) 
         let (first, second) = (at(b, 0)?, at(b, 1)?);
         let value = if order == 2 {
             let third = at(b, 2)?;
-            let terms = [(first, -1.5), (second, 2.0), (third, -0.5)].map(|(value, factor)| (value, Arg::Float(factor)));
+            let terms =
+                [(first, -1.5), (second, 2.0), (third, -0.5)].map(|(value, factor)| (value, Arg::Float(factor)));
             combine(b, &terms)?
         } else {
             b.sub(second, first)?
