@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn scaled_sizes_are_rounded_down() {
-        let mut symbols = crate::Symbols::new();
+        let mut symbols = Symbols::new();
         let symbol = crate::Symbol { name: "s0".into(), min: 1, max: Some(100) };
         let size: Expr = symbols.push(symbol).into();
         for scale in [2.0, 1.5, 0.25, 0.375, 1.7, std::f64::consts::PI] {
