@@ -120,6 +120,12 @@ def mixed():
 
 
 @program()
+def copies():
+    """A copy of an input, which the delegate has memory of its own for."""
+    return delegated(Function(lambda self, x: x.clone()), (uniform(2, 3),))
+
+
+@program()
 def views_linear_only():
     """Only linear layers are delegated, so that views stand before and between them."""
     from executorch.backends.xnnpack.partition.config.gemm_configs import AddmmConfig, LinearConfig, MMConfig

@@ -132,6 +132,11 @@ impl Recording {
         self.json["unsupported"].as_str()
     }
 
+    /// The version of a package that the files were made with.
+    pub fn made_with(&self, package: &str) -> &str {
+        self.json["made_with"][package].as_str().unwrap_or_default()
+    }
+
     /// The folder with the recording.
     pub fn folder(&self) -> &Path {
         &self.folder

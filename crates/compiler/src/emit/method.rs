@@ -1,6 +1,6 @@
 //! One method: its values and instructions.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_format::pte::ShapeDynamism;
 use rushlight_format::pte::{
@@ -96,6 +96,9 @@ impl<'m> Method<'m> {
         self.node = None;
         let mut outputs = self.graph.outputs.iter().map(|arg| self.argument(arg)).collect::<Result<Vec<_>, _>>()?;
         self.write_back(&mut outputs)?;
+        if self.options.separate_outputs {
+            self.separate(&mut outputs)?;
+        }
         // The inputs that a call writes to come first, as in ExecuTorch's programs: the caller's memory does not change.
         outputs.splice(0..0, self.written_inputs()?);
         if !self.options.plan_outputs {
@@ -397,6 +400,17 @@ impl<'m> Method<'m> {
         let non_blocking = self.bool(false);
         for (from, to, _) in stores {
             self.kernel(aten::COPY_, vec![to, from, non_blocking, to]);
+        }
+        Ok(())
+    }
+
+    /// Copies outputs that are inputs or earlier outputs.
+    fn separate(&mut self, outputs: &mut [u32]) -> Result<(), Error> {
+        let mut taken: FxHashSet<u32> = self.plan.inputs.iter().copied().collect();
+        for (output, arg) in outputs.iter_mut().zip(&self.graph.outputs) {
+            if let (false, Some(value)) = (taken.insert(*output), arg.as_value()) {
+                *output = self.save(*output, value)?;
+            }
         }
         Ok(())
     }

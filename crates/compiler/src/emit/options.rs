@@ -9,6 +9,8 @@ pub struct EmitOptions {
     pub plan_inputs: bool,
     /// True if outputs have a place in the arena; otherwise the caller provides memory for them.
     pub plan_outputs: bool,
+    /// True if an output that is an input or an earlier output is a copy of it, in memory of its own.
+    pub separate_outputs: bool,
     /// Each planned tensor starts at a multiple of this.
     pub alignment: u64,
     /// True if each instruction carries the Python stack that it comes from.
@@ -26,6 +28,7 @@ impl Default for EmitOptions {
         Self {
             plan_inputs: true,
             plan_outputs: true,
+            separate_outputs: false,
             alignment: 16,
             stack_traces: false,
             debug_map: true,

@@ -17,6 +17,11 @@ pub(super) fn planned(program: &Program<'_>) -> (bool, bool) {
     (inputs, outputs)
 }
 
+/// Whether no output of a method is one of its inputs, or another output.
+pub(super) fn has_separate_outputs(program: &Program<'_>) -> bool {
+    program.parsed().methods().all(|plan| aliases(&plan).iter().all(Option::is_none))
+}
+
 fn is_planned(value: &ValueInfo) -> bool {
     value.as_tensor().is_none_or(|info| info.is_memory_planned)
 }

@@ -297,7 +297,13 @@ impl Compiled {
         let made = specs.iter().map(|spec| spec.make(&destination)).collect::<Result<Vec<_>, _>>()?;
         let options = CompileOptions {
             backends: made.into_iter().flatten().collect(),
-            emit: EmitOptions { debug_map: false, plan_inputs, plan_outputs, ..EmitOptions::default() },
+            emit: EmitOptions {
+                debug_map: false,
+                plan_inputs,
+                plan_outputs,
+                separate_outputs: interface::has_separate_outputs(program),
+                ..EmitOptions::default()
+            },
             progress: setting.progress.latched(),
             trusts_types: true,
             ..CompileOptions::default()

@@ -18,11 +18,16 @@ fn recordings(corpus: &Path) -> Vec<PathBuf> {
     for generation in
         std::fs::read_dir(corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display())).flatten()
     {
-        let Ok(files) = std::fs::read_dir(generation.path()) else { continue };
-        paths.extend(files.flatten().map(|f| f.path()).filter(|p| p.extension().is_some_and(|e| e == "json")));
+        paths.extend(recordings_of(&generation.path()));
     }
     paths.sort();
     paths
+}
+
+/// The recordings of one generation.
+fn recordings_of(generation: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(generation).into_iter().flatten().flatten();
+    files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
 }
 
 /// Whether operators may take square roots, for which `libm` has assembly that Miri does not run.
@@ -101,6 +106,38 @@ fn check_archives(archives: &Path) -> usize {
     paths.len()
 }
 
+/// The end of `docs/versions.md`, up to its rows.
+const PAGE_END: &str = "\
+## What was checked
+
+Written by `UPDATE_DOCS=1 cargo xtask test writers`: programs and archives that these versions wrote gave the results of their own
+runtime, or of PyTorch, on the reference operators where no delegate keeps them from it, and on the CPU back end.
+
+| ExecuTorch | torch | `flatbuffers` | programs | archives |
+|---|---|---|--:|--:|
+";
+
+/// Writes the table of the versions whose files have passed.
+fn write_page(folder: &Path) {
+    let mut rows = std::collections::BTreeMap::new();
+    for path in recordings(&folder.join("corpus")) {
+        let recording = Recording::open(&path).unwrap();
+        let environment = recording.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (_, flatbuffers) = environment.split_once("-flatbuffers-").unwrap_or(("", "25.12.19"));
+        let [executorch, torch] = ["executorch", "torch"].map(|package| recording.made_with(package).to_owned());
+        let archives = recordings_of(&folder.join("archives").join(&environment)).len();
+        *rows.entry((executorch, torch, flatbuffers.to_owned(), archives)).or_insert(0) += 1;
+    }
+    let row = |((executorch, torch, flatbuffers, archives), programs): (&(String, String, String, usize), &usize)| {
+        format!("| {executorch} | {torch} | {flatbuffers} | {programs} | {archives} |\n")
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/versions.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (heading, _) = PAGE_END.split_once('\n').unwrap();
+    let before = page.split(heading).next().unwrap_or_default().trim_end();
+    std::fs::write(&path, format!("{before}\n\n{PAGE_END}{}", rows.iter().map(row).collect::<String>())).unwrap();
+}
+
 #[test]
 fn programs_of_every_generation_give_the_recorded_results() {
     let programs = check_programs(&kept("corpus"));
@@ -119,4 +156,7 @@ fn files_of_all_versions_give_the_recorded_results() {
     let folder = recorded::folder("RUSHLIGHT_WRITERS", "writers");
     let (programs, archives) = (check_programs(&folder.join("corpus")), check_archives(&folder.join("archives")));
     assert!(programs >= 10 && archives >= 3, "few files: {programs} programs, {archives} archives");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        write_page(&folder);
+    }
 }
