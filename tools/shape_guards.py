@@ -146,6 +146,98 @@ def bounded_auto(x):
     return x.mean(0) + x
 
 
+# What follows has conditions or numbers that are more than integer arithmetic on sizes. The sizes tried are within the bounds
+# and beyond them.
+VARYING = ({1: Dim.AUTO(min=2, max=24)},)
+ROWS = each((2, [1, 3, 4, 5, 8, 9, 12, 16, 24, 25]))
+IMAGE = ({2: Dim.AUTO(min=2, max=24), 3: Dim.AUTO(min=2, max=24)},)
+IMAGES = [[(1, 2, *size)] for size in ((8, 8), (6, 10), (4, 5), (9, 7), (16, 12), (24, 3), (26, 8))]
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def sliced_in_half(x):
+    return x[:, : int(x.shape[1] * 0.5)] * 2
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def padded_with_half(x):
+    return nn.functional.pad(x, (1, 1), value=x.shape[1] / 2)
+
+
+@case((1, 2, 4, 8), dims=({2: Dim.AUTO(min=2, max=12)},), tries=each((1, 2, range(2, 14), 8)))
+def attention_scaled(x):
+    return nn.functional.scaled_dot_product_attention(x, x, x, scale=1 / x.shape[2])
+
+
+@case((4, 8), dims=({0: Dim.AUTO(min=2, max=12)},), tries=each((range(2, 14), 8)))
+def normalized_with_eps(x):
+    return nn.functional.layer_norm(x, (8,), eps=1 / x.shape[0])
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def branch_of_half(x):
+    return x * 2 if x.shape[1] / 2 > 3 else x * 3
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def branch_of_rounded(x):
+    return x * 2 if round(x.shape[1] / 3) == 3 or x.shape[1] == 16 else x * 3
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def branch_of_power(x):
+    return x * 2 if x.shape[1] ** 0.5 > 2.1 and abs(x.shape[1] - 9) < 4 else x * 3
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def multiplied_by_numbers(x):
+    n = x.shape[1]
+    return x * (1 / n) + n / 2 - x / (n / 3) + (x % (n / 4)) - n / 5 * x.abs() ** (n / 20)
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def activated_by_numbers(x):
+    n, f = x.shape[1], nn.functional
+    sums = [f.softplus(x, beta=n / 4), f.celu(x, n / 3), f.leaky_relu(x, 1 / n), f.threshold(x, 1 / n, n / 2)]
+    sums += [f.hardtanh(x, -n / 9, n / 9), f.softshrink(x, 1 / n), torch.nan_to_num(x / 0.0 * 0.0, nan=n / 2)]
+    return torch.stack(sums)
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def lost_by_numbers(x):
+    n, f, y = x.shape[1], nn.functional, x.cos()
+    losses = [f.smooth_l1_loss(x, y, beta=n / 6), f.huber_loss(x, y, delta=n / 9), f.hinge_embedding_loss(x, y.sign(), margin=n / 3)]
+    losses += [f.cosine_similarity(x, y, eps=1 / n).sum(), f.pairwise_distance(x, y, eps=1 / n).sum(), f.rms_norm(x[:, :2], (2,), eps=1 / n).sum()]
+    return torch.stack(losses)
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def filled_with_numbers(x):
+    n = x.shape[1]
+    rows = [x.masked_fill(x > 0, n / 2), torch.where(x > 0, x, n / 3), torch.full_like(x, n / 7), x.index_fill(0, torch.tensor([1]), n / 9)]
+    return torch.cat([torch.cat(rows).flatten(), torch.linspace(n / 3, n, 7), torch.arange(0, n, 1.0), torch.arange(0, n, 0.5)])
+
+
+@case((1, 2, 8, 8), dims=IMAGE, tries=IMAGES)
+def resized_by_factors(x):
+    f = nn.functional.interpolate
+    modes = [("nearest", 0.5), ("bilinear", 0.5), ("bilinear", 1.7), ("bicubic", 1.3), ("nearest-exact", 0.7), ("area", 0.5)]
+    return torch.cat([f(x, scale_factor=factor, mode=mode).flatten() for mode, factor in modes])
+
+
+@case((1, 2, 8, 8), dims=IMAGE, tries=IMAGES)
+def resized_to_fixed(x):
+    f = nn.functional.interpolate
+    return torch.cat([f(x, size=(7, 5), mode=mode) for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "area")])
+
+
+@case((2, 8), dims=VARYING, tries=ROWS)
+def branches_with_sizes(x):
+    n = x.shape[1]
+    halves = torch.cond(x.sum() > 0, lambda x: x * x.shape[1] * 0.5, lambda x: x + x.shape[1] / 2, (x,))
+    return torch.cond((n > 6) & (n < 12) | (n == 4), lambda y: y * 2, lambda y: y + 1, (halves,))
+
+
 def arguments(name, tensors):
     if name == "of_containers":
         first, second = tensors

@@ -4,6 +4,7 @@
 //! `allocation`, `endurance`, `memory_limit`, `hostile` and `hostile_lift` are binaries of their own: their allocators count
 //! or limit what the whole process allocates.
 
+mod archives;
 mod claims;
 mod compile;
 mod composites;

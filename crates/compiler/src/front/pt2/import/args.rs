@@ -16,7 +16,12 @@ impl<'a> Importer<'_, '_, 'a> {
             Argument::Tensor(tensor) => named(&tensor.name)?,
             Argument::OptionalTensor(OptionalTensorArgument::Tensor(tensor)) => named(&tensor.name)?,
             Argument::Tensors(tensors) => {
-                Arg::List(tensors.iter().map(|tensor| named(&tensor.name)).collect::<Result<_, _>>()?)
+                // What control flow is given is written as tensors, though there may be numbers among it.
+                let item = |name: &str| match scope.get(name) {
+                    Some(Binding::Arg(arg)) => Ok(arg.clone()),
+                    _ => named(name),
+                };
+                Arg::List(tensors.iter().map(|tensor| item(&tensor.name)).collect::<Result<_, _>>()?)
             }
             Argument::OptionalTensors(tensors) => {
                 let item = |tensor: &OptionalTensorArgument<'_>| match tensor {

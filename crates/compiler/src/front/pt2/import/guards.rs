@@ -208,17 +208,19 @@ fn inputs_by_name<'g>(graph: &'g Graph, specs: &[InputSpec<'_>]) -> HashMap<Stri
         InputSpec::ConstantInput(spec) => Some(spec.name.to_string()),
         _ => None,
     });
-    for input in &graph.inputs {
+    for (position, input) in graph.inputs.iter().enumerate() {
         let literal_name = given.next().flatten();
-        match input {
+        let (name, argument) = match input {
             Input::Value(value) => {
                 let Some(value) = graph.values.get(*value) else { continue };
-                if let Type::Tensor(ty) = &value.ty {
-                    named.insert(value.name.clone(), Argument::Tensor(ty));
-                }
+                let Type::Tensor(ty) = &value.ty else { continue };
+                (Some(value.name.clone()), Argument::Tensor(ty))
             }
-            Input::Literal(literal) => drop(literal_name.map(|name| named.insert(name, Argument::Literal(literal)))),
-        }
+            Input::Literal(literal) => (literal_name, Argument::Literal(literal)),
+        };
+        named.extend(name.map(|name| (name, argument)));
+        // The name that tracing has for it, before the arguments are put into containers.
+        named.entry(format!("flat_args_{position}")).or_insert(argument);
     }
     named
 }
@@ -448,6 +450,7 @@ mod tests {
             ("Eq(LShift(@, 2), RShift(64, 1))", &|n| n == 8.0),
             ("L['x'].stride()[0]*L['x'].size()[0] > 80 and L['x'].storage_offset() == 0", &|n| n > 5.0),
             ("L['x'].dim() == 2 and @ > 7", &|n| n > 7.0),
+            ("L['flat_args'][1].size()[0] != 7 and L['flat_args'][0].size()[1] == 8", &|n| n != 7.0),
         ];
         for (guard, expected) in holds {
             let guard = guard.replace('@', n);

@@ -1,0 +1,71 @@
+//! Archives that several versions of torch and torchao wrote compile and give what PyTorch gave, however they run. They are
+//! made by `tools/archive_samples.py`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rushlight::{Compiler, Input, Module, TensorView};
+use serde_json::Value as Json;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives")
+}
+
+/// The shape and elements of a recorded tensor.
+fn tensor(json: &Json) -> (Vec<usize>, Vec<f32>) {
+    let shape = json["shape"].as_array().expect("a shape").iter().map(|size| size.as_u64().expect("a size") as usize);
+    let values = json["values"].as_array().expect("values").iter();
+    // JSON has no infinities and no NaN.
+    let value = |value: &Json| {
+        value.as_f64().map_or_else(|| value.as_str().expect("text").parse().expect("a number"), |x| x as f32)
+    };
+    (shape.collect(), values.map(value).collect())
+}
+
+#[test]
+fn archives_of_every_writer_agree_with_pytorch() {
+    let mut count = 0;
+    for entry in fs::read_dir(folder()).expect("the archives are part of the repository") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "pt2") {
+            continue;
+        }
+        count += 1;
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let recorded = fs::read_to_string(path.with_extension("json")).expect("beside the archive");
+        let recorded: Json = serde_json::from_str(&recorded).expect("JSON");
+        let tolerance = recorded["tolerance"].as_f64().expect("a number") as f32;
+        let inputs: Vec<_> = recorded["inputs"].as_array().expect("inputs").iter().map(tensor).collect();
+        let expected: Vec<_> = recorded["outputs"].as_array().expect("outputs").iter().map(tensor).collect();
+        for (backend, lower) in [(None, "off"), (None, "cpu"), (Some("cpu"), "off")] {
+            let way = format!("{name}, compiled for {backend:?}, lowered: {lower}");
+            let mut compiler = Compiler::new().method("forward", &path);
+            if let Some(backend) = backend {
+                compiler = compiler.backend(backend);
+            }
+            let program = compiler.compile().and_then(|program| program.to_bytes());
+            let program = program.unwrap_or_else(|error| panic!("{way}: {error}"));
+            let module = Module::builder().lower(lower).threads(1).load_bytes(&program);
+            let mut module = module.unwrap_or_else(|error| panic!("{way}: {error}"));
+            let views: Vec<Input<'_>> = inputs
+                .iter()
+                .map(|(shape, values)| TensorView::of(shape, values).expect("as many values").into())
+                .collect();
+            let outputs = module.forward(&views).unwrap_or_else(|error| panic!("{way}: {error}"));
+            assert_eq!(outputs.len(), expected.len(), "{way}");
+            for (output, (shape, values)) in outputs.iter().zip(&expected) {
+                let output = output.as_tensor().expect("a tensor");
+                assert_eq!(output.shape(), shape, "{way}");
+                let got = output.as_slice::<f32>().expect("floats");
+                let scale =
+                    values.iter().filter(|value| value.is_finite()).fold(1.0, |most: f32, value| most.max(value.abs()));
+                for (got, wanted) in got.iter().zip(values) {
+                    let agrees =
+                        got == wanted || got.is_nan() && wanted.is_nan() || (got - wanted).abs() <= tolerance * scale;
+                    assert!(agrees, "{way}: {got}, not {wanted}");
+                }
+            }
+        }
+    }
+    assert!(count >= 10, "{count} archives");
+}
