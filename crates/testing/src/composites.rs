@@ -34,6 +34,8 @@ pub enum Sizes {
     /// None of the inputs' that are greater than 1: equal ones are one symbol. What depends on a size that must be
     /// known is left out.
     Symbolic,
+    /// All, but numbers that are no integers come from inputs, so that only the run knows them.
+    StaticWithNumbers,
 }
 
 /// Compiles and runs the cases of a family whose operator starts with `filter`.
@@ -58,6 +60,7 @@ fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
     let model = model(case, sizes, &mut inputs)?;
     let compiled = match compile(model, &CompileOptions::default()) {
         Err(error) if sizes == Sizes::Symbolic && needs_known_sizes(&error) => return Ok(false),
+        Err(error) if sizes == Sizes::StaticWithNumbers && needs_known_numbers(&error) => return Ok(false),
         Err(error) if is_unsupported(&case.op, &error) => return Ok(false),
         compiled => compiled.map_err(|error| error.to_string())?,
     };
@@ -94,6 +97,11 @@ fn is_unsupported(op: &str, error: &rushlight_graph::Error) -> bool {
 fn needs_known_sizes(error: &rushlight_graph::Error) -> bool {
     let text = error.to_string();
     ["depend", "known size", "is only known", "no fixed size", "static"].iter().any(|part| text.contains(part))
+}
+
+/// Whether an error says that a number must be known.
+fn needs_known_numbers(error: &rushlight_graph::Error) -> bool {
+    error.to_string().contains("known when the program is compiled")
 }
 
 const fn as_tensor(arg: &cases::Arg) -> Option<&TensorData> {
@@ -171,6 +179,9 @@ fn argument(graph: &mut Graph, arg: &cases::Arg, param: &Param, sizes: Sizes, in
         (cases::Arg::Int(_), Kind::Layout) => Arg::Layout(Layout::Strided),
         (cases::Arg::Int(_), Kind::MemoryFormat) => Arg::MemoryFormat(MemoryFormat::Contiguous),
         (cases::Arg::Int(value), _) => Arg::from(*value),
+        (cases::Arg::Double(value), Kind::Scalar | Kind::Float) if sizes == Sizes::StaticWithNumbers => {
+            number(graph, *value, inputs)
+        }
         (cases::Arg::Double(value), _) => Arg::Float(*value),
         (cases::Arg::Bool(value), _) => Arg::Bool(*value),
         (cases::Arg::Str(text), Kind::Device) => Arg::Device(text.clone()),
@@ -190,6 +201,20 @@ fn argument(graph: &mut Graph, arg: &cases::Arg, param: &Param, sizes: Sizes, in
         }
         _ => Arg::None,
     }
+}
+
+/// A number that a node reads from an input.
+fn number(graph: &mut Graph, value: f64, inputs: &mut Vec<Datum>) -> Arg {
+    let ty = TensorType::of(ScalarType::Double, &[]);
+    let bytes = value.to_le_bytes().to_vec();
+    inputs.push(Datum::Tensor(interpret::TensorData { dtype: ScalarType::Double, sizes: Vec::new(), bytes }));
+    let tensor = graph.input(&format!("number_{}", inputs.len()), Type::Tensor(ty));
+    let schema = rushlight_graph::Schemas::new().expect(aten::_LOCAL_SCALAR_DENSE);
+    let Ok(schema) = schema else { return Arg::Float(value) };
+    let origin = graph.origins.push(Origin::default());
+    let result = [("number".to_owned(), Type::Float)];
+    let node = graph.push_node(graph.body, Op::Call(schema), vec![tensor.into()], origin, result);
+    graph.nodes[node].result().into()
 }
 
 fn input(graph: &mut Graph, tensor: &TensorData, sizes: Sizes, inputs: &mut Vec<Datum>) -> Arg {

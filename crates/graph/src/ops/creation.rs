@@ -151,7 +151,9 @@ fn range(
     if let (None, Some(types)) = (&count, operands.known_types(graph)) {
         return Ok(types);
     }
-    let count = count.ok_or_else(|| operands.wrong(0, "bounds whose distance is known, and a step that is not 0"))?;
+    let count = count.ok_or_else(|| {
+        operands.wrong(0, "bounds whose distance is known when the program is compiled, and a step that is not 0")
+    })?;
     one(dtype, vec![count])
 }
 

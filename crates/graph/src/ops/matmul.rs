@@ -6,6 +6,7 @@ use crate::Error;
 use crate::operators::{aten, transformers};
 use crate::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
+use super::promotion::category;
 use super::views::{self, expand, permute, squeeze, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, kernel, result};
 
@@ -296,11 +297,24 @@ fn added(b: &mut Builder<'_>, operands: &Operands<'_>, product: ValueId) -> Lowe
         arg => arg.clone(),
     };
     let (beta, alpha) = (&whole(operands.arg(3)), &whole(operands.arg(4)));
+    let is_computed = |arg: &Arg| arg.as_value().is_some() || matches!(arg, Arg::Int(expr) if !expr.is_static());
+    if category(dtype) < 2
+        && let Some(at) = [3, 4].into_iter().find(|at| is_computed(operands.arg(*at)))
+    {
+        return Err(operands.wrong(at, "for integers, a number that is known when the program is compiled"));
+    }
     let product = scaled(b, product, alpha)?;
     // With a factor of zero, the addend's infinities and NaNs do not count.
     if is_zero(beta) {
         return Ok(Some(vec![b.cast(product, dtype)?]));
     }
+    let addend = if is_computed(beta) {
+        let factor = b.as_tensor(beta, ScalarType::Double)?;
+        let counts = b.compare(aten::packet::NE, factor, 0)?;
+        b.select(counts, addend, 0)?
+    } else {
+        addend
+    };
     let sum = b.one_with(aten::ADD_TENSOR, vec![product.into(), addend.into()], &[("alpha", beta.clone())])?;
     let dtype = super::promotion::wider(dtype, b.tensor(addend)?.dtype);
     Ok(Some(vec![b.cast(sum, dtype)?]))

@@ -34,7 +34,7 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let size = shape.get(dim).cloned().unwrap_or(Expr::Int(1));
     let last = (shape.len() as i64 - 1).max(0);
     let q = match operands.arg(1) {
-        Arg::Value(q) => *q,
+        Arg::Value(q) if b.is_tensor(operands.arg(1)) => *q,
         number => b.as_tensor(number, ty.dtype)?,
     };
     let several = b.tensor(q)?.rank() > 0;

@@ -237,7 +237,7 @@ fn fake_quantize(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usiz
     }
     let mut parameter = |index: usize| -> Result<Arg, Error> {
         match operands.arg(index) {
-            Arg::Value(value) => {
+            Arg::Value(value) if b.is_tensor(operands.arg(index)) => {
                 let value = b.cast(*value, wide)?;
                 b.view(value, shape.clone()).map(Arg::Value)
             }

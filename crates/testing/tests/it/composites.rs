@@ -50,3 +50,13 @@ fn beyond_core_with_known_sizes() {
 fn beyond_core_with_symbolic_sizes() {
     settle("composites_extra", Sizes::Symbolic);
 }
+
+#[test]
+fn structure_with_numbers_of_the_run() {
+    settle("composites_structure", Sizes::StaticWithNumbers);
+}
+
+#[test]
+fn mathematics_with_numbers_of_the_run() {
+    settle("composites_math", Sizes::StaticWithNumbers);
+}

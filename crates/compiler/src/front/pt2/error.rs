@@ -25,6 +25,8 @@ pub enum ErrorKind {
     NotZip,
     /// An archive of something else. `kind` says what it seems to be.
     NotPt2 { kind: &'static str },
+    /// An archive of `torch.export` without a program.
+    NoModel { holds: &'static str },
     /// A structure reaches past the end of what holds it.
     Truncated { what: &'static str, needed: u64, available: u64 },
     /// The four bytes that begin a record are others.
@@ -135,7 +137,7 @@ impl Error {
         const SAVE_AGAIN: &str =
             "save the program again with torch 2.9 or later: torch.export.save(program, \"model.pt2\")";
         Some(match &self.kind {
-            ErrorKind::NotZip | ErrorKind::NotPt2 { .. } => {
+            ErrorKind::NotZip | ErrorKind::NotPt2 { .. } | ErrorKind::NoModel { .. } => {
                 "make the file with torch.export.save(torch.export.export(model, inputs), \"model.pt2\")"
             }
             ErrorKind::Compressed { .. } => {
@@ -190,6 +192,9 @@ impl fmt::Display for ErrorKind {
         match self {
             Self::NotZip => f.write_str("not a zip archive, or the end of it is missing"),
             Self::NotPt2 { kind } => write!(f, "not a .pt2 archive but {kind}"),
+            Self::NoModel { holds } => {
+                write!(f, "the archive has no exported program (`models/NAME.json`), but {holds}")
+            }
             Self::Truncated { what, needed, available } => {
                 write!(f, "{what} needs {needed} bytes, and {available} are there")
             }

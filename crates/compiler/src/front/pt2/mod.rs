@@ -93,7 +93,7 @@ impl Archive {
     pub fn model(&self) -> Result<Model<'_>, Error> {
         match &*self.models {
             [name] => self.model_named(name),
-            [] => Err(Error::new("models/model.json", ErrorKind::MissingEntry)),
+            [] => Err(Error::new("", ErrorKind::NoModel { holds: contents_of(&self.zip) })),
             names => Err(Error::new("", ErrorKind::SeveralModels { names: names.to_vec() })),
         }
     }
@@ -119,6 +119,18 @@ impl Archive {
     /// All entries.
     pub fn zip(&self) -> &Zip {
         &self.zip
+    }
+}
+
+/// The contents of an archive of `torch.export` that has no program.
+fn contents_of(zip: &Zip) -> &'static str {
+    let has = |folder: &str| zip.names().any(|name| name.starts_with(folder));
+    if has("data/aotinductor/") {
+        "code that AOTInductor compiled for one kind of machine"
+    } else if has("data/weights/") {
+        "weights alone"
+    } else {
+        "other files"
     }
 }
 

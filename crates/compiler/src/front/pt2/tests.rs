@@ -434,7 +434,9 @@ fn containers_that_are_not_known_are_refused() {
     let site = (error.kind, &*error.entry, error.tensor.as_deref());
     assert_eq!(site, (ErrorKind::MissingEntry, "data/weights/weight_0", Some("linear.weight")));
     let none = edited("cond", &[("archive/models/", "archive/modelz/")]).unwrap();
-    assert_eq!(none.model().err().unwrap().kind, ErrorKind::MissingEntry);
+    let error = none.model().err().unwrap();
+    assert_eq!(error.kind, ErrorKind::NoModel { holds: "weights alone" });
+    assert!(error.to_string().contains("torch.export.save"), "{error}");
 }
 
 #[test]
