@@ -211,10 +211,32 @@ class Custom(nn.Module):
         return twice(x) + 1
 
 
+@torch.library.custom_op("example::scaled_and_shifted", mutates_args=())
+def scaled_and_shifted(x: torch.Tensor, by: float) -> tuple[torch.Tensor, torch.Tensor]:
+    return x * by, x + by
+
+
+@scaled_and_shifted.register_fake
+def _(x, by):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+class CustomResults(nn.Module):
+    def forward(self, x):
+        scaled, shifted = scaled_and_shifted(x, 3.0)
+        return scaled - shifted, shifted
+
+
 @sample()
 def custom_operator():
     """An operator of the user's own, which no table knows."""
     return Custom(), (torch.randn(4),)
+
+
+@sample()
+def custom_results():
+    """An operator of the user's own with several results."""
+    return CustomResults(), (torch.arange(4.0),)
 
 
 class Plain(nn.Module):

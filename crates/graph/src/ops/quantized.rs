@@ -237,9 +237,12 @@ fn fake_quantize(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usiz
     }
     let mut parameter = |index: usize| -> Result<Arg, Error> {
         match operands.arg(index) {
-            Arg::Value(value) if b.is_tensor(operands.arg(index)) => {
-                let value = b.cast(*value, wide)?;
-                b.view(value, shape.clone()).map(Arg::Value)
+            number @ Arg::Value(value) => {
+                let value = if b.is_tensor(number) { *value } else { b.as_tensor(number, wide)? };
+                let is_one = b.tensor(value)?.rank() == 0;
+                let value = b.cast(value, wide)?;
+                let shape = if is_one { vec![Expr::Int(1); shape.len()] } else { shape.clone() };
+                b.view(value, shape).map(Arg::Value)
             }
             number => Ok(number.clone()),
         }

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rushlight::{Compiler, Input, Module, TensorView};
+use rushlight::runtime::{self, KernelContext};
+use rushlight::{Compiler, Input, Module, Op, OpSet, TensorView};
 use serde_json::Value as Json;
 
 fn folder() -> PathBuf {
@@ -68,4 +69,41 @@ fn archives_of_every_writer_agree_with_pytorch() {
         }
     }
     assert!(count >= 10, "{count} archives");
+}
+
+/// `scaled_and_shifted.out(Tensor x, float by, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))`
+fn scaled_and_shifted(context: &KernelContext<'_>) -> runtime::Result<()> {
+    let (x, by) = (context.tensor(0)?, context.double(1)? as f32);
+    let (mut scaled, mut shifted) = (context.out(2)?, context.out(3)?);
+    scaled.resize(x.sizes())?;
+    shifted.resize(x.sizes())?;
+    for (y, x) in scaled.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?) {
+        *y = x * by;
+    }
+    for (y, x) in shifted.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?) {
+        *y = x + by;
+    }
+    Ok(())
+}
+
+static CUSTOM: OpSet = OpSet {
+    name: "CUSTOM",
+    groups: &[&[&[Op::new("example::scaled_and_shifted.out", 4, scaled_and_shifted).outs(2)]]],
+};
+
+#[test]
+fn custom_operators_have_several_results() {
+    let path = folder().join("../corpus/pt2/custom_results.pt2");
+    for backend in [None, Some("cpu")] {
+        let mut compiler = Compiler::new().method("forward", &path);
+        if let Some(backend) = backend {
+            compiler = compiler.backend(backend);
+        }
+        let program = compiler.compile().and_then(|program| program.to_bytes()).expect("it compiles");
+        let mut module = Module::builder().ops(&CUSTOM).load_bytes(&program).expect("all operators are there");
+        let x = TensorView::of(&[4], &[0.0f32, 1.0, 2.0, 3.0]).expect("four elements");
+        let outputs = module.forward(&[x.into()]).expect("it runs");
+        assert_eq!(outputs[0].as_slice::<f32>().expect("floats"), [-3.0, -1.0, 1.0, 3.0], "{backend:?}");
+        assert_eq!(outputs[1].as_slice::<f32>().expect("floats"), [3.0, 4.0, 5.0, 6.0], "{backend:?}");
+    }
 }
