@@ -276,6 +276,9 @@ def images(c):
     shape, dtype = c.shape(a), c.of(a).dtype
     n = len(shape) - 2 if len(shape) > 2 else 1
     channels = shape[-n - 1]
+    if channels == 0:
+        # Convolutions give as many channels as the input has then, whatever the weights say.
+        return None
     kernel = c.random.choice([1, 1, 2, 3])
     groups = channels if channels and c.random.random() < 0.3 else 1
     out = groups * c.random.choice([1, 2, 5])

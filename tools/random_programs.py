@@ -234,11 +234,7 @@ class Tally:
                     self.failures.append((program.seed, mode, problem))
                     print(f"{program.describe()}\n# {mode}: {problem}\n", flush=True)
         except rushlight.Error as error:
-            # Where it is not the program, an operator or its types that are refused, it is a defect.
-            reason = re.sub(r"v\d+|x\d+|_\d+|\d+", "N", str(error).split("\n")[0])
-            self.refusals[reason] += 1
-            self.first_refused.setdefault(reason, program.seed)
-            self.counts["refused"] += 1
+            self.refuse(program, error)
             if is_defect(error):
                 self.failures.append((program.seed, "compile", str(error)))
                 print(f"{program.describe()}\n# compile: {error}\n", flush=True)
@@ -248,12 +244,22 @@ class Tally:
             self.failures.append((program.seed, "compile", repr(error)))
             print(f"{program.describe()}\n# compile: {error!r}\n", flush=True)
 
+    def refuse(self, program, error):
+        """Counts a refusal by its reason, without the numbers in it."""
+        reason = re.sub(r"v\d+|x\d+|_\d+|\d+", "N", str(error).split("\n")[0])
+        self.refusals[reason] += 1
+        self.first_refused.setdefault(reason, program.seed)
+        self.counts["refused"] += 1
+
     def run_mode(self, program, module, want, mode, make):
         try:
             loaded = make()
         except rushlight.Error as error:
+            if mode == "compiled" and is_defect(error):
+                return f"does not compile for the CPU: {error}"
             if mode == "compiled":
-                return f"compiles for the reference operators, and not for the CPU: {error}"
+                self.refuse(program, error)
+                return None
             return f"does not load: {error}"
         for call in range(2):
             try:

@@ -171,7 +171,8 @@ impl Resize {
                 };
                 [(source.min(last), 1.0), (source.min(last), 0.0)]
             }
-            ResizeMode::Bilinear if input == output => [(position, 1.0), (position, 0.0)],
+            // Half of a pixel twice is that pixel, and all of it with none of it is NaN if it is infinite.
+            ResizeMode::Bilinear if input == output => [(position, 0.5), (position, 0.5)],
             ResizeMode::Bilinear => {
                 let source = if self.align_corners {
                     let scale = if output > 1 { last as f32 / (output - 1) as f32 } else { 0.0 };
@@ -180,8 +181,9 @@ impl Resize {
                     (scale * (position as f32 + 0.5) - 0.5).max(0.0)
                 };
                 let first = (source as usize).min(last);
-                let weight = (source - first as f32).clamp(0.0, 1.0);
-                [(first, 1.0 - weight), ((first + 1).min(last), weight)]
+                let second = (first + 1).min(last);
+                let weight = if first == second { 0.5 } else { (source - first as f32).clamp(0.0, 1.0) };
+                [(first, 1.0 - weight), (second, weight)]
             }
         }
     }

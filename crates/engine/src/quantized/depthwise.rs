@@ -52,10 +52,10 @@ pub fn depthwise2d_u8(
     at_least("weights", weights.len(), len)?;
     epilogue.check_windows(pixels, conv.out_c)?;
     let [kernel_h, kernel_w] = conv.kernel;
-    let reach = kernel_w.saturating_sub(1).saturating_mul(conv.dilation[1]).saturating_add(1);
-    if kernel_h > MAX_KERNEL_ROWS || reach > MAX_COLUMNS {
+    if !depthwise2d_u8_takes(conv.kernel, conv.dilation) {
         return Err(Error::Size { what: "window of an int8 convolution" });
     }
+    let reach = reach(kernel_w, conv.dilation[1]);
     if pixels == 0 || conv.in_c == 0 {
         return Ok(());
     }
@@ -69,6 +69,16 @@ pub fn depthwise2d_u8(
         engine.dispatch.run_int8(DepthwiseU8Task { depthwise: &depthwise, out_rows });
     });
     Ok(())
+}
+
+/// True if [`depthwise2d_u8`] takes windows of this height and width with this dilation.
+pub const fn depthwise2d_u8_takes([kernel_h, kernel_w]: [usize; 2], dilation: [usize; 2]) -> bool {
+    kernel_h <= MAX_KERNEL_ROWS && reach(kernel_w, dilation[1]) <= MAX_COLUMNS
+}
+
+/// Columns that a window reaches over.
+const fn reach(kernel_w: usize, dilation: usize) -> usize {
+    kernel_w.saturating_sub(1).saturating_mul(dilation).saturating_add(1)
 }
 
 struct DepthwiseU8<'a> {

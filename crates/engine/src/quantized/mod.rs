@@ -19,7 +19,7 @@ mod resize;
 mod softmax;
 mod transposed;
 
-pub use depthwise::depthwise2d_u8;
+pub use depthwise::{depthwise2d_u8, depthwise2d_u8_takes};
 pub use dynamic::{DynamicQuantization, ZeroPointRule, choose_qparams, quantize_rows};
 pub(crate) use epilogue::U8Quantizer;
 pub use epilogue::{Affine, QuantEpilogue, QuantOut, QuantResidual, RowQparams};

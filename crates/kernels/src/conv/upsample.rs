@@ -135,18 +135,20 @@ struct Between<F> {
 
 impl<F: Real> Between<F> {
     fn new(index: usize, input: usize, output: usize, ratio: F, align_corners: bool) -> Self {
-        if input == output {
-            return Self { first: index, second: index, weight: F::ZERO };
-        }
         let half = F::from_f64(0.5);
+        if input == output {
+            return Self { first: index, second: index, weight: half };
+        }
         let position = if align_corners {
             ratio.mul(F::of(index))
         } else {
             ratio.mul(F::of(index).add(half)).sub(half).at_least(F::ZERO)
         };
         let first = usize::try_from(position.floor().to_i64()).unwrap_or(0).min(input - 1);
-        let weight = position.sub(F::of(first)).at_least(F::ZERO).at_most(F::ONE);
-        Self { first, second: (first + 1).min(input - 1), weight }
+        let second = (first + 1).min(input - 1);
+        // Half of a pixel twice is that pixel, and all of it with none of it is NaN if it is infinite.
+        let weight = if first == second { half } else { position.sub(F::of(first)).at_least(F::ZERO).at_most(F::ONE) };
+        Self { first, second, weight }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The int8 kernels: which layers they support, and how many bytes their packed weights take.
 
 use rushlight_engine::pack;
-use rushlight_engine::{Conv2d, MAX_QUANT_K};
-use rushlight_graph::quantization::LayerShape;
+use rushlight_engine::{Conv2d, MAX_QUANT_K, depthwise2d_u8_takes};
+use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
 
 use crate::constants;
 
@@ -22,14 +22,34 @@ pub fn has_kernel(layer: &LayerShape<'_>) -> bool {
             let phases = window.stride.iter().fold(1usize, |product, step| product.saturating_mul(*step));
             fits_window(inputs / window.groups.max(1), taps) && phases <= MAX_PHASES
         }
+        (Some(window), [outputs, 1, taps @ ..]) if is_depthwise(window, *outputs) => {
+            let pair = |list: &[usize]| match *list {
+                [height, width] => Some([height, width]),
+                [width] => Some([1, width]),
+                _ => None,
+            };
+            let fits = pair(taps)
+                .zip(pair(&window.dilation))
+                .is_some_and(|(taps, dilation)| depthwise2d_u8_takes(taps, dilation));
+            fits && fits_window(1, taps) && reach(taps, window) <= MAX_REACH
+        }
         (Some(window), [_, channels, taps @ ..]) if (1..=2).contains(&taps.len()) => {
-            let dilation = window.dilation.last().copied().unwrap_or(usize::MAX);
-            let reach = taps.last().copied().unwrap_or(1).saturating_mul(dilation);
-            fits_window(*channels, taps) && reach <= MAX_REACH
+            fits_window(*channels, taps) && reach(taps, window) <= MAX_REACH
         }
         (None, [_, k]) => *k <= MAX_QUANT_K / 2,
         _ => false,
     }
+}
+
+/// True if each channel has a window of its own, as many as there are outputs.
+fn is_depthwise(window: &ConvolutionShape, outputs: usize) -> bool {
+    window.groups > 1 && window.groups == outputs && !window.is_transposed
+}
+
+/// Columns that a window reaches over, at most.
+fn reach(taps: &[usize], window: &ConvolutionShape) -> usize {
+    let dilation = window.dilation.last().copied().unwrap_or(usize::MAX);
+    taps.last().copied().unwrap_or(1).saturating_mul(dilation)
 }
 
 /// Returns the bytes of the packed weights: as integers with two vectors of the outputs, and as floats.
@@ -76,4 +96,20 @@ pub fn packed_bytes(layer: &LayerShape<'_>) -> (usize, usize) {
 fn fits_window(channels: usize, taps: &[usize]) -> bool {
     let taps = taps.iter().fold(1usize, |product, size| product.saturating_mul(*size));
     taps <= MAX_TAPS && channels <= 4096 && (channels + 3).saturating_mul(taps) <= MAX_QUANT_K / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depthwise_windows_that_are_taken_are_those_of_the_engine() {
+        for (taps, is_taken) in
+            [([65, 1], false), ([33, 3], false), ([32, 3], true), ([1, 65], true), ([1, 130], false)]
+        {
+            let window = ConvolutionShape { stride: vec![1; 2], dilation: vec![1; 2], groups: 4, is_transposed: false };
+            let sizes = [4, 1, taps[0], taps[1]];
+            assert_eq!(has_kernel(&LayerShape { sizes: &sizes, convolution: Some(window) }), is_taken, "{taps:?}");
+        }
+    }
 }
