@@ -43,6 +43,7 @@ const LONG_STAGES: &[Step] = &[
     ("models-whole", models_whole),
     ("writers", written_by_others),
     ("zoo", zoo),
+    ("random-programs", random_programs),
     ("aarch64-whole", aarch64_whole),
     ("wasm-whole", wasm_whole),
     ("js-whole", js_whole),
@@ -378,6 +379,32 @@ fn few_architectures(architectures: &[&str]) -> Result<()> {
         bail!("{name} was not exported: target/zoo/refused says why");
     }
     run(ignored(&["zoo"]).env("RUSHLIGHT_ONLY", names).env_remove("UPDATE_DOCS"))
+}
+
+/// Random programs beside eager PyTorch: 100,000 of common element types, in parts that restart PyTorch, whose caches grow, and some
+/// of rare ones. `RANDOM_PROGRAMS` is another number.
+fn random_programs() -> Result<()> {
+    const AT_A_TIME: usize = 5_000;
+    setup::one("python")?;
+    run(checked("build").args(["-p", "rushlight-python"]))?;
+    let assemble = ["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so", "--assemble", PYTHON_PACKAGE];
+    run(&mut command(venv_python(), &assemble))?;
+    let wanted = match std::env::var("RANDOM_PROGRAMS") {
+        Ok(number) => number.parse()?,
+        Err(_) => 100_000,
+    };
+    let part = |first: usize, rare: bool| {
+        let (first, count) = (first.to_string(), AT_A_TIME.min(wanted).to_string());
+        let arguments = ["tools/random_programs.py", "--first", &*first, "--count", &*count];
+        let mut command = command(venv_python(), &arguments);
+        command.args(rare.then_some("--rare")).env("PYTHONPATH", PYTHON_PACKAGE);
+        run(&mut command).is_err()
+    };
+    let failed: Vec<usize> = (0..wanted).step_by(AT_A_TIME).filter(|first| part(*first, false)).collect();
+    if part(0, true) || !failed.is_empty() {
+        bail!("random programs differ from eager: of the seeds from {failed:?} on, or of rare element types");
+    }
+    Ok(())
 }
 
 /// All architectures of the zoo, a few at a time, as they are large together. With UPDATE_DOCS, their section of

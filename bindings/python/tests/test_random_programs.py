@@ -1,0 +1,111 @@
+"""A few of the random programs that `cargo xtask test random-programs` compares with eager, of fixed seeds."""
+
+import pathlib
+import sys
+
+import pytest
+import rushlight
+import torch
+
+TOOLS = pathlib.Path(__file__).resolve().parents[3] / "tools"
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_random_programs_give_what_eager_gives(monkeypatch, rare):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    random_programs = pytest.importorskip("random_programs")
+    tally = random_programs.Tally()
+    for seed in range(12):
+        tally.check(random_programs.Program(seed, rare), random_programs.MODES)
+    assert not tally.failures
+    assert tally.counts["reference"] >= 4, tally.counts
+    sys.modules.pop("random_programs")
+
+
+def refused(module, *inputs):
+    with pytest.raises(rushlight.Error) as caught:
+        rushlight.compile(torch.export.export(module, inputs))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.uint16, torch.uint32, torch.uint64, torch.complex64])
+def test_types_that_no_kernel_takes_are_refused_by_the_compiler(dtype):
+    class Sine(torch.nn.Module):
+        def forward(self, x):
+            return torch.sin(x * 1)
+
+    if dtype == torch.float8_e4m3fn:
+        class Sine(torch.nn.Module):  # noqa: F811
+            def forward(self, x):
+                return torch.ne(x, 0)
+
+    text = refused(Sine(), torch.ones(2, 3).to(dtype))
+    # The operator, the type, the line of Python and what to do.
+    assert "no kernel of `aten::" in text and "got " in text and __file__.rsplit("/", 1)[-1] in text and "convert" in text
+
+
+class Empty(torch.nn.Module):
+    def forward(self, x):
+        return x.index_select(0, torch.zeros(0, dtype=torch.int64)) * 2, x.relu()
+
+
+class OfNumber(torch.nn.Module):
+    def forward(self, x):
+        return x.sum().movedim(0, 0), x.sum().mT
+
+
+class NoDims(torch.nn.Module):
+    def forward(self, x):
+        return torch.all(x, dim=(), keepdim=True), torch.any(x, dim=()).float() + 1, torch.all(x, dim=None)
+
+
+class OfNone(torch.nn.Module):
+    def forward(self, x):
+        return torch.logsumexp(x[:, :0], 1), torch.logsumexp(x[:0], 1)
+
+
+@pytest.mark.parametrize("module", [Empty(), OfNumber(), NoDims(), OfNone()])
+def test_what_random_programs_found(module):
+    x = torch.rand(3, 4) > 0.5 if isinstance(module, NoDims) else torch.randn(3, 4)
+    exported = torch.export.export(module, (x,))
+    portable = rushlight.compile(exported).buffer
+    for loaded in (
+        rushlight.load(portable, lower="off"),
+        rushlight.load(portable, lower="cpu"),
+        rushlight.load(rushlight.compile(exported, backend="cpu").buffer),
+    ):
+        for got, want in zip(loaded(x), module(x), strict=True):
+            torch.testing.assert_close(got, want)
+
+
+# What an empty list of dimensions means is the operator's own: none, or all.
+LISTS = ["sum", "mean", "amax", "amin", "any", "all", "var", "std", "logsumexp", "nansum", "nanmean"]
+
+
+class Reduced(torch.nn.Module):
+    def __init__(self, name, dims, keepdim):
+        super().__init__()
+        self.name, self.dims, self.keepdim = name, dims, keepdim
+
+    def forward(self, x):
+        return getattr(torch, self.name)(x, dim=self.dims, keepdim=self.keepdim)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_dimensions(name):
+    for dtype in (torch.float32, torch.bool):
+        for dims in ((), (0,), (-1, 0), (0, 1, 2)):
+            for keepdim in (False, True):
+                module, x = Reduced(name, dims, keepdim), (torch.rand(2, 3, 2) > 0.5).to(dtype)
+                try:
+                    want = module(x)
+                except RuntimeError:
+                    continue
+                exported = torch.export.export(module, (x,))
+                portable = rushlight.compile(exported).buffer
+                for loaded in (
+                    rushlight.load(portable, lower="off"),
+                    rushlight.load(portable, lower="cpu"),
+                    rushlight.load(rushlight.compile(exported, backend="cpu").buffer),
+                ):
+                    torch.testing.assert_close(loaded(x), want, msg=lambda m, c=(name, dtype, dims, keepdim): f"{c}: {m}")
