@@ -30,7 +30,9 @@ SOURCES = """
 
 def generate(cases):
     names = [f"aten::{name}" for name in NAMES]
-    collect(cases, SOURCES, names, (F32, F64, I64, C64), numel=200, per_dtype=4)
+    collect(cases, SOURCES, names, (F32, F64, I64), numel=200, per_dtype=4)
+    # Matrices of complex numbers have no kernels.
+    collect(cases, [name for name in SOURCES if name.startswith("fft.")] + ["istft"], names, (C64,), numel=200, per_dtype=4)
     v = Values("composites_extra")
 
     def call(name, *args, **kwargs):

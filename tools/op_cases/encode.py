@@ -115,7 +115,7 @@ def argument(value, kind):
             return {"otl": [None if t is None else tensor(t) for t in items]}
         if "Tensor" in kind:
             return {"tl": [tensor(t) for t in items]}
-        if optional.startswith("float"):
+        if optional.startswith("float") or (optional.startswith("Scalar") and any(isinstance(x, float) for x in items)):
             return {"dl": [float_repr(x) for x in items]}
         if optional.startswith("bool"):
             return {"bl": [bool(x) for x in items]}

@@ -140,7 +140,9 @@ fn general(got: &[TensorData], index: usize, a: &Matrix, limit: f64) -> Result<(
         near("the length of a vector", length, 1.0, limit)?;
         for i in 0..n {
             let (x, y) = element(i, k);
-            let sum = (0..n).fold((0.0, 0.0), |sum, j| (sum.0 + a.at(i, j) * element(j, k).0, sum.1 + a.at(i, j) * element(j, k).1));
+            let sum = (0..n).fold((0.0, 0.0), |sum, j| {
+                (sum.0 + a.at(i, j) * element(j, k).0, sum.1 + a.at(i, j) * element(j, k).1)
+            });
             near("A v, real", sum.0, re * x - im * y, limit)?;
             near("A v, imaginary", sum.1, re * y + im * x, limit)?;
         }

@@ -291,7 +291,7 @@ fn training(operands: &Operands<'_>) -> Error {
         .help("call `model.eval()` before `torch.export.export`")
 }
 
-/// A softmax that leaves out the elements where the mask is true. A row without others is 0.
+/// A softmax that leaves out the elements where the mask is true. A row without others is not a number.
 fn masked_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, mut mask) = (operands.value(0)?, operands.value(1)?);
     let ty = b.tensor(x)?;
@@ -304,6 +304,5 @@ fn masked_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     }
     let dim = if operands.has(2) { operands.int(2)? } else { -1 };
     let left = b.select(mask, f64::NEG_INFINITY, x)?;
-    let softmax = b.one(aten::_SOFTMAX, vec![left.into(), Arg::from(dim), Arg::from(false)])?;
-    b.select(mask, 0.0, softmax).and_then(done)
+    b.one(aten::_SOFTMAX, vec![left.into(), Arg::from(dim), Arg::from(false)]).and_then(done)
 }

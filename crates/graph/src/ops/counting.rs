@@ -29,7 +29,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::_HISTOGRAMDD_BIN_EDGES, by_lowering, |b, o| bin_edges(b, o, &o.ints(1)?, 2).map(Some)),
     composite(aten::HISTOGRAM_BIN_CT, by_lowering, |b, o| {
         let x = flat(b, o.value(0)?)?;
-        let edges = edges_of(b, x, &[o.int(1)?], range(o, 2)?)?;
+        let edges = edges_of(b, x, &[o.int(1)?], range(o, 2)?.as_deref())?;
         with_edges(b, o, x, edges, 3)
     }),
     composite(aten::HISTOGRAM_BINS_TENSOR, by_lowering, |b, o| {
@@ -41,8 +41,8 @@ pub(crate) const OPS: &[Definition] = &[
         with_edges(b, o, o.value(0)?, edges, 3)
     }),
     composite(aten::HISTOGRAMDD_INT_BINS, by_lowering, |b, o| {
-        let dims = b.tensor(o.value(0)?)?.shape.last().and_then(Expr::as_int).unwrap_or(1);
-        let counts = vec![o.int(1)?; usize::try_from(dims).unwrap_or(0)];
+        let dims = b.tensor(o.value(0)?)?.shape.last().and_then(Expr::as_int);
+        let counts = vec![o.int(1)?; dims.and_then(|dims| usize::try_from(dims).ok()).unwrap_or(0).min(16)];
         let edges = bin_edges(b, o, &counts, 2)?;
         with_edges(b, o, o.value(0)?, edges, 3)
     }),
@@ -110,21 +110,23 @@ fn bin_edges(
     counts: &[i64],
     index: usize,
 ) -> Result<Vec<ValueId>, Error> {
-    edges_of(b, operands.value(0)?, counts, range(operands, index)?)
+    edges_of(b, operands.value(0)?, counts, range(operands, index)?.as_deref())
 }
 
 /// Edges of bins of one width, for each coordinate of the points: between the ends of a range, or the extrema.
-fn edges_of(b: &mut Builder<'_>, x: ValueId, counts: &[i64], range: Option<Vec<f64>>) -> Result<Vec<ValueId>, Error> {
+fn edges_of(b: &mut Builder<'_>, x: ValueId, counts: &[i64], range: Option<&[f64]>) -> Result<Vec<ValueId>, Error> {
     let ty = b.tensor(x)?;
-    let coordinates = ty.shape.last().and_then(Expr::as_int).unwrap_or(0);
-    let fits = range.as_ref().is_none_or(|range| range.len() == 2 * counts.len());
+    let Some(coordinates) = ty.shape.last().and_then(Expr::as_int) else {
+        return Err(Error::unsupported("a histogram of points whose number of coordinates depends on an input"));
+    };
+    let fits = range.is_none_or(|range| range.len() == 2 * counts.len());
     if ty.rank() < 2 || counts.len() as i64 != coordinates || !fits || counts.iter().any(|count| *count < 1) {
         return Err(Error::type_error("a histogram takes a number of bins, and two ends, for each coordinate"));
     }
     let mut edges = Vec::new();
     for (dim, &count) in counts.iter().enumerate() {
         super::number::check_computed("aten::histogram", count)?;
-        let (low, high) = match range.as_deref().and_then(|range| range.get(2 * dim..2 * dim + 2)) {
+        let (low, high) = match range.and_then(|range| range.get(2 * dim..2 * dim + 2)) {
             Some(&[low, high]) if low == high => (b.scalar(low - 0.5, ty.dtype)?, b.scalar(high + 0.5, ty.dtype)?),
             Some(&[low, high]) => (b.scalar(low, ty.dtype)?, b.scalar(high, ty.dtype)?),
             _ => {

@@ -2,6 +2,8 @@
 //!
 //! Kernels take batches of real matrices in `f32` and `f64`.
 
+use std::cmp::Ordering;
+
 use rushlight_format::ScalarType;
 
 use crate::Error;
@@ -294,12 +296,10 @@ fn complete(b: &mut Builder<'_>, a: ValueId, factors: ValueId) -> Result<ValueId
         return Err(Error::unsupported("all columns of an orthogonal matrix of a size that depends on an input"));
     };
     let dim = ty.rank() - 1;
-    let vectors = if width > height {
-        slice(b, a, dim, 0, height)?
-    } else if width < height {
-        b.one(aten::CONSTANT_PAD_ND, vec![a.into(), [0, height - width].into()])?
-    } else {
-        a
+    let vectors = match width.cmp(&height) {
+        Ordering::Greater => slice(b, a, dim, 0, height)?,
+        Ordering::Less => b.one(aten::CONSTANT_PAD_ND, vec![a.into(), [0, height - width].into()])?,
+        Ordering::Equal => a,
     };
     b.one(aten::LINALG_HOUSEHOLDER_PRODUCT, vec![vectors.into(), factors.into()])
 }

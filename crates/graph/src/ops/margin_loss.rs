@@ -21,9 +21,10 @@ fn rows(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, Expr, 
     let x = operands.value(0)?;
     let shape = b.tensor(x)?.shape;
     match shape.as_slice() {
+        [] => Ok((b.view(x, vec![Expr::Int(1), Expr::Int(1)])?, Expr::Int(1), true)),
         [classes] => Ok((unsqueeze(b, x, 0)?, classes.clone(), true)),
         [_, classes] => Ok((x, classes.clone(), false)),
-        _ => Err(operands.wrong(0, "a vector or matrix of scores")),
+        _ => Err(operands.wrong(0, "scores: a vector for each sample")),
     }
 }
 

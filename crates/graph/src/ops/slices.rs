@@ -1,9 +1,12 @@
 //! Parts of a tensor: `select`, `slice`, `split` and strided views, which become their copying twins.
 
+use rushlight_format::ScalarType;
+
 use crate::Error;
 use crate::operators::aten;
-use crate::{Arg, Builder, Expr, Graph, Symbols, TensorType, Type, ValueId};
+use crate::{Arg, Builder, Expr, Graph, Op, Symbols, TensorType, Type, ValueId};
 
+use super::indexing::by_data;
 use super::{Definition, Lowered, Operands, by_lowering, composite, forward, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[
@@ -24,6 +27,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::UNSAFE_SPLIT_WITH_SIZES, split_by_sizes, as_split),
     composite(aten::TENSOR_SPLIT_SECTIONS, by_lowering, tensor_split),
     composite(aten::TENSOR_SPLIT_INDICES, by_lowering, tensor_split),
+    composite(aten::TENSOR_SPLIT_TENSOR_INDICES_OR_SECTIONS, by_data, tensor_split_by_data),
     composite(aten::HSPLIT_INT, by_lowering, tensor_split),
     composite(aten::HSPLIT_ARRAY, by_lowering, tensor_split),
     composite(aten::VSPLIT_INT, by_lowering, tensor_split),
@@ -319,6 +323,51 @@ fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let value = operands.value(0)?;
     let slices = parts.into_iter().map(|(start, length)| slice(b, value, dim, start, length));
     slices.collect::<Result<Vec<_>, _>>().map(Some)
+}
+
+/// Parts that end at the indices that a tensor holds: the places from one index to the next are found, and selected.
+fn tensor_split_by_data(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (x, indices) = (operands.value(0)?, operands.value(1)?);
+    let tensor = b.tensor(x)?;
+    let (dim, size) = dim_and_size(operands, 2, &tensor)?;
+    if b.tensor(indices)?.rank() != 1 {
+        return Err(Error::unsupported("`tensor_split` into a number of sections that a tensor holds")
+            .help("give the number as an integer"));
+    }
+    let types = by_data(operands, b.graph)?;
+    let indices = b.cast(indices, ScalarType::Long)?;
+    let negative = b.compare(aten::packet::LT, indices, 0)?;
+    let wrapped = b.add(indices, Arg::Int(size.clone()))?;
+    let indices = b.select(negative, wrapped, indices)?;
+    let places = super::creation::indices(b, size, ScalarType::Long)?;
+    let nonzero = b.schemas().expect(aten::NONZERO)?;
+    let mut parts = Vec::new();
+    for (part, ty) in types.iter().enumerate() {
+        let Some(length) = ty.as_tensor().and_then(|ty| ty.shape.get(dim)).cloned() else { return Ok(None) };
+        let mut inside = None;
+        if part > 0 {
+            let start = select(b, indices, 0, part as i64 - 1)?;
+            inside = Some(b.one(aten::GE_TENSOR, vec![places.into(), start.into()])?);
+        }
+        if part + 1 < types.len() {
+            let end = select(b, indices, 0, part as i64)?;
+            let before = b.one(aten::LT_TENSOR, vec![places.into(), end.into()])?;
+            inside = Some(match inside {
+                Some(inside) => b.one(aten::LOGICAL_AND, vec![inside.into(), before.into()])?,
+                None => before,
+            });
+        }
+        let Some(inside) = inside else {
+            parts.push(x);
+            continue;
+        };
+        let rows = result(ScalarType::Long, vec![length.clone(), Expr::Int(1)]);
+        let rows = b.push(Op::Call(nonzero.clone()), vec![inside.into()], rows);
+        let Some(rows) = rows.first().copied() else { return Ok(None) };
+        let rows = b.view(rows, vec![length])?;
+        parts.push(b.one(aten::INDEX_SELECT, vec![x.into(), Arg::from(dim as i64), rows.into()])?);
+    }
+    Ok(Some(parts))
 }
 
 fn unbound(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {

@@ -31,6 +31,7 @@ pub(crate) const OPS: &[Definition] = &[
 ];
 
 /// Up to which size singular values count as zero: numbers or tensors, with a value for each matrix.
+#[derive(Clone, Copy)]
 struct Bounds<'a> {
     absolute: &'a Arg,
     relative: &'a Arg,
@@ -200,6 +201,7 @@ fn powers(b: &mut Builder<'_>, x: ValueId, count: Expr, increasing: bool) -> Res
     let dtype = b.tensor(x)?.dtype;
     let dtype = if dtype.is_floating() || dtype.is_complex() { dtype } else { ScalarType::Long };
     let x = b.cast(x, dtype)?;
+    let x = if b.tensor(x)?.rank() == 0 { unsqueeze(b, x, 0)? } else { x };
     let rank = b.tensor(x)?.rank();
     let column = unsqueeze(b, x, rank)?;
     let exponents = indices(b, count, ScalarType::Long)?;

@@ -1,6 +1,6 @@
 //! Reductions of segments of a dimension.
 
-use rushlight_runtime::{Detail, Element, Error, KernelContext, Op, OpGroup, Result, Tensor};
+use rushlight_runtime::{Detail, Element, Error, KernelContext, Op, OpGroup, Result, Scalar, Tensor};
 
 use crate::support::number::Number;
 use crate::support::shape::Dims;
@@ -33,7 +33,7 @@ fn segment_reduce(cx: &KernelContext<'_>) -> Result<()> {
         "prod" => Reduction::Prod,
         _ => return Err(Error::invalid("the reduction is not sum, mean, max, min or prod").arg(1)),
     };
-    let initial = cx.optional_scalar(7)?.map(|initial| initial.to_f64());
+    let initial = cx.optional_scalar(7)?.map(Scalar::to_f64);
     let (bounds, argument, are_offsets) = match (cx.optional_tensor(2)?, cx.optional_tensor(4)?) {
         (Some(lengths), None) => (lengths, 2, false),
         (None, Some(offsets)) => (offsets, 4, true),

@@ -98,6 +98,7 @@ impl<'a> Slices<'a> {
 }
 
 /// What is asked for; the position of the first output.
+#[derive(Clone, Copy)]
 struct Wanted {
     sorted: bool,
     inverse: bool,

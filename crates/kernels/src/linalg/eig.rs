@@ -318,16 +318,15 @@ impl Work<'_> {
     /// The eigenvectors of Schur's form, by back substitution, and then those of the matrix.
     fn substitute(&mut self) {
         let norm = self.norm();
-        if norm != 0.0 {
-            for k in (0..self.n).rev() {
-                if self.imaginary[k] == 0.0 {
-                    self.real_vector(k, norm);
-                } else if self.imaginary[k] < 0.0 && k > 0 {
-                    self.complex_vector(k, norm);
-                }
-            }
-        } else {
+        if norm == 0.0 {
             super::lu::identity(self.h, self.n);
+        }
+        for k in (0..self.n).rev().filter(|_| norm != 0.0) {
+            if self.imaginary[k] == 0.0 {
+                self.real_vector(k, norm);
+            } else if self.imaginary[k] < 0.0 && k > 0 {
+                self.complex_vector(k, norm);
+            }
         }
         let (n, h, v) = (self.n, &*self.h, &mut *self.v);
         for j in (0..n).rev() {

@@ -1,5 +1,7 @@
 //! LU decomposition with partial pivoting, and what follows from it: inverses, solutions, determinants.
 
+use core::cmp::Ordering;
+
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor};
 
 use super::batch::{Source, Target, area, check, each, temp};
@@ -362,12 +364,10 @@ fn unpack(cx: &KernelContext<'_>) -> Result<()> {
                 for j in 0..columns {
                     let x = work[i * columns + j];
                     if j < steps {
-                        l[i * steps + j] = if i == j {
-                            1.0
-                        } else if i > j {
-                            x
-                        } else {
-                            0.0
+                        l[i * steps + j] = match i.cmp(&j) {
+                            Ordering::Equal => 1.0,
+                            Ordering::Greater => x,
+                            Ordering::Less => 0.0,
                         };
                     }
                     if i < steps {

@@ -225,9 +225,9 @@ fn airy(x: f64) -> f64 {
         return (sum * sums[0] + difference * sums[1]) / (libm::sqrt(PI) * libm::sqrt(libm::sqrt(-x)));
     }
     // Taylor's series of y'' = x y, from 0 in steps of at most 1.
-    let (mut at, mut y, mut slope) = (0.0, 0.355_028_053_887_817_24, -0.258_819_403_792_806_8);
+    let (mut at, mut y, mut slope) = (0.0, 0.355_028_053_887_817_2, -0.258_819_403_792_806_8);
     for _ in 0..17 {
-        let step = f64::max(-1.0, f64::min(1.0, x - at));
+        let step = (x - at).clamp(-1.0, 1.0);
         let (mut coefficients, mut power) = ([0.0, y, slope], step);
         let (mut value, mut derivative) = (y, 0.0);
         for n in 0..40 {

@@ -42,6 +42,9 @@ fn ndtri(p: f64) -> f64 {
     if !(0.0..=1.0).contains(&p) {
         return f64::NAN;
     }
+    if p == 0.5 {
+        return 0.0;
+    }
     if p == 0.0 || p == 1.0 {
         return if p == 0.0 { f64::NEG_INFINITY } else { f64::INFINITY };
     }

@@ -282,6 +282,7 @@ impl<'a> Importer<'_, '_, 'a> {
                 | aten::_UNIQUE2
                 | aten::UNIQUE_DIM
                 | aten::UNIQUE_CONSECUTIVE
+                | aten::TENSOR_SPLIT_TENSOR_INDICES_OR_SECTIONS
         );
         let Some(input) = node.args.first().and_then(Arg::as_value).filter(|_| picks) else { return };
         let Type::Tensor(input) = self.graph.ty(input) else { return };
