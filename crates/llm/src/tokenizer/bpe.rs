@@ -80,16 +80,17 @@ const MAX_CACHED_BYTES: usize = 64;
 /// Symbols of a word whose best merge is searched among all.
 const MAX_SEARCHED: usize = MAX_CACHED_BYTES;
 
-/// A part of a word, in a list of its neighbours.
+/// A part of a word, in a list of its neighbours. It is small: a word may have as many as a text has bytes.
 #[derive(Clone, Copy)]
 struct Symbol {
+    /// [`NONE`] once it is a part of another.
     token: u32,
-    previous: usize,
-    next: usize,
-    is_alive: bool,
+    previous: u32,
+    next: u32,
 }
 
-const NONE: usize = usize::MAX;
+/// No symbol, or no token.
+const NONE: u32 = u32::MAX;
 
 impl Bpe {
     pub(super) fn of(json: &Json) -> Result<Self> {
@@ -285,49 +286,49 @@ impl Bpe {
 
     /// The same for words of any length: merges wait in a queue.
     fn merged(&self, tokens: Vec<u32>) -> Vec<u32> {
-        let last = tokens.len().wrapping_sub(1);
-        let mut symbols: Vec<Symbol> = tokens
-            .into_iter()
-            .enumerate()
-            .map(|(at, token)| Symbol {
-                token,
-                previous: at.checked_sub(1).unwrap_or(NONE),
-                next: if at == last { NONE } else { at + 1 },
-                is_alive: true,
-            })
-            .collect();
-        let mut queue = BinaryHeap::new();
+        let Ok(count) = u32::try_from(tokens.len()) else {
+            // More than there is memory for.
+            let (first, second) = tokens.split_at(tokens.len() / 2);
+            return [self.merged(first.to_vec()), self.merged(second.to_vec())].concat();
+        };
+        let symbol = |(at, token): (u32, u32)| Symbol {
+            token,
+            previous: at.checked_sub(1).unwrap_or(NONE),
+            next: if at + 1 == count { NONE } else { at + 1 },
+        };
+        let mut symbols: Vec<Symbol> = (0..count).zip(tokens).map(symbol).collect();
+        let mut queue = BinaryHeap::with_capacity(symbols.len());
         let mut parts: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
-        let mut candidate = |symbols: &[Symbol], at: usize| {
-            let (a, b) = (symbols.get(at)?, symbols.get(symbols.get(at)?.next)?);
+        let mut candidate = |symbols: &[Symbol], at: u32| {
+            let a = symbols.get(at as usize)?;
+            let b = symbols.get(a.next as usize)?;
             let (rank, whole) = self.merges.get(a.token, b.token)?;
             if self.unused.contains(&whole) {
                 parts.insert(whole, (a.token, b.token));
             }
             Some(Reverse((rank, at, whole)))
         };
-        queue.extend((0..symbols.len()).filter_map(|at| candidate(&symbols, at)));
+        queue.extend((0..count).filter_map(|at| candidate(&symbols, at)));
         while let Some(Reverse((_, at, whole))) = queue.pop() {
             // One of the two may have been merged otherwise.
-            let next = symbols[at].next;
-            let is_current = symbols[at].is_alive
-                && symbols.get(next).is_some_and(|b| {
-                    self.merges.get(symbols[at].token, b.token).is_some_and(|(_, token)| token == whole)
-                });
+            let Symbol { token, previous, next } = symbols[at as usize];
+            let is_current = token != NONE
+                && symbols
+                    .get(next as usize)
+                    .is_some_and(|b| self.merges.get(token, b.token).is_some_and(|(_, token)| token == whole));
             if !is_current {
                 continue;
             }
-            let after = symbols[next].next;
-            symbols[next].is_alive = false;
-            symbols[at].token = whole;
-            symbols[at].next = after;
-            if let Some(after) = symbols.get_mut(after) {
+            let after = symbols[next as usize].next;
+            symbols[next as usize].token = NONE;
+            symbols[at as usize] = Symbol { token: whole, previous, next: after };
+            if let Some(after) = symbols.get_mut(after as usize) {
                 after.previous = at;
             }
-            let previous = symbols[at].previous;
             queue.extend([previous, at].into_iter().filter_map(|at| candidate(&symbols, at)));
         }
-        let merged = symbols.into_iter().filter(|symbol| symbol.is_alive).map(|symbol| symbol.token);
+        drop(queue);
+        let merged = symbols.into_iter().map(|symbol| symbol.token).filter(|token| *token != NONE);
         if parts.is_empty() { merged.collect() } else { merged.flat_map(|token| used(token, &parts)).collect() }
     }
 }
