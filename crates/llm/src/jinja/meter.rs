@@ -9,8 +9,10 @@ use std::time::Duration;
 use super::failure::{Failure, Result};
 use crate::clock::Instant;
 
-/// Steps of one rendering: a node of the template, an element, or some bytes of a text are a step each.
-const MAX_STEPS: u64 = 10_000_000;
+/// Steps of one rendering, besides those for each byte of the messages: a node of the template, an element, or some bytes of a text
+/// are a step each.
+const MAX_STEPS: u64 = 2_000_000;
+const STEPS_PER_BYTE: u64 = 4;
 const BYTES_PER_STEP: usize = 16;
 
 /// Bytes of values and text at one time, besides a multiple of the size of the messages.
@@ -31,6 +33,7 @@ pub(super) const MAX_VALUE_DEPTH: u32 = if cfg!(target_family = "wasm") { 100 } 
 #[derive(Debug)]
 pub(super) struct Meter {
     steps: Cell<u64>,
+    max_steps: u64,
     memory: Cell<usize>,
     max_memory: usize,
     end: Instant,
@@ -42,8 +45,10 @@ pub(super) struct Meter {
 impl Meter {
     /// A meter for messages of a size in bytes.
     pub(super) fn new(size: usize) -> Rc<Self> {
+        let max_steps = (size as u64).saturating_mul(STEPS_PER_BYTE).saturating_add(MAX_STEPS);
         Rc::new(Self {
-            steps: Cell::new(MAX_STEPS),
+            steps: Cell::new(max_steps),
+            max_steps,
             memory: Cell::new(0),
             max_memory: size.saturating_mul(MEMORY_PER_BYTE).saturating_add(MAX_MEMORY),
             end: Instant::now() + MAX_TIME,
@@ -56,8 +61,9 @@ impl Meter {
     pub(super) fn steps(&self, count: usize) -> Result<()> {
         let before = self.steps.get();
         let after = before.checked_sub(count as u64);
-        let after = after
-            .ok_or_else(|| Failure::new(format!("rendering takes more than {MAX_STEPS} steps, which is the limit")))?;
+        let max = self.max_steps;
+        let after =
+            after.ok_or_else(|| Failure::new(format!("rendering takes more than {max} steps, which is the limit")))?;
         self.steps.set(after);
         if before / STEPS_PER_LOOK != after / STEPS_PER_LOOK && Instant::now() > self.end {
             let seconds = MAX_TIME.as_secs();

@@ -1,6 +1,7 @@
 //! Text to tokens and back.
 
 mod added_tokens;
+mod backtracking;
 mod bpe;
 mod byte_level;
 mod decoder;

@@ -1,15 +1,13 @@
 //! Texts and regular expressions that settings look for.
 
 use std::ops::Range;
-use std::time::Duration;
 
-use fancy_regex::{Regex, RegexBuilder};
 use serde_json::Value as Json;
 
+use super::backtracking::Backtracking;
 use super::linear::Linear;
 use super::settings::{check_len, damaged};
 use super::split_patterns::{CL100K, POSSESSIVE_CL100K};
-use crate::clock::Instant;
 use crate::error::Result;
 
 /// A string or a regular expression to search for.
@@ -20,7 +18,7 @@ pub(super) enum Pattern {
     Char(fn(char) -> bool),
     Linear(Box<Linear>),
     /// By backtracking: expressions with other look-around than the usual one.
-    Regex(Box<Regex>),
+    Backtracking(Box<Backtracking>),
 }
 
 /// How a split treats its delimiters (`SplitDelimiterBehavior`).
@@ -32,12 +30,6 @@ pub(super) enum SplitBehavior {
     MergedWithNext,
     Contiguous,
 }
-
-/// Steps back in one search, which take seconds.
-const MAX_BACKTRACKING: usize = 1 << 26;
-/// Time that the searches in a text may take, besides that for each of its bytes: those with backtracking do not count their steps.
-const MAX_TIME: Duration = Duration::from_secs(5);
-const MAX_TIME_PER_BYTE: Duration = Duration::from_micros(10);
 
 impl Pattern {
     /// A setting: `{"String": …}` or `{"Regex": …}`.
@@ -55,9 +47,7 @@ impl Pattern {
         if let Some(linear) = linear {
             return Ok(Self::Linear(Box::new(linear)));
         }
-        let built = RegexBuilder::new(&regex).backtrack_limit(MAX_BACKTRACKING).build();
-        let built = built.map_err(|error| damaged(format!("the regular expression `{regex}`: {error}")))?;
-        Ok(Self::Regex(Box::new(built)))
+        Backtracking::new(&regex).map(|built| Self::Backtracking(Box::new(built)))
     }
 
     /// Calls `found` with each match that is not empty, in order.
@@ -72,18 +62,7 @@ impl Pattern {
                 chars.into_iter().try_for_each(|(at, char)| found(at..at + char.len_utf8()))
             }
             Self::Linear(linear) => linear.find(text, found),
-            Self::Regex(regex) => {
-                let (start, len) = (Instant::now(), u32::try_from(text.len()).unwrap_or(u32::MAX));
-                let max = MAX_TIME + MAX_TIME_PER_BYTE * len;
-                regex.find_iter(text).try_for_each(|part| {
-                    let part = part.map_err(|error| damaged(format!("a regular expression gave up: {error}")))?;
-                    if start.elapsed() > max {
-                        return Err(damaged("a regular expression gave up: it takes too long for this text"));
-                    }
-                    let range = part.range();
-                    if range.is_empty() { Ok(()) } else { found(range) }
-                })
-            }
+            Self::Backtracking(expression) => expression.find(text, found),
         }
     }
 

@@ -264,9 +264,141 @@ fn templates_that_would_end_the_process_are_errors() {
         let rendered = ChatTemplate::new(source).and_then(|template| template.render(&[], true));
         assert!(matches!(rendered, Err(Error::Template(_))), "{source}: {rendered:?}");
     }
-    // As deep as a template may nest what it makes.
-    let deep = "{% set ns = namespace(x=[]) %}{% for i in range(40000) %}{% set ns.x = [ns.x] %}{% endfor %}x";
-    assert_eq!(ChatTemplate::new(deep).and_then(|template| template.render(&[], true)).unwrap(), "x");
+    // As deep as a template may nest what it makes, and deeper.
+    let deep = |count: usize| {
+        let source = "{% set ns = namespace(x=[]) %}{% for i in range(COUNT) %}{% set ns.x = [ns.x] %}{% endfor %}x";
+        ChatTemplate::new(&source.replace("COUNT", &count.to_string())).and_then(|template| template.render(&[], true))
+    };
+    assert_eq!(deep(450).unwrap(), "x");
+    assert!(deep(40_000).unwrap_err().to_string().contains("nested deeper"));
+    // Namespaces may contain each other, and are freed.
+    let chain = "{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set n = namespace(x=ns.x, y=ns) %}{% set ns.x = n %}{% endfor %}x";
+    assert_eq!(ChatTemplate::new(chain).and_then(|template| template.render(&[], true)).unwrap(), "x");
     // Written in a string it is no call.
     assert_eq!(ChatTemplate::new("{{ 'lifecycle()' }}").unwrap().render(&[], true).unwrap(), "lifecycle()");
+}
+
+/// What is small to write and endless to use: every filter, test, method and operator ends, soon and with an error that says why.
+#[test]
+fn templates_end_whatever_they_do() {
+    let doubled = "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{% set x = ns.x %}";
+    let dicts = "{% set ns = namespace(x={'a': 1}) %}{% for i in range(60) %}{% set ns.x = {'a': ns.x, 'b': ns.x} %}{% endfor %}{% set x = ns.x %}";
+    let tuples = "{% set ns = namespace(x=(1,)) %}{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{% set x = ns.x %}";
+    let other =
+        "{% set ns.y = ns.x[0] %}{% set ns.x = 1 %}{% for i in range(1) %}{% set ns.x = [ns.y, ns.y] %}{% endfor %}";
+    let uses = [
+        "x | tojson",
+        "x | string",
+        "x | pprint",
+        "x ~ ''",
+        "x",
+        "x | tojson(indent=1, sort_keys=true)",
+        "'%s' % x",
+        "'%r' % (x,)",
+        "'{}'.format(x)",
+        "'{!r:>9}'.format(x)",
+        "x | join",
+        "[x] | map('string') | list",
+        "x | urlencode",
+        "x | escape",
+        "x | upper",
+        "x | title",
+        "x | wordcount",
+        "x | center",
+        "x | trim",
+        "x | forceescape",
+        "x | replace('a', 'b')",
+        "x | striptags",
+        "raise_exception(x)",
+        "x is lower",
+    ];
+    let begin = std::time::Instant::now();
+    let mut count = 0;
+    for make in [doubled, dicts, tuples] {
+        for used in uses {
+            let source = format!("{make}{{{{ {used} }}}}");
+            let result = ChatTemplate::new(&source).and_then(|template| template.render(&[], true));
+            let error = result.expect_err(used).to_string();
+            assert!(error.contains("which is the limit") || used.contains("urlencode"), "{used}: {error}");
+            count += 1;
+        }
+    }
+    // Equal ones that are not the same object: comparisons, containment, hashes.
+    let twice = format!("{doubled}{}", doubled.replace("ns", "ms").replace("set x =", "set y ="));
+    for used in [
+        "x == y",
+        "x < y",
+        "x in [y]",
+        "[x, y] | sort",
+        "[x, y] | max",
+        "[x].index(y)",
+        "[x].count(y)",
+        "x is eq y",
+        "[x] | select('eq', y) | list",
+    ] {
+        let source = format!("{twice}{{{{ {used} }}}}");
+        let error = ChatTemplate::new(&source).and_then(|template| template.render(&[], true)).expect_err(used);
+        assert!(error.to_string().contains("which is the limit"), "{used}: {error}");
+        count += 1;
+    }
+    let error =
+        ChatTemplate::new(&format!("{tuples}{{{{ {{x: 1}} }}}}")).and_then(|template| template.render(&[], true));
+    assert!(error.unwrap_err().to_string().contains("which is the limit"));
+    // Small ones of the same values are answered.
+    for (used, expected) in
+        [("x | length", "2"), ("x is sequence", "True"), ("x | first | length", "2"), ("x == x", "True")]
+    {
+        let source = format!("{doubled}{other}{{{{ {used} }}}}");
+        assert_eq!(ChatTemplate::new(&source).and_then(|template| template.render(&[], true)).unwrap(), expected);
+    }
+    // What grows at once.
+    for source in [
+        "{{ 'a' * 10 ** 12 }}",
+        "{{ [1] * 10 ** 12 }}",
+        "{{ 'a'.center(10 ** 12) }}",
+        "{{ 'a'.ljust(10 ** 12) }}",
+        "{{ '1'.zfill(10 ** 12) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%.1000000000f' % 1 }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ '{:.1000000000f}'.format(1.5) }}",
+        "{{ '{:01000000000,}'.format(1) }}",
+        "{{ 'a' | indent(10 ** 12, true) }}",
+        "{{ [1] | batch(10 ** 9, 0) | list }}",
+        "{{ [1] | slice(10 ** 9, 0) | list }}",
+        "{{ [1] | tojson(indent=10 ** 12) }}",
+        "{{ '\t'.expandtabs(10 ** 12) }}",
+        "{{ 2 ** 1000 }}",
+        "{{ 10 ** 30 * 10 ** 30 }}",
+        "{{ range(10 ** 12) }}",
+        "{{ strftime_now('%999999999Y%999999999Y%999999999Y') * 99 }}",
+        "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x.replace('a', 'aa') %}{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] | join %}{% endfor %}",
+        "{% set ns = namespace(x='aa') %}{% for i in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) %}{{ range(99999) | list | length }}{% endfor %}",
+        "{% for a in range(99999) %}{{ range(99999) | sum }}{% endfor %}",
+        "{% for a in [[[]]] recursive %}{{ loop([[a]]) }}{% endfor %}",
+        "{% set x = 'ab ' * 99999 %}{% for a in range(99999) %}{{ x.split() | length }}{% endfor %}",
+        "{% set x = 'ab ' * 99999 %}{% for a in range(99999) %}{{ x | wordwrap(3) | length }}{% endfor %}",
+        "{% set x = 'ab ' * 99999 %}{% for a in range(99999) %}{{ x is upper }}{{ x.find('c') }}{{ 'c' in x }}{% endfor %}",
+    ] {
+        let result = ChatTemplate::new(source).and_then(|template| template.render(&[], true));
+        let error = result.expect_err(source).to_string();
+        assert!(
+            error.contains("limit")
+                || error.contains("too big")
+                || error.contains("too large")
+                || error.contains("Too many"),
+            "{source}: {error}"
+        );
+        count += 1;
+    }
+    let took = begin.elapsed();
+    assert!(took.as_secs() < 6 * count, "{took:?} for {count} templates");
 }
