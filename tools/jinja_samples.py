@@ -112,7 +112,7 @@ FORMATS = [
     "'abc' % []", "'abc' % 1", "'%s' % missing", "'%(a)s' % 1", "'%r %a' % ('é', 'é')",
 ]  # fmt: skip
 TIMES = [0, 1_709_210_096, 978_220_800, 1_735_689_599, 1_735_603_200, 1_104_537_600, 1_483_228_800, 4_102_444_799, 951_782_400, 1_230_768_000, 1_609_459_200, 68_255_999]
-CODES = [*"aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%fqE", "-d", "_d", "0e", "-H", "-I", "-j", "_H", "^a", "^B", "#b", "#p", "5d", "10A", "-10d", "Ey", "Od", "EY", "_m", "05k", "#Z", "-y", "6Y"]
+CODES = [*"aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%fqE", "-d", "_d", "0e", "-H", "-I", "-j", "_H", "^a", "^B", "#b", "#p", "5d", "10A", "-10d", "-10A", "-6p", "Ey", "Od", "EY", "_m", "05k", "#Z", "-y", "6Y"]
 
 
 def rows():

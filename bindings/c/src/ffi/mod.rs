@@ -159,19 +159,30 @@ unsafe fn set_sized<T>(out: *mut T, name: &str, value: impl FnOnce(usize) -> T) 
     if out.is_null() {
         return Err(null(name));
     }
+    check_struct(out, name)?;
     // SAFETY: as the caller promises.
     let size = unsafe { out.cast::<usize>().read() };
-    if size < size_of::<usize>() {
-        return Err(wrong_size(name, size));
-    }
+    check_size(size, name)?;
     let value = value(size);
     // SAFETY: the variable has `size` bytes.
     unsafe { ptr::from_ref(&value).cast::<u8>().copy_to_nonoverlapping(out.cast(), size.min(size_of::<T>())) };
     Ok(())
 }
 
-fn wrong_size(name: &str, size: usize) -> Status {
-    Status::invalid(format!("`{name}->struct_size` is {size}: it has to be the size of the struct"))
+/// Bytes of a structure in any version of the header.
+const MAX_STRUCT: usize = 1 << 12;
+
+/// Fails for a structure that is not aligned, as none of the caller's is.
+fn check_struct<T>(pointer: *const T, name: &str) -> Result<()> {
+    if pointer.is_aligned() { Ok(()) } else { Err(Status::invalid(format!("`{name}` is not aligned"))) }
+}
+
+/// Fails for a size that no structure has, such as that of one that was not initialized.
+fn check_size(size: usize, name: &str) -> Result<()> {
+    if (size_of::<usize>()..=MAX_STRUCT).contains(&size) {
+        return Ok(());
+    }
+    Err(Status::invalid(format!("`{name}->struct_size` is {size}: it has to be the size of the struct")))
 }
 
 /// A structure that begins with its size, so that it can grow.
@@ -187,11 +198,10 @@ unsafe trait Growing {}
 unsafe fn options<T: Growing>(pointer: *const T, name: &str) -> Result<T> {
     let mut options = std::mem::MaybeUninit::<T>::zeroed();
     if !pointer.is_null() {
+        check_struct(pointer, name)?;
         // SAFETY: structures of this kind begin with their size.
         let size = unsafe { *pointer.cast::<usize>() };
-        if size < size_of::<usize>() {
-            return Err(wrong_size(name, size));
-        }
+        check_size(size, name)?;
         let known = size.min(size_of::<T>());
         // SAFETY: the structure has `size` bytes.
         let rest = unsafe { slice::from_raw_parts(pointer.cast::<u8>().add(known), size - known) };
@@ -249,6 +259,17 @@ mod tests {
             assert_eq!(status.code, Code::Internal as u32);
             assert!(status.message.to_string_lossy().ends_with(text), "{status:?}");
         }
+    }
+
+    #[test]
+    fn structures_of_no_size_are_refused() {
+        for size in [0, 7, MAX_STRUCT + 1, usize::MAX] {
+            assert!(check_size(size, "options").is_err(), "{size}");
+        }
+        assert!(check_size(size_of::<usize>(), "options").is_ok());
+        let words = [0_usize; 2];
+        let odd = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<usize>();
+        assert!(check_struct(odd, "options").is_err() && check_struct(words.as_ptr(), "options").is_ok());
     }
 
     #[test]

@@ -240,6 +240,9 @@ fn keep<'local>(
                 &[JValue::Long(nbytes as i64)],
             )?;
             let buffer = env.cast_local::<JByteBuffer>(made.l()?)?;
+            if env.get_direct_buffer_capacity(&buffer)? < nbytes {
+                return Err(Problem::new(Code::Internal, "the memory for an output is smaller than the output"));
+            }
             let address = env.get_direct_buffer_address(&buffer)?.expose_provenance() as jlong;
             // SAFETY: a direct buffer of this size, which nobody else has yet.
             frame::copy(tensor, unsafe { elements_mut(address, nbytes) })?;

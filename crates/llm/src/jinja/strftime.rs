@@ -125,7 +125,7 @@ impl Parts {
         };
         if let Some((number, digits, fill)) = number {
             let (fill, digits) = match form.padding {
-                Some('-') => (fill, 0),
+                Some('-') => (' ', 0),
                 Some('_') => (' ', digits),
                 Some(_) => ('0', digits),
                 None => (fill, digits),
@@ -165,9 +165,7 @@ impl Parts {
             _ => text,
         };
         let fill = if form.padding == Some('0') { '0' } else { ' ' };
-        if form.padding != Some('-') {
-            out.fill(fill, form.width.saturating_sub(text.len()))?;
-        }
+        out.fill(fill, form.width.saturating_sub(text.len()))?;
         out.push(&text)
     }
 
