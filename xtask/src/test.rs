@@ -387,7 +387,8 @@ fn random_programs() -> Result<()> {
     const AT_A_TIME: usize = 5_000;
     setup::one("python")?;
     run(checked("build").args(["-p", "rushlight-python"]))?;
-    let assemble = ["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so", "--assemble", PYTHON_PACKAGE];
+    let assemble =
+        ["tools/test_wheel.py", "--library", "target/checked/lib_rushlight.so", "--assemble", PYTHON_PACKAGE];
     run(&mut command(venv_python(), &assemble))?;
     let wanted = match std::env::var("RANDOM_PROGRAMS") {
         Ok(number) => number.parse()?,
