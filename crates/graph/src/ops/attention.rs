@@ -95,7 +95,7 @@ fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &AttentionPa
         (None, Some(width)) => Arg::Float(1.0 / (width as f64).sqrt()),
         (None, None) => return Err(operands.wrong(0, "queries whose width depends on no input")),
     };
-    let query = b.one(aten::MUL_SCALAR, vec![query.into(), scale.into()])?;
+    let query = b.one(aten::MUL_SCALAR, vec![query.into(), scale])?;
     let key = transpose_last(b, key)?;
     let mut scores = matmul(b, query, key)?;
     let mut alive = None;

@@ -115,6 +115,7 @@ fn import_method(
         asserted: Vec::new(),
         is_autocast: false,
         corrected: HashSet::new(),
+        custom: HashSet::new(),
     };
     importer.run()?;
     let Importer { mut graph, sizes, asserted, .. } = importer;
@@ -158,6 +159,8 @@ struct Importer<'m, 'p, 'a> {
     is_autocast: bool,
     /// Values whose recorded shapes were wrong.
     corrected: HashSet<ValueId>,
+    /// Operators that no table knows.
+    custom: HashSet<String>,
 }
 
 impl<'a> Importer<'_, '_, 'a> {

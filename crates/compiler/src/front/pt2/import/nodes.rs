@@ -127,8 +127,19 @@ impl<'a> Importer<'_, '_, 'a> {
         let name = current.as_deref().unwrap_or(name);
         let schema = match self.model.schemas.get(name) {
             Some(schema) => schema,
-            None => self.model.schemas.add(opaque(name, node)),
+            None => {
+                self.custom.insert(name.to_owned());
+                self.model.schemas.add(opaque(name, node))
+            }
         };
+        // Arguments that have their defaults are not written, and only the operator's author knows them.
+        let is_same_call = schema.params.len() == node.inputs.len();
+        if self.custom.contains(name) && !is_same_call {
+            return Err(Error::unsupported(format!("`{name}` is called with different numbers of arguments"))
+                .expected(schema.params.len())
+                .got(node.inputs.len())
+                .help("pass all of its arguments at each call, those with defaults too"));
+        }
         let mut named = Vec::with_capacity(node.inputs.len());
         for (index, NamedArgument { name, arg, .. }) in node.inputs.iter().enumerate() {
             if is_default_of_torchao(&schema.name, name, arg)? {
