@@ -270,7 +270,7 @@ impl Formula {
             Self::Float(value) => {
                 let divisor = (0..=20).map(|power| 1_i64 << power).find(|by| (value * *by as f64).fract() == 0.0)?;
                 let numerator = value * divisor as f64;
-                (numerator.abs() <= LARGEST as f64).then(|| (Expr::Int(numerator as i64), divisor))
+                (numerator.abs() <= LARGEST as f64).then_some((Expr::Int(numerator as i64), divisor))
             }
             Self::Bool(_) => None,
             Self::Call(Function::Float, args) => args.first()?.integer(symbols).map(|expr| (expr, 1)),

@@ -11,6 +11,7 @@ use super::super::schema::{
     SymIntArgument, Text,
 };
 use super::guards;
+use super::sizes::Sizes;
 use super::{Binding, Importer, Scope};
 
 /// The full name of an operator that a node calls; `None` for Python's operators and higher-order ones.
@@ -99,7 +100,7 @@ impl<'a> Importer<'_, '_, 'a> {
         });
         let text = message.and_then(|message| message.strip_prefix("Runtime assertion failed for expression "));
         let text = text.map_or(&*expr.expr_str, |text| text.split_once(" on node").map_or(text, |(text, _)| text));
-        if !self.sizes.is_of_inputs(&expr.expr_str) {
+        if !Sizes::is_of_inputs(&expr.expr_str) {
             return Ok(());
         }
         match self.sizes.formula(&expr.expr_str) {
@@ -200,11 +201,11 @@ impl<'a> Importer<'_, '_, 'a> {
             self.results(source, output, &mut recorded)?;
         }
         let Ok(types) = ops::infer(&Operands::new(schema, args), &self.graph) else { return Ok(()) };
-        let dtypes = types.iter().zip(&recorded).filter_map(|(ty, (_, recorded))| {
+        let mut dtypes = types.iter().zip(&recorded).filter_map(|(ty, (_, recorded))| {
             let (ty, recorded) = (ty.as_tensor()?.dtype, recorded.as_tensor()?.dtype);
             (ty != recorded && ty.is_floating() && recorded.is_floating()).then_some(recorded)
         });
-        let Some(dtype) = dtypes.last() else { return Ok(()) };
+        let Some(dtype) = dtypes.next_back() else { return Ok(()) };
         let cast = self.model.schemas.expect(aten::_TO_COPY)?;
         let items = args.iter_mut().flat_map(|arg| match arg {
             Arg::List(items) => items.iter_mut().collect::<Vec<_>>(),
@@ -474,11 +475,11 @@ impl<'a> Importer<'_, '_, 'a> {
 /// Binds the results of a node that gives one of its operands.
 fn bind_results(scope: &mut Scope, node: &Node<'_>, arg: &Arg) {
     for output in &node.outputs {
-        let name = match output {
-            Argument::SymInt(SymIntArgument::Name(name))
-            | Argument::SymFloat(SymFloatArgument::Name(name))
-            | Argument::SymBool(SymBoolArgument::Name(name)) => name,
-            _ => continue,
+        let (Argument::SymInt(SymIntArgument::Name(name))
+        | Argument::SymFloat(SymFloatArgument::Name(name))
+        | Argument::SymBool(SymBoolArgument::Name(name))) = output
+        else {
+            continue;
         };
         scope.insert(name.to_string(), Binding::Arg(arg.clone()));
     }

@@ -51,7 +51,7 @@ impl Sizes {
     }
 
     /// True if all symbols of a text come from sizes of inputs, none from data.
-    pub fn is_of_inputs(&self, text: &str) -> bool {
+    pub fn is_of_inputs(text: &str) -> bool {
         fn is_of_inputs(expr: &SymExpr) -> bool {
             match expr {
                 SymExpr::Symbol { name, .. } => name.starts_with('s'),
