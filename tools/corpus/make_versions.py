@@ -119,9 +119,9 @@ def mixed():
     return delegated(Function(forward, first=nn.Linear(8, 12), second=nn.Linear(6, 8)), (uniform(2, 8),))
 
 
-@program()
+@program(since=(1, 5))
 def copies():
-    """A copy of an input, which the delegate has memory of its own for."""
+    """A copy of an input, which the delegate has memory of its own for. Earlier partitioners leave copies out."""
     return delegated(Function(lambda self, x: x.clone()), (uniform(2, 3),))
 
 
