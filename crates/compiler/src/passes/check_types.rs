@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 use rushlight_graph::{Arg, Error, Expr, Graph, Model, Node, NodeId, Op, Origin, Pass, Schemas, SymbolId, TensorType};
 use rushlight_graph::{Type, ValueId};
-use rushlight_runtime::Code;
+use rushlight_runtime::Detail;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -74,8 +74,7 @@ fn error(graph: &Graph, node: NodeId, reason: &str) -> Error {
 fn refusal(graph: &Graph, node: &Node, schemas: &Arc<Schemas>) -> Option<String> {
     let (file, inputs) = call(graph, node, schemas)?;
     let refused = try_run(&file, "forward", &inputs).err()?;
-    // A kernel that is asked for a type that it lacks says that of nothing else.
-    (refused.code == Code::InvalidType).then(|| refused.detail.to_string())
+    matches!(refused.detail, Detail::Dtype { .. } | Detail::ElementType { .. }).then(|| refused.detail.to_string())
 }
 
 /// A program of one call, and its inputs; `None` where there is none of these sizes.
