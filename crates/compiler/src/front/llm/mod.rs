@@ -171,7 +171,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
 /// Refuses a checkpoint without the biases that its configuration says it has: the model would have none.
 fn check_biases(config: Config<'_>, tensors: &Tensors) -> Result<(), Error> {
     for (key, part) in [("attention_bias", "self_attn."), ("qkv_bias", "self_attn."), ("mlp_bias", "mlp.")] {
-        let is_bias = |name: &str| name.contains(part) && name.ends_with(".bias");
+        let is_bias = |name: &str| name.strip_suffix(".bias").is_some_and(|layer| layer.contains(part));
         if config.flag(key)? == Some(true) && !tensors.left().any(is_bias) {
             return Err(damaged(format!("the checkpoint has no bias that `{key}` of the configuration is for"))
                 .expected(format!("tensors `{part}*.bias`")));
