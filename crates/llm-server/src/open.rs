@@ -24,7 +24,7 @@ impl Client {
                 let [a, b, c, d, ..] = address.segments();
                 Self(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
             }
-            address => Self(address),
+            address @ IpAddr::V4(_) => Self(address),
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn who_waits_longest_or_has_most_gives_way() {
-        let now = Instant::now() + Duration::from_secs(60);
+        let now = Instant::now() + Duration::from_mins(1);
         let table = |entries: &[(u8, State, u64)]| -> HashMap<u64, Entry> {
             let numbered = (0..).zip(entries);
             numbered.map(|(number, (client, state, age))| (number, entry(*client, *state, *age, now))).collect()

@@ -17,7 +17,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// another site may have made to point here (DNS rebinding). Where there are keys, such a page has none.
 pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal> {
     let foreign = || Refusal::new(StatusCode::FORBIDDEN, "requests of pages of other sites are refused");
-    let host = header(request, HOST)?.unwrap_or_default();
+    let host = header(request, &HOST)?.unwrap_or_default();
     // A request line with a server goes before the header, which may say otherwise.
     if request.uri().authority().is_some_and(|named| !named.as_str().eq_ignore_ascii_case(host)) {
         return Err(Refusal::invalid("expected the `Host` that the request line has"));
@@ -29,13 +29,13 @@ pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal>
         );
         return Err(Refusal::new(StatusCode::FORBIDDEN, message));
     }
-    if let Some(origin) = header(request, ORIGIN)? {
+    if let Some(origin) = header(request, &ORIGIN)? {
         let site = origin.split_once("://").map(|(_, site)| site);
         if !site.is_some_and(|site| site.eq_ignore_ascii_case(host)) {
             return Err(foreign());
         }
     }
-    match header(request, SEC_FETCH_SITE)? {
+    match header(request, &SEC_FETCH_SITE)? {
         None | Some("same-origin" | "none") => Ok(()),
         // A link to the page from elsewhere.
         Some("cross-site" | "same-site") if request.method() == Method::GET && request.uri().path() == "/" => Ok(()),
@@ -44,8 +44,8 @@ pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal>
 }
 
 /// The text of a header, which is there once at most and of ASCII.
-fn header(request: &Request, name: HeaderName) -> Result<Option<&str>, Refusal> {
-    let mut all = request.headers().get_all(&name).iter();
+fn header<'r>(request: &'r Request, name: &HeaderName) -> Result<Option<&'r str>, Refusal> {
+    let mut all = request.headers().get_all(name).iter();
     let (first, second) = (all.next(), all.next());
     if second.is_some() {
         return Err(Refusal::invalid(format!("expected one `{name}`")));
