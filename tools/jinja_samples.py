@@ -175,6 +175,8 @@ def sample(expression):
         row = {"template": template, **render(template)}
     if any(f".{name}(" in expression for name in LEFT_OUT):
         row = {"template": row["template"], "left_out": next(name for name in LEFT_OUT if f".{name}(" in expression)}
+    if row.get("text", "").endswith("j)"):
+        row = {"template": row["template"], "left_out": "complex"}
     return row
 
 

@@ -324,6 +324,9 @@ pub(super) fn call_method(value: &Value, name: &str, args: Args, meter: &Rc<Mete
 /// `count` and `index` of sequences.
 fn search(value: &Value, name: &str, args: Args, meter: &Rc<Meter>) -> Result<Value> {
     let [wanted, start, stop] = args.bind(name, ["value", "start", "stop"], 1)?;
+    if start.is_some() && (name == "count" || matches!(value, Value::Range(_))) {
+        fail!("{}.{name}() takes exactly one argument", value.type_name());
+    }
     let Some(wanted) = wanted else { return Ok(Value::None) };
     let len = value.len().unwrap_or(0) as i128;
     let place = |bound: Option<&Value>, default: i128| -> Result<i128> {

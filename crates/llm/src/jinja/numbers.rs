@@ -112,7 +112,7 @@ pub(super) fn round(value: f64, digits: i128) -> f64 {
         Ok(digits) => format!("{value:.digits$}").parse().unwrap_or(value),
         Err(_) if digits < -310 => libm::copysign(0.0, value),
         Err(_) => {
-            let power = libm::pow(10.0, -digits as f64);
+            let power = 10_f64.powf(-digits as f64);
             let scaled = value / power;
             let rounded = libm::rint(scaled);
             rounded * power
@@ -203,7 +203,7 @@ pub(super) fn round_filter(value: &Value, args: Args) -> Result<Value> {
             None => Ok(Value::Float(round(float, precision))),
         },
         "ceil" | "floor" => {
-            let power = libm::pow(10.0, precision as f64);
+            let power = 10_f64.powf(precision as f64);
             let scaled = float * power;
             if !scaled.is_finite() {
                 fail!("cannot convert float infinity to integer");

@@ -116,7 +116,7 @@ fn integers(operator: Operator, a: i128, b: i128) -> Result<Value> {
             Ok(Value::Int(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }))
         }
         Operator::Power if b < 0 && a == 0 => fail!("0.0 cannot be raised to a negative power"),
-        Operator::Power if b < 0 => Ok(Value::Float(libm::pow(a as f64, b as f64))),
+        Operator::Power if b < 0 => Ok(Value::Float((a as f64).powf(b as f64))),
         Operator::Power => match a {
             0 | 1 => Ok(Value::Int(if b == 0 { 1 } else { a })),
             -1 => Ok(Value::Int(if b % 2 == 0 { 1 } else { -1 })),
@@ -147,7 +147,7 @@ fn floats(operator: Operator, a: f64, b: f64) -> Result<f64> {
             fail!("a negative number to the power of a fraction is complex, which is not supported")
         }
         Operator::Power => {
-            let power = libm::pow(a, b);
+            let power = a.powf(b);
             if power.is_infinite() && a.is_finite() && b.is_finite() {
                 fail!("(34, 'Numerical result out of range')");
             }

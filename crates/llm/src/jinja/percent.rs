@@ -43,7 +43,7 @@ impl Values<'_> {
     fn has_left(&self) -> bool {
         match self.all {
             Value::Tuple(items) => self.at < items.len(),
-            Value::List(_) | Value::Dict(_) | Value::Range(_) => false,
+            Value::List(_) | Value::Dict(_) | Value::Range(_) | Value::Undefined(_) => false,
             _ => self.at == 0,
         }
     }

@@ -414,9 +414,10 @@ fn split_words(text: &str, max: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text.trim_start_matches(unicode::is_space);
     while !rest.is_empty() {
+        // The rest keeps the white space at its end.
         let end = if parts.len() == max { None } else { rest.find(unicode::is_space) };
         let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
-        parts.push(if end.is_none() && parts.len() == max { word.trim_end_matches(unicode::is_space) } else { word });
+        parts.push(word);
         rest = after.trim_start_matches(unicode::is_space);
     }
     parts
@@ -428,7 +429,7 @@ fn split_last_words(text: &str, max: usize) -> Vec<&str> {
     let mut rest = text.trim_end_matches(unicode::is_space);
     while !rest.is_empty() {
         if parts.len() == max {
-            parts.push(rest.trim_start_matches(unicode::is_space));
+            parts.push(rest);
             break;
         }
         let word = rest.trim_end_matches(|char| !unicode::is_space(char));

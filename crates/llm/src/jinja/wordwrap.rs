@@ -19,6 +19,9 @@ pub(super) fn word_wrap(value: &Value, args: Args, meter: &Rc<Meter>) -> Result<
     let names = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
     let [width, breaks_words, between, breaks_hyphens] = args.bind("wordwrap", names, 0)?;
     let width = arguments::int(width.as_ref(), 79)?;
+    if text.is_empty() {
+        return Value::text(meter, "");
+    }
     let Some(width) = usize::try_from(width).ok().filter(|width| *width > 0) else {
         fail!("invalid width {width} (must be > 0)")
     };

@@ -258,11 +258,12 @@ fn templates_that_would_end_the_process_are_errors() {
         "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|string }}",
         "{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x ~ 'a' }}",
         "{% for x in [1] %}{{ loop.cycle(*[]) }}{% endfor %}",
-        "{{ [1, 2][::-9223372036854775808] }}",
-        &elifs,
     ] {
         let rendered = ChatTemplate::new(source).and_then(|template| template.render(&[], true));
         assert!(matches!(rendered, Err(Error::Template(_))), "{source}: {rendered:?}");
+    }
+    for (source, expected) in [("{{ [1, 2][::-9223372036854775808] }}", "[2]"), (&elifs, "")] {
+        assert_eq!(ChatTemplate::new(source).and_then(|template| template.render(&[], true)).unwrap(), expected);
     }
     // As deep as a template may nest what it makes, and deeper.
     let deep = |count: usize| {
@@ -315,7 +316,12 @@ fn templates_end_whatever_they_do() {
     let begin = std::time::Instant::now();
     let mut count = 0;
     for make in [doubled, dicts, tuples] {
-        for used in uses {
+        // All uses of one, and the first few of the others.
+        for used in uses.into_iter().take(if make == doubled { uses.len() } else { 6 }) {
+            if make == dicts && used.contains("join") {
+                // The keys alone.
+                continue;
+            }
             let source = format!("{make}{{{{ {used} }}}}");
             let result = ChatTemplate::new(&source).and_then(|template| template.render(&[], true));
             let error = result.expect_err(used).to_string();
