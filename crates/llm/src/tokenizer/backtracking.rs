@@ -11,7 +11,7 @@ use crate::error::Result;
 
 /// Steps of the searches in a text, for each of its bytes and besides. A step takes some nanoseconds.
 const STEPS_PER_BYTE: usize = 1 << 10;
-const STEPS_BESIDES: usize = 1 << 24;
+const STEPS_BESIDES: usize = 1 << 22;
 
 /// Maximum number of places to go back to.
 const MAX_STACK: usize = 1 << 20;
