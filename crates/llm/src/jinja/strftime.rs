@@ -155,7 +155,7 @@ impl Parts {
             // Python's own, which have no flags.
             'f' if code == "%f" => text.push(&format!("{:06}", self.time.micros))?,
             // A time without a zone.
-            'z' | 'Z' if code.len() == 2 => {}
+            'z' | 'Z' => {}
             _ => return out.push(code),
         }
         let text = text.into_text();
