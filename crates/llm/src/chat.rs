@@ -42,7 +42,7 @@ impl ChatTemplate {
     /// # Errors
     /// `Template` with the line.
     pub fn new(source: &str) -> Result<Self> {
-        let template = Template::parse(source).map_err(failed)?;
+        let template = Template::parse(source).map_err(|failure| failed(&failure))?;
         Ok(Self { template, bos_token: String::new(), eos_token: String::new(), variables: Map::new() })
     }
 
@@ -98,7 +98,7 @@ impl ChatTemplate {
         all.extend([("add_generation_prompt", &prompt), ("bos_token", &bos), ("eos_token", &eos)]);
         // A template may nest what it renders.
         let rendered = deep_stack::run(|| self.template.render(&all)).map_err(Error::Template)?;
-        rendered.map_err(failed)
+        rendered.map_err(|failure| failed(&failure))
     }
 }
 
@@ -127,7 +127,7 @@ impl fmt::Debug for ChatTemplate {
     }
 }
 
-fn failed(failure: Failure) -> Error {
+fn failed(failure: &Failure) -> Error {
     let line = failure.line.map_or_else(String::new, |line| format!("line {line}: "));
     Error::Template(format!("{line}{}", failure.message))
 }

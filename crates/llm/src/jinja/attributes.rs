@@ -203,9 +203,9 @@ pub(super) fn get_item(value: &Value, key: &Value, meter: &Rc<Meter>) -> Result<
 }
 
 /// `value[start:stop:step]`.
-pub(super) fn slice(value: &Value, bounds: [Option<Value>; 3], meter: &Rc<Meter>) -> Result<Value> {
+pub(super) fn slice(value: &Value, bounds: &[Option<Value>; 3], meter: &Rc<Meter>) -> Result<Value> {
     let mut ints = [None; 3];
-    for (int, bound) in ints.iter_mut().zip(&bounds) {
+    for (int, bound) in ints.iter_mut().zip(bounds) {
         *int = match (bound, bound.as_ref().and_then(Value::as_int)) {
             (None | Some(Value::None), _) => None,
             (_, Some(bound)) => Some(bound.clamp(i128::from(i64::MIN), i128::from(i64::MAX))),

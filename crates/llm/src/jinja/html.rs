@@ -201,7 +201,7 @@ pub(super) fn urlize(value: &Value, args: Args, meter: &Rc<Meter>) -> Result<Val
         attributes += &attribute("target", &target)?;
     }
     let mut extra = Vec::new();
-    for scheme in schemes.filter(|schemes| !matches!(schemes, Value::None)).iter() {
+    if let Some(scheme) = schemes.filter(|schemes| !matches!(schemes, Value::None)) {
         for scheme in scheme.elements(meter)? {
             let scheme = arguments::required_text(Some(&scheme))?;
             if !SCHEME.matches(&scheme, meter)? {

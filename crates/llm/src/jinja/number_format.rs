@@ -88,7 +88,7 @@ pub(super) fn grouped(digits: &str, separator: char, group: usize, width: usize)
     let zeros = count - digits.len();
     let mut text = String::with_capacity(groups(count));
     for (index, digit) in std::iter::repeat_n('0', zeros).chain(digits.chars()).enumerate() {
-        if index > 0 && (count - index) % group == 0 {
+        if index > 0 && (count - index).is_multiple_of(group) {
             text.push(separator);
         }
         text.push(digit);

@@ -585,7 +585,10 @@ impl Parser {
             }
         };
         value = self.postfix(value)?;
-        while with_filter {
+        if !with_filter {
+            return Ok(value);
+        }
+        loop {
             let height = self.height;
             let line = self.line();
             if self.skip_operator("|") {

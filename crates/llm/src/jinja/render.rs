@@ -348,7 +348,7 @@ impl Renderer {
                         *place = bound.as_ref().map(|bound| self.eval(bound, scope)).transpose()?;
                     }
                     self.line = *line;
-                    attributes::slice(&value, evaluated, &meter)?
+                    attributes::slice(&value, &evaluated, &meter)?
                 } else {
                     let key = self.eval(key, scope)?;
                     self.line = *line;

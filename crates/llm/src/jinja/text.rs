@@ -479,9 +479,9 @@ fn title(text: &str) -> String {
     let mut follows_cased = false;
     for (at, char) in text.char_indices() {
         if follows_cased {
-            lower.push(at, char, &mut made)
+            lower.push(at, char, &mut made);
         } else {
-            unicode::push_title(char, &mut made)
+            unicode::push_title(char, &mut made);
         }
         follows_cased = unicode::is_cased(char);
     }

@@ -394,7 +394,7 @@ impl Search<'_> {
         for expected in matched.chars() {
             match chars.next() {
                 Some(char) if char == expected || char.to_lowercase().eq(expected.to_lowercase()) => {
-                    len += char.len_utf8()
+                    len += char.len_utf8();
                 }
                 _ => return Ok(None),
             }
