@@ -58,7 +58,8 @@ impl Matrix {
         for i in 0..self.columns {
             for j in 0..self.columns {
                 let product: f64 = (0..self.rows).map(|k| self.at(k, i) * self.at(k, j)).sum();
-                if !((product - f64::from(u8::from(i == j))).abs() <= limit) {
+                let error = (product - f64::from(u8::from(i == j))).abs();
+                if error.is_nan() || error > limit {
                     return Err(format!("columns {i} and {j} of {what} have the product {product}"));
                 }
             }

@@ -61,17 +61,17 @@ fn functions(tokens: Vec<TokenTree>) -> TokenStream {
             done.extend([TokenTree::Group(body)]);
             continue;
         }
-        done.extend(guarded_function(head, &body));
+        done.extend(guarded_function(&head, &body));
     }
     done
 }
 
-/// What stands behind `fn`: with a result that can be an error, and the body in the guard.
-fn guarded_function(head: Vec<TokenTree>, body: &Group) -> TokenStream {
+/// Wraps the body of a function in the guard. `head` is the text between `fn` and the body; the result becomes a `PyResult`.
+fn guarded_function(head: &[TokenTree], body: &Group) -> TokenStream {
     let arrow = head.windows(2).position(|pair| is_mark(&pair[0], '-') && is_mark(&pair[1], '>'));
     let (before, result) = match arrow {
         Some(at) => (&head[..at], &head[at + 2..]),
-        None => (&head[..], &[][..]),
+        None => (head, &[][..]),
     };
     let is_fallible = result.first().is_some_and(|token| is_word(token, "PyResult"));
     let text = |tokens: &[TokenTree]| tokens.iter().cloned().collect::<TokenStream>().to_string();

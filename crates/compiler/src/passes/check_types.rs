@@ -115,7 +115,7 @@ fn call(graph: &Graph, node: &Node, schemas: &Arc<Schemas>) -> Option<(Vec<u8>, 
     });
     let results: Vec<_> = results.collect::<Option<_>>()?;
     let origin = alone.origins.push(Origin::default());
-    let id = alone.push_node(alone.body, node.op.clone(), args, origin, results.into_iter());
+    let id = alone.push_node(alone.body, node.op.clone(), args, origin, results);
     alone.outputs = alone.nodes[id].results.iter().map(|value| Arg::Value(*value)).collect();
     let mut model = Model { schemas: schemas.clone(), ..Model::default() };
     model.add_method("forward", alone);
