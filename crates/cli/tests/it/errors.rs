@@ -37,7 +37,7 @@ fn paths_may_have_an_equals_sign() {
         assert!(listed.contains(method), "{listed}");
     }
     let missing = at(&folder, "no=file.pt2");
-    fails(&["compile".into(), "-o".into(), output, missing.clone()], 2, &[&missing]);
+    fails(&["compile".into(), "-o".into(), output, missing.clone()], 3, &[&missing]);
 }
 
 /// Values that no option can mean, for each option of each subcommand: the exit code, and what the error says.

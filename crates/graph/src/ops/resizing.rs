@@ -126,7 +126,12 @@ impl TargetSizes {
             Some(scales) if dims.iter().all(fits) => Ok((Arg::None, Arg::List(scales))),
             _ => {
                 if let Some(dim) = dims.iter().find(|dim| !self.follows_from_sizes(**dim)) {
-                    let text = format!("a resize of dimension {} by a factor that does not give its size", dim + 2);
+                    let is_known = |sizes: &[Expr]| sizes.get(*dim).is_some_and(Expr::is_static);
+                    let reason = match is_known(&self.from) && is_known(&self.sizes) {
+                        true => "does not give its size",
+                        false => "need not give its size, which depends on an input",
+                    };
+                    let text = format!("a resize of dimension {} by a factor that {reason}", dim + 2);
                     return Err(Error::unsupported(text)
                         .help("give the size alone, or the factor alone, as `torch.nn.functional.interpolate` does"));
                 }
