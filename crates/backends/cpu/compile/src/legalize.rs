@@ -1,5 +1,5 @@
 //! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, embeddings of
-//! packed integers, and attention over quantized operands.
+//! packed integers, attention over quantized operands, and data movement without a step.
 
 use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention, RaiseExperts, UngroupExperts};
 use rushlight_engine::pack::PANEL;
@@ -12,6 +12,7 @@ use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
 use rustc_hash::FxHashSet;
 
 use crate::call::Call;
+use crate::data_movement;
 use crate::embedding;
 use crate::grouped_query::ShareHeads;
 use crate::numbers::ReadNumbersAsTensors;
@@ -56,8 +57,8 @@ pub fn passes() -> [&'static dyn Pass; 12] {
 }
 
 /// Lowers group norms to layer norms of reshaped values, batch norms to a scale and a shift for each channel, `addmm` without
-/// a constant bias to a GEMM and an addition, embeddings of packed integers to plain ones, and quantized attention to one
-/// of dequantized operands. A later pass folds the constants.
+/// a constant bias to a GEMM and an addition, embeddings of packed integers to plain ones, quantized attention to one of
+/// dequantized operands, and data movement to views and copies. A later pass folds the constants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Legalize;
 
@@ -75,6 +76,9 @@ impl Pass for Legalize {
             });
         }
         rewrite(model, |builder, node| {
+            if let Some(values) = data_movement::legalize(builder, node)? {
+                return Ok(Action::Replace(values));
+            }
             let statistics = builder.graph.nodes[node].results.get(1..).unwrap_or_default();
             let needs_statistics = statistics.iter().any(|result| used.contains(result));
             let legal = match builder.graph.nodes[node].op.name() {

@@ -40,6 +40,7 @@ mod block;
 mod call;
 mod claim;
 mod constants;
+mod data_movement;
 mod embedding;
 mod error;
 mod fuse;

@@ -8,8 +8,11 @@ use crate::call::Call;
 
 use super::Context;
 
-/// Maximum number of indices of an `index_select`. Each run of consecutive ones becomes a copy.
-const MAX_INDICES: i64 = 256;
+/// Maximum number of indices of an `index_select`.
+const MAX_INDICES: i64 = 1 << 16;
+
+/// Maximum number of runs of consecutive indices. Each becomes a copy.
+const MAX_RUNS: usize = 256;
 
 /// A data movement operator with its arguments. Dimensions are not negative.
 #[derive(Clone, Debug)]
@@ -212,6 +215,9 @@ fn runs(cx: &Context<'_>, call: &Call<'_>) -> Option<Vec<(i64, i64)>> {
         match runs.last_mut() {
             Some((start, len)) if *start + *len == index => *len += 1,
             _ => runs.push((index, 1)),
+        }
+        if runs.len() > MAX_RUNS {
+            return None;
         }
     }
     Some(runs)
