@@ -100,7 +100,12 @@ pub(super) fn sources(resize: &Resize, axis: usize, position: usize) -> [(usize,
     let scale = resize.scales[axis].map_or(input as f64 / output as f64, |scale| 1.0 / f64::from(scale));
     let last = input - 1;
     if resize.mode == ResizeMode::Nearest {
-        let source = if input == output { position } else { (position as f32 * scale as f32) as usize };
+        // PyTorch looks at these sizes first, whatever the factor is.
+        let source = match output {
+            _ if output == input => position,
+            _ if output == 2 * input => position / 2,
+            _ => (position as f32 * scale as f32) as usize,
+        };
         return [(source.min(last), 1.0), (0, 0.0)];
     }
     let source = if input == output {
