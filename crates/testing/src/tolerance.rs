@@ -207,6 +207,7 @@ const SPECIAL: &[&str] = &[
     "special_i0e",
     "special_i1",
     "special_i1e",
+    "erfc",
     "special_erfcx",
     "special_ndtri",
     "special_log_ndtr",

@@ -46,8 +46,8 @@ pub(crate) const OPS: &[Definition] = &[
     kernel(aten::SPECIAL_NDTRI, floating),
     kernel(aten::SPECIAL_LOG_NDTR, floating),
     composite(aten::SPECIAL_ERF, floating, |b, o| forward(b, o, aten::ERF)),
-    composite(aten::ERFC, floating, |b, o| precisely(b, o, complement)),
-    composite(aten::SPECIAL_ERFC, floating, |b, o| precisely(b, o, complement)),
+    kernel(aten::ERFC, floating),
+    composite(aten::SPECIAL_ERFC, floating, |b, o| forward(b, o, aten::ERFC)),
     composite(aten::ERFINV, floating, |b, o| precisely(b, o, inverse_erf)),
     composite(aten::SPECIAL_ERFINV, floating, |b, o| precisely(b, o, inverse_erf)),
     composite(aten::SPECIAL_NDTR, floating, |b, o| precisely(b, o, normal_distribution)),
@@ -100,12 +100,6 @@ fn precisely(
     let x = operands.value(0)?;
     let x = b.cast(x, to_floating(b.tensor(x)?.dtype))?;
     b.precisely(x, function).and_then(done)
-}
-
-/// `1 - erf(x)`.
-fn complement(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let erf = b.unary(aten::ERF, x)?;
-    b.sub(1, erf)
 }
 
 /// The distribution function of the standard normal distribution.

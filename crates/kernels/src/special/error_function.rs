@@ -1,4 +1,4 @@
-//! Relatives of the error function: scaled, logarithmic and inverse.
+//! Relatives of the error function: complementary, scaled, logarithmic and inverse.
 
 use core::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -6,11 +6,12 @@ use rushlight_runtime::OpGroup;
 
 use super::function::function;
 
+function!(ERFC_OUT, erfc_out, "erfc", libm::erfc);
 function!(SPECIAL_ERFCX_OUT, erfcx_out, "special_erfcx", erfcx);
 function!(SPECIAL_NDTRI_OUT, ndtri_out, "special_ndtri", ndtri);
 function!(SPECIAL_LOG_NDTR_OUT, log_ndtr_out, "special_log_ndtr", log_ndtr);
 
-pub const OPS: OpGroup = &[SPECIAL_ERFCX_OUT, SPECIAL_NDTRI_OUT, SPECIAL_LOG_NDTR_OUT];
+pub const OPS: OpGroup = &[ERFC_OUT, SPECIAL_ERFCX_OUT, SPECIAL_NDTRI_OUT, SPECIAL_LOG_NDTR_OUT];
 
 /// `exp(x²) erfc(x)`.
 fn erfcx(x: f64) -> f64 {
