@@ -106,6 +106,18 @@ def autocast():
     return Autocast(), [(4, 6)]
 
 
+class Powers(nn.Module):
+    def forward(self, x):
+        power = (x > 0) ** True
+        return power.float() * x, (~power).float()
+
+
+@sample()
+def powers():
+    """Truth values to the power of one, which are recorded as integers."""
+    return Powers(), [(4, 6)]
+
+
 class Quantized(nn.Module):
     def __init__(self):
         super().__init__()

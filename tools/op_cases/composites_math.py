@@ -276,6 +276,10 @@ def reductions(v, call):
         for correction in (0, 1, 2, 0.5):
             call(name, x, [1], correction=correction)
             call(name, x, None, correction=correction, keepdim=True)
+    # Variances are beyond half precision, their roots are not.
+    for name in ("std", "std_mean"):
+        call(f"{name}.dim", torch.tensor([[300.0, -300.0, 20.0], [1e-4, -1e-4, 0.0]], dtype=F16), [1])
+        call(f"{name}.correction", torch.tensor([3e4, -3e4, 1.0], dtype=F16), None, correction=1)
     extreme = torch.tensor([[1.0, 2.0, float("-inf")], [float("inf"), 1.0, 2.0], [float("-inf")] * 3, [1000.0, 1000.0, 999.0]])
     for name in ("logsumexp", "special_logsumexp"):
         for dims in ([0], [1], [0, 1]):

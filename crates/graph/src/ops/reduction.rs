@@ -8,7 +8,7 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::{one, tensor};
 use super::promotion::{category, to_floating};
-use super::{Definition, Lowered, Operands, composite, done, forward, kernel};
+use super::{Definition, Lowered, Operands, composite, compute_dtype, done, forward, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
     composite(aten::SUM, |o, g| total(o, g, 1, summed), |b, o| over_all(b, o, aten::SUM_DIM_INTLIST, 1)),
@@ -230,17 +230,26 @@ fn twice(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(types)
 }
 
+/// A variance may be beyond half precision where its root is not.
 fn std(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let variance = b.one(aten::VAR_CORRECTION, operands.args.to_vec())?;
-    b.unary(aten::SQRT, variance).and_then(done)
+    let options = operands.args.get(1..).unwrap_or_default();
+    let root = |b: &mut Builder<'_>, x: ValueId| {
+        let variance = b.one(aten::VAR_CORRECTION, [&[x.into()], options].concat())?;
+        b.unary(aten::SQRT, variance)
+    };
+    b.precisely(operands.value(0)?, root).and_then(done)
 }
 
 fn std_mean(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let mut results = b.call(aten::VAR_MEAN_CORRECTION, operands.args.to_vec())?;
+    let x = operands.value(0)?;
+    let dtype = b.tensor(x)?.dtype;
+    let wide = b.cast(x, compute_dtype(dtype))?;
+    let options = operands.args.get(1..).unwrap_or_default();
+    let mut results = b.call(aten::VAR_MEAN_CORRECTION, [&[wide.into()], options].concat())?;
     if let Some(variance) = results.first_mut() {
         *variance = b.unary(aten::SQRT, *variance)?;
     }
-    Ok(Some(results))
+    results.into_iter().map(|result| b.cast(result, dtype)).collect::<Result<_, _>>().map(Some)
 }
 
 /// The sum of the diagonal.

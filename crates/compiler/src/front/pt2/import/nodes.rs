@@ -161,12 +161,15 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Gives results the shapes that the operator gives where torch is known to record others: up to 2.11 it records a dimension
-    /// too many for the states of recurrent layers, and whatever it does not know of what is computed from them.
+    /// Gives results the types that the operator gives where torch is known to record others: up to 2.11 it records a dimension
+    /// too many for the states of recurrent layers, and whatever it does not know of what is computed from them. It records
+    /// integers for a truth value to the power of one, which is a truth value.
     fn trust_inference(&mut self, id: NodeId) {
         let node = &self.graph.nodes[id];
         let Op::Call(schema) = &node.op else { return };
-        let mut is_wrong = RECURRENT.contains(&schema.base_name());
+        let is_truth = |arg: Option<&Arg>| matches!(arg, Some(Arg::Bool(_)));
+        let is_power = *schema.name == *aten::POW_TENSOR_SCALAR && is_truth(node.args.get(1));
+        let mut is_wrong = RECURRENT.contains(&schema.base_name()) || is_power;
         node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| is_wrong |= self.corrected.contains(&value)));
         if !is_wrong {
             return;
@@ -181,11 +184,14 @@ impl<'a> Importer<'_, '_, 'a> {
         }
     }
 
-    /// Gives a tensor another type of the same dtype, if their shapes contradict each other.
+    /// Gives a tensor another type, if their shapes contradict each other, or if it holds truth values that were recorded as
+    /// integers.
     pub(super) fn replace_shape(&mut self, value: ValueId, ty: Type) {
         if let (Type::Tensor(wanted), Type::Tensor(recorded)) = (&ty, self.graph.ty(value))
-            && wanted.dtype == recorded.dtype
-            && !agree(&wanted.shape, &recorded.shape)
+            && match (wanted.dtype, recorded.dtype) {
+                (ScalarType::Bool, ScalarType::Long) => true,
+                (wanted_dtype, dtype) => wanted_dtype == dtype && !agree(&wanted.shape, &recorded.shape),
+            }
         {
             self.graph.values[value].ty = ty;
             self.corrected.insert(value);
