@@ -90,12 +90,12 @@ pub(crate) fn defect() -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed at this request")
 }
 
-/// What of a request an error repeats: not all that it has.
+/// Formats a value of a request for an error message, in at most `MAX` bytes.
 pub(crate) fn shown(got: impl fmt::Display) -> String {
-    /// Maximum bytes of it.
+    /// Maximum number of bytes.
     const MAX: usize = 200;
     let mut text = Shown { text: String::new(), max: MAX };
-    // It ends where there is enough.
+    // An error means that the text is cut off.
     match fmt::write(&mut text, format_args!("{got}")) {
         Ok(()) => text.text,
         Err(_) => text.text + "…",

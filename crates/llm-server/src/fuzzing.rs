@@ -1,14 +1,14 @@
-//! What the fuzz targets call: the checks of a request's body that need no model.
+//! The entry point of the fuzz targets: the checks of a request's body that need no model.
 
 use rushlight_llm::Generation;
 
 use crate::api::{chat, completions, embeddings, tokenize};
 use crate::error::Refusal;
 
-/// Tokens of the vocabulary that requests are checked against.
+/// Size of the vocabulary that requests are checked against.
 const VOCABULARY: usize = 64;
 
-/// Reads a body as that of each route. Returns true if one takes it.
+/// Checks a body against each route. Returns true if at least one accepts it.
 pub fn request(body: &[u8]) -> bool {
     let defaults = Generation::default();
     let results: [Result<(), Refusal>; 4] = [

@@ -1,4 +1,4 @@
-//! Open connections: whose they are, what each waits for, and which gives way when there are as many as may be.
+//! Open connections: the client and the state of each, and the choice of the one that gives way at the limit.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// How long a connection may wait for its client before it gives way to others.
+/// Time that a connection may wait for its client before it gives way to others.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Maximum number of connections of one client for which there is no room yet; more are closed.
 const MAX_ENTERING: usize = 16;
 
-/// Who holds a connection: an address, or of IPv6 the network that one client has.
+/// The holder of a connection: an IPv4 address, or a /64 network of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
@@ -29,7 +29,7 @@ impl Client {
     }
 }
 
-/// What a connection does.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     /// It waits for the head of a request.
@@ -83,7 +83,7 @@ impl Connections {
         Arc::new(Self { max: max.max(1), open, entering, closed: Notify::new() })
     }
 
-    /// A place among those that wait for room; `None` if too many of the client's do.
+    /// Returns a place among the connections that wait for room; `None` if too many of this client wait.
     pub fn arrive(self: &Arc<Self>, client: Client) -> Option<Entering> {
         let mut entering = self.entering();
         let count = entering.entry(client).or_default();
@@ -178,7 +178,7 @@ fn surplus(open: &HashMap<u64, Entry>, newcomer: Client, now: Instant) -> Option
 }
 
 impl Connection {
-    /// What a request of this connection reports to.
+    /// Returns the handle through which a request reports its progress.
     pub fn activity(&self) -> Activity {
         Activity { number: self.number, all: self.all.clone() }
     }
@@ -252,7 +252,7 @@ mod tests {
             let numbered = (0..).zip(entries);
             numbered.map(|(number, (client, state, age))| (number, entry(*client, *state, *age, now))).collect()
         };
-        // Of those that wait, one of the client with most, the one that waits longest.
+        // Among the waiting connections of the client with the most, the one that has waited longest.
         let open = table(&[
             (1, State::Waits, 9000),
             (2, State::Waits, 2000),

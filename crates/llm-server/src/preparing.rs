@@ -12,13 +12,13 @@ use crate::error::{Refusal, defect};
 /// Maximum number of requests that are prepared at a time.
 pub(crate) const MAX_PREPARING: usize = 4;
 
-/// Bytes of a body from which on a request is large: one of these is prepared at a time, so that the memory for it is taken once.
+/// Minimum bytes of a large body. Large requests are prepared one at a time, so that their memory is taken once.
 const LARGE: usize = 256 << 10;
 
-/// Bytes of a body that every connection may have.
+/// Bytes of a body that every connection may hold without a permit.
 const FREE: usize = 64 << 10;
 
-/// Largest bodies that there is memory for, all connections together.
+/// Number of bodies of the largest size that fit in memory, over all connections.
 const BODIES: usize = 16;
 
 /// Permits for requests that are received and prepared.
@@ -28,11 +28,11 @@ pub(crate) struct Preparing {
     large: Arc<Semaphore>,
     /// One for each [`FREE`] bytes of bodies beyond the first.
     bytes: Arc<Semaphore>,
-    /// How long a request may wait for its turn.
+    /// Maximum time that a request waits for its turn.
     timeout: Duration,
 }
 
-/// Bytes that a body may have.
+/// Bytes reserved for a body.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     bytes: usize,
@@ -56,7 +56,7 @@ impl Preparing {
         }
     }
 
-    /// Gives a body room for `len` bytes, if there is.
+    /// Reserves room for a body of `len` bytes.
     pub fn grow(&self, room: &mut Room, len: usize) -> Result<(), Refusal> {
         let full =
             || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server has too many large requests: come again");
@@ -71,7 +71,7 @@ impl Preparing {
         Ok(())
     }
 
-    /// Waits for the turn of a request of so many bytes.
+    /// Waits for the turn of a request of `len` bytes.
     pub async fn turn(&self, len: usize) -> Result<Permit, Refusal> {
         let permits = async {
             // First, so that a large request keeps no small one from its turn.
@@ -86,8 +86,8 @@ impl Preparing {
 }
 
 impl Permit {
-    /// Works beside the threads that serve, behind those that compute answers. The permit is given back when the work is done, also
-    /// when the client has left before.
+    /// Runs work beside the threads that serve, with a lower priority than the threads of the model. The permit is given back when the work
+    /// ends, even if the client left before.
     pub async fn work<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<R, Refusal> + Send + 'static,
@@ -177,7 +177,7 @@ mod tests {
             }
             rooms.push(room);
         }
-        // What every connection may have takes none of it.
+        // The first `FREE` bytes of each connection take no permit.
         let mut small = Room::default();
         assert!(preparing.grow(&mut small, FREE).is_ok());
         let mut large = Room::default();

@@ -81,13 +81,13 @@ pub fn serve(
     Ok(())
 }
 
-/// How long answers may go on when the server is interrupted: a person waits.
+/// Time that answers may go on after an interrupt: a person waits.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A time that nobody waits for.
+/// A timeout that stands for none.
 const DAY: Duration = Duration::from_hours(24);
 
-/// How long the last call of the model may take after that.
+/// Time that the last call of the model may take after that.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
 /// The queue of a model, and what its thread runs.
@@ -136,12 +136,12 @@ async fn until_stopped(listener: TcpListener, service: Arc<Service>, mut signals
     }
 }
 
-/// What tells a server to stop.
+/// A request to the server to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     /// A person presses Ctrl-C.
     Interrupt,
-    /// The system or who supervises the server ends it.
+    /// The system or a supervisor ends the server.
     #[cfg_attr(not(unix), expect(dead_code, reason = "other systems have interrupts alone"))]
     Terminate,
 }

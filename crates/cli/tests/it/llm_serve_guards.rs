@@ -21,7 +21,7 @@ fn cached(answer: &Value) -> u64 {
     answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// A thousand guesses of what another key's client has asked, half of them right.
+/// Makes a thousand guesses at the prompts of another key's client; half of them are right.
 #[test]
 fn prompts_are_shared_within_a_key_alone() {
     let server = Server::start("llm-serve-keys", &["--api-key", "a", "--api-key", "b", "--sessions", "4"]);
@@ -102,7 +102,7 @@ fn memory(server: &Server, name: &str) -> usize {
     line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
 }
 
-/// The largest bodies of each route, of what takes most: the documentation has the bounds.
+/// Sends each route its most expensive bodies of the largest size; the documentation has the bounds.
 #[test]
 #[cfg(target_os = "linux")]
 fn each_route_takes_bounded_memory_and_time_at_the_largest_body() {

@@ -14,13 +14,13 @@ use super::check::has_kernel;
 
 /// Checks that no kernel refuses the types of its arguments when the program runs.
 ///
-/// The kernels themselves say it: each is called once for each set of types, as a program of its own, with zeros. What it says
-/// of sizes does not count, since those of the call may be others.
+/// Calls each kernel once for each set of types, in a program of its own, with zeros. Errors about sizes are ignored, since the sizes of
+/// the real call may differ.
 #[derive(Debug)]
 pub struct CheckTypes;
 
-/// Elements of all tensors of a call up to which it is made with the sizes of the program. Sizes of larger ones become 2 at most,
-/// which elementwise operators take too.
+/// Maximum number of elements in all tensors of a call that has the program's own sizes. Larger calls have each size reduced to at most 2,
+/// which elementwise operators support too.
 const MAX_ELEMENTS: i64 = 1 << 12;
 
 /// An operator, and the types of its operands and results.

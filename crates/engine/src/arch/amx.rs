@@ -269,14 +269,14 @@ impl Drop for Tiles {
 /// Any bytes are, and it is aligned to at most 64 of them.
 pub(crate) unsafe trait AnyBytes {}
 
-/// Memory of a task by tiles, whose contents are whatever an earlier one left. It is the thread's, kept for its next task: it is more
-/// than the stacks of some callers' threads have.
+/// Memory of a task that uses tiles, with the contents that an earlier task left. The thread keeps it for its next task. It is not on the
+/// stack, since the threads of some callers have too little.
 pub(crate) struct TaskMemory<T> {
     lines: Vec<Line>,
     of: PhantomData<T>,
 }
 
-/// As many bytes as the alignment of what is made of them.
+/// One line of a [`TaskMemory`]: 64 bytes, with the largest alignment of its contents.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
@@ -294,7 +294,8 @@ impl<T: AnyBytes> TaskMemory<T> {
     pub(crate) fn get(&mut self) -> &mut T {
         const { assert!(align_of::<T>() <= align_of::<Line>()) };
         assert!(size_of_val(&*self.lines) >= size_of::<T>());
-        // SAFETY: there are as many bytes, aligned, of which any are a value; they are borrowed as long as the result is.
+        // SAFETY: the lines have the size and alignment of `T`, as the assertions check, and any bytes are a `T` (`AnyBytes`). The result
+        // borrows `self`, and so the lines.
         unsafe { &mut *self.lines.as_mut_ptr().cast::<T>() }
     }
 }
@@ -305,7 +306,7 @@ impl<T> Drop for TaskMemory<T> {
     }
 }
 
-/// What a thread has for itself.
+/// State of each thread.
 #[cfg(all(target_os = "linux", feature = "std"))]
 mod thread {
     use std::cell::Cell;

@@ -218,7 +218,7 @@ fn renorm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     done(value)
 }
 
-/// What scales the norms over `dims` down to a maximum, and 1 where they are within it.
+/// Returns the factors that scale the norms over `dims` down to a maximum; 1 for norms within it.
 fn bounding(b: &mut Builder<'_>, x: ValueId, p: f64, dims: &[i64], most: f64) -> Result<ValueId, Error> {
     // PyTorch's guard against a division by 0.
     const GUARD: f64 = 1e-7;

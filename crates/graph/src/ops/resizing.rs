@@ -127,9 +127,10 @@ impl TargetSizes {
             _ => {
                 if let Some(dim) = dims.iter().find(|dim| !self.follows_from_sizes(**dim)) {
                     let is_known = |sizes: &[Expr]| sizes.get(*dim).is_some_and(Expr::is_static);
-                    let reason = match is_known(&self.from) && is_known(&self.sizes) {
-                        true => "does not give its size",
-                        false => "need not give its size, which depends on an input",
+                    let reason = if is_known(&self.from) && is_known(&self.sizes) {
+                        "does not give its size"
+                    } else {
+                        "need not give its size, which depends on an input"
                     };
                     let text = format!("a resize of dimension {} by a factor that {reason}", dim + 2);
                     return Err(Error::unsupported(text)

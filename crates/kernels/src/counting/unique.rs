@@ -97,7 +97,7 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// What is asked for; the position of the first output.
+/// The requested outputs, and the position of the first.
 #[derive(Clone, Copy)]
 struct Wanted {
     sorted: bool,

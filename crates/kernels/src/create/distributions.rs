@@ -69,7 +69,7 @@ fn multinomial(cx: &KernelContext<'_>) -> Result<()> {
             }
             if !replacement && let Some(weight) = weights.get_mut(chosen) {
                 *weight = 0.0;
-                // A sum of what is left does not drift as differences do.
+                // Repeated subtraction would accumulate rounding errors.
                 total = weights.iter().sum();
             }
         }

@@ -57,7 +57,7 @@ fn frexp(cx: &KernelContext<'_>) -> Result<()> {
     unary::<f64, i32>(&a, &mut exponent, (dtype, ScalarType::Int), &map(|x: f64| parts(x).1))
 }
 
-/// What is not finite has the exponent 0.
+/// Splits a number into mantissa and exponent. Infinities and NaN have the exponent 0.
 fn parts(x: f64) -> (f64, i32) {
     if x.is_finite() { libm::frexp(x) } else { (x, 0) }
 }

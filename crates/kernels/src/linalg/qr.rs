@@ -38,8 +38,8 @@ fn geqrf(cx: &KernelContext<'_>) -> Result<()> {
     })
 }
 
-/// Makes column `k` below the diagonal the vector of a reflection, whose first element is 1, and the diagonal what the reflection
-/// makes of the column. Returns the factor of the reflection, `2 / |v|²`, or 0 where nothing is to be reflected.
+/// Computes the Householder reflection of column `k`. Stores its vector below the diagonal, without the first element, which is 1, and the
+/// reflected column's element on the diagonal. Returns the factor `2 / |v|²`, or 0 if the column is zero below the diagonal.
 fn reflection(a: &mut [f64], [rows, columns]: [usize; 2], k: usize) -> f64 {
     let largest = (k..rows).fold(0.0, |most: f64, row| most.max(a[row * columns + k].abs()));
     let below = (k + 1..rows).any(|row| a[row * columns + k] != 0.0);

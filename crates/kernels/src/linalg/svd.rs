@@ -29,7 +29,7 @@ fn svd(cx: &KernelContext<'_>) -> Result<()> {
         let (left, right) = if full { (rows, columns) } else { (short, short) };
         let u = Target::new(cx, 4, a.dtype(), &a.sizes, &[rows, left])?;
         let v = Target::new(cx, 6, a.dtype(), &a.sizes, &[right, columns])?;
-        // What is computed has a vector a row.
+        // The computation stores one singular vector per row.
         (Some(u.transposed()), Some(v))
     } else {
         Target::nothing(cx, 4)?;
@@ -37,7 +37,7 @@ fn svd(cx: &KernelContext<'_>) -> Result<()> {
         (None, None)
     };
     let count = if full && vectors { long } else { short };
-    // A row of `u` is a column of the long side, of which there are as many as the short side has.
+    // Each row of `source` becomes a row of `u`: `short` rows of `long` elements.
     let source = if rows >= columns { a.transposed() } else { a };
     let (u, v) = (cx.temp::<f64>(count * long)?, cx.temp::<f64>(short * short)?);
     let (work, sigma) = (cx.temp::<f64>(short * long)?, cx.temp::<f64>(short)?);
@@ -127,7 +127,7 @@ fn swap((x, y): (&mut [f64], &mut [f64])) {
     x.swap_with_slice(y);
 }
 
-/// The rows of `a` with length 1, and others, orthogonal to them, in place of those that are zero or missing.
+/// Normalizes the rows of `a` into `u`, and replaces zero and missing rows by unit vectors orthogonal to all others.
 fn normalize(a: &[f64], len: usize, sigma: &[f64], u: &mut [f64]) {
     let least = sigma.first().map_or(0.0, |largest| largest * f64::EPSILON * len as f64);
     let mut next = 0;
@@ -138,7 +138,7 @@ fn normalize(a: &[f64], len: usize, sigma: &[f64], u: &mut [f64]) {
             Some(&length) if length > least || length.is_nan() => {
                 row.iter_mut().zip(&a[k * len..]).for_each(|(to, x)| *to = x / length);
             }
-            // Of the unit vectors, one has a part outside of what the others span.
+            // Some unit vector has a component outside the span of the finished rows.
             _ => loop {
                 row.fill(0.0);
                 let Some(slot) = row.get_mut(next) else { break };
@@ -154,7 +154,7 @@ fn normalize(a: &[f64], len: usize, sigma: &[f64], u: &mut [f64]) {
     }
 }
 
-/// Subtracts from a vector its parts along the others, twice for accuracy. Returns what length is left.
+/// Orthogonalizes a vector against the others, twice for accuracy. Returns its remaining length.
 fn orthogonalize(row: &mut [f64], others: &[f64]) -> f64 {
     for _ in 0..2 {
         for other in others.chunks_exact(row.len().max(1)) {

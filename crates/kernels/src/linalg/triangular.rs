@@ -18,7 +18,7 @@ pub(super) struct Triangle {
     pub(super) upper: bool,
     /// The diagonal is of ones.
     pub(super) unit: bool,
-    /// The matrix is to be read by columns.
+    /// Reads the matrix by columns.
     pub(super) transposed: bool,
 }
 

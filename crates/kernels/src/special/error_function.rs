@@ -21,7 +21,7 @@ fn erfcx(x: f64) -> f64 {
         let series = 1.0 - z * (1.0 - 3.0 * z * (1.0 - 5.0 * z * (1.0 - 7.0 * z * (1.0 - 9.0 * z))));
         return series / (x * libm::sqrt(PI));
     }
-    // What x² loses to rounding counts in the exponential.
+    // The exponential amplifies the rounding error of x², so `rest` corrects for it.
     let square = x * x;
     let high = f64::from_bits(x.to_bits() & !0x07FF_FFFF);
     let low = x - high;

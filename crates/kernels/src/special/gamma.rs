@@ -74,7 +74,7 @@ fn zeta(x: f64, q: f64) -> f64 {
         if q == libm::floor(q) {
             return f64::INFINITY;
         }
-        // So many terms are no function of an element.
+        // Below -1e6 the sum would have too many terms.
         if x != libm::floor(x) || q < -1e6 {
             return f64::NAN;
         }
@@ -141,7 +141,7 @@ fn density(a: f64, x: f64) -> f64 {
     if a < 10.0 {
         return libm::exp(a * libm::log(x) - x - lgamma(a));
     }
-    // Stirling's series takes care of what would cancel.
+    // Stirling's series avoids the cancellation of large terms.
     let (r, mu) = (1.0 / a, (x - a) / a);
     let z = r * r;
     let stirling = r * (1.0 / 12.0 - z * (1.0 / 360.0 - z * (1.0 / 1260.0 - z * (1.0 / 1680.0 - z / 1188.0))));

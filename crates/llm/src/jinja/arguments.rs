@@ -12,7 +12,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The arguments of parameters, of which the first few have to be there.
+    /// Binds the arguments to the parameters `names`; the first `required` must be given.
     pub(super) fn bind<const N: usize>(
         self,
         function: &str,

@@ -12,7 +12,7 @@ use super::repr::to_repr;
 use super::text;
 use super::value::{Function, Items, Text, Value, View};
 
-/// What Python has as an attribute: a method or another value. Those that change a value are refused where they are used.
+/// Returns an attribute that Python has: a method or another value. Methods that change a value are refused when they are called.
 fn python_attribute(value: &Value, name: &str, meter: &Rc<Meter>) -> Result<Option<Value>> {
     let method = || Value::Function(Function::Method(Rc::new((value.clone(), name.into()))));
     let unsafe_use = || {

@@ -1,6 +1,6 @@
-//! Why a template cannot be read or rendered.
+//! Errors of reading and rendering a template.
 
-/// What is wrong, and in which line of the template.
+/// An error, with its line of the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) message: String,

@@ -16,7 +16,7 @@ pub(super) fn format(text: &str, args: &Args, meter: &Rc<Meter>) -> Result<Strin
     formatter.text(text, 2)
 }
 
-/// How fields are numbered, once one is.
+/// The numbering of fields, which the first numbered one decides.
 #[derive(Clone, Copy)]
 enum Numbering {
     Unknown,

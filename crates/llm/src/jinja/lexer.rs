@@ -136,7 +136,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What is between `raw` and `endraw`.
+    /// Reads the text between `raw` and `endraw`.
     fn raw(&mut self) -> Result<()> {
         let rest = self.rest();
         let mut from = 0;
@@ -161,7 +161,7 @@ impl<'a> Lexer<'a> {
         self.error("Missing end of raw directive")
     }
 
-    /// What is in a tag.
+    /// Reads the tokens inside a tag.
     fn tag(&mut self, begin: Token, end: &str, end_token: Token) -> Result<()> {
         self.push(begin);
         let mut brackets = Vec::new();

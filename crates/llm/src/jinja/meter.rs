@@ -1,4 +1,4 @@
-//! What rendering may take: steps, memory, time and depth. Everything that a template does counts here.
+//! Limits of rendering: steps, memory, time and depth. Everything that a template does counts here.
 
 use std::cell::Cell;
 use std::collections::hash_map::RandomState;

@@ -1,5 +1,5 @@
-//! Jinja as transformers renders chat templates: its immutable sandbox, with values that are Python's. What a template may take of
-//! time, memory and stack is bounded, whatever it is.
+//! Jinja as transformers renders chat templates: its immutable sandbox, with Python's values. Time, memory and stack are bounded for
+//! every template.
 //!
 //! Jinja's documentation is the contract, and `tests/templates` compares all filters, tests, methods and codes with it.
 

@@ -10,7 +10,7 @@ use super::percent;
 use super::text::escape;
 use super::value::{Function, Items, Value};
 
-/// What an integer is that does not fit.
+/// The message for an integer that does not fit.
 pub(super) const TOO_LARGE: &str = "an integer has more than 127 bits, which is the limit";
 
 pub(super) fn binary(operator: Operator, left: &Value, right: &Value, meter: &Rc<Meter>) -> Result<Value> {

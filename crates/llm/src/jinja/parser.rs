@@ -352,7 +352,7 @@ impl Parser {
         Ok(parameters)
     }
 
-    /// What a value is assigned to.
+    /// Reads the target of an assignment.
     fn target(&mut self, ends: &[&str], with_namespace: bool) -> Result<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;

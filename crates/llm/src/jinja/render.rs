@@ -19,7 +19,7 @@ use super::repr::{to_str, write_str};
 use super::scope::Scope;
 use super::value::{Function, Iter, Loop, MacroFunction, Namespace, Value};
 
-/// What goes on after a statement.
+/// Control flow after a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -29,7 +29,7 @@ enum Flow {
 
 pub(super) struct Renderer {
     pub(super) meter: Rc<Meter>,
-    /// Text of the template, and of what is captured inside.
+    /// The output of the template, then those of the captures inside it.
     outputs: Vec<Writer>,
     root: Rc<Scope>,
     /// Scopes that macros see and namespaces, which may contain themselves.
@@ -275,7 +275,7 @@ impl Renderer {
             recursion: node.is_recursive.then(|| (node.clone(), scope.clone())),
         });
         let done = self.iterations(node, &mut iter, &state, scope);
-        // What it holds may hold it.
+        // Its values may refer to the loop itself: dropping them breaks the cycle.
         let held = (state.before.replace(Value::None), state.current.replace(Value::None), state.changed.replace(None));
         drop(held);
         if done? == 0 {

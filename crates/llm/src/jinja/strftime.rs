@@ -41,7 +41,7 @@ struct Parts {
     second: i64,
 }
 
-/// How a code is padded and written.
+/// Padding, case and width of a code.
 #[derive(Clone, Copy, Default)]
 struct Form {
     /// `-`, `_` or `0`.

@@ -573,7 +573,7 @@ impl<'e> Parser<'e> {
         char
     }
 
-    /// What stands before a character, which is read too.
+    /// Reads the text before a character, and the character itself.
     fn until(&mut self, end: char) -> Result<&'e str> {
         let (before, rest) =
             self.rest.split_once(end).ok_or_else(|| damaged(format!("expected `{end}` before its end")))?;
@@ -760,7 +760,7 @@ impl<'e> Parser<'e> {
         Ok(Some(Node::Group(Box::new(self.inside()?), group)))
     }
 
-    /// What is in a group, to its end.
+    /// Reads a group up to its end.
     fn inside(&mut self) -> Result<Node> {
         let node = self.either()?;
         if self.skip(")") { Ok(node) } else { Err(damaged("a group has no end")) }

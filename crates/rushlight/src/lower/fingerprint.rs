@@ -1,4 +1,4 @@
-//! What tells a program from all others.
+//! The fingerprint of a program.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,8 +10,8 @@ use super::Source;
 use super::cache::content;
 use crate::backends::default_threads;
 
-/// What tells a program from all others: a cryptographic hash of its file and of those with its external data, in order. It is computed
-/// when it is first asked for, in time in proportion to the files.
+/// Identifies a program: a cryptographic hash of its file and of its files of external data, in order. It is computed on first use, in
+/// time proportional to the size of the files.
 #[derive(Clone)]
 pub struct Fingerprint(Arc<Files>);
 

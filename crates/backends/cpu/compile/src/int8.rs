@@ -12,7 +12,7 @@ const MAX_TAPS: usize = 256;
 /// Maximum number of phases of a transposed convolution: each has offsets of its own.
 const MAX_PHASES: usize = 256;
 
-/// Maximum number of columns that a window reaches over.
+/// Maximum number of columns that a window spans.
 const MAX_REACH: usize = 128;
 
 /// True if an int8 kernel supports weights of this shape.
@@ -41,12 +41,12 @@ pub fn has_kernel(layer: &LayerShape<'_>) -> bool {
     }
 }
 
-/// True if each channel has a window of its own, as many as there are outputs.
+/// True for a depthwise convolution: it has a group for each output channel.
 fn is_depthwise(window: &ConvolutionShape, outputs: usize) -> bool {
     window.groups > 1 && window.groups == outputs && !window.is_transposed
 }
 
-/// Columns that a window reaches over, at most.
+/// Upper bound of the columns that a window spans.
 fn reach(taps: &[usize], window: &ConvolutionShape) -> usize {
     let dilation = window.dilation.last().copied().unwrap_or(usize::MAX);
     taps.last().copied().unwrap_or(1).saturating_mul(dilation)

@@ -28,7 +28,7 @@ fn samples(of: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// What no field of this form may be.
+/// Values that no field of this form accepts.
 fn wrong(form: Form) -> Vec<Json> {
     let all = [
         json!(true),

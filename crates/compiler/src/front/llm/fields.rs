@@ -1,5 +1,5 @@
-//! What fields of configurations may be. Each known one is checked, also those that nothing is computed of: a file in which one of them
-//! is something else is damaged, or of another program than it seems.
+//! The forms of configuration fields. Each known field is checked, including those that no computation uses: a wrong form shows that the
+//! file is damaged, or that another program wrote it.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use rushlight_graph::Error;
 
 use super::config::{Config, MAX_SIZE, wrong};
 
-/// What a field may be. `null` is the same as no field.
+/// The form of a field's value. `null` is the same as no field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// An integer from 1 to 2^31.

@@ -367,7 +367,7 @@ pub(super) fn rounded(
             Ok(Some((integers, dequantized(site, integers, rounding)?)))
         }
         Rounding::Dynamic { dims } if dims > 1 => {
-            // What has a scale becomes a row.
+            // The dimensions that share a scale become one row.
             let shape = site.tensor(value)?.shape.clone();
             let (outer, inner) = shape.split_at(shape.len().saturating_sub(dims));
             let rows: Vec<Expr> = outer.iter().cloned().chain([Expr::product(inner)]).collect();

@@ -16,7 +16,7 @@ impl<'a> Importer<'_, '_, 'a> {
             Argument::Tensor(tensor) => named(&tensor.name)?,
             Argument::OptionalTensor(OptionalTensorArgument::Tensor(tensor)) => named(&tensor.name)?,
             Argument::Tensors(tensors) => {
-                // What control flow is given is written as tensors, though there may be numbers among it.
+                // Operands of control flow are written as tensors, though some may be numbers.
                 let item = |name: &str| match scope.get(name) {
                     Some(Binding::Arg(arg)) => Ok(arg.clone()),
                     _ => named(name),

@@ -41,7 +41,7 @@ impl<'a> Importer<'_, '_, 'a> {
             args.push(Arg::Block(inner));
         }
         let id = self.push(scope, import, Op::Cond, args)?;
-        // What was recorded for a branch may have been corrected there.
+        // The import of the branch may have corrected the recorded shapes of its results.
         for (result, branch) in
             self.graph.nodes[id].results.clone().into_iter().zip(given.first().into_iter().flatten())
         {

@@ -88,7 +88,7 @@ impl<'a> Importer<'_, '_, 'a> {
     fn check(&mut self, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
         let NodeImport { source, node, block, .. } = import;
         let asserts = matches!(name, aten::_ASSERT_SCALAR | aten::_FUNCTIONAL_ASSERT_SCALAR);
-        // What a branch asserts need not hold where another is taken.
+        // The assertions of a branch need not hold when another branch runs.
         let condition = node.inputs.first().filter(|_| asserts && block == self.graph.body);
         let Some(Argument::SymBool(SymBoolArgument::Name(condition))) = condition.map(|input| &input.arg) else {
             return Ok(());
@@ -161,9 +161,9 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Gives results the types that the operator gives where torch is known to record others: up to 2.11 it records a dimension
-    /// too many for the states of recurrent layers, and whatever it does not know of what is computed from them. It records
-    /// integers for a truth value to the power of one, which is a truth value.
+    /// Replaces recorded types by inferred ones where torch is known to record wrong types. Up to 2.11 it records an extra dimension for
+    /// the states of recurrent layers, and so wrong shapes for the values computed from them. It records integers for a boolean to the
+    /// power of one, which is a boolean.
     fn trust_inference(&mut self, id: NodeId) {
         let node = &self.graph.nodes[id];
         let Op::Call(schema) = &node.op else { return };
