@@ -291,11 +291,11 @@ fn training(operands: &Operands<'_>) -> Error {
         .help("call `model.eval()` before `torch.export.export`")
 }
 
-/// A softmax that leaves out the elements where the mask is true. A row without others is not a number.
+/// A softmax over the elements where the mask is false. A row without such elements is NaN.
 fn masked_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, mut mask) = (operands.value(0)?, operands.value(1)?);
     let ty = b.tensor(x)?;
-    // Mask type 1 is of keys, `[batch, key]`, for `[batch, head, query, key]`.
+    // Mask type 1 is a key mask, `[batch, key]`, for `[batch, head, query, key]`.
     if operands.has(3) && operands.int(3)? == 1 && ty.rank() == 4 {
         let shape = b.tensor(mask)?.shape;
         if let [batch, keys] = shape.as_slice() {

@@ -43,7 +43,7 @@ fn attended(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     let at_least_2 = || operands.wrong(0, "a tensor of at least 2 dimensions");
     let [lead @ .., rows, _] = query.shape.as_slice() else { return Err(at_least_2()) };
     let width = value.shape.last().ok_or_else(at_least_2)?;
-    // Keys and values may have fewer heads where these are grouped.
+    // With grouped heads, keys and values may have fewer of them.
     let is_grouped = operands.schema.position("enable_gqa").is_some_and(|at| operands.bool(at).unwrap_or(false));
     let other = |shape: &[Expr]| {
         let mut lead = shape.get(..shape.len().saturating_sub(2)).unwrap_or_default().to_vec();

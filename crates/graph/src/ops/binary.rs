@@ -224,7 +224,7 @@ fn times_log(b: &mut Builder<'_>, operands: &Operands<'_>, log: &str) -> Lowered
     b.cast(value, dtype).and_then(done)
 }
 
-/// `|a / gcd(a, b) * b|`, and 0 where both are.
+/// `|a / gcd(a, b) * b|`, and 0 where both operands are 0.
 fn lcm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, y, _) = pair(b, operands)?;
     let divisor = b.one(aten::GCD, vec![x.into(), y.into()])?;

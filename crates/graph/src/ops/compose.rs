@@ -106,7 +106,7 @@ impl Builder<'_> {
         if let (Some(a), Some(b)) = (known_number(a), known_number(b)) {
             return Ok(Arg::Float(of(a, b)));
         }
-        // The kernels compute with integers where both are.
+        // Kernels compute in integers if both operands are integers, so known numbers become floats.
         let float = |arg: &Arg| known_number(arg).map_or_else(|| arg.clone(), Arg::Float);
         let schema = self.schemas().expect(name)?;
         let results = self.push(Op::Call(schema), vec![float(a), float(b)], vec![Type::Float]);
@@ -145,7 +145,7 @@ impl Builder<'_> {
     }
 }
 
-/// The number that an argument is, if it is known.
+/// Returns the value of a numeric argument, if it is known.
 pub(crate) fn known_number(arg: &Arg) -> Option<f64> {
     match arg {
         Arg::Float(value) => Some(*value),

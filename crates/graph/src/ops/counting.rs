@@ -49,20 +49,20 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::HISTOGRAMDD_TENSORLIST_BINS, by_lowering, |b, o| with_edges(b, o, o.value(0)?, o.values(1)?, 3)),
 ];
 
-/// A row of coordinates for each of a number of places.
+/// The type of indices: `[size, rank]`, with the count in parameter 1.
 fn places(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let rank = operands.tensor(0, graph)?.rank() as i64;
     one(ScalarType::Long, vec![operands.expr(1)?, Expr::Int(rank)])
 }
 
-/// An element along the dimension in parameter 1, kept as in parameter 2, and its place.
+/// The types of a value and its index along the dimension in parameter 1; parameter 2 is `keepdim`.
 fn most_frequent(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     let shape = reduced_shape(&input.shape, &[operands.dim(1, input.rank())?], operands.bool(2)?);
     Ok(vec![tensor(input.dtype, shape.clone()), tensor(ScalarType::Long, shape)])
 }
 
-/// As many segments as lengths, or one fewer than offsets.
+/// The type of reduced segments: one for each length, or one fewer than the offsets.
 fn segments(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let data = operands.tensor(0, graph)?;
     let axis = operands.dim(5, data.rank())?;
@@ -75,7 +75,7 @@ fn segments(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     one(data.dtype, shape)
 }
 
-/// A bin between each two edges.
+/// The type of a histogram: one bin fewer than edges, for each coordinate.
 fn counted(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let mut shape = Vec::new();
     for edges in operands.values(1)? {
@@ -84,7 +84,7 @@ fn counted(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     one(operands.tensor(0, graph)?.dtype, shape)
 }
 
-/// All elements as points of one coordinate.
+/// Reshapes all elements to points of one coordinate.
 fn flat(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let count = b.tensor(x)?.numel();
     b.view(x, vec![count, Expr::Int(1)])
@@ -113,7 +113,7 @@ fn bin_edges(
     edges_of(b, operands.value(0)?, counts, range(operands, index)?.as_deref())
 }
 
-/// Edges of bins of one width, for each coordinate of the points: between the ends of a range, or the extrema.
+/// The edges of bins of equal width, for each coordinate of the points. They lie between the ends of the range, or between the extrema.
 fn edges_of(b: &mut Builder<'_>, x: ValueId, counts: &[i64], range: Option<&[f64]>) -> Result<Vec<ValueId>, Error> {
     let ty = b.tensor(x)?;
     let Some(coordinates) = ty.shape.last().and_then(Expr::as_int) else {
@@ -144,7 +144,7 @@ fn edges_of(b: &mut Builder<'_>, x: ValueId, counts: &[i64], range: Option<&[f64
     Ok(edges)
 }
 
-/// The histogram; the weights and whether it is a density stand from parameter `weight` on.
+/// The histogram between `edges`. Parameter `weight` has the weights, and the next one `density`.
 fn histogram(
     b: &mut Builder<'_>,
     operands: &Operands<'_>,

@@ -216,7 +216,7 @@ fn linspace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     constant(b, &spaced, dtype).and_then(done)
 }
 
-/// True if ends and number of evenly spaced numbers are known.
+/// True if the ends and the count of evenly spaced numbers are known.
 fn is_known(operands: &Operands<'_>) -> bool {
     (0..3).all(|index| known_number(operands.arg(index)).is_some())
 }
@@ -266,7 +266,7 @@ fn logspace_of_tensors(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered 
     b.cast(value, dtype).and_then(done)
 }
 
-/// Evenly spaced numbers between two of which one at least is a tensor.
+/// Evenly spaced numbers between two ends, at least one of which is a tensor.
 fn between(b: &mut Builder<'_>, operands: &Operands<'_>, dtype: ScalarType) -> Result<ValueId, Error> {
     let steps = operands.int(2)?.max(0);
     check_computed(&operands.schema.name, steps)?;

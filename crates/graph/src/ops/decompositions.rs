@@ -1,4 +1,4 @@
-//! Decompositions of matrices, and what follows from one: determinants, inverses, solutions.
+//! Decompositions of matrices, and their uses: determinants, inverses, solutions.
 //!
 //! Kernels take batches of real matrices in `f32` and `f64`.
 
@@ -73,7 +73,7 @@ pub(crate) struct Matrices {
 }
 
 impl Matrices {
-    /// The smaller one of rows and columns.
+    /// The minimum of the row count and the column count.
     pub(crate) fn short(&self) -> Expr {
         if self.rows == self.columns { self.rows.clone() } else { self.rows.at_most(self.columns.clone()) }
     }
@@ -106,7 +106,7 @@ pub(crate) fn matrices(operands: &Operands<'_>, index: usize, graph: &Graph) -> 
     Ok(Matrices { dtype: input.dtype, batch: batch.to_vec(), rows, columns })
 }
 
-/// Matrices with as many rows as columns.
+/// The square matrices of an argument.
 fn square(operands: &Operands<'_>, index: usize, graph: &Graph) -> Result<Matrices, Error> {
     let matrices = matrices(operands, index, graph)?;
     if matrices.rows.is_static() && matrices.columns.is_static() && matrices.rows != matrices.columns {
@@ -202,13 +202,13 @@ fn eig_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     Ok(vec![tensor(dtype, a.with(&[&a.rows])), tensor(dtype, a.with(&[&a.rows, &a.columns]))])
 }
 
-/// The first result of an operator that fails where it checks errors.
+/// The first result of an operator, called with `check_errors=True`.
 fn checked(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Lowered {
     let args = vec![operands.arg(0).clone(), Arg::from(true)];
     Ok(Some(b.call(name, args)?.into_iter().take(1).collect()))
 }
 
-/// The first `count` results of an operator of the first argument.
+/// The first `count` results of an operator that takes the first argument.
 fn first_of(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str, count: usize) -> Lowered {
     Ok(Some(b.call(name, vec![operands.arg(0).clone()])?.into_iter().take(count).collect()))
 }
@@ -288,7 +288,7 @@ fn cholesky_inverse(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     by_factor(b, factor, unit, operands.bool(1)?).and_then(done)
 }
 
-/// The whole orthogonal matrix that the reflections below the diagonal of `a` make.
+/// The complete orthogonal matrix of the Householder reflections below the diagonal of `a`.
 fn complete(b: &mut Builder<'_>, a: ValueId, factors: ValueId) -> Result<ValueId, Error> {
     let ty = b.tensor(a)?;
     let [.., rows, columns] = ty.shape.as_slice() else { return Ok(a) };
@@ -304,7 +304,7 @@ fn complete(b: &mut Builder<'_>, a: ValueId, factors: ValueId) -> Result<ValueId
     b.one(aten::LINALG_HOUSEHOLDER_PRODUCT, vec![vectors.into(), factors.into()])
 }
 
-/// The product of a matrix and the orthogonal one of reflections.
+/// Multiplies a matrix by the orthogonal matrix of Householder reflections.
 fn ormqr(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     matrices(operands, 0, b.graph)?;
     let q = complete(b, operands.value(0)?, operands.value(1)?)?;
@@ -359,7 +359,7 @@ fn old_svd(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![zeros(&a.rows)?, values, zeros(&a.columns)?]))
 }
 
-/// Eigenvalues, and eigenvectors if they are asked for.
+/// Eigenvalues, and eigenvectors if `vectors`.
 fn eigh(b: &mut Builder<'_>, operands: &Operands<'_>, vectors: bool) -> Result<Vec<ValueId>, Error> {
     let args = vec![operands.arg(0).clone(), operands.arg(1).clone(), Arg::from(vectors)];
     b.call(aten::_LINALG_EIGH, args)

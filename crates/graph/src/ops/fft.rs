@@ -53,10 +53,9 @@ enum Transform {
     Inverse,
     RealForward,
     RealInverse,
-    /// From half of a spectrum that is its own conjugate backwards, to real numbers: the inverse of real transforms, of the
-    /// conjugate.
+    /// Half of a Hermitian spectrum to real numbers (`hfft`): the inverse real transform of the conjugate.
     HermitianForward,
-    /// The conjugate of the transform of real numbers.
+    /// Real numbers to half of a Hermitian spectrum (`ihfft`): the conjugate of the real transform.
     HermitianInverse,
 }
 

@@ -239,7 +239,7 @@ fn cartesian_prod(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call(aten::STACK, vec![grids.into(), 1.into()]).map(Some)
 }
 
-/// The choices of `r` elements of a vector, in order.
+/// The combinations of `r` elements of a vector, in order.
 fn combinations(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, r, repeated) = (operands.value(0)?, operands.int(1)?, operands.bool(2)?);
     let ty = b.tensor(x)?;

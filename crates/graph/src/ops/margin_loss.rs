@@ -1,4 +1,4 @@
-//! Losses that compare the scores of classes with those of the right ones.
+//! Losses that compare the scores of all classes with those of the target classes.
 
 use rushlight_format::ScalarType;
 
@@ -28,13 +28,13 @@ fn rows(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, Expr, 
     }
 }
 
-/// The sum of margins that classes violate, over their number, for each row.
+/// For each row, the sum of violated margins divided by the number of classes.
 fn per_class(b: &mut Builder<'_>, margins: ValueId, classes: Expr, dims: &[i64]) -> Result<ValueId, Error> {
     let sum = b.one(aten::SUM_DIM_INTLIST, vec![margins.into(), Arg::from(dims), Arg::from(false)])?;
     b.div(sum, Arg::Int(classes))
 }
 
-/// The loss of each sample as it is, or reduced; of a single one, without its dimension.
+/// Reduces the losses of the samples. The loss of a single sample has no dimension.
 fn reduced(b: &mut Builder<'_>, losses: ValueId, reduction: i64, single: bool) -> Result<ValueId, Error> {
     let dtype = b.tensor(losses)?.dtype;
     let value = reduce(b, losses, reduction, dtype)?;

@@ -154,7 +154,7 @@ fn matrix(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered
     shaped(b, operands, extremum, dtype)
 }
 
-/// The dims of rows and of columns, counted from the front.
+/// The row and column dimensions of matrices, counted from the front.
 fn matrix_dims(b: &Builder<'_>, operands: &Operands<'_>, x: ValueId) -> Result<(i64, i64), Error> {
     let rank = b.tensor(x)?.rank();
     let named = operands.schema.position("dim").filter(|index| operands.has(*index));
@@ -205,7 +205,7 @@ fn distance(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     done(norm)
 }
 
-/// Slices along a dimension, those with a larger norm scaled down to a maximum.
+/// Scales down slices along a dimension whose norm exceeds a maximum.
 fn renorm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let rank = b.tensor(x)?.rank();

@@ -117,7 +117,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// A number as an argument for simpler operators: a double if it is known, and else one that the program computes.
+    /// A number as an argument of simpler operators: a known double, or a number that the program computes.
     pub fn number(&self, index: usize) -> Result<Arg, Error> {
         match self.arg(index) {
             Arg::Value(value) => Ok(Arg::Value(*value)),
@@ -216,7 +216,7 @@ pub fn wrap_dim(dim: i64, rank: usize) -> Option<usize> {
     (0..count).contains(&wrapped).then_some(wrapped as usize)
 }
 
-/// An argument for people.
+/// An argument as text for messages.
 fn text_of(arg: &Arg) -> String {
     match arg {
         Arg::None => "nothing".into(),

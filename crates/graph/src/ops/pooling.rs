@@ -31,7 +31,7 @@ pub(crate) const OPS: &[Definition] = &[
     kernel(aten::FRACTIONAL_MAX_POOL3D, |o, g| fractional(o, g, 3)),
 ];
 
-/// Maxima in the last dimensions, as many as parameter 2 says, and their places.
+/// The types of fractional max pooling: maxima and their indices, with the output size in parameter 2.
 fn fractional(operands: &Operands<'_>, graph: &Graph, dims: usize) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     let lead = input.shape.get(..input.rank().saturating_sub(dims)).unwrap_or_default();

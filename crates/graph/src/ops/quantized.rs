@@ -256,13 +256,13 @@ fn fake_quantize(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usiz
     b.cast(value, ty.dtype).and_then(done)
 }
 
-/// The type of the first argument, and a truth value for each of its elements.
+/// The type of the first argument, and a mask of its shape.
 fn with_mask(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     Ok(vec![tensor(input.dtype, input.shape.clone()), tensor(ScalarType::Bool, input.shape.clone())])
 }
 
-/// Fake quantization, and which elements are inside of its range. Where a tensor says that it is off, nothing is rounded.
+/// Fake quantization, with a mask of the elements inside its range. A tensor can turn off the rounding.
 fn cached(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usize>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;

@@ -122,7 +122,7 @@ fn exponential(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.cast(value, dtype).and_then(done)
 }
 
-/// Indices of categories for each row.
+/// The type of the sampled category indices of each row.
 fn chosen(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let mut shape = operands.tensor(0, graph)?.shape.clone();
     match shape.last_mut() {

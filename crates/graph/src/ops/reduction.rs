@@ -268,7 +268,7 @@ fn logsumexp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         operands.dims_or_all(1, shape.len())?.into_iter().any(|dim| shape.get(dim).is_some_and(|size| size.is(0)));
     let value = b.precisely(x, |b, x| {
         if is_of_none {
-            // No elements have no maximum, and the sum 0.
+            // An empty reduction has no maximum; its sum is 0.
             let sum = b.one(aten::SUM_DIM_INTLIST, vec![x.into(), dims, Arg::from(keepdim)])?;
             return b.unary(aten::LOG, sum);
         }

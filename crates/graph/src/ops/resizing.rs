@@ -114,7 +114,7 @@ impl TargetSizes {
     /// The arguments `output_size` and `scale_factors` for some dimensions: the factors, where all are given.
     ///
     /// # Errors
-    /// `Unsupported` for factors that give other sizes: no kernel takes both.
+    /// `Unsupported` for a factor that gives another size: no kernel takes both.
     fn args(&self, dims: &[usize]) -> Result<(Arg, Arg), Error> {
         let scales: Option<Vec<Arg>> =
             dims.iter().map(|dim| self.scales.get(*dim).copied().flatten().map(Arg::Float)).collect();
@@ -144,7 +144,7 @@ impl TargetSizes {
 }
 
 impl TargetSizes {
-    /// True if the kernel takes the factor of a dimension for the whole one that its sizes have, 1 or 2.
+    /// True if the sizes of a dimension have the ratio 1 or 2, and its factor is another number. The kernel would use the ratio.
     fn is_taken_for_whole(&self, dim: usize) -> bool {
         let (Some(from), Some(to)) = (self.from.get(dim), self.sizes.get(dim)) else { return false };
         let is_whole = |whole: i64| {
@@ -154,7 +154,7 @@ impl TargetSizes {
         is_given && (is_whole(1) || is_whole(2))
     }
 
-    /// True if positions along a dimension are those that its sizes give, whatever its factor is.
+    /// True if the sizes of a dimension alone give its positions, and its factor makes no difference.
     fn follows_from_sizes(&self, dim: usize) -> bool {
         let Some(scale) = self.scales.get(dim).copied().flatten().filter(|scale| *scale > 0.0) else { return true };
         let (Some(from), Some(to)) = (self.from.get(dim), self.sizes.get(dim)) else { return true };
@@ -195,7 +195,7 @@ fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
     let linear = operands.schema.name.contains("linear");
-    // The kernel looks at sizes first, as PyTorch does for images alone: for signals and volumes the factor decides.
+    // The kernel uses the sizes first, as PyTorch does for images. For signals and volumes, PyTorch uses the factor.
     if !linear && tensor.rank() != 4 && (0..target.from.len()).any(|dim| target.is_taken_for_whole(dim)) {
         return Ok(Some(vec![by_index(b, operands, &target, 0.0)?]));
     }
@@ -314,7 +314,7 @@ fn positions(
     Ok((position, from.clone()))
 }
 
-/// Whole positions, as indices of pixels of the input.
+/// Converts integral positions to pixel indices of the input.
 fn pixel_indices(b: &mut Builder<'_>, positions: ValueId, from: &Expr) -> Result<ValueId, Error> {
     let clamped = b.one(aten::CLAMP, vec![positions.into(), Arg::from(0), Arg::Int(from.sub(1))])?;
     b.cast(clamped, ScalarType::Long)

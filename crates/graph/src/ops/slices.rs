@@ -325,7 +325,7 @@ fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     slices.collect::<Result<Vec<_>, _>>().map(Some)
 }
 
-/// Parts that end at the indices that a tensor holds: the places from one index to the next are found, and selected.
+/// Splits at the indices in a tensor: finds the positions between two indices with `nonzero`, and selects them.
 fn tensor_split_by_data(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, indices) = (operands.value(0)?, operands.value(1)?);
     let tensor = b.tensor(x)?;

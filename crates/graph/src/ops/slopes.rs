@@ -92,7 +92,7 @@ impl Along {
         slice(b, self.x, self.dim, start, length)
     }
 
-    /// The element that is so many before the end.
+    /// The element `by` positions before the end.
     fn back(&self, b: &mut Builder<'_>, by: i64) -> Result<ValueId, Error> {
         self.part(b, self.size.sub(by), 1)
     }
@@ -111,7 +111,7 @@ fn combine(b: &mut Builder<'_>, terms: &[(ValueId, Arg)]) -> Result<ValueId, Err
     sum.ok_or_else(|| Error::type_error("a sum of nothing"))
 }
 
-/// Samples at one distance: half the difference of both neighbours, and at the ends a difference of the first or second order.
+/// Differentiates evenly spaced samples: central differences, and at the ends one-sided differences of the first or second order.
 fn even(b: &mut Builder<'_>, x: ValueId, dim: usize, distance: f64, order: i64) -> Result<ValueId, Error> {
     let along = Along::of(b, x, dim, order + 1)?;
     let inner = along.size.sub(2);
@@ -143,7 +143,7 @@ fn joined(b: &mut Builder<'_>, ends: &[ValueId], middle: ValueId, dim: usize) ->
     b.one(aten::CAT, vec![Arg::from(vec![start, middle, end]), Arg::from(dim as i64)])
 }
 
-/// Samples at coordinates: parabolas through three neighbours.
+/// Differentiates samples at given coordinates, by parabolas through three neighbours.
 fn uneven(b: &mut Builder<'_>, x: ValueId, dim: usize, points: ValueId, order: i64) -> Result<ValueId, Error> {
     let along = Along::of(b, x, dim, order + 1)?;
     let rank = b.tensor(x)?.rank();

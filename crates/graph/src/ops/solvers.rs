@@ -1,4 +1,4 @@
-//! Pseudo-inverses, ranks, condition numbers and solutions of tensors, which singular values and inverses give.
+//! Pseudo-inverses, ranks, condition numbers and tensor equations, from singular values and inverses.
 
 use rushlight_format::ScalarType;
 
@@ -30,7 +30,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::VANDER, by_lowering, vander),
 ];
 
-/// Up to which size singular values count as zero: numbers or tensors, with a value for each matrix.
+/// Tolerances up to which singular values count as zero: numbers, or tensors with a value for each matrix.
 #[derive(Clone, Copy)]
 struct Bounds<'a> {
     absolute: &'a Arg,
@@ -90,7 +90,7 @@ fn largest(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
     b.one(aten::AMAX, vec![x.into(), Arg::from([-1]), Arg::from(true)])
 }
 
-/// `V S⁻¹ U'`, or `Q L⁻¹ Q'` of a symmetric matrix, without what counts as zero.
+/// `V S⁻¹ U'`, or `Q L⁻¹ Q'` of a symmetric matrix, without the values that count as zero.
 fn pinv(b: &mut Builder<'_>, operands: &Operands<'_>, bounds: Bounds<'_>) -> Lowered {
     let a = matrices(operands, 0, b.graph)?;
     let hermitian = operands.schema.params.len() > bounds.hermitian && operands.bool(bounds.hermitian)?;
@@ -130,7 +130,7 @@ fn rank(b: &mut Builder<'_>, operands: &Operands<'_>, bounds: Bounds<'_>) -> Low
     b.one(aten::SUM_DIM_INTLIST, vec![counts.into(), Arg::from([-1]), Arg::from(false)]).and_then(done)
 }
 
-/// The quotient of the largest and the least singular value, or the norm times that of the inverse.
+/// The condition number: the maximum over the minimum singular value, or the norm times the inverse's norm.
 fn condition(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let a = matrices(operands, 0, b.graph)?;
@@ -184,7 +184,7 @@ fn tensorsolve(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.view(solution, columns.to_vec()).and_then(done)
 }
 
-/// Powers of each number, from that to 0 on.
+/// The Vandermonde matrix with increasing powers, from 0.
 fn linalg_vander(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let size = b.tensor(operands.value(0)?)?.shape.last().cloned().unwrap_or(Expr::Int(1));
     let count = if operands.has(1) { operands.expr(1)? } else { size };

@@ -154,7 +154,7 @@ fn nanmedian_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     nanmedian_along(b, x, dim, operands.bool(2)?).map(Some)
 }
 
-/// The lower of two in the middle of those that are numbers, which sort first.
+/// The lower median of the elements that are not NaN, which sort first.
 fn nanmedian_along(b: &mut Builder<'_>, x: ValueId, dim: usize, keepdim: bool) -> Result<Vec<ValueId>, Error> {
     let ty = b.tensor(x)?;
     if category(ty.dtype) != 2 || ty.rank() == 0 {

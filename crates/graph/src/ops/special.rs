@@ -60,7 +60,7 @@ fn second_floating(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, 
     one(to_floating(input.dtype), input.shape.clone())
 }
 
-/// The overload of two tensors, where one argument is a number.
+/// Calls the overload for two tensors; one argument may be a number.
 pub(super) fn of_tensors(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Lowered {
     let dtype = to_floating(promote(&[operands.arg(0), operands.arg(1)], b.graph)?);
     let mut tensor = |index| {

@@ -138,7 +138,7 @@ fn parameters(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
     Ok(vec![tensor(scale, shape.clone()), tensor(zero_point, shape)])
 }
 
-/// The dtype of zero points: the argument, or else what the program recorded, since versions of torchao differ in their default.
+/// The dtype of zero points: the argument, or else the dtype recorded in the program, since versions of torchao differ in their default.
 fn zero_point_dtype(operands: &Operands<'_>, graph: &Graph) -> Result<ScalarType, Error> {
     let recorded = operands.results.get(1).and_then(|value| graph.ty(*value).as_tensor()).map(|ty| ty.dtype);
     operands.dtype_or(8, recorded.unwrap_or(ScalarType::Int))

@@ -83,7 +83,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::CONJ, same, conj),
 ];
 
-/// A number of the same dtype and an integer for each.
+/// The types of mantissas, in the dtype of the argument, and of integer exponents.
 fn fraction_and_exponent(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     Ok([one(input.dtype, input.shape.clone())?, one(ScalarType::Int, input.shape.clone())?].concat())

@@ -4,8 +4,8 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Scala
 
 use crate::support::number::Number;
 
-/// `bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, Tensor(a!) out)`: how often each integer stands in a
-/// vector, or the sum of the weights there: in `f64`, or in `f32` for weights of `f32`.
+/// `bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, Tensor(a!) out)`: the count of each integer in a vector,
+/// or the sum of its weights: in `f64`, or in `f32` for weights of `f32`.
 pub const BINCOUNT_OUT: Op = Op::new("aten::bincount.out", 4, bincount);
 
 pub const OPS: OpGroup = &[BINCOUNT_OUT];

@@ -6,8 +6,8 @@ use crate::support::shape::Dims;
 
 /// `_histogramdd_from_bin_tensors.out(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False, Tensor(a!) out)`
 ///
-/// Points are the rows of the last dimension; each of its places has a tensor of edges that grow. A bin holds its lower edge, the
-/// last one its upper one too.
+/// Points are the rows of the last dimension. Each coordinate has a tensor of ascending edges. A bin includes its lower edge, and the last
+/// bin its upper edge too.
 pub const HISTOGRAMDD_OUT: Op = Op::new("aten::_histogramdd_from_bin_tensors.out", 5, histogramdd);
 
 pub const OPS: OpGroup = &[HISTOGRAMDD_OUT];
@@ -96,7 +96,7 @@ fn bin_of(edges: &Tensor<'_>, x: f64) -> Result<Option<usize>> {
     if !(first..=last).contains(&x) {
         return Ok(None);
     }
-    // The last edge that is not beyond the number.
+    // The last edge that is at most the number.
     let (mut low, mut high) = (0, count);
     while low + 1 < high {
         let middle = low.midpoint(high);

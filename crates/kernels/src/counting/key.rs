@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Result, ScalarType, Tensor};
 
-/// Reads elements as keys. Both zeros have one key; NaN is beyond everything.
+/// Reads elements as keys. Both zeros have one key; NaN has the maximum key.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
     bytes: &'a [u8],

@@ -7,7 +7,7 @@ use crate::support::shape::{Dims, Walk, normalize_dim};
 
 /// `mode.values(Tensor self, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices)`
 ///
-/// Of elements that are as frequent, the least; its index is that of its last place.
+/// Among equally frequent elements, the minimum; the index is that of its last occurrence.
 pub const MODE_VALUES: Op = Op::new("aten::mode.values", 5, mode).outs(2).temp(|cx| {
     let input = cx.tensor(0)?;
     let dim = normalize_dim(cx.int(1)?, input.rank()).map_err(|e| e.arg(1))?;

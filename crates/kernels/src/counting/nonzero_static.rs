@@ -1,12 +1,12 @@
-//! The places of elements that are not zero, of a number that is known.
+//! Indices of nonzero elements, with a fixed output size.
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType};
 
 use super::key::{Keys, offset_of};
 use crate::support::shape::Dims;
 
-/// `nonzero_static.out(Tensor self, *, SymInt size, int fill_value=-1, Tensor(a!) out)`: the first `size` places, and `fill_value` for
-/// those that are missing.
+/// `nonzero_static.out(Tensor self, *, SymInt size, int fill_value=-1, Tensor(a!) out)`: the indices of the first `size` nonzero
+/// elements, and `fill_value` for missing ones.
 pub const NONZERO_STATIC_OUT: Op = Op::new("aten::nonzero_static.out", 4, nonzero_static);
 
 pub const OPS: OpGroup = &[NONZERO_STATIC_OUT];

@@ -8,8 +8,8 @@ use crate::support::shape::Dims;
 /// `segment_reduce.out(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0,
 /// bool unsafe=False, Scalar? initial=None, Tensor(a!) out)`
 ///
-/// Lengths or offsets lie along the last of their dimensions, which is the axis; the dimensions before are batches. Without an
-/// initial value, a segment without elements gives 0, 1 (`prod`), an infinity (`max`, `min`) or NaN (`mean`).
+/// The last dimension of the lengths or offsets belongs to the axis; the dimensions before are batches. Without an initial value, an empty
+/// segment gives 0, 1 (`prod`), an infinity (`max`, `min`) or NaN (`mean`).
 pub const SEGMENT_REDUCE_OUT: Op = Op::new("aten::segment_reduce.out", 9, segment_reduce);
 
 pub const OPS: OpGroup = &[SEGMENT_REDUCE_OUT];

@@ -1,4 +1,4 @@
-//! Distinct elements or slices of a tensor, where they stand and how often.
+//! Distinct elements or slices of a tensor, with their positions and counts.
 
 use core::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::key::{Keys, offset_of};
 use crate::support::shape::{Dims, normalize_dim, numel};
 
 /// `_unique2.out(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0,
-/// Tensor(b!) out1, Tensor(c!) out2)`. They are sorted in any case.
+/// Tensor(b!) out1, Tensor(c!) out2)`. The elements are sorted even without `sorted`.
 pub const UNIQUE2_OUT: Op = Op::new("aten::_unique2.out", 7, unique2).outs(3).temp(temp);
 /// `unique_dim.out(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0,
 /// Tensor(b!) out1, Tensor(c!) out2)`
@@ -20,7 +20,7 @@ pub const UNIQUE_CONSECUTIVE_OUT: Op =
 
 pub const OPS: OpGroup = &[UNIQUE2_OUT, UNIQUE_DIM_OUT, UNIQUE_CONSECUTIVE_OUT];
 
-/// Room for the number of each element.
+/// Temporary memory: 8 bytes for each element.
 fn temp(cx: &KernelContext<'_>) -> Result<usize> {
     Ok(cx.tensor(0)?.numel().saturating_mul(8).saturating_add(64))
 }
@@ -34,7 +34,7 @@ fn unique_dim(cx: &KernelContext<'_>) -> Result<()> {
     let input = cx.tensor(0)?;
     let dim = normalize_dim(cx.int(1)?, input.rank()).map_err(|e| e.arg(1))?;
     let slices = Slices::new(input, Some(dim))?;
-    // PyTorch gives them whether they are asked for or not.
+    // PyTorch returns the inverse and the counts even if they are not requested.
     unique(cx, &slices, Wanted { sorted: true, inverse: true, counts: true, first: 5 })
 }
 

@@ -35,7 +35,7 @@ impl<'a> Source<'a> {
         Ok(Self { tensor, sizes, strides, shape: [rows, columns], steps: [down, across] })
     }
 
-    /// As [`Source::new`], for matrices with as many rows as columns.
+    /// As [`Source::new`], for square matrices.
     pub(super) fn square(tensor: Tensor<'a>, argument: usize) -> Result<Self> {
         let source = Self::new(tensor, argument)?;
         let [rows, columns] = source.shape;
@@ -129,7 +129,7 @@ impl<'a> Target<'a> {
         Ok(Self { tensor, strides, shape, steps })
     }
 
-    /// An output without elements, where nothing is asked for.
+    /// Empties an output that is not requested.
     pub(super) fn nothing(cx: &KernelContext<'_>, argument: usize) -> Result<()> {
         cx.out(argument)?.resize(&[0]).map_err(|e| e.arg(argument))
     }
@@ -181,19 +181,19 @@ pub(super) fn each<const N: usize>(
     }
 }
 
-/// Temporary memory, in bytes, for so many numbers in terms of the rows and columns of the tensor at position `argument`.
+/// Bytes of temporary memory for `numbers(rows, columns)` elements of `f64`, with the rows and columns of the tensor at position `argument`.
 pub(super) fn temp(cx: &KernelContext<'_>, argument: usize, numbers: fn(usize, usize) -> usize) -> Result<usize> {
     let tensor = cx.tensor(argument)?;
     let &[.., rows, columns] = tensor.sizes() else { return Ok(0) };
     Ok(numbers(rows, columns).saturating_mul(8).saturating_add(256))
 }
 
-/// The product, or the largest number.
+/// The saturating product.
 pub(super) fn area(rows: usize, columns: usize) -> usize {
     rows.saturating_mul(columns)
 }
 
-/// The error that PyTorch raises where errors are checked: a matrix cannot be inverted or decomposed.
+/// Returns PyTorch's error for a matrix that cannot be inverted or decomposed, if the caller asked for the check.
 pub(super) fn check(asked: bool, info: usize, what: &'static str) -> Result<()> {
     if asked && info != 0 { Err(Error::invalid(what).arg(0)) } else { Ok(()) }
 }

@@ -6,7 +6,7 @@ use super::batch::{Source, Target, area, check, each, temp};
 
 /// `linalg_cholesky_ex.L(Tensor self, *, bool upper=False, bool check_errors=False, Tensor(a!) L, Tensor(b!) info)`
 ///
-/// Only the triangle that is asked for is read. `info` is 0, or the order of the first leading minor that is not positive.
+/// Only the requested triangle is read. `info` is 0, or the order of the first leading minor that is not positive.
 pub const LINALG_CHOLESKY_EX_L: Op =
     Op::new("aten::linalg_cholesky_ex.L", 5, cholesky).outs(2).temp(|cx| temp(cx, 0, area));
 

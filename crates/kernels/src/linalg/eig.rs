@@ -16,7 +16,7 @@ pub const LINALG_EIG_OUT: Op = Op::new("aten::linalg_eig.out", 3, eig)
 
 pub const OPS: OpGroup = &[LINALG_EIG_OUT];
 
-/// Steps for one eigenvalue, after which a matrix counts as one without.
+/// Maximum number of QR steps for one eigenvalue.
 const STEPS: usize = 120;
 
 const EPSILON: f64 = f64::EPSILON;
@@ -97,7 +97,7 @@ fn divide([a, b]: [f64; 2], [c, d]: [f64; 2]) -> [f64; 2] {
     }
 }
 
-/// A matrix and what is found of it.
+/// A matrix, and its partial results.
 struct Work<'a> {
     n: usize,
     /// The matrix; then Hessenberg's form, Schur's, and the eigenvectors of that.
@@ -162,7 +162,7 @@ impl Work<'_> {
         (0..n).fold(0.0, |sum, i| sum + row(i))
     }
 
-    /// Takes Hessenberg's form to Schur's, with the eigenvalues. False if that does not come to an end.
+    /// Reduces Hessenberg's form to Schur's, and computes the eigenvalues. False if it does not converge.
     fn iterate(&mut self) -> bool {
         let (n, norm) = (self.n, self.norm());
         // Rows below `end` are done.
@@ -234,7 +234,7 @@ impl Work<'_> {
         let at = |i: usize, j: usize| i * n + j;
         let (mut x, mut y) = (h[at(last, last)], h[at(last - 1, last - 1)]);
         let mut w = h[at(last, last - 1)] * h[at(last - 1, last)];
-        // Exceptional shifts, where the usual ones go round in circles.
+        // Exceptional shifts, if the usual ones do not converge.
         if steps % 20 == 10 {
             *shift += x;
             (0..=last).for_each(|i| h[at(i, i)] -= x);

@@ -77,7 +77,7 @@ impl Work<'_> {
         let norm = columns.fold(0.0, |most: f64, sum| if sum.is_nan() { sum } else { most.max(sum) });
         let mut halvings = 0;
         let mut scaled = norm;
-        // Beyond a thousand halvings nothing finite comes out.
+        // With more halvings the result is not finite.
         while scaled > REACH && halvings < 1100 {
             scaled *= 0.5;
             halvings += 1;

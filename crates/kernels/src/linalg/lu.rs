@@ -1,4 +1,4 @@
-//! LU decomposition with partial pivoting, and what follows from it: inverses, solutions, determinants.
+//! LU decomposition with partial pivoting, and its uses: inverses, solutions, determinants.
 
 use core::cmp::Ordering;
 
@@ -195,8 +195,8 @@ fn log_determinant(cx: &KernelContext<'_>) -> Result<()> {
     })
 }
 
-/// Hands the diagonals of the upper factors, and whether an odd number of rows was swapped, to what `outputs` makes of the context:
-/// the strides of two results, the position of the output for factors, and a function that stores.
+/// Decomposes each matrix, and stores its result. `outputs` returns the strides of two results, the position of the output for factors, and
+/// a function that stores. That function gets the diagonal of the upper factor, and whether an odd number of rows was swapped.
 fn determinants<'c, S>(
     cx: &'c KernelContext<'_>,
     outputs: impl FnOnce(&'c KernelContext<'_>, &Source<'_>) -> Result<(Dims, Dims, usize, S)>,

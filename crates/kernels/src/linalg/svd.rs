@@ -5,7 +5,7 @@ use rushlight_runtime::{KernelContext, Op, OpGroup, Result};
 use super::batch::{Source, Target, area, each};
 
 /// `_linalg_svd.U(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None, Tensor(a!) U, Tensor(b!) S,
-/// Tensor(c!) Vh)`. `driver` counts for nothing.
+/// Tensor(c!) Vh)`. `driver` is ignored.
 pub const LINALG_SVD_U: Op = Op::new("aten::_linalg_svd.U", 7, svd).outs(3).temp(svd_temp);
 
 pub const OPS: OpGroup = &[LINALG_SVD_U];
@@ -106,7 +106,7 @@ fn turn((x, y): (&mut [f64], &mut [f64]), c: f64, s: f64) {
     }
 }
 
-/// Puts the rows in the order of their lengths, the longest first, which `sigma` gets.
+/// Sorts the rows by length, the longest first. `sigma` gets the lengths.
 fn sort(a: &mut [f64], len: usize, v: &mut [f64], count: usize, sigma: &mut [f64]) {
     for (row, sigma) in a.chunks_exact(len.max(1)).zip(sigma.iter_mut()) {
         let largest = row.iter().fold(0.0, |most: f64, x| if x.is_nan() { *x } else { most.max(x.abs()) });

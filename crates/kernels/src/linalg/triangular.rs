@@ -6,17 +6,17 @@ use super::batch::{Source, Target, area, each};
 use crate::support::shape::broadcast;
 
 /// `linalg_solve_triangular.out(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False,
-/// Tensor(a!) out)`. Only the triangle is read, and not its diagonal where that is of ones.
+/// Tensor(a!) out)`. Only the triangle is read, and not a unit diagonal.
 pub const LINALG_SOLVE_TRIANGULAR_OUT: Op =
     Op::new("aten::linalg_solve_triangular.out", 6, solve_triangular).temp(solve_triangular_temp);
 
 pub const OPS: OpGroup = &[LINALG_SOLVE_TRIANGULAR_OUT];
 
-/// The part of a square matrix that counts.
+/// The triangle of a square matrix that is read.
 #[derive(Clone, Copy)]
 pub(super) struct Triangle {
     pub(super) upper: bool,
-    /// The diagonal is of ones.
+    /// The diagonal is all ones.
     pub(super) unit: bool,
     /// Reads the matrix by columns.
     pub(super) transposed: bool,

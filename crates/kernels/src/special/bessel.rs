@@ -80,7 +80,7 @@ fn modified(n: u32, x: f64) -> f64 {
     if x.is_infinite() {
         return if n == 1 { x } else { f64::INFINITY };
     }
-    // In two factors, so that what is finite stays so.
+    // Two factors avoid an overflow of a finite result.
     let root = libm::exp(x.abs() / 2.0);
     modified_scaled(n, x) * root * root
 }
@@ -199,7 +199,7 @@ fn airy(x: f64) -> f64 {
     if x.is_nan() || x.is_infinite() {
         return f64::NAN;
     }
-    // The bound of PyTorch's.
+    // The same bound as PyTorch's.
     if x > 103.892 {
         return 0.0;
     }

@@ -21,7 +21,7 @@ pub(super) fn of_two(cx: &KernelContext<'_>, f: &dyn Fn(f64, f64) -> f64) -> Res
     binary::<f64, f64, f64>(&a, &b, &mut out, (common, common, common), &zip(f))
 }
 
-/// Declares an operator of one tensor, its kernel and its documentation.
+/// Declares a unary operator, its kernel and its documentation.
 macro_rules! function {
     ($OUT:ident, $kernel:ident, $name:literal, $f:expr) => {
         #[doc = concat!("`", $name, ".out(Tensor self, *, Tensor(a!) out)`.")]
@@ -34,7 +34,7 @@ macro_rules! function {
     };
 }
 
-/// Declares an operator of two tensors.
+/// Declares a binary operator.
 macro_rules! function2 {
     ($OUT:ident, $kernel:ident, $name:literal, $f:expr) => {
         #[doc = concat!("`", $name, ".out(Tensor self, Tensor other, *, Tensor(a!) out)`.")]

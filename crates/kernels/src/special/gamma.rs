@@ -130,10 +130,10 @@ fn trigamma(x: f64) -> f64 {
     zeta(2.0, x)
 }
 
-/// Terms after which a series or continued fraction ends in any case.
+/// Maximum number of terms of a series or continued fraction.
 const TERMS: usize = 1 << 16;
 
-/// The least order for which the normal distribution stands in for the gamma distribution.
+/// The minimum order for which the normal distribution approximates the gamma distribution.
 const NORMAL: f64 = 1e7;
 
 /// `x^a e^-x / Γ(a)`.
@@ -187,7 +187,7 @@ fn fraction(a: f64, x: f64) -> f64 {
     value * density(a, x)
 }
 
-/// Both functions, whose sum is 1.
+/// The lower and the upper regularized incomplete gamma functions, whose sum is 1.
 fn incomplete(a: f64, x: f64) -> [f64; 2] {
     if a.is_nan() || x.is_nan() || a < 0.0 || x < 0.0 || (a == 0.0 && x == 0.0) || (a.is_infinite() && x.is_infinite())
     {
@@ -200,7 +200,7 @@ fn incomplete(a: f64, x: f64) -> [f64; 2] {
         return [1.0, 0.0];
     }
     if a > NORMAL {
-        // Wilson and Hilferty: the cube root is all but normal.
+        // Wilson and Hilferty: the cube root is approximately normal.
         let deviation = (libm::cbrt(x / a) - (1.0 - 1.0 / (9.0 * a))) * 3.0 * libm::sqrt(a);
         return [-deviation, deviation].map(|z| 0.5 * libm::erfc(z * FRAC_1_SQRT_2));
     }

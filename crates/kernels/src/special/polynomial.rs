@@ -48,10 +48,10 @@ pub const OPS: OpGroup = &[
     LEGENDRE_P_OUT,
 ];
 
-/// The order beyond which Hermite's polynomials count as not a number, as in PyTorch.
+/// The order beyond which Hermite's polynomials are NaN, as in PyTorch.
 const HERMITE: f64 = 512.0;
 
-/// The order beyond which a recurrence counts as endless: the result is not a number.
+/// The maximum order of a recurrence; beyond it the result is NaN.
 const LONGEST: f64 = 1_048_576.0;
 
 /// The polynomial of order `n`, where those of orders 0 and 1 are 1 and `first`, and `next(k, this, before)` is that of `k + 1`.
@@ -83,7 +83,7 @@ enum Kind {
     W,
 }
 
-/// By recurrence, or for high orders by the (hyperbolic) cosines and sines that they are.
+/// Computes by recurrence, or for high orders by the closed form with (hyperbolic) cosines and sines.
 fn chebyshev(kind: Kind, x: f64, n: f64) -> f64 {
     let n = libm::trunc(n);
     if n > 64.0 && x.abs() != 1.0 && x.is_finite() {

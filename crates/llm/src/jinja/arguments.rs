@@ -43,7 +43,7 @@ impl Args {
         Ok(bound)
     }
 
-    /// Of a function without parameters.
+    /// Checks that a function without parameters has no arguments.
     pub(super) fn none(self, function: &str) -> Result<()> {
         self.bind::<0>(function, [], 0).map(|_| ())
     }

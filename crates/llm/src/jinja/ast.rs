@@ -14,7 +14,7 @@ pub(super) enum Statement {
         line: u32,
     },
     For(Arc<For>),
-    /// Conditions with what follows each, and what follows `else`.
+    /// Conditions with their bodies, and the body of `else`.
     If {
         branches: Vec<(Expr, Vec<Statement>)>,
         otherwise: Vec<Statement>,
@@ -36,7 +36,7 @@ pub(super) enum Statement {
         body: Vec<Statement>,
         line: u32,
     },
-    /// A scope of its own: `block`, which sees the names of the template alone, `generation`, which sees those around it too.
+    /// A scope of its own. `block` sees the names of the template alone; `generation` also sees the names around it (`sees_all`).
     Block {
         body: Vec<Statement>,
         sees_all: bool,

@@ -370,7 +370,7 @@ fn text_filter(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) -> Resu
                     " ".repeat(width)
                 }
             };
-            // Every line has an end, and the empty text is a line.
+            // The appended line end makes the empty text a line.
             let whole = format!("{}\n", &**text);
             let mut out = Writer::new(meter);
             for (index, line) in split_lines(&whole, false).into_iter().enumerate() {
@@ -392,7 +392,7 @@ fn text_filter(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) -> Resu
     }
 }
 
-/// `truncate` of a value that is no string, which may only be short enough.
+/// `truncate` of a value that is no string: returns a short value as it is, and fails for a long one.
 fn truncate_other(value: &Value, args: &Args) -> Result<Value> {
     let Some(len) = value.len() else { fail!("object of type '{}' has no len()", value.type_name()) };
     let named = |name: &str| args.named.iter().find(|(known, _)| **known == *name).map(|(_, value)| value);
@@ -461,7 +461,7 @@ impl Path {
     }
 }
 
-/// A key that is the same for both cases of a string, unless they are told apart.
+/// Returns a key of a string that ignores case, unless `is_sensitive`.
 fn cased(key: Value, is_sensitive: bool, meter: &Rc<Meter>) -> Result<Value> {
     match &key {
         Value::Text(text) if !is_sensitive => Value::text(meter, text.to_lowercase()),

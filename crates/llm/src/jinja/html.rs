@@ -51,7 +51,7 @@ pub(super) fn strip_tags(text: &str, meter: &Rc<Meter>) -> Result<String> {
     Ok(unescape(&words.join(" ")))
 }
 
-/// A text without references, of which those by number and the usual names are known.
+/// Replaces character references by their characters. It knows references by number, and the usual names.
 pub(super) fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -269,7 +269,7 @@ pub(super) fn urlize(value: &Value, args: Args, meter: &Rc<Meter>) -> Result<Val
     Value::text(meter, out.into_text())
 }
 
-/// A word without the brackets before it and the punctuation after it, which are the other parts.
+/// Splits a word into its middle, the brackets before it and the punctuation after it.
 fn around(word: &str) -> (&str, String, String) {
     let mut middle = word;
     while let Some(rest) = ["(", "<", "&lt;"].iter().find_map(|begin| middle.strip_prefix(begin)) {

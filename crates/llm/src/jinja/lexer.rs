@@ -1,4 +1,4 @@
-//! Tokens of a template: text, and what stands in tags. White space is trimmed here, with `trim_blocks` and `lstrip_blocks`.
+//! Tokens of a template: text, and the contents of tags. White space is trimmed here, with `trim_blocks` and `lstrip_blocks`.
 
 use super::failure::{Failure, Result};
 
@@ -37,7 +37,7 @@ struct Lexer<'a> {
     source: &'a str,
     at: usize,
     line: u32,
-    /// True if what was read last ended a line.
+    /// True if the last text ended a line.
     starts_line: bool,
     tokens: Vec<(Token, u32)>,
 }
@@ -62,7 +62,7 @@ impl<'a> Lexer<'a> {
         Err(Failure::at(self.line, message))
     }
 
-    /// Goes over some bytes.
+    /// Skips `len` bytes.
     fn skip(&mut self, len: usize) {
         let text = self.rest().get(..len).unwrap_or_default();
         self.line += text.matches('\n').count() as u32;
@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
             };
             if brackets.is_empty() {
                 let marked = rest.strip_prefix(['-', '+']).filter(|marked| marked.starts_with(end));
-                // A variable's end keeps what follows in any case.
+                // A variable has no `+}}`, since its end keeps the line break after it anyway.
                 if let Some(mark) = marked.map(|_| first).filter(|mark| *mark == '-' || end == "%}") {
                     self.push(end_token);
                     self.skip(1 + end.len());
@@ -277,7 +277,7 @@ impl<'a> Lexer<'a> {
             self.skip(len);
             return Ok(());
         }
-        // Zeros before other digits are a number of their own, which no syntax allows.
+        // Leading zeros become a number of their own, and the parser refuses two numbers in a row.
         let zeros = text.len() - text.trim_start_matches('0').len();
         if zeros > 0 && zeros < text.len() {
             return self.error(format!("unexpected number `{text}`, which begins with a zero"));
@@ -366,7 +366,7 @@ fn next_tag(text: &str) -> Option<(usize, Tag)> {
     }
 }
 
-/// The length of `raw` with its end, after the beginning of a block.
+/// Returns the length of `raw` and the end of its tag, if `text` begins with them.
 fn raw_begin(text: &str) -> Option<usize> {
     let inner = text.trim_start_matches(is_space).strip_prefix("raw")?.trim_start_matches(is_space);
     let end = match inner.strip_prefix("-%}") {

@@ -29,7 +29,7 @@ const MAX_DEPTH: u32 = if cfg!(target_family = "wasm") { 250 } else { 1500 };
 /// Depth of a value that a template makes.
 pub(super) const MAX_VALUE_DEPTH: u32 = if cfg!(target_family = "wasm") { 100 } else { 500 };
 
-/// Counts what one rendering takes, and ends it where that is too much.
+/// Counts the cost of one rendering, and ends it at a limit.
 #[derive(Debug)]
 pub(super) struct Meter {
     steps: Cell<u64>,
@@ -77,7 +77,7 @@ impl Meter {
         self.steps(1 + count / BYTES_PER_STEP)
     }
 
-    /// Counts memory that is about to be allocated, which `give` counts when it is free again.
+    /// Counts memory before its allocation. [`give`](Self::give) returns it.
     pub(super) fn take(&self, bytes: usize) -> Result<()> {
         let memory = self.memory.get().saturating_add(bytes);
         if memory > self.max_memory {
@@ -92,19 +92,19 @@ impl Meter {
         self.memory.set(self.memory.get().saturating_sub(bytes));
     }
 
-    /// Fails if some bytes more would be too many.
+    /// Fails if `bytes` more would exceed the limit.
     pub(super) fn room(&self, bytes: usize) -> Result<()> {
         self.take(bytes)?;
         self.give(bytes);
         self.bytes(bytes)
     }
 
-    /// A number that is another one each time.
+    /// Returns a pseudorandom number, another one after each step.
     pub(super) fn random(&self) -> u64 {
         self.hasher.hash_one(self.steps.get())
     }
 
-    /// Goes a level deeper, until what is returned is dropped.
+    /// Enters a level of nesting, until the result is dropped.
     pub(super) fn deeper(&self) -> Result<Level<'_>> {
         let depth = self.depth.get() + 1;
         if depth > MAX_DEPTH {

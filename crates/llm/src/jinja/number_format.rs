@@ -2,11 +2,11 @@
 
 use super::failure::{Result, fail};
 
-/// Digits after the point that a number may be given.
+/// Maximum number of digits after the point.
 const MAX_PRECISION: usize = 4096;
 
-/// A float in one of the forms `e`, `f` and `g`, whose capitals write capitals, without its sign. `keeps_point` keeps the point and
-/// the zeros that `g` drops. With `adds_zero`, a whole number has a digit after its point.
+/// Formats the magnitude of a float in the form `e`, `f` or `g`; a capital form writes capital letters. `keeps_point` keeps the point and
+/// the zeros that `g` drops. With `adds_zero`, an integer has a digit after its point.
 pub(super) fn float(value: f64, kind: char, precision: usize, keeps_point: bool, adds_zero: bool) -> Result<String> {
     if precision > MAX_PRECISION {
         fail!("a number has more than {MAX_PRECISION} digits, which is the limit");

@@ -44,7 +44,7 @@ fn plain(text: &str) -> Option<String> {
         .collect()
 }
 
-/// Digits with single underscores between them, without those.
+/// Removes single underscores between digits. `None` for other underscores.
 fn without_underscores(text: &str) -> Option<String> {
     let is_wrong = text.starts_with('_') || text.ends_with('_') || text.contains("__");
     (!is_wrong).then(|| text.replace('_', ""))

@@ -254,7 +254,7 @@ fn equal_sets(view: super::value::View, a: &Value, b: &Value, meter: &Rc<Meter>)
     Ok(true)
 }
 
-/// Python's `is`, for what no two values share by chance.
+/// Python's `is`: equality for singletons and integers, identity for objects.
 pub(super) fn is_same_object(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::None, Value::None) => true,
@@ -274,7 +274,7 @@ pub(super) fn is_same_object(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Compares as Python orders; `None` where one is NaN. `sign` is that of the error.
+/// Compares two values in Python's order; `None` if one is NaN. `sign` is the operator that an error names.
 pub(super) fn order(a: &Value, b: &Value, sign: &str, meter: &Rc<Meter>) -> Result<Option<Ordering>> {
     meter.steps(1)?;
     for operand in [a, b] {

@@ -9,7 +9,7 @@ use super::lexer::{Token, tokens};
 /// Bytes of a template.
 const MAX_SOURCE: usize = 1 << 18;
 
-/// Depth to which expressions and statements are nested, and height of an expression's tree.
+/// Maximum depth of nested expressions and statements, and maximum height of an expression's tree.
 const MAX_DEPTH: u32 = if cfg!(target_family = "wasm") { 50 } else { 100 };
 const MAX_HEIGHT: u32 = if cfg!(target_family = "wasm") { 150 } else { 400 };
 
@@ -29,9 +29,9 @@ struct Parser {
     depth: u32,
     /// Height of the expression that was read last.
     height: u32,
-    /// Names that were read, of which macros look for `varargs`, `kwargs` and `caller`.
+    /// Names that expressions read: a macro that reads `varargs`, `kwargs` or `caller` gets it.
     loads: Vec<Arc<str>>,
-    /// Loops around the place.
+    /// Number of loops around the current position.
     loops: u32,
 }
 
@@ -108,7 +108,7 @@ impl Parser {
         }
     }
 
-    /// Parses what is nested in the place.
+    /// Parses one level deeper. Fails beyond `MAX_DEPTH`.
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -119,7 +119,7 @@ impl Parser {
         parsed
     }
 
-    /// Sets the height of an expression with parts of a height.
+    /// Sets the height of an expression, one above that of its parts.
     fn above(&mut self, parts: u32) -> Result<()> {
         self.height = parts + 1;
         if self.height > MAX_HEIGHT {
@@ -130,7 +130,7 @@ impl Parser {
 
     // Statements.
 
-    /// Text and statements until one of the names, which is not read.
+    /// Parses text and statements up to one of the names in `ends`, which it does not read.
     fn body(&mut self, ends: &[&str]) -> Result<Vec<Statement>> {
         self.deeper(|parser| parser.statements(ends))
     }
@@ -163,7 +163,7 @@ impl Parser {
         }
     }
 
-    /// The body of a statement, after whose head it begins, and its end, which is read.
+    /// Parses the end of a statement's head, its body, and the name that ends it.
     fn block(&mut self, end: &str) -> Result<Vec<Statement>> {
         self.end_of_head()?;
         let body = self.body(&[end])?;
@@ -807,7 +807,7 @@ impl Parser {
         Ok(Filter { name, arguments, line })
     }
 
-    /// Filters one after the other, of which the first has no bar if `is_inline`.
+    /// Parses a chain of filters. The first has no bar if `is_inline`.
     fn filters(&mut self, is_inline: bool) -> Result<Vec<Filter>> {
         let mut filters = Vec::new();
         if is_inline {

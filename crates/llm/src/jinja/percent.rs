@@ -15,7 +15,7 @@ struct Flags {
     has_space: bool,
     has_zeros: bool,
     is_alternate: bool,
-    /// True if the format is HTML, in which values are escaped.
+    /// True if the format is HTML, so that values are escaped.
     is_markup: bool,
 }
 
@@ -39,7 +39,7 @@ impl Values<'_> {
         }
     }
 
-    /// True if a value was not used, which only those may be that have elements.
+    /// True if a value was not used. Lists, dicts, ranges and undefined values may stay unused.
     fn has_left(&self) -> bool {
         match self.all {
             Value::Tuple(items) => self.at < items.len(),
@@ -116,7 +116,7 @@ pub(super) fn format(format: &Rc<Text>, values: &Value, meter: &Rc<Meter>) -> Re
     Value::text_as(meter, out.into_text(), format.is_markup)
 }
 
-/// A width or precision, which `*` takes from the values.
+/// Reads a width or precision; `*` takes it from the values.
 fn number(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, values: &mut Values<'_>) -> Result<Option<i64>> {
     if chars.next_if_eq(&'*').is_some() {
         let Value::Int(int) = values.next()? else { fail!("* wants int") };

@@ -32,7 +32,7 @@ pub(super) struct Renderer {
     /// The output of the template, then those of the captures inside it.
     outputs: Vec<Writer>,
     root: Rc<Scope>,
-    /// Scopes that macros see and namespaces, which may contain themselves.
+    /// Scopes that macros captured, and namespaces. They may contain themselves, so they are cleared at the end.
     seen: Vec<Rc<Scope>>,
     namespaces: Vec<Rc<Namespace>>,
     is_escaping: bool,
@@ -63,7 +63,7 @@ impl Renderer {
         self.outputs.last_mut().map_or(Ok(()), |output| output.push(text))
     }
 
-    /// The text that is rendered inside.
+    /// Returns the text that `render` writes, instead of writing it to the output.
     fn captured(&mut self, render: impl FnOnce(&mut Self) -> Result<Flow>) -> Result<String> {
         self.outputs.push(Writer::new(&self.meter));
         let rendered = render(self);

@@ -120,7 +120,7 @@ pub(super) fn write_repr(value: &Value, out: &mut Writer, meter: &Rc<Meter>) -> 
     }
 }
 
-/// Writes a string between quotes, of which Python prefers single ones.
+/// Writes a string between quotes: single ones unless Python uses double ones.
 fn quote(text: &str, out: &mut Writer) -> Result<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push_char(quote)?;
@@ -149,7 +149,7 @@ fn escaped(char: char) -> String {
     }
 }
 
-/// `ascii(value)`: its `repr` with escapes for what is not ASCII.
+/// `ascii(value)`: its `repr` with escapes for characters beyond ASCII.
 pub(super) fn to_ascii(value: &Value, meter: &Rc<Meter>) -> Result<String> {
     let mut out = Writer::new(meter);
     for char in to_repr(value, meter)?.chars() {
@@ -271,7 +271,7 @@ fn pretty_text(
             chunks.push(whole);
             continue;
         }
-        // Words with the white space after each.
+        // Each word keeps the white space after it.
         let words = words_with_space(line);
         let mut current = String::new();
         for (at, word) in words.iter().enumerate() {

@@ -33,7 +33,7 @@ impl Scope {
         self.names.borrow_mut().insert(name.clone(), value);
     }
 
-    /// Forgets all names, so that macros and namespaces in them do not keep themselves.
+    /// Forgets all names. This breaks cycles of macros and namespaces that refer to the scope.
     pub(super) fn clear(&self) {
         let names = std::mem::take(&mut *self.names.borrow_mut());
         drop(names);

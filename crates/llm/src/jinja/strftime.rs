@@ -98,7 +98,7 @@ impl Parts {
         let month = name(&MONTHS, self.month - 1);
         let day = name(&DAYS, self.week_day);
         let short = |name: &'static str| name.get(..3).unwrap_or_default();
-        // Number, digits, and what fills them.
+        // Number, width, and padding.
         let number = match char {
             'Y' => Some((self.year, 0, '0')),
             'C' => Some((self.year.div_euclid(100), 2, '0')),
@@ -134,7 +134,7 @@ impl Parts {
             out.fill(fill, digits.max(form.width).saturating_sub(text.len()))?;
             return out.push(&text);
         }
-        // Others are texts, of which some are formats of their own.
+        // Other codes write text; some are formats themselves.
         let mut text = Writer::new(out.meter());
         match char {
             'a' => text.push(short(day))?,

@@ -10,7 +10,7 @@ use super::meter::{Meter, Writer};
 use super::unicode;
 use super::value::{Text, Value};
 
-/// All methods, by which `str` objects are known.
+/// The names of all methods of `str`.
 pub(super) const METHODS: &[&str] = &[
     "capitalize",
     "casefold",
@@ -349,7 +349,7 @@ fn padded(text: &str, fill: char, before: usize, after: usize, meter: &Rc<Meter>
     Ok(out.into_text())
 }
 
-/// The part between two places in characters, and where it begins. `None` if it begins after the end.
+/// Returns the first character and the text of `[start:end]`, in characters. The text is `None` if the start is after the end.
 fn window<'t>(text: &'t str, start: Option<&Value>, end: Option<&Value>) -> Result<(usize, Option<&'t str>)> {
     let (start, end) = (arguments::optional_int(start)?, arguments::optional_int(end)?);
     if start.is_none() && end.is_none() {

@@ -110,7 +110,7 @@ pub(super) fn is_identifier(text: &str) -> bool {
     chars.next().is_some_and(begins) && chars.all(continues)
 }
 
-/// Letters that begin a word and are two in one, or have an iota (category Lt).
+/// True for titlecase letters (category Lt): digraphs, and Greek letters with an iota.
 pub(super) fn is_title_letter(char: char) -> bool {
     matches!(
         char as u32,
@@ -122,7 +122,7 @@ pub(super) fn is_cased(char: char) -> bool {
     char.is_lowercase() || char.is_uppercase() || is_title_letter(char)
 }
 
-/// Adds a character as it begins a word.
+/// Appends the titlecase form of a character.
 pub(super) fn push_title(char: char, text: &mut String) {
     let code = char as u32;
     let one = match code {
@@ -146,7 +146,7 @@ pub(super) fn push_title(char: char, text: &mut String) {
     }
 }
 
-/// Adds what is the same for all cases of a character.
+/// Appends the case folding of a character (`str.casefold`).
 pub(super) fn push_folded(char: char, text: &mut String) {
     match char as u32 {
         0x131 => text.push(char),

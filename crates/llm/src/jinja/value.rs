@@ -14,7 +14,7 @@ use super::scope::Scope;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// A name or attribute that is missing; what a use of it says.
+    /// A missing name or attribute, with the message for its use.
     Undefined(Rc<str>),
     None,
     Bool(bool),
@@ -26,7 +26,7 @@ pub(super) enum Value {
     Dict(Rc<Dict>),
     View(View, Rc<Dict>),
     Range(Range),
-    /// A generator: what is left of it.
+    /// A generator, with its remaining elements.
     Generator(Rc<Generator>),
     Namespace(Rc<Namespace>),
     Loop(Rc<Loop>),
@@ -327,7 +327,7 @@ impl Value {
         }
     }
 
-    /// The elements that a loop over it has.
+    /// Returns an iterator over the elements.
     pub(super) fn iterate(&self) -> Result<Iter> {
         Ok(match self {
             Self::Undefined(_) => Iter::Empty,
@@ -346,7 +346,7 @@ impl Value {
         let mut iter = self.iterate()?;
         let mut values = Vec::new();
         while let Some(value) = iter.next(meter)? {
-            // The list that is made of them will take the memory.
+            // The caller's list counts the memory; this only checks for room.
             if values.len() % 1024 == 1023 {
                 meter.room(values.len() * size_of::<Self>())?;
             }

@@ -1,4 +1,4 @@
-//! Regular expressions with look-around, backreferences and atomic groups, by backtracking. Each step counts, so that a search ends.
+//! Regular expressions with look-around, backreferences and atomic groups, by backtracking. Steps are counted, so every search ends.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use regex_syntax::hir::{Class, HirKind};
 use super::settings::damaged;
 use crate::error::Result;
 
-/// Steps of the searches in a text, for each of its bytes and besides. A step takes some nanoseconds.
+/// Maximum number of steps of the searches in a text: for each byte, and in addition. A step takes some nanoseconds.
 const STEPS_PER_BYTE: usize = 1 << 10;
 const STEPS_BESIDES: usize = 1 << 22;
 
-/// Maximum number of places to go back to.
+/// Maximum number of entries of the backtracking stack.
 const MAX_STACK: usize = 1 << 20;
 
 /// Maximum number of instructions, and depth of groups.
@@ -42,13 +42,13 @@ enum Instruction {
         ignores_case: bool,
     },
     Assert(Assertion),
-    /// Runs what follows up to its `End`, from `behind` characters before, and goes on at `next` without having read anything.
+    /// Look-around: runs the instructions up to `End`, from `behind` characters back, and continues at `next` at the original position.
     Look {
         behind: usize,
         is_negative: bool,
         next: usize,
     },
-    /// Runs what follows up to its `End`, and goes on at `next` without going back into it.
+    /// Atomic group: runs the instructions up to `End`, and continues at `next`. Later failures do not go back into it.
     Atomic {
         next: usize,
     },
@@ -128,7 +128,7 @@ enum Node {
 }
 
 impl Node {
-    /// The count of characters that it matches, if it is always the same.
+    /// The number of characters that it matches, if it is always the same.
     fn width(&self) -> Option<usize> {
         match self {
             Self::Set(_) => Some(1),
@@ -203,7 +203,7 @@ impl Backtracking {
     }
 }
 
-/// Where a search goes on after a failure.
+/// An entry of the backtracking stack.
 enum Entry {
     Branch { place: usize, at: usize },
     Restore { slot: usize, value: usize },
@@ -246,7 +246,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Goes back to where another way was left. `None` if there is none since the stack had a length.
+    /// Backtracks to the latest alternative above `bottom` on the stack. `None` if there is none.
     fn go_back(&mut self, bottom: usize) -> Option<(usize, usize)> {
         while self.stack.len() > bottom {
             match self.stack.pop()? {
@@ -261,7 +261,7 @@ impl Search<'_> {
         None
     }
 
-    /// Forgets the other ways since the stack had a length, but not the slots that it has to restore.
+    /// Drops the alternatives above `bottom` on the stack, and keeps the slots that it must restore.
     fn commit(&mut self, bottom: usize) {
         let mut kept = bottom;
         for index in bottom..self.stack.len() {
