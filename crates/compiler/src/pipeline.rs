@@ -33,7 +33,7 @@ pub struct CompileOptions {
     pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
     /// True if no node that the kernels can run is folded or merged: for a reference to compare with.
     pub keep_nodes: bool,
-    /// True if the model was a program before, which is taken to run: kernels are not asked for its element types.
+    /// True if the model comes from a program, which is assumed to run. The element types are then not checked with the kernels.
     pub trusts_types: bool,
     /// Back ends in the order of priority. Nodes that none claims run on the runtime's operators.
     pub backends: Vec<Box<dyn Backend>>,

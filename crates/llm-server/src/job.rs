@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 
 use crate::error::Refusal;
 
-/// Whose a request is: what it read is kept for others of the same owner alone.
+/// The owner of a request. Only requests of the same owner share its session's cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// The number of the key that it came with; 0 where there are none.
     pub key: usize,
-    /// What the request itself says, to share nothing with others of its key.
+    /// The `cache_salt` of the request: requests with another one share nothing.
     pub salt: Option<String>,
 }
 

@@ -16,7 +16,7 @@ use crate::metrics::{Metrics, add, add_time};
 /// Maximum number of a prompt's tokens that are read in a turn, so that other answers go on meanwhile.
 const PREFILL_TURN: usize = 256;
 
-/// Minimum number of them, where a turn is to take no longer than a token of the other answers does.
+/// Minimum number of them, if a turn is limited to the time of a token of the other answers.
 const MIN_PREFILL_TURN: usize = 8;
 
 /// As [`PREFILL_TURN`], of tokens that are scored: a program may be called for each.
@@ -39,7 +39,7 @@ pub(crate) struct Scheduler {
     jobs: mpsc::Receiver<Job>,
     /// Maximum number of sessions; fewer if the model turns out to make fewer.
     max_sessions: usize,
-    /// Sessions without an answer, which keep what they read, and whose it is. The latest is the last.
+    /// Idle sessions with their owners. They keep their caches. The latest is the last.
     idle: Vec<(Owner, Session)>,
     answers: Vec<Answer>,
     /// A job that waits for sessions.
@@ -47,7 +47,7 @@ pub(crate) struct Scheduler {
     pace: Pace,
 }
 
-/// How long the last calls took.
+/// The times of the last calls.
 #[derive(Debug, Default)]
 struct Pace {
     /// A token of all answers.
@@ -58,11 +58,11 @@ struct Pace {
 }
 
 impl Pace {
-    /// Number of a prompt's tokens that are read beside answers: as many as take no longer than a token of these does.
+    /// Number of a prompt's tokens that are read beside answers: a call for them takes no longer than a token of the answers.
     fn prefill_turn(&self) -> usize {
         let (decode, prefill) = (self.decode.as_nanos(), self.prefill.as_nanos().max(1));
         let len = (self.prefill_len as u128).saturating_mul(decode) / prefill;
-        // Twice as many at most, as longer calls take less for each token.
+        // At most double, as longer calls take less time for each token.
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(2 * self.prefill_len);
         len.clamp(MIN_PREFILL_TURN, PREFILL_TURN)
     }

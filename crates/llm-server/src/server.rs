@@ -72,7 +72,7 @@ pub fn serve(
     drop(inside);
     on_listen(address);
     runtime.block_on(until_stopped(listener, service, signals));
-    // Ends what is still connected, and with it the last sender of jobs. Work that does not end by itself ends with the process.
+    // Closes the remaining connections, and with them the last sender of jobs. Work that does not end by itself ends with the process.
     runtime.shutdown_timeout(Duration::ZERO);
     let start = Instant::now();
     while !thread.is_finished() && start.elapsed() < LAST_CALL {
@@ -228,7 +228,7 @@ async fn count(State(service): State<Arc<Service>>, request: Request, next: Next
     response
 }
 
-/// Refuses what pages of other sites send.
+/// Refuses requests from pages of other sites.
 async fn same_site(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     match sites::check(&request, &service.options) {
         Ok(()) => next.run(request).await,
@@ -236,7 +236,7 @@ async fn same_site(State(service): State<Arc<Service>>, request: Request, next: 
     }
 }
 
-/// Refuses requests without one of the server's keys, and notes which it is.
+/// Refuses requests without one of the server's keys, and records the number of the key.
 async fn authorize(State(service): State<Arc<Service>>, mut request: Request, next: Next) -> Response {
     let keys = &service.options.api_keys;
     let mut all = request.headers().get_all(AUTHORIZATION).iter();

@@ -41,7 +41,7 @@ pub struct Options {
     pub client_timeout: Duration,
     /// Maximum time of a request, with that in the queue.
     pub timeout: Duration,
-    /// How long answers may go on when the server is told to terminate; one second when it is interrupted.
+    /// Time that answers may go on after a request to terminate; one second after an interrupt.
     pub shutdown_timeout: Duration,
     /// Names of this server in the `Host` of requests beside `localhost` and addresses, where there are no keys.
     pub allowed_hosts: Vec<String>,

@@ -9,12 +9,12 @@ use axum::http::{HeaderName, Method, StatusCode};
 use crate::error::Refusal;
 use crate::service::Options;
 
-/// Says where a request comes from; browsers alone send it, and no page can change it.
+/// The header that tells the origin of a request. Only browsers send it, and no page can change it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses what pages of other sites send, and requests that do not say clearly where they come from and go to. A browser names the site
-/// of a page in `Origin` and what it is to this server in `Sec-Fetch-Site`; and in `Host` the name by which it found this server, which
-/// another site may have made to point here (DNS rebinding). Where there are keys, such a page has none.
+/// Refuses requests from pages of other sites, and requests with ambiguous origin or host. A browser names the page's site in `Origin`, and
+/// its relation to this server in `Sec-Fetch-Site`. `Host` has the name by which the browser found this server. Another site can make its
+/// own name point here (DNS rebinding), so names are checked unless there are keys, which such a page lacks.
 pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal> {
     let foreign = || Refusal::new(StatusCode::FORBIDDEN, "requests of pages of other sites are refused");
     let host = header(request, &HOST)?.unwrap_or_default();
@@ -43,7 +43,7 @@ pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal>
     }
 }
 
-/// The text of a header, which is there once at most and of ASCII.
+/// Returns the text of a header. Fails if the header is repeated or not ASCII.
 fn header<'r>(request: &'r Request, name: &HeaderName) -> Result<Option<&'r str>, Refusal> {
     let mut all = request.headers().get_all(name).iter();
     let (first, second) = (all.next(), all.next());
@@ -72,7 +72,7 @@ fn name_of(host: &str) -> Option<&str> {
     (is_port && name.bytes().all(is_name)).then_some(name)
 }
 
-/// True for names that no other site can make point here: addresses, `localhost`, and those that the server is given.
+/// True for names that no other site can point at this server: addresses, `localhost`, and the allowed hosts.
 fn is_own(name: &str, options: &Options) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_given = |given: &String| given.eq_ignore_ascii_case(name);

@@ -9,7 +9,7 @@ pub struct EmitOptions {
     pub plan_inputs: bool,
     /// True if outputs have a place in the arena; otherwise the caller provides memory for them.
     pub plan_outputs: bool,
-    /// True if an output that is an input or an earlier output is a copy of it, in memory of its own.
+    /// True if each output has memory of its own: an output that is an input or an earlier output is copied.
     pub separate_outputs: bool,
     /// Each planned tensor starts at a multiple of this.
     pub alignment: u64,

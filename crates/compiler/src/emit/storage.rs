@@ -9,17 +9,17 @@ use rushlight_graph::{Def, Graph, Model, StateId};
 
 /// The arena of tensors that a method computes.
 pub(super) const ARENA: u32 = 1;
-/// The arena of the states of methods that share some.
+/// The arena of states, in programs whose methods share states.
 pub(super) const SHARED_ARENA: u32 = 2;
 
-/// Offsets in [`SHARED_ARENA`] of the states of methods that share some.
+/// Offsets of the states in [`SHARED_ARENA`].
 #[derive(Debug, Default)]
 pub(super) struct SharedStates {
     pub offsets: FxHashMap<StateId, u64>,
 }
 
-/// Lays out states so that all methods find them at the same place: every state, also one that a single method uses, if methods
-/// share any. Such methods share all of their memory, so that another's intermediate results would be written over it.
+/// Lays out states at the same offset for all methods. If methods share any state, this includes states of a single method: such methods
+/// share all of their memory, and the intermediate results of another method would overwrite the state.
 pub(super) fn shared_states(model: &Model) -> SharedStates {
     let mut users: Vec<u32> = vec![0; model.states.len()];
     for graph in model.methods.values() {

@@ -51,7 +51,7 @@ impl Pass for CheckTypes {
     }
 }
 
-/// Returns what tells calls with other types apart; `None` for what no kernel computes.
+/// Returns the operator and types of a call; `None` if no kernel computes it.
 fn signature<'a>(graph: &'a Graph, node: &'a Node) -> Option<Signature<'a>> {
     let Op::Call(schema) = &node.op else { return None };
     schema.out_variant.as_deref().is_some_and(has_kernel).then_some(())?;
@@ -70,14 +70,14 @@ fn error(graph: &Graph, node: NodeId, reason: &str) -> Error {
     )
 }
 
-/// Why the kernel of a node does not take its types; `None` if it does, or does not say.
+/// The reason why the kernel of a node refuses its types; `None` if it accepts them, or fails for another reason.
 fn refusal(graph: &Graph, node: &Node, schemas: &Arc<Schemas>) -> Option<String> {
     let (file, inputs) = call(graph, node, schemas)?;
     let refused = try_run(&file, "forward", &inputs).err()?;
     matches!(refused.detail, Detail::Dtype { .. } | Detail::ElementType { .. }).then(|| refused.detail.to_string())
 }
 
-/// A program of one call, and its inputs; `None` where there is none of these sizes.
+/// Builds a program of one call, and its inputs. `None` if the call does not work with reduced sizes.
 fn call(graph: &Graph, node: &Node, schemas: &Arc<Schemas>) -> Option<(Vec<u8>, Vec<Datum>)> {
     let mut values = Vec::new();
     node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| values.push(value)));
@@ -123,7 +123,7 @@ fn call(graph: &Graph, node: &Node, schemas: &Arc<Schemas>) -> Option<(Vec<u8>, 
     Some((emit(&model, &options).ok()?.program.to_bytes().ok()?, inputs))
 }
 
-/// An argument with numbers in the place of symbols, and other values.
+/// Replaces the symbols of an argument by numbers, and its values by those of `replaced`.
 fn substituted(graph: &Graph, arg: &Arg, replaced: &FxHashMap<ValueId, Arg>) -> Option<Arg> {
     Some(match arg {
         Arg::Value(value) => replaced.get(value)?.clone(),

@@ -181,7 +181,7 @@ pub(super) fn each<const N: usize>(
     }
 }
 
-/// Bytes of temporary memory for `numbers(rows, columns)` elements of `f64`, with the rows and columns of the tensor at position `argument`.
+/// Bytes of temporary memory for `numbers(rows, columns)` elements of `f64`, for a matrix of the tensor at position `argument`.
 pub(super) fn temp(cx: &KernelContext<'_>, argument: usize, numbers: fn(usize, usize) -> usize) -> Result<usize> {
     let tensor = cx.tensor(argument)?;
     let &[.., rows, columns] = tensor.sizes() else { return Ok(0) };

@@ -16,7 +16,7 @@ use crate::open::Activity;
 use crate::preparing::{Permit, Room};
 use crate::service::Service;
 
-/// The bytes of a request's body, which arrive within the client's time limit. Few requests are prepared at a time, as what they become
+/// The bytes of a request's body, which arrive within the client's time limit. Few requests are prepared at a time, as their parsed form
 /// takes many times their bytes: a handler lets go of the permit once the request is in the queue.
 pub struct Body {
     bytes: Vec<u8>,
@@ -30,10 +30,10 @@ pub struct Body {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Key(pub usize);
 
-/// Maximum number of values in the JSON of a request: each takes many times the bytes that it may have there.
+/// Maximum number of values in the JSON of a request. A parsed value takes many times its bytes of text.
 const MAX_VALUES: usize = 1 << 19;
 
-/// Bytes of a request from which on it is read beside the threads that serve.
+/// Minimum bytes of a request that is parsed beside the threads that serve.
 const WORTH_A_THREAD: usize = 16 << 10;
 
 impl FromRequest<Arc<Service>> for Body {
@@ -59,7 +59,7 @@ impl FromRequest<Arc<Service>> for Body {
 async fn receive(request: Request, service: &Service, room: &mut Room) -> Result<Vec<u8>, Refusal> {
     let max = service.options.max_body;
     let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is larger than the server allows");
-    // Known before it is sent, which no client has to wait for.
+    // The header tells the size, so the client is refused before it sends the body.
     let announced = request.headers().get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     let announced = announced.unwrap_or(0).max(request.body().size_hint().lower());
     if announced > max as u64 {
@@ -80,7 +80,7 @@ async fn receive(request: Request, service: &Service, room: &mut Room) -> Result
 }
 
 impl Body {
-    /// Reads a request, whatever its content type says. Its bytes are gone then.
+    /// Parses a request, regardless of its content type, and frees its bytes.
     pub async fn read<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T, Refusal> {
         let bytes = std::mem::take(&mut self.bytes);
         let len = bytes.len();
@@ -88,7 +88,7 @@ impl Body {
         if len < WORTH_A_THREAD { read() } else { self.permit.work(read).await }
     }
 
-    /// Whose the request is.
+    /// Returns the owner of the request.
     pub fn owner(&self, salt: Option<String>) -> Result<Owner, Refusal> {
         /// Maximum bytes of a salt.
         const MAX_SALT: usize = 1024;
@@ -111,7 +111,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         .map_err(|error| Refusal::invalid(format!("the request is no valid JSON for this route: {error}")))
 }
 
-/// Number of values of a JSON text, up to those that are one on their own: what stands before each comma, and what brackets open.
+/// Counts the commas, colons and opening brackets of a JSON text, outside of strings. The number of values is at most one more.
 fn count_values(json: &[u8]) -> usize {
     let (mut count, mut is_text, mut is_escaped) = (0, false, false);
     for byte in json {

@@ -281,7 +281,7 @@ impl Scores {
             let likely = score.as_ref().map(|score| -> Result<_, Refusal> {
                 let mut map = Map::new();
                 for (token, log_probability) in score.alternatives.iter().chain([&(*token, score.log_probability)]) {
-                    // Of tokens with the same text the most likely.
+                    // Among tokens with the same text, the most likely.
                     let number = || Value::from(number(*log_probability));
                     map.entry(token_text(tokenizer, *token)?).or_insert_with(number);
                 }

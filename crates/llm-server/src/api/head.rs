@@ -64,12 +64,12 @@ struct Response<'r, C> {
     usage: Option<Value>,
 }
 
-/// The JSON of a value whose keys are texts, which all have one.
+/// Serializes a value to JSON. Its keys are texts, so this cannot fail.
 pub fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// The JSON of a value as a part of another: values of JSON would take many times its bytes.
+/// Serializes a value as raw JSON inside another value: parsed JSON values would take many times its bytes.
 pub fn raw(value: &impl Serialize) -> Result<Box<RawValue>, Refusal> {
     serde_json::value::to_raw_value(value).map_err(|error| Refusal::invalid(error.to_string()))
 }

@@ -22,7 +22,7 @@ const MAX_ALTERNATIVES: usize = 20;
 /// Maximum number of log probabilities of a response, each of which takes some fifty bytes until all are there.
 const MAX_SCORES: usize = 1 << 20;
 
-/// Checks that the log probabilities of so many tokens are not too many.
+/// Checks the number of log probabilities for `tokens` tokens.
 pub fn check_scores(tokens: usize, alternatives: Option<usize>) -> Result<(), Refusal> {
     let Some(alternatives) = alternatives else { return Ok(()) };
     let count = tokens.saturating_mul(alternatives + 1);

@@ -26,7 +26,7 @@ struct Tokens {
     tokens: Vec<u32>,
 }
 
-/// The tokens of a text. They are written as they are: as values of JSON each would take many times its bytes.
+/// The tokens of a text, serialized directly: as JSON values each would take many times its bytes.
 #[derive(Serialize)]
 struct Tokenized {
     tokens: Vec<u32>,
@@ -70,7 +70,7 @@ pub async fn detokenize(State(service): State<Arc<Service>>, mut body: Body) -> 
     permit.work(work).await
 }
 
-/// Largest text of tokens for each byte that a request may have: in a file, tokens take up to two bytes for each of theirs.
+/// Maximum bytes of text for each byte that a request may have: tokens in a request take at least half the bytes of an ordinary text.
 const MAX_GROWTH: usize = 2;
 
 fn written(value: &impl Serialize) -> Result<Response, Refusal> {

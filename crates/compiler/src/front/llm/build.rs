@@ -852,7 +852,7 @@ pub(super) fn dense(tensor: Tensor, function: impl Fn(f32) -> f32) -> Result<Con
     Constant::dense(tensor.name, TensorType::of(ScalarType::Float, &sizes), bytes)
 }
 
-/// Refuses weights of another width than the configuration says.
+/// Refuses weights whose width differs from the configuration.
 fn check_width(key: &str, expected: Option<usize>, width: usize) -> Result<(), Error> {
     match expected.filter(|expected| *expected != width) {
         None => Ok(()),

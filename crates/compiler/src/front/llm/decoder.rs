@@ -40,7 +40,7 @@ pub(super) struct Decoder {
     pub layers: Vec<Layer>,
     pub delta_net: Option<DeltaNet>,
     pub experts: Option<Mixture>,
-    /// Columns between the layers of a feed-forward network, and of the expert for all tokens, where the configuration says so.
+    /// Inner width of a feed-forward network, and of the shared expert, if the configuration has it.
     pub feed_forward: Option<usize>,
     pub shared_expert: Option<usize>,
     pub bos: Option<i64>,
@@ -184,7 +184,7 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Refuses tokens that begin and end texts and that there are not. One of -1 is none.
+    /// Refuses BOS and EOS tokens outside the vocabulary. A token of -1 stands for none.
     pub fn check_tokens(&mut self) -> Result<(), Error> {
         self.bos = self.bos.filter(|token| *token != -1);
         self.eos.retain(|token| *token != -1);
@@ -275,7 +275,7 @@ impl Decoder {
     }
 }
 
-/// Columns between the layers of a feed-forward network, if the configuration says so.
+/// Inner width of a feed-forward network, if the configuration has it.
 pub(super) fn feed_forward_width(config: Config<'_>) -> Result<Option<usize>, Error> {
     let given = match config.size("block_ff_dim")? {
         Some(given) => Some(given),

@@ -19,7 +19,7 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The models of a folder's samples, without their weights' bytes being copied for each change.
+/// The model folders among a folder's samples.
 fn samples(of: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder(of)).unwrap();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
@@ -66,7 +66,7 @@ fn wrong(form: Form) -> Vec<Json> {
     all.into_iter().filter(|value| !is_allowed(value)).collect()
 }
 
-/// The places of the known fields of an object, with their forms. Panics for a field that nobody knows.
+/// The paths of the known fields of an object, with their forms. Panics for an unknown field.
 fn places(config: &Json, at: &str, what: &str) -> Vec<(String, Form)> {
     let mut found = Vec::new();
     for (key, value) in config.as_object().unwrap() {
@@ -107,7 +107,7 @@ fn each_field_of_a_configuration_is_what_it_may_be() {
                 }
             }
         }
-        // Sizes that the weights do not have.
+        // Sizes that differ from those of the weights.
         for key in ["hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers"] {
             let is_used =
                 config.get(key).is_some() && !(key == "intermediate_size" && config.get("num_experts").is_some());
@@ -158,7 +158,7 @@ fn each_field_of_an_adapter_is_what_it_may_be() {
                 }
             }
         }
-        // Values of the right form that the matrices or the layers do not have.
+        // Values of the right form that contradict the matrices or the layers.
         for (key, value) in [
             ("r", json!(3)),
             ("r", json!(5)),
@@ -180,7 +180,7 @@ fn each_field_of_an_adapter_is_what_it_may_be() {
             changed[key] = value.clone();
             assert!(changed == config || open(&changed).is_err(), "{name}: `{key}` is {value}, and nobody says so");
         }
-        // And those that change nothing.
+        // Values without an effect are accepted.
         for (key, value) in
             [("modules_to_save", json!([])), ("trainable_token_indices", json!(null)), ("lora_dropout", json!(0.5))]
         {

@@ -168,7 +168,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
     Ok(model)
 }
 
-/// Refuses a checkpoint without the biases that its configuration says it has: the model would have none.
+/// Refuses a checkpoint without the biases that its configuration declares: the model would be built without them.
 fn check_biases(config: Config<'_>, tensors: &Tensors) -> Result<(), Error> {
     for (key, part) in [("attention_bias", "self_attn."), ("qkv_bias", "self_attn."), ("mlp_bias", "mlp.")] {
         let is_bias = |name: &str| name.strip_suffix(".bias").is_some_and(|layer| layer.contains(part));

@@ -63,8 +63,8 @@ pub(super) fn operator_name(plan: &PlanModel<'_>, operator: u32) -> String {
     }
 }
 
-/// The accesses of the call of a delegate: its inputs come first, then its outputs. Where its payload does not say how many
-/// they are, outputs are what nothing has written before, counted from the end.
+/// The accesses of a delegate call: inputs come first, then outputs. If the payload does not tell their numbers, the outputs are the last
+/// arguments that no instruction has written before.
 fn delegate_access(plan: &PlanModel<'_>, args: &[u32], known: Option<Arguments>, written: &[bool]) -> Access {
     let is_fresh = |arg: &u32| match plan.values.get(*arg as usize) {
         Some(ValueModel::Tensor(tensor)) => {
@@ -75,7 +75,7 @@ fn delegate_access(plan: &PlanModel<'_>, args: &[u32], known: Option<Arguments>,
         }
         _ => false,
     };
-    // A view has the memory of what it shows, and no instruction writes it: only the payload tells it from an output.
+    // A static view shares the memory of its tensor, and no instruction writes it. Only the payload distinguishes it from an output.
     let first = known.map_or(0, |known| known.inputs).min(args.len());
     let last = known.and_then(|known| known.first_output).unwrap_or(args.len()).clamp(first, args.len());
     let between = args.get(first..last).unwrap_or_default();

@@ -10,8 +10,8 @@
 //!   wrote to its place. Methods share a state if both call it by the same name and plan it at the same place of an arena
 //!   other than the first: those are the arenas that a runtime may share between methods.
 //! - A tensor of bounded size has a symbol for each of its dimensions, until an operator shows that a dimension is fixed.
-//! - Results of XNNPACK delegates are what the payload says. Those of other delegates are the arguments at the end of their
-//!   call that nothing has written before.
+//! - The payload of an XNNPACK delegate tells its results. The results of other delegates are the last arguments of their call that no
+//!   instruction has written before.
 
 mod accesses;
 mod calls;

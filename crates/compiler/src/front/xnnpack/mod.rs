@@ -59,7 +59,7 @@ pub(super) trait Site {
     }
 }
 
-/// The arguments of a call, as far as the payload says it.
+/// The split of a call's arguments into inputs and outputs, as far as the payload tells it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arguments {
     /// The number of arguments up to the last that it reads.
@@ -69,7 +69,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Those of a payload; `None` if it cannot be read.
+    /// Reads the split from a payload. `None` if it cannot be parsed.
     pub fn of(payload: &[u8]) -> Option<Self> {
         let parsed = Payload::parse(payload).ok()?;
         let inputs = parsed.values().filter_map(|tensor| tensor.input).max();

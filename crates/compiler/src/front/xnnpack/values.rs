@@ -34,7 +34,7 @@ pub(super) enum Rounding {
     None,
     /// With a scale and a zero point, between these bounds.
     Static { scale: f32, zero_point: i32, range: [i64; 2], dtype: ScalarType },
-    /// With scales and zero points that are chosen when it runs, for each index of the dimensions before the last `dims`.
+    /// Dynamic quantization, with a scale and zero point for each index of the dimensions before the last `dims`.
     Dynamic { dims: usize },
 }
 

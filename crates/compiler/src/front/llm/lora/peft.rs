@@ -39,7 +39,7 @@ const UNSUPPORTED: [(&str, &str); 8] = [
     ("monteclora_config", "MonteCLoRA"),
 ];
 
-/// True for any value that says something.
+/// True unless the value is empty, null or false.
 fn is_said(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -53,8 +53,8 @@ fn is_not_none(value: &Value) -> bool {
     value.as_str() != Some("none")
 }
 
-/// Settings of layers that are trained besides linear ones, or hold their weights otherwise: what they are called, and which values say
-/// so.
+/// Unsupported settings, which train other layers than linear ones or store weights otherwise: key, description, and a function that is true
+/// for values that turn them on.
 const LEFT_OUT: [(&str, &str, fn(&Value) -> bool); 6] = [
     ("fan_in_fan_out", "matrices for layers whose weights are transposed", is_said),
     ("bias", "trained biases", is_not_none),
@@ -180,7 +180,7 @@ impl<'a> Scaling<'a> {
     }
 }
 
-/// The ranks that the configuration says.
+/// The ranks of the configuration.
 struct Ranks<'a> {
     rank: usize,
     /// Those of some layers, by the end of their names.

@@ -1,7 +1,7 @@
 //! Formulas over sizes: conditions and numbers of `torch.export` that are more than integer expressions.
 //!
-//! Guards come as Python ([`python`](super::python)), the numbers and conditions in a graph as SymPy's `srepr`. Both are read to a
-//! [`Formula`], which becomes an expression of the graph where it is one, and else a [`Term`] that runtimes compute.
+//! Guards are Python ([`python`](super::python)); numbers and conditions in a graph are SymPy's `srepr`. Both become a [`Formula`]. A formula
+//! becomes an expression of the graph if possible, and otherwise a [`Term`] that runtimes compute.
 
 use rushlight_format::shapes::{Function, Number, Term};
 use rushlight_graph::{Expr, MAX_NODES, Symbols};
@@ -65,7 +65,7 @@ impl Formula {
             "Xor" | "BitwiseFn_bitwise_xor" => return Self::fold(Function::BitXor, args),
             "BitwiseFn_bitwise_and" => return Self::fold(Function::BitAnd, args),
             "BitwiseFn_bitwise_or" => return Self::fold(Function::BitOr, args),
-            // Those that leave their operand as it is.
+            // Functions that return their operand unchanged.
             "Identity" | "cast_symbool_to_symint_guardless" => return one(args),
             "GreaterThan" | "Ge" => return Self::swapped(Function::Le, args),
             "StrictGreaterThan" | "Gt" => return Self::swapped(Function::Lt, args),
@@ -143,8 +143,7 @@ impl Formula {
         (args.len() == function.arity()).then_some(Self::Call(function, args))
     }
 
-    /// Takes operands two at a time: from the left, as Python does, or as a balanced tree where there are so many that they
-    /// would nest too deeply.
+    /// Folds operands in pairs: from the left, as Python does, or as a balanced tree for many operands, to avoid deep nesting.
     fn fold(function: Function, mut args: Vec<Self>) -> Option<Self> {
         const FEW: usize = 8;
         while args.len() > FEW {
@@ -177,7 +176,7 @@ impl Formula {
         })
     }
 
-    /// The formula as an expression of the graph; `None` if it is none.
+    /// Converts the formula to an expression of the graph. `None` if that is not possible.
     pub fn integer(&self, symbols: &Symbols) -> Option<Expr> {
         let small = |expr: Expr| (expr.nodes() <= MAX_NODES).then_some(expr);
         match self {
@@ -207,8 +206,8 @@ impl Formula {
         }
     }
 
-    /// This number rounded to an integer. Quotients of integers below 2^53 round as if they were exact, and so do products
-    /// by fractions whose divisor is a power of two.
+    /// Rounds this number to an integer. Rounding is exact for quotients of integers below 2^53, and for products by fractions whose divisor
+    /// is a power of two.
     fn rounded(&self, function: Function, symbols: &Symbols) -> Option<Expr> {
         if let Some(expr) = self.integer(symbols) {
             return Some(expr);
@@ -227,7 +226,7 @@ impl Formula {
         }
     }
 
-    /// A function of one size that is rounded, if a quotient of integers gives it for all sizes in range.
+    /// Fits a rounded function of one size by a quotient of integers that is equal for all sizes in range. `None` if there is none.
     fn rounded_product(&self, function: Function, symbols: &Symbols) -> Option<Expr> {
         let mut size: Option<Expr> = None;
         let mut is_one = true;
@@ -241,7 +240,7 @@ impl Formula {
         size.fitted(symbols, function == Function::Ceil, of)
     }
 
-    /// The value where an expression in it has a value.
+    /// Evaluates the formula with `size` equal to `at`. `None` if another expression is not static.
     fn value_at(&self, size: &Expr, at: i64) -> Option<Number> {
         match self {
             Self::Int(expr) => Some(Number::Int(if expr == size { at } else { expr.as_int()? })),

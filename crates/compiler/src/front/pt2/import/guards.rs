@@ -183,7 +183,7 @@ fn term(expr: &Expr, places: &HashMap<SymbolId, SymbolSource>) -> Option<Term> {
         }
         Expr::Call(call) => {
             let mut args = call.args.iter().map(|arg| term(arg, places)).collect::<Option<Vec<_>>>()?;
-            // Two at a time, so that many terms do not nest deeply. Division and remainder have two operands.
+            // In pairs, to avoid deep nesting. Division and remainder have two operands.
             while args.len() > 1 {
                 let mut rest = args.into_iter();
                 args = Vec::new();
@@ -219,16 +219,16 @@ fn inputs_by_name<'g>(graph: &'g Graph, specs: &[InputSpec<'_>]) -> HashMap<Stri
             Input::Literal(literal) => (literal_name, Argument::Literal(literal)),
         };
         named.extend(name.map(|name| (name, argument)));
-        // The name that tracing has for it, before the arguments are put into containers.
+        // The name in tracing, before arguments are put into containers.
         named.entry(format!("flat_args_{position}")).or_insert(argument);
     }
     named
 }
 
-/// Returns the rules of a condition on sizes, except those that always hold. `text` is shown where they do not.
+/// Returns the rules of a condition on sizes, except those that always hold. The error for a broken rule shows `text`.
 ///
 /// # Errors
-/// The condition reads what the inputs do not say.
+/// The condition depends on more than the sizes of inputs.
 fn conditions(
     condition: Formula,
     text: &str,
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn guards_that_say_more_become_rules() {
         let more = |guards: &[&str]| of(guards).len() - 3;
-        // What holds anyway.
+        // Conditions that always hold.
         for guard in [
             "L['x'].size()[0] == 2*L['y'][0].size()[0]",
             "L['x'].size()[1] == 8",

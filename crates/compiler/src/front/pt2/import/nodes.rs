@@ -42,7 +42,7 @@ const CHECKS: &[&str] = &[
     "aten::_print",
 ];
 
-/// Operators whose states torch records wrongly.
+/// Operators for whose states torch records wrong shapes.
 const RECURRENT: &[&str] = &["aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"];
 
 /// A serialized node, and where it is imported.
@@ -83,8 +83,8 @@ impl<'a> Importer<'_, '_, 'a> {
         }
     }
 
-    /// Notes a condition on sizes, which becomes a rule about the inputs. Others are left to the operators, which check the
-    /// sizes and indices that they are given.
+    /// Records an asserted condition on sizes, which becomes a rule about the inputs. Other assertions are left out: operators check the sizes
+    /// and indices of their arguments.
     fn check(&mut self, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
         let NodeImport { source, node, block, .. } = import;
         let asserts = matches!(name, aten::_ASSERT_SCALAR | aten::_FUNCTIONAL_ASSERT_SCALAR);
@@ -133,7 +133,7 @@ impl<'a> Importer<'_, '_, 'a> {
                 self.model.schemas.add(opaque(name, node))
             }
         };
-        // Arguments that have their defaults are not written, and only the operator's author knows them.
+        // Exports omit arguments that have their defaults, and only the operator's author knows the defaults.
         let is_same_call = schema.params.len() == node.inputs.len();
         if self.custom.contains(name) && !is_same_call {
             return Err(Error::unsupported(format!("`{name}` is called with different numbers of arguments"))
@@ -184,8 +184,8 @@ impl<'a> Importer<'_, '_, 'a> {
         }
     }
 
-    /// Gives a tensor another type, if their shapes contradict each other, or if it holds truth values that were recorded as
-    /// integers.
+    /// Replaces the type of a tensor by `ty` if both have the same dtype and contradictory shapes, or if the recorded dtype is an integer
+    /// and that of `ty` is a boolean.
     pub(super) fn replace_shape(&mut self, value: ValueId, ty: Type) {
         if let (Type::Tensor(wanted), Type::Tensor(recorded)) = (&ty, self.graph.ty(value))
             && match (wanted.dtype, recorded.dtype) {
@@ -198,8 +198,8 @@ impl<'a> Importer<'_, '_, 'a> {
         }
     }
 
-    /// Converts the tensors that an operator is given as `torch.autocast` does: to the dtype in which the result was recorded,
-    /// where the operator would give another one.
+    /// Converts the tensor arguments of an operator as `torch.autocast` does: to the recorded dtype of the result, if the operator would
+    /// return another dtype.
     fn autocast(&mut self, import: NodeImport<'_, 'a>, schema: &Schema, args: &mut [Arg]) -> Result<(), Error> {
         let NodeImport { source, node, block, origin } = import;
         let mut recorded = Vec::new();
@@ -440,7 +440,8 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(())
     }
 
-    /// A function of numbers that runtimes only have for tensors: of tensors of one double, whose result is read back.
+    /// Imports a function of numbers that runtimes have for tensors alone: converts each number to a tensor of one double, and reads the
+    /// result back.
     fn by_tensors(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
         let NodeImport { source, node, block, origin } = import;
         let double = || Type::Tensor(TensorType::new(ScalarType::Double, Vec::new()));
@@ -478,7 +479,7 @@ impl<'a> Importer<'_, '_, 'a> {
     }
 }
 
-/// Binds the results of a node that gives one of its operands.
+/// Binds the results of a node to `arg`, its operand.
 fn bind_results(scope: &mut Scope, node: &Node<'_>, arg: &Arg) {
     for output in &node.outputs {
         let (Argument::SymInt(SymIntArgument::Name(name))
@@ -497,7 +498,7 @@ fn agree(a: &[Expr], b: &[Expr]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
-/// True for an argument of older versions of torchao that has the only value which later ones know.
+/// True for an argument of older torchao versions with the only value that later versions support.
 fn is_default_of_torchao(schema: &str, name: &str, arg: &Argument<'_>) -> Result<bool, Error> {
     if !schema.starts_with("torchao::") {
         return Ok(false);

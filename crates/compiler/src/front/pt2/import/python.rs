@@ -255,7 +255,7 @@ impl<'g, 'n> Parser<'g, 'n> {
         }
     }
 
-    /// Arguments in containers are called by the path to them.
+    /// Finds an argument by name; an argument in a container is named by its path.
     fn named(&self, keys: &[&str]) -> Option<Argument<'n>> {
         let name = keys.join("_");
         let plain = || -> String {
@@ -281,7 +281,7 @@ impl<'g, 'n> Parser<'g, 'n> {
         None
     }
 
-    /// Tensors come dense, in the order of their type, and from the start of their memory.
+    /// Returns a property of an input tensor: inputs are dense, in the dim order of their type, with storage offset 0.
     fn of_tensor(&mut self, ty: &TensorType, property: &Property) -> Option<Formula> {
         let expr = match property {
             Property::Offset => Expr::Int(0),
@@ -314,7 +314,7 @@ impl<'g, 'n> Parser<'g, 'n> {
         self.rest = self.rest.trim_start();
         let found = operators.iter().find(|operator| self.rest.starts_with(**operator))?;
         let rest = self.rest.get(found.len()..)?;
-        // The beginning of a longer operator is another one.
+        // `*` does not match the start of `**`, nor `<` and `>` that of shifts.
         let is_longer = matches!((*found, rest.bytes().next()), ("*", Some(b'*')) | ("<" | ">", Some(b'<' | b'>')));
         self.operators += 1;
         if is_longer || self.operators > MAX_OPERATORS {

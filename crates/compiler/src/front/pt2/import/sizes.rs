@@ -44,7 +44,7 @@ impl Sizes {
         expr
     }
 
-    /// The formula of a text, which may be one of any type; `None` if it has a function that no formula has.
+    /// Parses a formula of any type. `None` if it has an unsupported function.
     pub fn formula(&mut self, text: &str) -> Option<Formula> {
         let expr = SymExpr::parse(text).ok()?;
         Formula::of_sympy(&expr, &mut |name, is_positive| Some(self.symbol(name, is_positive).into()))

@@ -34,7 +34,7 @@ pub(super) fn run(pickle: &[u8], zip: &Zip, entry: &str) -> Result<PickleValue, 
         match result {
             Ok(None) => {}
             Ok(Some(value)) => return Ok(value),
-            // A call that does not fit, or a value that is none, because of a name that is not known.
+            // An unknown name caused the bad call: the error names it.
             Err(Failure(ErrorKind::Pickle(PickleFault::Call { .. }))) if machine.unknown.is_some() => {
                 let (name, at) = machine.unknown.take().unwrap_or_default();
                 return Err(Error::new(PICKLE, ErrorKind::Pickle(PickleFault::Global { name })).at(at as u64));
@@ -87,7 +87,7 @@ enum CellValue {
         arguments: Arc<[Cell]>,
         state: Option<Cell>,
     },
-    /// A function or class that is not on the list, or what it would give: nothing is called, and it may only be left out.
+    /// A function or class that is not on the list, or its result. Nothing is called, and the value can only be dropped.
     Unknown,
 }
 
@@ -601,7 +601,7 @@ impl<'a> Machine<'a> {
         let mut attributes = Vec::new();
         for (key, value) in entries {
             let key = self.string(key).ok_or_else(|| call("_rebuild_from_type_v2", "attributes with names"))?;
-            // Functions that quantize what a layer is given are in the graph, too.
+            // Unknown attributes are dropped: the graph has the functions that quantize a layer's input, too.
             if !matches!(self.content(value), CellValue::Unknown) {
                 attributes.push((key, self.value(value, depth + 1)?));
             }

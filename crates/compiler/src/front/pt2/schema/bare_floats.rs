@@ -1,9 +1,9 @@
-//! Numbers that JSON does not have: torch 2.6 writes `Infinity`, `-Infinity` and `NaN` as they are, later versions as strings.
+//! Numbers that JSON lacks: torch 2.6 writes `Infinity`, `-Infinity` and `NaN` without quotes, later versions as strings.
 
-/// Words for numbers, the longer one before the one that it ends in.
+/// The bare words. `-Infinity` comes before `Infinity`, which it ends with.
 const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Puts quotes around words for numbers that stand outside of strings. `None` if there are none.
+/// Quotes the bare words outside of strings. `None` if there are none.
 pub(crate) fn quoted(text: &str) -> Option<String> {
     if !text.contains("Infinity") && !text.contains("NaN") {
         return None;
