@@ -53,8 +53,8 @@ fn is_not_none(value: &Value) -> bool {
     value.as_str() != Some("none")
 }
 
-/// Unsupported settings, which train other layers than linear ones or store weights otherwise: key, description, and a function that is true
-/// for values that turn them on.
+/// Unsupported settings, which train other layers than linear ones or store weights otherwise: key, description, and a function that is
+/// true for values that turn them on.
 const LEFT_OUT: [(&str, &str, fn(&Value) -> bool); 6] = [
     ("fan_in_fan_out", "matrices for layers whose weights are transposed", is_said),
     ("bias", "trained biases", is_not_none),

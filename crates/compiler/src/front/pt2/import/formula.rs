@@ -1,7 +1,7 @@
 //! Formulas over sizes: conditions and numbers of `torch.export` that are more than integer expressions.
 //!
-//! Guards are Python ([`python`](super::python)); numbers and conditions in a graph are SymPy's `srepr`. Both become a [`Formula`]. A formula
-//! becomes an expression of the graph if possible, and otherwise a [`Term`] that runtimes compute.
+//! Guards are Python ([`python`](super::python)); numbers and conditions in a graph are SymPy's `srepr`. Both become a [`Formula`]. A
+//! formula becomes an expression of the graph if possible, and otherwise a [`Term`] that runtimes compute.
 
 use rushlight_format::shapes::{Function, Number, Term};
 use rushlight_graph::{Expr, MAX_NODES, Symbols};
@@ -206,8 +206,8 @@ impl Formula {
         }
     }
 
-    /// Rounds this number to an integer. Rounding is exact for quotients of integers below 2^53, and for products by fractions whose divisor
-    /// is a power of two.
+    /// Rounds this number to an integer. Rounding is exact for quotients of integers below 2^53, and for products by fractions whose
+    /// divisor is a power of two.
     fn rounded(&self, function: Function, symbols: &Symbols) -> Option<Expr> {
         if let Some(expr) = self.integer(symbols) {
             return Some(expr);

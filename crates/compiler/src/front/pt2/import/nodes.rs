@@ -83,8 +83,8 @@ impl<'a> Importer<'_, '_, 'a> {
         }
     }
 
-    /// Records an asserted condition on sizes, which becomes a rule about the inputs. Other assertions are left out: operators check the sizes
-    /// and indices of their arguments.
+    /// Records an asserted condition on sizes, which becomes a rule about the inputs. Other assertions are left out: operators check the
+    /// sizes and indices of their arguments.
     fn check(&mut self, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
         let NodeImport { source, node, block, .. } = import;
         let asserts = matches!(name, aten::_ASSERT_SCALAR | aten::_FUNCTIONAL_ASSERT_SCALAR);
