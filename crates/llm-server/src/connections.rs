@@ -123,7 +123,7 @@ async fn connection(
     }
 }
 
-/// The body of a response, until the end of which its connection is busy.
+/// The body of a response. Its connection is busy until the body ends.
 struct Sent {
     body: axum::body::Body,
     _busy: Busy,

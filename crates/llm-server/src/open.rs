@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 /// Time that a connection may wait for its client before it gives way to others.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Maximum number of connections of one client for which there is no room yet; more are closed.
+/// Maximum number of connections of one client that wait for room; more are closed.
 const MAX_ENTERING: usize = 16;
 
-/// The holder of a connection: an IPv4 address, or a /64 network of IPv6.
+/// The client of a connection: an IPv4 address, or a /64 network of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
@@ -115,8 +115,8 @@ impl Connections {
 }
 
 impl Entering {
-    /// Waits until there is room for the connection. Where there is none, another gives way: one that has waited for its
-    /// client for a second, or one of a client that has several more.
+    /// Waits until there is room for the connection. At the limit, another one gives way: one that has waited for its client for
+    /// [`GRACE`], or one of a client with several more connections.
     pub async fn enter(self, number: u64) -> Connection {
         let Self { client, all } = &self;
         loop {
@@ -196,7 +196,7 @@ impl Drop for Connection {
     }
 }
 
-/// Notes how far the requests of a connection are.
+/// Records the progress of a connection's requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     number: u64,

@@ -1,4 +1,4 @@
-//! Bounds on what requests take before they are in the queue: their bytes, and the work of reading, rendering and tokenizing them.
+//! Bounds on the cost of requests before they enter the queue: their bytes, and the work to read, render and tokenize them.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -61,7 +61,7 @@ fn attended(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> 
     Ok(result(query.dtype, shape))
 }
 
-/// The number of heads of a query, if it has some.
+/// The number of heads of a query, if it has that dimension.
 fn lead_heads(query: &TensorType) -> Option<&Expr> {
     query.shape.get(query.rank().checked_sub(3)?)
 }

@@ -131,7 +131,7 @@ fn lu_unpack_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, E
     ])
 }
 
-/// The type of a solution: that of the right side, whose batch broadcasts with that of the matrices.
+/// The type of a solution: the right-hand side, with its batch broadcast with that of the matrices.
 fn solution_type(operands: &Operands<'_>, graph: &Graph, left: usize, right: usize) -> Result<Vec<Type>, Error> {
     let (a, b) = (square(operands, left, graph)?, matrices(operands, right, graph)?);
     let mut shape = broadcast([a.batch.as_slice(), b.batch.as_slice()])?;

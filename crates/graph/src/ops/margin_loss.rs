@@ -68,7 +68,7 @@ fn multi_margin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     reduced(b, losses, operands.int(5)?, single).and_then(done)
 }
 
-/// `Σ max(0, 1 - x[y] + x[i]) / C` over all targets `y`, up to the first negative one, and the classes `i` that are none.
+/// `Σ max(0, 1 - x[y] + x[i]) / C` over all targets `y`, up to the first negative one, and all classes `i` that are no target.
 fn multilabel_margin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, classes, single) = rows(b, operands)?;
     let ty = b.tensor(x)?;

@@ -58,7 +58,7 @@ impl<'a> Bounds<'a> {
         let number = |b: &mut Builder<'_>, arg: &Arg| {
             let value = b.as_tensor(arg, a.dtype)?;
             let value = b.cast(value, a.dtype)?;
-            // A value for each matrix stands beside a row of singular values.
+            // A value for each matrix broadcasts over its row of singular values.
             let rank = b.tensor(value)?.rank();
             if rank > 0 { unsqueeze(b, value, rank) } else { Ok(value) }
         };

@@ -163,7 +163,7 @@ fn padded_window(
     b.one(aten::CONSTANT_PAD_ND, vec![window.into(), padding]).map(Some)
 }
 
-/// Frames of a spectrum transformed back, times the window, added where they overlap, and divided by the squares of the windows there.
+/// Inverse short-time Fourier transform: overlap-add of windowed frames, divided by the overlap-add of the squared windows.
 fn istft(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let n_fft = operands.int(1)?;
     let hop = if operands.has(2) { operands.int(2)? } else { n_fft / 4 };

@@ -306,7 +306,7 @@ pub fn permutation(operands: &Operands<'_>, graph: &Graph) -> Result<Option<Vec<
     let mut dims: Vec<usize> = (0..rank).collect();
     let base = operands.schema.base_name();
     if rank == 0 && matches!(base, aten::MT | aten::packet::MOVEDIM | aten::packet::MOVEAXIS) {
-        // PyTorch takes dimensions 0 and -1 of a number.
+        // PyTorch accepts dimensions 0 and -1 for a tensor without dimensions.
         let mut given = (1..operands.schema.params.len()).map(|index| operands.ints(index));
         let is_one =
             |dims: Result<Vec<i64>, Error>| dims.is_ok_and(|dims| dims.iter().all(|dim| (-1..=0).contains(dim)));

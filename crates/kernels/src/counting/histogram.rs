@@ -89,7 +89,7 @@ fn histogramdd(cx: &KernelContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The bin of a number; `None` outside of all, and for NaN.
+/// The bin of a number; `None` for NaN and outside of all bins.
 fn bin_of(edges: &Tensor<'_>, x: f64) -> Result<Option<usize>> {
     let count = edges.numel();
     let (first, last) = (element(edges, 0)?, element(edges, count - 1)?);

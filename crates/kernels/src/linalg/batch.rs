@@ -46,7 +46,7 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// Vectors, as matrices of one column: the last dimension is the vectors'.
+    /// Reads vectors along the last dimension as matrices of one column.
     pub(super) fn vectors(tensor: Tensor<'a>, argument: usize) -> Result<Self> {
         let fault = |detail: Detail| Err(Error::from(detail).arg(argument));
         if !matches!(tensor.dtype(), ScalarType::Float | ScalarType::Double) {
@@ -93,7 +93,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// An output whose last dimensions are a matrix's, a vector's, or none.
+/// An output that is a batch of matrices, vectors or scalars.
 pub(super) struct Target<'a> {
     tensor: TensorMut<'a>,
     /// Strides of the batch.
@@ -103,7 +103,7 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// The output at position `argument`, of this type and of the sizes of a batch and then of each of its results.
+    /// The output at position `argument`, with a dtype, the sizes of the batch, and the shape of each result.
     pub(super) fn new(
         cx: &'a KernelContext<'_>,
         argument: usize,
@@ -163,7 +163,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Calls `f` for each place of a batch with its offsets.
+/// Calls `f` with the offsets of each element of a batch.
 pub(super) fn each<const N: usize>(
     sizes: &[usize],
     strides: [&[usize]; N],

@@ -325,7 +325,7 @@ fn lu_solve(cx: &KernelContext<'_>) -> Result<()> {
     })
 }
 
-/// The strides of a tensor of pivots: those of its batch, which is that of the factors, and that of a row of them.
+/// The strides of a tensor of pivots: of the batch, which it shares with the factors, and of the pivots of one matrix.
 fn pivot_strides(order: &Tensor<'_>, factors: &Source<'_>, steps: usize) -> Result<(Dims, usize)> {
     let (&[ref sizes @ .., count], &[ref lead @ .., step]) = (order.sizes(), order.strides()) else {
         return Err(Error::from(Detail::Rank { expected: "at least 1", got: order.rank() }).arg(1));

@@ -85,7 +85,7 @@ fn householder_product(cx: &KernelContext<'_>) -> Result<()> {
     })
 }
 
-/// The first columns of the product of reflections, whose vectors are the columns of `v` below the diagonal.
+/// Computes the first columns of the product of Householder reflections, with their vectors in `v` below the diagonal.
 fn product(v: &[f64], [rows, columns]: [usize; 2], factors: &[f64], q: &mut [f64]) {
     q.fill(0.0);
     q.iter_mut().step_by(columns + 1).take(columns).for_each(|x| *x = 1.0);

@@ -1,4 +1,4 @@
-//! Singular values and vectors, by Jacobi's rotations of one side (Hestenes, 1958), which are accurate for small singular values too.
+//! Singular values and vectors, by one-sided Jacobi rotations (Hestenes, 1958), which are accurate for small singular values too.
 
 use rushlight_runtime::{KernelContext, Op, OpGroup, Result};
 

@@ -54,7 +54,7 @@ const HERMITE: f64 = 512.0;
 /// The maximum order of a recurrence; beyond it the result is NaN.
 const LONGEST: f64 = 1_048_576.0;
 
-/// The polynomial of order `n`, where those of orders 0 and 1 are 1 and `first`, and `next(k, this, before)` is that of `k + 1`.
+/// Computes the polynomial of order `n` by recurrence. Order 0 is 1, order 1 is `first`, and order `k + 1` is `next(k, this, before)`.
 fn recurrence(first: f64, n: f64, limit: f64, next: impl Fn(f64, f64, f64) -> f64) -> f64 {
     let n = libm::trunc(n);
     if n < 1.0 {

@@ -55,7 +55,7 @@ impl FromRequest<Arc<Service>> for Body {
     }
 }
 
-/// The bytes of a request, which have room.
+/// Receives the bytes of a request into reserved room.
 async fn receive(request: Request, service: &Service, room: &mut Room) -> Result<Vec<u8>, Refusal> {
     let max = service.options.max_body;
     let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is larger than the server allows");

@@ -45,7 +45,7 @@ impl Head {
         })
     }
 
-    /// The text of a response or a chunk of the kind `object`.
+    /// Serializes a response or a chunk of the kind `object`.
     pub fn json(&self, object: &str, choices: &[impl Serialize], usage: Option<&TokenCounts>) -> String {
         let Self { id, created, model } = self;
         let usage = usage.map(TokenCounts::json);
@@ -74,7 +74,7 @@ pub fn raw(value: &impl Serialize) -> Result<Box<RawValue>, Refusal> {
     serde_json::value::to_raw_value(value).map_err(|error| Refusal::invalid(error.to_string()))
 }
 
-/// A response of a text of JSON.
+/// Makes a response from JSON text.
 pub fn respond(text: String) -> axum::response::Response {
     ([(CONTENT_TYPE, "application/json")], text).into_response()
 }

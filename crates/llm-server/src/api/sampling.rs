@@ -19,7 +19,7 @@ const MAX_BIASES: usize = 1024;
 /// Maximum number of alternatives of a token, as OpenAI has it.
 const MAX_ALTERNATIVES: usize = 20;
 
-/// Maximum number of log probabilities of a response, each of which takes some fifty bytes until all are there.
+/// Maximum number of log probabilities of a response. Each takes some fifty bytes until the response is complete.
 const MAX_SCORES: usize = 1 << 20;
 
 /// Checks the number of log probabilities for `tokens` tokens.

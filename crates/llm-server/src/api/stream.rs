@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::error::Refusal;
 use crate::job::Event;
 
-/// Writes the events of a job as texts of JSON.
+/// Serializes the events of a job as JSON.
 pub trait Chunks: Send + 'static {
     /// The chunks of an event, in order.
     fn of(&mut self, event: Event) -> Result<Vec<String>, Refusal>;

@@ -16,7 +16,7 @@ pub(super) enum Form {
     Count,
     /// An integer.
     Integer,
-    /// The number of a token, several, or -1 for none.
+    /// A token, a list of tokens, or -1 for none.
     Tokens,
     /// A finite number.
     Number,
@@ -51,7 +51,7 @@ use Form::{
     Positives, Share, Size, Text, TextOrTexts, Texts, Tokens,
 };
 
-/// The fields of a `config.json`, or of the part of the decoder.
+/// The fields of a `config.json`, or of its part for the decoder.
 pub(super) const CONFIG: &[(&str, Form)] = &[
     ("_name_or_path", Text),
     ("_sliding_window_pattern", Size),

@@ -23,7 +23,7 @@ pub(super) struct Access {
     pub handle: Option<(u32, u32)>,
 }
 
-/// The accesses of every instruction. `arguments` says what the payload of a delegate reads and writes, if that is known.
+/// The accesses of every instruction. `arguments` returns the arguments that a delegate reads and writes, if its payload tells them.
 pub(super) fn accesses(
     plan: &PlanModel<'_>,
     schemas: &Schemas,

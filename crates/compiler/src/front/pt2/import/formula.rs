@@ -18,8 +18,7 @@ pub(super) enum Formula {
 }
 
 impl Formula {
-    /// Reads an expression of SymPy. `symbol` gives the size that a symbol stands for. `None` if it has a function that no
-    /// formula has.
+    /// Converts an expression of SymPy. `symbol` returns the size of a symbol. `None` if the expression has an unsupported function.
     pub fn of_sympy(expr: &SymExpr, symbol: &mut impl FnMut(&str, bool) -> Option<Expr>) -> Option<Self> {
         Some(match expr {
             SymExpr::Integer(value) => Self::Int(Expr::Int(*value)),

@@ -31,7 +31,7 @@ struct Parser<'g, 'n> {
 /// Guards that nest deeper are not understood.
 const MAX_DEPTH: u32 = 64;
 
-/// Maximum number of operators of a guard, whose formula may nest that deep.
+/// Maximum number of operators of a guard, and so the maximum depth of its formula.
 const MAX_OPERATORS: u32 = 400;
 
 /// A property of a tensor.

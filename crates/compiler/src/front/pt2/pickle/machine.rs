@@ -108,7 +108,7 @@ struct Machine<'a> {
     memo: HashMap<u32, Cell>,
     /// Number of values that may still be made of the cells.
     budget: usize,
-    /// The first name that is not on the list, and where it stands.
+    /// The first name that is not on the list, with its offset.
     unknown: Option<(String, usize)>,
 }
 

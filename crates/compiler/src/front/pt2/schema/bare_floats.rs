@@ -34,7 +34,7 @@ pub(crate) fn quoted(text: &str) -> Option<String> {
     Some(result)
 }
 
-/// The text behind the end of a string.
+/// Returns the text after the end of a string.
 fn after_string(mut rest: &str) -> &str {
     while let Some(end) = rest.find(['"', '\\']) {
         let skipped = if rest.get(end..).is_some_and(|rest| rest.starts_with('"')) { 1 } else { 2 };
