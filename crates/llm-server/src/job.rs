@@ -21,14 +21,14 @@ pub(crate) struct Owner {
 pub(crate) struct Job {
     pub owner: Owner,
     pub prompt: Vec<u32>,
-    /// The adapter that the request names; `None` for what the model has by default.
+    /// The adapter that the request names; `None` for the model's default.
     pub adapter: Option<Adapter>,
     pub generation: Generation,
     /// The form of the answers.
     pub constraint: Option<Constraint>,
     /// Number of answers, each from a seed of its own.
     pub choices: usize,
-    /// True if the prompt is to be scored, with as many alternatives as the answer has.
+    /// True to score the prompt too, with the same number of alternatives as the answer.
     pub scores_prompt: bool,
     /// When the request has taken too long.
     pub deadline: Instant,

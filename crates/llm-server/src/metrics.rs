@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the server did so far. Each is a counter, or a gauge of the present.
+/// Metrics of the server: counters since its start, and gauges.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub requests: AtomicU64,

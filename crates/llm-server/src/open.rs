@@ -252,7 +252,7 @@ mod tests {
             let numbered = (0..).zip(entries);
             numbered.map(|(number, (client, state, age))| (number, entry(*client, *state, *age, now))).collect()
         };
-        // Among the waiting connections of the client with the most, the one that has waited longest.
+        // Among the waiting connections of the client with most connections, the one that has waited longest.
         let open = table(&[
             (1, State::Waits, 9000),
             (2, State::Waits, 2000),

@@ -39,7 +39,7 @@ pub(crate) struct Room {
     permits: Vec<OwnedSemaphorePermit>,
 }
 
-/// The permit to prepare a request. Work that goes on when the client has left keeps it.
+/// The permit to prepare a request. Work that continues after the client has left keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     _permits: Arc<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)>,

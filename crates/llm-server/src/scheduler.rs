@@ -89,7 +89,7 @@ enum Phase {
     Decode(Box<Generator>),
 }
 
-/// What becomes of an answer after its turn.
+/// The state of an answer after its turn.
 enum Turn {
     GoesOn,
     /// The channel of events is full.
@@ -229,7 +229,7 @@ impl Scheduler {
     }
 
     fn start(&mut self, job: &Arc<Job>) -> Result<()> {
-        // What is scored is read as a whole.
+        // A scored prompt is read as a whole.
         let known = if job.scores_prompt { &[][..] } else { &job.prompt };
         let mut session = self.session_for(known, job)?;
         let cached = if job.scores_prompt {
@@ -271,7 +271,7 @@ impl Scheduler {
         let idle = self.idle.iter().enumerate().filter(|(_, (owner, session))| is_fit(owner, session));
         let idle = idle.map(|(index, (_, session))| (known(session), Reverse(index)));
         let best = idle.max().map(|(known, Reverse(index))| (index, known));
-        // The prompt goes on with the session, rather than only begin like it.
+        // The prompt continues the session, rather than sharing only a beginning with it.
         let is_same = |index: usize, known: usize| {
             known > 0 && 2 * known >= self.idle.get(index).map_or(0, |(_, session)| session.position())
         };

@@ -219,7 +219,7 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     ([("content-type", "text/plain; version=0.0.4")], service.metrics.text())
 }
 
-/// Counts what is refused.
+/// Counts refused requests.
 async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     if response.status().is_client_error() || response.status().is_server_error() {

@@ -17,12 +17,12 @@ use crate::job::{Event, Job};
 use crate::metrics::Metrics;
 use crate::preparing::{Permit, Preparing};
 
-/// How a server listens, and what it allows.
+/// Options of a server: its address, and its limits.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where it listens: this machine alone by default. Port 0 is one that is free.
     pub address: SocketAddr,
-    /// What clients call the model.
+    /// The model's name in requests and responses.
     pub model_name: String,
     /// LoRA adapters, and what clients call the model with each.
     pub adapters: Vec<(String, Adapter)>,
@@ -47,7 +47,7 @@ pub struct Options {
     pub allowed_hosts: Vec<String>,
     /// How the hidden states of a text become its embedding.
     pub pooling: Pooling,
-    /// What requests leave open; a model's authors recommend a temperature, for example.
+    /// Defaults of requests, such as the temperature that a model's authors recommend.
     pub generation: Generation,
 }
 
@@ -72,7 +72,7 @@ impl Default for Options {
     }
 }
 
-/// What handlers share.
+/// The shared state of handlers.
 pub(crate) struct Service {
     pub tokenizer: Arc<Tokenizer>,
     /// `None` if the tokenizer has none.
@@ -101,7 +101,7 @@ pub(crate) enum Queue {
     },
 }
 
-/// Number of steps that wait for a client; the model goes on with other answers meanwhile.
+/// Maximum number of steps that wait for a client. The model continues with other answers meanwhile.
 const EVENTS: usize = 32;
 
 impl Service {

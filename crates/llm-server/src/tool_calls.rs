@@ -24,7 +24,7 @@ pub(crate) struct ToolCalls {
     has_text: bool,
 }
 
-/// What a piece of text adds to an answer.
+/// The part of an answer that a piece of text adds.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Parsed {
     pub text: String,

@@ -148,7 +148,7 @@ pub(super) struct Conflicts {
 }
 
 impl Conflicts {
-    /// Found by a sweep over time, in as many steps as there are pairs; `None` if there are more pairs than `limit`.
+    /// Finds the pairs by a sweep over time, in time proportional to their count. `None` if there are more pairs than `limit`.
     pub fn new(arena: &Arena, limit: usize) -> Option<Self> {
         let items: Vec<Item> = arena.nodes().copied().collect();
         let mut order: Vec<(Item, u32)> = items.iter().copied().zip(0..).collect();

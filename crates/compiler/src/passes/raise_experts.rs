@@ -138,7 +138,7 @@ impl Match {
 }
 
 impl<'g> Matrices<'g> {
-    /// The matrices that a value is, behind at most so many views.
+    /// Recognizes the matrices behind a value, through fewer than `views` views.
     fn of(graph: &'g Graph, value: ValueId, views: usize) -> Option<Self> {
         let views = views.checked_sub(1)?;
         let node = graph.producer(value)?;

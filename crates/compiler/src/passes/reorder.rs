@@ -15,9 +15,9 @@ use rushlight_graph::Pass;
 /// Runs nodes in an order in which fewer bytes are in use at a time, where there is one that is easy to find. Otherwise
 /// they stay in the order of the source.
 ///
-/// Finding the best order is NP-hard (register sufficiency). Three orders are improved: the source's, the one that always
-/// takes the node next that leaves the fewest bytes in use, and the one that begins with what needs the largest tensors on
-/// its way. Nodes move across the place where the most is in use, as long as that helps.
+/// Finding the best order is NP-hard (register sufficiency). Three orders are improved: the source's, a greedy one that always takes the
+/// node that leaves the fewest bytes in use, and one that begins with the nodes whose operands need the largest tensors. Nodes move across
+/// the peak of memory use, as long as that helps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReorderNodes;
 
@@ -326,7 +326,7 @@ impl Schedule {
         order
     }
 
-    /// Moves steps across the place where the most is in use, as long as that makes the order better.
+    /// Moves steps across the peak of memory use, as long as that improves the order.
     fn improved(&self, mut order: Vec<usize>, floor: u64) -> (Vec<usize>, Uses) {
         let (mut uses, mut then) = (self.uses(&order), Uses::default());
         let mut budget = BUDGET;

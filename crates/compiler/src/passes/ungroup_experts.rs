@@ -63,7 +63,7 @@ struct Sort {
 /// A value whose rows are sorted, computed without sorting them.
 #[derive(Debug)]
 enum Step {
-    /// Rows that are as many as there are sorted ones.
+    /// Unsorted rows, with the row count of the sorted ones.
     Rows(ValueId),
     /// Each row `times` times, one after the other.
     Repeated { rows: ValueId, times: i64 },
@@ -297,7 +297,7 @@ fn is_of_rows(graph: &Graph, node: &Node, name: &str) -> bool {
         | aten::SUB_TENSOR
         | aten::DIV_TENSOR
         | aten::_TO_COPY
-        // Both have as many rows.
+        // Both have the same row count.
         | aten::VIEW_COPY
         | aten::UNSQUEEZE_COPY => true,
         aten::SPLIT_WITH_SIZES_COPY | aten::SLICE_COPY_TENSOR | aten::SELECT_COPY_INT => {

@@ -13,7 +13,7 @@ pub const MAX_EXPERTS: i64 = 1 << 12;
 pub(crate) const OPS: &[Definition] =
     &[composite(rushlight::EXPERTS_LINEAR, linear_type, linear), composite(rushlight::EXPERTS_MM, mm_type, mm)];
 
-/// Rows of as many columns as one expert has rows of weights.
+/// The type of `experts_linear`: a column for each weight row of one expert.
 fn linear_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     rows_of(operands, graph, 0)
 }

@@ -161,7 +161,7 @@ fn flatten_all(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     done(cat_of(b, flat, 0)?)
 }
 
-/// Each tensor with at least so many dimensions, by `atleast_2d` and its like.
+/// Applies `atleast_1d`, `atleast_2d` or `atleast_3d` to each tensor of a list.
 fn each_at_least(b: &mut Builder<'_>, operands: &Operands<'_>, name: &str) -> Result<Vec<ValueId>, Error> {
     list_of(operands)?.into_iter().map(|value| b.one(name, vec![value.into()])).collect()
 }

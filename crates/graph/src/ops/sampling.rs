@@ -135,7 +135,7 @@ fn folded(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(tensor.dtype, [lead, &[columns.floor_div(kernel)], &size].concat()))
 }
 
-/// The product, or the largest number.
+/// The saturating product.
 fn product(sizes: &[i64]) -> i64 {
     sizes.iter().fold(1, |product, size| product.saturating_mul(*size))
 }

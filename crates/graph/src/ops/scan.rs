@@ -78,8 +78,8 @@ fn extremum(b: &mut Builder<'_>, operands: &Operands<'_>, beyond: &str) -> Lower
     Ok(Some(vec![value.x, positions]))
 }
 
-/// A scan by doubling: in each step, each element takes in the one that many places before it. This takes as many steps
-/// as the binary digits of the size, and works for sizes that are known only by their upper bound.
+/// A scan by doubling: step `k` combines each element with the one `2^k` positions before it. It takes one step for each binary digit of
+/// the size, and works for sizes with a known upper bound alone.
 struct Scanned {
     x: ValueId,
     dim: usize,

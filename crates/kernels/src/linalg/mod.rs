@@ -1,7 +1,7 @@
 //! Decompositions and solvers of linear algebra, for batches of small matrices of `f32` or `f64`.
 //!
-//! A file a decomposition. Each matrix is read into temporary memory as rows of `f64`, whatever its element type and layout, so that
-//! there is one copy of each algorithm, which rounds once, to the type of the output.
+//! Each decomposition has a file. A matrix of any element type and layout is read into temporary memory as rows of `f64`. So there is one
+//! copy of each algorithm, which rounds once, to the type of the output.
 
 use rushlight_runtime::OpGroup;
 

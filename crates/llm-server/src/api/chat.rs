@@ -241,7 +241,7 @@ struct Answer {
     reason: Option<&'static str>,
 }
 
-/// What an event adds to an answer.
+/// The part of an answer that an event adds.
 #[derive(Default)]
 struct Delta {
     text: String,

@@ -131,7 +131,7 @@ pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Re
     Ok(respond(head.json(OBJECT, &choices, Some(&counts))))
 }
 
-/// What the answers of a prompt have.
+/// The options of a prompt's answers.
 #[derive(Clone)]
 struct Answering {
     /// True if they begin with the prompt.

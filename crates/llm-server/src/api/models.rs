@@ -23,7 +23,7 @@ fn describe(service: &Service, name: &str, parent: Option<&str>) -> Value {
     model
 }
 
-/// The model, and what it is with each adapter.
+/// The model, and one model for each adapter.
 fn all(service: &Service) -> Vec<Value> {
     let base = service.options.model_name.as_str();
     let adapted = service.options.adapters.iter().map(|(name, _)| describe(service, name, Some(base)));

@@ -33,7 +33,7 @@ pub fn check_scores(tokens: usize, alternatives: Option<usize>) -> Result<(), Re
     Ok(())
 }
 
-/// What OpenAI's requests have, and what others have added to them.
+/// The sampling options of OpenAI's requests, with additions of other servers.
 #[derive(Deserialize)]
 pub struct SamplingFields {
     temperature: Option<f32>,
@@ -79,7 +79,7 @@ struct NamedSchema {
 }
 
 impl SamplingFields {
-    /// The generation that a request asks for; what it leaves open is as in `defaults`.
+    /// The generation options of a request; `defaults` has the missing ones.
     pub fn generation(
         &self,
         defaults: &Generation,

@@ -16,7 +16,7 @@ use crate::service::Service;
 struct Text {
     #[serde(alias = "prompt")]
     content: String,
-    /// True if the tokens are those of a prompt, with what it begins with.
+    /// True to add the special tokens at the beginning of a prompt.
     #[serde(default, alias = "add_special_tokens")]
     add_special: bool,
 }

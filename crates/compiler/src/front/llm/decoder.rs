@@ -56,7 +56,7 @@ pub(super) enum Layer {
         /// One of [`Decoder::ropes`].
         rope: Option<usize>,
     },
-    /// A short convolution over so many positions instead of attention.
+    /// A short convolution over `taps` positions instead of attention.
     Conv { taps: usize },
     /// A gated delta net instead of attention.
     DeltaNet,

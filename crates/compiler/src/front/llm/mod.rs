@@ -86,7 +86,7 @@ const DEFAULT_CONTEXT: usize = 2048;
 const MAX_CONTEXT: usize = 1 << 22;
 
 impl Options {
-    /// The positions of the program of a model that has so many.
+    /// The number of positions of a program, for a model with `max_positions`.
     fn context(&self, max_positions: usize) -> usize {
         self.max_context_len.unwrap_or_else(|| max_positions.min(DEFAULT_CONTEXT))
     }

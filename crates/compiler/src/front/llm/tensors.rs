@@ -33,7 +33,7 @@ impl Encoding {
         }
     }
 
-    /// Number of bytes of so many elements; `None` if they are no whole blocks, or too many.
+    /// Number of bytes of `elements`. `None` if they do not fill whole blocks, or on overflow.
     pub fn bytes(self, elements: usize) -> Option<usize> {
         let (each, bytes) = self.block();
         elements.is_multiple_of(each).then(|| (elements / each).checked_mul(bytes))?
@@ -79,7 +79,7 @@ pub(super) struct Tensor {
 }
 
 impl Tensor {
-    /// Checks that the bytes are as many as the sizes need.
+    /// Checks that the number of bytes matches the sizes.
     ///
     /// # Errors
     /// `Input` if they are not.
