@@ -16,8 +16,12 @@ function!(SPECIAL_MODIFIED_BESSEL_K0_OUT, modified_k0, "special_modified_bessel_
     * libm::exp(-x));
 function!(SPECIAL_MODIFIED_BESSEL_K1_OUT, modified_k1, "special_modified_bessel_k1", |x: f64| second(1.0, x)
     * libm::exp(-x));
-function!(SPECIAL_SCALED_K0_OUT, scaled_k0, "special_scaled_modified_bessel_k0", |x: f64| second(0.0, x));
-function!(SPECIAL_SCALED_K1_OUT, scaled_k1, "special_scaled_modified_bessel_k1", |x: f64| second(1.0, x));
+function!(SPECIAL_SCALED_MODIFIED_BESSEL_K0_OUT, scaled_k0, "special_scaled_modified_bessel_k0", |x: f64| second(
+    0.0, x
+));
+function!(SPECIAL_SCALED_MODIFIED_BESSEL_K1_OUT, scaled_k1, "special_scaled_modified_bessel_k1", |x: f64| second(
+    1.0, x
+));
 function!(SPECIAL_BESSEL_J0_OUT, bessel_j0, "special_bessel_j0", |x: f64| pair(x.abs())[0]);
 function!(SPECIAL_BESSEL_J1_OUT, bessel_j1, "special_bessel_j1", |x: f64| pair(x.abs())[1] * 1.0_f64.copysign(x));
 function!(SPECIAL_BESSEL_Y0_OUT, bessel_y0, "special_bessel_y0", |x: f64| pair(x)[2]);
@@ -34,8 +38,8 @@ pub const OPS: OpGroup = &[
     SPECIAL_MODIFIED_BESSEL_I1_OUT,
     SPECIAL_MODIFIED_BESSEL_K0_OUT,
     SPECIAL_MODIFIED_BESSEL_K1_OUT,
-    SPECIAL_SCALED_K0_OUT,
-    SPECIAL_SCALED_K1_OUT,
+    SPECIAL_SCALED_MODIFIED_BESSEL_K0_OUT,
+    SPECIAL_SCALED_MODIFIED_BESSEL_K1_OUT,
     SPECIAL_BESSEL_J0_OUT,
     SPECIAL_BESSEL_J1_OUT,
     SPECIAL_BESSEL_Y0_OUT,

@@ -4,48 +4,76 @@ use rushlight_runtime::OpGroup;
 
 use super::function::function2;
 
-function2!(CHEBYSHEV_T_OUT, chebyshev_t, "special_chebyshev_polynomial_t", |x: f64, n| chebyshev(Kind::T, x, n));
-function2!(CHEBYSHEV_U_OUT, chebyshev_u, "special_chebyshev_polynomial_u", |x: f64, n| chebyshev(Kind::U, x, n));
-function2!(CHEBYSHEV_V_OUT, chebyshev_v, "special_chebyshev_polynomial_v", |x: f64, n| chebyshev(Kind::V, x, n));
-function2!(CHEBYSHEV_W_OUT, chebyshev_w, "special_chebyshev_polynomial_w", |x: f64, n| chebyshev(Kind::W, x, n));
-function2!(SHIFTED_T_OUT, shifted_t, "special_shifted_chebyshev_polynomial_t", |x: f64, n| {
-    chebyshev(Kind::T, 2.0 * x - 1.0, n)
-});
-function2!(SHIFTED_U_OUT, shifted_u, "special_shifted_chebyshev_polynomial_u", |x: f64, n| {
-    chebyshev(Kind::U, 2.0 * x - 1.0, n)
-});
-function2!(SHIFTED_V_OUT, shifted_v, "special_shifted_chebyshev_polynomial_v", |x: f64, n| {
-    chebyshev(Kind::V, 2.0 * x - 1.0, n)
-});
-function2!(SHIFTED_W_OUT, shifted_w, "special_shifted_chebyshev_polynomial_w", |x: f64, n| {
-    chebyshev(Kind::W, 2.0 * x - 1.0, n)
-});
-function2!(HERMITE_H_OUT, hermite_h, "special_hermite_polynomial_h", |x: f64, n| {
+function2!(SPECIAL_CHEBYSHEV_POLYNOMIAL_T_OUT, chebyshev_t, "special_chebyshev_polynomial_t", |x: f64, n| chebyshev(
+    Kind::T,
+    x,
+    n
+));
+function2!(SPECIAL_CHEBYSHEV_POLYNOMIAL_U_OUT, chebyshev_u, "special_chebyshev_polynomial_u", |x: f64, n| chebyshev(
+    Kind::U,
+    x,
+    n
+));
+function2!(SPECIAL_CHEBYSHEV_POLYNOMIAL_V_OUT, chebyshev_v, "special_chebyshev_polynomial_v", |x: f64, n| chebyshev(
+    Kind::V,
+    x,
+    n
+));
+function2!(SPECIAL_CHEBYSHEV_POLYNOMIAL_W_OUT, chebyshev_w, "special_chebyshev_polynomial_w", |x: f64, n| chebyshev(
+    Kind::W,
+    x,
+    n
+));
+function2!(
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_T_OUT,
+    shifted_t,
+    "special_shifted_chebyshev_polynomial_t",
+    |x: f64, n| { chebyshev(Kind::T, 2.0 * x - 1.0, n) }
+);
+function2!(
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_U_OUT,
+    shifted_u,
+    "special_shifted_chebyshev_polynomial_u",
+    |x: f64, n| { chebyshev(Kind::U, 2.0 * x - 1.0, n) }
+);
+function2!(
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_V_OUT,
+    shifted_v,
+    "special_shifted_chebyshev_polynomial_v",
+    |x: f64, n| { chebyshev(Kind::V, 2.0 * x - 1.0, n) }
+);
+function2!(
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_W_OUT,
+    shifted_w,
+    "special_shifted_chebyshev_polynomial_w",
+    |x: f64, n| { chebyshev(Kind::W, 2.0 * x - 1.0, n) }
+);
+function2!(SPECIAL_HERMITE_POLYNOMIAL_H_OUT, hermite_h, "special_hermite_polynomial_h", |x: f64, n| {
     recurrence(2.0 * x, n, HERMITE, |k, this, before| 2.0 * x * this - 2.0 * k * before)
 });
-function2!(HERMITE_HE_OUT, hermite_he, "special_hermite_polynomial_he", |x: f64, n| {
+function2!(SPECIAL_HERMITE_POLYNOMIAL_HE_OUT, hermite_he, "special_hermite_polynomial_he", |x: f64, n| {
     recurrence(x, n, HERMITE, |k, this, before| x * this - k * before)
 });
-function2!(LAGUERRE_L_OUT, laguerre_l, "special_laguerre_polynomial_l", |x: f64, n| {
+function2!(SPECIAL_LAGUERRE_POLYNOMIAL_L_OUT, laguerre_l, "special_laguerre_polynomial_l", |x: f64, n| {
     recurrence(1.0 - x, n, LONGEST, |k, this, before| ((2.0 * k + 1.0 - x) * this - k * before) / (k + 1.0))
 });
-function2!(LEGENDRE_P_OUT, legendre_p, "special_legendre_polynomial_p", |x: f64, n| {
+function2!(SPECIAL_LEGENDRE_POLYNOMIAL_P_OUT, legendre_p, "special_legendre_polynomial_p", |x: f64, n| {
     recurrence(x, n, LONGEST, |k, this, before| ((2.0 * k + 1.0) * x * this - k * before) / (k + 1.0))
 });
 
 pub const OPS: OpGroup = &[
-    CHEBYSHEV_T_OUT,
-    CHEBYSHEV_U_OUT,
-    CHEBYSHEV_V_OUT,
-    CHEBYSHEV_W_OUT,
-    SHIFTED_T_OUT,
-    SHIFTED_U_OUT,
-    SHIFTED_V_OUT,
-    SHIFTED_W_OUT,
-    HERMITE_H_OUT,
-    HERMITE_HE_OUT,
-    LAGUERRE_L_OUT,
-    LEGENDRE_P_OUT,
+    SPECIAL_CHEBYSHEV_POLYNOMIAL_T_OUT,
+    SPECIAL_CHEBYSHEV_POLYNOMIAL_U_OUT,
+    SPECIAL_CHEBYSHEV_POLYNOMIAL_V_OUT,
+    SPECIAL_CHEBYSHEV_POLYNOMIAL_W_OUT,
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_T_OUT,
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_U_OUT,
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_V_OUT,
+    SPECIAL_SHIFTED_CHEBYSHEV_POLYNOMIAL_W_OUT,
+    SPECIAL_HERMITE_POLYNOMIAL_H_OUT,
+    SPECIAL_HERMITE_POLYNOMIAL_HE_OUT,
+    SPECIAL_LAGUERRE_POLYNOMIAL_L_OUT,
+    SPECIAL_LEGENDRE_POLYNOMIAL_P_OUT,
 ];
 
 /// The order beyond which Hermite's polynomials are NaN, as in PyTorch.
