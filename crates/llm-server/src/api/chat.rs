@@ -426,5 +426,5 @@ pub fn check(body: &[u8], defaults: &rushlight_llm::Generation, vocabulary: usiz
     request.sampling.grammar()?;
     let max = request.max_completion_tokens.or(request.max_tokens);
     request.sampling.generation(defaults, max, request.top_logprobs, vocabulary)?;
-    request.messages.iter().map(message).collect::<Result<Vec<_>, _>>().map(|_| ())
+    request.messages.into_iter().map(message).collect::<Result<Vec<_>, _>>().map(|_| ())
 }

@@ -338,7 +338,7 @@ impl stream::Chunks for Chunks {
 
 /// The checks of a body that need no model.
 #[cfg(fuzzing)]
-pub fn check(body: &[u8], defaults: &rushlight_llm::Generation, vocabulary: usize) -> Result<(), Refusal> {
+pub fn check(body: &[u8], defaults: &Generation, vocabulary: usize) -> Result<(), Refusal> {
     let request: Request = super::body::parse(body)?;
     request.sampling.grammar()?;
     request.sampling.generation(defaults, request.max_tokens, None, vocabulary).map(|_| ())
