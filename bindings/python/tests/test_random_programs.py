@@ -64,16 +64,21 @@ class OfNone(torch.nn.Module):
         return torch.logsumexp(x[:, :0], 1), torch.logsumexp(x[:0], 1)
 
 
-@pytest.mark.parametrize("module", [Empty(), OfNumber(), NoDims(), OfNone()])
-def test_what_random_programs_found(module):
-    x = torch.rand(3, 4) > 0.5 if isinstance(module, NoDims) else torch.randn(3, 4)
+def loaded_in_all_ways(module, x):
+    """Loads a module with the reference operators, lowered at load, and compiled for the CPU backend."""
     exported = torch.export.export(module, (x,))
     portable = rushlight.compile(exported).buffer
-    for loaded in (
+    return (
         rushlight.load(portable, lower="off"),
         rushlight.load(portable, lower="cpu"),
         rushlight.load(rushlight.compile(exported, backend="cpu").buffer),
-    ):
+    )
+
+
+@pytest.mark.parametrize("module", [Empty(), OfNumber(), NoDims(), OfNone()])
+def test_what_random_programs_found(module):
+    x = torch.rand(3, 4) > 0.5 if isinstance(module, NoDims) else torch.randn(3, 4)
+    for loaded in loaded_in_all_ways(module, x):
         for got, want in zip(loaded(x), module(x), strict=True):
             torch.testing.assert_close(got, want)
 
@@ -101,11 +106,5 @@ def test_lists_of_dimensions(name):
                     want = module(x)
                 except RuntimeError:
                     continue
-                exported = torch.export.export(module, (x,))
-                portable = rushlight.compile(exported).buffer
-                for loaded in (
-                    rushlight.load(portable, lower="off"),
-                    rushlight.load(portable, lower="cpu"),
-                    rushlight.load(rushlight.compile(exported, backend="cpu").buffer),
-                ):
+                for loaded in loaded_in_all_ways(module, x):
                     torch.testing.assert_close(loaded(x), want, msg=lambda m, c=(name, dtype, dims, keepdim): f"{c}: {m}")
