@@ -484,7 +484,7 @@ impl Module {
         self.lowering.outcome.as_ref()?.as_ref().ok()?.map(method)
     }
 
-    /// What tells the program from all others, by the bytes of its files.
+    /// Identifies the program by a hash of the bytes of its files.
     #[cfg(feature = "lower")]
     pub fn fingerprint(&self) -> lower::Fingerprint {
         lower::Fingerprint::of(&self.lowering.source)

@@ -15,7 +15,7 @@ use crate::llm::{SAMPLE, model};
 pub struct Server {
     pub process: Child,
     pub address: SocketAddr,
-    /// What it says first.
+    /// The first line of its output.
     pub first_line: String,
 }
 

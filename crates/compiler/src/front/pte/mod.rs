@@ -233,7 +233,7 @@ impl Sources<'_> {
         Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs, refusal: None, nodes: Vec::new() })
     }
 
-    /// What a delegate reads and writes, if its payload says it.
+    /// The inputs and outputs of a delegate, if its payload says them.
     fn arguments(&self, method: &str, index: u32) -> Option<Arguments> {
         let spec = self.program.method_named(method)?.delegate(index as usize)?;
         if spec.id != BACKEND {
