@@ -1,12 +1,11 @@
 //! Arguments that several subcommands take.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::{BackendSpec, KvCache, LoadMode, Lower, Module, ModuleBuilder, ProgramTokenizer, Scheme, StepProfile};
+use rushlight::{BackendSpec, KvCache, LoadMode, Lower, Module, ModuleBuilder, ProgramTokenizer, Scheme};
 use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
@@ -293,14 +292,11 @@ impl Model {
         Ok(options(self.builder()).load(&self.model)?)
     }
 
-    /// Loads the program to run it, and to record the steps of back ends if that is asked for.
-    pub fn load_to_run(&self, running: &Running, steps: Option<Arc<StepProfile>>) -> Result<Module, Failure> {
+    /// Loads the program to run it.
+    pub fn load_to_run(&self, running: &Running) -> Result<Module, Failure> {
         let mut builder = running.limits.add_to(running.caching.add_to(self.builder().lower(running.lower.clone())));
         if let Some(threads) = running.threads {
             builder = builder.threads(threads);
-        }
-        if let Some(steps) = steps {
-            builder = builder.profile_steps(steps);
         }
         Ok(builder.load(&self.model)?)
     }

@@ -51,7 +51,7 @@ impl Bench {
         let bar = progress::bar(u64::from(LOADS) + u64::from(self.warmup) + u64::from(self.runs), "loads and runs");
         for _ in 0..LOADS {
             let start = Instant::now();
-            let mut module = self.model.load_to_run(&self.running, None)?;
+            let mut module = self.model.load_to_run(&self.running)?;
             let opened = Instant::now();
             let method = self.method.choose(&module)?;
             module.load_method(&method)?;
@@ -59,7 +59,7 @@ impl Bench {
             load.push(opened.elapsed());
             bar.inc(1);
         }
-        let mut module = self.model.load_to_run(&self.running, None)?;
+        let mut module = self.model.load_to_run(&self.running)?;
         let method = self.method.choose(&module)?;
         output::say_who_runs(&mut module);
         let values = self.inputs.values(&module.meta(&method)?)?;
@@ -99,9 +99,8 @@ impl Bench {
     /// Runs the method on a module of its own, measured, if that is asked for: the times of the bench do not suffer.
     fn measure(&self, method: &str, inputs: &[Input<'_>]) -> Result<Option<(Measurement, Module)>, Failure> {
         let Some(mut measured) = self.profile.measurement() else { return Ok(None) };
-        let mut module = self.model.load_to_run(&self.running, Some(measured.steps()))?;
+        let mut module = self.model.load_to_run(&self.running)?;
         module.run(method, inputs)?;
-        measured.steps().clear();
         for _ in 0..self.runs.min(10) {
             module.run_traced(method, inputs, &mut measured.profiler)?;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rushlight_devtools::steps::{add_share, limits_json};
+use rushlight_devtools::steps::add_share;
 use rushlight_engine::hwbench::{
     Limits, MEMORY, Selection, Timing, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates, time_kernels,
 };
@@ -190,8 +190,10 @@ impl MachineLimits {
         output::print(&format!("rates are those of {}", self.chosen));
     }
 
-    fn of(&self, timing: &Timing) -> Option<&Limits> {
-        self.limits.iter().find(|limits| (limits.isa, limits.threads) == (timing.isa, self.threads))
+    fn of(&self, timing: &Timing) -> Option<rushlight::runtime::Limits> {
+        let is_same = |limits: &&Limits| (limits.isa, limits.threads) == (timing.isa, self.threads);
+        let Limits { flop_rate, byte_rate, .. } = *self.limits.iter().find(is_same)?;
+        Some(rushlight::runtime::Limits { flop_rate, byte_rate })
     }
 
     fn share(&self, timing: &Timing) -> String {
@@ -212,7 +214,7 @@ impl MachineLimits {
             "bytes_per_s": timing.byte_rate(),
         });
         if let Some(limits) = self.of(timing) {
-            add_share(&mut json, limits, timing.flop_rate(), timing.byte_rate());
+            add_share(&mut json, &limits, timing.flop_rate(), timing.byte_rate());
         }
         json
     }
@@ -231,7 +233,7 @@ impl MachineLimits {
         });
         json!({
             "chosen_isa": self.chosen.name(),
-            "limits": self.limits.iter().map(limits_json).collect::<Vec<_>>(),
+            "limits": self.limits.iter().map(limits_json).collect::<Json>(),
             "reads": reads.collect::<Vec<_>>(),
         })
     }
@@ -254,6 +256,16 @@ fn verdict(timings: &[Timing]) -> String {
         }
     }
     format!(", the fastest for {fastest} of {cases} shapes{}", worst.1)
+}
+
+/// The limits of an instruction set with a number of threads, per second.
+fn limits_json(limits: &Limits) -> Json {
+    json!({
+        "isa": limits.isa.name(),
+        "threads": limits.threads,
+        "flops_per_s": limits.flop_rate,
+        "bytes_per_s": limits.byte_rate,
+    })
 }
 
 #[cfg(test)]

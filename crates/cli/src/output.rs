@@ -7,12 +7,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use rushlight::DeviceLimits;
+use rushlight::runtime::Bound;
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{InputFiles, Module, ScalarType, Tensor, Value};
 use rushlight_compiler::partition::Report;
 use rushlight_devtools::numbers::doubles;
 pub use rushlight_devtools::units::{bytes, number};
-use rushlight_engine::hwbench::{Bound, Limits};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -178,11 +179,11 @@ pub fn limit_share((share, bound): (f64, Bound)) -> String {
     format!("{:.0} % {:<7}", 100.0 * share, bound.name())
 }
 
-/// The machine's limits: `204.1 GFLOP/s, 30.2 GB/s from memory (avx512, threads: 2)`.
-pub fn limits(limits: &Limits) -> String {
-    let Limits { isa, threads, flop_rate, byte_rate } = limits;
-    let (flops, bytes) = (flop_rate / 1e9, byte_rate / 1e9);
-    format!("{flops:.1} GFLOP/s, {bytes:.1} GB/s from memory ({isa}, threads: {threads})")
+/// The limits of a device: `204.1 GFLOP/s, 30.2 GB/s from memory (CpuBackend: avx512, threads: 2)`.
+pub fn limits(of: &DeviceLimits) -> String {
+    let DeviceLimits { backend, device, limits } = of;
+    let (flops, bytes) = (limits.flop_rate / 1e9, limits.byte_rate / 1e9);
+    format!("{flops:.1} GFLOP/s, {bytes:.1} GB/s from memory ({backend}: {device})")
 }
 
 /// Refuses outputs that are inputs, and outputs that are one file. Called before anything is computed.

@@ -1,15 +1,13 @@
 //! Where the time goes, as `run` and `bench` print it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
-use rushlight::{Module, StepProfile};
+use rushlight::{DeviceLimits, Module};
 use rushlight_devtools::breakdown::{Breakdown, InstructionTime, map_of, place};
 use rushlight_devtools::profile::Profiler;
 use rushlight_devtools::steps::{self, StepRow};
 use rushlight_devtools::trace;
-use rushlight_engine::hwbench::Limits;
 
 use crate::arguments::{count, output_file};
 use crate::failure::Failure;
@@ -38,21 +36,15 @@ pub struct Profile {
 /// What is measured while a method runs.
 pub struct Measurement {
     pub profiler: Profiler,
-    steps: Arc<StepProfile>,
 }
 
 impl Measurement {
-    /// Where the steps of the CPU back end are recorded.
-    pub fn steps(&self) -> Arc<StepProfile> {
-        self.steps.clone()
-    }
-
     /// The steps that ran.
     pub fn rows(&self, module: &mut Module, method: &str) -> Vec<StepRow> {
-        steps::rows(&self.steps.times(), module, method)
+        steps::rows(&self.profiler.steps().times(), module, method)
     }
 
-    /// The times as JSON: those of instructions, and of the steps of the CPU back end.
+    /// The times as JSON: those of instructions, and of the steps of delegates.
     pub fn json(&self, profile: &Profile, module: &mut Module, method: &str) -> Result<serde_json::Value, Failure> {
         let mut breakdown = Breakdown::of(&self.profiler, map_of(module, method).as_ref());
         let mut rows = self.rows(module, method);
@@ -62,11 +54,9 @@ impl Measurement {
             rows.truncate(slowest);
         }
         let mut json = breakdown.json();
-        let limits = limits(&rows, module)?;
-        json["steps"] = steps::json(&rows, limits.as_ref());
-        if let Some(limits) = &limits {
-            json["limits"] = steps::limits_json(limits);
-        }
+        let limits = steps::limits(&rows, module)?;
+        json["steps"] = steps::json(&rows, &limits);
+        json["limits"] = steps::limits_json(&limits);
         if let Err(reason) = module.report() {
             json["not_lowered"] = reason.message().into();
         }
@@ -77,40 +67,36 @@ impl Measurement {
     }
 }
 
-/// The machine's limits, if there are steps to compare with them.
-fn limits(rows: &[StepRow], module: &Module) -> Result<Option<Limits>, Failure> {
-    Ok(if rows.is_empty() { None } else { Some(module.measure_limits()?) })
-}
-
 impl Profile {
     /// What to measure with; `None` if nothing is asked for.
     pub fn measurement(&self) -> Option<Measurement> {
         let profiler = if self.trace.is_some() { Profiler::with_spans() } else { Profiler::default() };
-        (self.profile || self.trace.is_some()).then(|| Measurement { profiler, steps: Arc::default() })
+        (self.profile || self.trace.is_some()).then_some(Measurement { profiler })
     }
 
     /// Writes the trace, if one is asked for.
     pub fn write_trace(&self, measured: &Measurement) -> Result<(), Failure> {
         let Some(path) = &self.trace else { return Ok(()) };
-        let trace = trace::chrome(measured.profiler.spans(), &measured.steps.times(), &measured.steps.runs());
+        let trace = trace::chrome(&measured.profiler);
         output::write_text(path, &trace.to_string())
     }
 
-    /// Prints the fused steps that take longest, with what they compute and move per second beside the machine's limits.
-    fn print_steps(&self, rows: &[StepRow], limits: &Limits) {
+    /// Prints the fused steps that take longest, with what they compute and move per second beside the limits of their device.
+    fn print_steps(&self, rows: &[StepRow], limits: &[DeviceLimits]) {
         let mut rows: Vec<&StepRow> = rows.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time));
         rows.truncate(self.slowest.unwrap_or(SLOWEST));
         let row = |row: &&StepRow| {
             let source = row.source.as_deref().unwrap_or_default();
             vec![
-                format!("{}.{}", row.delegate, row.step),
-                row.kind.to_owned(),
+                format!("{}.{}", row.instruction, row.step),
+                row.kind.clone(),
                 output::duration(row.time),
                 format!("{:.1} %", 100.0 * row.share),
                 format!("{:.1}", row.flops / 1e9),
                 format!("{:.1}", row.bandwidth / 1e9),
-                output::limit_share(limits.share(row.flops, row.bandwidth)),
+                steps::limits_of(row, limits)
+                    .map_or_else(String::new, |limits| output::limit_share(limits.share(row.flops, row.bandwidth))),
                 row.node.clone(),
                 row.module.clone(),
                 source.split_once(" in ").map_or(source, |(place, _)| place).to_owned(),
@@ -118,7 +104,9 @@ impl Profile {
         };
         let header = ["step ", "kind", "time ", "share ", "GFLOP/s ", "GB/s ", "of limit ", "node", "module", "source"];
         output::print(&format!("\n{}", output::table(&header, rows.iter().map(row))));
-        output::print(&format!("limits: {}", output::limits(limits)));
+        for limits in limits {
+            output::print(&format!("limits: {}", output::limits(limits)));
+        }
     }
 
     /// Prints the time of each operator and of the slowest instructions and steps, the most expensive first.
@@ -129,8 +117,8 @@ impl Profile {
         let breakdown = Breakdown::of(&measured.profiler, map_of(module, method).as_ref());
         self.print_instructions(&breakdown);
         let rows = measured.rows(module, method);
-        if let Some(limits) = limits(&rows, module)? {
-            self.print_steps(&rows, &limits);
+        if !rows.is_empty() {
+            self.print_steps(&rows, &steps::limits(&rows, module)?);
         }
         if let Err(reason) = module.report() {
             output::print(&format!("not lowered: {}", reason.message()));

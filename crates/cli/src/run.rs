@@ -12,7 +12,7 @@ use crate::arguments::{Method, Model, Running, count, output_file};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow, extension};
 use crate::output;
-use crate::profile::{Measurement, Profile};
+use crate::profile::Profile;
 use crate::ranking::{self, Labels, Ranked};
 
 /// Runs a method and prints its outputs, or writes them to files.
@@ -71,8 +71,7 @@ pub struct Run {
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
         let mut measured = self.profile.measurement();
-        let steps = measured.as_ref().map(Measurement::steps);
-        let mut module = self.model.load_to_run(&self.running, steps)?;
+        let mut module = self.model.load_to_run(&self.running)?;
         let method = self.method.choose(&module)?;
         output::say_who_runs(&mut module);
         let meta = module.meta(&method)?;

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use rushlight::runtime::{Event, EventTracer, MemoryKind};
+use rushlight::runtime::{DelegateTracer, Event, EventTracer, MemoryKind};
 
-/// A tracer that times every instruction over one or several executions.
+use crate::steps::StepTracer;
+
+/// A tracer that times every instruction, and every step of delegates, over one or several executions.
 #[derive(Debug, Default)]
 pub struct Profiler {
     instructions: Vec<Timing>,
@@ -14,6 +16,7 @@ pub struct Profiler {
     copy_started: Option<Instant>,
     execution_started: Option<Instant>,
     spans: Option<Vec<Span>>,
+    steps: StepTracer,
 }
 
 /// When an instruction, or a whole execution, ran.
@@ -50,9 +53,14 @@ pub struct Timing {
 }
 
 impl Profiler {
-    /// A profiler that also keeps when each instruction ran.
+    /// A profiler that also keeps when each instruction and each step ran.
     pub fn with_spans() -> Self {
-        Self { spans: Some(Vec::new()), ..Self::default() }
+        Self { spans: Some(Vec::new()), steps: StepTracer::with_runs(), ..Self::default() }
+    }
+
+    /// The steps of delegates.
+    pub fn steps(&self) -> &StepTracer {
+        &self.steps
     }
 
     /// When instructions and executions ran, if that is kept.
@@ -121,6 +129,9 @@ fn describe(event: Event<'_>) -> (Option<usize>, &str) {
 
 impl EventTracer for Profiler {
     fn begin(&mut self, event: Event<'_>) {
+        if let Event::Delegate { instruction, id } = event {
+            self.steps.enter(instruction, id);
+        }
         let started = match event {
             Event::Execute { .. } => &mut self.execution_started,
             Event::Copy { .. } => &mut self.copy_started,
@@ -151,5 +162,9 @@ impl EventTracer for Profiler {
             timing.calls += 1;
             timing.total += now - start;
         }
+    }
+
+    fn delegate_events(&self) -> Option<&dyn DelegateTracer> {
+        Some(&self.steps)
     }
 }

@@ -128,7 +128,6 @@ mod partition;
 mod pool;
 mod pooling;
 #[cfg(feature = "std")]
-pub mod profile;
 mod quantization_error;
 mod quantized;
 mod reduce;

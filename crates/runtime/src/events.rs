@@ -1,5 +1,6 @@
 //! Watching a method run.
 
+use crate::cost::Cost;
 use crate::delegate::MemoryKind;
 use crate::interrupt::Interrupt;
 use crate::tensor::Tensor;
@@ -41,11 +42,16 @@ pub enum Event<'a> {
 }
 
 /// Something that a delegate does in a call: a step, a kernel of a device, a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DelegateEvent<'a> {
+    /// The kind of step, the kernel or the wait.
     pub name: &'a str,
     /// Index of the step in the payload, if it is one.
     pub step: Option<usize>,
+    /// The value of the graph that the step computes, the last one where several are fused; empty if it is not known.
+    pub value: &'a str,
+    /// The work of the step, if the delegate counts it.
+    pub cost: Option<Cost>,
 }
 
 /// Receives what happens inside of delegates, between the beginning and the end of their

@@ -47,6 +47,7 @@ mod alias;
 #[cfg(feature = "alloc")]
 mod batch;
 mod context;
+mod cost;
 mod data;
 mod delegate;
 mod element;
@@ -71,6 +72,7 @@ mod tensor;
 mod value;
 
 pub use context::{DelegateContext, IntList, KernelContext, OutList, TensorList};
+pub use cost::{Bound, Cost, Limits};
 pub use data::DataMap;
 pub use delegate::{Backend, Delegate, DelegateHandle, DeviceId, InitContext, MemoryKind};
 #[cfg(feature = "alloc")]

@@ -235,6 +235,8 @@ mod tokenizer;
 
 #[cfg(feature = "compile")]
 pub use atomic::{InputFiles, write_file};
+#[cfg(all(feature = "backends", any(feature = "cpu", feature = "cpu-compile")))]
+pub use backends::chosen_isa;
 #[cfg(feature = "lower")]
 pub use backends::program_backends;
 #[cfg(feature = "compile")]
@@ -242,7 +244,7 @@ pub use backends::{BackendChoice, BackendSpec};
 #[cfg(any(feature = "compile", feature = "backends"))]
 pub use backends::{BackendInfo, backends};
 #[cfg(feature = "backends")]
-pub use backends::{chosen_isa, default_threads, runs_backend};
+pub use backends::{default_threads, runs_backend};
 #[cfg(feature = "std")]
 pub use batch::{BatchCall, MethodBatch};
 #[cfg(feature = "pt2")]
@@ -263,7 +265,7 @@ pub use lower::{Cache, CacheUse, Fingerprint, Lower};
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
-pub use module::{Module, ModuleBuilder, reference_operators};
+pub use module::{DeviceLimits, Module, ModuleBuilder, reference_operators};
 #[cfg(feature = "std")]
 pub use panic::{panic_error, panic_message};
 #[cfg(feature = "backends")]
@@ -276,10 +278,6 @@ pub use quantize::{
 pub use rushlight_compiler::front::llm::{Options as LanguageModelOptions, Output as LanguageModelOutput};
 #[cfg(feature = "backends")]
 pub use rushlight_engine::Isa;
-#[cfg(feature = "backends")]
-pub use rushlight_engine::hwbench::Limits;
-#[cfg(feature = "backends")]
-pub use rushlight_engine::profile::{Cost, StepProfile, StepRun, StepTime};
 #[cfg(feature = "std")]
 pub use rushlight_format::signature::{Key, Parameter, RecordKind, Signature, Structure};
 #[cfg(feature = "compile")]

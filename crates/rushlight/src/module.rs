@@ -10,8 +10,8 @@ use rushlight_format::{BundledProgram, FlatTensor};
 #[cfg(feature = "lower")]
 use rushlight_graph::Progress;
 use rushlight_runtime::{
-    Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, LoadOptions, Memory, Method, OpSet,
-    OptionValue, Outputs, Program, Registry, SharedArenas, StableBytes, States,
+    Backend, BackendOption, Code, DataMap, Detail, EventTracer, Fault, Input, Limits, LoadOptions, Memory, Method,
+    OpSet, OptionValue, Outputs, Program, Registry, SharedArenas, StableBytes, States,
 };
 
 #[cfg(feature = "backends")]
@@ -96,6 +96,16 @@ struct Options {
     share_memory: bool,
     memory_limit: Option<usize>,
     time_limit: Option<Duration>,
+}
+
+/// The peak rates of the device of a back end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceLimits {
+    /// The name of the back end in programs.
+    pub backend: String,
+    /// The device and its settings, such as `avx512, threads: 2`; empty if the back end does not tell.
+    pub device: String,
+    pub limits: Limits,
 }
 
 /// How to load a [`Module`].
@@ -222,14 +232,6 @@ impl ModuleBuilder {
         self
     }
 
-    /// Records how long each step of what was compiled for a back end takes.
-    #[cfg(feature = "backends")]
-    #[must_use]
-    pub fn profile_steps(mut self, steps: Arc<rushlight_engine::profile::StepProfile>) -> Self {
-        self.host.profile = Some(steps);
-        self
-    }
-
     /// Lets all methods use one set of planned buffers, sized for the largest: less memory, and state in planned
     /// memory is common to the methods. Those of a program that was compiled so that they share state always do.
     #[must_use]
@@ -294,10 +296,6 @@ impl ModuleBuilder {
         let lower = self.lower.transpose()?.unwrap_or_default();
         #[cfg(feature = "lower")]
         lower.check()?;
-        #[cfg(feature = "backends")]
-        if self.host.profile.is_some() && !HAS_CLOCK {
-            return Err(Error::new(Code::NotSupported, "this system has no clock, so that steps cannot be timed"));
-        }
         let bytes = unbundled(bytes)?;
         let parsed = Program::from_owned(bytes.clone());
         let program = parsed.map_err(|error| unreadable(Wanted::Program, &error, bytes.bytes(), path))?;
@@ -451,17 +449,30 @@ impl Module {
         self.lowered().as_ref().map(|lowered| &lowered.report)
     }
 
-    /// Measures what the machine can do at most with the instruction set and the threads that back ends use here,
-    /// to compare the times of its steps with. Takes about a fifth of a second.
+    /// Measures the peak rates of the device of a back end, to compare the times of its steps with. `id` is its name in
+    /// programs, which events have. Takes about a fifth of a second for the CPU. `None` if the back end measures nothing.
     ///
     /// # Errors
-    /// `RUSHLIGHT_ISA` names no instruction set of this machine, or the system has no clock.
-    #[cfg(feature = "backends")]
-    pub fn measure_limits(&self) -> Result<rushlight_engine::hwbench::Limits, Error> {
+    /// `NotFound` if the module has no such back end; `NotSupported` if the system has no clock; those of opening the device.
+    pub fn measure_limits(&self, id: &str) -> Result<Option<DeviceLimits>, Error> {
         if !HAS_CLOCK {
             return Err(Error::new(Code::NotSupported, "this system has no clock, so that nothing can be measured"));
         }
-        self.options.host.limits()
+        let of = |backend: &dyn Backend| {
+            let limits = backend.limits()?;
+            let device = backend.device().unwrap_or_default().to_owned();
+            Some(DeviceLimits { backend: backend.id().to_owned(), device, limits })
+        };
+        if let Some(own) = self.options.backends.iter().find(|own| own.id() == id) {
+            return Ok(of(&**own));
+        }
+        #[cfg(feature = "backends")]
+        if let Some(half) = backends::run_half(id, &self.options.host) {
+            return Ok(of(&*half?));
+        }
+        let known = declared(&self.options.backends).map(|known| format!("`{}`", known.id));
+        let known = known.collect::<Vec<_>>().join(", ");
+        Err(Error::new(Code::NotFound, format!("the module has no back end `{id}`")).expected(known))
     }
 
     /// What the [`cache`](ModuleBuilder::cache) did; `None` without one, and for a program that is not lowered. That is

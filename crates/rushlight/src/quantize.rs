@@ -107,7 +107,7 @@ impl Quantization {
         let (backend, kernels) = backends::quantizing()
             .ok_or_else(|| Error::new(Code::NotSupported, "no backend of this build computes in integers"))?;
         let host = Host::default();
-        let engine = host.engine()?;
+        let engine = (kernels.engine)(&host)?;
         let exact = BackendSpec::of(backend);
         let options = (kernels.rough)(&engine).iter();
         let rough = options.copied().try_fold(exact.clone(), |spec, (name, value)| spec.option(name, value))?;

@@ -6,7 +6,7 @@ use std::task::Poll;
 use rushlight::Code;
 use rushlight::runtime::{
     Backend, Call, Delegate, DelegateEvent, DelegateHandle, Detail, DeviceBuffer, DeviceDelegate, DeviceId, Error,
-    InitContext, MemoryKind, OptionSpec, OptionValue, Result, State, StateInfo,
+    InitContext, Limits, MemoryKind, OptionSpec, OptionValue, Result, State, StateInfo,
 };
 
 use crate::device::{BufferId, Device};
@@ -41,6 +41,14 @@ impl Backend for DeviceRuntime {
 
     fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
+    }
+
+    fn device(&self) -> Option<&str> {
+        Some("a simulated device")
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        Some(Limits { flop_rate: 1e9, byte_rate: 1e9 })
     }
 
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> Result<DelegateHandle<'m>> {
@@ -128,9 +136,11 @@ impl DeviceDelegate for Running {
         if !call.events.is_on() || !self.has_timestamps {
             return Ok(Poll::Ready(()));
         }
+        let elements = call.context.output(0)?.numel();
         for (index, step) in self.payload.steps.iter().enumerate() {
             let name = format!("{step:?}");
-            call.events.timed(DelegateEvent { name: &name, step: Some(index) }, due - self.latency.min(due), due);
+            let event = DelegateEvent { name: &name, step: Some(index), value: "", cost: Some(step.cost(elements)) };
+            call.events.timed(event, due - self.latency.min(due), due);
         }
         Ok(Poll::Ready(()))
     }

@@ -1,5 +1,7 @@
 //! What the two halves agree on: little-endian 32-bit words.
 
+use rushlight::runtime::Cost;
+
 /// A chain of operations on registers of one element each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Payload {
@@ -31,6 +33,17 @@ pub enum Step {
     Relu(u32),
     /// Adds a register to the sum with this index, and gives the new sum. Only the device has it.
     Accumulate(u32, u32),
+}
+
+impl Step {
+    /// The work of the step for so many elements.
+    pub(crate) fn cost(self, elements: usize) -> Cost {
+        let tensors = match self {
+            Step::Add(..) | Step::Mul(..) | Step::Accumulate(..) => 3,
+            Step::Relu(_) => 2,
+        };
+        Cost { flops: elements as f64, bytes: (tensors * elements * size_of::<f32>()) as f64 }
+    }
 }
 
 /// Begins every payload.

@@ -26,7 +26,7 @@ pub struct Lora {
 impl Lora {
     /// Loads a model, and gives its sessions the adapter.
     pub fn load(&self, model: &arguments::Model, running: &arguments::Running) -> Result<Model, Failure> {
-        let mut model = Model::new(model.load_to_run(running, None)?)?;
+        let mut model = Model::new(model.load_to_run(running)?)?;
         if let Some(folder) = &self.lora {
             let adapter = Adapter::open(&model, folder, self.lora_scale)?;
             model.set_adapter(Some(adapter))?;
@@ -229,7 +229,7 @@ impl Options {
     pub fn draft(&self, model: &Model, files: &TextModel) -> Result<Option<Box<dyn Draft>>, Failure> {
         if let Some(path) = &self.draft_model {
             let file = arguments::Model { model: path.clone(), data: Vec::new(), load_mode: files.model.load_mode };
-            let draft = file.load_to_run(&files.running, None)?;
+            let draft = file.load_to_run(&files.running)?;
             return Ok(Some(Box::new(DraftModel::new(Model::new(draft)?, model, self.draft_max)?)));
         }
         Ok(self.speculation().map(|speculation| Box::new(speculation) as Box<dyn Draft>))

@@ -35,37 +35,11 @@ pub struct Limits {
     pub byte_rate: f64,
 }
 
-/// The binding limit of a kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
-    Compute,
-    Memory,
-}
-
-impl Bound {
-    /// Returns `compute` or `memory`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Bound::Compute => "compute",
-            Bound::Memory => "memory",
-        }
-    }
-}
-
 impl Limits {
     /// Measures the limits, in about a fifth of a second.
     pub fn measure(engine: &Engine) -> Self {
         let byte_rate = read_rates(engine, &[], MEMORY).1;
         Self { isa: engine.isa(), threads: engine.threads(), flop_rate: flop_rate(engine), byte_rate }
-    }
-
-    /// Returns the fraction of the roofline that a kernel with these rates reaches, and the binding limit: Williams,
-    /// Waterman and Patterson, "Roofline", 2009. It exceeds 1 if data comes from a cache, if the algorithm does fewer
-    /// operations than are counted, or with bf16 dot products.
-    pub fn share(&self, flop_rate: f64, byte_rate: f64) -> (f64, Bound) {
-        let of = |rate: f64, limit: f64| if limit > 0.0 { rate / limit } else { 0.0 };
-        let (compute, memory) = (of(flop_rate, self.flop_rate), of(byte_rate, self.byte_rate));
-        if compute >= memory { (compute, Bound::Compute) } else { (memory, Bound::Memory) }
     }
 }
 

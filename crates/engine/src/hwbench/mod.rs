@@ -7,7 +7,7 @@ mod compute;
 mod limits;
 mod memory;
 
-pub use limits::{Bound, Limits, MEMORY, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates};
+pub use limits::{Limits, MEMORY, WORKING_SETS, bf16_flop_rate, byte_op_rate, flop_rate, read_rates};
 
 use std::time::{Duration, Instant};
 

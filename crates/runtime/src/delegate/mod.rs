@@ -31,7 +31,8 @@
 //! # Options and events
 //!
 //! A back end [declares](Backend::options) its options with name, type and default; those that are not declared are errors. A
-//! delegate reports what happens inside of it to [`Call::events`], with times of its own clock if it has one.
+//! delegate reports its steps to [`Call::events`], with their [`Cost`](crate::Cost) and times of its own clock if it has them.
+//! Profiles, traces and the limits beside them are made from these events and from [`Backend::limits`].
 //!
 //! # What a back end may get wrong
 //!
@@ -52,6 +53,7 @@ use alloc::boxed::Box;
 use rushlight_format::pte::CompileSpec;
 
 use crate::context::DelegateContext;
+use crate::cost::Limits;
 use crate::data::NamedData;
 use crate::error::Result;
 use crate::fault::Fault;
@@ -78,6 +80,16 @@ pub trait Backend: Sync {
     /// The options that the back end has. Others are errors, in what is given at load and later.
     fn options(&self) -> &'static [OptionSpec] {
         &[]
+    }
+
+    /// The device and its settings as text, such as `avx512, threads: 2`; `None` if there is nothing to tell.
+    fn device(&self) -> Option<&str> {
+        None
+    }
+
+    /// Measures the peak rates of the device, which profiles compare steps with; `None` if it cannot.
+    fn limits(&self) -> Option<Limits> {
+        None
     }
 }
 

@@ -173,7 +173,7 @@ impl Backend for Simulated {
 impl Adder {
     /// Adds the term, and the number of earlier calls if there is a state.
     fn compute(&self, call: &mut Call<'_, '_>) -> Result<()> {
-        call.events.begin(DelegateEvent { name: "add", step: Some(0) });
+        call.events.begin(DelegateEvent { name: "add", step: Some(0), ..DelegateEvent::default() });
         let mut term = self.term;
         if !self.key.is_empty() {
             let count = call.states.get::<Count>(0)?;
@@ -194,7 +194,7 @@ impl Adder {
             let input = call.context.input(0)?.as_slice::<f32>()?;
             output.as_mut_slice::<f32>()?.iter_mut().zip(input).for_each(|(to, from)| *to = from + term);
         }
-        call.events.end(DelegateEvent { name: "add", step: Some(0) });
+        call.events.end(DelegateEvent { name: "add", step: Some(0), ..DelegateEvent::default() });
         Ok(())
     }
 }

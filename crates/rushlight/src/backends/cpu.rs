@@ -5,8 +5,6 @@ use rushlight_compiler::partition;
 #[cfg(feature = "cpu-compile")]
 use rushlight_cpu_compile::{Cpu, Keys};
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-use rushlight_engine::Engine;
-#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
 use rushlight_graph::quantization::LayerShape;
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
 use rushlight_quantize::PackedBytes;
@@ -16,6 +14,8 @@ use super::Destination;
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
 use super::QuantizedKernels;
 use super::{BackendInfo, Halves};
+#[cfg(feature = "backends")]
+pub use engine::chosen_isa;
 
 pub(super) const CPU: BackendInfo = BackendInfo {
     name: "cpu",
@@ -30,7 +30,7 @@ pub(super) const CPU: BackendInfo = BackendInfo {
         #[cfg(all(feature = "backends", not(feature = "cpu")))]
         run: None,
         #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-        quantized: Some(QuantizedKernels { packed_bytes, rough }),
+        quantized: Some(QuantizedKernels { packed_bytes, rough, engine: engine::of }),
         #[cfg(all(feature = "pt2", feature = "backends", not(feature = "cpu-compile")))]
         quantized: None,
     }),
@@ -50,8 +50,44 @@ fn packed_bytes(layer: &LayerShape<'_>) -> Option<PackedBytes> {
 
 /// Only where processors multiply pairs of bf16 is it faster.
 #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-fn rough(engine: &Engine) -> &'static [(&'static str, &'static str)] {
+fn rough(engine: &rushlight_engine::Engine) -> &'static [(&'static str, &'static str)] {
     if engine.supports_bf16() { &[("precision", "bf16")] } else { &[] }
+}
+
+#[cfg(feature = "backends")]
+mod engine {
+    use std::sync::Arc;
+
+    use rushlight_engine::{Engine, Isa};
+    use rushlight_runtime::Code;
+
+    use crate::backends::{Host, default_threads};
+    use crate::error::Error;
+
+    /// Names the instruction set to compute with, instead of the best one of the machine.
+    const ISA_VARIABLE: &str = "RUSHLIGHT_ISA";
+
+    /// The engine of a host. Its threads start at the first call.
+    pub(super) fn of(host: &Host) -> Result<Arc<Engine>, Error> {
+        let threads = host.threads.unwrap_or_else(default_threads);
+        host.device(|| Engine::with_isa(chosen_isa()?, threads).map_err(|_| not_here()))
+    }
+
+    /// The instruction set that programs are run with here: the best one, or the one that `RUSHLIGHT_ISA` names.
+    ///
+    /// # Errors
+    /// `RUSHLIGHT_ISA` names none of this machine.
+    pub fn chosen_isa() -> Result<Isa, Error> {
+        let Some(name) = std::env::var_os(ISA_VARIABLE) else { return Ok(Isa::detect()) };
+        let isa = name.to_str().and_then(Isa::from_name).filter(|isa| isa.is_available());
+        isa.ok_or_else(|| not_here().got(format!("`{}`", name.display())))
+    }
+
+    fn not_here() -> Error {
+        let names = Isa::available().map(|isa| format!("`{isa}`")).collect::<Vec<_>>().join(", ");
+        let what = format!("{ISA_VARIABLE} names no instruction set of this machine");
+        Error::new(Code::InvalidArgument, what).expected(names)
+    }
 }
 
 #[cfg(feature = "cpu")]
@@ -68,11 +104,7 @@ mod run {
 
     /// The first call starts the threads of the host.
     fn make(host: &Host, blobs: &Arc<Blobs>) -> Result<Running, Error> {
-        let backend = CpuBackend::new(host.engine()?).weights(blobs.clone());
-        Ok(Box::new(match &host.profile {
-            Some(steps) => backend.profile(steps.clone()),
-            None => backend,
-        }))
+        Ok(Box::new(CpuBackend::new(super::engine::of(host)?).weights(blobs.clone())))
     }
 
     fn step(payload: &[u8], index: usize) -> Option<StepInfo> {

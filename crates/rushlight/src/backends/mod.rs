@@ -24,6 +24,8 @@ use std::sync::Arc;
 #[cfg(feature = "compile")]
 use rushlight_compiler::partition::{Backend, OptionSpec, PORTABLE};
 #[cfg(all(feature = "pt2", feature = "backends"))]
+use rushlight_engine::Engine;
+#[cfg(all(feature = "pt2", feature = "backends"))]
 use rushlight_graph::quantization::LayerShape;
 #[cfg(all(feature = "pt2", feature = "backends"))]
 use rushlight_quantize::PackedBytes;
@@ -37,10 +39,12 @@ use crate::options::Declared;
 
 #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
 pub(crate) use blobs::shared_blobs;
+#[cfg(all(feature = "backends", any(feature = "cpu", feature = "cpu-compile")))]
+pub use cpu::chosen_isa;
 #[cfg(feature = "backends")]
 pub(crate) use host::Host;
 #[cfg(feature = "backends")]
-pub use host::{chosen_isa, default_threads};
+pub use host::default_threads;
 #[cfg(feature = "compile")]
 pub use spec::{BackendChoice, BackendSpec};
 
@@ -114,7 +118,9 @@ pub(crate) struct QuantizedKernels {
     /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
     pub packed_bytes: fn(&LayerShape<'_>) -> Option<PackedBytes>,
     /// Returns options with which calibration runs faster on this host, at a lower precision.
-    pub rough: fn(&rushlight_engine::Engine) -> &'static [(&'static str, &'static str)],
+    pub rough: fn(&Engine) -> &'static [(&'static str, &'static str)],
+    /// Returns the engine that integer weights are chosen with.
+    pub engine: fn(&Host) -> Result<Arc<Engine>, Error>,
 }
 
 /// The back ends, the preferred ones first.
@@ -247,6 +253,12 @@ pub(crate) fn running(
         |id: &str| (0..plan.num_delegates()).filter_map(|index| plan.delegate(index)).any(|delegate| delegate.id == id);
     let used = run_halves().filter(|(_, half)| is_used(half.id));
     used.map(|(_, half)| (half.make)(host, blobs)).collect()
+}
+
+/// The run-time half with this id, without the weights of a program.
+#[cfg(feature = "backends")]
+pub(crate) fn run_half(id: &str, host: &Host) -> Option<Result<Running, Error>> {
+    with_id(id).map(|(_, half)| (half.make)(host, &Arc::default()))
 }
 
 /// A step of a delegate's payload.

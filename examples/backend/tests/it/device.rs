@@ -9,6 +9,8 @@ use rushlight::compiler::{CompileOptions, compile};
 use rushlight::graph::{Arg, Graph, Model, Origin, TensorType, Type};
 use rushlight::runtime::{DelegateEvent, DelegateTracer, Event, EventTracer, MemoryKind};
 use rushlight::{BatchCall, Code, Input, Module, ModuleBuilder, ScalarType, TensorView};
+use rushlight_devtools::profile::Profiler;
+use rushlight_devtools::steps;
 use rushlight_example_backend::{Chain, ChainRuntime, Device, DeviceRuntime, NAME, Payload, Step, Sum};
 use rushlight_format::pte::{
     DelegateModel, InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel,
@@ -330,6 +332,28 @@ fn tracers_see_the_steps_on_the_device() {
     module.run_traced("decode", &input(), &mut steps).unwrap();
     let times = steps.0.0.into_inner();
     assert_eq!(times, [("Add(0, 0)".to_owned(), 2), ("Accumulate(1, 0)".to_owned(), 2)]);
+}
+
+#[test]
+fn the_profile_shows_the_steps_beside_the_limits_of_the_device() {
+    let (mut module, _) = on_device();
+    module.set_option(NAME, "latency", 2).unwrap();
+    let mut profiler = Profiler::default();
+    for _ in 0..3 {
+        module.run_traced("decode", &input(), &mut profiler).unwrap();
+    }
+    let rows = steps::rows(&profiler.steps().times(), &mut module, "decode");
+    let limits = steps::limits(&rows, &module).unwrap();
+    let json = steps::json(&rows, &limits);
+    let [add, accumulate] = &rows[..] else { panic!("two steps: {json:#}") };
+    assert_eq!((add.kind.as_str(), add.backend.as_str(), add.calls), ("Add(0, 0)", NAME, 3));
+    // Four elements in two ticks of a nanosecond; three tensors of f32.
+    assert_eq!(
+        (accumulate.time, accumulate.flops.round(), accumulate.bandwidth.round()),
+        (Duration::from_nanos(2), 2e9, 24e9)
+    );
+    assert_eq!((&json[1]["limit"], &json[1]["limit_share"]), (&"memory".into(), &24.0.into()));
+    assert_eq!(limits[0].device, "a simulated device");
 }
 
 #[test]

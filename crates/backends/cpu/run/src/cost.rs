@@ -1,22 +1,39 @@
 //! What a step computes and moves.
 
 use rushlight_cpu_payload::{Attention, Convolution, ConvolutionKind, Matmul, ResizeMode, Size, Step, TensorId};
-use rushlight_engine::profile::Cost;
+use rushlight_format::ScalarType;
+use rushlight_runtime::Cost;
+
+use crate::memory::Memory;
+use crate::prepared::PreparedStep;
+use crate::shapes::Shapes;
+
+/// Of each element: the maximum, a difference, an exponential, a sum, a quotient.
+const SOFTMAX_OPERATIONS: f64 = 5.0;
 
 /// Returns the cost of a step with the sizes of the present call.
-///
-/// `width` is the bytes of an element.
-pub(crate) fn of<'s>(
-    step: &Step,
+pub(crate) fn of(step: &PreparedStep, shapes: &Shapes, memory: &Memory<'_>) -> Cost {
+    let width = |tensor: TensorId| memory.dtype(tensor).map_or(0, ScalarType::size);
+    of_sizes(step, |tensor| shapes.dims(tensor), width, |size| shapes.size(size).unwrap_or(0))
+}
+
+/// As [`of`]; `width` is the bytes of an element.
+fn of_sizes<'s>(
+    step: &PreparedStep,
     dims: impl Fn(TensorId) -> &'s [usize],
     width: impl Fn(TensorId) -> usize,
     size: impl Fn(Size) -> usize,
 ) -> Cost {
     let elements = |tensor: TensorId| dims(tensor).iter().map(|&size| size as f64).product::<f64>();
-    let last = |tensor: TensorId| dims(tensor).last().map_or(1.0, |&size| size as f64);
     let y = elements(step.output());
     let mut bytes = y * width(step.output()) as f64;
     step.for_each_input(&mut |tensor| bytes += elements(tensor) * width(tensor) as f64);
+    let step = match step {
+        PreparedStep::Elementwise(step) => return Cost { flops: y * step.instructions.len() as f64, bytes },
+        PreparedStep::Softmax(_) => return Cost { flops: SOFTMAX_OPERATIONS * y, bytes },
+        PreparedStep::Other(step) => &**step,
+    };
+    let last = |tensor: TensorId| dims(tensor).last().map_or(1.0, |&size| size as f64);
     if let Step::Experts(step) = step {
         // Weights of experts that no row has chosen are not read; at most one is for each row.
         let weights = elements(step.matmul.b) * width(step.matmul.b) as f64;
@@ -34,14 +51,12 @@ pub(crate) fn of<'s>(
                 2.0 * y * taps * of_group(last(*x))
             }
         }
-        Step::Elementwise(step) => y * step.instructions.len() as f64,
         Step::Pooling(step) => y * f64::from(step.kernel[0]) * f64::from(step.kernel[1]),
         Step::Reduce(step) => elements(step.x),
         // Minimum and maximum; a quotient, rounded.
         Step::ChooseQparams(step) => 2.0 * elements(step.x),
         Step::QuantizeRows(step) => 2.0 * elements(step.x),
-        // The maximum, a difference, an exponential, a sum, a quotient.
-        Step::Softmax { .. } => 5.0 * y,
+        Step::Softmax { .. } => SOFTMAX_OPERATIONS * y,
         // Mean, difference, square and its mean, quotient, factor and offset.
         Step::Normalization(_) => 7.0 * y,
         Step::Attention(Attention { batch, heads, rows, keys, depth, value_depth, .. }) => {
@@ -66,7 +81,8 @@ mod tests {
         let dims: [&[usize]; 3] = [&[2, 8, 32], &[32 * 16], &[2, 8, 10]];
         let kind = MatmulKind::Packed { format: FloatFormat::F32, epilogue: Epilogue::default() };
         let step = Step::Matmul(Matmul { a: 0, b: 1, y: 2, kind });
-        let cost = of(&step, |tensor| dims[tensor as usize], |tensor| [4, 2, 4][tensor as usize], |_| 0);
+        let step = PreparedStep::Other(Box::new(step));
+        let cost = of_sizes(&step, |tensor| dims[tensor as usize], |tensor| [4, 2, 4][tensor as usize], |_| 0);
         assert_eq!(cost, Cost { flops: 2.0 * 160.0 * 32.0, bytes: 4.0 * (512.0 + 160.0) + 2.0 * 512.0 });
     }
 }

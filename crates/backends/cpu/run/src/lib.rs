@@ -29,7 +29,6 @@ mod isolated;
 mod matmul;
 mod memory;
 mod prepared;
-mod profile;
 mod shapes;
 mod state;
 mod steps;
@@ -39,10 +38,10 @@ use std::sync::Arc;
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Matmul, MatmulKind, Size, Step};
 use rushlight_engine::Engine;
-use rushlight_engine::profile::StepProfile;
+use rushlight_engine::hwbench;
 use rushlight_runtime::{
     Backend, Call, Code, Delegate, DelegateContext, DelegateEvent, DelegateEvents, DelegateHandle, Detail, Error,
-    InitContext, Interrupts, Result, State, StateInfo, TensorMut,
+    InitContext, Interrupts, Limits, Result, State, StateInfo, TensorMut,
 };
 
 use batch::{Lane, LaneCall, Rows};
@@ -50,7 +49,6 @@ use batch::{Lane, LaneCall, Rows};
 use isolated::Isolated;
 use memory::{Arena, Memory};
 use prepared::PreparedStep;
-use profile::Recorder;
 use shapes::Shapes;
 use state::States;
 use weights::Blob;
@@ -61,7 +59,7 @@ pub use weights::{SharedBytes, Weights};
 #[derive(Clone)]
 pub struct CpuBackend {
     engine: Arc<Engine>,
-    profile: Option<Arc<StepProfile>>,
+    device: Arc<str>,
     weights: Arc<Weights>,
     #[cfg(feature = "isolate")]
     is_isolated: bool,
@@ -70,9 +68,10 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// Returns a back end that runs methods on `engine`.
     pub fn new(engine: Arc<Engine>) -> Self {
+        let device = format!("{}, threads: {}", engine.isa(), engine.threads()).into();
         Self {
             engine,
-            profile: None,
+            device,
             weights: Arc::default(),
             #[cfg(feature = "isolate")]
             is_isolated: false,
@@ -91,13 +90,6 @@ impl CpuBackend {
     #[must_use]
     pub fn isolated(mut self) -> Self {
         self.is_isolated = true;
-        self
-    }
-
-    /// Records how long each step takes.
-    #[must_use]
-    pub fn profile(mut self, steps: Arc<StepProfile>) -> Self {
-        self.profile = Some(steps);
         self
     }
 }
@@ -120,15 +112,24 @@ impl Backend for CpuBackend {
         let delegate = CpuDelegate::new(program, scratch, self, |key| context.named_data(key))?;
         Ok(DelegateHandle::Boxed(Box::new(delegate)))
     }
+
+    fn device(&self) -> Option<&str> {
+        Some(&self.device)
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        let hwbench::Limits { flop_rate, byte_rate, .. } = hwbench::Limits::measure(&self.engine);
+        Some(Limits { flop_rate, byte_rate })
+    }
 }
 
 /// A loaded payload.
 struct CpuDelegate<'m> {
     engine: Arc<Engine>,
-    profile: Option<Recorder>,
     steps: Vec<PreparedStep>,
-    /// Names of the steps in events.
-    names: Vec<&'static str>,
+    /// The kind of each step, and the value that it computes, for events.
+    kinds: Vec<&'static str>,
+    values: Vec<String>,
     memory: Memory<'m>,
     lane: Lane,
     /// For the other calls of a batch.
@@ -162,19 +163,19 @@ impl<'m> CpuDelegate<'m> {
         if backend.engine.supports_bf16() {
             bf16_placement::choose(&mut program);
         }
-        let profile = backend.profile.as_ref().map(|steps| Recorder::new(steps.clone(), &program));
         let scratch = memory::zeros(scratch)?;
         let outputs = program.outputs.len();
         let steps = program.steps.iter().map(|step| PreparedStep::new(step, &program)).collect();
-        let names = program.steps.iter().map(Step::name).collect();
+        let kinds = program.steps.iter().map(Step::name).collect();
+        let values = std::mem::take(&mut program.names);
         let lane =
             Lane { shapes: Shapes::new(&program), arena: Arena::new(program.arena)?, states: States::new(&program) };
         let memory = Memory::new(program, blobs);
         Ok(Self {
             engine: backend.engine.clone(),
-            profile,
             steps,
-            names,
+            kinds,
+            values,
             memory,
             lane,
             more_lanes: Vec::new(),
@@ -243,8 +244,8 @@ impl Delegate for CpuDelegate<'_> {
     }
 
     fn call_batch(&mut self, calls: &mut [Call<'_, '_>]) -> Result<()> {
-        // The profile has times of single calls.
-        if calls.len() < 2 || self.profile.is_some() {
+        // Events are those of single calls.
+        if calls.len() < 2 || calls.iter().any(|call| call.events.is_on()) {
             return calls.iter_mut().try_for_each(|call| self.call(call));
         }
         while self.more_lanes.len() + 1 < calls.len() {
@@ -306,9 +307,14 @@ impl CpuDelegate<'_> {
         let count = self.steps.len();
         for (index, step) in self.steps.iter_mut().enumerate() {
             interrupts.check(index, count)?;
-            let started = self.profile.as_ref().map(|_| std::time::Instant::now());
-            let name = self.names.get(index).copied().unwrap_or_default();
-            let event = DelegateEvent { name, step: Some(index) };
+            let event = if events.is_on() {
+                let name = self.kinds.get(index).copied().unwrap_or_default();
+                let value = self.values.get(index).map_or("", String::as_str);
+                let cost = Some(cost::of(step, &self.lane.shapes, &self.memory));
+                DelegateEvent { name, step: Some(index), value, cost }
+            } else {
+                DelegateEvent::default()
+            };
             events.begin(event);
             let mut cx = self.lane.step_context(context, &self.memory, &mut *outputs, &mut self.scratch);
             #[cfg(feature = "isolate")]
@@ -319,9 +325,6 @@ impl CpuDelegate<'_> {
             #[cfg(feature = "isolate")]
             Isolated::finish(&mut cx);
             events.end(event);
-            if let (Some(recorder), Some(started)) = (&self.profile, started) {
-                recorder.record(index, started, &self.lane.shapes);
-            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Steps with their lookup tables, which are computed once, when a program is loaded.
 
-use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind};
+use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind, TensorId};
 use rushlight_engine::{self as engine, Data, QuantOut, SoftmaxTable, Source};
 
 use rushlight_runtime::{Code, Detail, Error, Result};
@@ -48,21 +48,26 @@ impl PreparedStep {
     #[cfg(feature = "isolate")]
     pub fn isolate(&self, cx: &mut crate::memory::StepContext<'_, '_, '_, '_>) {
         let mut inputs = Vec::new();
-        let output = match self {
-            Self::Elementwise(step) => {
-                inputs.extend_from_slice(&step.operands);
-                step.y
-            }
-            Self::Softmax(step) => {
-                inputs.push(step.x);
-                step.y
-            }
-            Self::Other(step) => {
-                step.for_each_input(&mut |tensor| inputs.push(tensor));
-                step.output()
-            }
-        };
-        cx.isolated = crate::isolated::Isolated::of(cx, &inputs, output);
+        self.for_each_input(&mut |tensor| inputs.push(tensor));
+        cx.isolated = crate::isolated::Isolated::of(cx, &inputs, self.output());
+    }
+
+    /// Calls `f` for each tensor that the step reads.
+    pub fn for_each_input(&self, f: &mut dyn FnMut(TensorId)) {
+        match self {
+            Self::Elementwise(step) => step.operands.iter().for_each(|&operand| f(operand)),
+            Self::Softmax(step) => f(step.x),
+            Self::Other(step) => step.for_each_input(f),
+        }
+    }
+
+    /// The tensor that the step writes.
+    pub fn output(&self) -> TensorId {
+        match self {
+            Self::Elementwise(step) => step.y,
+            Self::Softmax(step) => step.y,
+            Self::Other(step) => step.output(),
+        }
     }
 
     /// Makes the step ready to run, with its lookup table if it has one.
