@@ -59,7 +59,7 @@ impl Module {
     pub fn run(&mut self, method: &str, inputs: &Values) -> Result<Values, JsValue> {
         let values = plain::map(inputs.inputs())?;
         let outputs = match inputs.names() {
-            Some(names) => self.0.run_named(method, names.iter().map(String::as_str).zip(values)),
+            Some(names) => self.0.call(method).named(names.iter().map(String::as_str).zip(values)).run(),
             None => self.0.run(method, &values),
         };
         plain::map(outputs).map(Values::from)
@@ -75,7 +75,7 @@ impl Module {
         };
         let mut timer = Timer::new(now);
         for _ in 0..runs {
-            plain::map(self.0.run_traced(method, &values, &mut timer))?;
+            plain::map(self.0.call(method).inputs(&values).tracer(&mut timer).run())?;
         }
         Ok(plain::to_js(timer.steps()))
     }

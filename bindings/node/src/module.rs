@@ -142,7 +142,7 @@ impl Program {
         let mut module = self.locked()?;
         let meta = module.kept_meta(method)?;
         let inputs = inputs(&meta, arguments, names)?;
-        let outputs = module.run_reading(method, &inputs, &mut Ended(&self.is_ended), returned)?;
+        let outputs = module.call(method).inputs(&inputs).tracer(&mut Ended(&self.is_ended)).read(returned)?;
         self.note(method, nbytes(arguments), begun.elapsed());
         Ok(outputs)
     }
@@ -156,7 +156,7 @@ impl Program {
             if let Some(Stop::Cancelled) = Ended(&self.is_ended).poll() {
                 return Err(Problem::Own(Code::InvalidState, "the module is used after `dispose`"));
             }
-            module.run_traced(method, &inputs, &mut timer)?;
+            module.call(method).inputs(&inputs).tracer(&mut timer).run()?;
         }
         Ok(timer.steps())
     }

@@ -237,7 +237,9 @@ impl Module {
         let arguments: Vec<_> = inputs.iter().collect();
         self.learn(py)?;
         let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
-        call(py, &self.inner, &arguments, label, |module, inputs, signals| module.run_traced(method, inputs, signals))
+        call(py, &self.inner, &arguments, label, |module, inputs, signals| {
+            module.call(method).inputs(inputs).tracer(signals).run()
+        })
     }
 
     /// As `run`, with the inputs in a list.
@@ -249,7 +251,9 @@ impl Module {
     ) -> PyResult<Bound<'py, PyList>> {
         self.learn(py)?;
         let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
-        call(py, &self.inner, &inputs, label, |module, inputs, signals| module.run_traced(method, inputs, signals))
+        call(py, &self.inner, &inputs, label, |module, inputs, signals| {
+            module.call(method).inputs(inputs).tracer(signals).run()
+        })
     }
 
     /// Loads a method with memory of its own.

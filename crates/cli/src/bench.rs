@@ -102,7 +102,7 @@ impl Bench {
         let mut module = self.model.load_to_run(&self.running)?;
         module.run(method, inputs)?;
         for _ in 0..self.runs.min(10) {
-            module.run_traced(method, inputs, &mut measured.profiler)?;
+            module.call(method).inputs(inputs).tracer(&mut measured.profiler).run()?;
         }
         Ok(Some((measured, module)))
     }

@@ -85,7 +85,7 @@ impl Run {
         let mut outputs = Vec::new();
         for _ in 0..self.repeat {
             outputs = match &mut measured {
-                Some(measured) => module.run_traced(&method, &inputs, &mut measured.profiler)?,
+                Some(measured) => module.call(&method).inputs(&inputs).tracer(&mut measured.profiler).run()?,
                 None => module.run(&method, &inputs)?,
             };
         }

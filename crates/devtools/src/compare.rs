@@ -182,7 +182,7 @@ impl<'m> Keeper<'m> {
 
     /// Returns the outputs too.
     fn trace(mut self, module: &mut Module, method: &str, inputs: &[Input<'_>]) -> Result<(Trace, Vec<Value>), Error> {
-        let outputs = module.run_traced(method, inputs, &mut self)?;
+        let outputs = module.call(method).inputs(inputs).tracer(&mut self).run()?;
         match self.error {
             Some(error) => Err(error),
             None => Ok((self.trace, outputs)),

@@ -302,7 +302,7 @@ impl Model {
             None => &self.methods[usize::from(tokens.len() == 1)],
         };
         let outputs = match state {
-            State::Own(session) => self.module.run_in(session, method, &inputs)?,
+            State::Own(session) => self.module.call(method).inputs(&inputs).session(session).run()?,
             State::InModule(_) => self.module.run(method, &inputs)?,
         };
         Rows::of(outputs, self.width)

@@ -63,8 +63,8 @@ impl MethodBatch {
 
     /// Runs the method for each session. Returns the outputs of each call.
     ///
-    /// Methods that [share memory](crate::ModuleBuilder::share_memory) run one after the other, as [`Module::run_in`] does.
-    /// Otherwise results are those of `run_in` but for the order of sums in matrix products, which may depend on how many rows
+    /// Methods that [share memory](crate::ModuleBuilder::share_memory) run one after the other, as single calls do.
+    /// Otherwise results are those of single calls but for the order of sums in matrix products, which may depend on how many rows
     /// there are.
     ///
     /// # Errors
@@ -73,7 +73,10 @@ impl MethodBatch {
     pub fn run(&mut self, module: &mut Module, calls: &mut [BatchCall<'_>]) -> Result<Vec<Vec<Value>>, Error> {
         self.reserve(module, calls.len())?;
         if module.shares_memory() {
-            return calls.iter_mut().map(|call| module.run_in(call.session, &self.method, call.inputs)).collect();
+            return calls
+                .iter_mut()
+                .map(|call| module.call(&self.method).inputs(call.inputs).session(call.session).run())
+                .collect();
         }
         let mut executions: Vec<Execution<'_, 'static>> = Vec::with_capacity(calls.len());
         let mut first = None;

@@ -244,7 +244,7 @@ impl MethodInstance {
         result
     }
 
-    /// Submits a call: it goes on while it is polled. See [`Module::submit`](crate::Module::submit).
+    /// Submits a call: it goes on while it is polled. See [`Call::submit`](crate::Call::submit).
     pub fn submit<'r>(&'r mut self, inputs: &'r [Input<'r>]) -> Result<Submission<'r>, Error> {
         self.submit_with(None, inputs)
     }

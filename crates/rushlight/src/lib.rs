@@ -102,14 +102,15 @@
 //! let tokens = [15i64, 43, 57, 57];
 //! let prompt = [TensorView::of(&[1, 4], &tokens)?.into(), TensorView::of(&[1], &[0i64])?.into()];
 //! let mut one = module.session()?;
-//! module.run_in(&mut one, "forward", &prompt)?;
+//! module.call("forward").inputs(&prompt).session(&mut one).run()?;
 //!
 //! // The other begins with what the first has read, and reads on by itself.
 //! let mut other = one.fork()?;
 //! let at_4 = TensorView::of(&[1], &[4i64])?;
 //! let read = |module: &mut Module, session: &mut Session, token: i64| -> rushlight::Result<Vec<f32>> {
 //!     let token = [token];
-//!     let outputs = module.run_in(session, "forward", &[TensorView::of(&[1, 1], &token)?.into(), at_4.into()])?;
+//!     let inputs = [TensorView::of(&[1, 1], &token)?.into(), at_4.into()];
+//!     let outputs = module.call("forward").inputs(&inputs).session(session).run()?;
 //!     Ok(outputs[0].as_slice::<f32>()?.to_vec())
 //! };
 //! let logits = read(&mut module, &mut one, 41)?;
@@ -159,7 +160,7 @@
 //! static CANCELLED: AtomicBool = AtomicBool::new(true);
 //! let mut module = Module::load("digits.pte")?;
 //! let input = TensorView::of(&[1, 1, 8, 8], &[0.0f32; 64])?.into();
-//! let error = module.run_traced("forward", &[input], &mut Flag(&CANCELLED)).unwrap_err();
+//! let error = module.call("forward").inputs(&[input]).tracer(&mut Flag(&CANCELLED)).run().unwrap_err();
 //! assert_eq!(error.code(), Code::InvalidState);
 //! # Ok(())
 //! # }
@@ -265,7 +266,7 @@ pub use lower::{Cache, CacheUse, Fingerprint, Lower};
 #[cfg(feature = "std")]
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
-pub use module::{DeviceLimits, Module, ModuleBuilder, reference_operators};
+pub use module::{Call, DeviceLimits, Module, ModuleBuilder, reference_operators};
 #[cfg(feature = "std")]
 pub use panic::{panic_error, panic_message};
 #[cfg(feature = "backends")]

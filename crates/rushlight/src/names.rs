@@ -43,20 +43,32 @@ impl MethodMeta {
         &'m self,
         given: impl IntoIterator<Item = (&'n str, Input<'i>)>,
     ) -> Result<Vec<Input<'m>>, Error> {
-        let mut inputs: Vec<Option<Input<'m>>> = self.inputs.iter().map(fixed).collect();
-        let mut is_given = vec![false; inputs.len()];
+        let given = self.arranged(given)?;
+        Ok(given.into_iter().zip(&self.inputs).filter_map(|(input, info)| input.or_else(|| fixed(info))).collect())
+    }
+
+    /// Arranges inputs as a call takes them; `None` for values that were fixed at export and are left out.
+    ///
+    /// # Errors
+    /// Those of [`inputs_by_name`](Self::inputs_by_name).
+    pub(crate) fn arranged<'n, 'i>(
+        &self,
+        given: impl IntoIterator<Item = (&'n str, Input<'i>)>,
+    ) -> Result<Vec<Option<Input<'i>>>, Error> {
+        let mut inputs: Vec<Option<Input<'i>>> = self.inputs.iter().map(|_| None).collect();
         for (name, input) in given {
             let index = self.input_index(name)?;
-            let (Some(slot), Some(is_given)) = (inputs.get_mut(index), is_given.get_mut(index)) else { continue };
-            if *is_given {
+            let Some(slot) = inputs.get_mut(index) else { continue };
+            if slot.is_some() {
                 return Err(Error::invalid(format!("the input `{name}` of `{}` is given twice", self.name)));
             }
-            (*slot, *is_given) = (Some(input), true);
+            *slot = Some(input);
         }
-        let absent = inputs.iter().zip(&self.inputs).zip(&self.input_names).filter(|((input, _), _)| input.is_none());
+        let all = inputs.iter().zip(&self.inputs).zip(&self.input_names);
+        let absent = all.filter(|((input, info), _)| input.is_none() && fixed(info).is_none());
         let absent: Vec<String> = absent.map(|((_, info), name)| format!("{name}: {info}")).collect();
         if absent.is_empty() {
-            return Ok(inputs.into_iter().flatten().collect());
+            return Ok(inputs);
         }
         let (count, s) = (absent.len(), if absent.len() == 1 { "" } else { "s" });
         Err(Error::invalid(format!("{count} input{s} of `{}` not given", self.name)).expected(absent.join("; ")))
@@ -87,7 +99,7 @@ fn label(what: &str, index: usize, names: &[String]) -> String {
 }
 
 /// The value that an export fixed.
-fn fixed(info: &ValueInfo) -> Option<Input<'_>> {
+pub(crate) fn fixed(info: &ValueInfo) -> Option<Input<'_>> {
     match info {
         ValueInfo::Int(value) => Some(Input::Int(*value)),
         ValueInfo::Double(value) => Some(Input::Double(*value)),

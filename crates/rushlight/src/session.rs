@@ -7,12 +7,10 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use rushlight_runtime::{Code, EventTracer, Input, Outputs, States};
+use rushlight_runtime::{Code, States};
 
 use crate::error::Error;
-use crate::instance::Submission;
 use crate::module::Module;
-use crate::tensor::Value;
 
 /// What one user of a [`Module`] has for himself: the states of its delegates, such as a KV cache. Code and weights stay in the
 /// module, and any number of sessions takes turns with it.
@@ -91,66 +89,5 @@ impl Module {
             method.add_states(&mut states)?;
         }
         Ok(Session::new(states, self.identity()))
-    }
-
-    /// As [`run`](Self::run), with the states of a session.
-    pub fn run_in(&mut self, session: &mut Session, method: &str, inputs: &[Input<'_>]) -> Result<Vec<Value>, Error> {
-        self.run_in_traced(session, method, inputs, &mut ())
-    }
-
-    /// As [`run_in`](Self::run_in), and reports what happens to `tracer`.
-    pub fn run_in_traced(
-        &mut self,
-        session: &mut Session,
-        method: &str,
-        inputs: &[Input<'_>],
-        tracer: &mut (impl EventTracer + ?Sized),
-    ) -> Result<Vec<Value>, Error> {
-        let states = session.states(&self.identity())?;
-        self.loaded(method)?.run_with(Some(states), inputs, tracer)
-    }
-
-    /// As [`run_reading`](Self::run_reading), with the states of a session.
-    pub fn run_in_reading<R>(
-        &mut self,
-        session: &mut Session,
-        method: &str,
-        inputs: &[Input<'_>],
-        tracer: &mut (impl EventTracer + ?Sized),
-        read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let states = session.states(&self.identity())?;
-        self.loaded(method)?.read_with(Some(states), inputs, tracer, |outputs| Ok(read(outputs)?))
-    }
-
-    /// Submits a call of a method: it goes on while it is polled, and the host may do anything else meanwhile. Methods whose
-    /// delegates do not need to wait complete at once.
-    ///
-    /// ```no_run
-    /// # fn main() -> rushlight::Result<()> {
-    /// # let mut module = rushlight::Module::load("model.pte")?;
-    /// # let inputs = [];
-    /// let mut submission = module.submit("forward", &inputs)?;
-    /// while submission.poll()?.is_pending() {
-    ///     // Draw a frame, or return to the browser's event loop.
-    /// }
-    /// let outputs = submission.complete()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn submit<'r>(&'r mut self, method: &str, inputs: &'r [Input<'r>]) -> Result<Submission<'r>, Error> {
-        let (instance, states) = self.loaded_with_states(method)?;
-        instance.submit_with(states, inputs)
-    }
-
-    /// As [`submit`](Self::submit), with the states of a session.
-    pub fn submit_in<'r>(
-        &'r mut self,
-        session: &'r mut Session,
-        method: &str,
-        inputs: &'r [Input<'r>],
-    ) -> Result<Submission<'r>, Error> {
-        let states = session.states(&self.identity())?;
-        self.loaded(method)?.submit_with(Some(states), inputs)
     }
 }

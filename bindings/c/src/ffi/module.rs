@@ -529,12 +529,11 @@ impl Inner {
         let mut tracer = Tracer { interrupt: unsafe { flag(options.interrupt) }, on_event };
         callback::forget();
         // SAFETY: NULL or a live session.
-        match unsafe { options.session.as_ref() } {
-            None => module.run_reading(method, &inputs, &mut tracer, |outputs| lent.fill(outputs)),
-            Some(session) => {
-                let session = &mut *session.lock()?;
-                module.run_in_reading(session, method, &inputs, &mut tracer, |outputs| lent.fill(outputs))
-            }
+        let session = unsafe { options.session.as_ref() };
+        let call = module.call(method).inputs(&inputs).tracer(&mut tracer);
+        match session {
+            None => call.read(|outputs| lent.fill(outputs)),
+            Some(session) => call.session(&mut *session.lock()?).read(|outputs| lent.fill(outputs)),
         }
         .map_err(callback::explained)?;
         if options.num_outputs > 0 {

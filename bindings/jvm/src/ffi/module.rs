@@ -210,7 +210,7 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
         // nothing in common with the frame and the inputs.
         let room = unsafe { elements_mut::<u8>(room, size) };
         let mut written = Ok(());
-        module.run_reading(method, &inputs, &mut { interrupt }, |outputs: &Outputs<'_, '_>| {
+        module.call(method).inputs(&inputs).tracer(&mut { interrupt }).read(|outputs: &Outputs<'_, '_>| {
             written = frame.write(outputs, room, |output| keep(env, &results, &output));
             Ok(())
         })?;

@@ -52,7 +52,7 @@ fn calls_are_by_name() {
     let mut module = module();
     for more in [vec![], vec![("scale", Input::Double(0.5))]] {
         let given = inputs().into_iter().chain(more).chain([("image", floats(&IMAGE))]);
-        let outputs = module.run_named("forward", given).expect("all inputs are given");
+        let outputs = module.call("forward").named(given).run().expect("all inputs are given");
         assert_eq!(outputs[0].as_slice::<f32>().expect("floats"), [1.5, -3.0, 8.0, 5.0]);
         assert_eq!(outputs[1].as_slice::<f32>().expect("floats"), [2.875]);
         assert_eq!(outputs[2].as_slice::<Bool8>().expect("bools"), [Bool8(1), Bool8(1)]);
@@ -68,7 +68,7 @@ fn parts(error: &Error) -> String {
 fn what_is_called_otherwise_is_an_error_with_the_nearest_name() {
     let mut module = module();
     let mut refused = |inputs: Vec<(&str, Input<'static>)>| {
-        let error = module.run_named("forward", inputs).expect_err("the inputs do not fit");
+        let error = module.call("forward").named(inputs).run().expect_err("the inputs do not fit");
         assert_eq!(error.code(), Code::InvalidArgument);
         parts(&error)
     };
@@ -136,7 +136,7 @@ fn programs_without_names_are_called_in_order() {
         let inputs = [floats(&IMAGE), mask(), floats(&BOXES[0]), floats(&BOXES[1]), Input::Double(0.5)];
         let outputs = module.run("forward", &inputs).expect("the inputs fit");
         assert_eq!(outputs[1].as_slice::<f32>().expect("floats"), [2.875]);
-        let error = module.run_named("forward", [("image", floats(&IMAGE))]).expect_err("there are no names");
+        let error = module.call("forward").named([("image", floats(&IMAGE))]).run().expect_err("there are no names");
         assert!(error.what_came().is_some_and(|text| text.contains("does not record the names")), "{error}");
         let error = module.run("forward", &[floats(&IMAGE)]).expect_err("four inputs are missing");
         assert!(error.message().contains("takes 5 inputs"), "{error}");

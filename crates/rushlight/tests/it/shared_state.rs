@@ -13,10 +13,9 @@ const KEYS: [[f32; 8]; 2] = [[1.0, 2.0, 3.0, 4.0, -1.0, 0.5, 2.0, 0.0], [0.5, 1.
 fn scores(module: &mut Module) -> [f32; 2] {
     let mut run = |method: &str, position: i64| {
         let key = TensorView::of(&[1, 2, 1, 4], &KEYS[position as usize]).expect("a key");
-        let outputs = module.run_named(
-            method,
-            [("position", TensorView::of(&[1], &[position]).expect("a position").into()), ("x", key.into())],
-        );
+        let position = [position];
+        let position = TensorView::of(&[1], &position).expect("a position").into();
+        let outputs = module.call(method).named([("position", position), ("x", key.into())]).run();
         outputs.expect("the method runs")[0].as_slice::<f32>().expect("floats").to_vec()
     };
     run("first", 0);

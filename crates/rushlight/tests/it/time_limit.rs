@@ -64,7 +64,7 @@ fn calls_stop_at_every_step_and_the_method_stays_usable() {
         let want = run(&mut module).expect("it runs");
         let mut messages = Vec::new();
         for polls in 0.. {
-            match module.run_traced("forward", &x(), &mut After(Cell::new(polls))) {
+            match module.call("forward").inputs(&x()).tracer(&mut After(Cell::new(polls))).run() {
                 Ok(outputs) => {
                     assert_eq!(outputs[0].as_slice::<f32>().expect("floats"), want);
                     break;
@@ -107,7 +107,7 @@ fn another_thread_cancels() {
             cancelled.store(true, Ordering::Relaxed);
         });
         loop {
-            if let Err(error) = module.run_traced("forward", &x(), &mut Flag(&cancelled)) {
+            if let Err(error) = module.call("forward").inputs(&x()).tracer(&mut Flag(&cancelled)).run() {
                 return error;
             }
         }

@@ -104,7 +104,7 @@ fn run(module: &mut Module, method: &str, start: usize, rows: usize) -> Vec<f32>
 }
 
 fn run_in(module: &mut Module, session: &mut Session, start: usize, rows: usize) -> Vec<f32> {
-    floats(&module.run_in(session, "prefill", &Call::new(start, rows).inputs()).unwrap())
+    floats(&module.call("prefill").inputs(&Call::new(start, rows).inputs()).session(session).run().unwrap())
 }
 
 fn assert_close(got: &[f32], expected: &[f32]) {

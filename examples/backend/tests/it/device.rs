@@ -77,7 +77,7 @@ fn neighbours_on_a_device_pass_values_without_copies() {
                 .unwrap();
             for call in 1..=2 {
                 let mut copies = Copies::default();
-                let outputs = module.run_traced("forward", &input(), &mut copies).unwrap();
+                let outputs = module.call("forward").inputs(&input()).tracer(&mut copies).run().unwrap();
                 let elements = |outputs: &[rushlight::Value]| outputs[0].as_slice::<f32>().unwrap().to_vec();
                 assert_eq!(elements(&outputs), elements(&expected));
                 let mut counted = (first.uploads(), first.downloads());
@@ -153,25 +153,25 @@ fn methods_share_state_and_sessions_have_their_own() {
     assert_eq!(first(&module.run("decode", &input()).unwrap()), 1.5);
     let (mut a, mut b) = (module.session().unwrap(), module.session().unwrap());
     assert_eq!((a.size(), b.size()), (16, 16));
-    assert_eq!(first(&module.run_in(&mut a, "decode", &input()).unwrap()), 1.0);
-    assert_eq!(first(&module.run_in(&mut a, "prefill", &input()).unwrap()), 1.5);
-    assert_eq!(first(&module.run_in(&mut b, "prefill", &input()).unwrap()), 0.5);
+    assert_eq!(first(&module.call("decode").inputs(&input()).session(&mut a).run().unwrap()), 1.0);
+    assert_eq!(first(&module.call("prefill").inputs(&input()).session(&mut a).run().unwrap()), 1.5);
+    assert_eq!(first(&module.call("prefill").inputs(&input()).session(&mut b).run().unwrap()), 0.5);
     assert_eq!(first(&module.run("prefill", &input()).unwrap()), 2.0, "the module's own state is apart");
 
     // A fork copies on the device; saving reads back.
     let copies = (device.uploads(), device.downloads());
     let mut fork = a.fork().unwrap();
     assert_eq!(copies, (device.uploads(), device.downloads()));
-    assert_eq!(first(&module.run_in(&mut fork, "prefill", &input()).unwrap()), 2.0);
+    assert_eq!(first(&module.call("prefill").inputs(&input()).session(&mut fork).run().unwrap()), 2.0);
     let saved = loop {
         if let Poll::Ready(saved) = a.save().unwrap() {
             break saved;
         }
     };
     a.clear().unwrap();
-    assert_eq!(first(&module.run_in(&mut a, "prefill", &input()).unwrap()), 0.5);
+    assert_eq!(first(&module.call("prefill").inputs(&input()).session(&mut a).run().unwrap()), 0.5);
     b.restore(&saved).unwrap();
-    assert_eq!(first(&module.run_in(&mut b, "prefill", &input()).unwrap()), 2.0);
+    assert_eq!(first(&module.call("prefill").inputs(&input()).session(&mut b).run().unwrap()), 2.0);
     assert!(b.restore(&saved[1..]).is_err() && b.restore(&saved[..saved.len() - 1]).is_err());
     assert_eq!(a.rewind(0).unwrap_err().code(), Code::NotImplemented);
 
@@ -179,7 +179,7 @@ fn methods_share_state_and_sessions_have_their_own() {
     let mut instance = module.instantiate("prefill").unwrap();
     assert_eq!(first(&instance.run(&input()).unwrap()), 0.5);
     let (mut other, _) = on_device();
-    let error = other.run_in(&mut a, "prefill", &input()).unwrap_err();
+    let error = other.call("prefill").inputs(&input()).session(&mut a).run().unwrap_err();
     assert!(error.message().contains("another module"), "{error}");
     // Sessions and modules go in any order, and free what they have.
     drop((module, fork, b, instance));
@@ -193,7 +193,7 @@ fn a_batch_of_sessions_runs_one_after_the_other_on_a_device() {
     let (mut module, _) = on_device();
     let mut batch = module.batch("decode").unwrap();
     let (mut a, mut b) = (module.session().unwrap(), module.session().unwrap());
-    module.run_in(&mut b, "prefill", &input()).unwrap();
+    module.call("prefill").inputs(&input()).session(&mut b).run().unwrap();
     let inputs = input();
     for expected in [[1.0, 1.5], [2.0, 2.5]] {
         let mut calls = [&mut a, &mut b].map(|session| BatchCall { session, inputs: &inputs });
@@ -209,7 +209,7 @@ fn a_batch_of_sessions_runs_one_after_the_other_on_a_device() {
     let mut calls = [&mut a, &mut foreign].map(|session| BatchCall { session, inputs: &inputs });
     let error = batch.run(&mut module, &mut calls).unwrap_err();
     assert!(error.message().contains("another module"), "{error}");
-    assert_eq!(first(&module.run_in(&mut a, "decode", &inputs).unwrap()), 3.0, "nothing ran");
+    assert_eq!(first(&module.call("decode").inputs(&inputs).session(&mut a).run().unwrap()), 3.0, "nothing ran");
 }
 
 #[test]
@@ -217,7 +217,8 @@ fn calls_are_submitted_and_polled() {
     let (mut module, device) = on_device();
     module.set_option(NAME, "latency", 3).unwrap();
     let inputs = input();
-    let mut submission = module.submit("prefill", &inputs).unwrap();
+    let mut call = module.call("prefill").inputs(&inputs);
+    let mut submission = call.submit().unwrap();
     let mut polls = 0;
     while submission.poll().unwrap().is_pending() {
         assert_eq!(device.queued(), 1);
@@ -228,7 +229,8 @@ fn calls_are_submitted_and_polled() {
 
     // What is dropped is cancelled: the sum is as it was.
     for polls in 0..3 {
-        let mut submission = module.submit("decode", &inputs).unwrap();
+        let mut call = module.call("decode").inputs(&inputs);
+        let mut submission = call.submit().unwrap();
         for _ in 0..polls {
             assert!(submission.poll().unwrap().is_pending() || polls > 2);
         }
@@ -238,13 +240,14 @@ fn calls_are_submitted_and_polled() {
     assert_eq!(first(&module.run("prefill", &inputs).unwrap()), 1.0);
 
     // One that is forgotten is cancelled by the next call.
-    std::mem::forget(module.submit("prefill", &inputs).unwrap());
+    std::mem::forget(module.call("prefill").inputs(&inputs).submit().unwrap());
     assert_eq!(device.queued(), 1);
     assert_eq!(first(&module.run("prefill", &inputs).unwrap()), 1.5);
 
     // Sessions submit too, and completing waits.
     let mut session = module.session().unwrap();
-    let submission = module.submit_in(&mut session, "decode", &inputs).unwrap();
+    let mut call = module.call("decode").inputs(&inputs).session(&mut session);
+    let submission = call.submit().unwrap();
     assert_eq!(first(&submission.complete().unwrap()), 1.0);
 }
 
@@ -256,7 +259,8 @@ fn submitted_calls_copy_inputs_and_keep_time_limits() {
     module.set_option(NAME, "latency", i64::MAX).unwrap();
     assert_eq!(module.run("prefill", &input()).unwrap_err().code(), Code::OutOfResources);
     let inputs = input();
-    let mut submission = module.submit("prefill", &inputs).unwrap();
+    let mut call = module.call("prefill").inputs(&inputs);
+    let mut submission = call.submit().unwrap();
     std::thread::sleep(Duration::from_millis(120));
     assert_eq!(submission.poll().unwrap_err().code(), Code::OutOfResources);
     drop(submission);
@@ -265,10 +269,10 @@ fn submitted_calls_copy_inputs_and_keep_time_limits() {
     let (mut module, _) = on_device();
     let bytes: Vec<u8> = X.iter().flat_map(|x| x.to_le_bytes()).collect();
     let transposed = [TensorView::strided(ScalarType::Float, &[2, 2], &[1, 2], &bytes).unwrap().into()];
-    let outputs = module.submit("prefill", &transposed).unwrap().complete().unwrap();
+    let outputs = module.call("prefill").inputs(&transposed).submit().unwrap().complete().unwrap();
     assert_eq!(outputs[0].as_slice::<f32>().unwrap(), [0.5, 0.25, -1.0, 2.0]);
     let wrong = [TensorView::of(&[4], &X).unwrap().into()];
-    let error = module.submit("prefill", &wrong).unwrap_err();
+    let error = module.call("prefill").inputs(&wrong).submit().unwrap_err();
     assert!(error.message().contains("input 0 of `prefill`"), "{error}");
 }
 
@@ -302,7 +306,7 @@ fn options_that_do_not_exist_say_which_do() {
     module.load_method("prefill").unwrap();
     assert_eq!(module.set_option(NAME, "timestamps", true).unwrap_err().code(), Code::NotSupported);
     let mut steps = Steps::default();
-    module.run_traced("prefill", &input(), &mut steps).unwrap();
+    module.call("prefill").inputs(&input()).tracer(&mut steps).run().unwrap();
     assert!(steps.0.0.into_inner().is_empty());
 }
 
@@ -329,7 +333,7 @@ fn tracers_see_the_steps_on_the_device() {
     let (mut module, _) = on_device();
     module.set_option(NAME, "latency", 2).unwrap();
     let mut steps = Steps::default();
-    module.run_traced("decode", &input(), &mut steps).unwrap();
+    module.call("decode").inputs(&input()).tracer(&mut steps).run().unwrap();
     let times = steps.0.0.into_inner();
     assert_eq!(times, [("Add(0, 0)".to_owned(), 2), ("Accumulate(1, 0)".to_owned(), 2)]);
 }
@@ -340,7 +344,7 @@ fn the_profile_shows_the_steps_beside_the_limits_of_the_device() {
     module.set_option(NAME, "latency", 2).unwrap();
     let mut profiler = Profiler::default();
     for _ in 0..3 {
-        module.run_traced("decode", &input(), &mut profiler).unwrap();
+        module.call("decode").inputs(&input()).tracer(&mut profiler).run().unwrap();
     }
     let rows = steps::rows(&profiler.steps().times(), &mut module, "decode");
     let limits = steps::limits(&rows, &module).unwrap();
