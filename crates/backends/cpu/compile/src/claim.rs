@@ -1,8 +1,8 @@
 //! Claims nodes of the canonical form.
 //!
-//! Nodes are selected when they are legal: a decomposed attention is one node there, and dequantized weights are constants. So a
-//! copy of the method is legalized, in which the origin of each node is the canonical node that it replaces. The part made of
-//! the claims is legalized again when it is compiled, and gives the same nodes.
+//! Nodes are selected in their legalized form: there, a decomposed attention is one node and dequantized weights are
+//! constants. So a copy of the method is legalized. The origin of each legalized node is the canonical node that it
+//! replaces. The part that holds the claimed nodes is legalized again when it is compiled, which gives the same nodes.
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
 use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId, ValueId};
@@ -14,13 +14,13 @@ use crate::select::{self, Context, Reason, Selections};
 /// The legalized nodes that replace one canonical node.
 #[derive(Default)]
 struct Legal {
-    /// True if the node is still there as it was.
+    /// True if the canonical node itself is among the legalized nodes.
     is_unchanged: bool,
-    /// The values that the nodes that it became use.
+    /// Operands of the legalized nodes.
     uses: Vec<ValueId>,
-    /// True if all nodes that it became show or read integers that a part is given.
+    /// True if all legalized nodes read or reshape integers that a part is given.
     is_copied: bool,
-    /// Why one of the nodes that it became is refused, if one is.
+    /// The reason if one of the legalized nodes is refused.
     refusal: Option<Reason>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     let users_of =
         |node: NodeId| canonical.graph.nodes[node].results.iter().filter_map(|result| users.get(result)).flatten();
     let nodes: Vec<NodeId> = canonical.nodes().collect();
-    // By value, the canonical nodes whose replacements use it. Where nothing is refused, nothing can be passed by.
+    // By value, the canonical nodes whose replacements use it. Empty unless nodes are refused: only those are bypassed.
     let mut readers: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
     if legal.values().any(|legal| legal.refusal.is_some()) {
         for (reader, legal) in &legal {
@@ -41,9 +41,9 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     }
     let shown = Context::new(canonical.graph, canonical.model);
     let mut taken: FxHashMap<NodeId, bool> = FxHashMap::default();
-    // Users come after what they use.
+    // Users come after the nodes whose results they use.
     for node in nodes.into_iter().rev().filter(|node| !canonical.is_claimed(*node)) {
-        // A pattern that a claimed node ends may lead past a node that others use, such as integers of 16 bits.
+        // A pattern that ends in a claimed node may bypass an inner node that others use, such as a conversion to int16.
         let is_taken = |user: NodeId| taken.get(&user) == Some(&true);
         let results = || canonical.graph.nodes[node].results.iter();
         let is_passed_by = || {
@@ -56,7 +56,7 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
             Some(Legal { refusal: None, is_copied: true, .. }) => Claim::Copy,
             Some(Legal { refusal: None, .. }) => Claim::Take,
             None if canonical.is_constant(node) => Claim::Copy,
-            // What is inside of a pattern goes with its end, in whichever part that is.
+            // An inner node of a pattern joins the part of the pattern's last node.
             None if users_of(node).all(|user| user.is_some_and(is_taken)) => Claim::Inner,
             None => match select::select(&shown, node) {
                 Ok(_) => Claim::Take,
@@ -69,8 +69,8 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     Ok(())
 }
 
-/// Copies a method into a model of its own, in which each node has an origin of its own, and the nodes that others have claimed
-/// are no operators.
+/// Copies a method into a model of its own. Each node gets its own origin, and nodes that other backends have claimed
+/// become calls of a delegate.
 fn copy_to_legalize(canonical: &Canonical<'_>) -> (Model, FxHashMap<OriginId, NodeId>) {
     let mut model = Model {
         constants: canonical.model.constants.clone(),

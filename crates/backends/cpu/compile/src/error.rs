@@ -1,8 +1,8 @@
-//! Errors of the back end.
+//! Errors of the backend.
 
 use rushlight_graph::{Error, ErrorKind};
 
-/// An error of the back end itself, which ends the compilation.
+/// An error of the backend itself, which ends the compilation.
 pub(crate) fn error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Backend, message)
 }

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use crate::call::Call;
 use crate::rewrite::rewrite;
 
-/// Puts the tensor that a number was read from in its place where whole numbers are added or compared, or where the number
-/// becomes a tensor again: positions need no bound there, as sizes do.
+/// Replaces a number that was read from a tensor by that tensor where integers are added or compared, or where the
+/// number becomes a tensor again. As a tensor, a position needs no bound; as a size it would.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadNumbersAsTensors;
 
@@ -23,7 +23,7 @@ impl Pass for ReadNumbersAsTensors {
         if sources.iter().all(FxHashMap::is_empty) {
             return Ok(());
         }
-        // A symbol is one method's: parts and what is claimed have one.
+        // Symbols belong to one method, and this pass runs on models with one method.
         let sources: FxHashMap<SymbolId, ValueId> = match <[_; 1]>::try_from(sources) {
             Ok([sources]) => sources,
             Err(_) => return Ok(()),
@@ -34,7 +34,7 @@ impl Pass for ReadNumbersAsTensors {
     }
 }
 
-/// The tensors of one element that numbers are read from.
+/// Finds the tensor of one element that each symbol was read from.
 fn sources(graph: &Graph) -> FxHashMap<SymbolId, ValueId> {
     let mut sources = FxHashMap::default();
     for node in &graph.blocks[graph.body].nodes {

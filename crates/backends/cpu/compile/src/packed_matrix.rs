@@ -1,5 +1,5 @@
-//! Matrices of integers, packed as kernels read them some columns at a time: neither all integers nor all packed bytes need be in
-//! memory.
+//! Matrices of integers, packed some columns at a time. So neither all integers nor all packed bytes need to be in
+//! memory at once.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -31,21 +31,21 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Of integers `[N, K]`. `shift` is subtracted from their bytes.
+    /// Takes integers `[N, K]`. `shift` is subtracted from their bytes.
     pub fn new(integers: Constant, shift: u8) -> Result<Self, Error> {
         /// Integers that are read at a time.
         const READ: usize = 1 << 20;
-        /// Columns that may have to be read together: a multiple of all usual widths of heads, and of [`PANEL`].
+        /// Granularity of columns that are read together: a multiple of all usual head widths, and of [`PANEL`].
         const TOGETHER: usize = 48 * PANEL;
         let sizes = integers.sizes()?;
         let &[n, k] = sizes.as_slice() else { return Err(error(format!("`{}` is no matrix", integers.name))) };
         let step = READ.checked_div(k).unwrap_or(n).max(1).next_multiple_of(TOGETHER);
-        // What is computed as a whole is computed once.
+        // A constant that can only be computed as a whole is computed once.
         let step = if step < n && integers.rows(0..step).is_some() { step } else { n };
         Ok(Self { integers, k, n, shift, step })
     }
 
-    /// True if both are the same integers, as far as that is known without reading them.
+    /// True if both are known to hold the same integers without reading them.
     fn is(&self, other: &Self) -> bool {
         let is_data = match (&self.integers.data, &other.integers.data) {
             (ConstantData::Computed(a), ConstantData::Computed(b)) => Arc::ptr_eq(a, b),
@@ -55,13 +55,13 @@ impl Columns {
         is_data && (self.k, self.n, self.shift) == (other.k, other.n, other.shift)
     }
 
-    /// The parts that are read at a time.
+    /// The ranges of columns that are read at a time.
     fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (n, step) = (self.n, self.step.max(1));
         (0..n).step_by(step).map(move |start| start..n.min(start + step))
     }
 
-    /// The integers of some columns, which begin where a part does: a row of K for each.
+    /// Reads the integers of some columns, a row of K for each. The columns start where a part does.
     fn read(&self, columns: Range<usize>) -> Result<Bytes, Error> {
         let rows = if columns == (0..self.n) { Some(self.integers.clone()) } else { self.integers.rows(columns) };
         let bytes = rows.ok_or_else(|| error(format!("`{}` lost its columns", self.integers.name)))?.read()?;
@@ -71,7 +71,7 @@ impl Columns {
         Ok(bytes.iter().map(|byte| byte.wrapping_sub(self.shift)).collect::<Vec<u8>>().into())
     }
 
-    /// For each column something of its integers, by several threads.
+    /// Applies a function to the integers of each column, on several threads.
     fn each<R: Send>(&self, threads: usize, of: impl Fn(usize, &[i8]) -> R + Sync) -> Result<Vec<R>, Error> {
         let part = |columns: Range<usize>| -> Result<Vec<R>, Error> {
             let bytes = self.read(columns.clone())?;
@@ -86,7 +86,7 @@ impl Columns {
         Ok(all)
     }
 
-    /// The sum of each column.
+    /// Returns the sum of each column.
     pub fn sums(&self, threads: usize) -> Result<Vec<i64>, Error> {
         if self.k == 0 {
             return Ok(vec![0; self.n]);
@@ -95,9 +95,9 @@ impl Columns {
     }
 }
 
-/// The sum of integers.
+/// Returns the sum of integers.
 pub(crate) fn sum(integers: &[i8]) -> i64 {
-    /// Integers of which an `i32` holds the sum.
+    /// Number of integers whose sum fits in an `i32`.
     const CHUNK: usize = 1 << 16;
     let sum_of = |integers: &[i8]| integers.iter().map(|integer| i32::from(*integer)).sum::<i32>();
     integers.chunks(CHUNK).map(|integers| i64::from(sum_of(integers))).sum()
@@ -106,15 +106,15 @@ pub(crate) fn sum(integers: &[i8]) -> i64 {
 /// Scales and zero points of the groups of a matrix's columns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ColumnGroups {
-    /// `[N, groups]`; one for all if [`is_one`](Self::is_one).
+    /// `[N, groups]`, or one for all if [`is_one`](Self::is_one).
     pub scales: Parameters<f32>,
     pub zeros: Parameters<i32>,
-    /// `[N, groups]`, if there are any.
+    /// `[N, groups]`, if the format has minima.
     pub minima: Option<Parameters<f32>>,
     pub is_one: bool,
-    /// Number of groups of a column, as they are here.
+    /// Number of groups of a column before repetition.
     pub groups: usize,
-    /// Number of groups of the packed matrix that each of them is.
+    /// Number of groups of the packed matrix for each group here.
     pub repeated: usize,
     /// Subtracted from zero points.
     pub shift: i32,
@@ -123,7 +123,7 @@ pub(crate) struct ColumnGroups {
 }
 
 impl ColumnGroups {
-    /// The scales of the packed matrix' groups of some columns.
+    /// Returns the scales of the packed matrix' groups of some columns.
     fn scales(&self, columns: Range<usize>) -> Cow<'_, [f32]> {
         self.floats(&self.scales, columns)
     }
@@ -136,14 +136,14 @@ impl ColumnGroups {
         }
     }
 
-    /// The numbers of some columns' groups as units and factors.
+    /// Returns the parameters of some columns' groups as units and factors.
     fn products<'f>(&self, numbers: &'f Parameters<f32>, columns: Range<usize>) -> Option<GroupNumbers<'f>> {
         let Products { factors, units, each } = numbers.as_products()?;
         let (start, end) = (columns.start * self.groups, columns.end * self.groups);
         Some(GroupNumbers::Products { units: units.get(start / each..end / each)?, factors: factors.get(start..end)? })
     }
 
-    /// The zero points of the packed matrix' groups of some columns; empty if all are 0.
+    /// Returns the zero points of the packed matrix' groups of some columns; empty if all are 0.
     fn zeros(&self, columns: Range<usize>) -> Vec<i8> {
         if !self.has_zeros {
             return Vec::new();
@@ -158,7 +158,7 @@ impl ColumnGroups {
     }
 }
 
-/// A matrix of integers as the engine reads it.
+/// A matrix of integers in the layout that the engine reads.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedMatrix {
     columns: Columns,
@@ -173,26 +173,26 @@ enum Form {
 }
 
 impl PackedMatrix {
-    /// Of an int8 GEMM.
+    /// Packs for an int8 GEMM.
     pub fn int8(columns: Columns) -> Self {
         Self { columns, form: Form::Int8 }
     }
 
-    /// Of a GEMM of dynamically quantized rows with groups of 32 weights.
+    /// Packs for a GEMM of dynamically quantized rows with groups of 32 weights.
     pub fn groupwise(mut columns: Columns, matrix: GroupwiseMatrix, groups: ColumnGroups) -> Self {
         if matrix.has_zeros {
-            // They follow after all panels.
+            // The scales follow after all panels.
             columns.step = columns.n;
         }
         Self { columns, form: Form::Groupwise(matrix, groups) }
     }
 
-    /// Of a GEMM of floats.
+    /// Packs for a GEMM of floats with dequantized weights.
     pub fn weight_only(columns: Columns, matrix: QuantizedMatrix, groups: ColumnGroups) -> Self {
         Self { columns, form: Form::WeightOnly(matrix, groups) }
     }
 
-    /// True if both pack to the same bytes, as far as that is known without packing them.
+    /// True if both are known to pack to the same bytes without packing them.
     pub fn is(&self, other: &Self) -> bool {
         self.columns.is(&other.columns) && self.form == other.form
     }
@@ -227,7 +227,7 @@ impl PackedMatrix {
         })
     }
 
-    /// Writes all of it.
+    /// Packs the whole matrix.
     pub fn pack(&self, to: &mut [u8]) -> Result<(), Error> {
         let mut rest = to;
         for (index, columns) in self.columns.parts().enumerate() {
@@ -240,7 +240,7 @@ impl PackedMatrix {
         Ok(())
     }
 
-    /// Shows all of it, part by part.
+    /// Passes the packed bytes to `see`, part by part.
     pub fn for_parts(&self, mut see: impl FnMut(&[u8])) -> Result<(), Error> {
         let mut buffer = Vec::new();
         for (index, columns) in self.columns.parts().enumerate() {

@@ -1,4 +1,4 @@
-//! The program being made: its memory, its sizes and its steps.
+//! A program while it is made: its memory, its sizes and its steps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const SMALL: usize = 1024;
 /// Bytes that tensors of the arena are aligned to: a cache line, and the widest vector.
 const ALIGNMENT: u64 = 64;
 
-/// A [`CpuProgram`] being made.
+/// A [`CpuProgram`] while it is made.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     symbols: &'a Symbols,
@@ -36,11 +36,11 @@ pub(super) struct Plan<'a> {
     precision: Precision,
     program: CpuProgram,
     buffers: Vec<Memory>,
-    /// The inputs with their dtypes. Their sizes may depend on the symbols of later ones, so that they become tensors last.
+    /// The inputs with their dtypes. Their sizes may depend on symbols of later inputs, so they become tensors last.
     inputs: Vec<(View, ScalarType)>,
-    /// Where each tensor of the program is in its list.
+    /// The position of each tensor in the program's list.
     tensors: HashMap<payload::Tensor, TensorId>,
-    /// The blobs, in the order in which buffers count them.
+    /// The blobs, in the order of their numbers in buffers.
     weights: Vec<Weights<'a>>,
     /// Buffers of small constants by their bits, so that equal ones are stored once.
     inline_floats: HashMap<Vec<u32>, usize>,
@@ -56,17 +56,17 @@ enum Memory {
     Constant(payload::Buffer),
     /// A state, by position, and its sizes.
     State(u32, Vec<Expr>),
-    /// Something computed, with the upper bound of its number of elements.
+    /// An intermediate result, with the upper bound of its number of elements.
     Computed {
         shape: Vec<Expr>,
         max_len: u64,
-        /// The elements that the memory of a float holds: 1, of 16 bits 2, of bytes 4.
+        /// Elements in the memory of a float: 1 for f32, 2 for 16-bit floats, 4 for bytes.
         per_float: u64,
     },
 }
 
 impl Memory {
-    /// The number of floats of the memory of something computed.
+    /// Returns the number of floats that an intermediate result takes.
     fn floats(&self) -> Option<u64> {
         match self {
             Self::Computed { max_len, per_float, .. } => Some(max_len.div_ceil(*per_float)),
@@ -91,12 +91,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The next input.
+    /// Adds the next input.
     pub fn input(&mut self, ty: &TensorType) -> View {
         let position = self.inputs.len() as u32;
         self.buffers.push(Memory::Input(position));
         let view = View::dense(self.buffers.len() - 1, ty.shape.clone());
-        // The dimensions say what the symbols are.
+        // The dimensions define the symbols.
         for (dim, size) in ty.shape.iter().enumerate() {
             self.bind(size, SizeOp::Input { input: position, dim: dim as u32 });
         }
@@ -104,7 +104,7 @@ impl<'a> Plan<'a> {
         view
     }
 
-    /// Binds the symbol that an input's size is, or is a multiple of plus a number.
+    /// Binds the symbol in an input's size, which is the symbol, a multiple of it, or such a multiple plus a number.
     fn bind(&mut self, size: &Expr, op: SizeOp) {
         let Some((symbol, factor, offset)) = size.linear() else { return };
         if self.bound.contains_key(&symbol) {
@@ -127,7 +127,7 @@ impl<'a> Plan<'a> {
         self.program.sizes.len() as u32 - 1
     }
 
-    /// A size as the program has it.
+    /// Adds a size to the program.
     pub fn size(&mut self, expr: &Expr) -> Result<Size, Error> {
         match expr.as_int() {
             Some(int) => u64::try_from(int).map(Size::Fixed).map_err(|_| error(format!("a size of {int}"))),
@@ -181,7 +181,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// The memory of a state; `initial` and `is_cache` are those of [`payload::State`].
+    /// Adds the memory of a state; `initial` and `is_cache` are those of [`payload::State`].
     pub fn state(&mut self, key: &str, ty: &TensorType, initial: u32, is_cache: bool) -> Result<View, Error> {
         let affine = is_stored_as_byte(ty.dtype).then(|| integral(ty.dtype));
         let half = half_of(ty.dtype);
@@ -208,7 +208,7 @@ impl<'a> Plan<'a> {
         matches!(self.buffers.get(view.buffer), Some(Memory::State(..)))
     }
 
-    /// Memory for something computed.
+    /// Adds memory for an intermediate result.
     fn buffer(&mut self, shape: &[Expr], per_float: u64) -> Result<usize, Error> {
         let sizes = shape.iter().map(|size| self.max_size(size)).collect::<Result<Vec<_>, _>>()?;
         let max_len = sizes.iter().try_fold(1u64, |count, size| count.checked_mul(*size as u64));
@@ -217,28 +217,28 @@ impl<'a> Plan<'a> {
         Ok(self.buffers.len() - 1)
     }
 
-    /// A new dense tensor.
+    /// Adds a dense tensor.
     pub fn dense(&mut self, shape: Vec<Expr>) -> Result<View, Error> {
         Ok(View::dense(self.buffer(&shape, 1)?, shape))
     }
 
-    /// A new tensor with its dimensions in some order in memory.
+    /// Adds a tensor in the given dim order.
     pub fn ordered(&mut self, shape: Vec<Expr>, order: Vec<usize>) -> Result<View, Error> {
         self.ordered_as(shape, order, None)
     }
 
-    /// A new tensor with its dimensions in some order in memory: of bytes if it has an affine, else of floats.
+    /// Adds a tensor in the given dim order: of bytes if it has an affine, else of floats.
     pub fn ordered_as(&mut self, shape: Vec<Expr>, order: Vec<usize>, affine: Option<Affine>) -> Result<View, Error> {
         let per_float = if affine.is_some() { 4 } else { 1 };
         Ok(View::ordered(self.buffer(&shape, per_float)?, shape, order).with_affine(affine))
     }
 
-    /// A new tensor of 16-bit floats with its dimensions in some order in memory.
+    /// Adds a tensor of 16-bit floats in the given dim order.
     pub fn half_tensor(&mut self, shape: Vec<Expr>, order: Vec<usize>, half: Half) -> Result<View, Error> {
         Ok(View::ordered(self.buffer(&shape, 2)?, shape, order).with_half(Some(half)))
     }
 
-    /// A constant.
+    /// Adds a constant.
     pub fn constant(&mut self, name: &str, floats: &[f32]) -> usize {
         if floats.len() > SMALL {
             return self.blob(name, Content::Ready(constants::bytes(floats)));
@@ -254,18 +254,18 @@ impl<'a> Plan<'a> {
         buffer
     }
 
-    /// A constant of one dimension.
+    /// Adds a constant of one dimension.
     pub fn vector(&mut self, name: &str, floats: &[f32]) -> Result<TensorId, Error> {
         let view = View::dense(self.constant(name, floats), vec![Expr::Int(floats.len() as i64)]);
         self.tensor(&view)
     }
 
-    /// A constant whose floats stay in the memory of the file.
+    /// Adds a constant whose floats stay in the memory of the file.
     pub fn constant_in_place(&mut self, name: &str, bytes: Bytes) -> usize {
         self.blob(name, Content::Ready(bytes))
     }
 
-    /// A constant of `len` floats that `pack` writes.
+    /// Adds a constant of `len` floats that `pack` writes.
     pub fn packed(
         &mut self,
         name: &str,
@@ -286,13 +286,13 @@ impl<'a> Plan<'a> {
         self.precision
     }
 
-    /// True if a tensor is of 16-bit floats: weights that were rounded.
+    /// True if a tensor holds 16-bit floats: rounded weights.
     pub fn is_rounded(&self, tensor: TensorId) -> bool {
         let dtype = self.program.tensors.get(tensor as usize).map(|tensor| tensor.dtype);
         matches!(dtype, Some(ScalarType::Half | ScalarType::BFloat16))
     }
 
-    /// The format of [`weights`](Self::weights).
+    /// Returns the format of [`weights`](Self::weights).
     pub fn float_format(&self) -> FloatFormat {
         match self.precision {
             Precision::F16 => FloatFormat::Half(Half::F16),
@@ -301,7 +301,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The packed weights of a GEMM, `len` of them, as the tensor that its step reads.
+    /// Adds the packed weights of a GEMM, `len` of them, and returns the tensor that its step reads.
     pub fn weights(
         &mut self,
         name: &str,
@@ -318,7 +318,7 @@ impl<'a> Plan<'a> {
         self.window_of(&View::dense(buffer, dims.to_vec()), &dims, format.dtype())
     }
 
-    /// The packed weights of an int8 convolution, `len` of them, a multiple of four.
+    /// Adds the packed weights of an int8 convolution, `len` of them, a multiple of four.
     pub fn integers(
         &mut self,
         name: &str,
@@ -329,7 +329,7 @@ impl<'a> Plan<'a> {
         self.bytes_of(view, len, ScalarType::Char)
     }
 
-    /// A packed matrix of integers, with its scales if it has some among them.
+    /// Adds a packed matrix of integers, with its scales if they are stored among the integers.
     pub fn matrix(&mut self, name: &str, matrix: Arc<PackedMatrix>) -> Result<TensorId, Error> {
         let dtype = if matrix.has_scales() { ScalarType::Byte } else { ScalarType::Char };
         let len = matrix.len().ok_or_else(|| error("weights beyond all memory"))?;
@@ -337,7 +337,7 @@ impl<'a> Plan<'a> {
             let view = self.packed(name, len / 4, move |to| matrix.pack(bytemuck::cast_slice_mut(to)))?;
             return self.bytes_of(view, len, dtype);
         }
-        // What is tied is packed once.
+        // Tied weights are packed once.
         let is_same = |weights: &Weights<'_>| {
             weights.name == name && matches!(&weights.content, Content::Matrix(other) if other.is(&matrix))
         };
@@ -354,7 +354,7 @@ impl<'a> Plan<'a> {
         self.window_of(&View { shape: dims.to_vec(), ..view }, &dims, dtype)
     }
 
-    /// Adds a constant as a blob of its own; an empty one needs no blob.
+    /// Adds a constant as a blob of its own. An empty constant needs no blob.
     fn blob(&mut self, name: &str, content: Content<'a>) -> usize {
         if content.is_empty() {
             return self.constant_buffer(payload::Buffer::Inline { offset: 0, len: 0 });
@@ -368,13 +368,13 @@ impl<'a> Plan<'a> {
         self.buffers.len() - 1
     }
 
-    /// The tensor that a step sees: a view, with its dimensions in the order of memory.
+    /// Returns the tensor that a step reads: a view, with its dimensions in the dim order.
     pub fn tensor(&mut self, view: &View) -> Result<TensorId, Error> {
         let dims = view.dims();
         self.window(view, &dims)
     }
 
-    /// The tensor at a view's place with other dimensions.
+    /// Returns a tensor with other dimensions that starts where a view does.
     pub fn window(&mut self, view: &View, dims: &[Expr]) -> Result<TensorId, Error> {
         let dtype = match (view.affine, view.half) {
             (Some(_), _) => ScalarType::Byte,
@@ -385,7 +385,7 @@ impl<'a> Plan<'a> {
     }
 
     pub fn window_of(&mut self, view: &View, dims: &[Expr], dtype: ScalarType) -> Result<TensorId, Error> {
-        // Nothing lies anywhere, also where there is no memory at all.
+        // An empty tensor may stand anywhere, even where there is no memory at all.
         let is_empty = dims.iter().any(|size| size.is(0));
         let offset = if is_empty { Size::Fixed(0) } else { self.size(&view.offset)? };
         let dims = dims.iter().map(|size| self.size(size)).collect::<Result<Vec<_>, _>>()?;
@@ -403,12 +403,12 @@ impl<'a> Plan<'a> {
         self.program.names.push(name.into());
     }
 
-    /// All of the input that a view shows.
+    /// Returns a view of the whole input that a view shows.
     pub fn input_of(&self, view: &View) -> Option<View> {
         self.inputs.iter().find(|(input, _)| input.buffer == view.buffer).map(|(input, _)| input.clone())
     }
 
-    /// All of the buffer of something computed, or of a state, as one dimension.
+    /// Returns the whole buffer of an intermediate result or a state as one dimension.
     pub fn whole(&mut self, view: &View) -> Result<View, Error> {
         let Some(Memory::Computed { shape, .. } | Memory::State(_, shape)) = self.buffers.get(view.buffer) else {
             return Err(error("a write to what is not computed"));
@@ -416,7 +416,7 @@ impl<'a> Plan<'a> {
         Ok(View::dense(view.buffer, vec![Expr::product(shape)]).with_affine(view.affine).with_half(view.half))
     }
 
-    /// Asks for memory that a step needs for itself, for each thread.
+    /// Reserves scratch memory of a step, for each thread.
     pub fn scratch(&mut self, floats: usize) {
         self.program.scratch = self.program.scratch.max(floats as u64);
     }
@@ -427,7 +427,7 @@ impl<'a> Plan<'a> {
         max.ok_or_else(|| Error::unsupported("a tensor without an upper bound of its size"))
     }
 
-    /// True if a view is all of the memory of something computed, so that this can be the memory of an output.
+    /// True if a view covers an intermediate result whole, so that the result can be computed in an output's memory.
     fn is_whole(&self, view: &View) -> bool {
         let count = Expr::product(&view.shape).upper_bound(self.symbols);
         match self.buffers.get(view.buffer) {
@@ -438,7 +438,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// True if a step reads a buffer that it writes, which only the arena allows.
+    /// True if a step reads a buffer that it writes. Only the arena allows this.
     fn is_read_while_written(&self, buffer: usize) -> bool {
         let is_it = |id: TensorId| self.program.tensors[id as usize].buffer as usize == buffer;
         self.program.steps.iter().filter(|step| is_it(step.output())).any(|step| {
@@ -448,7 +448,8 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// The next output, of some type outside. `view` is dense; `alone` if no other output shows the same buffer.
+    /// Adds the next output, with its dtype for the caller. `view` is dense; `alone` says that no other output shows
+    /// the same buffer.
     pub fn output(&mut self, view: &View, dtype: ScalarType, alone: bool) -> Result<(), Error> {
         let position = self.program.outputs.len() as u32;
         let is_float = dtype == ScalarType::Float;
@@ -488,7 +489,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Finds a place for everything, and packs weights.
+    /// Plans the memory, and packs weights.
     pub fn finish(
         mut self,
         settings: &Settings,
@@ -504,7 +505,7 @@ impl<'a> Plan<'a> {
                 }
                 Made::Data(key, data) => (key, data),
             };
-            // What is the same is stored once; other content of the same key, however unlikely, gets a key of its own.
+            // Equal blobs are stored once. Different blobs with the same key, however unlikely, get keys of their own.
             let index = loop {
                 match named_data.iter().position(|(known, _)| *known == key) {
                     Some(index) if named_data[index].1 == data => break index,
@@ -554,7 +555,7 @@ impl<'a> Plan<'a> {
             }
             Memory::Constant(buffer) => *buffer,
             Memory::State(index, _) => payload::Buffer::State(*index),
-            // What no step uses takes no memory.
+            // A result that no step uses takes no memory.
             Memory::Computed { .. } if uses[index].is_none() => payload::Buffer::Arena { offset: 0, len: 0 },
             Memory::Computed { .. } => {
                 payload::Buffer::Arena { offset: offsets[index], len: memory.floats().unwrap_or_default() }

@@ -1,4 +1,4 @@
-//! What must hold of a CPU program before anything trusts it.
+//! Checks of a CPU program that anything else may rely on.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -173,7 +173,7 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     Ok(())
 }
 
-/// Checks that f16 and bf16 in the arena or a state are only converted, moved, and read as keys and values.
+/// Checks that f16 and bf16 tensors in the arena or a state are only converted, moved, and read as keys and values.
 fn check_half_tensors(program: &CpuProgram, step: &Step) -> Result {
     let half_of_tensor = |id: u32| {
         let tensor = program.tensors.get(id as usize)?;
@@ -310,7 +310,7 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
 }
 
 impl Work {
-    /// Checks that it is bounded.
+    /// Checks that the size is bounded.
     fn check(self) -> Result {
         if self.is_bounded() {
             return Ok(());
@@ -331,7 +331,7 @@ fn same_rank<const N: usize>(expected: usize, lens: [usize; N]) -> Result {
     }
 }
 
-/// Registers are written before they are read.
+/// Checks that registers are written before they are read.
 fn elementwise(step: &Elementwise) -> Result {
     let mut written = [false; REGISTERS as usize];
     at_most(Counted::Operands, step.operands.len(), MAX_OPERANDS)?;

@@ -6,14 +6,14 @@ use rushlight_format::{ScalarType, Sentence};
 
 use super::TensorId;
 
-/// Why a payload was refused.
+/// The reason why a payload was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadError {
     pub fault: PayloadFault,
     pub site: PayloadSite,
 }
 
-/// Where a payload is wrong.
+/// The place of a defect in a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PayloadSite {
     #[default]
@@ -32,7 +32,7 @@ pub enum PayloadSite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PayloadFault {
-    /// The bytes begin like no payload of the CPU back end.
+    /// The bytes do not begin with the magic of the CPU backend's payloads.
     Magic,
     /// The payload was written in another version of this format.
     Version { expected: u8, got: u8 },
@@ -58,7 +58,7 @@ pub enum PayloadFault {
     Zero(Nonzero),
     /// A quantized tensor outside of the arena, or a u8 tensor in the arena without a quantization.
     Quantized { dtype: ScalarType },
-    /// A scale that is no number above zero, or a range that is empty.
+    /// A scale that is not a positive number, or a range that is empty.
     Affine,
     /// A tensor of the caller's is not in the memory of that input or output.
     Memory,
@@ -66,13 +66,13 @@ pub enum PayloadFault {
     Unwritten { tensor: TensorId },
     /// A step writes an input or a constant.
     Constant { tensor: TensorId },
-    /// A tensor is quantized where the step takes none, or is not where it takes one.
+    /// A tensor is quantized where the step takes a float tensor, or the reverse.
     MixedTypes,
-    /// A tensor has another element type than the step's format says.
+    /// The element type of a tensor differs from the step's format.
     Dtype { expected: ScalarType, got: ScalarType },
-    /// Weights with another number of elements than their format takes for the sizes of the step.
+    /// The number of weights differs from the number that their format has for the sizes of the step.
     WeightSize { expected: u64, got: u64 },
-    /// An operand is a register that no instruction before has written.
+    /// An operand is a register that no earlier instruction has written.
     Register { register: u8 },
     /// Lists of sizes and strides that differ in length.
     Ranks { expected: usize, got: usize },
@@ -80,9 +80,9 @@ pub enum PayloadFault {
     SameState { state: usize },
     /// The step has no instructions.
     NoInstructions,
-    /// Experts whose GEMM has a form that is not taken apart by columns.
+    /// The format of the experts' GEMM cannot be split by columns.
     Experts,
-    /// The step would do more than in proportion to the elements of its tensors.
+    /// The work of the step is out of proportion to the elements of its tensors.
     Work { operations: u64, limit: u64 },
 }
 
@@ -125,14 +125,14 @@ impl PayloadError {
         Self { fault, site: PayloadSite::Anywhere }
     }
 
-    /// Says where it is, unless that is known.
+    /// Adds the place of the defect, unless it is known already.
     pub(super) fn at(self, site: PayloadSite) -> Self {
         if self.site == PayloadSite::Anywhere { Self { site, ..self } } else { self }
     }
 }
 
 impl PayloadSite {
-    /// Returns what it counts, and which of them it is; `None` for [`PayloadSite::Anywhere`].
+    /// Returns the kind of the place and its index; `None` for [`PayloadSite::Anywhere`].
     pub const fn place(self) -> Option<(&'static str, usize)> {
         Some(match self {
             Self::Anywhere => return None,
@@ -148,7 +148,7 @@ impl PayloadSite {
 }
 
 impl PayloadFault {
-    /// Returns the defect in words.
+    /// Returns the defect as a sentence.
     pub const fn sentence(&self) -> Sentence {
         let (text, numbers) = match *self {
             Self::Magic => ("not a payload of the CPU back end", [0, 0]),

@@ -1,21 +1,24 @@
 //! The payload of the CPU backend: the format in which the compiler hands a part to the delegate that runs it.
 //!
-//! A [`CpuProgram`] is a list of [`Step`]s over [`Tensor`]s. A tensor is a dense window of a [`Buffer`]; its dimensions
-//! stand in the order that they have in memory, the innermost last. Images are channels-last (NHWC). Sizes are fixed, or
+//! A [`CpuProgram`] is a list of [`Step`]s over [`Tensor`]s. A tensor is a dense window of a [`Buffer`]. Its dimensions
+//! are listed in their order in memory, the innermost last. Images are channels-last (NHWC). Sizes are fixed, or
 //! computed from the sizes of the inputs at each call.
 //!
-//! [`CpuProgram::parse`] checks that every index is in its list, that steps read what was written before, that windows lie
-//! inside their buffers, and that the weights of GEMMs and convolutions have the element type and the size of the format
-//! that the step says; sizes that are computed are checked when they are.
+//! [`CpuProgram::parse`] checks that:
+//! - every index is in its list,
+//! - steps only read tensors that were written before,
+//! - windows lie inside of their buffers,
+//! - the weights of GEMMs and convolutions have the element type and the size of the step's format.
 //!
-//! Tensors between steps are f32, or u8 with an [`Affine`] quantization; states, and what is written to them, may be floats of 16
-//! bits. Int8 GEMMs and convolutions multiply u8 by i8, and
-//! accumulate exactly in i32.
+//! Computed sizes are checked at each call.
 //!
-//! Operators, activations and modes are the engine's own enums, so that nothing is translated when a step runs.
+//! Tensors between steps are f32, or u8 with an [`Affine`] quantization. States, and values that are written to them,
+//! may be floats of 16 bits. Int8 GEMMs and convolutions multiply u8 by i8, and accumulate exactly in i32.
 //!
-//! A step says its kind (a direct, depthwise, transposed or Winograd convolution, f32 or int8), which has exactly the parts that
-//! its kernel takes. It also says the format of its weights.
+//! Operators, activations and modes are the engine's own enums, so nothing is translated when a step runs.
+//!
+//! A step has a kind (a direct, depthwise, transposed or Winograd convolution, f32 or int8), the format of its weights,
+//! and exactly the fields that its kernel takes.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -67,10 +70,11 @@ pub const VERSION: u8 = 13;
 /// Number of registers of an elementwise step.
 pub const REGISTERS: u8 = rushlight_engine::REGISTERS as u8;
 
-/// The largest position or index, either way, that is converted to f32: sums and differences of two are still exact there.
+/// The largest absolute value of a position or index that is converted to f32. Sums and differences of two are still
+/// exact.
 pub const MAX_POSITION: i64 = 1 << 22;
 
-/// Most elements of a row that a [`Step::TopK`] finds: its work grows with them.
+/// Maximum number of elements of a row that a [`Step::TopK`] finds: its work grows with them.
 pub const MAX_TOP_K: u64 = 128;
 
 /// Maximum number of tensors that an elementwise step reads.
@@ -79,42 +83,42 @@ pub const MAX_OPERANDS: usize = 16;
 /// A compiled part of a method.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuProgram {
-    /// How sizes are computed; each may use the ones before it.
+    /// Computes the sizes; each may use the ones before it.
     pub sizes: Vec<SizeOp>,
     pub buffers: Vec<Buffer>,
     pub tensors: Vec<Tensor>,
-    /// The tensors that the caller gives, by position.
+    /// The tensors that the caller passes, by position.
     pub inputs: Vec<TensorId>,
-    /// The tensors that the caller gets, by position.
+    /// The tensors that are returned to the caller, by position.
     pub outputs: Vec<TensorId>,
     /// The sizes of each output as the caller sees it, in the order of the PyTorch tensor's dimensions.
     pub output_sizes: Vec<Vec<Size>>,
     /// Names of the blobs with large constants.
     pub blobs: Vec<String>,
-    /// What lives from call to call.
+    /// State that is kept between calls.
     pub states: Vec<State>,
     /// Small constants, which are in the payload itself instead of a blob.
     pub inline_floats: Vec<f32>,
     /// Number of `f32` that intermediate results take at the largest sizes.
     pub arena: u64,
-    /// Number of `f32` that one step may need besides for each thread.
+    /// Number of scratch `f32` that a step may need, for each thread.
     pub scratch: u64,
     pub steps: Vec<Step>,
-    /// For each step what it was made from, for profiles.
+    /// The origin of each step, for profiles.
     pub names: Vec<String>,
 }
 
 /// A tensor that keeps its elements from call to call, such as a KV cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Payloads of a program that name the same key share the state.
+    /// Payloads of a program that use the same key share the state.
     pub key: String,
     /// Number of `f32`.
     pub len: u64,
     /// The bits of each `f32` before the first call.
     pub initial: u32,
-    /// True if elements are written at positions that the caller gives, and read up to them: forgetting the last ones needs
-    /// nothing.
+    /// True if elements are written at positions that the caller gives, and read up to the last position. Removing the
+    /// last positions then needs no change of the memory.
     pub is_cache: bool,
 }
 
@@ -134,7 +138,7 @@ impl Default for Size {
     }
 }
 
-/// How a number is computed. Operands are indices of the numbers before it.
+/// A computation of a size. Operands are indices of earlier sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SizeOp {
     Fixed(i64),
@@ -143,7 +147,7 @@ pub enum SizeOp {
         input: u32,
         dim: u32,
     },
-    /// Element `index` of an input of i64, which is at least `min` and at most `max` or the call is refused: a position.
+    /// Element `index` of an input of i64: a position. The call is refused if it is less than `min` or more than `max`.
     Element {
         input: u32,
         index: u32,
@@ -187,14 +191,14 @@ pub struct Tensor {
     pub offset: Size,
     /// From the outermost dimension in memory to the innermost.
     pub dims: Vec<Size>,
-    /// The quantization of u8 tensors between steps, which always have one; other tensors have none.
+    /// The quantization of u8 tensors between steps, which always have one; `None` for other tensors.
     pub affine: Option<Affine>,
 }
 
 /// Affine quantization to u8: a byte stands for `(byte - zero) * scale`. Values are rounded to nearest, ties to even, and
 /// clamped to `min..=max`. Signed integers are stored with a bias of 128.
 ///
-/// It is compared and hashed by the bits of its scale, unlike the engine's.
+/// Compares and hashes the bits of its scale, unlike the engine's type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Affine {
     /// Bits of f32.
@@ -220,7 +224,7 @@ impl CpuProgram {
     /// Reads a payload.
     ///
     /// # Errors
-    /// Truncated or damaged data, an unknown version, and indices that are those of nothing.
+    /// For data that is truncated or damaged, an unknown version, and indices outside of their lists.
     pub fn parse(bytes: &[u8]) -> Result<Self, PayloadError> {
         let program = codec::read(bytes)?;
         check::check(&program)?;

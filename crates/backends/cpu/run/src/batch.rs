@@ -1,5 +1,5 @@
-//! Calls of several sessions at once: products by constant weights read these once for the rows of all of them. Every other
-//! step runs for one call after the other.
+//! Batched calls of several sessions. A GEMM with constant weights reads them once for the rows of all calls. All other
+//! steps run for one call after the other.
 
 use bytemuck::Pod;
 use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind, TensorId};
@@ -25,7 +25,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// A lane for another call of the same program.
+    /// Creates a lane for another call of the same program.
     pub fn another(&self) -> Result<Self> {
         Ok(Self { shapes: self.shapes.clone(), arena: self.arena.another()?, states: self.states.another() })
     }
@@ -60,7 +60,7 @@ impl<'b, 'c> LaneCall<'b, 'c> {
     }
 }
 
-/// The rows of all calls that a product reads and writes.
+/// The rows of all calls that a GEMM reads and writes.
 #[derive(Default)]
 pub(crate) struct Rows {
     a: Elements,
@@ -79,7 +79,7 @@ struct Elements {
 }
 
 impl Rows {
-    /// Runs a product for all calls.
+    /// Runs a GEMM for all calls.
     pub fn product(
         &mut self,
         step: &payload::Matmul,
@@ -127,7 +127,7 @@ impl Rows {
         self.scatter(step.y, memory, calls)
     }
 
-    /// Copies what the calls have for each row, and makes room for their results.
+    /// Copies the rows of all calls, and makes room for their results.
     fn gather(&mut self, step: &payload::Matmul, memory: &Memory<'_>, calls: &mut [LaneCall<'_, '_>]) -> Result<()> {
         let (residual, qparams) = match &step.kind {
             MatmulKind::Packed { epilogue, .. } | MatmulKind::WeightOnly { epilogue, .. } => {
@@ -178,7 +178,7 @@ impl Rows {
         done(rushlight_engine::gemm_with_scratch(engine, size, a, b, y, &epilogue, scratch))
     }
 
-    /// Copies the results to the calls.
+    /// Copies the results back to the calls.
     fn scatter(&self, to: TensorId, memory: &Memory<'_>, calls: &mut [LaneCall<'_, '_>]) -> Result<()> {
         let mut start = 0;
         for call in calls {
@@ -213,7 +213,7 @@ impl Elements {
         Ok(())
     }
 
-    /// Appends elements that are to be written.
+    /// Appends elements for the caller to write.
     fn grow<T: Pod>(&mut self, count: usize) -> Result<&mut [T]> {
         let start = self.len;
         self.len = start.checked_add(count).ok_or(Unfit::Overflow)?;
@@ -224,7 +224,7 @@ impl Elements {
         Ok(self.get_mut().get_mut(start..).ok_or(Unfit::Overflow)?)
     }
 
-    /// Appends a number for each row, of as many or of one for all.
+    /// Appends a number for each row. `numbers` has one for each row, or one for all.
     fn append_rows(&mut self, numbers: &[f32], rows: usize) -> Result<()> {
         match *numbers {
             [one] => self.grow(rows)?.fill(one),
@@ -249,7 +249,7 @@ impl Elements {
         if self.is_bf16 { FloatSliceMut::Bf16(self.get_mut()) } else { FloatSliceMut::F32(self.get_mut()) }
     }
 
-    /// Copies elements from `start` on. Returns their number.
+    /// Copies elements from `start` on. Returns their count.
     fn read<T: Pod>(&self, start: usize, to: &mut [T]) -> Result<usize> {
         let end = start.checked_add(to.len()).ok_or(Unfit::Overflow)?;
         to.copy_from_slice(self.get::<T>().get(start..end).ok_or(Unfit::Beyond { end, len: self.len })?);

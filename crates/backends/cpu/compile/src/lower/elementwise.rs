@@ -18,7 +18,7 @@ use crate::storage::is_stored_as_float;
 use super::Lowering;
 
 impl Lowering<'_> {
-    /// A node with what is computed with it.
+    /// Lowers a node and the nodes that are fused with it to one step.
     pub(super) fn elementwise(&mut self, id: NodeId) -> Result<(), Error> {
         let call = Call::new(self.graph, id);
         let result = call.result()?;
@@ -26,7 +26,7 @@ impl Lowering<'_> {
         let order = self.order_of_group(id, &shape)?;
         let mut group = Group::new();
         if self.emit(id, &mut group).is_err() {
-            // More registers than there are: the inner nodes become steps of their own.
+            // There are too few registers, so the inner nodes become steps of their own.
             let mut inner = Vec::new();
             self.members(id, &mut inner);
             for node in inner.into_iter().rev() {
@@ -51,7 +51,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The nodes that are computed with a node, the later ones first.
+    /// Collects the nodes that are fused with a node, the last first.
     fn members(&self, id: NodeId, found: &mut Vec<NodeId>) {
         for arg in &self.graph.nodes[id].args {
             arg.for_each_value(&mut |value| {
@@ -66,7 +66,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The order in memory that the first operand of full size has, if there is one.
+    /// Returns the dim order of the first operand of the full shape that is not filled with one number; row-major if there is
+    /// none.
     fn order_of_group(&mut self, id: NodeId, shape: &[Expr]) -> Result<Vec<usize>, Error> {
         let mut nodes = vec![id];
         self.members(id, &mut nodes);
@@ -82,7 +83,7 @@ impl Lowering<'_> {
         Ok((0..shape.len()).collect())
     }
 
-    /// The tensor of an operand: as many dimensions as the result has, in the same order.
+    /// Returns the tensor of an operand with the rank and the dim order of the result.
     fn operand(&mut self, value: ValueId, shape: &[Expr], order: &[usize]) -> Result<u32, Error> {
         let rank = self.graph.tensor(value)?.rank();
         let missing =
@@ -96,7 +97,7 @@ impl Lowering<'_> {
         self.plan.window(&view, &dims)
     }
 
-    /// The instructions of a node, after those of the nodes that are computed with it. Fails without registers.
+    /// Emits the instructions of a node, after those of the nodes that are fused with it. Fails if registers run out.
     fn emit(&self, id: NodeId, group: &mut Group) -> Result<Operand, Error> {
         let mut uses: FxHashMap<ValueId, usize> = FxHashMap::default();
         let mut nodes = vec![id];
@@ -113,7 +114,7 @@ impl Lowering<'_> {
         let result = Call::new(self.graph, id).result()?;
         let operand = match self.selections.require(id)? {
             Selection::Elementwise(elementwise) => self.instructions(elementwise, group)?,
-            // What is stored last is quantized.
+            // The last operator of a group may quantize its result.
             Selection::Quantize { input, .. } => match self.read(*input, group)? {
                 Operand::Register(register) => Operand::Register(register),
                 _ => self.unary(Unary::Identity, *input, group)?,
@@ -126,7 +127,7 @@ impl Lowering<'_> {
         Ok(operand)
     }
 
-    /// A value in a register, or where it is.
+    /// Returns a value as a register, or as the operand that is read from memory.
     fn read(&self, value: ValueId, group: &mut Group) -> Result<Operand, Error> {
         if let Some(register) = group.held.get(&value) {
             return Ok(Operand::Register(*register));
@@ -150,7 +151,7 @@ impl Lowering<'_> {
         Ok(Operand::Tensor(at as u8))
     }
 
-    /// The value of a constant of one element.
+    /// Returns the value of a constant of one element.
     fn number(&self, value: ValueId) -> Option<f32> {
         let constant = self.constant_of(value)?;
         let is_number = is_stored_as_float(constant.ty.dtype) || constant.ty.dtype == ScalarType::Long;
@@ -160,7 +161,7 @@ impl Lowering<'_> {
         constants::floats(constant).ok()?.first().copied()
     }
 
-    /// The number that all elements of a value are.
+    /// Returns the number that fills a value, if all of its elements are equal.
     fn fill_of(&self, value: ValueId) -> Option<f32> {
         match self.selections.of_value(self.graph, value)? {
             Selection::DataMovement(DataMovement::Fill(number)) => Some(*number),
@@ -197,7 +198,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// `x - floor(x / divisor) * divisor`: a quotient of whole numbers to 2^24 is not rounded to the next one.
+    /// Computes `x - floor(x / divisor) * divisor`. For integers up to 2^24 the quotient is never rounded up to the
+    /// next integer.
     fn remainder(&self, x: ValueId, divisor: f32, group: &mut Group) -> Result<Operand, Error> {
         let (a, b, to) = (self.read(x, group)?, Operand::Constant(divisor), group.register()?);
         let quotient = Operand::Register(to);
@@ -221,7 +223,7 @@ impl Lowering<'_> {
         if from == to {
             return self.unary(Unary::Identity, x, group);
         }
-        // What is stored as f32 is rounded to its own type first.
+        // A value that is stored as f32 is rounded to its own type first.
         let stored = self.unary(round(from), x, group)?;
         if let (Operand::Register(register), true) = (stored, round(to) != Unary::Identity) {
             group.instructions.push(Instruction::Unary { to: register, function: round(to), x: stored });
@@ -229,7 +231,7 @@ impl Lowering<'_> {
         Ok(stored)
     }
 
-    /// A binary operator, whose second operand is multiplied by `alpha` first.
+    /// Emits a binary operator; its second operand is multiplied by `alpha` first.
     fn binary(
         &self,
         function: Binary,
@@ -261,7 +263,7 @@ impl Lowering<'_> {
         Ok(Operand::Register(to))
     }
 
-    /// The first choice where the condition holds, else the second.
+    /// Emits a selection: the first choice where the condition holds, else the second.
     fn choose(&self, condition: ValueId, choices: [select::Operand; 2], group: &mut Group) -> Result<Operand, Error> {
         let sources = [select::Operand::Value(condition), choices[0], choices[1]];
         let mut operands = [Operand::Constant(0.0); 3];
@@ -281,14 +283,14 @@ impl Lowering<'_> {
         Ok(Operand::Register(to))
     }
 
-    /// Bounds that are tensors: the upper one wins.
+    /// Clamps to bounds that are tensors. The upper bound wins.
     fn clamp(&self, source: ValueId, bounds: &[(Binary, ValueId)], group: &mut Group) -> Result<Operand, Error> {
         let x = self.read(source, group)?;
         let mut read = Vec::with_capacity(bounds.len());
         for (function, bound) in bounds {
             read.push((*function, *bound, self.read(*bound, group)?));
         }
-        // What is written first may lie where an operand does that is read later.
+        // The first instruction must not overwrite an operand that a later one reads.
         let to = group.register()?;
         group.done(source);
         let mut at = x;
@@ -322,7 +324,7 @@ impl Lowering<'_> {
                 let b = Operand::Constant(exponent);
                 let is_cube = exponent == 3.0;
                 if is_cube {
-                    // `to` may be where `a` is, so that the square needs a place of its own.
+                    // `to` may be the register of `a`, so the square needs one of its own.
                     let square = group.register()?;
                     group.instructions.push(Instruction::Unary { to: square, function: Unary::Square, x: a });
                     let b = Operand::Register(square);
@@ -338,11 +340,11 @@ impl Lowering<'_> {
     }
 }
 
-/// Instructions being made.
+/// The instructions of one step while they are emitted.
 struct Group {
     operands: Vec<ValueId>,
     instructions: Vec<Instruction>,
-    /// How often each value is still read.
+    /// Number of reads of each value that are left.
     uses: FxHashMap<ValueId, usize>,
     held: FxHashMap<ValueId, Register>,
     free: Vec<Register>,
@@ -363,7 +365,7 @@ impl Group {
         self.free.pop().ok_or_else(|| error("an elementwise step needs more registers than there are"))
     }
 
-    /// A value was read once more; its register is free after the last time.
+    /// Records a read of a value. Frees its register after the last one.
     fn done(&mut self, value: ValueId) {
         let left = self.uses.get_mut(&value).map_or(0, |uses| {
             *uses = uses.saturating_sub(1);

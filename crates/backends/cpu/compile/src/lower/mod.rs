@@ -39,12 +39,12 @@ use caches::CachedRows;
 use dynamic::DynamicRows;
 pub(crate) use precision::Rank;
 
-/// A part as a program of the CPU back end.
+/// A part as a program of the CPU backend.
 pub(crate) struct Lowered {
     pub program: CpuProgram,
     /// The blobs that the program names.
     pub named_data: Vec<(String, Blob<'static>)>,
-    /// The precision of nodes, where that is not what the types of their results say.
+    /// The precision of nodes that differs from the types of their results.
     pub precisions: Vec<(NodeId, (Rank, String))>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         let views = if is_integer { &mut lowering.integer_inputs } else { &mut lowering.views };
         views.insert(*value, view);
     }
-    // All sizes are known once all inputs are.
+    // Sizes are known once all inputs are added.
     for input in &graph.inputs {
         if let Input::Value(value) = input {
             lowering.enter(*value)?;
@@ -103,7 +103,7 @@ pub(crate) fn lower(part: &Part, settings: Settings) -> Result<Lowered, Error> {
         outputs.push((view, dtype));
     }
     for (view, dtype) in &outputs {
-        // Outputs that share a buffer are copied.
+        // An output that shares its buffer with another is copied.
         let alone = outputs.iter().filter(|(other, _)| other.buffer == view.buffer).count() == 1;
         lowering.plan.output(view, *dtype, alone)?;
     }
@@ -121,9 +121,9 @@ struct Lowering<'a> {
     plan: Plan<'a>,
     /// The views of computed values. Quantized tensors and integers are bytes.
     views: FxHashMap<ValueId, View>,
-    /// Integers of the caller, as they come in, and views of them.
+    /// The caller's integers in their own type, and views of them.
     integer_inputs: FxHashMap<ValueId, View>,
-    /// Where integers of the caller are stored as floats, by the buffers that they come in.
+    /// By buffer of the caller's integers, the buffer that holds them as floats.
     positions: FxHashMap<usize, usize>,
     /// Constants, and copies of computed values, by their dim order.
     by_dim_order: FxHashMap<(ValueId, Vec<usize>), View>,
@@ -131,21 +131,21 @@ struct Lowering<'a> {
     bytes_by_dim_order: FxHashMap<(ValueId, Vec<usize>), View>,
     /// Dynamically quantized values.
     rows: FxHashMap<ValueId, DynamicRows>,
-    /// Rows of caches that are not of `f32`, by the value of the floats that they stand for.
+    /// Rows of caches that are stored in other types than f32, by the dequantized value.
     cached: FxHashMap<ValueId, CachedRows>,
-    /// Scales and zero points that are chosen at run time, by the value of the scales.
+    /// Scales and zero points that are computed at run time, by the value of the scales.
     scales: FxHashMap<ValueId, View>,
     fusion: Fusion,
     /// GEMMs and convolutions whose weights were rounded to 16 bits.
     rounded: FxHashSet<NodeId>,
-    /// Scatters that write a state where it is.
+    /// Scatters that write a state in place.
     in_place: FxHashSet<NodeId>,
     /// The number of threads that read weights.
     threads: usize,
 }
 
 impl<'a> Lowering<'a> {
-    /// Converts an input that is stored in another type than it comes in.
+    /// Converts an input whose type in the arena differs from the caller's.
     fn enter(&mut self, value: ValueId) -> Result<(), Error> {
         let ty = self.graph.tensor(value)?;
         let affine = match ty.dtype {
@@ -169,7 +169,7 @@ impl<'a> Lowering<'a> {
         if self.fusion.inner.contains(&id) || self.fusion.absorbed.contains(&id) {
             return Ok(());
         }
-        // A GEMM is computed where its epilogue ends.
+        // A GEMM is computed at the node that ends its epilogue.
         let id = self.fusion.ends.get(&id).copied().unwrap_or(id);
         let call = Call::new(self.graph, id);
         match self.selections.require(id)? {
@@ -207,7 +207,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Reads a number from an input.
+    /// Binds a symbol to a number that the step reads from an input.
     fn read_number(&mut self, input: ValueId, symbol: SymbolId) -> Result<(), Error> {
         let view = self.integer_inputs.get(&input).cloned();
         let view = view.ok_or_else(|| Error::unsupported("a number from a tensor that is no input"))?;
@@ -216,7 +216,7 @@ impl<'a> Lowering<'a> {
         self.plan.bind_element(&view, index, symbol)
     }
 
-    /// The name of a step in profiles: the node that it computes, or the value if that is not known.
+    /// Names a step in profiles: by the node that it computes, or by the value if there is no node.
     fn label(&self, call: &Call<'_>) -> String {
         let origin = &self.graph.origins[call.node.origin];
         if !origin.node.is_empty() {
@@ -233,7 +233,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The view of a value; its elements may be bytes.
+    /// Returns the view of a value; its elements may be bytes.
     fn view(&mut self, value: ValueId) -> Result<View, Error> {
         if let Some(view) = self.views.get(&value) {
             return Ok(view.clone());
@@ -263,10 +263,10 @@ impl<'a> Lowering<'a> {
         Err(error(format!("`{}` is used before it is computed", self.graph.values[value].name)))
     }
 
-    /// Stores a constant with its dimensions in some order in memory.
+    /// Stores a constant in the given dim order.
     fn store(&mut self, constant: &Constant, order: &[usize]) -> Result<View, Error> {
         let permuted = match &constant.data {
-            // Computed once, then shared.
+            // A computed constant is computed once and then shared.
             ConstantData::Computed(_) => {
                 Constant::dense(&constant.name, constant.ty.clone(), constant.read()?)?.permuted(order)
             }
@@ -282,19 +282,19 @@ impl<'a> Lowering<'a> {
         Ok(View::ordered(buffer, constant.ty.shape.clone(), order.to_vec()))
     }
 
-    /// A value with its elements in row-major order, as floats.
+    /// Returns a value as floats in row-major order.
     fn dense(&mut self, value: ValueId) -> Result<View, Error> {
         let rank = self.graph.tensor(value)?.rank();
         self.in_order(value, &(0..rank).collect::<Vec<_>>())
     }
 
-    /// The same, as it is stored: as floats or bytes.
+    /// Returns a value in row-major order in its own storage, floats or bytes.
     fn stored_dense(&mut self, value: ValueId) -> Result<View, Error> {
         let rank = self.graph.tensor(value)?.rank();
         self.stored_in_order(value, &(0..rank).collect::<Vec<_>>())
     }
 
-    /// A value with its dimensions in some order in memory, as it is stored: as floats or bytes.
+    /// Returns a value in the given dim order in its own storage, floats or bytes.
     fn stored_in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
         let is_constant = self.constant_of(value).is_some();
         if is_constant || self.view(value)?.affine.is_none() {
@@ -310,7 +310,7 @@ impl<'a> Lowering<'a> {
         Ok(view)
     }
 
-    /// A value with its dimensions in some order in memory, as floats.
+    /// Returns a value as floats in the given dim order.
     fn in_order(&mut self, value: ValueId, order: &[usize]) -> Result<View, Error> {
         let key = (value, order.to_vec());
         if let Some(view) = self.by_dim_order.get(&key) {
@@ -331,7 +331,7 @@ impl<'a> Lowering<'a> {
         Ok(view)
     }
 
-    /// A view with its dimensions in some order in memory; copies if they are not.
+    /// Returns a view in the given dim order. Copies it if its order differs.
     fn reordered(&mut self, view: &View, order: &[usize]) -> Result<View, Error> {
         if view.is_in(order) {
             return Ok(View { order: order.to_vec(), ..view.clone() });
@@ -341,7 +341,7 @@ impl<'a> Lowering<'a> {
         Ok(to)
     }
 
-    /// The elements of a view that fills memory, as floats or as bytes with an affine.
+    /// Converts a view that covers its whole buffer to floats, or to bytes if there is an affine.
     fn converted(&mut self, name: &str, from: &View, affine: Option<Affine>) -> Result<View, Error> {
         let to = self.plan.ordered_as(from.shape.clone(), from.order.clone(), affine)?;
         let x = self.plan.tensor(from)?;
@@ -357,13 +357,13 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// A value as floats, in any order in memory.
+    /// Returns a value as floats in any dim order.
     fn floats(&mut self, value: ValueId) -> Result<View, Error> {
         let view = self.view(value)?;
         if view.affine.is_none() { Ok(view) } else { self.in_order(value, &view.order) }
     }
 
-    /// Dequantizes integers: the same bytes.
+    /// Dequantizes integers. The bytes stay as they are.
     fn dequantize(&mut self, call: &Call<'_>, input: ValueId, affine: Affine) -> Result<(), Error> {
         let view = match self.constant_of(input) {
             Some(constant) => self.integers(constant)?,
@@ -373,7 +373,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Constant integers, which become bytes of the arena.
+    /// Stores constant integers as bytes of the arena.
     fn integers(&mut self, constant: &Constant) -> Result<View, Error> {
         let dtype = constant.ty.dtype;
         let numbers: Vec<f32> = match dtype {
@@ -389,7 +389,7 @@ impl<'a> Lowering<'a> {
     fn quantize(&mut self, id: NodeId, input: ValueId, affine: Affine) -> Result<(), Error> {
         let result = Call::new(self.graph, id).result()?;
         if self.views.contains_key(&result) {
-            // What it quantizes was computed as bytes.
+            // The input was already computed as bytes.
             return Ok(());
         }
         if let Some(view) = self.views.get(&input)
@@ -402,8 +402,8 @@ impl<'a> Lowering<'a> {
         self.elementwise(id)
     }
 
-    /// The affine and the result of the node that quantizes a value, if nothing else uses the value: it is computed as bytes
-    /// then.
+    /// Returns the affine and the result of the node that quantizes a value, if it is the only user. The value is then
+    /// computed as bytes.
     fn quantized_result(&self, value: ValueId) -> Option<(Affine, ValueId)> {
         let node = self.fusion.quantized.get(&value)?;
         match self.selections.get(*node)? {
@@ -412,8 +412,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Returns the input of a step as it is stored if it and the node's result are quantized, and as floats otherwise; then the
-    /// affine of the result, and the value that the step gives.
+    /// Returns the input of a step, the affine of its result, and the value that the step writes. If both the input and
+    /// the result are quantized, the input stays as it is stored; otherwise it is read as floats.
     fn quantized_with(
         &mut self,
         input: ValueId,
@@ -428,16 +428,17 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// A value without gaps, in its own dim order.
+    /// Returns a value without gaps, in its own dim order.
     fn non_overlapping_dense(&mut self, value: ValueId) -> Result<View, Error> {
         let order = self.view(value)?.order;
         self.in_order(value, &order)
     }
 
-    /// Copies the elements of one view to another of the same shape; `fill` is what the rest of its buffer becomes.
+    /// Copies the elements of one view to another of the same shape. `fill` goes to the rest of the destination's
+    /// buffer.
     fn copy(&mut self, name: &str, from: &View, to: &View, fill: Option<f32>) -> Result<(), Error> {
         let plan = &mut self.plan;
-        // In the order of what is written.
+        // The dims are in the order of the destination.
         let mut dims: Vec<usize> = to.order.clone();
         dims.retain(|dim| !to.shape[*dim].is(1));
         let all = |plan: &mut Plan<'_>, exprs: &[Expr]| {
@@ -458,7 +459,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Rows of a constant table.
+    /// Looks up rows of a constant table.
     fn embedding(&mut self, call: &Call<'_>, embedding: &'a Embedding) -> Result<(), Error> {
         let result = call.result()?;
         let constant = &self.model.constants[embedding.table];

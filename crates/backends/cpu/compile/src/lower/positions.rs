@@ -1,4 +1,4 @@
-//! Positions, and scatters to the places that they are.
+//! Lowers positions, and scatters to them.
 
 use rushlight_cpu_payload::{Convert, ConvertedType, Direction, Scatter as ScatterStep, Step};
 
@@ -12,7 +12,7 @@ use crate::view::View;
 use super::Lowering;
 
 impl Lowering<'_> {
-    /// Integers of the caller as floats: all of an input is converted once.
+    /// Converts the caller's integers to floats. Each input is converted once, as a whole.
     pub(super) fn as_positions(&mut self, value: ValueId, view: View) -> Result<View, Error> {
         if let Some(buffer) = self.positions.get(&view.buffer) {
             return Ok(View { buffer: *buffer, ..view });
@@ -27,7 +27,7 @@ impl Lowering<'_> {
         Ok(View { buffer: to.buffer, ..view })
     }
 
-    /// Neighbouring whole numbers: a window of the first ones.
+    /// Lowers consecutive integers to a window of a constant that counts from 0.
     pub(super) fn range(&mut self, call: &Call<'_>, range: &Range) -> Result<(), Error> {
         let result = call.result()?;
         let shape = self.graph.tensor(result)?.shape.clone();
@@ -40,7 +40,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Slices at the places that positions say: where the input is, or in a copy of it.
+    /// Writes slices at positions: in place, or in a copy of the input.
     pub(super) fn scatter(&mut self, id: NodeId, scatter: Scatter) -> Result<(), Error> {
         let Scatter { input, source, indices, dim, .. } = scatter;
         let call = Call::new(self.graph, id);

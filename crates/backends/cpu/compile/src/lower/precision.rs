@@ -14,7 +14,7 @@ use super::Lowering;
 /// The precision of steps that read bytes.
 const INT8: &str = "int8";
 
-/// The storage of a value that a step reads.
+/// The storage of a value when a step reads it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Storage {
     Bytes,
@@ -23,8 +23,7 @@ enum Storage {
     Floats,
 }
 
-/// Which of several nodes that replaced one when it was legalized says in which precision it was computed: the first in this
-/// order.
+/// Ranks the legalized nodes of one canonical node: the first in this order gives its precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// A GEMM, a convolution or an embedding.
@@ -34,9 +33,9 @@ pub(crate) enum Rank {
 }
 
 impl Lowering<'_> {
-    /// The precision in which a node of the part was computed, where it has to do with integers or rounded weights; `None` of
-    /// others, which compute in the types of their results, and of conversions between integers and floats. It follows from
-    /// the views that the steps read and write, so that all nodes have to be lowered before.
+    /// Returns the precision of a node that uses integers or rounded weights. `None` for nodes that compute in the
+    /// types of their results, and for conversions between integers and floats. The precision follows from the views
+    /// that steps read and write, so all nodes must be lowered first.
     pub(super) fn precision(&self, id: NodeId) -> Option<(Rank, String)> {
         let selection = self.selections.get(id)?;
         if let Selection::Attention(attention) = selection
@@ -72,8 +71,8 @@ impl Lowering<'_> {
         of_gemm.map(|precision| (Rank::Gemm, precision))
     }
 
-    /// The precision of a GEMM or a convolution of floats, and why, if its input or its weights are integers, or its weights were
-    /// rounded. `bits` are those of weights that become floats where they are multiplied.
+    /// Returns the precision of a float GEMM or convolution, with the reason, if its input or its weights are integers,
+    /// or its weights were rounded. `bits` is the width of weights that are dequantized inside of the kernel.
     fn float_gemm(&self, id: NodeId, input: ValueId, weights: Option<ConstantId>, bits: Option<u32>) -> Option<String> {
         let is_quantized = self.storage(input) == Storage::Bytes || self.rows.contains_key(&input);
         let rounded = self.rounded.contains(&id).then(|| self.plan.precision().name());
@@ -99,7 +98,7 @@ impl Lowering<'_> {
         Some(format!("f32, {form}: its input {input}"))
     }
 
-    /// The precision of the rows of a quantized table.
+    /// Returns the precision of the rows of a quantized table.
     fn table(&self, embedding: &Embedding) -> Option<&'static str> {
         self.model.constants[embedding.table].quantized()?;
         Some(match embedding.quantized.as_ref().map(|rows| rows.matrix.bits) {
@@ -110,7 +109,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The precision of a node that is neither a GEMM nor a conversion.
+    /// Returns the precision of a node that is neither a GEMM nor a conversion.
     fn others(&self, id: NodeId, selection: &Selection) -> Option<String> {
         let call = Call::new(self.graph, id);
         let mut operands = call.operands();
@@ -126,7 +125,7 @@ impl Lowering<'_> {
         let result = call.result().ok()?;
         let is_quantized = self.quantized_result(result).is_some();
         let reads = reads_bytes(selection);
-        // A result that is quantized where it is computed has no view of its own.
+        // A result that its own step quantizes has no view.
         let is_written = self.views.get(&result).map_or(is_quantized, |view| view.affine.is_some());
         if matches!(reads, Reads::IfWritten) && is_written {
             return Some(INT8.to_owned());
@@ -142,7 +141,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The storage of a value where it is read.
+    /// Returns the storage of a value when it is read.
     fn storage(&self, value: ValueId) -> Storage {
         let is_int8 = self.selections.of_value(self.graph, value).is_some_and(|maker| maker.int8().is_some());
         let affine = match self.views.get(&value) {
@@ -161,11 +160,11 @@ impl Lowering<'_> {
 /// When the steps of a selection read bytes.
 enum Reads {
     Always,
-    /// If they write bytes, which follows from all that they read.
+    /// If they write bytes; they do so only when all of their operands are bytes.
     IfWritten,
     /// If the node that quantizes their result is the only one that uses it.
     IfQuantized,
-    /// They read what is dequantized before.
+    /// Never: their operands are dequantized first.
     Never,
 }
 

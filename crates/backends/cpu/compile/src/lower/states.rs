@@ -1,4 +1,4 @@
-//! States of a part: written where they are, if nothing needs what was there before.
+//! States of a part. They are written in place if nothing reads the old contents afterwards.
 
 use rushlight_format::ScalarType;
 use rushlight_graph::{Arg, Def, Error, Graph, NodeId, State, StateId, Target, ValueId};
@@ -11,8 +11,8 @@ use crate::view::View;
 
 use super::Lowering;
 
-/// The scatters that can write a state where it is: the last one gives its next value, and nothing else uses what they
-/// overwrite.
+/// Finds the scatters that can write a state in place: the last one gives the state's next value, and nothing else uses
+/// the overwritten values.
 pub(super) fn in_place(graph: &Graph, selections: &Selections) -> FxHashSet<NodeId> {
     let users = graph.users();
     let is_used_once = |value: ValueId| users.get(&value).is_some_and(|users| users.len() == 1);
@@ -32,7 +32,7 @@ pub(super) fn in_place(graph: &Graph, selections: &Selections) -> FxHashSet<Node
             all.extend(chain);
         }
     }
-    // What a cache stands for is made for the one that overwrites parts of it.
+    // The dequantized copy of a cache belongs to the one node that overwrites parts of it.
     for node in &graph.blocks[graph.body].nodes {
         if let Some((input, source)) = written(selections, *node)
             && let Some(Selection::RowDequantize(_)) = selections.of_value(graph, input)
@@ -45,7 +45,7 @@ pub(super) fn in_place(graph: &Graph, selections: &Selections) -> FxHashSet<Node
     all
 }
 
-/// The tensor that a node overwrites parts of, and what it writes.
+/// Returns the tensor that a node overwrites in part, and the tensor that it writes there.
 fn written(selections: &Selections, node: NodeId) -> Option<(ValueId, ValueId)> {
     match selections.get(node)? {
         Selection::DataMovement(DataMovement::SliceScatter { input, source, .. })
@@ -74,8 +74,8 @@ impl Lowering<'_> {
         self.plan.state(&state.name, &state.ty, initial, self.is_cache(id))
     }
 
-    /// True if a state of int8 is only read as rows whose scales are zeros until they are written: what it holds before is of no
-    /// consequence, so that it can be memory that nobody has written, which takes no room.
+    /// True if an int8 state is only read as rows with scales, and the scales are zeros until a row is written. Then
+    /// the initial contents do not matter, and the memory needs no initialization.
     fn is_scaled_by_zeros(&self, id: StateId) -> bool {
         let is_read = |value: ValueId| self.state_of(value) == Some(id);
         let starts_as_zeros = |scales: ValueId| {
@@ -98,7 +98,7 @@ impl Lowering<'_> {
             && !self.graph.outputs.iter().filter_map(Arg::as_value).any(is_read)
     }
 
-    /// The state that a value is, as it was or with parts that are overwritten in place.
+    /// Returns the state that a value is, unchanged or overwritten in place.
     fn state_of(&self, value: ValueId) -> Option<StateId> {
         let mut value = value;
         loop {
@@ -112,7 +112,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// True if each write of a state is one of positions that are given.
+    /// True if every write of a state is at positions that the caller gives.
     fn is_cache(&self, id: StateId) -> bool {
         let mut updates = self.graph.updates.iter().filter(|update| update.target == Target::State(id));
         updates.all(|update| {
@@ -125,7 +125,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Stores the values that states have after the call, but for those that are written where they are.
+    /// Stores the next values of states, except those that are written in place.
     pub(super) fn update_states(&mut self) -> Result<(), Error> {
         let mut stores = Vec::new();
         for update in &self.graph.updates {
@@ -143,7 +143,7 @@ impl Lowering<'_> {
                 from = self.narrowed(&from, &to)?;
             }
             if self.plan.is_state(&from) {
-                // Another store may come first.
+                // Another store may overwrite the value first.
                 let copy = self.plan.ordered_as(from.shape.clone(), from.order.clone(), from.affine)?;
                 self.copy("state", &from, &copy, None)?;
                 from = copy;

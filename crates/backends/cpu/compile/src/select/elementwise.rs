@@ -48,7 +48,7 @@ pub(crate) enum Elementwise {
         min: f32,
         max: f32,
     },
-    /// Bounds that are tensors, in the order in which they apply: the upper one wins.
+    /// Bounds that are tensors, in the order in which they apply. The upper one wins.
     ClampTensor {
         x: ValueId,
         bounds: Vec<(Binary, ValueId)>,
@@ -58,7 +58,7 @@ pub(crate) enum Elementwise {
         from: ScalarType,
         to: ScalarType,
     },
-    /// Of whole numbers, with the sign of the divisor.
+    /// The remainder of integers, with the sign of the divisor.
     Remainder {
         x: ValueId,
         divisor: f32,
@@ -66,7 +66,7 @@ pub(crate) enum Elementwise {
 }
 
 impl Elementwise {
-    /// True if the step can give truth values, 1 and 0.
+    /// True if the step can produce truth values, 1 and 0.
     pub fn gives_truth(&self) -> bool {
         match self {
             Self::Unary { function, .. } => matches!(function, Unary::IsNan | Unary::Not),
@@ -74,7 +74,7 @@ impl Elementwise {
                 function,
                 Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge | Binary::And | Binary::Or
             ),
-            // A number may be another than 1 and 0.
+            // A constant may be a number other than 1 and 0.
             Self::Select { choices, .. } => choices.iter().all(|choice| matches!(choice, Operand::Value(_))),
             Self::Cast { .. } => true,
             Self::Activation { .. }
@@ -86,7 +86,8 @@ impl Elementwise {
     }
 }
 
-/// The elementwise operator that a node is; `None` if it is none, or one in another form.
+/// Returns the elementwise operator that a node computes; `None` if the node is not elementwise or has unsupported
+/// arguments.
 pub(super) fn select(call: &Call<'_>) -> Option<Elementwise> {
     let number = |name: &str| call.number(name).map(|number| number as f32);
     let operand = |name: &str| call.optional(name).map(Operand::Value).or_else(|| number(name).map(Operand::Constant));
@@ -141,7 +142,7 @@ fn is_of_truth(call: &Call<'_>) -> bool {
     call.operands().iter().all(|value| call.graph.tensor(*value).is_ok_and(|ty| ty.dtype == ScalarType::Bool))
 }
 
-/// The comparison that an operator computes.
+/// Returns the comparison that an operator computes.
 fn comparison(name: &str) -> Option<Binary> {
     let (base, overload) = name.split_once('.')?;
     if !matches!(overload, "Tensor" | "Scalar") {
@@ -158,7 +159,7 @@ fn comparison(name: &str) -> Option<Binary> {
     })
 }
 
-/// The logical operator of two truth values that an operator computes.
+/// Returns the logical operator that an operator computes on two truth values.
 fn logic(name: &str) -> Option<Binary> {
     Some(match name {
         aten::LOGICAL_AND | aten::BITWISE_AND_TENSOR => Binary::And,
@@ -168,7 +169,7 @@ fn logic(name: &str) -> Option<Binary> {
     })
 }
 
-/// The activation that a node computes, if it is one.
+/// Returns the activation that a node computes, if it is one.
 pub(crate) fn activation(call: &Call<'_>) -> Option<Activation> {
     let bound = |name: &str, default: f32| match call.arg(name) {
         None => Some(default),
@@ -201,7 +202,7 @@ pub(crate) fn activation(call: &Call<'_>) -> Option<Activation> {
     })
 }
 
-/// The unary operator that an operator computes.
+/// Returns the unary operator of the engine for an ATen operator.
 fn unary(name: &str) -> Option<Unary> {
     Some(match name {
         aten::NEG => Unary::Neg,

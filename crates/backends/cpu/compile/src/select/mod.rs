@@ -1,8 +1,8 @@
 //! Selects how each node of a legalized method is computed.
 //!
-//! This is the one place that decides by an operator's name, types and arguments: claims are what is not refused here, and
-//! fusion, lowering and the report read the [`Selection`]s. A selection has all arguments that its step needs, so that what
-//! is selected can be lowered.
+//! This is the only place that decides by an operator's name, types and arguments. A node that is not refused here is
+//! claimed. Fusion, lowering and the report read the [`Selection`]s. A selection has all arguments that its step needs,
+//! so every selected node can be lowered.
 
 mod data_movement;
 mod delta_rule;
@@ -34,7 +34,7 @@ pub(crate) use pooling::{Pooling, Reduction, Resize};
 pub(crate) use positions::{GatherElements, Range, Scatter};
 pub(crate) use reason::Reason;
 
-/// How a node is computed: the kind of its step, and what is decided about it.
+/// The kind of step that computes a node, with the decisions about it.
 #[derive(Debug)]
 pub(crate) enum Selection {
     Convolution(Convolution),
@@ -54,12 +54,12 @@ pub(crate) enum Selection {
     Embedding(Embedding),
     Elementwise(Elementwise),
     DataMovement(DataMovement),
-    /// Floats become integers with a known scale.
+    /// Quantizes floats with a known scale.
     Quantize {
         input: ValueId,
         affine: Affine,
     },
-    /// Integers with a known scale become the floats that they stand for: the same bytes.
+    /// Dequantizes integers with a known scale. The bytes stay as they are.
     Dequantize {
         input: ValueId,
         affine: Affine,
@@ -69,7 +69,7 @@ pub(crate) enum Selection {
     NibbleQuantize(NibbleQuantize),
     Range(Range),
     Scatter(Scatter),
-    /// A number that is read from a tensor of i64 which a part is given, and is a size or a position from then on.
+    /// Reads a number from a tensor of i64 that a part is given. It is a size or a position from then on.
     Number {
         input: ValueId,
         symbol: SymbolId,
@@ -77,12 +77,12 @@ pub(crate) enum Selection {
 }
 
 impl Selection {
-    /// True if the node is computed element by element, and can share a step with others of its kind.
+    /// True if the node is computed element by element, and can share a step with other elementwise nodes.
     pub fn is_elementwise(&self) -> bool {
         matches!(self, Self::Elementwise(_) | Self::Quantize { .. })
     }
 
-    /// The way in which a GEMM or a convolution multiplies integers, if it does.
+    /// Returns how a GEMM or a convolution multiplies integers, if it does.
     pub fn int8(&self) -> Option<Int8> {
         match self {
             Self::Convolution(convolution) => convolution.int8,
@@ -91,18 +91,18 @@ impl Selection {
         }
     }
 
-    /// True if the step can give truth values, 1 and 0.
+    /// True if the step can produce truth values, 1 and 0.
     fn gives_truth(&self) -> bool {
         match self {
             Self::Elementwise(elementwise) => elementwise.gives_truth(),
-            // Those that do not are refused where they are selected.
+            // Reductions and data movement that cannot are refused when they are selected.
             Self::Reduction(_) | Self::DataMovement(_) => true,
             _ => false,
         }
     }
 
-    /// Returns the operand whose quantized elements the result holds unchanged, so that it shares their scale; `None` if it
-    /// computes new ones.
+    /// Returns the operand whose quantized elements the result holds unchanged, so that it shares their scale. `None`
+    /// if the node computes new elements.
     fn unchanged_operand(&self) -> Option<ValueId> {
         match self {
             Self::DataMovement(operator) => operator.moved_value(),
@@ -113,30 +113,30 @@ impl Selection {
     }
 }
 
-/// A method whose nodes are selected in the order of computation, and the storage of the values before them.
+/// A method whose nodes are selected in the order of computation, with the storage of the values so far.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub graph: &'a Graph,
     pub model: &'a Model,
-    /// Values that are stored as `u8`: those that were dequantized, and then at most arranged in another way.
+    /// Values that are stored as `u8`: dequantized values, and their rearrangements.
     quantized: FxHashMap<ValueId, Affine>,
-    /// Values that are stored as `u8` with scales that are chosen at run time.
+    /// Values that are stored as `u8` with scales that are computed at run time.
     dynamic: FxHashMap<ValueId, Parameters>,
-    /// Values of 8 bits that are stored as such, besides those that a part is given and states.
+    /// Values of 8 bits that are stored as bytes, besides states and the inputs of a part.
     bytes: FxHashSet<ValueId>,
-    /// The symbols that the inputs of the method give.
+    /// Symbols that the inputs of the method define.
     given: FxHashSet<SymbolId>,
-    /// Results of selected nodes, whose sizes are computed from those that a part is given.
+    /// Results of selected nodes. Their sizes follow from the sizes of the part's inputs.
     computed: FxHashSet<ValueId>,
     /// Views of integers that a part is given.
     integers: FxHashSet<ValueId>,
     /// Inputs of i64 that are positions.
     position_inputs: FxHashSet<ValueId>,
-    /// Whole numbers that are computed, with the bounds of their absolute values.
+    /// Computed integers, with the bounds of their absolute values.
     positions: FxHashMap<ValueId, i64>,
 }
 
-/// The selections of all nodes of a method, or the reasons of their refusals.
+/// The selections of all nodes of a method, or the reasons why they are refused.
 #[derive(Debug)]
 pub(crate) struct Selections {
     nodes: FxHashMap<NodeId, Result<Selection, Reason>>,
@@ -171,12 +171,13 @@ impl Selections {
         Self { nodes, quantized: cx.quantized }
     }
 
-    /// The selection of a node; `None` if it is refused.
+    /// Returns the selection of a node; `None` if it is refused.
     pub fn get(&self, node: NodeId) -> Option<&Selection> {
         self.nodes.get(&node)?.as_ref().ok()
     }
 
-    /// True for a node that shows or reads integers which a part is given: each part that needs it has its own.
+    /// True for a node that reads or reshapes integers that a part is given. Each part that needs it has a copy of its
+    /// own.
     pub fn is_copied(&self, graph: &Graph, node: NodeId) -> bool {
         let is_of_integers = |value: &ValueId| match graph.ty(*value) {
             Type::Tensor(ty) => is_integer(ty.dtype),
@@ -187,15 +188,15 @@ impl Selections {
         is_computed_again && graph.nodes[node].results.first().is_some_and(is_of_integers)
     }
 
-    /// Why a node is refused, if it is.
+    /// Returns the reason why a node is refused, if it is.
     pub fn refusal(&self, node: NodeId) -> Option<&Reason> {
         self.nodes.get(&node)?.as_ref().err()
     }
 
-    /// The selection of a node of a part, all of whose nodes were claimed.
+    /// Returns the selection of a node of a part. All nodes of a part were claimed.
     ///
     /// # Errors
-    /// `Unsupported`, with the reason of its refusal.
+    /// `Unsupported`, with the reason, if the node is refused.
     pub fn require(&self, node: NodeId) -> Result<&Selection, Error> {
         match self.nodes.get(&node) {
             Some(Ok(selection)) => Ok(selection),
@@ -204,12 +205,12 @@ impl Selections {
         }
     }
 
-    /// The affine of a value that is stored as `u8` wherever it is computed.
+    /// Returns the affine of a value that is always stored as `u8`.
     pub fn quantized(&self, value: ValueId) -> Option<Affine> {
         self.quantized.get(&value).copied()
     }
 
-    /// The selection of the node whose first result a value is.
+    /// Returns the selection of the node whose first result is a value.
     pub fn of_value(&self, graph: &Graph, value: ValueId) -> Option<&Selection> {
         match graph.values[value].def {
             Def::Result(node, 0) => self.get(node),
@@ -236,14 +237,14 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The same for a part: all inputs that it is given as integers may be positions, since nodes that use others were not
-    /// claimed.
+    /// Makes the context of a part. All of its integer inputs may be positions, because nodes with other integers were
+    /// not claimed.
     fn of_part(graph: &'a Graph, model: &'a Model) -> Self {
         let position_inputs = graph.blocks[graph.body].params.iter().copied().collect();
         Self { position_inputs, ..Self::new(graph, model) }
     }
 
-    /// Notes how the first result of a node is stored, and that a part has the sizes of its results.
+    /// Records the storage of a node's first result, and that a part has the sizes of its results.
     fn note(&mut self, node: NodeId, selection: &Selection) {
         self.computed.extend(&self.graph.nodes[node].results);
         let Some(result) = self.graph.nodes[node].results.first().copied() else { return };
@@ -297,12 +298,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The affine of a value that is stored as `u8`.
+    /// Returns the affine of a value that is stored as `u8`.
     fn quantized(&self, value: ValueId) -> Option<Affine> {
         self.quantized.get(&value).copied()
     }
 
-    /// True for values of 8 bits that are stored as such: those of a quantized cache, and what is written to it.
+    /// True for values of 8 bits that are stored as bytes: a quantized cache, and the rows that are written to it.
     fn is_byte(&self, value: ValueId) -> bool {
         let is_given = matches!(self.graph.values[value].def, Def::Param(_) | Def::State(_));
         let is_byte = self.graph.tensor(value).is_ok_and(|ty| is_stored_as_byte(ty.dtype));
@@ -318,7 +319,7 @@ impl<'a> Context<'a> {
 /// Selects how a node is computed.
 ///
 /// # Errors
-/// The reason, if the back end does not compute it.
+/// The reason, if the backend does not compute it.
 pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason> {
     let call = Call::new(cx.graph, node);
     let name = call.name();
@@ -383,13 +384,13 @@ pub(crate) fn select(cx: &Context<'_>, node: NodeId) -> Result<Selection, Reason
     Ok(selection)
 }
 
-/// True for integers that positions and indices are of.
+/// True for the integer types of positions and indices.
 const fn is_integer(dtype: ScalarType) -> bool {
     matches!(dtype, ScalarType::Long | ScalarType::Int)
 }
 
-/// The selection of a node that reads a number from integers which a part is given, or shows them in another shape; `None` if
-/// it is neither.
+/// Returns the selection of a node that reads a number from integers that a part is given, or reshapes them. `None` for
+/// other nodes.
 fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reason>> {
     let input = call.optional("self")?;
     let ty = cx.graph.tensor(input).ok().filter(|ty| is_integer(ty.dtype))?;
@@ -409,7 +410,7 @@ fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reaso
         return None;
     }
     if !cx.is_given(input) {
-        // Positions that are computed: shown in another shape, but not read.
+        // Computed positions can be reshaped, but not read as numbers.
         return is_number.then(|| Err(Reason::Arguments { op: call.name().into() }));
     }
     let selection = if is_number {
@@ -422,7 +423,7 @@ fn integers(cx: &Context<'_>, call: &Call<'_>) -> Option<Result<Selection, Reaso
     Some(selection.ok_or_else(|| Reason::Arguments { op: call.name().into() }))
 }
 
-/// The selection of a node that writes integers of 8 bits to a cache; `None` if it is none.
+/// Returns the selection of a node that writes integers of 8 bits to a cache; `None` for other nodes.
 fn written_bytes(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     let source = match call.name() {
         aten::SLICE_SCATTER => call.optional("src")?,
@@ -438,7 +439,7 @@ fn written_bytes(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     data_movement::select(cx, call).map(Selection::DataMovement)
 }
 
-/// The selection of a node whose inputs and results are stored as floats.
+/// Returns the selection of a node whose inputs and results are stored as floats.
 fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<Selection, Reason> {
     let arguments = || Reason::Arguments { op: call.name().into() };
     let is_first_only = used.iter().all(|value| Some(value) == call.node.results.first());
@@ -476,7 +477,7 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
     selected.ok_or_else(arguments)
 }
 
-/// Refuses sizes and positions that no input of a part gives, such as a number that is read from a tensor.
+/// Refuses sizes and positions that no input of a part defines, such as a number that is read from a tensor.
 fn check_sizes(cx: &Context<'_>, call: &Call<'_>, node: NodeId) -> Result<(), Reason> {
     let mut used = Vec::new();
     cx.graph.for_each_symbol_by(node, &mut |symbol| used.push(symbol));
@@ -495,7 +496,7 @@ fn check_sizes(cx: &Context<'_>, call: &Call<'_>, node: NodeId) -> Result<(), Re
     used.first().map_or(Ok(()), |symbol| Err(Reason::Size { symbol: cx.graph.symbols[*symbol].name.clone() }))
 }
 
-/// The symbols in the sizes of a tensor.
+/// Returns the symbols in the sizes of a tensor.
 fn symbols(graph: &Graph, value: ValueId) -> Vec<SymbolId> {
     let mut symbols = Vec::new();
     if let Ok(ty) = graph.tensor(value) {
@@ -504,7 +505,7 @@ fn symbols(graph: &Graph, value: ValueId) -> Vec<SymbolId> {
     symbols
 }
 
-/// The symbols that a part can compute from the sizes of a tensor that it is given.
+/// Returns the symbols that a part can compute from the sizes of an input tensor.
 fn given_symbols(graph: &Graph, value: ValueId) -> Vec<SymbolId> {
     let shape = graph.tensor(value).map_or(&[][..], |ty| &ty.shape);
     shape.iter().filter_map(|size| Some(size.linear()?.0)).collect()
@@ -529,7 +530,7 @@ fn check_operands(cx: &Context<'_>, call: &Call<'_>) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The selection of a node that quantizes or dequantizes with a known scale.
+/// Returns the selection of a node that quantizes or dequantizes with a known scale.
 fn quantization_of(call: &Call<'_>) -> Result<Selection, Reason> {
     let input = call.optional("input").ok_or(Reason::NoTensor)?;
     let result = call.result().map_err(|_| Reason::NoTensor)?;
@@ -547,7 +548,7 @@ fn quantization_of(call: &Call<'_>) -> Result<Selection, Reason> {
     Ok(if is_quantize { Selection::Quantize { input, affine } } else { Selection::Dequantize { input, affine } })
 }
 
-/// The results of a node that anything uses.
+/// Returns the results of a node that are used.
 fn used_results(graph: &Graph, node: NodeId) -> Vec<ValueId> {
     let results = &graph.nodes[node].results;
     if results.len() == 1 {

@@ -39,7 +39,7 @@ pub(crate) struct Attention {
     pub scale: f32,
     /// The number of keys before the first query, if a query sees only the keys up to its own position.
     pub causal: Option<Expr>,
-    /// The number of valid keys in a cache that is not full; all if `None`.
+    /// Number of valid keys of a cache that is not full; `None` if all are valid.
     pub keys: Option<Expr>,
     /// True for tensors `[batch, position, head, depth]`, false for `[batch, head, position, depth]`.
     pub has_positions_first: bool,
@@ -59,7 +59,7 @@ pub(super) fn top_k(call: &Call<'_>) -> Option<TopK> {
     let last = ty.rank().checked_sub(1)?;
     let is_last = wrap_dim(call.int("dim").unwrap_or(-1), ty.rank()) == Some(last);
     let columns = ty.shape.last()?.as_int()?;
-    // Positions are whole numbers of f32.
+    // Indices are integers of f32.
     let has_few = call.int("k").and_then(|k| u64::try_from(k).ok()).is_some_and(|k| k <= MAX_TOP_K);
     let is_exact = columns < 1 << 24 && has_few;
     (is_last && is_exact && call.flag("largest")).then_some(TopK { input, columns })
@@ -68,12 +68,12 @@ pub(super) fn top_k(call: &Call<'_>) -> Option<TopK> {
 pub(super) fn softmax(call: &Call<'_>) -> Option<Softmax> {
     let input = call.optional("self")?;
     let rank = call.shape(input).ok()?.len();
-    // PyTorch accepts dimension 0 of a tensor without dimensions, the step does not.
+    // PyTorch accepts dimension 0 of a tensor of rank 0, but the step does not.
     let dim = wrap_dim(call.int("dim")?, rank).filter(|dim| *dim < rank)?;
     Some(Softmax { input, dim, log: call.name() == aten::_LOG_SOFTMAX })
 }
 
-/// A number, or `default` if it is absent; `None` if it is known only when the program runs.
+/// Returns a number, or `default` if the argument is absent. `None` if the number is known only at run time.
 pub(super) fn known_or(call: &Call<'_>, name: &str, default: f64) -> Option<f64> {
     if call.arg(name).is_none() { Some(default) } else { call.number(name) }
 }
@@ -106,7 +106,7 @@ pub(super) fn attention(call: &Call<'_>) -> Option<Attention> {
     let mask = call.optional("attn_mask");
     let has_supported_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() <= 4);
     let has_dropout = call.number("dropout_p").is_some_and(|rate| rate != 0.0);
-    // The step has no batches that broadcast.
+    // The step does not broadcast the batch.
     let batch = |name: &str| shape(name).and_then(|shape| shape.first().cloned());
     let has_one_batch = batch("query") == batch("key") && batch("query") == batch("value");
     if !["query", "key", "value"].iter().all(has_heads) || !has_supported_mask || has_dropout || !has_one_batch {
@@ -129,14 +129,14 @@ pub(super) fn attention(call: &Call<'_>) -> Option<Attention> {
     })
 }
 
-/// Attention over a cache, `llama::custom_sdpa`: the first keys, up to the position of the last query, or all of them with a
-/// mask.
+/// Selects attention over a cache, `llama::custom_sdpa`: over the keys up to the position of the last query, or over
+/// all keys with a mask.
 pub(super) fn cached_attention(call: &Call<'_>) -> Option<Attention> {
     let shape = |name: &str| call.value(name).and_then(|value| call.shape(value)).ok();
     let has_heads = |name: &&str| shape(name).is_some_and(|shape| shape.len() == 4);
     let mask = call.optional("attn_mask");
     let has_supported_mask = mask.is_none() || shape("attn_mask").is_some_and(|shape| shape.len() == 2);
-    // The schema spells it so.
+    // The schema of the operator spells `drpout_p` like this.
     let has_dropout = call.number("drpout_p").is_some_and(|rate| rate != 0.0);
     let is_causal = call.flag("is_causal");
     if !["query", "key", "value"].iter().all(has_heads)

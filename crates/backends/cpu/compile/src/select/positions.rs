@@ -1,8 +1,9 @@
-//! Positions: integers that say where in a cache a call writes, and what a query sees of it.
+//! Positions: integers that say where in a cache a call writes, and which keys a query sees.
 //!
-//! They are i64 in a program, and `f32` between steps, where whole numbers to 2^24 are exact. So each has a bound: an input
-//! at most [`MAX_POSITION`], which is checked when it is converted, and what is computed from it as much more as its
-//! operator can make of it. Others are left to the reference operators.
+//! They are i64 in a program, and `f32` between steps. f32 is exact for integers up to 2^24, so each position has a
+//! bound. The bound of an input is [`MAX_POSITION`], which is checked when the input is converted. The bound of a
+//! computed position follows from its operator and its operands. Integers without such a bound are left to the
+//! reference operators.
 
 use rushlight_cpu_payload::{Binary, MAX_POSITION, Unary};
 use rushlight_format::ScalarType;
@@ -19,19 +20,19 @@ use crate::storage::is_stored_as_float;
 use super::elementwise::{Elementwise, Operand};
 use super::{Context, DataMovement, Embedding, Selection, is_integer};
 
-/// The largest whole number up to which all are exact in `f32`.
+/// The largest integer up to which all integers are exact in `f32`.
 const EXACT: i64 = 1 << 24;
 
-/// Maximum elements of constants and ranges that are positions: the room of a cache.
+/// Maximum number of elements of constants and ranges that are positions: the capacity of a cache.
 const MAX_LEN: usize = 1 << 20;
 
-/// `start`, `start + 1`, ... as many as the result has elements; one number where it has no dimension.
+/// `start`, `start + 1`, ..., one for each element of the result. A result of rank 0 is `start`.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
     pub start: Expr,
 }
 
-/// `source` replaces what is at some indices of a dimension.
+/// Replaces the elements of `input` at some indices of a dimension by `source`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scatter {
     pub input: ValueId,
@@ -39,19 +40,19 @@ pub(crate) struct Scatter {
     /// Positions, of one dimension.
     pub indices: ValueId,
     pub dim: usize,
-    /// True if the indices are positions themselves: what is after the last one was not written yet.
+    /// True if the indices are the positions themselves. Elements after the last position were not written yet.
     pub is_in_order: bool,
 }
 
-/// Elements of the rows of the last dimension, at the positions of an index.
+/// Picks elements of the rows of the last dimension at the positions in an index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GatherElements {
     pub input: ValueId,
-    /// Positions: rows of as many as there are of the input.
+    /// Positions `[rows, k]`, with the row count of `input`.
     pub index: ValueId,
 }
 
-/// The inputs of a method with which it says where it writes its states.
+/// Finds the inputs of a method that say where it writes its states.
 pub(super) fn inputs(graph: &Graph) -> FxHashSet<ValueId> {
     let mut open: Vec<ValueId> = Vec::new();
     for update in &graph.updates {
@@ -88,7 +89,7 @@ fn is_long(graph: &Graph, value: ValueId) -> bool {
     graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Long)
 }
 
-/// The largest absolute value of whole numbers that are stored as floats; `None` if a value is none.
+/// Returns the largest absolute value of integers that are stored as floats; `None` if a value is not such.
 pub(super) fn bound_of(cx: &Context<'_>, value: ValueId) -> Option<i64> {
     if let Some(bound) = cx.positions.get(&value) {
         return Some(*bound);
@@ -114,7 +115,8 @@ fn constant_bound(constant: &Constant) -> Option<i64> {
     (bound < EXACT as f32).then_some(bound as i64)
 }
 
-/// The largest value of a size or a number that is known before a call; `None` if it has no bound, or may be negative.
+/// Returns the largest value of a size or a number that is known before a call; `None` if it is unbounded or may be
+/// negative.
 fn most(cx: &Context<'_>, expr: &Expr) -> Option<i64> {
     match expr.range(&cx.graph.symbols) {
         (Some(0..), Some(most)) if most <= MAX_LEN as i64 => Some(most),
@@ -122,7 +124,8 @@ fn most(cx: &Context<'_>, expr: &Expr) -> Option<i64> {
     }
 }
 
-/// The selection of a node that gives whole numbers from positions or sizes; `None` if it is none, or they may not be exact.
+/// Returns the selection of a node that computes integers from positions or sizes. `None` for other nodes, and if the
+/// integers may not be exact.
 pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     let selection = match call.name() {
         aten::ARANGE | aten::ARANGE_START_STEP => range(call).map(Selection::Range),
@@ -139,7 +142,7 @@ pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     computed_bound(cx, call, &selection).map(|_| selection)
 }
 
-/// The bound of the whole numbers that a node gives; `None` if it gives others, or some that may not be exact.
+/// Returns the bound of the integers that a node computes. `None` if the results are not integers, or may not be exact.
 pub(super) fn computed_bound(cx: &Context<'_>, call: &Call<'_>, selection: &Selection) -> Option<i64> {
     let result = call.result().ok()?;
     if !is_integer(cx.graph.tensor(result).ok()?.dtype) {
@@ -163,7 +166,7 @@ pub(super) fn computed_bound(cx: &Context<'_>, call: &Call<'_>, selection: &Sele
     (bound < EXACT).then_some(bound)
 }
 
-/// The bound of what an operator makes of whole numbers, if that is whole.
+/// Returns the bound of an operator's results on integers. `None` if the results may not be integers.
 fn elementwise_bound(cx: &Context<'_>, elementwise: &Elementwise) -> Option<i64> {
     let of = |operand: &Operand| match operand {
         Operand::Value(value) => bound_of(cx, *value),
@@ -188,7 +191,7 @@ fn elementwise_bound(cx: &Context<'_>, elementwise: &Elementwise) -> Option<i64>
     }
 }
 
-/// The absolute value of a whole number.
+/// Returns the absolute value of an integer in f32; `None` for fractions and for numbers that may not be exact.
 fn whole(number: f32) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < EXACT as f32).then_some(number.abs() as i64)
 }
@@ -199,7 +202,7 @@ fn range(call: &Call<'_>) -> Option<Range> {
     (step == 1).then_some(Range { start })
 }
 
-/// The dimension and the indices of an `index_put` or `index` that has one index.
+/// Returns the dimension and the indices of an `index_put` or `index` that has one index.
 fn index_of(call: &Call<'_>) -> Option<(usize, ValueId)> {
     let Arg::List(indices) = call.arg("indices")? else { return None };
     let mut given = indices.iter().enumerate().filter(|(_, index)| !index.is_none());
@@ -210,7 +213,7 @@ fn index_of(call: &Call<'_>) -> Option<(usize, ValueId)> {
     Some((dim, index.as_value()?))
 }
 
-/// The scatter that an `index_put` is; `None` if it has several indices, broadcasts, or accumulates.
+/// Returns the scatter that an `index_put` computes. `None` if it has several indices, broadcasts, or accumulates.
 pub(super) fn scatter(cx: &Context<'_>, call: &Call<'_>) -> Option<Scatter> {
     let (input, source) = (call.optional("self")?, call.optional("values")?);
     let (dim, indices) = index_of(call)?;
@@ -228,7 +231,7 @@ pub(super) fn scatter(cx: &Context<'_>, call: &Call<'_>) -> Option<Scatter> {
     Some(Scatter { input, source, indices, dim, is_in_order: !wraps(call.graph, indices) })
 }
 
-/// The rows of a constant that an `index` of its first dimension selects, as an embedding does.
+/// Returns the embedding that an `index` of a constant's first dimension computes.
 pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<Embedding> {
     let table = call.graph.constant_of(call.optional("self")?)?;
     let (0, indices) = index_of(call)? else { return None };
@@ -237,7 +240,8 @@ pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<Embedding> {
     (ty.rank() == 2 && is_stored_as_float(ty.dtype)).then_some(Embedding { table, indices, quantized: None })
 }
 
-/// The elements that a `gather` along the last dimension picks of rows of `f32`; `None` if it has other rows than the index.
+/// Returns the elements that a `gather` along the last dimension picks from rows of `f32`. `None` if the input and the
+/// index have different row counts.
 pub(super) fn elements(cx: &Context<'_>, call: &Call<'_>) -> Option<GatherElements> {
     let (input, index) = (call.optional("self")?, call.optional("index")?);
     bound_of(cx, index)?;
@@ -247,7 +251,7 @@ pub(super) fn elements(cx: &Context<'_>, call: &Call<'_>) -> Option<GatherElemen
     (is_last && rows == index_rows && ty.dtype == ScalarType::Float).then_some(GatherElements { input, index })
 }
 
-/// True if indices come from a remainder: positions of a ring.
+/// True if indices come from a remainder: positions of a ring buffer.
 fn wraps(graph: &Graph, indices: ValueId) -> bool {
     let mut open = vec![indices];
     let mut seen: FxHashSet<ValueId> = FxHashSet::default();

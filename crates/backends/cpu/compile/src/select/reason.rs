@@ -1,24 +1,24 @@
-//! Why a node is refused.
+//! Reasons why a node is refused.
 
 use std::fmt;
 
 use rushlight_engine::pack::PANEL;
 use rushlight_format::ScalarType;
 
-/// Why the back end does not compute a node.
+/// The reason why the backend does not compute a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// An input has a type that is neither stored as `f32` nor as indices that a step reads.
     Input(ScalarType),
     /// An argument is a number that another operator computes.
     ComputedNumber,
-    /// A result is no tensor, or has a type that is not stored as `f32`.
+    /// A result is not a tensor, or has a type that is not stored as `f32`.
     Result,
-    /// The step of the operator gives floats, not truth values.
+    /// The step of the operator produces floats, not truth values.
     Truth { op: String },
-    /// A parameter that is packed when the program is compiled is computed when it runs.
+    /// A parameter must be packed at compile time, but is computed at run time.
     ComputedParameter { op: String, param: &'static str },
-    /// A size or a position is no size of an input.
+    /// A size or a position does not follow from the sizes of an input.
     Size { symbol: String },
     /// No step computes tensors of this rank with these arguments.
     Rank { op: String, rank: usize },
@@ -30,11 +30,11 @@ pub(crate) enum Reason {
     NoTensor,
     /// Quantized integers have a type that is not stored as `u8`.
     Integers(ScalarType),
-    /// Floats of this type are quantized or dequantized.
+    /// The floats that are quantized or dequantized have this type, which is not supported.
     Quantized(ScalarType),
-    /// The scale, the zero point or the range of a quantization is unknown, or makes no sense.
+    /// The scale, the zero point or the range of a quantization is unknown or invalid.
     Affine,
-    /// Scales that are chosen at run time have other users than one dynamic quantization, or another form.
+    /// Scales that are computed at run time have other users than one dynamic quantization, or an unsupported form.
     DynamicScales,
 }
 

@@ -1,4 +1,5 @@
-//! Payloads that ask for more work than their tensors hold elements: an error or an end, and no panic.
+//! Payloads that ask for more work than the size of their tensors allows. Each ends or returns an error, and none
+//! panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -155,7 +156,7 @@ fn transposed(window: Window<2>) -> ConvolutionKind {
     ConvolutionKind::Transposed { window, output_padding, groups: 1, format, epilogue }
 }
 
-/// A payload with a convolution from a pixel of `channels` channels to one of one channel, with `weights` floats of weights.
+/// Returns a payload with a convolution of one pixel from `channels` channels to one, with `weights` floats of weights.
 fn of_one_pixel(channels: u64, weights: u64, kind: ConvolutionKind) -> Payload {
     Payload::of_step(&[&[1, 1, 1, channels], &[weights]], &[1, 1, 1, 1], |inputs, y| {
         Step::Convolution(Convolution { x: inputs[0], w: inputs[1], y, kind })
@@ -165,12 +166,12 @@ fn of_one_pixel(channels: u64, weights: u64, kind: ConvolutionKind) -> Payload {
 #[test]
 fn transposed_convolutions_take_no_time_for_their_stride() {
     let of = |weights, window| of_one_pixel(1, weights, transposed(window));
-    // One tap, whose row is made even, of a panel of 16 columns.
+    // A panel has one tap, its row is padded to an even length, and it has 16 columns.
     assert_eq!(outcome("a stride of 2", of(32, window([1, 1], [2, 2], [[0; 2]; 2]))), Ok(()));
     assert_eq!(outcome("a stride of 2^32 - 1", of(32, window([1, 1], [u32::MAX; 2], [[0; 2]; 2]))), Ok(()));
     let padding = [[u32::MAX - 1, 0]; 2];
     let large = window([u32::MAX; 2], [u32::MAX - 1, u32::MAX - 3], padding);
-    // The weights would be beyond all memory.
+    // The weights would not fit in memory.
     assert!(outcome("a kernel of 2^32 - 1", of(512, large)).is_err());
 }
 
@@ -182,7 +183,7 @@ fn convolutions_without_channels_take_no_time_for_their_kernel() {
     assert!(outcome("channels without weights", of_one_pixel(1, 0, direct(kernel))).is_err());
     let large = window([u32::MAX, (1 << 31) - 1], [1, 1], [[u32::MAX - 1, 0], [(1 << 31) - 2, 0]]);
     assert_eq!(outcome("a kernel of 2^63", of_one_pixel(0, 0, direct(large))), Ok(()));
-    // Its number of taps fits in 64 bits; whether it is refused or computed is all the same.
+    // The number of taps fits in 64 bits. The payload may be refused or run.
     let _ = outcome("a kernel of (2^32 - 1)^2", of_one_pixel(0, 0, direct(kernel)));
     assert_eq!(outcome("a transposed one", of_one_pixel(0, 0, transposed(large))), Ok(()));
 }
@@ -203,7 +204,7 @@ fn sizes_whose_product_overflows_beside_a_zero_are_no_panic() {
     ];
     for (what, output, step) in steps {
         let payload = Payload::of_step(&[&[0, 1 << 62, 4]], output, |x, y| step(x[0], y));
-        // Some are computed: there is nothing to do.
+        // Some payloads are valid, because there is no work to do.
         let _ = outcome(what, payload);
     }
 }
@@ -223,7 +224,7 @@ fn matmul(x: TensorId, y: TensorId, packed: bool) -> Matmul {
     Matmul { a: x, b: x, y, kind }
 }
 
-/// Sizes of a payload hold in every call, also where no size of it is symbolic.
+/// The sizes of a payload are checked in every call, also where none of them is symbolic.
 #[test]
 fn inputs_of_other_sizes_are_refused_in_every_call() {
     let mut payload = Payload::of_step(&[&[2]], &[2], |inputs, y| Step::Elementwise(negated(inputs[0], y)));
@@ -243,7 +244,7 @@ fn inputs_of_other_sizes_are_refused_in_every_call() {
     }
 }
 
-/// The last of a chain of copies has to hold floats, and so has the one before it, and so on to the first.
+/// The last of a chain of copies must hold floats. So must the one before it, and so on to the first.
 #[test]
 fn loading_takes_time_in_proportion_to_the_steps() {
     const STEPS: usize = 50_000;
@@ -294,7 +295,7 @@ fn integers_without_rows_give_zeros() {
     }
 }
 
-/// The packed bytes of integers begin with their layout, which has to be the step's.
+/// The packed bytes of integers begin with their layout, which must be the step's.
 #[test]
 fn integers_of_another_layout_are_refused() {
     let format = QuantizedFormat { bits: Bits::Eight, offsets: Offsets::None, scales: ScaleFormat::F32, group: 4 };
@@ -320,7 +321,7 @@ fn integers_of_another_layout_are_refused() {
     }
 }
 
-/// Inputs of the fuzz target `cpu_payload` that harmed once.
+/// Inputs of the fuzz target `cpu_payload` that once failed.
 #[test]
 fn what_fuzzing_found_is_mended() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/found");
@@ -331,7 +332,7 @@ fn what_fuzzing_found_is_mended() {
         let engines = engines();
         for engine in &engines {
             let mut source = Source::new(&bytes);
-            // The fuzz target takes the engine from the input.
+            // The fuzz target chooses the engine from the input.
             source.below(engines.len());
             let payload = crate::payload::arbitrary::payload(&mut source);
             let engine = engine.clone();

@@ -13,14 +13,14 @@ use rushlight_graph::{Error, Model, Op, Pass, Progress};
 
 /// Runs a step:
 ///
-/// | step | gives |
+/// | step | output |
 /// |---|---|
-/// | `canonical` | the model as it is shown to the back end |
-/// | the name of a pass that legalizes parts | the model after it |
+/// | `canonical` | the model in the form that backends are shown |
+/// | the name of a pass that legalizes parts | the model after that pass |
 /// | `claims` | for each node its claimant and precision, or the reason of the refusal |
-/// | `lower` | the tensors and steps of each part's payload, then what is left of the method |
+/// | `lower` | the tensors and steps of each part's payload, then the rest of the method |
 ///
-/// `claims` and `lower` have the options of the back end, such as `precision=bf16`.
+/// `claims` and `lower` take the options of the backend, such as `precision=bf16`.
 pub fn run(step: &Step, model: &mut Model) -> Result<Outcome, Failure> {
     let mut cpu = Cpu { threads: Some(NonZeroUsize::MIN), ..Cpu::default() };
     for (key, value) in &step.options {

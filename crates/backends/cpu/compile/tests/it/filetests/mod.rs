@@ -1,5 +1,5 @@
-//! Tests of what the CPU back end claims and of the payloads that it makes, as text files,
-//! `tests/filetests/cpu/<folder>/<name>.graph`; [`filetests`](rushlight_graph::testing::filetests) describes the files.
+//! Tests of the CPU backend's claims and payloads as text files, `tests/filetests/cpu/<folder>/<name>.graph`.
+//! [`filetests`](rushlight_graph::testing::filetests) describes the files.
 
 mod command;
 

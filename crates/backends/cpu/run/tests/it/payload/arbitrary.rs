@@ -1,4 +1,4 @@
-//! Payloads of arbitrary bytes: steps of all kinds over tensors that fit, and then changes anywhere.
+//! Payloads from arbitrary bytes: steps of all kinds over tensors that fit, and then changes anywhere.
 
 use rushlight_cpu_payload::{
     Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
@@ -14,10 +14,10 @@ use rushlight_format::ScalarType;
 use super::source::Source;
 use super::{Payload, fixed};
 
-/// Steps of a payload, at most, beside those that make its tensors.
+/// Maximum number of steps of a payload, besides those that write its tensors.
 const MAX_STEPS: usize = 3;
 
-/// Makes a payload of bytes.
+/// Makes a payload from bytes.
 pub fn payload(source: &mut Source<'_>) -> Payload {
     let mut maker = Maker { payload: Payload::default(), source };
     maker.payload.values = maker.source.some(64);
@@ -39,7 +39,7 @@ pub fn payload(source: &mut Source<'_>) -> Payload {
     payload
 }
 
-/// Computes sizes that were fixed.
+/// Replaces fixed sizes by computed ones.
 fn compute_sizes(payload: &mut Payload, source: &mut Source<'_>) {
     let program = &mut payload.program;
     let inputs = payload.inputs.len();
@@ -84,7 +84,7 @@ fn compute_sizes(payload: &mut Payload, source: &mut Source<'_>) {
     }
 }
 
-/// Changes one of the numbers of a payload: each is one byte as long as it is small.
+/// Changes one of the numbers of a payload. Each is one byte as long as it is small.
 fn change(bytes: &mut Vec<u8>, source: &mut Source<'_>) {
     let at = 4 + source.below(bytes.len().saturating_sub(4).max(1));
     let Some(byte) = bytes.get_mut(at) else { return };
@@ -180,7 +180,7 @@ impl Maker<'_, '_> {
         y
     }
 
-    /// Bytes of which a step has packed pairs.
+    /// Bytes that a step has packed as pairs of nibbles.
     fn nibbles(&mut self, x: TensorId, count: u64) -> TensorId {
         let affine = self.affine();
         let y = self.payload.arena(count.div_ceil(4), ScalarType::Byte, &[count], Some(affine));
@@ -227,7 +227,7 @@ impl Maker<'_, '_> {
         self.payload.blob(dtype, &[elements], bytes)
     }
 
-    /// Weights of floats, or of such a type with 16 bits.
+    /// Weights of f32 or of a 16-bit float type.
     fn weights(&mut self, elements: Option<usize>) -> (TensorId, FloatFormat) {
         let all = [FloatFormat::F32, FloatFormat::Half(Half::F16), FloatFormat::Half(Half::Bf16)];
         let format = self.source.one_of(&all);
@@ -264,7 +264,7 @@ impl Maker<'_, '_> {
         Epilogue { bias, residual: residual.map(place), activation: self.activation() }
     }
 
-    /// The epilogue of an int8 GEMM with this number of offsets, whose left side may have this number of scales.
+    /// The epilogue of an int8 GEMM with this number of offsets. Its left side may have this number of scales.
     fn int8_epilogue(&mut self, columns: u64, offsets: u64, rows: u64, y: &[u64]) -> Int8Epilogue {
         let bias = self.optional(3, &[columns]);
         let (offsets, scales, activation) = (self.floats(&[offsets]), self.floats(&[columns]), self.activation());
@@ -359,7 +359,7 @@ impl Maker<'_, '_> {
         Step::Matmul(Matmul { a, b, y: self.output(&y), kind: MatmulKind::Groupwise { format, epilogue } })
     }
 
-    /// The window of a convolution, with as much padding before as after.
+    /// The window of a convolution, with equal padding before and after.
     fn window<const D: usize>(&mut self, largest: [u64; 4]) -> Window<D> {
         let mut sizes = |largest| core::array::from_fn(|_| self.source.size(largest) as u32);
         let [kernel, stride, dilation, padding]: [[u32; D]; 4] = largest.map(&mut sizes);
@@ -579,7 +579,7 @@ impl Maker<'_, '_> {
 
     fn copy(&mut self) -> Step {
         let sizes = self.dims(4, 12);
-        // One order of the dimensions in `x`, and one in `y`.
+        // The dimensions have one order in `x`, and another in `y`.
         let mut strides = || {
             let mut order: Vec<usize> = (0..sizes.len()).collect();
             let turn = self.source.below(sizes.len().max(1));
@@ -615,7 +615,7 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// Rows at places that are whole numbers, now and then one beyond the rows that there are.
+    /// A scatter of rows to integer positions, of which a few are one past the last row.
     fn scatter(&mut self) -> Step {
         let (count, rows, width) = (self.source.size(6), self.source.size(9), self.source.size(40));
         let reach = if self.source.once_in(8) { rows + 2 } else { rows };
@@ -637,7 +637,7 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// GEMM of rows with the matrices of experts.
+    /// A GEMM of rows with the matrices of experts.
     fn experts(&mut self) -> Step {
         let (count, rows, k) = (self.source.size(4), self.source.size(9), self.source.size(24));
         let n = 16 * (1 + self.source.size(2));
@@ -854,7 +854,7 @@ fn usizes<const D: usize>(sizes: [u32; D]) -> [usize; D] {
 /// The shape of a convolution of an image `[N, H, W, C]`.
 fn conv2d(window: &Window<2>, groups: u64, x: [u64; 4], out_c: u64) -> Conv2d {
     Conv2d {
-        // Sizes of outputs are divided by it.
+        // The sizes of outputs are divided by the stride.
         stride: usizes(window.stride).map(|size| size.max(1)),
         padding: window.padding.map(usizes),
         dilation: usizes(window.dilation),

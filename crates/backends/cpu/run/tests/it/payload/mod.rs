@@ -1,4 +1,4 @@
-//! Builds payloads of the CPU back end by hand, and programs with one method that runs them. The fuzz target
+//! Builds payloads of the CPU backend by hand, and programs with one method that runs them. The fuzz target
 //! `cpu_payload` uses it too.
 
 pub mod arbitrary;
