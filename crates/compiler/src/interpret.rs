@@ -1,4 +1,4 @@
-//! Runs a compiled program in the reference runtime: constants are folded with it, and accuracy is traced with it.
+//! Runs a compiled program in the reference runtime, to fold constants and to trace accuracy.
 
 use rushlight_format::ScalarType;
 use rushlight_runtime::{HeapBlock, Input, LoadOptions, Memory, Method, Output, Program, Registry, TensorView};
@@ -26,12 +26,12 @@ pub struct TensorData {
 /// Runs a method of a program file once, with the reference operators.
 ///
 /// # Errors
-/// What the runtime says of the program or the inputs.
+/// The runtime's error for the program or the inputs.
 pub fn run(file: &[u8], method: &str, inputs: &[Datum]) -> Result<Vec<Datum>, Error> {
     try_run(file, method, inputs).map_err(|error| failed(&error))
 }
 
-/// As [`run`], with the error of the runtime.
+/// As [`run`], with the runtime's own error.
 pub(crate) fn try_run(file: &[u8], method: &str, inputs: &[Datum]) -> Result<Vec<Datum>, rushlight_runtime::Error> {
     // Programs are read in place, and their tensors need alignment.
     let mut aligned = HeapBlock::new(file.len())?;

@@ -1,4 +1,4 @@
-//! The compiler from end to end: what runs, in which order.
+//! The compiler from end to end: its stages and their passes, in order.
 
 use std::collections::HashSet;
 
@@ -31,13 +31,14 @@ pub struct CompileOptions {
     pub emit: EmitOptions,
     /// Methods without inputs that return constants, by name.
     pub constant_methods: Vec<(String, Vec<ConstantResult>)>,
-    /// True if no node that the kernels can run is folded or merged: for a reference to compare with.
+    /// True if nodes that kernels can run are neither folded nor merged, for a reference to compare with.
     pub keep_nodes: bool,
-    /// True if the model comes from a program, which is assumed to run. The element types are then not checked with the kernels.
+    /// True if the model comes from a program, which is assumed to run. Element types are then not checked against the
+    /// kernels.
     pub trusts_types: bool,
-    /// Back ends in the order of priority. Nodes that none claims run on the runtime's operators.
+    /// Backends in the order of priority. Nodes that none claims run on the runtime's operators.
     pub backends: Vec<Box<dyn Backend>>,
-    /// Passes of the user's own. They see a functional graph of operators that kernels have.
+    /// The user's own passes. They see a functional graph of operators that kernels have.
     pub passes: Vec<Box<dyn Pass>>,
     /// Progress of the compilation, which can be cancelled between two passes.
     pub progress: Progress,
@@ -46,9 +47,9 @@ pub struct CompileOptions {
 /// A stage of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// As the front end made it.
+    /// The model as the front end made it.
     Imported,
-    /// Functional, simplified, of operators that kernels have: what backends are offered.
+    /// A functional, simplified graph of operators that kernels have: the form that backends are shown.
     Canonical,
     /// The model that the emitter writes.
     Final,
@@ -68,25 +69,25 @@ pub struct Compiled {
     pub program: ProgramModel<'static>,
     /// The `.ptd` files that belong to it, if [`EmitOptions::external_weights`] asks for some.
     pub external: Vec<ExternalData>,
-    /// For each method what its instructions come from.
+    /// For each method, the origins of its instructions.
     pub debug: Vec<MethodMap>,
     /// The claimant or refusals of every node.
     pub report: Report,
 }
 
-/// Compiles `.pt2` archives, each to a method of the given name.
+/// Compiles `.pt2` archives, each to a method with the given name.
 ///
 /// # Errors
-/// What [`import`] and the passes find.
+/// The errors of [`import`] and of the passes.
 #[cfg(feature = "pt2")]
 pub fn compile_pt2(programs: &[(&str, Bytes)], options: &CompileOptions) -> Result<Compiled, Error> {
     compile(import_pt2(programs, options.import)?, options)
 }
 
-/// Reads `.pt2` archives into one model, each as a method of the given name.
+/// Reads `.pt2` archives into one model, each as a method with the given name.
 ///
 /// # Errors
-/// What [`import`] finds.
+/// The errors of [`import`].
 #[cfg(feature = "pt2")]
 pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<Model, Error> {
     check_method_names(programs.iter().map(|(method, _)| *method))?;
@@ -105,7 +106,7 @@ pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<
 /// Compiles a `.pte` program again. `external` are the `.ptd` files with its external tensors.
 ///
 /// # Errors
-/// What [`lift_with`] and the passes find.
+/// The errors of [`lift_with`] and of the passes.
 pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -> Result<Compiled, Error> {
     compile(lift_with(file, external, options.lift)?, options)
 }
@@ -113,17 +114,17 @@ pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -
 /// Compiles a model that a front end made.
 ///
 /// # Errors
-/// What the passes and backends find.
+/// The errors of the passes and backends.
 pub fn compile(mut model: Model, options: &CompileOptions) -> Result<Compiled, Error> {
     let report = advance(&mut model, options, Stage::Final)?;
     let Emitted { program, external, debug } = emit(&model, &options.emit)?;
     Ok(Compiled { program, external, debug, report })
 }
 
-/// Takes a model that a front end made as far as a stage.
+/// Runs the pipeline on a front end's model up to a stage.
 ///
 /// # Errors
-/// What the passes and backends find.
+/// The errors of the passes and backends.
 pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Result<Report, Error> {
     if !options.constant_methods.is_empty() {
         let constants = options.constant_methods.iter().map(|(name, _)| name);
@@ -156,7 +157,7 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     Ok(report)
 }
 
-/// Steps of a compilation, whose number is known before the first.
+/// The steps of a compilation. Their number is known before the first.
 struct Steps<'a> {
     progress: &'a Progress,
     done: u64,
@@ -202,10 +203,10 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
     Ok(())
 }
 
-/// Takes a model to [`Stage::Canonical`], but keeps layers and the composite operators of these names as one node each.
+/// Runs the pipeline up to [`Stage::Canonical`], but keeps layers and these composite operators as one node each.
 ///
 /// # Errors
-/// What the passes find.
+/// The errors of the passes.
 pub fn prepare_layers(model: &mut Model, composites: &[&str], progress: &Progress) -> Result<(), Error> {
     let mut passes = functional(composites.iter().map(|name| (*name).to_owned()).collect());
     passes.extend([Box::new(UngroupExperts::default()) as Box<dyn Pass>, Box::new(RaiseExperts::default())]);
@@ -216,7 +217,7 @@ pub fn prepare_layers(model: &mut Model, composites: &[&str], progress: &Progres
 
 fn run(pass: &dyn Pass, model: &mut Model) -> Result<(), Error> {
     pass.run(model)?;
-    // A broken graph shows best at the pass that broke it.
+    // The pass that broke a graph is easiest to find if each result is verified.
     if cfg!(debug_assertions) {
         model.verify().map_err(|error| error.help(format!("pass `{}` broke it", pass.name())))?;
     }
@@ -232,8 +233,8 @@ impl ConstantResult {
     }
 }
 
-/// Composite operators that stay whole in the canonical form, as long as there are back ends that it is shown: what
-/// accelerators compute in one step.
+/// Composite operators that stay whole in the canonical form, if it is shown to backends: accelerators compute them in
+/// one step.
 const CANONICAL_COMPOSITES: [&str; 5] = [
     aten::SCALED_DOT_PRODUCT_ATTENTION,
     torchao::CHOOSE_QPARAMS_AFFINE,
@@ -242,8 +243,8 @@ const CANONICAL_COMPOSITES: [&str; 5] = [
     quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP,
 ];
 
-/// From the front end's graph to the canonical form: a functional graph of operators that kernels have, and of composite ones
-/// that stay whole.
+/// Passes from the front end's graph to the canonical form: a functional graph of operators that kernels have, and of
+/// composite operators that stay whole.
 fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
     let is_whole =
         |name: &&str| CANONICAL_COMPOSITES.contains(name) || backends.iter().any(|backend| backend.keeps_whole(name));
@@ -272,7 +273,8 @@ fn simplifying() -> Vec<Box<dyn Pass>> {
     ]
 }
 
-/// From there to what the emitter writes. What backends wanted whole, and then left, is lowered too.
+/// Passes from the canonical form to the form that the emitter writes. They decompose operators that backends kept
+/// whole and then did not claim.
 fn lowering(trusts_types: bool) -> Vec<Box<dyn Pass>> {
     let mut passes: Vec<Box<dyn Pass>> = vec![Box::new(LowerComposites::default()), Box::new(CheckOperators)];
     if !trusts_types {
@@ -282,7 +284,7 @@ fn lowering(trusts_types: bool) -> Vec<Box<dyn Pass>> {
     passes
 }
 
-/// Passes that need fewer bytes of planned memory or fewer copies.
+/// Passes that reduce planned memory or copies.
 fn arranging() -> Vec<Box<dyn Pass>> {
     vec![Box::new(AssignDimOrders), Box::new(ReorderNodes)]
 }

@@ -1,7 +1,7 @@
-//! Deterministic mutations of the `.pt2` samples, read to the last field. No panic, no hang, no memory beyond what the
-//! file justifies. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+//! Deterministic mutations of the `.pt2` samples, read to the last field. The tests allow no panic, no hang, and no
+//! memory out of proportion to the file. `RUSHLIGHT_MUTATIONS` sets the total number of mutations.
 //!
-//! A binary of its own: its allocator limits the process while a file is tried.
+//! This is a test binary of its own, because its allocator limits the process while a file is read.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,9 +17,9 @@ use rushlight_graph::Bytes;
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
 
-/// How many times its own size a file may take in memory: an element of two bytes (`{}`, `N`) becomes a value.
+/// Maximum memory in multiples of the file's size: an element of two bytes (`{}`, `N`) becomes a value.
 const FACTOR: usize = 100;
-/// Messages and tables of constant size.
+/// Allowance for messages and tables of constant size.
 const SLACK: usize = 1 << 20;
 const TOO_SLOW: Duration = Duration::from_secs(20);
 
@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// A file to mutate, and the ranges of it in which mutations reach furthest.
+/// A file to mutate, and the ranges of it where mutations reach furthest.
 struct Seed {
     name: String,
     bytes: Vec<u8>,
@@ -60,7 +60,7 @@ fn archives() -> Vec<Seed> {
     paths.retain(|path| path.file_stem().is_some_and(|stem| stem != "torch_2.3"));
     let seeds = paths.iter().map(|path| {
         let mut bytes = std::fs::read(path).expect("the sample can be read");
-        // Checksums would catch nearly every mutation; 0 says that there is none.
+        // Checksums would catch nearly every mutation. A checksum of 0 means none.
         let records: Vec<_> = positions(&bytes, b"PK\x01\x02").collect();
         for at in records {
             bytes[at + 16..at + 20].fill(0);
@@ -76,7 +76,7 @@ fn archives() -> Vec<Seed> {
     seeds.collect()
 }
 
-/// Where the JSON of the program is, and the pickles.
+/// Finds the JSON of the program, and the pickles.
 fn parts(bytes: &[u8]) -> (Range<usize>, Vec<Range<usize>>) {
     let whole = Bytes::from(bytes.to_vec());
     let range = |part: &Bytes| {
@@ -146,7 +146,7 @@ fn mutate(seed: &Seed, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// A sample whose program was edited. Without some of its spaces the text is shorter, and the rest is filled with them.
+/// Returns a sample with an edited program. Some spaces of the text are removed, and spaces at its end fill the rest.
 fn edit_program(seed: &Seed, random: &mut Random) -> Vec<u8> {
     const TOKENS: [&[u8]; 18] = [
         b"{",
@@ -178,7 +178,7 @@ fn edit_program(seed: &Seed, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// A sample one of whose pickles was edited.
+/// Returns a sample with one edited pickle.
 fn edit_pickle(seed: &Seed, random: &mut Random) -> Vec<u8> {
     const TOKENS: [&[u8]; 16] = [
         b"N",
@@ -207,7 +207,7 @@ fn edit_pickle(seed: &Seed, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Takes out, repeats and replaces parts of a text.
+/// Removes, repeats and replaces parts of a text.
 fn edit(text: &[u8], tokens: &[&[u8]], random: &mut Random) -> Vec<u8> {
     let mut bytes = text.to_vec();
     for _ in 0..=random.below(2) {
@@ -222,7 +222,7 @@ fn edit(text: &[u8], tokens: &[&[u8]], random: &mut Random) -> Vec<u8> {
             }
             2 => drop(bytes.splice(at..at, random.pick(tokens).iter().copied())),
             3 => {
-                // In the place of a value.
+                // Inserts in place of a value.
                 if let Some(colon) = bytes[at..].iter().position(|&byte| byte == b':') {
                     let start = at + colon + 1;
                     let len = bytes[start..].iter().position(|byte| b",}]".contains(byte)).unwrap_or(0);
@@ -252,7 +252,7 @@ struct Outcomes {
     unimported: usize,
 }
 
-/// Counts, and looks at the sentence of an error.
+/// Counts a result, and formats the message of an error.
 fn count<T>(result: Result<T, Error>, good: &mut usize, bad: &mut usize) -> Option<T> {
     match result {
         Ok(value) => {
@@ -330,7 +330,7 @@ fn read_archive(bytes: Vec<u8>, outcomes: &mut Outcomes) {
     archive.extra_files().for_each(|(_, data)| drop(data));
 }
 
-/// Reads `total` mutations of the seeds under a limit of memory.
+/// Reads `total` mutations of the seeds under a memory limit.
 fn run(seeds: &[Seed], what: &str, total: usize, mutate: fn(&Seed, &mut Random) -> Vec<u8>) -> Outcomes {
     let mut outcomes = Outcomes::default();
     let mut slowest = Duration::ZERO;
@@ -352,7 +352,8 @@ fn run(seeds: &[Seed], what: &str, total: usize, mutate: fn(&Seed, &mut Random) 
     outcomes
 }
 
-/// One test, since the limit of memory is one for all threads. The mutations must reach every part, or they test nothing.
+/// One test for all mutations, because threads share the memory limit. The mutations must reach every part, or they
+/// would test nothing.
 #[test]
 fn mutated_archives_do_no_harm() {
     let total: usize = std::env::var("RUSHLIGHT_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);

@@ -1,4 +1,4 @@
-//! Lifetimes of planned memory, and its places.
+//! Computes the lifetimes of planned memory and its offsets.
 
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 
@@ -10,8 +10,8 @@ use super::storage::{Slot, Slots};
 /// The first and last instruction that uses each slot.
 struct Lifetimes(Vec<Option<(usize, usize)>>);
 
-/// Gives every slot that is not elsewhere a place, and writes the places into the plan's tensors. `slot_of` names the
-/// slot of each value that is a tensor.
+/// Plans an offset for every slot of the method's own memory, and writes it into the plan's tensors. `slot_of` has the
+/// slot of each tensor value.
 pub(super) fn place(
     plan: &mut PlanModel<'_>,
     slots: &Slots,
@@ -72,8 +72,8 @@ fn lifetimes(plan: &PlanModel<'_>, slots: &Slots, slot_of: &[Option<Slot>], keep
             *lifetime = (if info.whole_call { 0 } else { lifetime.0 }, end);
         }
     }
-    // What a loop reads from before it is in use until the loop ends. Inner loops end first, and what outlives one may
-    // outlive the next.
+    // A value that a loop reads from outside stays in use until the loop ends. Inner loops end first; a lifetime that
+    // one of them extends may be extended by the outer one.
     for (at, instruction) in plan.instructions.iter().enumerate() {
         let InstructionModel::JumpFalse { destination, .. } = instruction else { continue };
         let start = *destination as usize;
@@ -84,7 +84,7 @@ fn lifetimes(plan: &PlanModel<'_>, slots: &Slots, slot_of: &[Option<Slot>], keep
             if *first < start && *last >= start && *last < at {
                 *last = at;
             }
-            // What a round leaves behind for after the loop, such as rows of a stack, must survive the next.
+            // A value that a round leaves for after the loop, such as the rows of a stack, must survive the next round.
             if *first > start && *first <= at && *last > at {
                 *first = start;
             }

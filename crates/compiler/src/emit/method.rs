@@ -1,4 +1,4 @@
-//! One method: its values and instructions.
+//! Emits one method: its values and instructions.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -20,7 +20,7 @@ use super::pools::{Pools, sizes};
 use super::storage::{ARENA, SHARED_ARENA, SharedStates, Slot, SlotInfo, Slots};
 use crate::debug_map::{InstructionOrigin, MethodMap};
 
-/// A method being written.
+/// A method while it is emitted.
 pub(super) struct Method<'m> {
     pub model: &'m Model,
     pub graph: &'m Graph,
@@ -28,22 +28,22 @@ pub(super) struct Method<'m> {
     pub options: &'m EmitOptions,
     shared: &'m SharedStates,
     pub plan: PlanModel<'static>,
-    /// The program's value of each value of the graph.
+    /// By value of the graph: its value of the program.
     values: FxHashMap<ValueId, u32>,
     states: FxHashMap<StateId, u32>,
     delegates: FxHashMap<rushlight_graph::DelegateId, u32>,
-    /// Literals that are there already.
+    /// Literals that were already emitted.
     literals: FxHashMap<Literal, u32>,
     pub slots: Slots,
-    /// The slot of each value of the program that is a tensor.
+    /// The slot of each value of the program; `None` if it is not a tensor.
     slot_of: Vec<Option<Slot>>,
     origins: Vec<Option<InstructionOrigin>>,
     frames: Vec<Vec<FrameModel>>,
-    /// The node that is being written.
+    /// The node that is being emitted.
     node: Option<NodeId>,
 }
 
-/// A literal as a key: floats by their bits.
+/// A literal as a key. Floats are compared by their bits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Literal {
     None,
@@ -80,7 +80,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// Writes everything.
+    /// Finishes the method.
     pub fn finish(mut self, name: &str) -> Result<(PlanModel<'static>, MethodMap), Error> {
         self.plan.name = name.into();
         self.plan.input_encoding.clone_from(&self.graph.input_encoding);
@@ -99,7 +99,8 @@ impl<'m> Method<'m> {
         if self.options.separate_outputs {
             self.separate(&mut outputs)?;
         }
-        // The inputs that a call writes to come first, as in ExecuTorch's programs: the caller's memory does not change.
+        // The inputs that a call writes come first, as in ExecuTorch's programs: the caller's own memory does not
+        // change.
         outputs.splice(0..0, self.written_inputs()?);
         if !self.options.plan_outputs {
             self.unplan_outputs(&outputs);
@@ -114,7 +115,7 @@ impl<'m> Method<'m> {
         Ok((plan, MethodMap { method: name.into(), instructions: origins }))
     }
 
-    /// Writes the nodes of a block.
+    /// Emits the nodes of a block.
     pub fn block(&mut self, block: BlockId) -> Result<(), Error> {
         let graph = self.graph;
         let mut rest = graph.blocks[block].nodes.as_slice();
@@ -149,7 +150,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// Adds an instruction, and notes what it comes from.
+    /// Adds an instruction, and records its origin.
     pub fn emit(&mut self, instruction: InstructionModel) {
         self.plan.instructions.push(instruction);
         let origin = self.node.map(|node| {
@@ -177,19 +178,19 @@ impl<'m> Method<'m> {
         self.origins.push(origin);
     }
 
-    /// Adds a call of a runtime operator, `aten::add.out`.
+    /// Adds a call of a runtime operator, such as `aten::add.out`.
     pub fn kernel(&mut self, name: &str, args: Vec<u32>) {
         let (base, overload) = name.split_once('.').unwrap_or((name, ""));
         let operator = self.plan.operator(base, overload);
         self.emit(InstructionModel::Kernel { operator, args });
     }
 
-    /// The index of the next instruction.
+    /// Returns the index of the next instruction.
     pub fn here(&self) -> usize {
         self.plan.instructions.len()
     }
 
-    /// The program's value of a value of the graph, which is added when it is first asked for.
+    /// Returns the program's value of a value of the graph. Adds it on first use.
     pub fn value(&mut self, id: ValueId) -> Result<u32, Error> {
         if let Some(index) = self.values.get(&id) {
             return Ok(*index);
@@ -226,12 +227,12 @@ impl<'m> Method<'m> {
         self.values.insert(id, index);
     }
 
-    /// A tensor in the memory of another, with its own type.
+    /// Adds a tensor in the memory of another, with its own type.
     pub fn view(&mut self, id: ValueId, base: u32) -> Result<u32, Error> {
         let value = &self.graph.values[id];
         let (mut tensor, _) = self.tensor_model(self.graph.tensor(id)?, &value.name)?;
         if let Some(ValueModel::Tensor(base)) = self.plan.values.get(base as usize) {
-            // State has its initial value once.
+            // State is initialized once.
             tensor.storage = match base.storage {
                 StorageModel::PlannedInit { memory_id, offset, .. } => StorageModel::Planned { memory_id, offset },
                 storage => storage,
@@ -243,14 +244,14 @@ impl<'m> Method<'m> {
         Ok(index)
     }
 
-    /// Adds a tensor of this type that is no value of the graph.
+    /// Adds a tensor of this type that is not a value of the graph.
     pub fn temporary(&mut self, ty: &TensorType) -> Result<u32, Error> {
         let (tensor, bytes) = self.tensor_model(ty, "temporary")?;
         let slot = self.slots.computed(bytes);
         Ok(self.push_tensor(tensor, slot))
     }
 
-    /// The slot of a tensor of the program.
+    /// Returns the slot of a tensor of the program.
     pub fn slot(&self, index: u32) -> Option<Slot> {
         self.slot_of.get(index as usize).copied().flatten()
     }
@@ -260,7 +261,7 @@ impl<'m> Method<'m> {
         self.plan.push(value)
     }
 
-    /// A number, truth value or text that is only read.
+    /// Adds a number, truth value or text that is only read.
     fn literal(&mut self, key: Literal) -> u32 {
         let plan = &mut self.plan;
         *self.literals.entry(key).or_insert_with_key(|key| {
@@ -294,14 +295,14 @@ impl<'m> Method<'m> {
         self.literal(Literal::Str(text.into()))
     }
 
-    /// Lets a tensor change its sizes up to those that it has: ExecuTorch's stacks grow row by row.
+    /// Lets a tensor change its sizes, up to its planned sizes. ExecuTorch's stacks grow row by row.
     pub fn make_dynamic(&mut self, index: u32) {
         if let Some(ValueModel::Tensor(tensor)) = self.plan.values.get_mut(index as usize) {
             tensor.shape_dynamism = ShapeDynamism::DynamicBound;
         }
     }
 
-    /// Copies a tensor into another of its shape and dtype, whatever its sizes turn out to be.
+    /// Copies a tensor into another of the same shape and dtype, also if the shape is dynamic.
     pub fn copy(&mut self, from: u32, to: u32) {
         let none = self.none();
         self.kernel(aten::CLONE_OUT, vec![from, none, to, to]);
@@ -318,7 +319,7 @@ impl<'m> Method<'m> {
         Ok(index)
     }
 
-    /// The tensor of the program that a state is.
+    /// Returns the tensor of the program that holds a state.
     pub fn state(&mut self, id: StateId) -> Result<u32, Error> {
         if let Some(index) = self.states.get(&id) {
             return Ok(*index);
@@ -333,7 +334,7 @@ impl<'m> Method<'m> {
         tensor.storage = StorageModel::Planned { memory_id, offset: 0 };
         if !matches!(initial.data, ConstantData::Zeros) {
             let data = initial.read()?;
-            // Memory starts as zeros.
+            // Memory is initialized with zeros.
             if data.iter().any(|byte| *byte != 0) {
                 let initial = Constant { data: ConstantData::Dense(data), ..initial };
                 let index = self.pools.initial_values.insert(&initial)?;
@@ -355,7 +356,7 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// The inputs that the call writes to.
+    /// Returns the inputs that the call writes.
     fn written_inputs(&mut self) -> Result<Vec<u32>, Error> {
         let mut written = Vec::new();
         for update in &self.graph.updates {
@@ -373,8 +374,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// Stores what the call leaves in state and inputs. What another store needs, or the caller gets, of what was there
-    /// before is saved first.
+    /// Stores the new contents of states and inputs. Saves old contents that a later store or an output still reads.
     fn write_back(&mut self, outputs: &mut [u32]) -> Result<(), Error> {
         let mut stores = Vec::new();
         for update in &self.graph.updates {
@@ -404,7 +404,7 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// Copies outputs that are inputs or earlier outputs.
+    /// Copies each output that is an input or an earlier output.
     fn separate(&mut self, outputs: &mut [u32]) -> Result<(), Error> {
         let mut taken: FxHashSet<u32> = self.plan.inputs.iter().copied().collect();
         for (output, arg) in outputs.iter_mut().zip(&self.graph.outputs) {
@@ -415,12 +415,12 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// True if two tensors of the program use one piece of memory.
+    /// True if two tensors of the program share memory.
     pub fn shares_slot(&self, a: u32, b: u32) -> bool {
         matches!((self.slot(a), self.slot(b)), (Some(a), Some(b)) if self.slots.find(a) == self.slots.find(b))
     }
 
-    /// Leaves the memory of outputs to the caller, where they are tensors that the method computes.
+    /// Leaves the memory of outputs that the method computes to the caller.
     fn unplan_outputs(&mut self, outputs: &[u32]) {
         for output in outputs {
             let Some(slot) = self.slot(*output) else { continue };
@@ -439,7 +439,7 @@ impl<'m> Method<'m> {
         index
     }
 
-    /// The tensor with its largest sizes, and its bytes.
+    /// Returns the tensor with its largest sizes, and its size in bytes.
     fn tensor_model(&self, ty: &TensorType, name: &str) -> Result<(TensorModel, u64), Error> {
         let symbols = &self.graph.symbols;
         let unbounded = |size: &rushlight_graph::Expr| {
@@ -457,7 +457,7 @@ impl<'m> Method<'m> {
         Ok((tensor, bytes))
     }
 
-    /// The program's value of an argument, by what it is.
+    /// Adds an argument, by its kind.
     pub fn argument(&mut self, arg: &Arg) -> Result<u32, Error> {
         Ok(match arg {
             Arg::None => self.none(),
@@ -471,7 +471,7 @@ impl<'m> Method<'m> {
             Arg::Str(text) => self.text(text),
             Arg::DType(dtype) => self.int(i64::from(dtype.code())),
             Arg::MemoryFormat(format) => self.int(format.code()),
-            // c10's code of strided tensors.
+            // c10's code for strided tensors.
             Arg::Layout(_) => self.int(0),
             Arg::Device(_) => self.none(),
             Arg::Complex(..) => return Err(Error::unsupported("programs hold no complex numbers")),
@@ -480,7 +480,7 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// A list, by what its items are.
+    /// Adds a list, by the kind of its items.
     fn list(&mut self, items: &[Arg]) -> Result<u32, Error> {
         let is_tensor =
             |arg: &Arg| matches!(arg, Arg::Value(value) if matches!(self.graph.ty(*value), Type::Tensor(_)));
@@ -518,7 +518,7 @@ fn frames(graph: &Graph, node: NodeId) -> Vec<FrameModel> {
     graph.origins[graph.nodes[node].origin].frames.iter().map(frame).collect()
 }
 
-/// A delegate with its payload.
+/// Builds the model of a delegate with its payload.
 fn delegate(model: &Model, id: rushlight_graph::DelegateId) -> DelegateModel<'static> {
     let delegate = &model.delegates[id];
     DelegateModel {

@@ -1,5 +1,5 @@
-//! The buffers of one arena in the form that the heuristics work on: sizes in units of the smallest alignment, and what
-//! cannot be improved taken out.
+//! The buffers of one arena as the heuristics use them. Sizes are in units of the smallest alignment, and buffers with
+//! a settled place are taken out.
 
 use super::{Buffer, LiveBytes};
 
@@ -13,7 +13,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Number of instructions during which it is in use.
+    /// Number of instructions during which the buffer is in use.
     pub fn lifetime(&self) -> u64 {
         (self.last - self.first) as u64 + 1
     }
@@ -35,11 +35,11 @@ pub(super) struct Arena {
     settled: Vec<(usize, u64)>,
     /// Items that are placed above `base`, with their offsets.
     pub obstacles: Vec<(Item, u64)>,
-    /// Everything below is in use for as long as anything is; nothing else may go there.
+    /// The end of the buffers at the bottom that are in use throughout. No item may be placed below.
     pub base: u64,
-    /// The end of all that is settled.
+    /// The end of all settled buffers.
     pub top: u64,
-    /// No placement is smaller than this.
+    /// Lower bound of every placement.
     pub bound: u64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Placement {
 }
 
 impl Arena {
-    /// The arena with these `members` of `buffers`, which have been validated.
+    /// Builds the arena from these `members` of `buffers`, which have been validated.
     pub fn new(buffers: &[Buffer], members: &[usize]) -> Self {
         let members: Vec<(usize, &Buffer)> = members.iter().filter_map(|&i| Some((i, buffers.get(i)?))).collect();
         let unit = members.iter().map(|(_, buffer)| buffer.alignment).min().unwrap_or(1);
@@ -90,8 +90,8 @@ impl Arena {
         arena
     }
 
-    /// Buffers that are in use for as long as anything is conflict with all others, so that stacking them at the
-    /// bottom costs nothing and shortens every list of conflicts.
+    /// Stacks the buffers that are in use throughout at the bottom. They conflict with all others, so this costs no
+    /// memory, and it shortens every list of conflicts.
     fn settle_permanent(&mut self) {
         let first = self.nodes().map(|item| item.first).min().unwrap_or(0);
         let last = self.nodes().map(|item| item.last).max().unwrap_or(0);
@@ -186,7 +186,7 @@ impl Conflicts {
         Some(Self { starts, nodes })
     }
 
-    /// The nodes in use while `node` is, without itself.
+    /// The nodes in use at the same time as `node`, without `node`.
     pub fn of(&self, node: usize) -> &[u32] {
         let (Some(&start), Some(&end)) = (self.starts.get(node), self.starts.get(node + 1)) else { return &[] };
         self.nodes.get(start..end).unwrap_or_default()

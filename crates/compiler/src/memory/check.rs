@@ -8,20 +8,20 @@ use super::{Buffer, MemoryPlan};
 /// A fault of a plan. Buffers are named by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflict {
-    /// The plan has another number of offsets than there are buffers.
+    /// The number of offsets differs from the number of buffers.
     Count { expected: usize, got: usize },
     /// Two buffers share bytes of an arena while both are in use.
     Overlap { memory_id: u32, buffers: [usize; 2], instruction: usize },
     /// An offset is not a multiple of the buffer's alignment.
     Misaligned { buffer: usize, offset: u64, alignment: u64 },
-    /// A buffer ends behind its arena, which is 0 bytes large if the plan does not have it.
+    /// A buffer ends behind its arena. An arena that the plan lacks has a size of 0.
     Outside { buffer: usize, end: u64, arena: u64 },
     /// A buffer is not at its settled offset.
     Moved { buffer: usize, expected: u64, got: u64 },
 }
 
-/// Verifies a plan: every buffer inside its arena, aligned, at its settled offset if it has one, and no byte used by
-/// two buffers at a time. Takes n log n steps.
+/// Verifies a plan: every buffer is aligned, inside of its arena, and at its settled offset if it has one, and no two
+/// buffers share a byte at the same time. Takes n log n steps.
 pub fn check(buffers: &[Buffer], plan: &MemoryPlan) -> Result<(), Conflict> {
     if buffers.len() != plan.offsets.len() {
         return Err(Conflict::Count { expected: buffers.len(), got: plan.offsets.len() });
@@ -30,14 +30,14 @@ pub fn check(buffers: &[Buffer], plan: &MemoryPlan) -> Result<(), Conflict> {
     for (index, (buffer, offset)) in placed() {
         check_alone(index, buffer, offset, plan)?;
     }
-    // (instruction, whether it begins there, buffer): at each instruction, what is over is taken away first.
+    // (instruction, true if the buffer begins there, buffer): at each instruction, buffers end before others begin.
     let mut events: Vec<(usize, bool, usize)> = Vec::with_capacity(2 * buffers.len());
     for (index, (buffer, _)) in placed().filter(|(_, (buffer, _))| buffer.bytes > 0) {
         events.push((buffer.first, true, index));
         events.push((buffer.last.saturating_add(1), false, index));
     }
     events.sort_unstable();
-    // By arena and offset: the end, and which buffer.
+    // By arena and offset: the end and the index of the buffer.
     let mut used: BTreeMap<(u32, u64), (u64, usize)> = BTreeMap::new();
     for (instruction, begins, index) in events {
         let (Some(buffer), Some(&offset)) = (buffers.get(index), plan.offsets.get(index)) else { continue };
@@ -47,7 +47,7 @@ pub fn check(buffers: &[Buffer], plan: &MemoryPlan) -> Result<(), Conflict> {
             continue;
         }
         let end = offset + buffer.bytes;
-        // What is in use is disjoint, so that the last one which starts before this one's end is the only suspect.
+        // Buffers in use are disjoint, so only the last one that starts before this end can overlap.
         if let Some((_, &(other_end, other))) = used.range((memory_id, 0)..(memory_id, end)).next_back()
             && other_end > offset
         {
@@ -77,7 +77,7 @@ fn check_alone(index: usize, buffer: &Buffer, offset: u64, plan: &MemoryPlan) ->
 }
 
 impl Conflict {
-    /// The conflict with each buffer replaced by its entry in `names`.
+    /// Returns the conflict with each buffer replaced by its entry in `names`.
     #[must_use]
     pub fn renumbered(self, names: &[usize]) -> Self {
         let name = |index: usize| names.get(index).copied().unwrap_or(index);
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(check(&buffers, &planned(&[0, 0, 32], 100)), Ok(()));
         let overlap = Conflict::Overlap { memory_id: 1, buffers: [0, 2], instruction: 2 };
         assert_eq!(check(&buffers, &planned(&[0, 0, 16], 100)), Err(overlap));
-        // The same bytes of another arena, or at another time, are free.
+        // The same bytes may be used in another arena or at another time.
         let apart = [buffers[0], buffers[1], buffers[2].in_arena(2)];
         let mut plan = planned(&[0, 0, 16], 100);
         plan.arenas.insert(2, 32);

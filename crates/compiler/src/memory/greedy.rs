@@ -1,28 +1,29 @@
 //! ExecuTorch's greedy allocation, so that no plan is larger than the one that its exporter would make.
 //!
-//! Items go by size, the largest first, into buckets that are as large as their first item. The first bucket
-//! that is unused for all of an item's lifetime takes it at its bottom; else the first bucket that has room above all
-//! that is in use meanwhile; else the item opens a bucket. Buckets are laid end to end.
+//! Items are placed by size, the largest first, into buckets as large as their first item. An item goes to the bottom
+//! of the first bucket that is unused for all of its lifetime. If there is none, it goes to the first bucket with
+//! enough room above the items that are in use during its lifetime. If there is none, it opens a new bucket. Buckets
+//! are laid out one after the other.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::arena::{Arena, Item, Placement};
 
-/// Buckets that may be looked at for each item on average, times the logarithm of their number. Only arenas with
-/// thousands of items in use at a time need more, and are planned without this algorithm.
+/// Average number of buckets that may be tried for each item, times the logarithm of the number of buckets. Only arenas
+/// with thousands of items in use at a time exceed it; they are planned without this algorithm.
 const PROBES: usize = 4;
-/// Probes that are always allowed: enough for 1,000 items that conflict with each other.
+/// Number of tries that is always allowed: enough for 1,000 items that all conflict.
 const FEW_PROBES: usize = 1_000_000;
 
-/// Places all items above what is settled; `None` if that takes too many steps.
+/// Places all items above the settled buffers. `None` if that takes too many steps.
 pub(super) fn greedy(arena: &Arena) -> Option<Placement> {
     let count = arena.items.len();
     let mut probes = FEW_PROBES.max(PROBES * count * count.max(2).ilog2() as usize);
     let mut order: Vec<(&Item, usize)> = arena.items.iter().zip(0..).collect();
     order.sort_by_key(|(item, _)| (Reverse(item.size), item.first, item.last));
     let mut buckets: Vec<Bucket> = Vec::new();
-    // Bucket and offset in it of each item.
+    // The bucket of each item, and the offset in it.
     let mut places = vec![(0, 0); count];
     for (item, node) in order {
         probes = probes.checked_sub(2 * buckets.len())?;
@@ -52,17 +53,17 @@ pub(super) fn greedy(arena: &Arena) -> Option<Placement> {
     Some(Placement { offsets, peak })
 }
 
-/// Memory as large as its first item.
+/// A bucket, as large as its first item.
 struct Bucket {
     size: u64,
-    /// The strictest of its items.
+    /// The strictest alignment of its items.
     alignment: u64,
-    /// Bytes of the bucket in use, counted from the bottom, each with the first instruction.
+    /// By instruction: the bytes in use from the bottom, from that instruction on.
     heights: BTreeMap<usize, u64>,
 }
 
 impl Bucket {
-    /// Heights while the item is in use.
+    /// The heights while an item is in use.
     fn heights_during(&self, item: &Item) -> impl Iterator<Item = u64> {
         let at_first = self.heights.range(..=item.first).next_back();
         let after = item.last + 1;
@@ -73,7 +74,7 @@ impl Bucket {
         self.heights_during(item).all(|height| height == 0)
     }
 
-    /// The offset above all that is in use during the item's lifetime, if the item fits there.
+    /// Returns the offset above the items that are in use during the item's lifetime, if the item fits there.
     fn room_above(&self, item: &Item) -> Option<u64> {
         let mut highest = 0;
         for height in self.heights_during(item) {

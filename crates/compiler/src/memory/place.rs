@@ -1,4 +1,4 @@
-//! Placing items one by one in a given order, each into a gap that is free for all of its lifetime.
+//! Places items one by one in a given order, each into a gap that is free for its whole lifetime.
 
 use std::cmp::Reverse;
 
@@ -8,9 +8,9 @@ use super::arena::{Arena, Conflicts, Item, Placement};
 /// The rule that selects the gap for an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// The smallest that holds it; the lowest of those.
+    /// The smallest gap that is large enough; the lowest among equals.
     Best,
-    /// The lowest that holds it.
+    /// The lowest gap that is large enough.
     Lowest,
 }
 
@@ -19,12 +19,12 @@ pub(super) enum Fit {
 pub(super) struct Placer<'a> {
     arena: &'a Arena,
     conflicts: &'a Conflicts,
-    /// Of each node.
+    /// Offset of each node.
     offsets: Vec<u64>,
     sizes: Vec<u64>,
-    /// Scratch: start and end of what is placed and conflicts.
+    /// Scratch: start and end of each placed item that conflicts.
     used: Vec<(u64, u64)>,
-    /// Conflicts looked at so far, a measure of the time spent.
+    /// Number of conflicts visited so far, a measure of the time spent.
     pub visits: usize,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Orders that tend to do well, the best first.
+/// Returns orders that tend to give small plans, the best first.
 pub(super) fn orders(arena: &Arena) -> Vec<Vec<u32>> {
     vec![
         // Greedy by size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
@@ -109,11 +109,11 @@ fn sorted<K: Ord>(arena: &Arena, key: impl Fn(&Item) -> K) -> Vec<u32> {
     order.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Greedy by breadth, from the same paper: instructions by the bytes in use, the largest sum first; of each, the items
-/// that have no turn yet, the largest first.
+/// Greedy by breadth, from the same paper. Instructions go by the sum of bytes in use, the largest first; the items of
+/// an instruction that are not ordered yet follow, the largest first.
 fn by_breadth(arena: &Arena) -> Vec<u32> {
     let live = LiveBytes::of(arena.nodes().map(|item| (item.size, item.first, item.last)));
-    // An item's turn comes with the widest instruction of its lifetime: a range maximum over the steps.
+    // An item is ordered at the widest instruction of its lifetime: a range maximum over the steps.
     let widest = RangeMaximum::new(live.steps.iter().map(|(_, sum)| *sum).collect());
     let step_of = |instruction: usize| live.steps.partition_point(|(at, _)| *at <= instruction).saturating_sub(1);
     sorted(arena, |item| {
@@ -122,7 +122,7 @@ fn by_breadth(arena: &Arena) -> Vec<u32> {
     })
 }
 
-/// Answers the largest entry of a range, with its position, from a table of powers of two.
+/// A table of powers of two that finds the largest entry of a range, with its position.
 struct RangeMaximum {
     /// Level `k` holds, at `i`, the largest of the `2^k` entries from `i`.
     levels: Vec<Vec<(u64, Reverse<usize>)>>,

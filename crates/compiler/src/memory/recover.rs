@@ -1,5 +1,5 @@
-//! The sizes and lifetimes behind the memory plan of a finished program, found by following what its instructions write
-//! and read. For drawings, and to compare a plan with others of the same buffers.
+//! Recovers the sizes and lifetimes behind the memory plan of a finished program, by following the reads and writes of
+//! its instructions. Drawings use it, and comparisons with other plans of the same buffers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use super::{Buffer, DEFAULT_ALIGNMENT, MemoryPlan};
 /// The buffers of a method and where its file has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Each content that planned memory has from a write to its last read. A method without instructions counts as one
+    /// The contents of planned memory, each from a write to its last read. A method without instructions has one buffer
     /// that lasts for instruction 0.
     pub buffers: Vec<Buffer>,
     /// The tensor of each buffer: the index of the value that wrote it first.
@@ -23,10 +23,10 @@ pub struct Recovered {
 
 /// Finds the buffers of a method's planned memory.
 ///
-/// Inputs are in use from the start, outputs to the end, initialised and otherwise lasting state throughout. An
-/// operator that works in place, and a view, go on with the buffer that they find. What a loop carries lives
-/// throughout the loop. Of a branch, both sides count, one after the other; what the first side hands on
-/// ends with it, since the second side may use its memory and hands on as much.
+/// Inputs are in use from the start, and outputs to the end. Initialized state, and other state that persists, is in
+/// use throughout. An operator that works in place, and a view, continue the buffer that they find. A value that a loop
+/// carries is in use for the whole loop. Both sides of a branch count, one after the other. A value that the first side
+/// hands on ends with that side, because the second side may reuse its memory and hands on a value of the same size.
 pub fn recover(method: &Plan<'_>) -> Recovered {
     let mut trace = Trace::new(method);
     trace.inputs();
@@ -34,7 +34,7 @@ pub fn recover(method: &Plan<'_>) -> Recovered {
     trace.finish()
 }
 
-/// Bytes of an arena.
+/// A range of bytes of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     memory_id: u32,
@@ -42,12 +42,12 @@ struct Span {
     end: u64,
 }
 
-/// A content of planned memory.
+/// One content of planned memory, from its write to its last read.
 #[derive(Clone, Copy, Debug)]
 struct PlannedValue {
     span: Span,
     value: u32,
-    /// The instruction that wrote it, or `None` if it was there at the start.
+    /// The instruction that wrote it; `None` if it was there at the start.
     written: Option<usize>,
     first: usize,
     last: usize,
@@ -58,7 +58,7 @@ struct PlannedValue {
 struct Branch {
     /// First and last instruction of the first side.
     side: (usize, usize),
-    /// The first instruction behind the second side.
+    /// The first instruction after the second side.
     join: usize,
 }
 
@@ -68,16 +68,17 @@ struct Trace<'p, 'a> {
     operators: Vec<Option<&'static Op>>,
     /// The planned tensors by value.
     spans: Vec<Option<Span>>,
-    /// The contents that each value was made a handle on by moves and views.
+    /// The contents that a value became a handle of, by moves and views.
     handles: HashMap<u32, Vec<usize>>,
-    /// Values that have data: an instruction wrote them, or they had it from the start.
+    /// True for values that have data: initial data, or data that an instruction wrote.
     known: Vec<bool>,
     /// Remaining steps.
     budget: usize,
     contents: Vec<PlannedValue>,
-    /// The content by the instruction and which of its outputs wrote it, so that a loop's second pass finds that of the first.
+    /// The content by the instruction and output that wrote it. So the second pass of a loop finds the content of the
+    /// first.
     by_site: HashMap<(usize, usize), usize>,
-    /// Contents of memory: by arena and start, the end and the content. Disjoint.
+    /// The contents of memory, which are disjoint. By arena and start: the end, and the content.
     current: BTreeMap<(u32, u64), (u64, usize)>,
     /// First and last instruction of each loop.
     loops: Vec<(usize, usize)>,
@@ -85,8 +86,8 @@ struct Trace<'p, 'a> {
     end: usize,
 }
 
-/// Loops are followed twice, so that what one pass writes meets what the next reads. A trace is given up when it has
-/// taken this many steps for each instruction and argument, or the number below, as only files made for it do.
+/// Maximum number of steps for each instruction and argument; at least the number below is allowed. Only malicious
+/// files exceed it. Loops are traced twice, so that the second pass reads the values that the first one wrote.
 const STEPS: usize = 64;
 const FEW_STEPS: usize = 1_000_000;
 
@@ -122,7 +123,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         }
     }
 
-    /// Adds what is in memory before the first instruction: inputs and initialised state.
+    /// Adds the initial contents of memory: inputs and initialized state.
     fn inputs(&mut self) {
         for value in self.method.inputs() {
             self.mark_known(value);
@@ -173,8 +174,8 @@ impl<'p, 'a> Trace<'p, 'a> {
         }
     }
 
-    /// Calls an operator, or something unknown: a delegate, or an operator of somebody else. What that writes is what
-    /// nobody has written, and the last argument.
+    /// Traces a call of an operator, of a delegate, or of an operator of another library. A delegate and an unknown
+    /// operator write the arguments that were not written before, and the last argument.
     fn call(&mut self, at: usize, op: Option<&Op>, args: &[u32]) {
         let args = op.map_or(args, |op| args.get(..op.arity as usize).unwrap_or(args));
         let count = args.len();
@@ -182,11 +183,11 @@ impl<'p, 'a> Trace<'p, 'a> {
             Some(op) => op.writes_argument(index),
             None => index + 1 == count || !trace.is_known(value),
         };
-        // Out arguments come last; what an operator writes before them, it updates.
+        // Out arguments come last. Arguments that an operator writes before them are updated in place.
         let updates = |index: usize| {
             op.is_some_and(|op| op.name.contains("_.") || (index + 1..count).any(|later| !op.writes_argument(later)))
         };
-        // The rows of a map's result are filled one by one; the first finds nothing.
+        // The rows of a map's result are written one by one. The first write finds no content.
         let fills = op.is_some_and(|op| op.name == kernels::prim::copy_index::ET_COPY_INDEX_TENSOR.name);
         let outputs: Vec<bool> = args.iter().enumerate().map(|(i, &value)| is_output(self, i, value)).collect();
         for (index, (&value, &is_output)) in args.iter().zip(&outputs).enumerate() {
@@ -243,7 +244,7 @@ impl<'p, 'a> Trace<'p, 'a> {
     fn read(&mut self, at: usize, value: u32) {
         let contents = self.contents_of(value);
         if contents.is_empty() {
-            // Nobody wrote it: state that starts as zeros, and stays.
+            // State that starts as zeros and persists: no instruction wrote it.
             for span in self.spans_of(value) {
                 self.last_throughout(span, value);
             }
@@ -253,7 +254,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         }
     }
 
-    /// Notes a use, with what loops make of it.
+    /// Records a use, and extends the lifetime over loops.
     fn used(&mut self, index: usize, at: usize) {
         let Some(content) = self.contents.get(index).copied().filter(|_| self.budget > 0) else { return };
         self.spend(self.loops.len() + self.branches.len());
@@ -269,10 +270,10 @@ impl<'p, 'a> Trace<'p, 'a> {
                 continue;
             };
             match content.written {
-                // Written in a pass and read in the next.
+                // Written in one pass, and read in the next.
                 Some(written) if contains((first, last), written) && written >= at => self.extend(index, first, last),
                 Some(written) if contains((first, last), written) => {}
-                // Every pass reads what was there before the loop.
+                // Every pass reads a content from before the loop.
                 _ => self.extend(index, at, last),
             }
         }
@@ -298,7 +299,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         self.occupy(span, index);
     }
 
-    /// A new content of `span`.
+    /// Adds a new content of `span`.
     fn begin(&mut self, span: Span, value: u32, written: Option<usize>, at: usize) -> usize {
         let index = self.contents.len();
         self.contents.push(PlannedValue { span, value, written, first: at, last: at });
@@ -307,7 +308,7 @@ impl<'p, 'a> Trace<'p, 'a> {
     }
 
     fn last_throughout(&mut self, span: Span, value: u32) {
-        // An input may be state as well.
+        // An input may also be state.
         let contents = self.contents_in(span);
         let index = contents.first().copied().unwrap_or_else(|| self.begin(span, value, None, 0));
         self.extend(index, 0, self.end);
@@ -320,7 +321,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         }
     }
 
-    /// Puts a content where it belongs; what was there is cut.
+    /// Puts a content in its place. Cuts the contents that it overlaps.
     fn occupy(&mut self, span: Span, index: usize) {
         for (key, end) in self.pieces(span) {
             let Some((_, other)) = self.current.remove(&key) else { continue };
@@ -336,7 +337,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         }
     }
 
-    /// Keys and ends of what is in `span`.
+    /// Returns the keys and ends of the contents in `span`.
     fn pieces(&self, span: Span) -> Vec<((u32, u64), u64)> {
         let Span { memory_id, start, end } = span;
         let below = self.current.range((memory_id, 0)..(memory_id, start)).next_back();
@@ -356,7 +357,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         contents
     }
 
-    /// The contents of a value, and those of a list's elements.
+    /// Returns the contents of a value, or of a list's elements.
     fn contents_of(&mut self, value: u32) -> Vec<usize> {
         let mut contents = Vec::new();
         for value in self.elements_of(value) {
@@ -371,7 +372,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         contents
     }
 
-    /// The planned memory of a value, and of a list's elements; not of handles.
+    /// Returns the planned memory of a value, or of a list's elements; none for handles.
     fn spans_of(&mut self, value: u32) -> Vec<Span> {
         let mut elements = self.elements_of(value);
         elements.retain(|value| !self.handles.contains_key(value));
@@ -405,7 +406,7 @@ impl<'p, 'a> Trace<'p, 'a> {
         for content in &self.contents {
             let Span { memory_id, start, end } = content.span;
             recovered.buffers.push(Buffer {
-                // The file does not say what its planner was asked for.
+                // The file does not store the alignment that its planner used.
                 alignment: if start % DEFAULT_ALIGNMENT == 0 { DEFAULT_ALIGNMENT } else { 1 },
                 ..Buffer::new(end - start, content.first, content.last.min(self.end)).in_arena(memory_id)
             });
@@ -420,7 +421,7 @@ fn contains((first, last): (usize, usize), at: usize) -> bool {
     (first..=last).contains(&at)
 }
 
-/// Conditions with two sides: a jump forwards to the second side, before which another jump leads behind that side.
+/// Finds conditions with two sides: a forward jump to the second side, with a jump over the second side just before it.
 fn branches(instructions: &[Instruction<'_>]) -> Vec<Branch> {
     let jump = |at: usize| match instructions.get(at) {
         Some(Instruction::JumpFalse { destination, .. }) if *destination as usize > at => Some(*destination as usize),
@@ -434,7 +435,7 @@ fn branches(instructions: &[Instruction<'_>]) -> Vec<Branch> {
     (0..instructions.len()).filter_map(branch).collect()
 }
 
-/// True if a value has data before the first instruction. Planned memory may, but need not.
+/// True if a value has data before the first instruction. Planned memory may have some, but need not.
 fn has_data(value: &ValueSpec<'_>) -> bool {
     let ValueSpec::Tensor(tensor) = value else { return true };
     !matches!(tensor.storage, TensorStorage::Planned { .. } | TensorStorage::Unplanned)
@@ -519,7 +520,7 @@ mod tests {
         let y = method.output(at(48));
         let cond = method.push(false);
         relu(&mut method, x, carried);
-        // The loop: it reads the input and what it carries, and works for itself.
+        // The loop reads the input and the value that it carries, and has an intermediate result.
         relu(&mut method, x, inside);
         relu(&mut method, again, inside);
         relu(&mut method, inside, again);

@@ -1,19 +1,19 @@
-//! Placing items as an allocator at run time would: in the order of their first use, each into the smallest gap that is
-//! free at that moment. Takes n log n steps however many items are in use at a time.
+//! Places items like an allocator at run time: in the order of their first use, each into the smallest gap that is free
+//! at that moment. Takes n log n steps for any number of items in use at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::arena::{Arena, Item, Placement};
 
-/// The direction of time.
+/// The direction of time in which items are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forwards,
     Backwards,
 }
 
-/// Places all items above what is settled.
+/// Places all items above the settled buffers.
 pub(super) fn sweep(arena: &Arena, direction: Direction) -> Placement {
     let end_of_time = arena.items.iter().map(|item| item.last).max().unwrap_or(0);
     let seen = |item: &Item| match direction {
@@ -25,7 +25,7 @@ pub(super) fn sweep(arena: &Arena, direction: Direction) -> Placement {
 
     let mut free = FreeList::new(arena.top);
     let mut offsets = vec![0; items.len()];
-    // Last instruction, offset and size of what is in use.
+    // The last instruction, offset and size of each item in use.
     let mut live: BinaryHeap<Reverse<(usize, u64, u64)>> = BinaryHeap::new();
     for (item, node) in items {
         while let Some(&Reverse((last, offset, size))) = live.peek()
@@ -45,15 +45,16 @@ pub(super) fn sweep(arena: &Arena, direction: Direction) -> Placement {
 
 /// The gaps of an arena that grows at its end.
 struct FreeList {
-    /// Start to end; never adjacent.
+    /// Start and end of each gap. Gaps are never adjacent.
     gaps: BTreeMap<u64, u64>,
     /// Length and start of each gap.
     by_length: BTreeSet<(u64, u64)>,
-    /// Nothing above was ever in use.
+    /// The end of all memory that was ever in use.
     end: u64,
 }
 
-/// Gaps that are long enough but may fail for their alignment; looking at few keeps the cost of a request logarithmic.
+/// Number of gaps that are tried: a gap may be long enough and still fail for its alignment. A small number keeps the
+/// cost of a request logarithmic.
 const CANDIDATES: usize = 8;
 
 impl FreeList {
@@ -67,7 +68,7 @@ impl FreeList {
             (offset + size <= start + length).then_some((start, start + length, offset))
         });
         let (start, end, offset) = fitting.unwrap_or_else(|| {
-            // The arena grows, from the start of the gap at its end if there is one.
+            // The arena grows. The item begins in the gap at its end, if there is one.
             let last = self.gaps.last_key_value().filter(|(_, end)| **end == self.end).map(|(start, _)| *start);
             let start = last.unwrap_or(self.end);
             let offset = start.next_multiple_of(alignment);

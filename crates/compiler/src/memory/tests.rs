@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::greedy::greedy;
 use super::*;
 
-/// Numbers for tests, from a seed (xorshift).
+/// Random numbers for tests from a seed (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
     }
 }
 
-/// Buffers as networks have them: most live for a few instructions, some for long; sizes repeat.
+/// Buffers like those of networks: most are in use for a few instructions, some for long, and sizes repeat.
 fn network(random: &mut Random, count: u64, long: u64) -> Vec<Buffer> {
     let lifetime = |random: &mut Random| if random.below(8) == 0 { random.below(long) } else { random.below(4) };
     (0..count)
@@ -52,7 +52,7 @@ fn anything(random: &mut Random) -> Vec<Buffer> {
         .collect()
 }
 
-/// The greedy plan's bytes. Like ExecuTorch's, it rounds every size up to the alignment.
+/// Returns the size of the greedy plan. Like ExecuTorch's, it rounds every size up to the alignment.
 fn greedy_total(buffers: &[Buffer]) -> u64 {
     let members: Vec<usize> = (0..buffers.len()).collect();
     greedy(&Arena::new(buffers, &members)).unwrap().peak * DEFAULT_ALIGNMENT
@@ -71,7 +71,7 @@ fn random_plans_are_valid_and_no_larger_than_greedy_ones() {
         let lower = lower_bound(&buffers)[&1];
         let greedy = greedy_total(&buffers);
         assert!(lower <= planned.total() && planned.total() <= greedy, "run {run}: {} of {greedy}", planned.total());
-        // The bound counts bytes and the plan has gaps of less than the alignment between them.
+        // The bound counts bytes. A plan may also have gaps that are smaller than the alignment.
         optimal += usize::from(planned.total() < lower + DEFAULT_ALIGNMENT * 16);
         ours += planned.total();
         theirs += greedy;
@@ -103,7 +103,7 @@ fn a_chain_takes_its_two_largest_neighbours() {
 
 #[test]
 fn greedy_can_be_beaten_where_sizes_fragment() {
-    // The buckets of 100 and 60 bytes cannot join for the later 160, which opens a third.
+    // The buckets of 100 and 60 bytes cannot be joined for the later item of 160, so it opens a third.
     let buffers = [Buffer::new(112, 0, 1), Buffer::new(64, 0, 1), Buffer::new(96, 2, 3), Buffer::new(80, 2, 3)];
     assert_eq!(greedy_total(&buffers), 192);
     assert_eq!(plan(&buffers).unwrap().total(), 176);
@@ -116,7 +116,7 @@ fn settled_state_is_kept_below() {
     let planned = plan(&buffers).unwrap();
     assert_eq!(planned.offsets, [112, 0, 112, 0]);
     assert_eq!(planned.total(), 176);
-    // What is settled above leaves the room below it to others.
+    // A settled buffer leaves the room below it to others.
     let planned = plan(&[Buffer::new(64, 0, 3), Buffer::new(100, 0, 9).at(64)]).unwrap();
     assert_eq!(planned.offsets, [0, 64]);
 }
@@ -149,7 +149,8 @@ fn no_buffers_need_no_memory() {
     assert_eq!(plan(&[]), Ok(MemoryPlan::default()));
 }
 
-/// Sets that take minutes where the work grows with the square: many buffers, many in use at a time, all with one life.
+/// Sets that would take minutes if the work were quadratic: many buffers, many in use at a time, and all with the same
+/// lifetime.
 #[test]
 fn large_sets_are_planned() {
     let mut random = Random(11);

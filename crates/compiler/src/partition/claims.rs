@@ -1,10 +1,10 @@
-//! The canonical form that back ends are shown, and their claims on its nodes.
+//! The canonical form that backends are shown, and their claims on its nodes.
 
 use rushlight_graph::{Def, Graph, Model, NodeId, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The canonical form of a method: functional, simplified, of operators that kernels have and of the composite ones that stay
-/// whole. Every back end is shown the same, whatever others claim.
+/// The canonical form of a method: a functional, simplified graph of operators that kernels have, and of composite
+/// operators that stay whole. Every backend is shown the same graph, whatever others claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Canonical<'a> {
     /// The model, whose constants and states the graph uses.
@@ -19,8 +19,8 @@ impl<'a> Canonical<'a> {
         Self { model, method, graph, claimed }
     }
 
-    /// All calls of operators, those in the blocks of control flow among them. Control flow itself and the delegates of
-    /// the program stay.
+    /// All calls of operators, also those in blocks of control flow. Control flow itself and the program's own
+    /// delegates are not shown.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<'a> {
         let graph = self.graph;
         let nodes = graph.live_blocks().into_iter().flat_map(|block| &graph.blocks[block].nodes).copied();
@@ -32,32 +32,32 @@ impl<'a> Canonical<'a> {
         is_constant(self.graph, node)
     }
 
-    /// True if a back end of higher priority has claimed a node.
+    /// True if a backend of higher priority has claimed a node.
     pub fn is_claimed(&self, node: NodeId) -> bool {
         self.claimed.is_claimed(node)
     }
 }
 
-/// The decision of a back end on a node.
+/// The decision of a backend on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The back end computes it.
+    /// The backend computes it.
     Take,
-    /// The back end computes it as a step of what its users are, all of which it takes: the node is in their part.
+    /// The backend computes the node as a step of its users. It must take all users; the node joins their part.
     Inner,
-    /// Each part of the back end that uses the node gets a copy of it, and it stays for others that use it: weights that are
-    /// dequantized, or a node inside of a pattern that others use as well.
+    /// Each part of the backend that uses the node gets a copy of it, and the original stays for other users. Examples
+    /// are dequantized weights, and inner nodes of a pattern that other nodes use as well.
     Copy,
-    /// The back end does not compute it, with the reason, for the report.
+    /// The backend does not compute it. The reason is for the report.
     Refuse(String),
 }
 
-/// The claims of one back end on the nodes of a method. A node of which nothing is said is refused.
+/// The claims of one backend on the nodes of a method. A node without a claim is refused.
 #[derive(Debug, Default)]
 pub struct Claims(FxHashMap<NodeId, Claim>);
 
 impl Claims {
-    /// Says what becomes of a node.
+    /// Sets the claim on a node.
     pub fn set(&mut self, node: NodeId, claim: Claim) {
         self.0.insert(node, claim);
     }
@@ -67,7 +67,7 @@ impl Claims {
     }
 }
 
-/// The nodes of a method that back ends have claimed. A back end is its position in the list.
+/// The nodes of a method that backends have claimed. A backend is an index in the list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimedNodes {
     by: FxHashMap<NodeId, usize>,
@@ -80,13 +80,13 @@ impl ClaimedNodes {
         self.by.insert(node, backend);
     }
 
-    /// Takes a node with its users.
+    /// Claims a node together with its users.
     pub fn take_inner(&mut self, node: NodeId, backend: usize) {
         self.take(node, backend);
         self.inner.insert(node);
     }
 
-    /// True if a node was taken with its users.
+    /// True if a node was claimed together with its users.
     pub fn is_inner(&self, node: NodeId) -> bool {
         self.inner.contains(&node)
     }
@@ -99,12 +99,12 @@ impl ClaimedNodes {
         self.by.contains_key(&node)
     }
 
-    /// The back end that computes a node.
+    /// Returns the backend that computes a node.
     pub fn by(&self, node: NodeId) -> Option<usize> {
         self.by.get(&node).copied()
     }
 
-    /// True if parts copy a node that uses a result of a claimed one.
+    /// True if parts copy a node that uses a result of a claimed node.
     pub fn copies_use_claims(&self, graph: &Graph) -> bool {
         self.copies.iter().any(|(node, _)| {
             let mut uses = false;
@@ -115,12 +115,12 @@ impl ClaimedNodes {
         })
     }
 
-    /// True if the parts of a back end copy a node.
+    /// True if the parts of a backend copy a node.
     pub fn is_copied(&self, node: NodeId, backend: usize) -> bool {
         self.copies.contains(&(node, backend))
     }
 
-    /// The nodes that the parts of a back end copy.
+    /// The nodes that the parts of a backend copy.
     pub fn copies_of(&self, backend: usize) -> FxHashSet<NodeId> {
         self.copies.iter().filter(|(_, by)| *by == backend).map(|(node, _)| *node).collect()
     }
@@ -128,7 +128,7 @@ impl ClaimedNodes {
 
 /// True if a node is computed from constants alone, and is deterministic.
 fn is_constant(graph: &Graph, node: NodeId) -> bool {
-    /// Weights are dequantized, reshaped and transposed, no more.
+    /// Weights are dequantized, reshaped and transposed, which takes few nodes.
     const MAX_NODES: usize = 16;
 
     let mut nodes = vec![node];
@@ -153,18 +153,19 @@ fn is_constant(graph: &Graph, node: NodeId) -> bool {
     true
 }
 
-/// The nodes of which only copies are used, with the back end that copies them.
+/// Finds the nodes of which only copies are used, with the backend that copies them.
 pub(super) fn copied_whole(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<NodeId, usize> {
     copied_alone(graph, claimed, |_| true)
 }
 
-/// Those of them that nothing misses where they were: they give no numbers, which may be sizes of others.
+/// Finds the nodes of [`copied_whole`] whose originals can be removed: their results are tensors, not numbers that may
+/// be sizes elsewhere.
 pub(super) fn needless(graph: &Graph, claimed: &ClaimedNodes) -> FxHashSet<NodeId> {
     let gives_tensors = |node| graph.nodes[node].results.iter().all(|result| graph.tensor(*result).is_ok());
     copied_alone(graph, claimed, gives_tensors).into_keys().collect()
 }
 
-/// The nodes of some kind of which only copies, in parts or in others of that kind, are used.
+/// Finds the nodes of a kind whose copies alone are used: in parts, or by other such nodes.
 fn copied_alone(
     graph: &Graph,
     claimed: &ClaimedNodes,
@@ -178,7 +179,7 @@ fn copied_alone(
     let order = graph.live_blocks().into_iter().flat_map(|block| graph.blocks[block].nodes.iter().copied());
     let place: FxHashMap<NodeId, usize> = order.enumerate().map(|(index, node)| (node, index)).collect();
     let mut copies: Vec<(NodeId, usize)> = claimed.copies.iter().copied().collect();
-    // Users come after what they use, and so first here.
+    // Users come after the nodes that they use, so they are first in this order.
     copies.sort_unstable_by_key(|(node, backend)| std::cmp::Reverse((place.get(node).copied(), *backend)));
     for (node, backend) in copies {
         let is_in_parts = |user: &Option<NodeId>| {

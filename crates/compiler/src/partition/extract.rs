@@ -1,4 +1,4 @@
-//! Takes nodes out of a graph into a model of their own.
+//! Extracts nodes of a graph into a model of their own.
 
 use rushlight_graph::{
     Arg, Constant, Def, Delegate, Expr, Graph, Model, Node, NodeId, Op, OriginId, PartNode, StateId, SymbolId, Target,
@@ -13,13 +13,13 @@ use super::{Backend, Part, Payload};
 
 /// The nodes of a part.
 pub(super) struct Cut<'c> {
-    /// The nodes that become a delegate.
+    /// Nodes that become a delegate.
     pub members: &'c [NodeId],
-    /// Nodes that the part copies where it uses them.
+    /// Nodes that the part copies where they are used.
     pub copies: &'c FxHashSet<NodeId>,
-    /// Nodes that nothing outside of parts needs.
+    /// Nodes that nothing outside of parts uses.
     pub needless: &'c FxHashSet<NodeId>,
-    /// The states of the model that belong to the back end whose parts use them.
+    /// States that belong to the backend whose parts use them.
     pub owned: &'c FxHashSet<StateId>,
 }
 
@@ -46,8 +46,8 @@ impl Cut<'_> {
     }
 }
 
-/// Lets a backend compile some nodes of a block, and makes a node that runs the result. With it come the precisions of members, as
-/// the back end says them of their copies in the part.
+/// Lets a backend compile some nodes of a block, and makes a node that runs the result. Also returns the precisions
+/// that the backend reports for the nodes' copies in the part.
 pub(super) fn delegate(
     model: &mut Model,
     method: &str,
@@ -97,7 +97,7 @@ pub(super) fn delegate(
     Ok((node, precisions))
 }
 
-/// The results of the part's members that others use.
+/// Returns the results of the part's nodes that others use.
 fn outputs(graph: &Graph, cut: &Cut<'_>) -> Vec<ValueId> {
     let members: FxHashSet<NodeId> = cut.members.iter().copied().collect();
     let mut used = FxHashSet::default();
@@ -123,7 +123,7 @@ fn outputs(graph: &Graph, cut: &Cut<'_>) -> Vec<ValueId> {
     outputs
 }
 
-/// The members of a part, each after the nodes to be copied whose results, or symbols, it uses.
+/// Returns the nodes of a part. Each comes after the copied nodes whose results or symbols it uses.
 fn with_copies(graph: &Graph, members: &[NodeId], copies: &FxHashSet<NodeId>) -> Vec<NodeId> {
     fn add(
         graph: &Graph,
@@ -164,8 +164,8 @@ fn for_each_symbol_of(graph: &Graph, node: NodeId, visit: &mut impl FnMut(Symbol
     graph.nodes[node].results.iter().for_each(|result| for_each_symbol(graph.ty(*result), visit));
 }
 
-/// The inputs of the method that give the sizes of a part which none of the part's inputs has: a tensor that is expanded to the
-/// shape of another one, for example. Nothing reads their elements.
+/// Finds inputs of the method that define sizes of a part which none of the part's own inputs has. An example is a
+/// tensor that is expanded to the shape of another one. Nothing reads the elements of such inputs.
 fn givers_of_sizes(graph: &Graph, members: &[NodeId], inputs: &[ValueId]) -> Vec<ValueId> {
     let (mut used, mut known) = (Vec::new(), FxHashSet::default());
     for node in members {

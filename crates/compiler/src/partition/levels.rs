@@ -1,7 +1,8 @@
-//! Levels: the nodes that can run together.
+//! Levels: nodes of one level can run together.
 //!
-//! Each node has a level: that of the nodes that it uses, and one more where it uses a node of another claimant. What one
-//! back end claims on one level can run as one part: a path that leaves a claimant comes back on a higher level.
+//! The level of a node is the highest level of the nodes that it uses, plus one for those of another claimant. The
+//! nodes that one backend claims on one level can run as one part: a path that leaves a claimant comes back on a higher
+//! level.
 
 use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
 
@@ -9,9 +10,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::claims::ClaimedNodes;
 
-/// Returns the level of each node of a block. `claimants` has the back end that claimed each node; what its parts copy does not
-/// come from outside. A node depends on its arguments,
-/// and on the first result whose type defines a symbol in them.
+/// Returns the level of each node of a block. `claimants` has the backend that claimed each node. A node that its part
+/// copies is not a dependency; the inputs of that node are. A node depends on its arguments, and on the first result
+/// whose type defines a symbol in them.
 pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>], claimed: &ClaimedNodes) -> Vec<u32> {
     let mut made_by: FxHashMap<ValueId, (u32, Option<usize>)> = FxHashMap::default();
     let mut sizes_by: FxHashMap<SymbolId, (u32, Option<usize>)> = FxHashMap::default();
@@ -33,7 +34,7 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>
         let seen = &mut FxHashSet::default();
         for_each_input(graph, *node, *claimant, claimed, seen, &mut |value| follow(made_by.get(&value)));
         graph.for_each_symbol_by(*node, &mut |symbol| match (numbers_by.get(&symbol), *claimant) {
-            // A number that the part reads again from what it is read from.
+            // The part reads the number again, from the tensor that it comes from.
             (Some(maker), Some(by)) if claimed.is_copied(*maker, by) => {
                 for_each_input(graph, *maker, Some(by), claimed, seen, &mut |value| follow(made_by.get(&value)));
             }
@@ -54,7 +55,7 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>
     levels
 }
 
-/// Puts what is inside of a pattern on the level of the nodes that use it.
+/// Moves inner nodes of patterns to the level of the nodes that use them.
 fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, levels: &mut [u32]) {
     if !nodes.iter().any(|node| claimed.is_inner(*node)) {
         return;
@@ -64,14 +65,14 @@ fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, levels: &mut [u
     for (index, node) in nodes.iter().enumerate().rev().filter(|(_, node)| claimed.is_inner(**node)) {
         let of_results = graph.nodes[*node].results.iter().filter_map(|result| users.get(result)).flatten();
         let users = of_results.map(|user| levels.get(*place.get(&(*user)?)?).copied());
-        // A method's own results are used after everything.
+        // Results of the method are used after all nodes.
         if let Some(Some(level)) = users.min() {
             levels[index] = levels[index].max(level);
         }
     }
 }
 
-/// Sorts nodes so that each comes after those that it uses, and as before otherwise.
+/// Sorts nodes so that each comes after those that it uses. Keeps the order otherwise.
 pub(super) fn sorted(graph: &Graph, nodes: &[NodeId]) -> Vec<NodeId> {
     let mut sizes_by: FxHashMap<SymbolId, NodeId> = FxHashMap::default();
     for node in nodes {
@@ -84,7 +85,7 @@ pub(super) fn sorted(graph: &Graph, nodes: &[NodeId]) -> Vec<NodeId> {
     let of_block: FxHashSet<NodeId> = nodes.iter().copied().collect();
     let (mut seen, mut sorted) = (FxHashSet::default(), Vec::with_capacity(nodes.len()));
     for node in nodes {
-        // A node is left once all that it uses is sorted.
+        // A node is left once all nodes that it uses are sorted.
         let mut open = vec![(*node, false)];
         while let Some((node, is_left)) = open.pop() {
             if is_left {
@@ -108,7 +109,7 @@ pub(super) fn sorted(graph: &Graph, nodes: &[NodeId]) -> Vec<NodeId> {
     sorted
 }
 
-/// Visits what a node uses; of what its part copies, what that uses.
+/// Visits a node's inputs; for nodes that its part copies, theirs.
 pub(super) fn for_each_input(
     graph: &Graph,
     node: NodeId,

@@ -1,10 +1,11 @@
-//! Hands parts of a graph to back ends.
+//! Hands parts of a graph to backends.
 //!
-//! Each back end, in the order of priority, is shown the canonical form of a method ([`Canonical`]) and claims nodes of it
-//! ([`Claims`]). The framework gathers what it claims into as few parts as the order of computation allows, extracts each
-//! part as a model of its own, lets the back end compile it, and puts a call of a delegate in its place. A back end
-//! legalizes its own parts alone: what nobody claims stays exactly as it was, and runs on the runtime's operators. The
-//! [`Report`] says of every node who claimed it, or why each back end refused it.
+//! Each backend, in the order of priority, is shown the canonical form of a method ([`Canonical`]) and claims nodes of
+//! it ([`Claims`]). The framework gathers the claimed nodes into as few parts as the order of computation allows. It
+//! extracts each part as a model of its own, lets the backend compile it, and puts a call of a delegate in its place. A
+//! backend legalizes only its own parts. Nodes that no backend claims stay exactly as they were, and run on the
+//! runtime's operators. The [`Report`] has for every node the backend that claimed it, or each backend's reason to
+//! refuse it.
 
 mod claims;
 mod extract;
@@ -29,27 +30,28 @@ pub use rushlight_runtime::{OptionSpec, OptionValue};
 use claims::ClaimedNodes;
 use extract::Cut;
 
-/// The ahead-of-time half of a back end. Its other half, `rushlight_runtime::Backend` of the same name, runs what
-/// [`compile`](Self::compile) made.
+/// The ahead-of-time half of a backend. Its other half, `rushlight_runtime::Backend` of the same name, runs the results
+/// of [`compile`](Self::compile).
 pub trait Backend: fmt::Debug + Send {
-    /// The name by which a program finds the back end's other half.
+    /// Returns the name by which a program finds the backend's other half.
     fn name(&self) -> &str;
 
-    /// True if an operator should stay one node in the canonical form, though the compiler could make it of simpler ones, as
-    /// attention and torchao's quantization do without being asked for. `op` is its full name, such as `aten::rms_norm`. All
-    /// back ends see it whole then; where none claims it, it becomes the simpler ones.
+    /// True if an operator should stay one node in the canonical form, although the compiler could decompose it.
+    /// Attention and torchao's quantization always stay whole. `op` is the operator's full name, such as
+    /// `aten::rms_norm`. All backends see it whole then. If none claims it, it is decomposed afterwards.
     fn keeps_whole(&self, op: &str) -> bool {
         let _ = op;
         false
     }
 
-    /// The options that the back end has. Users write them as `name:key=value,key=value`; others are errors that list these.
+    /// Returns the options of the backend. Users write them as `name:key=value,key=value`. Any other option is an error
+    /// that lists these.
     fn options(&self) -> &'static [OptionSpec] {
         &[]
     }
 
-    /// Sets one of the [options](Self::options), before anything is compiled. Called by [`set_option`] and [`parse_option`],
-    /// which have checked that the option exists and takes the value.
+    /// Sets one of the [options](Self::options), before anything is compiled. [`set_option`] and [`parse_option`] call
+    /// it after they have checked that the option exists and takes the value.
     ///
     /// # Errors
     /// `Option` for a value that the declaration does not rule out, such as a number outside of its range.
@@ -59,11 +61,11 @@ pub trait Backend: fmt::Debug + Send {
         Err(Error::new(ErrorKind::Backend, message).help("implement `Backend::set_option`"))
     }
 
-    /// Claims nodes of a method. By default each node is decided by itself, by [`offer`](Self::offer); patterns, such as
-    /// quantized groups, are claimed together.
+    /// Claims nodes of a method. The default asks [`offer`](Self::offer) for each node. Override it to claim patterns,
+    /// such as quantized groups, together.
     ///
     /// # Errors
-    /// An error of the back end, which ends the compilation.
+    /// An error of the backend, which ends the compilation.
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
         for node in canonical.nodes() {
             claims.set(
@@ -77,28 +79,28 @@ pub trait Backend: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Decides if the back end claims a node by itself. The graph is functional, and its tensors are contiguous.
+    /// Decides if the backend claims a single node. The graph is functional, and its tensors are contiguous.
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
         let _ = (graph, node);
         Offer::Leave("the back end claims no single nodes".to_owned())
     }
 
-    /// True if parts of the back end can hold a state that no other part and no operator of the runtime uses: it is a state of
-    /// the part's model then, which methods that use it share, and not an input and an output.
+    /// True if parts of the backend can hold a state that no other part and no operator of the runtime uses. The state
+    /// is then a state of the part's model, not an input and an output. Methods that use it share it.
     fn owns_state(&self, state: &State) -> bool {
         let _ = state;
         false
     }
 
-    /// Compiles a part of a method, which holds the nodes that the back end claimed as they were shown.
+    /// Compiles a part of a method: the nodes that the backend claimed, in the form in which they were shown.
     ///
     /// # Errors
-    /// `Unsupported` for a part that the back end cannot compile after all, which is left then; anything else ends the
-    /// compilation.
+    /// `Unsupported` for a part that the backend cannot compile after all: its nodes then run as if they had been
+    /// refused. Any other error ends the compilation.
     fn compile(&self, part: &Part) -> Result<Payload, Error>;
 }
 
-/// The decision of a back end on a node by itself.
+/// The decision of a backend on a single node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offer {
     Take,
@@ -106,14 +108,15 @@ pub enum Offer {
     Leave(String),
 }
 
-/// A part of a method that one back end claimed: a model with one method, `forward`, whose inputs and outputs are the values
-/// that cross the border. Constants come with it, and the states that [belong](Backend::owns_state) to the back end.
+/// A part of a method that one backend claimed: a model with one method, `forward`. Its inputs and outputs are the
+/// values that cross the border of the part. The model holds the constants, and the states that
+/// [belong](Backend::owns_state) to the backend.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub model: Model,
-    /// The method that it comes from.
+    /// The name of the method that the part comes from.
     pub method: String,
-    /// Progress and cancellation of the compilation. A back end that works on a part for seconds reports to it.
+    /// Progress and cancellation of the compilation. A backend that compiles a part for seconds should report progress.
     pub progress: Progress,
 }
 
@@ -124,7 +127,7 @@ impl Part {
     /// The graph of the part.
     ///
     /// # Errors
-    /// `InvalidProgram` if the model was changed so that it has no method of that name.
+    /// `InvalidProgram` if the model was changed and lacks the method.
     pub fn graph(&self) -> Result<&Graph, Error> {
         self.model.methods.get(Self::METHOD).ok_or_else(|| Error::invalid("a part without its method"))
     }
@@ -133,21 +136,21 @@ impl Part {
 /// The result of compiling a part.
 #[derive(Clone, Debug)]
 pub struct Payload {
-    /// The bytes that the back end's run-time half is given when the program is loaded.
+    /// The bytes that the backend's run-time half gets when the program is loaded.
     pub data: Bytes,
-    /// Settings that go with it.
+    /// Settings for the run-time half.
     pub compile_specs: Vec<(String, Vec<u8>)>,
-    /// Blobs that parts and methods may share; each is found by its key. Equal keys must have equal data. What is large can be
+    /// Blobs that parts and methods may share; each has a key. Equal keys must have equal data. Large data can be
     /// [made](rushlight_format::Make) when the file is written.
     pub named_data: Vec<(String, Blob<'static>)>,
-    /// For the report: in which precision nodes of the part are computed, and why, where the types of their results do not say.
+    /// For the report: the precisions of nodes, with reasons, if they differ from the types of the nodes' results.
     pub precisions: Vec<(NodeId, String)>,
 }
 
-/// Shows each method to the back ends, the first in the list first, and replaces what they claim by delegates.
+/// Shows each method to the backends, in the order of the list, and replaces the claimed nodes by delegates.
 ///
 /// # Errors
-/// Errors of back ends while they claim nodes or compile parts.
+/// Errors of backends while they claim nodes or compile parts.
 pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>], progress: &Progress) -> Result<Report, Error> {
     let mut decided = Vec::with_capacity(model.methods.len());
     for (method, graph) in &model.methods {
@@ -173,19 +176,19 @@ pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>], progress: &Pr
     }
 }
 
-/// Assumptions of an extraction. They hold if no back end rejects a part.
+/// Assumptions of an extraction. They hold if no backend rejects a part.
 struct Assumptions {
-    /// The states that belong to back ends.
+    /// The states that belong to backends.
     owned: FxHashSet<StateId>,
-    /// Nothing needs the nodes that parts copy but these parts.
+    /// True if nothing but the parts needs the nodes that they copy.
     copies_suffice: bool,
 }
 
-/// Which assumptions of an extraction did not hold.
+/// The assumptions of an extraction that did not hold.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     breaks_assumptions: bool,
-    /// A part that holds a state was given back: the state is the program's.
+    /// True if a part with a state was given back: the state then belongs to the program.
     loses_state: bool,
 }
 
@@ -211,7 +214,7 @@ fn extract_parts(
         let blocks = graph.live_blocks();
         let mut extract = |block| extraction.block(&mut graph, block, &mut decided, &mut outcome);
         let result = blocks.into_iter().try_for_each(&mut extract);
-        // The graph goes back whether or not a back end failed.
+        // The graph is put back, also after an error.
         if let Some(slot) = model.methods.get_mut(&name) {
             *slot = graph;
         }
@@ -224,11 +227,11 @@ fn extract_parts(
 #[derive(Clone, Debug, Default)]
 struct Decided {
     claimed: ClaimedNodes,
-    /// By node, the back ends that refused it, with their reasons.
+    /// By node, the backends that refused it, with their reasons.
     refusals: FxHashMap<NodeId, Vec<(String, String)>>,
 }
 
-/// Shows a method to the back ends.
+/// Shows a method to the backends.
 fn claim_method(model: &Model, method: &str, graph: &Graph, backends: &[Box<dyn Backend>]) -> Result<Decided, Error> {
     let Decided { mut claimed, mut refusals } = Decided::default();
     for (index, backend) in backends.iter().enumerate() {
@@ -254,7 +257,7 @@ fn claim_method(model: &Model, method: &str, graph: &Graph, backends: &[Box<dyn 
     Ok(Decided { claimed, refusals })
 }
 
-/// Takes the parts of a method out of its graph.
+/// An extraction of parts from a method's graph.
 struct Extraction<'e> {
     model: &'e mut Model,
     method: &'e str,
@@ -265,7 +268,7 @@ struct Extraction<'e> {
 }
 
 impl Extraction<'_> {
-    /// Replaces what was claimed in a block.
+    /// Replaces the claimed nodes of a block.
     fn block(
         &mut self,
         graph: &mut Graph,
@@ -293,7 +296,7 @@ impl Extraction<'_> {
         }
         let levels = levels::levels(graph, &nodes, &claimants, &decided.claimed);
         let mut order: Vec<usize> = (0..nodes.len()).collect();
-        // No node depends on one of a higher level, so that sorting by level keeps the order of computation.
+        // No node depends on a node of a higher level, so sorting by level keeps the order of computation.
         order.sort_by_key(|index| levels.get(*index).copied().unwrap_or(0));
         let mut result = Vec::new();
         let mut rest = order.as_slice();
@@ -317,14 +320,14 @@ impl Extraction<'_> {
                             report.name_precisions(&entries, precisions);
                             result.push(node);
                         }
-                        // What it cannot compile after all runs as if it had been refused.
+                        // Nodes that the backend cannot compile after all run as if they had been refused.
                         Err(problem) if problem.kind() == ErrorKind::Unsupported => {
                             let holds_state = cut.holds_state(graph);
                             outcome.loses_state |= holds_state;
                             outcome.breaks_assumptions |= holds_state || !needless.is_empty();
                             report.give_back(&entries, &members, backend.name(), problem.message());
                             result.extend(members);
-                            // What it would have copied may come later.
+                            // Nodes that the part would have copied may come later in the order.
                             is_sorted = false;
                         }
                         Err(problem) => return Err(problem),

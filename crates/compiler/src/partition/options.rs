@@ -1,18 +1,19 @@
-//! Options of back ends: which a back end has, and how they are written.
+//! Options of backends: their declarations, and the way they are written.
 //!
-//! A back end declares them ([`Backend::options`]) as its run-time half declares its own, and is given values by
-//! [`set_option`] and [`parse_option`] alone, which check them against the declaration first.
+//! A backend declares its options ([`Backend::options`]) like its run-time half. It gets values only from
+//! [`set_option`] and [`parse_option`], which check them against the declaration first.
 
 use rushlight_graph::{Error, ErrorKind};
 use rushlight_runtime::{OptionSpec, OptionValue};
 
 use super::Backend;
 
-/// Sets an option of a back end.
+/// Sets an option of a backend.
 ///
 /// # Errors
-/// `Option`, with the options that the back end has, for a name that it does not declare or a value that the option does not
-/// take, and what [`Backend::set_option`] returns. They do not name the back end, which users may know by another name.
+/// `Option`, with the backend's options, for a name that it does not declare or a value that the option does not take.
+/// Also the errors of [`Backend::set_option`]. The errors do not name the backend, because users may know it by another
+/// name.
 pub fn set_option(backend: &mut dyn Backend, name: &str, value: OptionValue<'_>) -> Result<(), Error> {
     let spec = find(backend, name)?;
     if !spec.takes(value) {
@@ -21,10 +22,10 @@ pub fn set_option(backend: &mut dyn Backend, name: &str, value: OptionValue<'_>)
     backend.set_option(name, value)
 }
 
-/// Sets an option of a back end to a value that was written in a command.
+/// Sets an option of a backend to a value that was written in a command.
 ///
 /// # Errors
-/// As those of [`set_option`].
+/// As [`set_option`].
 pub fn parse_option(backend: &mut dyn Backend, name: &str, text: &str) -> Result<(), Error> {
     let spec = find(backend, name)?;
     let value = spec.parse(text).ok_or_else(|| wrong_value(backend, spec, text.into()))?;
@@ -54,11 +55,11 @@ fn wrong_value(backend: &dyn Backend, spec: &OptionSpec, value: OptionValue<'_>)
         .help(format!("the options of the backend are {}", known.join(", ")))
 }
 
-/// A back end with options as they are written in a command: `cpu`, or `name:key=value,key=value`.
+/// A backend with options in the syntax of commands: `cpu`, or `name:key=value,key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendText<'t> {
     pub name: &'t str,
-    /// Keys and values, no key twice.
+    /// Keys and values. No key is there twice.
     pub options: Vec<(&'t str, &'t str)>,
 }
 
@@ -66,7 +67,7 @@ impl<'t> BackendText<'t> {
     /// Splits a text.
     ///
     /// # Errors
-    /// `Option` for a text of another form, and for a key that stands there twice.
+    /// `Option` for a text of another form, and for a key that is given twice.
     pub fn parse(text: &'t str) -> Result<Self, Error> {
         let Some((name, rest)) = text.split_once(':') else { return Ok(Self { name: text, options: Vec::new() }) };
         let mut options: Vec<(&str, &str)> = Vec::new();
@@ -85,7 +86,7 @@ impl<'t> BackendText<'t> {
     }
 }
 
-/// The error of an option that is given twice.
+/// Returns the error for an option that is given twice.
 pub fn given_twice(backend: &str, name: &str) -> Error {
     Error::new(ErrorKind::Option, format!("the option `{name}` of the backend `{backend}` is given twice"))
         .help("give it once")

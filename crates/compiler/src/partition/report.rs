@@ -33,7 +33,7 @@ pub struct Entry {
     /// The precision of the computation, and its reason, if that differs from the types of the results.
     pub precision: Option<String>,
     pub fate: Fate,
-    /// True if a back end claimed the node and could not compile its part after all.
+    /// True if a backend claimed the node but could not compile its part.
     pub is_returned: bool,
 }
 
@@ -43,7 +43,7 @@ pub enum Fate {
     Claimed {
         backend: String,
     },
-    /// Reasons of refusal by back end; the node runs on the runtime's operators.
+    /// Reasons of refusal by backend; the node runs on the runtime's operators.
     Refused {
         reasons: Vec<(String, String)>,
     },
@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// Records that a back end could not compile nodes that it had claimed. `entries` has their indices in the report.
+    /// Records that a backend could not compile nodes that it had claimed. `entries` has their indices in the report.
     pub(super) fn give_back(
         &mut self,
         entries: &FxHashMap<NodeId, usize>,
@@ -103,7 +103,7 @@ impl Report {
         Some(Self { entries: entries.collect::<Option<_>>()? })
     }
 
-    /// Number of nodes that each back end claimed; those that none claimed are under [`PORTABLE`].
+    /// Counts the nodes of each backend. Nodes that none claimed are counted under [`PORTABLE`].
     pub fn claim_counts(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for entry in &self.entries {
@@ -114,7 +114,7 @@ impl Report {
 }
 
 impl Entry {
-    /// A row of the fields in their order; the fate is the back end or the reasons.
+    /// A row of the fields in their order; the fate is the backend or the reasons.
     fn to_json(&self) -> Json {
         let text = |text: &str| Json::String(text.into());
         let fate = match &self.fate {
@@ -164,7 +164,7 @@ impl Entry {
         })
     }
 
-    /// The back end that claimed the node; [`PORTABLE`] if none did.
+    /// The backend that claimed the node; [`PORTABLE`] if none did.
     pub fn claimant(&self) -> &str {
         match &self.fate {
             Fate::Claimed { backend } => backend,
@@ -172,7 +172,8 @@ impl Entry {
         }
     }
 
-    /// Reasons of refusal by back end. Those asked before the claimant are not recorded.
+    /// Reasons of refusal by backend. A claimed node has none: the backends that were asked before its claimant are not
+    /// recorded.
     pub fn reasons(&self) -> &[(String, String)] {
         match &self.fate {
             Fate::Claimed { .. } => &[],

@@ -1,8 +1,8 @@
-//! States that belong to a back end.
+//! States that belong to a backend.
 //!
-//! A state that one back end alone reads and writes, in one part of each method, becomes a state of its parts: it is no input
-//! and no output of them, and the back end keeps it between calls in the form that suits it. All other states stay in the
-//! program's memory.
+//! If only one backend reads and writes a state, in one part of each method, it becomes a state of these parts. It is
+//! then not an input and an output of the parts, and the backend keeps it between calls in its own format. All other
+//! states stay in the program's memory.
 
 use rushlight_graph::{Def, Graph, Model, NodeId, StateId, Target, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -11,7 +11,7 @@ use super::Backend;
 use super::claims::{ClaimedNodes, copied_whole};
 use super::levels::{for_each_input, levels};
 
-/// Finds the states that belong to back ends. `claims` has those of each method, in their order.
+/// Finds the states that belong to backends. `claims` has the claims of each method, in the order of the methods.
 pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn Backend>]) -> FxHashSet<StateId> {
     let mut owners: FxHashMap<StateId, Option<usize>> = FxHashMap::default();
     if model.states.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn
     owners.into_iter().filter_map(is_owned).collect()
 }
 
-/// For each state that a method uses the back end that alone does, in one part.
+/// Returns for each state of a method the backend whose single part is its only user; `None` if there are other users.
 fn users(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<StateId, Option<usize>> {
     let nodes = &graph.blocks[graph.body].nodes;
     let claimants: Vec<Option<usize>> = nodes.iter().map(|node| claimed.by(*node)).collect();
@@ -47,7 +47,7 @@ fn users(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<StateId, Option<usi
     let copied = copied_whole(graph, claimed);
     for node in nodes.iter().filter(|node| !copied.contains_key(node)) {
         let part = parts.get(node).copied().flatten();
-        // Of what the part copies, it uses what that uses.
+        // For a node that the part copies, its inputs count as used by the part.
         let seen = &mut FxHashSet::default();
         for_each_input(graph, *node, claimed.by(*node), claimed, seen, &mut |value| meet(value, part));
     }

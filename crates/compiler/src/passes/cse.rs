@@ -1,4 +1,4 @@
-//! Common subexpressions.
+//! Common subexpression elimination.
 
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use rushlight_graph::{
 
 use rushlight_graph::Pass;
 
-/// Computes once what several nodes compute from the same values. Random operators are never the same.
+/// Merges nodes that compute the same operator on the same values. Random operators are never merged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MergeCommonSubexpressions;
 
@@ -40,14 +40,14 @@ impl Pass for MergeCommonSubexpressions {
     }
 }
 
-/// A walk through a graph in the order in which it runs.
+/// A walk through a graph in the order of execution.
 struct Merge<'g> {
     graph: &'g mut Graph,
     numbers: Numbers,
-    /// Calls whose results can be used where the walk is.
+    /// Calls whose results can be used at this point of the walk.
     known: FxHashMap<Vec<u64>, NodeId>,
     replaced: FxHashMap<ValueId, ValueId>,
-    /// Symbols of numbers that an earlier node computes.
+    /// By symbol of a merged number: the symbol that replaces it.
     symbols: FxHashMap<SymbolId, SymbolId>,
 }
 
@@ -82,7 +82,7 @@ impl Merge<'_> {
             }
         }
         self.graph.blocks[block].nodes = kept;
-        // What a block computes is unknown outside.
+        // Results of a block are not visible outside of it.
         if block != self.graph.body {
             for key in added {
                 self.known.remove(&key);
@@ -90,7 +90,8 @@ impl Merge<'_> {
         }
     }
 
-    /// Lets equal nodes that each compute a number share a symbol. The bounds of both hold where both run.
+    /// Merges the symbols of two equal nodes that compute a number. In the body both nodes run, so the bounds of both
+    /// hold.
     fn is_same_number(&mut self, a: NodeId, b: NodeId, block: BlockId) -> bool {
         let symbol = |node: NodeId| match self.graph.nodes[node].results.as_slice() {
             [number] => match self.graph.ty(*number) {
@@ -112,14 +113,14 @@ impl Merge<'_> {
         true
     }
 
-    /// Sizes that depend on data have a symbol of their own for each node.
+    /// Compares types. A size that depends on data has its own symbol for each node.
     fn same_types(&self, a: NodeId, b: NodeId) -> bool {
         let types = |node: NodeId| self.graph.nodes[node].results.iter().map(|value| self.graph.ty(*value));
         types(a).eq(types(b))
     }
 }
 
-/// Interned texts and expressions, so that calls compare quickly.
+/// Interns texts and expressions, so that calls compare quickly.
 #[derive(Default)]
 struct Numbers {
     texts: FxHashMap<String, u64>,
@@ -127,7 +128,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// The key by which equal calls are found; `None` for calls that are never equal.
+    /// Returns the key that equal calls share; `None` for calls that are never equal.
     fn key(&mut self, node: &Node) -> Option<Vec<u64>> {
         let Op::Call(schema) = &node.op else { return None };
         let mergeable = !schema.flags.random && !schema.flags.in_place && !node.results.is_empty();
@@ -157,7 +158,7 @@ impl Numbers {
                 let next = self.exprs.len() as u64;
                 [3, *self.exprs.entry(expr.clone()).or_insert(next)]
             }
-            // By bits: 0 and -0 differ.
+            // Floats are compared by their bits: 0 and -0 differ.
             Arg::Float(value) => [4, value.to_bits()],
             Arg::Bool(value) => [5, u64::from(*value)],
             Arg::Str(text) => [6, self.text(text)],

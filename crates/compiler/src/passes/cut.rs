@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// A flow network between [`SOURCE`] and [`SINK`]. Vertices are numbers.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// Each edge beside its reverse, whose index differs in the last bit.
+    /// Each edge is next to its reverse edge: their indices differ in the last bit.
     edges: Vec<Edge>,
     /// By vertex: the edges that leave it.
     leaving: Vec<Vec<usize>>,
@@ -21,7 +21,7 @@ struct Edge {
 pub(super) const SOURCE: usize = 0;
 pub(super) const SINK: usize = 1;
 
-/// Capacity of edges that no cut passes through. The sum of all finite capacities must be less.
+/// Capacity of edges that no cut crosses. The sum of all finite capacities must be less.
 pub(super) const UNLIMITED: u64 = u64::MAX / 4;
 
 impl Network {
@@ -29,7 +29,7 @@ impl Network {
         Self { edges: Vec::new(), leaving: vec![Vec::new(); 2] }
     }
 
-    /// A new vertex.
+    /// Adds a vertex.
     pub fn vertex(&mut self) -> usize {
         self.leaving.push(Vec::new());
         self.leaving.len() - 1
@@ -42,10 +42,11 @@ impl Network {
         self.edges.push(Edge { to: from, left: 0 });
     }
 
-    /// For each vertex whether it is on the source's side of the cheapest cut; of several, the one with the fewest there.
+    /// Returns for each vertex: true if it is on the source's side of the minimum cut. Of several minimum cuts, the one
+    /// with the fewest vertices on that side is taken.
     ///
-    /// Edmonds and Karp's algorithm: as much as a shortest path from source to sink can carry flows along it, until there
-    /// is no path left. What the source still reaches then is its side.
+    /// Edmonds and Karp's algorithm: as long as there is a path from source to sink, the flow along a shortest one is
+    /// increased by as much as it can carry. The source's side is everything that it still reaches afterwards.
     pub fn source_side(mut self) -> Vec<bool> {
         loop {
             let reached_by = self.reached();
@@ -60,7 +61,8 @@ impl Network {
         }
     }
 
-    /// For each vertex that flow can still reach the edge over which it is reached first; for the source, any.
+    /// Returns for each vertex that flow can still reach the edge over which it is reached first. The source has an
+    /// arbitrary edge.
     fn reached(&self) -> Vec<Option<usize>> {
         let mut reached_by = vec![None; self.leaving.len()];
         reached_by[SOURCE] = Some(0);
@@ -77,7 +79,7 @@ impl Network {
         reached_by
     }
 
-    /// The edges from the sink back to the source.
+    /// Returns the edges from the sink back to the source.
     fn path(&self, reached_by: &[Option<usize>]) -> Option<Vec<usize>> {
         let (mut at, mut path) = (SINK, Vec::new());
         while at != SOURCE {
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn flow_can_be_taken_back() {
-        // The shortest path is in the way of two longer ones.
+        // The shortest path blocks two longer ones.
         let mut network = Network::new();
         let [a, b, c, d] = [(); 4].map(|()| network.vertex());
         let edges = [(SOURCE, a, 1), (SOURCE, b, 1), (a, c, 1), (a, d, 1), (b, c, 1), (c, SINK, 1), (d, SINK, 1)];

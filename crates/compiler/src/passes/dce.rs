@@ -1,12 +1,14 @@
-//! Dead code.
+//! Dead code elimination.
 
 use rushlight_graph::Error;
 use rushlight_graph::{Arg, BlockId, Def, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
 
 use rushlight_graph::Pass;
 
-/// Removes nodes whose results nothing uses. What makes sizes that depend on data stays where these sizes are used, and
-/// so do delegates, which may hold states, and operators without results that are not PyTorch's: what they do is not known.
+/// Removes nodes whose results are unused. Three kinds of nodes stay:
+/// - nodes that define sizes that depend on data, if these sizes are used,
+/// - delegates, which may hold states,
+/// - operators without results that are not PyTorch's, because their effects are unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EliminateDeadCode;
 
@@ -45,15 +47,15 @@ fn eliminate(graph: &mut Graph) {
     }
 }
 
-/// Values, constants and blocks that are in use, as far as they are found.
+/// Nodes that are known to be in use.
 struct Liveness<'g> {
     graph: &'g Graph,
     nodes: Vec<bool>,
     /// Live nodes whose arguments are not visited yet.
     pending: Vec<NodeId>,
-    /// By symbol: the node whose result is the first to have it, if it is no input.
+    /// By symbol: the node whose result defines it; `None` if an input does.
     makers: Vec<Option<NodeId>>,
-    /// By node: the control flow node that runs it.
+    /// By node: the control flow node whose block it is in.
     around: Vec<Option<NodeId>>,
 }
 
@@ -116,7 +118,7 @@ impl<'g> Liveness<'g> {
         }
     }
 
-    /// Visits what live nodes use, until nothing is left.
+    /// Visits everything that live nodes use, until no node is pending.
     fn close(&mut self) {
         let graph = self.graph;
         while let Some(id) = self.pending.pop() {

@@ -1,8 +1,8 @@
-//! The order in memory that nodes compute in.
+//! Assigns the dim order in which nodes compute.
 //!
-//! Graphs are row-major. Inputs and outputs that are channels-last images are copied from and to that
-//! order, although convolutions and what is usually around them can work in either. Which of them do is a cut through
-//! the graph, whose price is what is copied at its edges.
+//! Graphs are row-major. Channels-last inputs and outputs are copied from and to that order, although convolutions and
+//! the operators around them can usually compute in either. The nodes that compute in channels-last order are one side
+//! of a cut through the graph. The price of the cut is the number of bytes copied at its edges.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -16,10 +16,11 @@ use super::cut::{Network, SINK, SOURCE, UNLIMITED};
 use super::reorder::bytes_in_use;
 use rushlight_graph::Pass;
 
-/// Lets nodes compute in channels-last order where fewer bytes are copied between the orders then, and no more are in use
-/// at a time. Stands at the end of the pipeline, as most passes, and backends, expect row-major tensors.
+/// Lets nodes compute in channels-last order if fewer bytes are then copied between the orders, and no more are in use
+/// at a time. Runs at the end of the pipeline, because most passes, and backends, expect row-major tensors.
 ///
-/// A node is of one order, in its images and its results, as ExecuTorch's kernels demand. Weights stay as they are.
+/// A node has one order, for its images and its results, because ExecuTorch's kernels demand it. Weights keep their
+/// order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AssignDimOrders;
 
@@ -47,12 +48,12 @@ const CHANNELS_LAST: [u8; 4] = [0, 2, 3, 1];
 
 const COPY: &str = dim_order_ops::_TO_DIM_ORDER_COPY;
 
-/// Operators whose first argument is an image, and whose results are.
+/// Operators whose first argument is an image, and whose results are images.
 const OF_ONE_IMAGE: &[&str] =
     &[aten::CONVOLUTION, aten::MAX_POOL2D_WITH_INDICES, aten::UPSAMPLE_BILINEAR2D_VEC, aten::UPSAMPLE_NEAREST2D_VEC];
 
-/// Operators that compute element by element: tensors of one shape may be in any order that they share. Those that
-/// broadcast may not, in ExecuTorch's kernels.
+/// Elementwise operators. Tensors of the same shape may have any common order. ExecuTorch's kernels do not broadcast in
+/// other orders.
 const ELEMENTWISE: &[&str] = &[
     aten::ABS,
     aten::ADD_SCALAR,
@@ -84,14 +85,14 @@ const ELEMENTWISE: &[&str] = &[
     aten::TANH,
 ];
 
-/// The images of a method's body: nodes that compute on them, and copies between dim orders.
+/// The images of a method's body: the nodes that compute on them, and copies between dim orders.
 #[derive(Default)]
 struct Images {
-    /// Nodes that do nothing but copy an image into another order.
+    /// Nodes that only copy an image to another order.
     copies: FxHashSet<NodeId>,
-    /// The image that each copy is made of, which is no copy itself.
+    /// By copy: the image that was copied, which is not itself a copy.
     originals: FxHashMap<ValueId, ValueId>,
-    /// Nodes that can compute in either order, which are vertices of a network.
+    /// Nodes that can compute in either order, with their vertices in the network.
     either: FxHashMap<NodeId, usize>,
 }
 
@@ -100,7 +101,7 @@ struct Images {
 enum ImageReader {
     /// A node that can compute in either order.
     Either(NodeId),
-    /// One that must have it in the order that it has: channels-last, or row-major.
+    /// A reader that needs the image in the order that it has: channels-last or row-major.
     Fixed { channels_last: bool },
 }
 
@@ -120,7 +121,7 @@ impl Images {
         self.originals.get(&value).copied().unwrap_or(value)
     }
 
-    /// The graph with the order of each node that makes it copy least.
+    /// Returns the graph with the orders of nodes that copy the fewest bytes.
     fn assign(mut self, graph: &Graph, schemas: &Schemas) -> Result<Graph, Error> {
         let mut network = Network::new();
         for id in &graph.blocks[graph.body].nodes {
@@ -139,7 +140,7 @@ impl Images {
             };
             let maker = maker.unwrap_or_else(|| fixed(order(graph, *original) == Some(true)));
             let price = price(graph, *original);
-            // The image is copied once for all that want it in the other order.
+            // The image is copied once for all readers that need the other order.
             let (row_major, channels_last) = (network.vertex(), network.vertex());
             network.edge(maker, row_major, price);
             network.edge(channels_last, maker, price);
@@ -158,7 +159,7 @@ impl Images {
         assignment.carry_out(schemas)
     }
 
-    /// Images with their readers; copies count as the image that they are made of.
+    /// Returns images with their readers. A copy counts as the image that it was made from.
     fn readers(&self, graph: &Graph) -> Vec<(ValueId, ImageReader)> {
         let mut readers = Vec::new();
         let mut note = |value: ValueId, reader: Option<NodeId>| {
@@ -185,7 +186,7 @@ impl Images {
     }
 }
 
-/// The order of each node that can be either, and what it is to be carried out on.
+/// The order of each node that can compute in either, with the graph to apply it to.
 struct Assignment<'g> {
     before: &'g Graph,
     copies: FxHashSet<NodeId>,
@@ -194,12 +195,12 @@ struct Assignment<'g> {
     chosen: FxHashMap<NodeId, bool>,
 }
 
-/// A graph that is given its copies.
+/// A graph while copies are inserted.
 struct Copying<'a> {
     graph: Graph,
     assignment: &'a Assignment<'a>,
     schemas: &'a Schemas,
-    /// The copies so far: of which image, and whether in channels-last order.
+    /// The copies so far, by image and order; true for channels-last.
     made: FxHashMap<(ValueId, bool), ValueId>,
 }
 
@@ -259,7 +260,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// A value in the order that its reader chose, or else in the one that it had before.
+    /// Returns a value in the order of its reader, or in its former order if the reader has none.
     fn arranged(&mut self, value: ValueId, chosen: Option<bool>) -> Result<ValueId, Error> {
         let Some(had) = order(self.assignment.before, value) else { return Ok(value) };
         let original = self.assignment.originals.get(&value).copied().unwrap_or(value);
@@ -276,7 +277,7 @@ impl Copying<'_> {
         let numbers: Vec<i64> = dim_order.iter().map(|dim| i64::from(*dim)).collect();
         let schema = self.schemas.expect(COPY)?;
         let args = bind(&schema, vec![original.into()], &[("dim_order", Arg::from(numbers.as_slice()))])?;
-        // The copy that stood for it before, or else what made it.
+        // The copy that took its place before, or else the node that defines it.
         let origin = match (self.graph.values[value].def, def) {
             (Def::Result(node, _), _) | (_, Def::Result(node, _)) => self.graph.nodes[node].origin,
             _ => self.graph.origins.push(Origin::default()),
@@ -294,18 +295,18 @@ impl Copying<'_> {
     }
 }
 
-/// The side of the cut of nodes whose order is fixed.
+/// The side of the cut of nodes with a fixed order.
 const fn fixed(channels_last: bool) -> usize {
     if channels_last { SOURCE } else { SINK }
 }
 
-/// True if an image is in channels-last order; `None` for what is no image, or in an order of neither kind.
+/// True if an image is in channels-last order; `None` for tensors that are not images or have another order.
 fn order(graph: &Graph, value: ValueId) -> Option<bool> {
     let ty = graph.ty(value).as_tensor().filter(|ty| ty.rank() == CHANNELS_LAST.len())?;
     if ty.is_contiguous() { Some(false) } else { (ty.dim_order == CHANNELS_LAST).then_some(true) }
 }
 
-/// Cost of copying an image: its bytes, and a little for the instruction.
+/// Cost of copying an image: its bytes, and a small constant for the instruction.
 fn price(graph: &Graph, value: ValueId) -> u64 {
     let bytes = graph.ty(value).as_tensor().and_then(|ty| ty.max_bytes(&graph.symbols));
     bytes.unwrap_or(u64::MAX).min(1 << 40) + 1
@@ -337,7 +338,7 @@ fn can_be_either(graph: &Graph, id: NodeId) -> bool {
     fits
 }
 
-/// True if an argument of a node that can be either is an image: of elementwise operators every tensor is.
+/// True if an argument of a node is an image. Every tensor of an elementwise operator is one.
 fn takes_image(graph: &Graph, id: NodeId, at: usize) -> bool {
     let node = &graph.nodes[id];
     let is_tensor = |arg: &Arg| arg.as_value().is_some_and(|value| graph.ty(value).as_tensor().is_some());
@@ -375,13 +376,13 @@ mod tests {
         m.call(COPY, args, image(&sizes, dim_order))
     }
 
-    /// An input in channels-last order, and its copy in row-major order.
+    /// Adds an input in channels-last order, and its copy in row-major order.
     fn input(m: &mut Method, sizes: &[i64]) -> ValueId {
         let x = m.graph().input("x", image(sizes, CHANNELS_LAST));
         copy(m, x, ROW_MAJOR)
     }
 
-    /// A convolution of stride 1, with this much padding.
+    /// Adds a convolution of stride 1 with this padding.
     fn convolution(m: &mut Method, x: ValueId, weight: [i64; 4], padding: i64, transposed: bool) -> ValueId {
         let count = weight.iter().product::<i64>();
         let bytes: Vec<u8> = (0..count).flat_map(|at| ((at % 11) as f32 * 0.25 - 1.0).to_le_bytes()).collect();
@@ -395,7 +396,7 @@ mod tests {
         m.calls(aten::CONVOLUTION, args)[0]
     }
 
-    /// The outputs for inputs that count.
+    /// Returns the outputs for inputs that count up.
     fn results(m: &mut Method) -> Vec<Vec<f32>> {
         let emitted = emit(&m.model, &EmitOptions::default()).unwrap();
         let file = emitted.program.to_bytes().unwrap();
@@ -437,7 +438,7 @@ mod tests {
                     0 => m.calls([aten::NEG, aten::RELU][below(2)], vec![x.into()])[0],
                     1 => m.calls(aten::HARDTANH, vec![x.into(), Arg::Float(-8.0), Arg::Float(7.5)])[0],
                     2 => m.calls(aten::MAX_POOL2D_WITH_INDICES, pool)[0],
-                    // Which takes row-major images only.
+                    // This operator takes row-major images only.
                     3 => m.calls(aten::AVG_POOL2D, pool)[0],
                     4 => convolution(&mut m, x, [4, 4, 3, 3], 1, below(2) == 0),
                     5 => {

@@ -1,7 +1,8 @@
-//! Constant folding: computes at compile time what depends on constants alone.
+//! Constant folding: computes nodes that depend only on constants at compile time.
 //!
-//! Views of constants cost nothing: they show other elements of the same bytes. Everything else is computed by the
-//! reference operators: small results at once, large ones when they are written, so that they need no memory before.
+//! Views of constants cost nothing, because they are other shapes of the same bytes. The reference operators compute
+//! everything else. Small results are computed at once, and large ones when the file is written, so that they need no
+//! memory before.
 
 use std::sync::Arc;
 
@@ -21,16 +22,16 @@ use super::check::has_kernel;
 use super::functionalise::{StridedLayout, layouts};
 use rushlight_graph::Pass;
 
-/// Replaces nodes whose arguments are all constant by constants, unless these would need many more bytes in the file
-/// than what they are computed from. The nodes are left dead.
+/// Replaces nodes by constants if all of their arguments are constant. A node stays if its result would need many more
+/// bytes in the file than its arguments. The replaced nodes are left dead.
 #[derive(Clone, Copy, Debug)]
 pub struct FoldConstants {
     /// Results of up to this many bytes may be larger than the arguments.
     pub small: usize,
-    /// All results together may have this many bytes more than all constants.
+    /// Number of bytes by which all results together may exceed all constants.
     pub allowance: usize,
-    /// True if dequantized integers become constants that know their integers, which back ends multiply as
-    /// they are. Otherwise the nodes stay.
+    /// True if dequantized integers become constants that still know their integers, for backends that multiply
+    /// integers. Otherwise the nodes stay.
     pub dequantize: bool,
 }
 
@@ -42,12 +43,12 @@ impl Default for FoldConstants {
 
 /// Results of more bytes than this are computed when they are written.
 const LAZY: usize = 1 << 18;
-/// Computations of content that depend on each other nest no deeper.
+/// Maximum depth of computed constants that depend on each other.
 const MAX_DEPTH: u32 = 16;
-/// Maximum number of operations of one constant. Content that is computed when it is read is computed again by each reader, and
-/// counts for each.
+/// Maximum number of operations of one constant. Each reader of a computed constant computes it again, so its
+/// operations count for each reader.
 const MAX_WORK: u64 = 1 << 33;
-/// Operations for each byte of all constants that may be added to these, so that large models fold all that small ones do.
+/// Allowed operations for each byte of all constants, so that large models fold as much as small ones.
 const WORK_OF_BYTE: u64 = 64;
 
 impl Pass for FoldConstants {
@@ -88,7 +89,7 @@ impl Pass for FoldConstants {
     }
 }
 
-/// The arguments of a node, each with the constant that it is; `None` if one is not constant, or the node is not
+/// Returns the arguments of a node, each with its constant. `None` if an argument is not constant, or the node is not
 /// deterministic.
 fn constant_inputs(
     graph: &Graph,
@@ -118,16 +119,16 @@ struct Folder<'s> {
     small: usize,
     /// Remaining bytes for results.
     budget: usize,
-    /// Operations that may still be computed.
+    /// Number of operations that may still be computed.
     work: u64,
     dequantize: bool,
     schemas: &'s Arc<Schemas>,
-    /// For each computed content: how deep its computations nest, and the operations of all of them.
+    /// For each computed constant: the depth of its computation, and the sum of its operations.
     lazy: FxHashMap<usize, (u32, u64)>,
 }
 
 impl Folder<'_> {
-    /// The results of a node with constant arguments; `None` where it should stay.
+    /// Returns the results of a node with constant arguments; `None` if the node should stay.
     fn fold(&mut self, graph: &Graph, id: NodeId, inputs: &[(ValueId, Constant)]) -> Option<Vec<Constant>> {
         let node = &graph.nodes[id];
         let results: Vec<(&str, &TensorType)> = node
@@ -135,7 +136,7 @@ impl Folder<'_> {
             .iter()
             .map(|value| Some((graph.values[*value].name.as_str(), graph.ty(*value).as_tensor()?)))
             .collect::<Option<_>>()?;
-        // A transposed weight is still that weight: users know it by this name in files of weights.
+        // A transposed weight keeps its name, by which users know it in files of weights.
         let source = if let [(_, only)] = inputs { Some(only.name.as_str()) } else { None };
         let empty = |(name, ty): &(&str, &TensorType)| Constant {
             name: source.unwrap_or(name).into(),
@@ -214,18 +215,18 @@ fn permutation(node: &Node) -> Option<Vec<usize>> {
     dims.iter().map(dim).collect()
 }
 
-/// The bytes of all.
+/// Returns the sum of the constants' bytes.
 fn total<'c>(mut constants: impl Iterator<Item = &'c Constant>) -> Option<usize> {
     constants.try_fold(0usize, |sum, constant| sum.checked_add(constant.len().ok()?))
 }
 
-/// Estimates the operations of a node: one for each element, M * N * K of a GEMM or convolution, and for the listed operators
-/// with windows, of those that have kernels, at most the whole input for each result.
+/// Estimates the operations of a node: one for each element, M * N * K for a GEMM or convolution. The listed operators
+/// with windows, which have kernels, read at most the whole input for each result.
 fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) -> u64 {
     let elements =
         |constant: &Constant| (constant.len().unwrap_or(usize::MAX) / constant.ty.dtype.size().max(1)) as u64;
     let mut read: Vec<u64> = inputs.iter().map(|(_, input)| elements(input)).collect();
-    // A value that is multiplied with itself is listed once.
+    // A value that is multiplied by itself is listed once.
     if let [only] = read[..] {
         read.push(only);
     }
@@ -267,7 +268,7 @@ fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) ->
     }
 }
 
-/// Address of computed content, by which it is distinguished.
+/// Returns the address of computed content, which identifies it.
 fn address(data: &ConstantData) -> Option<usize> {
     match data {
         ConstantData::Computed(computed) => Some(Arc::as_ptr(computed).addr()),
@@ -275,11 +276,11 @@ fn address(data: &ConstantData) -> Option<usize> {
     }
 }
 
-/// Makes the results views of the only input's bytes, if they are that.
+/// Makes the results views of the only input's bytes, if the operator is a view.
 fn views(graph: &Graph, node: &Node, inputs: &[(ValueId, Constant)], results: &mut [Constant]) -> bool {
     let [(_, input)] = inputs else { return false };
     let name = node.op.schema().map_or("", |schema| schema.base_name());
-    // The order of elements in memory is not part of a constant.
+    // A constant has no dim order.
     if matches!(name, aten::CLONE) {
         for result in results {
             result.data = input.data.clone();
@@ -341,7 +342,7 @@ impl Call {
         Ok(Self { file, inputs: inputs.iter().map(|(_, input)| input.clone()).collect() })
     }
 
-    /// The contents of the results.
+    /// Computes the results.
     fn run(&self) -> Result<Vec<Vec<u8>>, Error> {
         let input = |input: &Constant| {
             let (dtype, sizes, bytes) = (input.ty.dtype, input.sizes()?, input.read()?.to_vec());
@@ -386,7 +387,7 @@ mod tests {
         methods["forward"].constant(id, constants)
     }
 
-    /// The constant that an output has become.
+    /// Returns the constant that an output has become.
     fn output(m: &mut Method, index: usize) -> Constant {
         let graph = m.graph();
         let id = graph.constant_of(graph.outputs[index].as_value().unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! Batch normalisations behind convolutions, with constant statistics: a convolution with other weights does the same.
+//! Folds batch normalizations with constant statistics into the convolutions before them.
 //!
-//! `(w * x + b - mean) * gamma / sqrt(var + eps) + beta` is `(w * scale) * x + (b - mean) * scale + beta` with
+//! `(w * x + b - mean) * gamma / sqrt(var + eps) + beta` equals `(w * scale) * x + (b - mean) * scale + beta` with
 //! `scale = gamma / sqrt(var + eps)`, one for each output channel.
 
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use rushlight_graph::{
 
 use rushlight_graph::Pass;
 
-/// Folds batch normalisations into the weights and biases of the convolutions before them. The scaled weights are
-/// computed when they are written. The normalisations are left dead.
+/// Folds batch normalizations into the weights and biases of the convolutions before them. The scaled weights are
+/// computed when they are written. The normalizations are left dead.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FoldBatchNorms;
 
@@ -79,8 +79,8 @@ fn fold(graph: &mut Graph, constants: &mut Arena<Constant>) -> Result<(), Error>
     Ok(())
 }
 
-/// The weight and bias that do what a convolution and a normalisation of its result do; `None` where these are not all
-/// constants of 32-bit floats.
+/// Returns the weight and bias of a convolution that equals a convolution and a normalization of its result. `None`
+/// unless all parameters are constants of f32.
 fn folded(
     graph: &Graph,
     constants: &Arena<Constant>,
@@ -105,7 +105,7 @@ fn folded(
     if groups == 0 || channels == 0 || outer % groups != 0 {
         return Ok(None);
     }
-    // One number for each channel; `default` stands for what is not given.
+    // One number for each channel. `default` replaces a missing parameter.
     let vector = |value: Option<ValueId>, default: f64| -> Result<Option<Vec<f64>>, Error> {
         let Some(value) = value else { return Ok(Some(vec![default; channels])) };
         let Some(held) = constant(value) else { return Ok(None) };
@@ -135,13 +135,13 @@ fn folded(
     Ok(Some([weight, bias]))
 }
 
-/// The weight of a convolution, each output channel multiplied by a number.
+/// A convolution's weight with a factor for each output channel.
 struct Scaled {
     weight: Constant,
     scale: Vec<f32>,
-    /// True if output channels are in dimension 1, those of the first group for the first input channels.
+    /// True if the output channels are in dimension 1: those of the first group belong to the first input channels.
     transposed: bool,
-    /// Input channels of a group, if it is transposed.
+    /// Input channels of a group, for a transposed convolution.
     per_group: usize,
 }
 
@@ -151,7 +151,7 @@ impl Computed for Scaled {
         let inner = if self.transposed { sizes.get(1).copied().unwrap_or(1) } else { 1 };
         to.clear();
         to.extend_from_slice(&self.weight.read()?);
-        // The elements that share an output channel and follow each other.
+        // Number of consecutive elements of one output channel.
         let run = sizes.iter().skip(if self.transposed { 2 } else { 1 }).product::<usize>();
         for (index, run) in to.chunks_exact_mut(run.max(1).saturating_mul(4)).enumerate() {
             let channel = if self.transposed { index / inner / self.per_group * inner + index % inner } else { index };
@@ -180,7 +180,7 @@ mod tests {
         methods["forward"].constant(id, constants)
     }
 
-    /// A convolution of `[1, 4, 5, 5]` to six channels in two groups, and its normalisation.
+    /// Returns a convolution of `[1, 4, 5, 5]` to six channels in two groups, with a normalization of its result.
     fn model(transposed: bool, biased: bool, affine: bool) -> Method {
         let mut m = Method::new();
         let x = m.graph().input("x", float(&[1, 4, 5, 5]));

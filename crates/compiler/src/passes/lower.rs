@@ -1,4 +1,4 @@
-//! Replaces operators that kernels do not have by simpler ones, until all that is left is what they have.
+//! Decomposes composite operators until kernels have all operators of the graph.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,14 @@ use rushlight_graph::{Error, ErrorKind};
 
 use rushlight_graph::Pass;
 
-/// Replaces composite operators by simpler ones. Operators that a backend wants whole stay.
+/// Decomposes composite operators. Operators that a backend keeps whole stay.
 #[derive(Debug, Default)]
 pub struct LowerComposites {
     /// Full names of operators that stay.
     pub keep: HashSet<String>,
 }
 
-/// Maximum nesting of composites that are lowered to composites.
+/// Maximum nesting of composite operators that decompose to composite operators.
 const MAX_LEVELS: usize = 32;
 
 impl Pass for LowerComposites {
@@ -51,8 +51,8 @@ impl Pass for LowerComposites {
     }
 }
 
-/// Calls an operator that is given numbers where it takes tensors, as PyTorch allows: by the overload that takes numbers
-/// there, or with tensors of the numbers. `None` if all is as the schema says.
+/// Handles numbers where the schema takes tensors, as PyTorch allows. Calls the overload that takes numbers there, or
+/// makes tensors of the numbers. `None` if all arguments match the schema.
 fn numbers_for_tensors(
     builder: &mut Builder<'_>,
     schema: &Schema,
@@ -72,7 +72,7 @@ fn numbers_for_tensors(
             schema.params.iter().zip(args).map(|pair| if is_misplaced(pair) { &Kind::Scalar } else { &pair.0.kind });
         other.params.len() == args.len() && other.params.iter().map(|param| &param.kind).eq(kinds)
     };
-    // Programs hold no complex numbers but in tensors.
+    // In programs, complex numbers are only in tensors.
     let is_real = !args.iter().any(|arg| matches!(arg, Arg::Complex(..)));
     for overload in ["Scalar", "Tensor_Scalar", "Scalar_mode"].into_iter().filter(|_| is_real) {
         let name = format!("{}.{overload}", schema.base_name());

@@ -10,11 +10,11 @@ use rushlight_graph::Pass;
 
 use super::EliminateDeadCode;
 
-/// Finds `softmax(q k' * scale + mask) v` decomposed into `bmm`, `_softmax` and `bmm` with views, permutations and factors
-/// between them, and replaces it by `aten::scaled_dot_product_attention`, for backends that compute it whole.
+/// Finds `softmax(q k' * scale + mask) v` that is decomposed into `bmm` and `_softmax`, with views, permutations and
+/// factors between them. Replaces it by `aten::scaled_dot_product_attention`, for backends that compute it whole.
 ///
-/// Masks that are added in several steps are added to each other instead. What is found is the same function of the same
-/// values; the order in which floats are added differs.
+/// Masks that are added in several steps are added to each other instead. The fused operator is the same function of
+/// the same values; only the order in which floats are added differs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RaiseAttention;
 
@@ -56,7 +56,7 @@ struct Match {
     q: ValueId,
     k: ValueId,
     v: ValueId,
-    /// Masks that are added to the scores, each with the four sizes that it is broadcast from.
+    /// Masks that are added to the scores, each with its four sizes before broadcasting.
     masks: Vec<(ValueId, Vec<Expr>)>,
     scale: f64,
     /// Batch, heads, queries and depth of the result.
@@ -64,7 +64,7 @@ struct Match {
 }
 
 impl Match {
-    /// The attention whose second matmul is `node`.
+    /// Returns the attention whose second matmul is `node`.
     fn ending_with(graph: &Graph, node: NodeId) -> Option<Self> {
         let last = &graph.nodes[node];
         let (weights, values) = operands(last, aten::BMM)?;
@@ -88,7 +88,7 @@ impl Match {
         let mut scale = 1.0;
         let mut masks = Vec::new();
         let mut at = scores;
-        // From the scores back to the matmul that computes them.
+        // Walks from the scores back to the matmul that computes them.
         let first = loop {
             let from = through_views(graph, at);
             let producer = graph.producer(from)?;
@@ -104,7 +104,7 @@ impl Match {
                     }
                     let seen = mask_shape(graph, mask, from, &[&batch, &heads, &rows, &keys])?;
                     masks.push((mask, seen));
-                    // What was added before is scaled too, but not this mask.
+                    // A later factor would scale this mask, too, which attention does not do.
                     if scale != 1.0 {
                         return None;
                     }
@@ -124,7 +124,7 @@ impl Match {
             (shape.len() == 4 && shape[0] == batch && shape[1] == heads && shape[2] == *rows).then_some((value, factor))
         };
         let (q, q_scale) = heads_of(q, &rows)?;
-        // Keys come with their last dimensions exchanged.
+        // Keys come with their last two dimensions swapped.
         let (k, k_scale) = keys_of(graph, k)?;
         let k_shape = &graph.tensor(k).ok()?.shape;
         let depth = graph.tensor(q).ok()?.shape.get(3)?.clone();
@@ -140,7 +140,7 @@ impl Match {
         Some(Self { q, k, v, masks, scale, shape: [batch, heads, rows, width] })
     }
 
-    /// Adds the attention, and returns the value that replaces the result of the second matmul.
+    /// Adds the attention. Returns the value that replaces the result of the second matmul.
     fn build(&self, builder: &mut Builder<'_>, result: ValueId) -> Result<ValueId, Error> {
         let mut mask: Option<ValueId> = None;
         for (value, shape) in &self.masks {
@@ -171,7 +171,8 @@ fn node_of<'g>(graph: &'g Graph, value: ValueId, name: &str) -> Option<&'g Node>
     graph.producer(value).filter(|node| node.op.name() == name)
 }
 
-/// The softmax before the selection of zeros for rows whose scores are all -inf, as attention returns for them.
+/// Returns the softmax before the selection of zeros for rows whose scores are all -inf. Attention returns zeros for
+/// them, too.
 fn guarded_softmax(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let value_of = |node: &Node, name: &str| node.arg(name).and_then(Arg::as_value);
     let is = |arg: Option<&Arg>, number: f64| match arg {
@@ -209,7 +210,7 @@ fn is_one(arg: Option<&Arg>) -> bool {
     }
 }
 
-/// The value behind reshapes and expansions that change nothing.
+/// Returns the value before reshapes and expansions that change nothing.
 fn through_views(graph: &Graph, mut value: ValueId) -> ValueId {
     while let Some(before) = before_view(graph, value) {
         value = before;
@@ -228,7 +229,7 @@ fn before_view(graph: &Graph, value: ValueId) -> Option<ValueId> {
     (graph.tensor(before).ok()?.numel() == graph.tensor(value).ok()?.numel()).then_some(before)
 }
 
-/// The factor of a node that multiplies or divides by a number.
+/// Returns the factor of a node that multiplies or divides by a number.
 fn factor(node: &Node) -> Option<f64> {
     let number = match node.arg("other")? {
         Arg::Float(float) => *float,
@@ -242,7 +243,7 @@ fn factor(node: &Node) -> Option<f64> {
     }
 }
 
-/// True if a value is computed from a matmul by views, factors and sums.
+/// True if views, factors and sums compute a value from a matmul.
 fn leads_to_matmul(graph: &Graph, value: ValueId) -> bool {
     let mut at = value;
     for _ in 0..16 {
@@ -266,13 +267,14 @@ fn scores_of(graph: &Graph, value: ValueId) -> Expr {
     graph.tensor(value).map_or(Expr::Int(-1), rushlight_graph::TensorType::numel)
 }
 
-/// A mask's sizes as `[batch, heads, rows, keys]`, given that of the sum that it is added in; `None` if it has no such form.
+/// Returns a mask's sizes as `[batch, heads, rows, keys]`, given the sizes of the sum that it is added in. `None` if it
+/// has no such form.
 fn mask_shape(graph: &Graph, mask: ValueId, sum: ValueId, scores: &[&Expr; 4]) -> Option<Vec<Expr>> {
     let own = &graph.tensor(mask).ok()?.shape;
     let sum = &graph.tensor(sum).ok()?.shape;
     let mut padded = vec![Expr::Int(1); sum.len().checked_sub(own.len())?];
     padded.extend(own.iter().cloned());
-    // Leading dimensions of one element in both may be dropped; of the rest there must be four or three.
+    // Leading dimensions of one element in both may be dropped. Four or three dimensions must be left.
     while padded.len() > 4 && padded.first()?.is(1) && sum.get(sum.len() - padded.len())?.is(1) {
         padded.remove(0);
     }
@@ -284,11 +286,11 @@ fn mask_shape(graph: &Graph, mask: ValueId, sum: ValueId, scores: &[&Expr; 4]) -
         }
         _ => return None,
     }
-    // Keys are never broadcast: masks are rows.
+    // Keys are never broadcast: masks have whole rows.
     (padded.last()? == scores[3]).then_some(padded)
 }
 
-/// The value of four dimensions that a matmul's operand of three is, and its factor.
+/// Returns the value of rank 4 that a matmul's operand of rank 3 is made from, and its factor.
 fn four_dimensions(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
     let mut at = value;
     let mut scale = 1.0;
@@ -315,7 +317,7 @@ fn four_dimensions(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
     }
 }
 
-/// The keys behind an operand with its last two dimensions exchanged.
+/// Returns the keys of an operand whose last two dimensions are swapped.
 fn keys_of(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
     let (exchanged, outer) = four_dimensions(graph, value)?;
     let node = node_of(graph, exchanged, aten::PERMUTE_COPY)?;

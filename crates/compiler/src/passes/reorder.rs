@@ -1,4 +1,4 @@
-//! The order of nodes.
+//! Orders nodes to reduce the peak of memory use.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,12 +12,13 @@ use rushlight_graph::{Arg, Def, Graph, Input, Model, NodeId, Op, Type, ValueId};
 
 use rushlight_graph::Pass;
 
-/// Runs nodes in an order in which fewer bytes are in use at a time, where there is one that is easy to find. Otherwise
-/// they stay in the order of the source.
+/// Runs nodes in an order with fewer bytes in use at a time, if one is easy to find. Otherwise they stay in the order
+/// of the source.
 ///
-/// Finding the best order is NP-hard (register sufficiency). Three orders are improved: the source's, a greedy one that always takes the
-/// node that leaves the fewest bytes in use, and one that begins with the nodes whose operands need the largest tensors. Nodes move across
-/// the peak of memory use, as long as that helps.
+/// Finding the best order is NP-hard (register sufficiency). Three orders are improved: the order of the source, a
+/// greedy order, and an order that begins with the nodes whose operands need the largest tensors. The greedy order
+/// always takes the node that leaves the fewest bytes in use. Nodes move across the peak of memory use as long as that
+/// helps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReorderNodes;
 
@@ -47,43 +48,43 @@ pub(super) fn bytes_in_use(graph: &Graph) -> u64 {
 /// Limit of the work of trying orders, in nodes: a few milliseconds at most.
 const BUDGET: usize = 1 << 18;
 
-/// Pieces of memory and steps of a method's body, by number.
+/// Memory blocks and steps of a method's body, by index.
 #[derive(Default)]
 struct Schedule {
-    /// Of each piece of memory that the method computes or is given.
+    /// Bytes of each block that the method computes or is given.
     bytes: Vec<u64>,
     steps: Vec<Step>,
-    /// Pieces that are in use from the beginning.
+    /// Blocks that are in use from the beginning.
     given: Vec<usize>,
-    /// For each piece whether it is in use until the end.
+    /// For each block: true if it is in use until the end.
     kept: Vec<bool>,
-    /// Views of what no step makes.
+    /// Views of values that no step computes.
     views: Vec<NodeId>,
 }
 
-/// A node, and the views of what it makes, which cost nothing.
+/// A node, and the views of its results, which cost nothing.
 struct Step {
     node: NodeId,
     views: Vec<NodeId>,
-    /// Pieces of memory, each once.
+    /// Blocks that it reads, each once.
     reads: Vec<usize>,
     makes: Vec<usize>,
-    /// Steps that must come before and after.
+    /// Steps that must come before, and after.
     before: Vec<usize>,
     after: Vec<usize>,
 }
 
-/// Cost of an order, compared lexicographically: peak of the bytes in use, number of steps at that peak, and the bytes in
-/// use at all steps together.
+/// Cost of an order, compared lexicographically: the peak of the bytes in use, the number of steps at that peak, and
+/// the sum of the bytes in use over all steps.
 type Score = (u64, usize, u64);
 
-/// Positions of nodes and of the uses of values in an order.
+/// Lifetimes of blocks in an order.
 #[derive(Default)]
 struct Uses {
-    /// By piece: the first step, and the last one, which may be past the end.
+    /// By block: the first step, and the last one, which may be past the end.
     first: Vec<usize>,
     last: Vec<usize>,
-    /// By step: the bytes of the pieces whose last use it is.
+    /// By step: the bytes of the blocks whose last use it is.
     ended: Vec<u64>,
     score: Score,
     /// The first step at the peak.
@@ -93,7 +94,7 @@ struct Uses {
 impl Schedule {
     fn of(graph: &Graph) -> Self {
         let mut this = Self::default();
-        // The piece that a value lies in, and the step that computes it.
+        // The block of each value, and the step that computes it.
         let mut pieces: FxHashMap<ValueId, usize> = FxHashMap::default();
         let mut makers: FxHashMap<ValueId, usize> = FxHashMap::default();
         for input in &graph.inputs {
@@ -162,7 +163,7 @@ impl Schedule {
         self.bytes.len() - 1
     }
 
-    /// The nodes of an order.
+    /// Returns the nodes of an order.
     fn nodes(&self, order: &[usize]) -> Vec<NodeId> {
         let mut nodes = self.views.clone();
         for step in order {
@@ -172,7 +173,7 @@ impl Schedule {
         nodes
     }
 
-    /// An order that needs less memory than that of the source.
+    /// Returns an order that needs less memory than that of the source.
     fn better(&self) -> Option<Vec<usize>> {
         let source: Vec<usize> = (0..self.steps.len()).collect();
         let most = self.uses(&source).score.0;
@@ -191,7 +192,7 @@ impl Schedule {
         best.map(|(_, order)| order)
     }
 
-    /// Lower bound of every order: the bytes at the beginning, at the end, and at the largest step.
+    /// Returns a lower bound for all orders: the bytes at the beginning, at the end, and at the largest step.
     fn floor(&self) -> u64 {
         let sum = |pieces: &mut dyn Iterator<Item = usize>| {
             pieces.fold(0u64, |sum, piece| sum.saturating_add(self.bytes[piece]))
@@ -208,7 +209,7 @@ impl Schedule {
         uses
     }
 
-    /// Replaces the content of `uses`, whose memory is used again.
+    /// Computes `uses` again for another order. Its allocations are reused.
     fn find_uses(&self, order: &[usize], uses: &mut Uses) {
         let end = order.len();
         let Uses { first, last, ended, .. } = uses;
@@ -223,7 +224,7 @@ impl Schedule {
                 (first[*piece], last[*piece]) = (at, at);
             }
         }
-        // What nothing reads is only there at its step; what is given, at the first.
+        // A block that nothing reads is in use at its own step only; an unread input, at the first step.
         ended.clear();
         ended.resize(end + 1, 0u64);
         for (piece, bytes) in self.bytes.iter().enumerate() {
@@ -247,7 +248,7 @@ impl Schedule {
         (uses.score, uses.peak) = ((most, count, total), peak);
     }
 
-    /// Always the step next that leaves the fewest bytes in use; the source's order among equals.
+    /// Takes the step that leaves the fewest bytes in use next; the first in the source among equals.
     fn greedy(&self) -> Vec<usize> {
         let mut left: Vec<usize> = self.kept.iter().map(|kept| usize::from(*kept)).collect();
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.bytes.len()];
@@ -270,7 +271,7 @@ impl Schedule {
         }
         let mut order = Vec::with_capacity(self.steps.len());
         while let Some(Reverse((_, at))) = ready.pop() {
-            // One whose change became less is there again.
+            // A step is pushed again when its change decreases.
             if std::mem::replace(&mut done[at], true) {
                 continue;
             }
@@ -295,7 +296,8 @@ impl Schedule {
         order
     }
 
-    /// Everything for one result after the other, first for those that need the largest step.
+    /// Orders the steps by result: all steps of one result, then those of the next. Results whose largest step is the
+    /// largest come first.
     fn largest_first(&self) -> Vec<usize> {
         let bytes = |pieces: &[usize]| pieces.iter().fold(0u64, |sum, piece| sum.saturating_add(self.bytes[*piece]));
         let mut largest: Vec<u64> = Vec::with_capacity(self.steps.len());
@@ -307,7 +309,7 @@ impl Schedule {
         ends.sort_by_key(|step| Reverse(largest[*step]));
         let mut order = Vec::with_capacity(self.steps.len());
         let mut done = vec![false; self.steps.len()];
-        // Steps to take, each once more behind those that must come before it.
+        // Steps to take. Each is there a second time, behind the steps that must come before it.
         let mut stack: Vec<(usize, bool)> = ends.iter().rev().map(|step| (*step, false)).collect();
         while let Some((at, is_ready)) = stack.pop() {
             if done[at] {
@@ -347,8 +349,8 @@ impl Schedule {
         (order, uses)
     }
 
-    /// Moves that may leave less in use at the peak: steps that make what is only needed later go behind it, and steps
-    /// that are the last to need something go before it.
+    /// Returns moves that may leave less in use at the peak. Steps whose results are needed only after the peak move
+    /// behind it. Steps that are the last to read a value move before it.
     fn moves(&self, order: &[usize], uses: &Uses) -> Vec<(usize, usize)> {
         let mut place = vec![0; order.len()];
         order.iter().enumerate().for_each(|(at, step)| place[*step] = at);
@@ -390,13 +392,13 @@ fn move_step(order: &mut [usize], from: usize, to: usize) {
     }
 }
 
-/// The input of a node that the emitter writes as a view.
+/// Returns the input of a node that the emitter writes as a view.
 fn base_of_view(graph: &Graph, id: NodeId) -> Option<ValueId> {
     let node = &graph.nodes[id];
     let (Some(Arg::Value(base)), Some(result)) = (node.args.first(), node.result()) else { return None };
     let (from, to) = (graph.tensor(*base).ok()?, graph.tensor(result).ok()?);
     let is_view = node.op.name() == aten::VIEW_COPY && from.is_contiguous() && to.is_contiguous();
-    // A size that is computed keeps the view behind what computes it.
+    // A view with a computed size stays behind the step that computes the size.
     let sizes_are_known = node.args.iter().skip(1).all(|arg| {
         let mut known = true;
         arg.for_each_value(&mut |_| known = false);
@@ -406,7 +408,7 @@ fn base_of_view(graph: &Graph, id: NodeId) -> Option<ValueId> {
     (is_view && sizes_are_known && !is_constant && from.dtype == to.dtype).then_some(*base)
 }
 
-/// Visits what a node reads, with what its blocks read of the values around them.
+/// Visits the values that a node reads, and outer values that its blocks read.
 fn for_each_read(graph: &Graph, id: NodeId, visit: &mut impl FnMut(ValueId)) {
     let node = &graph.nodes[id];
     node.args.iter().for_each(|arg| arg.for_each_value(visit));
@@ -419,7 +421,7 @@ fn for_each_read(graph: &Graph, id: NodeId, visit: &mut impl FnMut(ValueId)) {
     }
 }
 
-/// True if a node may do more than compute its results, so that it stays behind others like it.
+/// True if a node may have side effects, so that it stays behind other such nodes.
 fn has_effects(graph: &Graph, id: NodeId) -> bool {
     let node = &graph.nodes[id];
     match &node.op {

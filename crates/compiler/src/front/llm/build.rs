@@ -1,5 +1,5 @@
-//! Builds the graph of a decoder: one method that takes tokens and the position of the first of them, with a KV cache as state; and
-//! if it is wanted a second one, which takes a LoRA adapter too.
+//! Builds the graph of a decoder. It has one method, which takes tokens and the position of the first of them, with a
+//! KV cache as state. A second method, if it is asked for, also takes a LoRA adapter.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub(super) fn build(
     Ok(model)
 }
 
-/// The names of inputs and of the output.
+/// Returns the names of the inputs and of the output.
 fn signature(graph: &Graph, output: Output) -> Signature {
     let name = |input: &Input| match input {
         Input::Value(value) => graph.values.get(*value).map(|value| value.name.clone()),
@@ -88,7 +88,7 @@ fn signature(graph: &Graph, output: Output) -> Signature {
     Signature::flat(graph.inputs.iter().filter_map(name), [Some(output.to_owned())])
 }
 
-/// Adds the methods that runners of ExecuTorch ask for what the program is like.
+/// Adds the methods with the program's properties that ExecuTorch's runners read.
 fn describe(model: &mut Model, decoder: &Decoder, limits: Limits) {
     let int = |value: usize| vec![Literal::Int(value as i64)];
     let mut add = |name: &str, values: Vec<Literal>| {
@@ -112,7 +112,7 @@ fn describe(model: &mut Model, decoder: &Decoder, limits: Limits) {
 /// Number of inputs before those of an adapter.
 const TOKEN_INPUTS: u16 = 2;
 
-/// Has the runtime refuse tokens other than `[1, 1..=seq_len]`.
+/// Makes the runtime refuse token tensors of other shapes than `[1, 1..=seq_len]`.
 fn token_rules(limits: Limits) -> Vec<RuleModel> {
     let place = |dim| Place { input: 0, dim };
     let max = Some(limits.seq_len as i64);
@@ -122,7 +122,7 @@ fn token_rules(limits: Limits) -> Vec<RuleModel> {
     ]
 }
 
-/// The constants and states that methods share, by name.
+/// Constants and states that methods share, by name.
 #[derive(Default)]
 struct Named {
     constants: HashMap<String, ConstantId>,
@@ -136,18 +136,18 @@ pub(super) struct Build<'a> {
     model: &'a mut Model,
     named: &'a mut Named,
     pub graph: Graph,
-    /// The linear layers so far that an adapter may change.
+    /// Linear layers that an adapter can change, as they are built.
     linears: Vec<Linear>,
     /// The inputs of an adapter, by the name of the layer that they change.
     adapted: HashMap<String, Adapted>,
-    /// Number of tokens, and the position of the first.
+    /// Number of tokens of the call, and the position of the first token.
     pub length: SymbolId,
     start: SymbolId,
-    /// The end of the positions of the calls so far, i64 of `[1]`, if a layer has a ring.
+    /// The end of the positions that earlier calls wrote, an i64 tensor `[1]`, if a layer has a ring buffer.
     written: Option<(StateId, ValueId)>,
 }
 
-/// A rotation by the positions of a call: cosines and sines, `[T, 1, columns]`.
+/// The cosines and sines that rotate the positions of a call, `[1, T, columns]`.
 #[derive(Clone, Copy, Debug)]
 struct Rotation {
     cos: ValueId,
@@ -221,13 +221,13 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Applies the head; `table` has the embeddings.
+    /// Adds the head; `table` holds the embeddings.
     fn logits(&mut self, x: ValueId, table: ValueId) -> Result<ValueId, Error> {
         let Decoder { names, vocab, hidden, .. } = *self.decoder;
         let head = format!("{}.weight", names.head);
         let is_tied = self.decoder.is_tied.unwrap_or_else(|| !self.tensors.contains(&head));
         let head = if is_tied {
-            // Some checkpoints have a copy.
+            // Some checkpoints store tied weights twice.
             self.tensors.take_optional(&head);
             table
         } else {
@@ -267,7 +267,7 @@ impl<'a> Build<'a> {
         self.call("", aten::ADD_TENSOR, vec![x.into(), y.into()])
     }
 
-    /// The feed-forward network of `[1, T, hidden]`.
+    /// Adds the feed-forward network on `[1, T, hidden]`.
     fn feed_forward(&mut self, y: ValueId, prefix: &str) -> Result<ValueId, Error> {
         let (names, hidden) = (self.decoder.names, self.decoder.hidden);
         let [gate, up] = match names.gate_up {
@@ -290,7 +290,7 @@ impl<'a> Build<'a> {
         self.linear(gated, &format!("{prefix}{}", names.down), width, Some(hidden))
     }
 
-    /// The activation of the gate, times what it gates.
+    /// Multiplies `up` by the activation of the gate.
     fn gated(&mut self, gate: ValueId, up: ValueId) -> Result<ValueId, Error> {
         let gate = match self.decoder.activation {
             Activation::Silu => self.call("", aten::SILU, vec![gate.into()])?,
@@ -300,7 +300,8 @@ impl<'a> Build<'a> {
         self.call("", aten::MUL_TENSOR, vec![gate.into(), up.into()])
     }
 
-    /// A mixture of experts of `[1, T, hidden]`: each token goes to those with the largest probabilities, which weigh the results.
+    /// Adds a mixture of experts on `[1, T, hidden]`. Each token goes to the experts with the largest probabilities,
+    /// and these weight the results.
     fn experts(&mut self, x: ValueId, prefix: &str, mixture: &Mixture, names: Experts) -> Result<ValueId, Error> {
         let (hidden, length) = (self.decoder.hidden, Expr::Symbol(self.length));
         let Mixture { count, chosen: experts_per_token, width, .. } = *mixture;
@@ -314,7 +315,7 @@ impl<'a> Build<'a> {
             let sum = self.call("", aten::SUM_DIM_INTLIST, vec![weights.into(), [-1].into(), true.into()])?;
             weights = self.call("", aten::DIV_TENSOR, vec![weights.into(), sum.into()])?;
         }
-        // A row for each token and expert.
+        // One row for each pair of token and expert.
         let rows = length.mul(each.clone());
         let indices = self.view(indices, vec![rows.clone()])?;
         let token = self.view(x, vec![length.clone(), 1.into(), columns.clone()])?;
@@ -345,7 +346,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The module of a linear layer of all experts, and their weights as one matrix.
+    /// Returns the module of a linear layer of all experts, and their weights as one matrix.
     fn expert_weights(
         &mut self,
         prefix: &str,
@@ -368,7 +369,7 @@ impl<'a> Build<'a> {
         Ok((module, Stacked::constant(whole, parts, [outputs, inputs])?))
     }
 
-    /// The expert of all tokens, times the sigmoid of its router.
+    /// Adds the shared expert, multiplied by the sigmoid of its router.
     fn shared_expert(&mut self, x: ValueId, prefix: &str, names: SharedExpert) -> Result<ValueId, Error> {
         let hidden = self.decoder.hidden;
         let gate = self.linear(x, &format!("{prefix}{}", names.gate), hidden, None)?;
@@ -382,7 +383,7 @@ impl<'a> Build<'a> {
         self.call("", aten::MUL_TENSOR, vec![y.into(), share.into()])
     }
 
-    /// Attention of `[1, T, hidden]` over the cache of a layer.
+    /// Adds attention on `[1, T, hidden]` over the cache of a layer.
     fn attention(
         &mut self,
         x: ValueId,
@@ -452,8 +453,9 @@ impl<'a> Build<'a> {
         self.linear(flat, &format!("{prefix}{}", names.o), wide, Some(hidden))
     }
 
-    /// Chooses the cache of a layer. With a window it is a ring of `window + seq_len - 1` slots, what the first query of the
-    /// longest call sees and the call, if that is at most half of the context: less would not be worth that a session cannot go
+    /// Chooses the cache of a layer. With a sliding window it is a ring buffer of `window + seq_len - 1` slots: the
+    /// positions that the first query of the longest call sees, and that call. A ring is used if it takes at most half
+    /// of the context. A larger ring would save too little memory to make up for its limit that a session cannot go
     /// back.
     fn cache_of(&self, window: Option<usize>) -> Cache {
         let Limits { seq_len, context } = self.limits;
@@ -461,7 +463,7 @@ impl<'a> Build<'a> {
         ring.map_or(Cache { capacity: context, is_ring: false }, |capacity| Cache { capacity, is_ring: true })
     }
 
-    /// Attention with a mask that says which keys each query sees. Operands are `[1, T or S, heads, columns]`.
+    /// Adds attention with a mask of the keys that each query sees. Operands are `[1, T or S, heads, columns]`.
     fn masked_attention(
         &mut self,
         operands: [ValueId; 3],
@@ -503,7 +505,7 @@ impl<'a> Build<'a> {
         self.permute(output, [0, 2, 1, 3])
     }
 
-    /// True where a query, the row, sees a key of the cache, the column: `[T, S]`.
+    /// Returns the mask `[T, S]`: true where the query of the row sees the key of the column.
     fn mask(&mut self, cache: Cache, window: Option<usize>) -> Result<ValueId, Error> {
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
         let end = start.add(length);
@@ -523,7 +525,7 @@ impl<'a> Build<'a> {
         Ok(seen)
     }
 
-    /// Positions held by the slots of a cache after a call that ends before `end`; negative where none was written.
+    /// Returns the positions in the slots of a cache after a call that ends before `end`; negative for empty slots.
     fn key_positions(&mut self, cache: Cache, end: Expr) -> Result<ValueId, Error> {
         let capacity = cache.capacity as i64;
         let slots = self.positions(0.into(), capacity.into())?;
@@ -536,8 +538,9 @@ impl<'a> Build<'a> {
         self.sub(aten::SUB_TENSOR, last, age.into())
     }
 
-    /// The slots of a ring that a call writes. They are out of bounds, which is an error when they are written, if positions that its
-    /// first query sees are overwritten: if it begins more than `seq_len` before the end of the calls so far.
+    /// Returns the slots of a ring buffer that a call writes. If the call overwrote positions that its first query
+    /// sees, it must fail, so its slots are out of bounds. That is so if the call begins more than `seq_len` before the
+    /// end of the earlier calls.
     fn ring_slots(&mut self, cache: Cache) -> Result<ValueId, Error> {
         let capacity = cache.capacity as i64;
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
@@ -559,7 +562,7 @@ impl<'a> Build<'a> {
         self.builder("").one_with(aten::ADD_TENSOR, vec![slots.into(), beyond.into()], &[("alpha", 1.into())])
     }
 
-    /// A state of the end of the positions of the calls so far, if a layer has a ring.
+    /// Adds a state with the end of the positions that earlier calls wrote, if a layer has a ring buffer.
     fn written_positions(&mut self) -> Option<(StateId, ValueId)> {
         let has_ring = self.decoder.layers.iter().any(|layer| match layer {
             Layer::Attention { window, .. } => self.cache_of(*window).is_ring,
@@ -568,7 +571,7 @@ impl<'a> Build<'a> {
         has_ring.then(|| self.state("written_positions", TensorType::of(ScalarType::Long, &[1])))
     }
 
-    /// Stores the end of the positions of this call.
+    /// Stores the end of this call's positions.
     fn update_written_positions(&mut self) -> Result<(), Error> {
         let Some((state, before)) = self.written else { return Ok(()) };
         let end = Expr::Symbol(self.start).add(Expr::Symbol(self.length));
@@ -583,7 +586,7 @@ impl<'a> Build<'a> {
         self.builder("").one_with(op, vec![a.into(), b], &[("alpha", 1.into())])
     }
 
-    /// The integers from `start` to before `end`.
+    /// Adds the integers `start..end` as a tensor.
     fn positions(&mut self, start: Expr, end: Expr) -> Result<ValueId, Error> {
         let args = vec![start.into(), end.into(), 1.into()];
         self.builder("").one_with(aten::ARANGE_START_STEP, args, &[("dtype", ScalarType::Long.into())])
@@ -609,7 +612,7 @@ impl<'a> Build<'a> {
         Ok(after)
     }
 
-    /// A state of zeros, and its value when a call begins.
+    /// Adds a state of zeros. Returns it with its value at the start of a call.
     pub(super) fn state(&mut self, name: &str, ty: TensorType) -> (StateId, ValueId) {
         let state = *self.named.states.entry(name.to_owned()).or_insert_with(|| {
             self.model.states.push(State { name: name.to_owned(), ty, initial: ConstantData::Zeros })
@@ -617,8 +620,8 @@ impl<'a> Build<'a> {
         (state, self.graph.state(state, &self.model.states))
     }
 
-    /// LFM2's operator instead of attention: `C * conv(B * x)`, where the projection gives `B`, `C` and `x`, and the
-    /// convolution is a causal one.
+    /// Adds LFM2's operator in place of attention: `C * conv(B * x)`. The projection gives `B`, `C` and `x`, and the
+    /// convolution is causal.
     fn short_convolution(&mut self, x: ValueId, index: usize, prefix: &str, taps: usize) -> Result<ValueId, Error> {
         let (names, hidden) = (self.decoder.names.conv, self.decoder.hidden);
         let parts = self.linear(x, &format!("{prefix}{}", names.input), hidden, Some(3 * hidden))?;
@@ -630,8 +633,8 @@ impl<'a> Build<'a> {
         self.linear(mixed, &format!("{prefix}{}", names.output), hidden, Some(hidden))
     }
 
-    /// A filter for each channel of `[1, T, channels]` over the last positions, as `[1, channels, T]`. The state has what the filter
-    /// sees of earlier calls.
+    /// Adds a causal depthwise convolution of `[1, T, channels]` over positions; the result is `[1, channels, T]`. The
+    /// state holds the inputs of earlier calls that the filter sees.
     pub(super) fn causal_convolution(
         &mut self,
         x: ValueId,
@@ -667,9 +670,9 @@ impl<'a> Build<'a> {
         self.call(filter, aten::CONVOLUTION, args)
     }
 
-    /// The cosines and sines of the positions of a call, for each kind of RoPE.
+    /// Adds the cosines and sines of a call's positions, for each kind of RoPE.
     fn rotations(&mut self) -> Result<Vec<Rotation>, Error> {
-        // Rows that no position has keep the slice within the table, whatever its start and length.
+        // Extra rows, which no position uses, keep the slice inside of the table for every start and length.
         let rows = self.limits.context + self.limits.seq_len;
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
         let end = start.add(length);
@@ -691,7 +694,8 @@ impl<'a> Build<'a> {
         Ok(rotations)
     }
 
-    /// Rotates the first columns of heads `[1, T, heads, columns]`: each of the first half with its counterpart of the second.
+    /// Rotates the first columns of heads `[1, T, heads, columns]`: each of the first half with its counterpart in the
+    /// second half.
     fn rotated(&mut self, x: ValueId, rotation: Rotation) -> Result<ValueId, Error> {
         let Rotation { cos, sin, columns } = rotation;
         let width = self.decoder.head_dim;
@@ -713,7 +717,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The parts of the last dimension.
+    /// Splits the last dimension.
     pub(super) fn split<const N: usize>(&mut self, x: ValueId, widths: [usize; N]) -> Result<[ValueId; N], Error> {
         let widths: Vec<Expr> = widths.iter().map(|width| Expr::Int(*width as i64)).collect();
         let args = vec![x.into(), widths.into(), (-1).into()];
@@ -721,13 +725,14 @@ impl<'a> Build<'a> {
         parts.try_into().map_err(|_| Error::invalid(format!("a split that does not have {N} parts")))
     }
 
-    /// `[1, T, heads, columns]` of `[1, T, heads * columns]`.
+    /// Reshapes `[1, T, heads * columns]` to `[1, T, heads, columns]`.
     pub(super) fn in_heads(&mut self, x: ValueId, heads: usize, columns: usize) -> Result<ValueId, Error> {
         let sizes = [heads, columns].map(|size| Expr::Int(size as i64));
         self.view(x, [vec![1.into(), Expr::Symbol(self.length)], sizes.to_vec()].concat())
     }
 
-    /// A linear layer, with a bias if the checkpoint has one. The number of outputs is that of the weight if it is not given.
+    /// Adds a linear layer, with a bias if the checkpoint has one. Without a given number of outputs, the weight's
+    /// number is used.
     pub(super) fn linear(
         &mut self,
         x: ValueId,
@@ -752,7 +757,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Adds the product of a layer's low-rank matrices, of all layers of its kind, to its output.
+    /// Adds the low-rank update of a layer to its output. The matrices of all layers of its kind are in one input.
     fn adapt(&mut self, x: ValueId, y: ValueId, adapted: Adapted) -> Result<ValueId, Error> {
         let mut row = x;
         for matrices in [adapted.a, adapted.b] {
@@ -778,12 +783,12 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The root-mean-square norm over the last dimension.
+    /// Adds a root-mean-square norm over the last dimension.
     fn norm(&mut self, x: ValueId, module: &str, width: usize) -> Result<ValueId, Error> {
         self.norm_with(x, module, width, self.decoder.norm_offset)
     }
 
-    /// The same with a number of its own that is added to the weights.
+    /// As [`norm`](Self::norm), with its own offset that is added to the weights.
     pub(super) fn norm_with(&mut self, x: ValueId, module: &str, width: usize, offset: f32) -> Result<ValueId, Error> {
         let weight = self.tensors.take(&format!("{module}.weight"), &[width])?;
         let weight = dense(weight, |x| x + offset)?;
@@ -796,7 +801,7 @@ impl<'a> Build<'a> {
         if factor == 1.0 { Ok(x) } else { self.call("", aten::MUL_SCALAR, vec![x.into(), factor.into()]) }
     }
 
-    /// `cap * tanh(x / cap)`.
+    /// Adds `cap * tanh(x / cap)`.
     fn capped(&mut self, x: ValueId, cap: Option<f64>) -> Result<ValueId, Error> {
         let Some(cap) = cap else { return Ok(x) };
         let x = self.scaled(x, 1.0 / cap)?;
@@ -812,7 +817,7 @@ impl<'a> Build<'a> {
         self.call("", aten::VIEW_COPY, vec![x.into(), shape.into()])
     }
 
-    /// The size of the last dimension.
+    /// Returns the size of the last dimension.
     fn width(&self, x: ValueId) -> Result<usize, Error> {
         let width = self.graph.tensor(x)?.shape.last().and_then(Expr::as_int);
         width.and_then(|width| usize::try_from(width).ok()).ok_or_else(|| Error::invalid("a tensor without a width"))
@@ -823,14 +828,14 @@ impl<'a> Build<'a> {
         Ok(self.constant(constant))
     }
 
-    /// The value of a constant, which another method may have already.
+    /// Returns the value of a constant, which another method may have added already.
     pub(super) fn constant(&mut self, constant: Constant) -> ValueId {
         let constants = &mut self.model.constants;
         let id = *self.named.constants.entry(constant.name.clone()).or_insert_with(|| constants.push(constant));
         self.graph.constant(id, &self.model.constants)
     }
 
-    /// Calls an operator with one result, in a module.
+    /// Adds a call of an operator with one result, in a module.
     pub(super) fn call(&mut self, module: &str, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
         self.builder(module).one(name, args)
     }
@@ -845,7 +850,7 @@ fn origin(module: &str) -> Origin {
     Origin { node: String::new(), module: module.to_owned(), frames: Arc::default() }
 }
 
-/// A small weight as floats in memory, with a function applied to each.
+/// Decodes a small weight to floats, and applies a function to each.
 pub(super) fn dense(tensor: Tensor, function: impl Fn(f32) -> f32) -> Result<Constant, Error> {
     let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
     let bytes: Vec<u8> = tensor.floats().iter().flat_map(|x| function(*x).to_le_bytes()).collect();

@@ -1,4 +1,4 @@
-//! The description of a decoder, whatever file it comes from.
+//! The description of a decoder, independent of the file format.
 
 use rushlight_graph::Error;
 use rushlight_graph::ops::MAX_EXPERTS;
@@ -13,7 +13,7 @@ use super::tensors::damaged;
 #[derive(Debug)]
 pub(super) struct Decoder {
     pub names: Names,
-    /// Those of Hugging Face's checkpoints.
+    /// Names in Hugging Face's checkpoints.
     pub published_names: Names,
     pub norm_offset: f32,
     pub qk_norm: QkNorm,
@@ -32,15 +32,16 @@ pub(super) struct Decoder {
     pub logits_cap: Option<f64>,
     pub logits_scale: f64,
     pub embedding_scale: f64,
-    /// Factor of what attention and feed-forward network add.
+    /// Factor of the results of attention and of the feed-forward network before they are added.
     pub residual_scale: f64,
-    /// Whether the head multiplies by the embeddings; `None` if the absence of weights of its own says so.
+    /// True if the head uses the embeddings as weights. `None` if the configuration does not say it: then a checkpoint
+    /// without weights of the head is tied.
     pub is_tied: Option<bool>,
     pub ropes: Vec<Rope>,
     pub layers: Vec<Layer>,
     pub delta_net: Option<DeltaNet>,
     pub experts: Option<Mixture>,
-    /// Inner width of a feed-forward network, and of the shared expert, if the configuration has it.
+    /// Inner width of the feed-forward network and of the shared expert, if the configuration has it.
     pub feed_forward: Option<usize>,
     pub shared_expert: Option<usize>,
     pub bos: Option<i64>,
@@ -51,7 +52,7 @@ pub(super) struct Decoder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layer {
     Attention {
-        /// Number of positions that are attended to, the own one among them.
+        /// Number of positions that a token attends to, its own included.
         window: Option<usize>,
         /// One of [`Decoder::ropes`].
         rope: Option<usize>,
@@ -73,7 +74,7 @@ pub(super) struct DeltaNet {
     pub key_dim: usize,
     /// Columns of a value.
     pub value_dim: usize,
-    /// Positions that the convolution sees.
+    /// Positions that the convolution covers.
     pub taps: usize,
 }
 
@@ -81,17 +82,17 @@ pub(super) struct DeltaNet {
 #[derive(Clone, Debug)]
 pub(super) struct Mixture {
     pub count: usize,
-    /// Experts that a token goes to.
+    /// Number of experts for each token.
     pub chosen: usize,
-    /// Columns between the layers of an expert.
+    /// Inner width of an expert.
     pub width: usize,
-    /// Whether the weights of the chosen experts are divided by their sum.
+    /// True if the weights of the chosen experts are divided by their sum.
     pub are_normalized: bool,
-    /// For each layer whether it has the experts instead of one feed-forward network.
+    /// For each layer: true if it has experts instead of one feed-forward network.
     pub layers: Vec<bool>,
 }
 
-/// The function of the gate.
+/// The activation of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activation {
     Silu,
@@ -101,13 +102,13 @@ pub(super) enum Activation {
 
 /// Maximum number of columns of a head.
 const MAX_HEAD: usize = 1 << 16;
-/// Maximum number of positions that a convolution sees.
+/// Maximum number of positions that a convolution covers.
 const MAX_TAPS: usize = 1 << 10;
 /// Maximum number of layers.
 pub(super) const MAX_LAYERS: usize = 1 << 12;
 
 impl Decoder {
-    /// Of a configuration of Hugging Face. `options` has what of it the program will have.
+    /// Reads a configuration of Hugging Face. `options` set the context length.
     ///
     /// # Errors
     /// `Input` for settings that are missing or of other types, `Unsupported` for those without an implementation.
@@ -197,8 +198,9 @@ impl Decoder {
         }
     }
 
-    /// The name in Hugging Face's checkpoints of a linear layer of attention, short convolution, gated delta net or feed-forward network,
-    /// and the part after the layer's number; `None` for other modules.
+    /// Returns a linear layer's name in Hugging Face's checkpoints, and the part of it after the layer's number. Covers
+    /// the linear layers of attention, short convolutions, gated delta nets and feed-forward networks; `None` for other
+    /// modules.
     pub fn published_linear(&self, module: &str) -> Option<(String, &'static str)> {
         let (layer, kind) = module.strip_prefix(self.names.layers)?.strip_prefix('.')?.split_once('.')?;
         let published = self.names.linears().into_iter().zip(self.published_names.linears());
@@ -207,7 +209,7 @@ impl Decoder {
     }
 
     fn read_layers(&mut self, config: Config<'_>, family: &Family, count: usize, width: Width) -> Result<(), Error> {
-        // Some configurations have 0 for none.
+        // Some configurations use 0 for no window.
         let window = match config.number("sliding_window")? {
             Some(0.0) => None,
             _ => config.size("sliding_window")?,
@@ -237,20 +239,20 @@ impl Decoder {
                 _ => true,
             };
             let rope = if has_rope { Some(self.rope(config, family, has_window, width)?) } else { None };
-            // A window as wide as the context hides nothing.
+            // A window as wide as the context has no effect.
             let window = window.filter(|window| has_window && *window < width.context);
             self.layers.push(Layer::Attention { window, rope });
         }
         Ok(())
     }
 
-    /// The number of the RoPE of a layer, which is added if no layer before has it.
+    /// Returns the index of a layer's RoPE. Adds it if no earlier layer has the same.
     fn rope(&mut self, config: Config<'_>, family: &Family, has_window: bool, width: Width) -> Result<usize, Error> {
         let global = config.positive("rope_theta")?.unwrap_or(family.theta);
         let fraction = config.positive("partial_rotary_factor")?.unwrap_or(family.rotary_fraction);
         let scaling = config.object("rope_scaling")?;
         let parameters = config.object("rope_parameters")?;
-        // Those of kinds of layers, or of all.
+        // The parameters of each kind of layer, or of all layers.
         let of_kind = match parameters {
             Some(all) => all.object(if has_window { "sliding_attention" } else { "full_attention" })?,
             None => None,
@@ -263,7 +265,7 @@ impl Decoder {
             }
             _ => (scaling.or(parameters), global),
         };
-        // LongRoPE's lengths stand beside its factors.
+        // LongRoPE's lengths are outside of its settings, next to them.
         let rope = Rope::of(settings, theta, fraction, config.positive("original_max_position_embeddings")?, width)?;
         Ok(match self.ropes.iter().position(|known| *known == rope) {
             Some(known) => known,
@@ -283,7 +285,7 @@ pub(super) fn feed_forward_width(config: Config<'_>) -> Result<Option<usize>, Er
     };
     let adjusts = match config.flag("block_auto_adjust_ff_dim")? {
         Some(adjusts) => adjusts,
-        // LFM2 does by default.
+        // LFM2 does so by default.
         None => config.text("model_type")? == Some("lfm2"),
     };
     let Some(width) = given.filter(|_| adjusts) else { return Ok(given) };
@@ -395,7 +397,7 @@ fn kinds(config: Config<'_>, family: &Family, count: usize, window: Option<usize
             let pattern = config.size("sliding_window_pattern")?.unwrap_or(pattern);
             (1..=count).map(|number| sliding(!number.is_multiple_of(pattern))).collect()
         }
-        // Qwen's layers from a number on; those of SmolLM3 without RoPE are listed.
+        // Qwen's layers from a given layer on; SmolLM3 lists the layers without RoPE.
         Windows::Switched => {
             let first = config.size("max_window_layers")?.unwrap_or(count);
             (0..count).map(|index| sliding(index >= first)).collect()

@@ -1,4 +1,4 @@
-//! The families of decoders: what each does otherwise than Llama, as data.
+//! The families of decoders, as data: how each differs from Llama.
 
 use std::collections::BTreeSet;
 
@@ -7,29 +7,30 @@ use rushlight_graph::Error;
 /// A family of decoders that share a configuration and an architecture.
 #[derive(Debug)]
 pub struct Family {
-    /// For people.
+    /// The name for people.
     pub name: &'static str,
     /// Values of `model_type` in `config.json`.
     pub model_types: &'static [&'static str],
     /// The value of `general.architecture` in GGUF files; `None` if such files are not read.
     pub architecture: Option<&'static str>,
     pub(super) names: Names,
-    /// Whether llama.cpp has put the rows of queries and keys in another order, in which those that RoPE rotates are pairs.
+    /// True if llama.cpp reordered the rows of queries and keys, so that the two rows of a RoPE pair are adjacent.
     pub(super) has_paired_rows: bool,
-    /// The activation in GGUF files, which do not say it, if it is not SiLU.
+    /// The activation in GGUF files, which do not store it; `None` for SiLU.
     pub(super) gguf_activation: Option<&'static str>,
-    /// Added to the weights of norms.
+    /// Offset that is added to the weights of norms.
     pub(super) norm_offset: f32,
     pub(super) qk_norm: QkNorm,
     pub(super) windows: Windows,
     pub(super) ropes: Ropes,
     pub(super) attention_scale: AttentionScale,
     pub(super) embedding_scale: EmbeddingScale,
-    /// Base of the rotary frequencies where the configuration has none.
+    /// Base of the rotary frequencies if the configuration has none.
     pub(super) theta: f64,
-    /// Fraction of a head's columns that RoPE rotates where the configuration has none.
+    /// Fraction of a head's columns that RoPE rotates, if the configuration has none.
     pub(super) rotary_fraction: f64,
-    /// Whether the projection to queries gives each head a gate, too, whose sigmoid multiplies the head's result.
+    /// True if the projection to queries also gives each head a gate. The sigmoid of the gate multiplies the head's
+    /// result.
     pub(super) has_gated_attention: bool,
 }
 
@@ -40,17 +41,17 @@ pub(super) struct Names {
     pub norm: &'static str,
     pub head: &'static str,
     pub layers: &'static str,
-    /// Norms around the attention and the feed-forward network; those that a family lacks are absent.
+    /// Norms around attention and the feed-forward network; `None` for norms that a family lacks.
     pub before_attention: Option<&'static str>,
     pub after_attention: Option<&'static str>,
     pub before_feed_forward: Option<&'static str>,
     pub after_feed_forward: Option<&'static str>,
-    /// Projections to queries, keys and values: three, or one for all.
+    /// Projections to queries, keys and values: three projections, or one for all.
     pub qkv: Joined<3>,
     pub o: &'static str,
     pub q_norm: &'static str,
     pub k_norm: &'static str,
-    /// Projections to the gate and to what it multiplies.
+    /// Projections to the gate and to the values that it multiplies.
     pub gate_up: Joined<2>,
     pub down: &'static str,
     /// Short convolution.
@@ -62,15 +63,15 @@ pub(super) struct Names {
 /// Names of a gated delta net, which some layers have instead of attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeltaNet {
-    /// Projections to queries, keys and values, to the gate of the result, to how much a token changes the state, and to how much it
-    /// decays.
+    /// Projections to queries, keys and values, to the gate of the result, to the update rate of the state, and to its
+    /// decay.
     pub qkv: &'static str,
     pub gate: &'static str,
     pub beta: &'static str,
     pub decay: &'static str,
-    /// The convolution over the positions of queries, keys and values.
+    /// The convolution of queries, keys and values over positions.
     pub conv: &'static str,
-    /// Logarithms of the factors of the decay, and what is added to its projection.
+    /// Logarithms of the decay factors, and the bias of the decay's projection.
     pub decay_log: &'static str,
     pub decay_bias: &'static str,
     pub norm: &'static str,
@@ -80,24 +81,24 @@ pub(super) struct DeltaNet {
 /// Names of a mixture of experts, which some layers have instead of one feed-forward network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Experts {
-    /// The linear layer whose softmax says how much each expert counts.
+    /// The linear layer whose softmax weights the experts.
     pub router: &'static str,
-    /// The prefix of the number of an expert. GGUF files have none: a tensor has all matrices of a layer, or, in older files, the name
-    /// of the layer is that prefix.
+    /// The prefix of an expert's number. GGUF files number no experts: one tensor has the matrices of all experts of a
+    /// layer. In older GGUF files the name of the layer is this prefix.
     pub each: Option<&'static str>,
     /// Names of the linear layers of an expert.
     pub gate: &'static str,
     pub up: &'static str,
     pub down: &'static str,
-    /// An expert for all tokens.
+    /// The expert that all tokens go to.
     pub shared: Option<SharedExpert>,
-    /// Whether weights of the chosen experts are divided by their sum; `None` where `norm_topk_prob` says so.
+    /// True if the weights of the chosen experts are divided by their sum; `None` if `norm_topk_prob` decides.
     pub are_normalized: Option<bool>,
-    /// The default for GGUF files, which may not say it.
+    /// The default for GGUF files without that setting.
     pub are_normalized_in_gguf: bool,
 }
 
-/// Names of the layers of an expert for all tokens, and of its router, whose sigmoid says how much it counts.
+/// Names of the layers of a shared expert, and of its router. The sigmoid of the router weights the expert's result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedExpert {
     pub gate: &'static str,
@@ -106,7 +107,7 @@ pub(super) struct SharedExpert {
     pub router: &'static str,
 }
 
-/// Linear layers of one input, apart or as one with their outputs one after the other.
+/// Linear layers with the same input: separate, or one layer with their outputs concatenated.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Joined<const N: usize> {
     Apart([&'static str; N]),
@@ -134,33 +135,34 @@ pub(super) struct Conv {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QkNorm {
     None,
-    /// Over each head.
+    /// A norm over each head.
     Head,
-    /// Over all heads together.
+    /// A norm over all heads together.
     Whole,
 }
 
-/// Which layers attend to a sliding window.
+/// The layers that attend to a sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Windows {
-    /// None, unless `layer_types` says so.
+    /// None, unless `layer_types` lists them.
     Listed,
     /// All, if `sliding_window` is given.
     All,
-    /// If `use_sliding_window` is true those that `layer_types` lists, or else those from `max_window_layers` on.
+    /// If `use_sliding_window` is true, the layers that `layer_types` lists, or else those from `max_window_layers` on.
     Switched,
-    /// Those that `layer_types` lists, or else all but each one of `sliding_window_pattern`.
+    /// The layers that `layer_types` lists, or else all but every n-th, where n is `sliding_window_pattern`.
     Pattern(usize),
 }
 
-/// How layers differ in RoPE.
+/// The differences in RoPE between layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Ropes {
     /// All have the same.
     Same,
-    /// `no_rope_layers` lists with 0 those that have none; by default each one of `no_rope_layer_interval`, or of four.
+    /// `no_rope_layers` marks layers without RoPE with 0. By default, every n-th layer has none, where n is
+    /// `no_rope_layer_interval` or 4.
     Skipped,
-    /// Those with a window have frequencies of their own, with this base by default and `rope_local_base_freq`.
+    /// Layers with a window have frequencies of their own. Their base is `rope_local_base_freq`, or this default.
     Local(f64),
 }
 
@@ -169,9 +171,9 @@ pub(super) enum Ropes {
 pub(super) enum AttentionScale {
     /// The inverse root of the head's width.
     HeadDim,
-    /// The inverse root of a number of the configuration.
+    /// The inverse square root of a number in the configuration.
     InverseRoot(&'static str),
-    /// A number of the configuration.
+    /// A number in the configuration.
     Number(&'static str),
 }
 
@@ -179,9 +181,9 @@ pub(super) enum AttentionScale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EmbeddingScale {
     One,
-    /// The root of their width.
+    /// The square root of their width.
     RootOfWidth,
-    /// A number of the configuration.
+    /// A number in the configuration.
     Number(&'static str),
 }
 
@@ -443,7 +445,7 @@ pub const FAMILIES: &[Family] = &[
 ];
 
 impl Names {
-    /// The names in GGUF files, where most families have the same.
+    /// The names in GGUF files, where most families use the same names.
     pub(super) fn of_gguf(&self) -> Self {
         Self {
             embedding: "token_embd",
@@ -472,8 +474,8 @@ impl Names {
         }
     }
 
-    /// Names of the linear layers of attention, short convolution, gated delta net and feed-forward network, in the same order for all
-    /// files.
+    /// Names of the linear layers of attention, short convolutions, gated delta nets and feed-forward networks. The
+    /// order is the same for all file formats.
     pub(super) fn linears(&self) -> Vec<&'static str> {
         let rest = [self.o, self.down, self.conv.input, self.conv.output];
         let delta_net = self.delta_net.map(|net| [net.qkv, net.gate, net.beta, net.decay, net.output]);
@@ -501,12 +503,13 @@ impl Experts {
 }
 
 impl Family {
-    /// The family of an architecture of GGUF, in which files with experts may be of another one.
+    /// Finds the family of an architecture of GGUF. Files with experts may belong to another family of the same
+    /// architecture.
     ///
     /// # Errors
-    /// `Unsupported`, with all architectures.
+    /// `Unsupported`, with a list of all architectures.
     pub(super) fn of_architecture(name: &str, has_experts: bool) -> Result<&'static Self, Error> {
-        // Llama's architecture is that of Mistral, too; the first family counts.
+        // Mistral uses Llama's architecture name, too; the first family is taken.
         let mut found = FAMILIES.iter().filter(|family| family.architecture == Some(name)).peekable();
         let first = found.peek().copied();
         let found = found.find(|family| family.names.experts.is_some() == has_experts).or(first);
@@ -519,10 +522,10 @@ impl Family {
         })
     }
 
-    /// The family of a `model_type`.
+    /// Finds the family of a `model_type`.
     ///
     /// # Errors
-    /// `Unsupported`, with all families.
+    /// `Unsupported`, with a list of all families.
     pub(super) fn of_model_type(name: &str) -> Result<&'static Self, Error> {
         let found = FAMILIES.iter().find(|family| family.model_types.contains(&name));
         found.ok_or_else(|| {

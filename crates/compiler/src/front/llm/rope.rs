@@ -1,5 +1,5 @@
-//! Rotary position embeddings (RoFormer, Su et al. 2021) and the ways to stretch them to longer contexts, as transformers'
-//! `modeling_rope_utils` computes them.
+//! Rotary position embeddings (RoFormer, Su et al. 2021), and their scaling to longer contexts as in transformers'
+//! `modeling_rope_utils`.
 
 use std::f64::consts::PI;
 
@@ -11,19 +11,19 @@ use super::tensors::damaged;
 /// The frequencies of one kind of RoPE.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rope {
-    /// One for each pair of columns, in radians a position.
+    /// Frequency of each pair of columns, in radians per position.
     pub frequencies: Vec<f32>,
     /// Factor of cosines and sines.
     pub scale: f64,
 }
 
-/// What frequencies depend on besides their own settings.
+/// Properties of the model that frequencies depend on, besides the settings of RoPE.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Width {
     pub head_dim: usize,
     /// `max_position_embeddings`.
     pub max_positions: usize,
-    /// Positions that the compiled program has.
+    /// Positions of the compiled program.
     pub context: usize,
 }
 
@@ -33,18 +33,18 @@ impl Rope {
         2 * self.frequencies.len()
     }
 
-    /// The plain one: `theta ^ (-2 i / columns)`.
+    /// Plain RoPE: `theta ^ (-2 i / columns)`.
     pub fn plain(theta: f64, columns: usize) -> Self {
         let pair = |index: usize| theta.powf(-((2 * index) as f64) / columns.max(1) as f64) as f32;
         Self { frequencies: (0..columns / 2).map(pair).collect(), scale: 1.0 }
     }
 
-    /// The one that settings describe: `rope_parameters`, or `rope_scaling` of older configurations. `theta` and `fraction`
-    /// (of the columns that are rotated) count where the settings have none. `original` is the context of the training, where
-    /// the configuration has it beside the settings.
+    /// Reads the settings of a RoPE: `rope_parameters`, or `rope_scaling` of older configurations. `theta` and
+    /// `fraction` (of the rotated columns) are defaults for settings without them. `original` is the training context,
+    /// if the configuration has it outside of the settings.
     ///
     /// # Errors
-    /// `Unsupported` for a kind that is not known, `Input` for settings that are missing or no numbers.
+    /// `Unsupported` for an unknown kind, `Input` for settings that are missing or not numbers.
     pub fn of(
         settings: Option<Config<'_>>,
         theta: f64,
@@ -85,7 +85,7 @@ impl Rope {
     /// Divides each frequency by a factor of its own.
     ///
     /// # Errors
-    /// `Input` for factors that are fewer, or not above zero.
+    /// `Input` if there are too few factors, or one is not positive.
     pub fn divide(&mut self, factors: &[f32]) -> Result<(), Error> {
         if factors.len() != self.frequencies.len() || factors.iter().any(|factor| factor.is_nan() || *factor <= 0.0) {
             return Err(damaged("the factors of RoPE do not fit the head")
@@ -96,13 +96,13 @@ impl Rope {
         Ok(())
     }
 
-    /// The frequencies divided by a factor: positions that are that much closer.
+    /// Divides all frequencies by a factor, as if positions were closer by it.
     fn slower(mut self, factor: f64) -> Self {
         self.frequencies.iter_mut().for_each(|frequency| *frequency = (f64::from(*frequency) / factor) as f32);
         self
     }
 
-    /// Llama 3.1: waves that are longer than the original context are slowed down, short ones stay.
+    /// Llama 3.1: divides the frequencies of wavelengths beyond the original context, and keeps those of short ones.
     fn llama3(mut self, settings: Config<'_>, original: f64) -> Result<Self, Error> {
         let factor = settings.required_positive("factor")?;
         let low = settings.required_positive("low_freq_factor")?;
@@ -156,8 +156,8 @@ impl Rope {
         Ok(self)
     }
 
-    /// LongRoPE (Ding et al. 2024): a factor for each frequency, others for contexts beyond the original one. The compiled program
-    /// has those of its own context.
+    /// LongRoPE (Ding et al. 2024): a factor for each frequency, with other factors for contexts beyond the original
+    /// one. The compiled program uses those of its own context.
     fn long(mut self, settings: Config<'_>, original: f64, width: Width) -> Result<Self, Error> {
         let key = if width.context as f64 > original { "long_factor" } else { "short_factor" };
         let factors = settings.numbers(key)?.unwrap_or_default();
@@ -179,7 +179,7 @@ impl Rope {
     }
 }
 
-/// Cosines or sines of positions, `[rows, columns]` with the frequencies twice, computed when they are read.
+/// Cosines or sines of positions, `[rows, columns]`, with the frequencies twice. Computed when they are read.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub rope: Rope,

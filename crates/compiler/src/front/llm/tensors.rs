@@ -1,4 +1,5 @@
-//! The weights of a checkpoint by name. They stay in the mapped file, and become floats each time that they are read.
+//! The weights of a checkpoint by name. They stay in the mapped file, and are decoded to floats each time that they are
+//! read.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -13,13 +14,13 @@ use rushlight_graph::{
 
 use super::blocks::{Block, GroupNumbers, Groups};
 
-/// How the elements of a stored tensor are encoded.
+/// The encoding of a stored tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     F32,
     F16,
     Bf16,
-    /// Blocks of GGUF, along rows.
+    /// Blocks of GGUF along rows.
     Block(Block),
 }
 
@@ -45,7 +46,7 @@ impl Encoding {
             Self::F32 => to.extend(bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x))),
             Self::F16 => to.extend(bytes.as_chunks().0.iter().map(|x| widened(u16::from_le_bytes(*x)))),
             Self::Bf16 => to.extend(bytes.as_chunks().0.iter().map(|x| {
-                // It is the upper half of an `f32`.
+                // A bf16 is the upper half of an `f32`.
                 f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16)
             })),
             Self::Block(block) => block.decode(bytes, to),
@@ -53,12 +54,12 @@ impl Encoding {
     }
 }
 
-/// Widens the bits of an `f16`, without a branch, so that loops become vectors.
+/// Widens the bits of an `f16`. It has no branch, so loops over it vectorize.
 fn widened(half: u16) -> f32 {
-    /// The difference of the exponents' biases, as a factor.
+    /// Two to the power of the difference between the exponents' biases.
     const SCALE: f32 = f32::from_bits((127 + 112) << 23);
     let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7FFF) << 13);
-    // Exact, also for subnormal numbers.
+    // The product is exact, also for subnormal numbers.
     let finite = (f32::from_bits(rest) * SCALE).to_bits();
     let quiet = if rest > 0x1F << 23 { 1 << 22 } else { 0 };
     let bits = if rest >= 0x1F << 23 { rest | 0xFF << 23 | quiet } else { finite };
@@ -72,9 +73,9 @@ pub(super) struct Tensor {
     /// Row-major.
     pub sizes: Vec<usize>,
     pub encoding: Encoding,
-    /// As many bytes as the sizes and the encoding ask for.
+    /// The bytes, as many as the sizes and the encoding need.
     pub bytes: Bytes,
-    /// Number of heads whose rows llama.cpp has put in another order, if it has.
+    /// Number of heads whose rows llama.cpp reordered; `None` if the rows are in their usual order.
     pub paired_heads: Option<usize>,
 }
 
@@ -82,7 +83,7 @@ impl Tensor {
     /// Checks that the number of bytes matches the sizes.
     ///
     /// # Errors
-    /// `Input` if they are not.
+    /// `Input` if it does not.
     pub fn new(name: String, sizes: Vec<usize>, encoding: Encoding, bytes: Bytes) -> Result<Self, Error> {
         let elements = sizes.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
         let row = sizes.last().copied().unwrap_or(1);
@@ -103,7 +104,7 @@ impl Tensor {
         floats
     }
 
-    /// The bytes in the order of the elements, some rows at a time.
+    /// Splits the bytes into runs of rows, in the order of the elements.
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         /// Elements that are decoded at a time.
         const PIECE: usize = 1 << 14;
@@ -119,7 +120,7 @@ impl Tensor {
         };
         let count = self.bytes.len().checked_div(size).map_or(0, |_| self.bytes.len().div_ceil(size));
         (0..count).map(move |index| {
-            // Pairs of rows that RoPE rotates stand side by side there, and half a head apart here.
+            // RoPE pairs are adjacent rows in the file, and half a head apart here.
             let at = match width {
                 0 => index,
                 _ => index - index % width + 2 * (index % width % (width / 2)) + index % width / (width / 2),
@@ -129,7 +130,8 @@ impl Tensor {
         })
     }
 
-    /// The tensor as an `f32` constant. Only `f32` is used as it is stored; everything else is decoded when it is read.
+    /// The tensor as an `f32` constant. An `f32` tensor is used as it is stored; all others are decoded when they are
+    /// read.
     pub fn constant(self) -> Constant {
         let sizes: Vec<i64> = self.sizes.iter().map(|size| *size as i64).collect();
         let (name, ty) = (self.name.clone(), TensorType::of(ScalarType::Float, &sizes));
@@ -143,7 +145,7 @@ impl Tensor {
         Constant { name, ty, data }
     }
 
-    /// The matrices of a tensor of three dimensions as one, with the rows of all.
+    /// Stacks the matrices of a tensor of three dimensions into one matrix with the rows of all.
     pub fn stacked(mut self) -> Self {
         if let [count, rows, columns] = *self.sizes {
             self.sizes = vec![count * rows, columns];
@@ -151,11 +153,11 @@ impl Tensor {
         self
     }
 
-    /// Some rows; `None` for rows that are not stored together.
+    /// Returns some rows; `None` if the rows are not contiguous in the file.
     fn part(&self, rows: Range<usize>) -> Option<Self> {
         let count = *self.sizes.first()?;
         let row = self.bytes.len().checked_div(count)?;
-        // Rows of one head are in another order.
+        // The rows of a head are reordered in the file.
         let width = self.paired_heads.map_or(1, |heads| (count / heads.max(1)).max(1));
         if !rows.start.is_multiple_of(width) || !rows.end.is_multiple_of(width) {
             return None;
@@ -199,7 +201,7 @@ impl Computed for Tensor {
     }
 }
 
-/// A matrix of blocks. Back ends that multiply integers find those of the file.
+/// A matrix of blocks. Backends that multiply integers can read the file's own.
 struct Blocks {
     tensor: Tensor,
     block: Block,
@@ -275,7 +277,7 @@ impl Computed for Integers {
 /// The tensors of a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Tensors {
-    /// Each with whether it was taken.
+    /// Each tensor, with a flag that is true once it was taken.
     by_name: IndexMap<String, (Tensor, bool)>,
 }
 
@@ -308,17 +310,17 @@ impl Tensors {
         }
     }
 
-    /// The tensor of this name, if there is one.
+    /// Takes the tensor of this name, if there is one.
     pub fn take_optional(&mut self, name: &str) -> Option<Tensor> {
         let (tensor, is_taken) = self.by_name.get_mut(name)?;
         *is_taken = true;
         Some(tensor.clone())
     }
 
-    /// The tensor of this name, of these sizes.
+    /// Takes the tensor of this name, which must have these sizes.
     ///
     /// # Errors
-    /// `Input` if it is not there or has other sizes.
+    /// `Input` if it is missing or has other sizes.
     pub fn take(&mut self, name: &str, sizes: &[usize]) -> Result<Tensor, Error> {
         let tensor = self.take_optional(name).ok_or_else(|| {
             damaged(format!("the checkpoint has no tensor `{name}`"))
@@ -332,17 +334,17 @@ impl Tensors {
         self.by_name.into_values().map(|(tensor, _)| tensor)
     }
 
-    /// Names of the tensors that nobody took.
+    /// Names of the tensors that were not taken.
     pub fn left(&self) -> impl Iterator<Item = &str> {
         self.by_name.iter().filter(|(_, (_, is_taken))| !is_taken).map(|(name, _)| name.as_str())
     }
 }
 
 impl Tensor {
-    /// The tensor, if it has these sizes.
+    /// Returns the tensor if it has these sizes.
     ///
     /// # Errors
-    /// `Input` if it has others.
+    /// `Input` if it has other sizes.
     pub fn of_sizes(self, sizes: &[usize]) -> Result<Self, Error> {
         if self.sizes == sizes {
             return Ok(self);
@@ -353,7 +355,7 @@ impl Tensor {
     }
 }
 
-/// An error of a checkpoint that contradicts itself.
+/// Returns the error for a checkpoint that contradicts itself.
 pub(super) fn damaged(message: impl Into<String>) -> Error {
     Error::new(rushlight_graph::ErrorKind::Input, message)
 }

@@ -81,7 +81,7 @@ fn a_checkpoint_becomes_a_method_with_its_metadata() {
 #[test]
 fn hidden_states_take_the_place_of_logits() {
     let options = Options { output: Output::HiddenStates, ..Options::default() };
-    // A head is not used, and a base model has none, nor the prefix of a decoder's names.
+    // The weights of a tied head are ignored. A base model has no head, and no prefix in its names.
     let mut with_head = weights();
     with_head.push(("lm_head.weight", vec![VOCAB, HIDDEN]));
     let base: Vec<_> = weights().into_iter().map(|(name, sizes)| (name.trim_start_matches("model."), sizes)).collect();
@@ -92,7 +92,7 @@ fn hidden_states_take_the_place_of_logits() {
         assert_eq!((shape.len(), shape[2].as_int()), (3, Some(HIDDEN as i64)));
         assert_eq!(model.constant_methods[HIDDEN_STATES], [rushlight_graph::Literal::Bool(true)]);
     }
-    // With its embeddings as head.
+    // The embeddings are the head.
     let model = import_with(&config(), &base, &Options::default()).unwrap();
     assert!(!model.constant_methods.contains_key(HIDDEN_STATES));
 }
@@ -177,7 +177,7 @@ fn gated_delta_nets_have_two_states() {
     };
     let model = import_with(&config, &weights, &Options::default()).unwrap();
     assert_eq!(sizes(&model), [vec![1, 14, 3], vec![1, 2, 4, 3]]);
-    // Layers that predict further tokens are left out.
+    // Layers that predict further tokens are ignored.
     let mut more = weights.clone();
     more.push(("mtp.fc.weight", vec![HIDDEN, 2 * HIDDEN]));
     import_with(&config, &more, &Options::default()).unwrap();
@@ -385,7 +385,7 @@ fn broken_gguf_files_are_errors() {
     let whole = gguf();
     let read = |bytes: Vec<u8>| import_gguf(&bytes.into(), &Options::default());
     for length in 0..whole.len() {
-        // What is cut off may be padding.
+        // The part that is cut off may be padding.
         let cut = read(whole[..length].to_vec());
         assert!(cut.is_err() || whole.len() - length < 32, "{length}");
     }
@@ -410,7 +410,7 @@ fn broken_gguf_files_are_errors() {
 #[test]
 fn tensors_of_gguf_files_do_not_overlap() {
     let mut bytes = gguf();
-    // The offset of the second tensor: that of the first.
+    // The offset of the second tensor becomes that of the first.
     let name = b"output_norm.weight";
     let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 4 + 8 + 4;
     bytes[at..at + 8].copy_from_slice(&0u64.to_le_bytes());
@@ -420,7 +420,7 @@ fn tensors_of_gguf_files_do_not_overlap() {
 
 #[test]
 fn rows_of_paired_heads_come_back_in_order() {
-    // A head of four rows: llama.cpp stores 0, 2, 1, 3.
+    // llama.cpp stores the rows of a head of four as 0, 2, 1, 3.
     let numbers = [0.0f32, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0];
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut tensor = Tensor::new("q".into(), vec![8, 1], tensors::Encoding::F32, bytes.into()).unwrap();
@@ -440,7 +440,7 @@ fn matrices_of_blocks_know_their_integers() {
     for block in blocks {
         let sizes = [8, 512];
         let count = Encoding::Block(block).bytes(8 * 512).unwrap();
-        // Scales are finite numbers.
+        // The scales are finite numbers.
         let bytes: Vec<u8> = (0..count).map(|at| (at * 37 % 61) as u8).collect();
         let mut tensor = Tensor::new("q".into(), sizes.to_vec(), Encoding::Block(block), bytes.into()).unwrap();
         tensor.paired_heads = Some(2);

@@ -1,4 +1,4 @@
-//! Why a `.pt2` archive, or a part of it, was refused.
+//! Reasons why a `.pt2` archive, or a part of it, was refused.
 
 use std::fmt;
 
@@ -21,21 +21,21 @@ pub struct Error {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No end of a central directory: another kind of file, or a truncated one.
+    /// No end of a central directory was found: another kind of file, or a truncated one.
     NotZip,
-    /// An archive of something else. `kind` says what it seems to be.
+    /// An archive with other content. `kind` names the likely format.
     NotPt2 { kind: &'static str },
     /// An archive of `torch.export` without a program.
     NoModel { holds: &'static str },
-    /// A structure reaches past the end of what holds it.
+    /// A structure reaches past the end of its container.
     Truncated { what: &'static str, needed: u64, available: u64 },
-    /// The four bytes that begin a record are others.
+    /// A record begins with the wrong four bytes.
     BadSignature { what: &'static str, expected: u32, got: u32 },
-    /// Two places that must say the same do not.
+    /// Two fields that must agree differ.
     Mismatch { what: &'static str, expected: u64, got: u64 },
     /// The name of an entry differs between the directory and the entry, or is not UTF-8.
     BadName,
-    /// The entry stands twice in the archive.
+    /// The archive has the entry twice.
     DuplicateEntry,
     /// The entry shares bytes with another.
     Overlap { other: String },
@@ -45,17 +45,17 @@ pub enum ErrorKind {
     Compressed { method: u16 },
     /// The entry is encrypted.
     Encrypted,
-    /// The bytes are not those that were written.
+    /// The checksum of the bytes does not match.
     Checksum { expected: u32, got: u32 },
-    /// An entry that must be there is not.
+    /// A required entry is missing.
     MissingEntry,
-    /// Written on a machine of another byte order.
+    /// The archive was written on a machine with another byte order.
     ByteOrder { got: String },
-    /// The container has a version that this reader does not know.
+    /// This reader does not know the version of the container.
     ArchiveVersion { got: String },
-    /// Not the JSON that was expected. `near` is the text in front of the fault.
+    /// The JSON is not as expected. `near` is the text in front of the fault.
     Json { message: String, near: String },
-    /// The program has a schema that this reader does not know.
+    /// This reader does not know the schema of the program.
     SchemaVersion { major: i64, minor: i64, torch: String },
     /// The archive has no model of this name.
     UnknownModel { name: String, known: Vec<String> },
@@ -63,11 +63,11 @@ pub enum ErrorKind {
     UnknownWeight { name: String },
     /// The archive holds several models, and none was chosen.
     SeveralModels { names: Vec<String> },
-    /// An element type without a meaning in a program, by its code in the schema.
+    /// The code stands for no element type of a program.
     ScalarType { code: i64 },
     /// A number that must not be negative.
     Negative { what: &'static str, value: i64 },
-    /// A product or sum exceeds what can be addressed.
+    /// A product or sum exceeds the address space.
     Overflow { what: &'static str },
     /// A weight whose size is an expression.
     SymbolicSize,
@@ -77,9 +77,9 @@ pub enum ErrorKind {
     OutOfStorage { needed: u64, available: u64 },
     /// Sizes and strides of different rank.
     Rank { sizes: usize, strides: usize },
-    /// A custom object, whose meaning only the library that saved it knows.
+    /// A custom object. Only the library that saved it can read it.
     CustomObject,
-    /// A structure of inputs or outputs that is not well formed.
+    /// A malformed structure of inputs or outputs.
     TreeSpec { message: String },
     /// A pickle that is damaged or refused.
     Pickle(PickleFault),
@@ -100,7 +100,7 @@ impl Error {
         self
     }
 
-    /// The same fault, seen from outside of the archive in which it is.
+    /// Places the fault of an entry within the outer archive.
     pub(crate) fn within(mut self, outer: &str) -> Self {
         if !outer.is_empty() {
             self.entry = if self.entry.is_empty() { outer.to_owned() } else { format!("{outer} > {}", self.entry) };
@@ -108,7 +108,7 @@ impl Error {
         self
     }
 
-    /// A fault that serde reports in `text`, all of which is the entry.
+    /// Returns the fault that serde reports in `text`, which is the whole entry.
     pub(crate) fn json(entry: &str, text: &str, error: &serde_json::Error) -> Self {
         let line_start: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
         let mut offset = (line_start + error.column()).min(text.len());

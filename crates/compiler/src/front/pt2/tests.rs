@@ -1,4 +1,4 @@
-//! The samples of `tests/corpus/pt2`: each is read whole, and then for what it shows.
+//! Reads all samples of `tests/corpus/pt2` whole, and then checks what each is for.
 
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ fn everything_in_the_samples_is_read() {
                 _ => continue,
             };
             let weight = source.get(path).unwrap_or_else(|error| panic!("{name}: {error}"));
-            // What the archive says of a weight twice is the same.
+            // The archive describes each weight twice; both descriptions must agree.
             let Argument::Tensor(input) = input else { panic!("{name}: {path} is not a tensor") };
             let meta = &graph.tensor_values[&*input.name];
             if let Weight::Tensor(tensor) = weight {
@@ -129,7 +129,7 @@ fn the_sample_inputs_are_those_of_the_export() {
     for name in samples() {
         let inputs = sample(&name).model().unwrap().sample_inputs();
         if name == "nested" {
-            // The class of the model's author.
+            // A class of the model's author.
             let error = inputs.err().unwrap();
             assert_eq!(error.entry, "data/sample_inputs/model.pt > data.pkl");
             assert_eq!(error.kind, ErrorKind::Pickle(PickleFault::Global { name: "__main__.Pair".to_owned() }));
@@ -398,7 +398,7 @@ fn unchecked(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A sample with other text of the same length in all places where the first stands.
+/// Edits a sample: replaces every occurrence of a text by another of the same length.
 fn edited(name: &str, edits: &[(&str, &str)]) -> Result<Archive, Error> {
     let mut bytes = unchecked(name);
     for (from, to) in edits {

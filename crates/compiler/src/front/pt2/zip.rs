@@ -1,9 +1,9 @@
-//! Zip archives whose entries are stored as they are, as PyTorch writes them.
+//! Reads zip archives whose entries are stored without compression, as PyTorch writes them.
 //!
-//! The central directory is the authority on names, sizes and checksums: the headers before the entries leave sizes and
-//! checksums open. Everything is checked when the archive is parsed (bounds, overlaps, names), so that an entry is
-//! always a slice of the archive. Compressed and encrypted entries are refused when they are read. Checksums are
-//! compared where a part is parsed (JSON, pickles) and not for weights, which would have to be read whole.
+//! The central directory is the authority on names, sizes and checksums, because the headers before the entries leave
+//! sizes and checksums open. Bounds, overlaps and names are checked when the archive is parsed, so an entry is always a
+//! slice of the archive. Compressed and encrypted entries are refused when they are read. Checksums are compared for
+//! parts that are parsed (JSON, pickles). They are not compared for weights, because that would read every weight.
 //!
 //! Specification: PKWARE APPNOTE.TXT 6.3.
 
@@ -41,8 +41,8 @@ struct ZipEntry {
 }
 
 impl Zip {
-    /// Reads the directory of an archive. Its root is the folder of the first entry, whatever the file is called; the
-    /// other entries lie below it too, or keep their names.
+    /// Reads the directory of an archive. Its root is the folder of the first entry, whatever the name of the file.
+    /// Other entries are in the root, too, or keep their full names.
     pub fn parse(bytes: Bytes) -> Result<Self, Error> {
         let directory = Directory::find(&bytes)?;
         let mut entries = IndexMap::new();
@@ -98,12 +98,12 @@ impl Zip {
         self.entries.contains_key(name)
     }
 
-    /// The bytes of an entry, without a look at its checksum.
+    /// Returns the bytes of an entry without checking its checksum.
     pub fn get(&self, name: &str) -> Result<Bytes, Error> {
         Ok(self.entry(name)?.1)
     }
 
-    /// The bytes of an entry, which must be those that its checksum was made of.
+    /// Returns the bytes of an entry after checking its checksum.
     pub fn get_checked(&self, name: &str) -> Result<Bytes, Error> {
         let (entry, data) = self.entry(name)?;
         let got = if entry.crc32 == 0 { 0 } else { crc32(&data) };
@@ -114,12 +114,12 @@ impl Zip {
         }
     }
 
-    /// Compares the checksums of all entries, those of weights too, which reads every byte.
+    /// Checks the checksums of all entries, including weights. This reads every byte.
     pub fn verify(&self) -> Result<(), Error> {
         self.names().try_for_each(|name| self.get_checked(name).map(drop))
     }
 
-    /// The text of an entry, checked.
+    /// Returns the text of an entry after checking its checksum.
     pub fn get_text(&self, name: &str) -> Result<Bytes, Error> {
         let data = self.get_checked(name)?;
         match std::str::from_utf8(&data) {
@@ -131,7 +131,7 @@ impl Zip {
         }
     }
 
-    /// Refuses an archive that PyTorch wrote on a big-endian machine. Old ones do not say where they were written.
+    /// Refuses an archive that PyTorch wrote on a big-endian machine. Old archives do not say where they were written.
     pub(super) fn check_byte_order(&self) -> Result<(), Error> {
         const NAME: &str = "byteorder";
         if !self.contains(NAME) {
@@ -152,7 +152,7 @@ impl Zip {
         if entry.method != 0 {
             return Err(Error::new(name, ErrorKind::Compressed { method: entry.method }));
         }
-        // The range was checked by `parse`; only an owner whose length changes gets here without bytes.
+        // `parse` checked the range. Only an owner whose length changes gets here without bytes.
         let data = self.bytes.slice(entry.start..entry.start + entry.len);
         Ok((entry, data.ok_or_else(|| Error::new(name, ErrorKind::MissingEntry))?))
     }
@@ -203,7 +203,7 @@ impl Directory {
         Ok(Self { start, end: stop, count })
     }
 
-    /// Disks, count, size, start, and where the record is that says so.
+    /// Returns disks, count, size, start, and the offset of the record with them.
     fn find_64(bytes: &[u8], locator: usize) -> Result<((u32, u32), u64, u64, u64, usize), Error> {
         let what = "the zip64 end of the central directory";
         let mut reader = LittleEndianReader { bytes, at: locator + 8, end: bytes.len() };
@@ -253,7 +253,7 @@ impl<'a> Record<'a> {
         if disk != 0 {
             return Err(Error::new(name, ErrorKind::SplitArchive).at(at));
         }
-        // Numbers that do not fit stand, in this order, in an extra field.
+        // Numbers that do not fit the record are in an extra field, in this order.
         let mut long = zip64_extra(extra);
         let mut widen = |short: u32| -> Result<u64, Error> {
             if short != u32::MAX {
@@ -273,8 +273,8 @@ impl<'a> Record<'a> {
         Ok(Self { name, flags, method, crc32, size, local })
     }
 
-    /// Offset of the data: after the local header, whose own name and extra fields count. The data must end before
-    /// the central directory.
+    /// Returns the offset of the data, after the local header with its own name and extra fields. The data must end
+    /// before the central directory.
     fn data_start(&self, bytes: &[u8], limit: usize) -> Result<usize, Error> {
         let what = "the header of an entry";
         let named = |error: Error| Error { entry: self.name.to_owned(), ..error };
@@ -364,7 +364,8 @@ mod tests {
     use super::super::tests::sample_bytes;
     use super::*;
 
-    /// Offset of an entry's record in the central directory; archives within the archive have some of their own.
+    /// Returns the offset of an entry's record in the central directory. An archive within the archive has records of
+    /// its own.
     fn record(bytes: &[u8], name: &str) -> Option<usize> {
         let start = Directory::find(bytes).map_or(0, |directory| directory.start);
         let windows = bytes.get(start..)?.windows(46 + name.len());
@@ -372,7 +373,7 @@ mod tests {
         windows.enumerate().find(|(_, window)| is_record(window)).map(|(at, _)| start + at)
     }
 
-    /// The sample after `bytes` are written `offset` bytes into the record of an entry.
+    /// Returns the sample with `patch` written `offset` bytes into the record of an entry.
     fn patched(name: &str, offset: usize, patch: &[u8]) -> Vec<u8> {
         let mut bytes = sample_bytes("cond");
         let at = record(&bytes, name).map_or(0, |at| at + offset);
@@ -428,7 +429,7 @@ mod tests {
         let model = record(&bytes, first).unwrap_or_default();
         let mut twice = patched(second, 42, bytes.get(model + 42..model + 46).unwrap_or_default());
         assert!(parse(twice.clone()).is_err_and(|error| error.kind == ErrorKind::BadName));
-        // The same name in the directory as well.
+        // The directory gets the same name twice.
         let at = record(&twice, second).map_or(0, |at| at + 46 + second.len() - 1);
         if let Some(last) = twice.get_mut(at) {
             *last = b'0';

@@ -12,18 +12,19 @@ use rushlight_graph::ops::written_caches;
 use super::numbers;
 use super::twins::written_params;
 
-/// The values of the program that an instruction reads and writes. Lists count as their items.
+/// The values of the program that an instruction reads and writes. A list counts as its items.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Access {
     pub reads: Vec<u32>,
     pub writes: Vec<u32>,
-    /// The stack that gets a row.
+    /// The stack that a row is appended to.
     pub stack: Option<u32>,
-    /// A handle that is set to the memory of another value: `(handle, of)`.
+    /// A handle that is set to the memory of another value: `(handle, other)`.
     pub handle: Option<(u32, u32)>,
 }
 
-/// The accesses of every instruction. `arguments` returns the arguments that a delegate reads and writes, if its payload tells them.
+/// Returns the accesses of every instruction. `arguments` returns the arguments that a delegate reads and writes, if
+/// its payload has them.
 pub(super) fn accesses(
     plan: &PlanModel<'_>,
     schemas: &Schemas,
@@ -54,7 +55,7 @@ pub(super) fn accesses(
     all
 }
 
-/// The full name of the operator that a call names.
+/// Returns the full name of the operator of a call.
 pub(super) fn operator_name(plan: &PlanModel<'_>, operator: u32) -> String {
     match plan.operators.get(operator as usize) {
         Some(operator) if operator.overload.is_empty() => operator.name.clone(),
@@ -63,8 +64,8 @@ pub(super) fn operator_name(plan: &PlanModel<'_>, operator: u32) -> String {
     }
 }
 
-/// The accesses of a delegate call: inputs come first, then outputs. If the payload does not tell their numbers, the outputs are the last
-/// arguments that no instruction has written before.
+/// Returns the accesses of a delegate call: inputs come first, then outputs. If the payload does not have their
+/// numbers, the outputs are the last arguments that no earlier instruction has written.
 fn delegate_access(plan: &PlanModel<'_>, args: &[u32], known: Option<Arguments>, written: &[bool]) -> Access {
     let is_fresh = |arg: &u32| match plan.values.get(*arg as usize) {
         Some(ValueModel::Tensor(tensor)) => {
@@ -75,7 +76,8 @@ fn delegate_access(plan: &PlanModel<'_>, args: &[u32], known: Option<Arguments>,
         }
         _ => false,
     };
-    // A static view shares the memory of its tensor, and no instruction writes it. Only the payload distinguishes it from an output.
+    // A static view shares the memory of its tensor, and no instruction writes it. Only the payload tells it from an
+    // output.
     let first = known.map_or(0, |known| known.inputs).min(args.len());
     let last = known.and_then(|known| known.first_output).unwrap_or(args.len()).clamp(first, args.len());
     let between = args.get(first..last).unwrap_or_default();
@@ -87,7 +89,7 @@ fn delegate_access(plan: &PlanModel<'_>, args: &[u32], known: Option<Arguments>,
     access
 }
 
-/// The arguments of an operator that no table knows: those that it reads, and those that it writes.
+/// Splits the arguments of an operator that no table knows into those that it reads and those that it writes.
 pub(super) fn split_opaque<'a>(plan: &PlanModel<'_>, args: &'a [u32]) -> (&'a [u32], &'a [u32]) {
     let Some((last, before)) = args.split_last() else { return (args, &[]) };
     let count = match plan.values.get(*last as usize) {
@@ -125,7 +127,7 @@ fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionMode
                         let caches = written_caches(&schema);
                         for (index, arg) in args.iter().take(schema.params.len()).enumerate() {
                             let is_out = outs.contains(&index);
-                            // What is written in place is read before.
+                            // An argument that is written in place is also read.
                             if !is_out || schema.flags.in_place || caches.contains(&index) {
                                 push(plan, *arg, &mut access.reads);
                             }

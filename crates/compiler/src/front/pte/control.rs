@@ -1,8 +1,9 @@
-//! Jumps back to `cond`, `while_loop` and `scan`.
+//! Lifts jumps to `cond`, `while_loop` and `scan`.
 //!
-//! A forward jump that skips up to another that never falls through is a condition with two branches. A jump back is a
-//! loop: one that always jumps repeats as long as a jump inside does not leave it, and one that ends a count over the
-//! rows of tensors is a scan. What a loop carries is what it writes and reads again, or what is read after it.
+//! A forward jump is a condition. It has two branches if it skips past another jump that never falls through. A
+//! backward jump is a loop. If it always jumps, the loop repeats until a jump inside leaves it. If it depends on a
+//! counter over the rows of tensors, the loop is a scan. A loop carries the values that it writes and then reads in the
+//! next round, and those that are read after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use super::scope::{Content, Place, Scope};
 /// Values that a loop carries from one iteration to the next.
 #[derive(Debug, Default)]
 struct Carried {
-    /// Places with the value of the program that is written there, and the content at first.
+    /// Places, each with the program's value that is written there and the initial content.
     tensors: Vec<(Place, u32, ValueId)>,
     numbers: Vec<(u32, Arg)>,
 }
@@ -31,20 +32,20 @@ struct Count {
     index: u32,
     length: u32,
     done: u32,
-    /// The instruction that counts.
+    /// The instruction that increments the counter.
     at: usize,
 }
 
-/// A loop over the rows of tensors, with the rows that it reads and writes.
+/// A loop over rows, with the rows that it reads and writes.
 struct RowLoop {
     /// Its first instruction.
     start: usize,
-    /// The jump back to it.
+    /// The jump back to the first instruction.
     back: usize,
     count: Count,
     /// Tensors that are read row by row, each with the value of its row.
     sequences: Vec<(u32, u32)>,
-    /// Tensors that are written row by row, each with the value of its row and the instruction that writes it.
+    /// Tensors that are written row by row, each with the value of its row and the instruction that writes the row.
     stacks: Vec<(u32, u32, usize)>,
     /// The values of rows by the instruction that reads them.
     rows: BTreeMap<usize, u32>,
@@ -94,7 +95,8 @@ impl Method<'_, '_> {
         Ok(after)
     }
 
-    /// Lets the contents of the two scopes that a condition ends in be results of it, where they differ and are read.
+    /// Merges the scopes at the end of a condition's two branches. Contents that differ and are read later become
+    /// results.
     fn merge(
         &mut self,
         at: usize,
@@ -203,7 +205,7 @@ impl Method<'_, '_> {
         self.begin_round(&carried, body, start, back)?;
         let mut next = Vec::new();
         self.inside(body, |method| {
-            // The condition's values may be used again.
+            // Values of the loop's condition may be used again.
             method.run(start, exit)?;
             method.run(exit + 1, back)?;
             next = method.next_round(&carried)?;
@@ -287,7 +289,7 @@ impl Method<'_, '_> {
             let mut next_slice = slices.iter();
             let mut at = start;
             let mut pushed = Vec::new();
-            // Between the rows that are taken and given, it runs as any code.
+            // Instructions between the reads and writes of rows are lifted as usual.
             let cuts: BTreeSet<usize> = rows.keys().copied().chain(stacks.iter().map(|(.., at)| *at)).collect();
             for cut in cuts {
                 method.run(at, cut)?;
@@ -329,7 +331,7 @@ impl Method<'_, '_> {
         Ok(())
     }
 
-    /// The instructions at the end of a loop that count its rounds.
+    /// Finds the instructions at the end of a loop that count its rounds.
     fn count(&self, start: usize, back: usize, done: u32) -> Result<Count, Error> {
         let plan = self.plan;
         let kernel = |at: usize| match plan.instructions.get(at) {
@@ -363,7 +365,7 @@ impl Method<'_, '_> {
         is_false && self.accesses.iter().all(|access| !access.writes.contains(&index))
     }
 
-    /// Finds what a loop writes and then reads in the next iteration, or what is read after it.
+    /// Finds the values that a loop writes and then reads in the next round, or that are read after it.
     fn carried(&mut self, start: usize, back: usize, live: &Live, apart: &[u32]) -> Result<Carried, Error> {
         self.spend((back - start) as u64)?;
         let mut written: BTreeMap<Place, u32> = BTreeMap::new();
@@ -386,7 +388,7 @@ impl Method<'_, '_> {
                     _ => {}
                 }
             }
-            // What may not run in a round leaves what was there before, which then counts as needed.
+            // An instruction that may be skipped in a round leaves the old content, which is then needed.
             let always = self.regions.runs_with(at, start);
             for value in access.writes.iter().filter(|value| !apart.contains(value)) {
                 match self.plan.values.get(*value as usize) {
@@ -424,7 +426,7 @@ impl Method<'_, '_> {
         Ok(carried)
     }
 
-    /// Gives a block of a loop its parameters, and forgets what other rounds may have overwritten.
+    /// Gives a block of a loop its parameters, and drops contents that other rounds may have overwritten.
     fn begin_round(&mut self, carried: &Carried, block: BlockId, start: usize, back: usize) -> Result<(), Error> {
         self.forget_written(start, back)?;
         for (place, by, initial) in &carried.tensors {
@@ -465,7 +467,7 @@ impl Method<'_, '_> {
         Ok(())
     }
 
-    /// Values with which the next iteration begins.
+    /// Returns the values with which the next round begins.
     fn next_round(&mut self, carried: &Carried) -> Result<Vec<Arg>, Error> {
         let mut next = Vec::new();
         for (place, by, _) in &carried.tensors {
@@ -479,7 +481,7 @@ impl Method<'_, '_> {
         Ok(next)
     }
 
-    /// Initial values of a loop, and the types of what it carries.
+    /// Returns the initial values of a loop, and the types of the carried values.
     fn initial(&mut self, carried: &Carried) -> Result<(Vec<Arg>, Vec<Type>), Error> {
         let (mut initial, mut types) = (Vec::new(), Vec::new());
         for (.., value) in &carried.tensors {
@@ -507,7 +509,7 @@ impl Method<'_, '_> {
         Ok(())
     }
 
-    /// Lifts a part of the method into another block, and returns the scope at its end.
+    /// Lifts a part of the method into another block. Returns the scope at its end.
     fn inside(&mut self, block: BlockId, walk: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<Scope, Error> {
         let outer = std::mem::replace(&mut self.block, block);
         let walked = walk(self);
@@ -531,8 +533,8 @@ impl Method<'_, '_> {
         }
     }
 
-    /// The common type of two branches' results; `None` if they differ. Sizes that differ, or that only a branch knows, get
-    /// symbols.
+    /// Returns the common type of two branches' results; `None` if they are incompatible. Sizes that differ, or that
+    /// only a branch defines, become symbols.
     fn common_type(&mut self, a: ValueId, b: ValueId, symbols: usize) -> Option<TensorType> {
         let (a, b) = (self.graph.tensor(a).ok()?.clone(), self.graph.tensor(b).ok()?.clone());
         if a.dtype != b.dtype || a.rank() != b.rank() {

@@ -1,4 +1,4 @@
-//! Liveness: what is still read after a part of a method.
+//! Liveness: the values that are still read after a part of a method.
 
 use std::collections::HashSet;
 
@@ -17,8 +17,8 @@ pub(super) struct Live {
 }
 
 impl Method<'_, '_> {
-    /// Finds what is read after instruction `end`, before it is written, by what runs after the control flow of instruction
-    /// `at` that ends there. More may be found than is read, never less.
+    /// Finds the values that are read after instruction `end` before they are written. The control flow of instruction
+    /// `at` ends at `end`. The result may have more values than are read, never fewer.
     pub(super) fn live_after(&mut self, at: usize, end: usize) -> Result<Live, Error> {
         let mut live = Live::default();
         let last = self.accesses.len();
@@ -41,7 +41,7 @@ impl Method<'_, '_> {
             for value in access.reads.iter().chain(&access.stack) {
                 self.note(*value, live, &killed);
             }
-            // What may not run hides nothing.
+            // An instruction that may be skipped does not overwrite for certain.
             if self.regions.runs_with(index, at) {
                 for value in &access.writes {
                     self.note(*value, &mut killed, &Live::default());

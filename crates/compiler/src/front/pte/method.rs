@@ -1,4 +1,4 @@
-//! One method: a walk through its instructions.
+//! Lifts one method by a walk through its instructions.
 
 use std::collections::HashMap;
 
@@ -16,15 +16,15 @@ use super::regions::Regions;
 use super::scope::{Content, Place, Scope};
 use super::{Sources, static_type};
 
-/// Sizes that views may settle.
+/// Maximum number of sizes that views settle.
 const MAX_ROUNDS: usize = 64;
 
-/// Limit of the steps for each instruction and value of a method, beyond a fixed allowance: nested jumps make
-/// the walk look at instructions again.
+/// Limit of the work for each instruction and value of a method, beyond a fixed allowance. Nested jumps make the walk
+/// visit instructions again.
 const STEPS_EACH: u64 = 2_000;
 const STEPS_ALWAYS: u64 = 1_000_000;
 
-/// A method being lifted.
+/// A method while it is lifted.
 pub(super) struct Method<'a, 'f> {
     pub plan: &'a PlanModel<'f>,
     pub sources: &'a mut Sources<'f>,
@@ -36,13 +36,13 @@ pub(super) struct Method<'a, 'f> {
     pub scope: Scope,
     pub accesses: Vec<Access>,
     pub regions: Regions,
-    /// The tensors that are state, with their content when a call begins.
+    /// Tensors that are state, with their values at the start of a call.
     states: Vec<(u32, StateId, ValueId)>,
     /// The inputs that are tensors, with their positions.
     inputs: Vec<(u32, u32, ValueId)>,
     pub delegates: HashMap<u32, DelegateId>,
     constants: HashMap<u32, Option<ConstantId>>,
-    /// Expressions that replace symbols.
+    /// Expressions by the symbols that they replace.
     settled: HashMap<SymbolId, Expr>,
     steps: u64,
 }
@@ -72,7 +72,7 @@ impl<'a, 'f> Method<'a, 'f> {
             settled: HashMap::new(),
             steps: STEPS_ALWAYS.saturating_add(size.saturating_mul(STEPS_EACH)),
         };
-        // What gets the handle of another value has no place in the plan.
+        // A tensor that gets the handle of another value has no place in the plan.
         for instruction in &plan.instructions {
             if let InstructionModel::Move { to, .. } = instruction {
                 method.scope.handles.insert(*to, Place::Own(*to));
@@ -90,7 +90,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(self.graph)
     }
 
-    /// Counts work.
+    /// Counts work, and fails above the limit.
     pub fn spend(&mut self, steps: u64) -> Result<(), Error> {
         let left = self.steps.checked_sub(steps);
         self.steps = left.ok_or_else(|| Error::unsupported("too many jumps over too many instructions"))?;
@@ -145,7 +145,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(())
     }
 
-    /// Planned tensors whose place nothing wrote before they are read.
+    /// Finds planned tensors that are read before anything wrote to their place.
     fn read_before_written(&self) -> Vec<u32> {
         let mut seen = self.scope.clone();
         let mut found = Vec::new();
@@ -171,12 +171,12 @@ impl<'a, 'f> Method<'a, 'f> {
         let mut updates = Vec::new();
         for (index, position, initial) in self.inputs.clone() {
             let Some(content) = self.place(index)?.and_then(|place| self.scope.get(place)) else { continue };
-            // Memory of an input may serve another tensor later; what is written to the input itself is meant.
+            // The memory of an input may be reused for another tensor. Only writes to the input itself are updates.
             if content.by == index && content.value != initial {
                 updates.push((index, Update { target: Target::Input(position), value: content.value }));
             }
         }
-        // Programs return the inputs that they write to before all else; in the graph these are updates.
+        // Programs return the inputs that they write before all other outputs. In the graph these are updates.
         let mut leading = 0;
         for index in &self.plan.outputs {
             let place = self.tensor_model(*index).ok().and_then(|_| self.place(*index).ok().flatten());
@@ -214,7 +214,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(())
     }
 
-    /// Takes the instructions of a range.
+    /// Lifts the instructions of a range.
     pub fn run(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let mut at = start;
         while at < end {
@@ -224,7 +224,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(())
     }
 
-    /// Lifts an instruction, or the control flow that begins there, and returns the next.
+    /// Lifts an instruction, or the control flow that begins there. Returns the next instruction.
     fn step(&mut self, at: usize, end: usize) -> Result<usize, Error> {
         self.origin = self.origin_of(at);
         if let Some(region) = self.regions.loop_at(at, end) {
@@ -243,7 +243,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(at + 1)
     }
 
-    /// A handle that becomes that of another value.
+    /// Moves the handle of a value to another.
     fn move_value(&mut self, from: u32, to: u32) -> Result<(), Error> {
         if matches!(self.plan.values.get(from as usize), Some(ValueModel::Tensor(_))) {
             let value = self.read(from)?;
@@ -286,7 +286,7 @@ impl<'a, 'f> Method<'a, 'f> {
         self.graph.origins.push(Origin { node: format!("instruction {at}"), module: String::new(), frames })
     }
 
-    /// The place of a tensor's elements in memory; `None` if they are constant.
+    /// Returns the place of a tensor's elements in memory; `None` for a constant.
     pub fn place(&self, value: u32) -> Result<Option<Place>, Error> {
         if let Some(place) = self.scope.handles.get(&value) {
             return Ok(Some(*place));
@@ -309,7 +309,7 @@ impl<'a, 'f> Method<'a, 'f> {
         }
     }
 
-    /// The graph value that a tensor of the program holds now.
+    /// Returns the graph's value that a tensor of the program holds at this point.
     pub fn read(&mut self, index: u32) -> Result<ValueId, Error> {
         let tensor = self.tensor_model(index)?;
         let Some(place) = self.place(index)? else {
@@ -335,7 +335,7 @@ impl<'a, 'f> Method<'a, 'f> {
         }
     }
 
-    /// The content of a place as a tensor of the program sees it.
+    /// Returns the content of a place with the type of a tensor of the program.
     fn viewed(&mut self, content: Content, index: u32) -> Result<ValueId, Error> {
         if content.by == index {
             return Ok(content.value);
@@ -374,19 +374,19 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(view)
     }
 
-    /// Lets a tensor of the program hold a value from here on.
+    /// Sets the value that a tensor of the program holds from here on.
     pub fn write(&mut self, index: u32, value: ValueId) {
         let Ok(Some(place)) = self.place(index) else { return };
         let len = self.tensor_model(index).map_or(0, TensorModel::nbytes);
         self.scope.write(place, Content { len, value, by: index });
     }
 
-    /// A number of the program, or whatever else is no tensor and no list.
+    /// Returns a number of the program, or another literal that is not a tensor or a list.
     pub fn number(&mut self, index: u32) -> Result<Arg, Error> {
         self.literal(index)
     }
 
-    /// A literal of the program, unless an instruction changed it.
+    /// Returns a literal of the program, unless an instruction changed it.
     fn literal(&mut self, index: u32) -> Result<Arg, Error> {
         if let Some(number) = self.scope.numbers.get(&index) {
             let mut number = number.clone();
@@ -403,7 +403,7 @@ impl<'a, 'f> Method<'a, 'f> {
         })
     }
 
-    /// An integer, which may depend on symbols.
+    /// Returns an integer, which may depend on symbols.
     pub fn int(&mut self, index: u32) -> Result<Expr, Error> {
         match self.number(index)? {
             Arg::Int(expr) => Ok(expr),
@@ -428,7 +428,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Expr::Symbol(self.graph.symbols.push(Symbol { name, min, max }))
     }
 
-    /// The type that the program plans for, with symbols for sizes that are only bounded.
+    /// Returns the type that the program plans for, with symbols for dynamic sizes.
     pub fn tensor_type(&mut self, tensor: &TensorModel, prefix: &str) -> TensorType {
         if tensor.shape_dynamism == ShapeDynamism::Static {
             return static_type(tensor);
@@ -437,7 +437,7 @@ impl<'a, 'f> Method<'a, 'f> {
         TensorType::new(tensor.scalar_type, shape)
     }
 
-    /// Lets two sizes be one: a symbol becomes the other.
+    /// Makes two sizes equal by replacing a symbol.
     pub fn equal(&mut self, a: &Expr, b: &Expr) -> Result<(), Error> {
         let (a, b) = (self.resolved(a), self.resolved(b));
         match (&a, &b) {
@@ -471,13 +471,13 @@ impl<'a, 'f> Method<'a, 'f> {
         }
     }
 
-    /// The values of the program that live on when a call ends: state, and inputs.
+    /// Returns the program's values that are kept when a call ends: states and inputs.
     pub fn kept(&self) -> impl Iterator<Item = u32> + '_ {
         self.states.iter().map(|(index, ..)| *index).chain(self.inputs.iter().map(|(index, ..)| *index))
     }
 
-    /// Lets what a view is given and what it gives have as many elements: a size that this leaves one value for becomes it.
-    /// Whatever the sizes of inputs are, the view fails with any other.
+    /// Makes the operand and the result of each view have the same number of elements. If only one value of a size
+    /// satisfies this, the size becomes that value. The view would fail with any other, whatever the sizes of inputs.
     fn settle_views(&mut self) -> Result<(), Error> {
         let views = |graph: &Graph| -> Vec<(Vec<Expr>, Vec<Expr>)> {
             let shape = |value: ValueId| graph.tensor(value).map(|ty| ty.shape.clone()).ok();
@@ -487,7 +487,7 @@ impl<'a, 'f> Method<'a, 'f> {
                 .filter(|(from, to)| Expr::product(from) != Expr::product(to))
                 .collect()
         };
-        // What one view shows may be what another lacks.
+        // A size that one view settles may settle another view.
         for _ in 0..MAX_ROUNDS {
             let found = views(&self.graph)
                 .iter()
@@ -498,7 +498,7 @@ impl<'a, 'f> Method<'a, 'f> {
         Ok(())
     }
 
-    /// A size among some that is a symbol, and what it must be for their product to be that of others.
+    /// Finds a symbol among `sizes`, and the value for which their product equals that of `others`.
     fn solved(&self, sizes: &[Expr], others: &[Expr]) -> Option<(SymbolId, Expr)> {
         let total = Expr::product(others);
         sizes.iter().enumerate().find_map(|(at, size)| {
@@ -508,7 +508,7 @@ impl<'a, 'f> Method<'a, 'f> {
             let solution = total.exact_div(&rest)?;
             let mut is_known = true;
             solution.for_each_symbol(&mut |other| is_known &= other < *symbol);
-            // Sizes that no input can have are left for the view to refuse.
+            // A size that no input can have is left for the view to refuse.
             let (least, most) = solution.range(&self.graph.symbols);
             let known = &self.graph.symbols[*symbol];
             let is_possible = most.is_none_or(|most| most >= known.min)
@@ -563,14 +563,14 @@ impl<'a, 'f> Method<'a, 'f> {
         rushlight_graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin).one(name, args)
     }
 
-    /// A tensor in another dtype.
+    /// Casts a tensor to another dtype.
     pub fn cast(&mut self, value: ValueId, dtype: rushlight_format::ScalarType) -> Result<ValueId, Error> {
         let Model { constants, schemas, .. } = &mut *self.model;
         let mut builder = rushlight_graph::Builder::new(&mut self.graph, constants, schemas, self.block, self.origin);
         builder.one_with(aten::_TO_COPY, vec![value.into()], &[("dtype", dtype.into())])
     }
 
-    /// A tensor with its elements in another order in memory.
+    /// Copies a tensor to another dim order.
     fn reorder(&mut self, value: ValueId, to: TensorType) -> Result<ValueId, Error> {
         let schema = self.model.schemas.expect(dim_order_ops::_TO_DIM_ORDER_COPY)?;
         let order: Vec<i64> = to.dim_order.iter().map(|dim| i64::from(*dim)).collect();

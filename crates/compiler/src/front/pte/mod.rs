@@ -1,17 +1,19 @@
 //! Lifts a `.pte` program back into the graph, so that it can be changed, partitioned and compiled again.
 //!
-//! A program is a list of instructions that write to memory. `method` walks through them in order and knows for every
-//! place of the planned memory which value it holds (`scope`), so that each read becomes a use of a value: out variants
-//! become calls of their functional operators (`calls`), tensors that share a place become views, arithmetic on numbers
-//! becomes expressions (`numbers`), and jumps become `cond`, `while_loop` and `scan` (`control`).
+//! A program is a list of instructions that write to memory. `method` walks through them in order, and `scope` knows
+//! the value in every place of the planned memory. So each read becomes a use of a value:
+//! - Out variants become calls of their functional operators (`calls`).
+//! - Tensors that share a place become views.
+//! - Arithmetic on numbers becomes expressions (`numbers`).
+//! - Jumps become `cond`, `while_loop` and `scan` (`control`).
 //!
-//! What a program does not say is settled so:
+//! A program leaves some facts open. They are decided like this:
 //! - A planned tensor is state if it has an initial value or a fully qualified name, or if it is read before anything
-//!   wrote to its place. Methods share a state if both call it by the same name and plan it at the same place of an arena
-//!   other than the first: those are the arenas that a runtime may share between methods.
-//! - A tensor of bounded size has a symbol for each of its dimensions, until an operator shows that a dimension is fixed.
-//! - The payload of an XNNPACK delegate tells its results. The results of other delegates are the last arguments of their call that no
-//!   instruction has written before.
+//!   wrote to its place. Methods share a state if it has the same name and the same place in both, in an arena other
+//!   than the first. A runtime may share those arenas between methods.
+//! - A tensor of bounded size has a symbol for each dimension, until an operator shows that the dimension is fixed.
+//! - The payload of an XNNPACK delegate names its results. For other delegates, the results are the last arguments of
+//!   the call that no earlier instruction has written.
 
 mod accesses;
 mod calls;
@@ -48,8 +50,8 @@ use method::Method;
 /// Options of lifting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiftOptions {
-    /// True if XNNPACK delegates become operators again. Delegates that cannot be translated stay, with
-    /// the reason in [`Delegate::refusal`].
+    /// True if XNNPACK delegates become operators again. Delegates that cannot be translated stay, with the reason in
+    /// [`Delegate::refusal`].
     pub inline_xnnpack: bool,
 }
 
@@ -71,8 +73,8 @@ pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
 /// Lifts every method of a program. `external` are the `.ptd` files that hold its external tensors.
 ///
 /// # Errors
-/// `Input` for files that cannot be parsed, `Unsupported` for operators and jumps that have no functional form, and
-/// `InvalidProgram` for programs that contradict themselves; each with method and instruction.
+/// `Input` for files that cannot be parsed. `Unsupported` for operators and jumps that have no functional form.
+/// `InvalidProgram` for programs that contradict themselves. Each error has the method and the instruction.
 pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Result<Model, Error> {
     let damaged = |what: &str, error: &dyn std::fmt::Display| Error::new(ErrorKind::Input, format!("{what}: {error}"));
     let file = match BundledProgram::parse(file) {
@@ -88,7 +90,7 @@ pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Resu
     let maps = debug_map::of_program(&program);
     let mut sources = Sources { options, file: &file, program, maps, external, constants, states, inlined };
     let mut model = Model::default();
-    // What the instructions come from becomes the origin of nodes, from which a new map is made.
+    // The debug map is dropped: the origins of instructions become origins of nodes, and a new map is made from these.
     for (key, data) in program.named_data().filter(|(key, _)| *key != DEBUG_MAP_KEY) {
         let data = part(&file, data).unwrap_or_else(|| data.to_vec().into());
         model.named_data.push((key.to_owned(), data.into()));
@@ -103,12 +105,12 @@ pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Resu
     if model.delegates.iter().next().is_none() {
         model.named_data.retain(|(key, _)| !inlined.contains(key));
     }
-    // A program may call operators with what they do not take.
+    // A program may call operators with invalid arguments.
     model.verify().map_err(|error| error.with_kind(ErrorKind::InvalidProgram))?;
     Ok(model)
 }
 
-/// Keeps the named data of delegates; that of tensors has become constants.
+/// Keeps the named data of delegates. The named data of tensors has become constants.
 fn drop_external_tensors(model: &mut Model, content: &ProgramModel<'_>) {
     let values = content.methods.iter().flat_map(|plan| &plan.values);
     let names: HashSet<&str> = values
@@ -122,7 +124,7 @@ fn drop_external_tensors(model: &mut Model, content: &ProgramModel<'_>) {
     model.named_data.retain(|(key, _)| !names.contains(key.as_str()));
 }
 
-/// The data of tensors, and the constants and states that earlier methods made of it.
+/// The data of tensors, with the constants and states that earlier methods made from it.
 struct Sources<'f> {
     options: LiftOptions,
     file: &'f Bytes,
@@ -133,7 +135,7 @@ struct Sources<'f> {
     constants: HashMap<ConstantKey, ConstantId>,
     /// State that methods may share.
     states: HashMap<SharedKey, StateId>,
-    /// Keys of named data that has become constants of inlined delegates.
+    /// Keys of named data that became constants of inlined delegates.
     inlined: RefCell<HashSet<String>>,
 }
 
@@ -160,11 +162,11 @@ struct SharedKey {
     sizes: Vec<i32>,
 }
 
-/// The arena of what a method computes, which is never shared.
+/// The arena of a method's intermediate results, which is never shared.
 const OWN_ARENA: u32 = 1;
 
 impl Sources<'_> {
-    /// The constant that a tensor is; `None` if its memory is planned or given by the caller.
+    /// Returns the constant of a tensor; `None` if its memory is planned or given by the caller.
     fn constant(&mut self, tensor: &TensorModel, model: &mut Model) -> Result<Option<ConstantId>, Error> {
         let name = tensor.fully_qualified_name.as_deref();
         let (data, bytes) = match tensor.storage {
@@ -191,7 +193,7 @@ impl Sources<'_> {
         Ok(Some(id))
     }
 
-    /// The state that a tensor is, with its initial value.
+    /// Returns the state of a tensor, with its initial value.
     fn state(&mut self, tensor: &TensorModel, model: &mut Model) -> Result<StateId, Error> {
         let (bytes, memory_id, offset) = match tensor.storage {
             StorageModel::PlannedInit { memory_id, offset, index } => {
@@ -233,7 +235,7 @@ impl Sources<'_> {
         Some(Delegate { backend: spec.id.to_owned(), payload, compile_specs, refusal: None, nodes: Vec::new() })
     }
 
-    /// The inputs and outputs of a delegate, if its payload says them.
+    /// Returns the inputs and outputs of a delegate, if its payload has them.
     fn arguments(&self, method: &str, index: u32) -> Option<Arguments> {
         let spec = self.program.method_named(method)?.delegate(index as usize)?;
         if spec.id != BACKEND {
@@ -262,7 +264,7 @@ impl Sources<'_> {
         external.or_else(|| self.program.named(name))
     }
 
-    /// The data of a tensor, in the order of its dimensions in memory.
+    /// Returns the data of a tensor, in its dim order.
     fn dense(&self, tensor: &TensorModel, bytes: &[u8]) -> Result<ConstantData, Error> {
         let length = usize::try_from(tensor.nbytes()).ok();
         let bytes = length.and_then(|length| bytes.get(..length));
@@ -284,7 +286,7 @@ impl Sources<'_> {
     }
 }
 
-/// The type of a tensor at its largest, contiguous as all tensors in graphs are.
+/// Returns the type of a tensor with its maximum sizes. It is contiguous, as all tensors in graphs.
 fn static_type(tensor: &TensorModel) -> TensorType {
     let sizes: Vec<i64> = tensor.sizes.iter().map(|size| i64::from(*size)).collect();
     TensorType::of(tensor.scalar_type, &sizes)

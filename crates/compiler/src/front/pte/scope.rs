@@ -1,4 +1,4 @@
-//! The contents of memory and numbers at a point of a method.
+//! The contents of memory, and the values of numbers, at a point of a method.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use rushlight_graph::{Arg, ValueId};
 pub(super) enum Place {
     /// In planned memory.
     Planned { memory_id: u32, offset: u64 },
-    /// In memory of its own: provided by the caller, empty, or that of a handle that was moved.
+    /// Memory of its own: of the caller, empty, or of a handle that was moved.
     Own(u32),
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Content {
     /// Bytes at the largest size.
     pub len: u64,
     pub value: ValueId,
-    /// The program's value that was written.
+    /// The program's value that was written there.
     pub by: u32,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Scope {
     pub numbers: HashMap<u32, Arg>,
     /// Tensors whose memory an instruction set.
     pub handles: HashMap<u32, Place>,
-    /// Views that were made: of a value, for a value of the program.
+    /// Views that were made, by the viewed value and the program's value.
     pub views: HashMap<(ValueId, u32), ValueId>,
 }
 
@@ -40,13 +40,13 @@ impl Scope {
         self.contents.get(&place).copied()
     }
 
-    /// Puts a value in a place. What it overlaps is gone.
+    /// Puts a value in a place, and drops the values that it overlaps.
     pub fn write(&mut self, place: Place, content: Content) {
         self.forget(place, content.len);
         self.contents.insert(place, content);
     }
 
-    /// Drops whatever overlaps a range.
+    /// Drops the values that overlap a range.
     pub fn forget(&mut self, place: Place, len: u64) {
         self.contents.remove(&place);
         let overlapped: Vec<Place> = self.overlapping(place, len).map(|(place, _)| place).collect();
@@ -55,7 +55,7 @@ impl Scope {
         }
     }
 
-    /// True if something other than the value that begins at `place` is in its range of memory.
+    /// True if a range holds a value other than the one that begins at `place`.
     pub fn is_taken(&self, place: Place, len: u64) -> bool {
         self.overlapping(place, len).next().is_some()
     }
@@ -64,12 +64,12 @@ impl Scope {
         self.contents.iter().map(|(place, content)| (*place, *content))
     }
 
-    /// The same views, with nothing else.
+    /// Returns a scope with the same views and nothing else.
     pub fn emptied(&self) -> Self {
         Self { views: self.views.clone(), ..Self::default() }
     }
 
-    /// A number of how much there is, to bound the work of copying it.
+    /// Returns the size of the scope, to bound the work of copying it.
     pub fn weight(&self) -> u64 {
         (self.contents.len() + self.numbers.len() + self.handles.len() + self.views.len()) as u64
     }
@@ -83,7 +83,7 @@ impl Scope {
         let (first, last) = (Place::Planned { memory_id, offset: 0 }, Place::Planned { memory_id, offset: end });
         let is_planned = matches!(place, Place::Planned { .. }) && len > 0;
         let before = self.contents.range(first..last).rev().filter(move |_| is_planned);
-        // Contents never overlap each other, so that none before the first that ends too early can reach further.
+        // Contents never overlap. So once one ends before the range, all earlier ones do, too.
         before
             .take_while(move |(place, content)| match place {
                 Place::Planned { offset, .. } => offset.saturating_add(content.len) > start,

@@ -1,11 +1,12 @@
-//! Tensors as PyTorch sees them: views of storages, which a write to any of them changes for all.
+//! Tensors as PyTorch sees them: views of storages. A write to one view changes all views of the storage.
 //!
-//! Each storage counts its writes. A tensor's value is current if it is as new as the last write. A write only notes the
-//! new content of the tensor that it went to; other tensors of the storage are brought up to date when they are read:
-//! the content goes up from the written tensor to the first ancestor that both share, and down from there.
+//! Each storage counts its writes. A tensor's value is current if it is as new as the last write. A write only records
+//! the new content of the tensor that it went to. Other tensors of the storage are updated when they are read: the
+//! content goes up from the written tensor to the first common ancestor, and down from there.
 //!
-//! Invariant: an ancestor of the last written tensor that is not current is outdated only where that tensor, or the
-//! ancestor below, shows it. So writing back one step up from a current value makes an ancestor current.
+//! Invariant: take an ancestor of the last written tensor that is not current. It is outdated only in the elements that
+//! the written tensor, or the next ancestor below, shows. So one step of writing back, from a current value to its
+//! parent, makes the parent current.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,7 +22,7 @@ pub(super) struct TrackedTensor {
     pub ty: TensorType,
     pub storage: Id<TrackedStorage>,
     pub layout: Option<StridedLayout>,
-    /// The tensor that it is a view of, and the view.
+    /// The tensor that it is a view of, with the view's operator.
     parent: Option<(Id<TrackedTensor>, View)>,
     /// Its content when the storage had been written `generation` times.
     value: ValueId,
@@ -38,7 +39,7 @@ impl TrackedTensor {
 /// Memory that tensors share.
 #[derive(Debug)]
 pub(super) struct TrackedStorage {
-    /// The tensor that shows all of it.
+    /// The tensor that covers the whole storage.
     pub base: Id<TrackedTensor>,
     pub owner: Owner,
     /// The block in which its tensors may be written.
@@ -52,14 +53,14 @@ pub(super) struct TrackedStorage {
 /// The observer of a storage's content at the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Nobody: a node made it.
+    /// Nobody: a node created the storage.
     Node,
     /// An input of the method.
     Input(ValueId),
     State(rushlight_graph::StateId),
-    /// It must not change.
+    /// A constant, which must not change.
     Constant,
-    /// It belongs to a parameter of a control flow block.
+    /// A parameter of a control flow block.
     Carried,
 }
 
@@ -85,12 +86,12 @@ impl Memory {
         &self.storages[self.tensors[tensor].storage]
     }
 
-    /// Every storage.
+    /// All storages.
     pub fn storages(&self) -> impl Iterator<Item = &TrackedStorage> {
         self.storages.iter().map(|(_, storage)| storage)
     }
 
-    /// Notes a tensor with memory of its own.
+    /// Records a tensor with memory of its own.
     pub fn add_base(&mut self, value: ValueId, ty: TensorType, owner: Owner, block: BlockId) -> Id<TrackedTensor> {
         let (tensor, storage) = (Id::new(self.tensors.len() as u32), Id::new(self.storages.len() as u32));
         self.storages.push(TrackedStorage { base: tensor, owner, block, generation: 0, last: tensor });
@@ -100,7 +101,7 @@ impl Memory {
         tensor
     }
 
-    /// Notes that a value is a view, as `value` shows it now.
+    /// Records that a tensor is a view; `value` is its current content.
     pub fn add_view(
         &mut self,
         value: ValueId,
@@ -117,12 +118,12 @@ impl Memory {
         tensor
     }
 
-    /// Notes another name of a tensor.
+    /// Records another name of a tensor.
     pub fn add_name(&mut self, value: ValueId, tensor: Id<TrackedTensor>) {
         self.of_value.insert(value, tensor);
     }
 
-    /// Returns a value with the tensor's present content; adds the nodes that compute it.
+    /// Returns a value with the tensor's current content. Adds the nodes that compute it.
     pub fn read(&mut self, b: &mut Builder<'_>, tensor: Id<TrackedTensor>) -> Result<ValueId, Error> {
         let storage = self.tensors[tensor].storage;
         let generation = self.storages[storage].generation;
@@ -147,13 +148,13 @@ impl Memory {
         Ok(self.tensors[tensor].value)
     }
 
-    /// Notes that `content`, of the tensor's shape and dtype, was written to it.
+    /// Records that `content`, of the tensor's shape and dtype, was written to it.
     pub fn write(&mut self, b: &mut Builder<'_>, tensor: Id<TrackedTensor>, content: ValueId) -> Result<(), Error> {
         let storage = self.tensors[tensor].storage;
         if let Some(parent) = self.parent(tensor)
             && self.storages[storage].last != tensor
         {
-            // What the parent holds beside this view is part of what it holds afterwards.
+            // The parent's elements outside of this view stay, so the parent must be current.
             self.read(b, parent)?;
         }
         let TrackedStorage { generation, last, .. } = &mut self.storages[storage];
@@ -164,7 +165,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Carries the last written content up to the first of `ancestors`, which are listed from the bottom up to the base.
+    /// Writes the last content back to the first of `ancestors`, which are listed from the bottom up to the base.
     fn flush(
         &mut self,
         b: &mut Builder<'_>,

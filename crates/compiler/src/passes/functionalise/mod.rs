@@ -1,8 +1,8 @@
-//! Makes graphs functional: what `torch.export` writes may change tensors in place, and views see such changes. Here
-//! every write becomes a new value, and each read gets the value that it would have seen.
+//! Makes graphs functional. Programs of `torch.export` may change tensors in place, and views see such changes. In the
+//! functional graph, every write is a new value, and each read gets the value that it would have seen.
 //!
-//! Writes to states and inputs become updates that the end of the call makes. Views stay operators, which from here on
-//! give tensors of their own.
+//! Writes to states and inputs become updates at the end of the call. Views stay operators, but their results are
+//! tensors of their own.
 
 mod layout;
 mod memory;
@@ -29,11 +29,11 @@ use rushlight_graph::Pass;
 use view::{View, Views, returns_its_argument};
 use write::Writes;
 
-/// Replaces in-place operators by their functional twins, and makes their effects on views, states and inputs explicit.
+/// Replaces in-place operators by functional ones, and makes their effects on views, states and inputs explicit.
 ///
 /// # Errors
-/// Writes to constants, writes in control flow to tensors from outside of it, and writes that no operator expresses
-/// functionally.
+/// Writes to constants, writes inside of control flow to tensors outside of it, and writes that have no functional
+/// operator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Functionalise;
 
@@ -55,7 +55,7 @@ impl Pass for Functionalise {
     }
 }
 
-/// True if a graph writes to tensors, or looks at memory behind views.
+/// True if a graph writes to tensors, or accesses a storage directly (`as_strided`).
 fn needs_it(graph: &Graph) -> bool {
     graph.live_blocks().into_iter().flat_map(|block| &graph.blocks[block].nodes).any(|node| {
         let node = &graph.nodes[*node];
@@ -64,8 +64,8 @@ fn needs_it(graph: &Graph) -> bool {
     })
 }
 
-/// Layouts of a view's results, or of its copying variant's, in the storage of the first argument; `None`
-/// for what no strides express.
+/// Returns the layouts of a view's results, or those of its copying variant, in the storage of the first argument.
+/// `None` for views that strides cannot express.
 pub(super) fn layouts(node: &Node, graph: &Graph, of: &StridedLayout) -> Option<Vec<StridedLayout>> {
     match View::read(node, graph, Some(of)).ok()? {
         Views::Of(views) => views.into_iter().map(|(_, layout)| layout).collect(),
@@ -73,13 +73,13 @@ pub(super) fn layouts(node: &Node, graph: &Graph, of: &StridedLayout) -> Option<
     }
 }
 
-/// A walk through a method in the order in which it runs.
+/// A walk through a method in the order of execution.
 struct Walk<'m> {
     graph: &'m mut Graph,
     constants: &'m mut Arena<Constant>,
     schemas: &'m Arc<Schemas>,
     memory: Memory,
-    /// Of the node that is visited.
+    /// The origin of the visited node.
     origin: OriginId,
 }
 
@@ -105,7 +105,7 @@ impl Walk<'_> {
                 },
                 Owner::Node | Owner::Constant | Owner::Carried => continue,
             };
-            // What the program says that it stores at the end comes after all that it wrote.
+            // The program's own updates come after all of its writes.
             if updates.iter().all(|update| update.target != target) {
                 let value = self.read_tensor(base, body)?;
                 updates.push(Update { target, value });
@@ -115,7 +115,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Visits the nodes of a block and puts what becomes of them in their place.
+    /// Visits the nodes of a block, and replaces them.
     fn block(&mut self, block: BlockId) -> Result<(), Error> {
         for node in std::mem::take(&mut self.graph.blocks[block].nodes) {
             self.origin = self.graph.nodes[node].origin;
@@ -149,7 +149,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Puts a node at the end of a block, and notes its results as tensors of their own.
+    /// Puts a node at the end of a block, and records its results as tensors of their own.
     fn place(&mut self, node: NodeId, block: BlockId) {
         self.graph.blocks[block].nodes.push(node);
         for value in self.graph.nodes[node].results.clone() {
@@ -198,7 +198,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Brings the tensors up to date that the blocks of a control flow node use, so that nothing is done inside.
+    /// Updates the tensors that the blocks of a control flow node use, so that no update is needed inside.
     fn read_captures(&mut self, inner: &[BlockId], block: BlockId) -> Result<(), Error> {
         let mut used = Vec::new();
         let mut seen = FxHashSet::default();
@@ -225,7 +225,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The tensor of a value; `None` for a number.
+    /// Returns the tensor of a value; `None` for a number.
     fn tensor_of(&mut self, value: ValueId, block: BlockId) -> Option<Id<TrackedTensor>> {
         if let Some(tensor) = self.memory.find(value) {
             return Some(tensor);
@@ -242,7 +242,7 @@ impl Walk<'_> {
         Some(self.memory.add_base(value, ty, owner, block))
     }
 
-    /// The value that a value of the original graph has become.
+    /// Returns the current value of a value of the original graph.
     fn read(&mut self, value: ValueId, block: BlockId) -> Result<ValueId, Error> {
         match self.memory.find(value) {
             Some(tensor) => self.read_tensor(tensor, block),
@@ -276,7 +276,7 @@ impl Walk<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes a node another call.
+    /// Replaces the operator and the arguments of a node.
     fn set_op(&mut self, node: NodeId, op: Op, args: Vec<Arg>) {
         let node = &mut self.graph.nodes[node];
         (node.op, node.args) = (op, args);

@@ -1,4 +1,4 @@
-//! Nodes that write to their arguments.
+//! Functionalizes nodes that write to their arguments.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use super::view::{converted, copied};
 pub(super) struct Writes {
     /// Positions of the parameters that are written.
     params: Vec<usize>,
-    /// True if its results are the written tensors, in order.
+    /// True if the results are the written tensors, in order.
     results_are_written: bool,
 }
 
-/// Batch normalisations that update their statistics although their schemas do not say so.
+/// Batch normalizations update their statistics although their schemas do not say so.
 const BATCH_NORMS: [&str; 2] = [aten::BATCH_NORM, aten::NATIVE_BATCH_NORM];
 const FUNCTIONAL_BATCH_NORM: &str = aten::_NATIVE_BATCH_NORM_LEGIT_FUNCTIONAL;
 
 impl Writes {
-    /// The written arguments; `None` for a node that writes nothing.
+    /// Returns the written arguments; `None` for a node that writes nothing.
     pub fn of(node: &Node) -> Option<Self> {
         let schema = node.op.schema()?;
         if BATCH_NORMS.contains(&schema.name.as_str()) {
@@ -55,7 +55,8 @@ impl Walk<'_> {
         }
         let twin = self.twin(&schema)?;
         if twin.flags.view {
-            // The tensor gets another shape in place: what is called by its name from here on is a view of it.
+            // The node changes the shape of the tensor in place: from here on the tensor's name stands for a view of
+            // it.
             let args = rename(&schema, &twin, &self.graph.nodes[node].args)?;
             self.set_op(node, Op::Call(twin), args);
             return self.view_node(node, block);
@@ -79,7 +80,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Replaces a node that writes to key-value caches.
+    /// Replaces a node that writes to KV caches.
     fn cache_node(&mut self, node: NodeId, schema: &Schema, writes: &Writes, block: BlockId) -> Result<(), Error> {
         let targets = self.targets(node, writes, block)?;
         self.read_args(node, block)?;
@@ -106,7 +107,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The functional operator that computes what `schema` writes.
+    /// Returns the functional operator that computes what `schema` writes.
     fn twin(&self, schema: &Schema) -> Result<Arc<Schema>, Error> {
         let functional = |out: &str| {
             let known = Schemas::table().flatten().find(|known| known.out_variant.as_deref() == Some(out));
@@ -124,7 +125,7 @@ impl Walk<'_> {
         self.schemas.expect(&name)
     }
 
-    /// The tensors that a node writes to.
+    /// Returns the tensors that a node writes.
     fn targets(&mut self, node: NodeId, writes: &Writes, block: BlockId) -> Result<Vec<Id<TrackedTensor>>, Error> {
         let mut targets = Vec::new();
         for param in &writes.params {
@@ -142,7 +143,7 @@ impl Walk<'_> {
         Ok(targets)
     }
 
-    /// The new content, for operators that do not read the old.
+    /// Returns the new content, for operators that do not read the old one.
     fn overwritten(
         &mut self,
         schema: &Schema,
@@ -172,7 +173,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Makes a node a call of its functional variant, and returns the new contents of what it wrote to.
+    /// Makes a node a call of its functional variant, and returns the new contents of the tensors that it wrote.
     fn become_twin(
         &mut self,
         node: NodeId,
@@ -185,7 +186,7 @@ impl Walk<'_> {
         let returned = if writes.results_are_written { 0 } else { self.graph.nodes[node].results.len() };
         let types = match ops::infer(&Operands::new(&twin, &args), self.graph) {
             Ok(types) if types.len() >= returned + targets.len() => types,
-            // Lowering tells what the compiler does not know; here what PyTorch says suffices.
+            // Lowering computes types that the compiler does not know; here the exported types suffice.
             Ok(_) => self.exported_types(node, &twin, returned, targets),
             Err(error) if error.kind() == ErrorKind::Unsupported => self.exported_types(node, &twin, returned, targets),
             Err(error) => return Err(error),
@@ -224,7 +225,7 @@ impl Walk<'_> {
         Ok(contents)
     }
 
-    /// The types of a twin's results as far as the exported program tells them.
+    /// Returns the types of a twin's results, as far as the exported program has them.
     fn exported_types(&self, node: NodeId, twin: &Schema, returned: usize, targets: &[Id<TrackedTensor>]) -> Vec<Type> {
         let target = |target: &Id<TrackedTensor>| {
             let TensorType { dtype, shape, .. } = &self.memory.tensor(*target).ty;
@@ -232,14 +233,14 @@ impl Walk<'_> {
         };
         let mut types: Vec<Type> =
             self.graph.nodes[node].results.iter().take(returned).map(|value| self.graph.ty(*value).clone()).collect();
-        // The statistics of the batch, which a batch norm of one result does not give.
+        // The statistics of the batch, which a batch norm with one result does not return.
         let hidden = twin.returns.len().saturating_sub(returned + targets.len());
         types.extend(targets.iter().cycle().take(hidden).map(target));
         types.extend(targets.iter().map(target));
         types
     }
 
-    /// Notes that the results of a node are the tensors that it wrote to.
+    /// Records that the results of a node are the tensors that it wrote.
     fn name_results(&mut self, node: NodeId, writes: &Writes, targets: &[Id<TrackedTensor>]) {
         if writes.results_are_written {
             for (result, target) in self.graph.nodes[node].results.iter().zip(targets) {
@@ -248,7 +249,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Calls the content that replaces a node by the name of the node's result.
+    /// Gives the content that replaces a node the name of the node's result.
     fn hand_over_name(&mut self, node: NodeId, content: ValueId) {
         let Some(result) = self.graph.nodes[node].results.first() else { return };
         let name = self.graph.values[*result].name.clone();
@@ -284,7 +285,7 @@ impl Walk<'_> {
     }
 }
 
-/// The arguments of `from` for the schema `to`: by name, else by position.
+/// Returns the arguments of `from` for the schema `to`: by name, else by position.
 fn rename(from: &Schema, to: &Schema, args: &[Arg]) -> Result<Vec<Arg>, Error> {
     let named: Vec<(&str, Arg)> = from
         .params
@@ -293,7 +294,7 @@ fn rename(from: &Schema, to: &Schema, args: &[Arg]) -> Result<Vec<Arg>, Error> {
         .enumerate()
         .filter_map(|(index, (param, arg))| {
             let known = to.position(&param.name).and_then(|position| to.params.get(position));
-            // A parameter of another name stands at the same place.
+            // A parameter with another name is matched by its position.
             let by_place = || to.params.get(index).filter(|param| from.position(&param.name).is_none());
             Some((known.or_else(by_place)?.name.as_str(), arg.clone()))
         })

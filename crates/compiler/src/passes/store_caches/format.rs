@@ -1,19 +1,20 @@
-//! The formats of caches: which states stand for one, and how rows become them and floats again.
+//! Formats of caches: the states that store a cache, and the conversion of rows to and from floats.
 
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, quantized_decomposed, rushlight};
 use rushlight_graph::{Arg, Builder, Error, ErrorKind, Expr, TensorType, ValueId};
 
-/// How a cache is stored.
+/// The storage format of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheFormat {
     F16,
     Bf16,
-    /// As ExecuTorch's quantized caches: a scale and a zero point for each row, as
-    /// `quantized_decomposed::choose_qparams_per_token_asymmetric` chooses them.
+    /// Int8 as in ExecuTorch's quantized caches. Each row has a scale and a zero point that
+    /// `quantized_decomposed::choose_qparams_per_token_asymmetric` chooses.
     Int8,
-    /// Two integers a byte, with a scale and a zero point for each group of 32 elements, or each row of another width, which is even.
+    /// Two int4 per byte. Each group of 32 elements has a scale and a zero point. A row whose even width is not a
+    /// multiple of 32 is one group.
     Int4,
 }
 
@@ -21,7 +22,7 @@ pub enum CacheFormat {
 const GROUP: i64 = 32;
 
 impl CacheFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 4] = [Self::F16, Self::Bf16, Self::Int8, Self::Int4];
 
     /// The name of the pass.
@@ -34,7 +35,7 @@ impl CacheFormat {
         }
     }
 
-    /// The states that stand for a cache: how their names end, and their types.
+    /// Returns the states that store a cache: the suffixes of their names, and their types.
     ///
     /// # Errors
     /// `Option` for rows that the format cannot hold.
@@ -65,7 +66,7 @@ impl CacheFormat {
         })
     }
 
-    /// Rows as the states hold them.
+    /// Converts rows to the contents of the states.
     pub(super) fn encode(self, builder: &mut Builder<'_>, rows: ValueId) -> Result<Vec<ValueId>, Error> {
         match self {
             Self::F16 => Ok(vec![cast(builder, rows, ScalarType::Half)?]),
@@ -89,7 +90,7 @@ impl CacheFormat {
         }
     }
 
-    /// The floats that the states stand for.
+    /// Converts the contents of the states to floats.
     pub(super) fn decode(self, builder: &mut Builder<'_>, parts: &[ValueId]) -> Result<ValueId, Error> {
         match (self, parts) {
             (Self::F16 | Self::Bf16, [rows]) => cast(builder, *rows, ScalarType::Float),
@@ -109,7 +110,7 @@ impl CacheFormat {
     }
 }
 
-/// The elements of a row of an int4 cache, and those of its groups.
+/// Returns the elements of a row of an int4 cache, and those of its groups.
 fn groups(ty: &TensorType) -> Result<(i64, i64), Error> {
     let width = ty.shape.last().and_then(Expr::as_int);
     let width = width.filter(|width| *width > 0 && width % 2 == 0).ok_or_else(|| {
@@ -129,7 +130,7 @@ fn cast(builder: &mut Builder<'_>, value: ValueId, dtype: ScalarType) -> Result<
     builder.one_with(aten::_TO_COPY, vec![value.into()], &[("dtype", dtype.into())])
 }
 
-/// The smallest and largest int8.
+/// Returns the smallest and the largest int8.
 fn int8_range() -> [Arg; 2] {
     [i64::from(i8::MIN).into(), i64::from(i8::MAX).into()]
 }

@@ -1,4 +1,4 @@
-//! KV caches in other types than f32.
+//! Stores KV caches in types other than f32.
 
 mod format;
 
@@ -12,11 +12,11 @@ use rustc_hash::FxHashMap;
 
 pub use format::CacheFormat;
 
-/// Stores KV caches in a format. A cache is a state of f32 whose rows, the last dimension, a method writes at positions of another
-/// one, and uses only then.
+/// Stores KV caches in a format. A cache is a state of f32 whose rows, the last dimension, a method writes at the
+/// positions of another dimension. The method must read it only afterwards.
 ///
-/// A row is converted when it is written. What reads the cache reads what all of its rows stand for; those that were never written
-/// are zeros. It is an error if no state is a cache.
+/// A row is converted when it is written. Readers of the cache get the dequantized values of all rows; rows that were
+/// never written are zeros. It is an error if no state is a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreCaches(pub CacheFormat);
 
@@ -41,7 +41,7 @@ impl Pass for StoreCaches {
             });
             parts.insert(cache, of_cache.collect());
         }
-        // A method has values of the states that it uses.
+        // A method has values for the states that it uses.
         let states = &model.states;
         for graph in model.methods.values_mut() {
             parts.values().flatten().for_each(|id| {
@@ -73,7 +73,7 @@ impl Pass for StoreCaches {
     }
 }
 
-/// The states that are caches in all methods that use them.
+/// Finds the states that are caches in all methods that use them.
 fn caches(model: &Model) -> Vec<StateId> {
     let mut is_cache: FxHashMap<StateId, bool> = FxHashMap::default();
     for graph in model.methods.values() {
@@ -100,7 +100,7 @@ fn caches(model: &Model) -> Vec<StateId> {
     ids.filter(is_zero).collect()
 }
 
-/// The state whose rows a node overwrites, and what it writes there.
+/// Returns the state whose rows a node overwrites, and the value that it writes there.
 fn written_cache(graph: &Graph, node: NodeId) -> Option<(StateId, ValueId)> {
     let node = &graph.nodes[node];
     let value = |name: &str| node.arg(name).and_then(Arg::as_value);
@@ -133,7 +133,7 @@ fn int(arg: &Arg) -> Option<i64> {
     }
 }
 
-/// Converts rows, writes their parts as `node` wrote floats, and converts the cache back.
+/// Converts rows, writes their parts in place of the floats that `node` wrote, and converts the cache back.
 fn rewritten(
     builder: &mut Builder<'_>,
     node: NodeId,
@@ -158,7 +158,7 @@ fn rewritten(
     format.decode(builder, &after)
 }
 
-/// The result of the only node that writes a part of a cache.
+/// Returns the result of the only node that writes a part of a cache.
 fn written(graph: &Graph, part: StateId) -> Result<ValueId, Error> {
     let mut nodes = graph.blocks[graph.body].nodes.iter().map(|node| &graph.nodes[*node]);
     let writer = nodes.find(|node| {

@@ -1,8 +1,8 @@
 //! Files of `torch.save`: a zip archive with a pickle and the storages that it refers to.
 //!
-//! A pickle is a program, and one from a stranger may do anything to Python. Here it runs on an interpreter that knows
-//! only the instructions which `torch.save` uses, and only the functions and classes in `globals`: those build tensors
-//! and containers, and no code of the archive is ever run. Whatever else a pickle names is refused by that name.
+//! A pickle is a program, and an untrusted one may do anything to Python. This interpreter knows only the instructions
+//! that `torch.save` uses, and only the functions and classes in `globals`. Those build tensors and containers; no code
+//! of the archive is ever run. Any other name in a pickle is refused, with that name in the error.
 
 mod fault;
 mod globals;
@@ -45,14 +45,14 @@ pub enum PickleValue {
 pub struct Subclass {
     /// With its module: `torchao.quantization.IntxUnpackedToInt8Tensor`.
     pub class: Arc<str>,
-    /// The element type that it pretends to have: `torch.float32`.
+    /// The element type that it reports: `torch.float32`.
     pub dtype: Arc<str>,
     pub sizes: Vec<i64>,
     /// The tensors and settings within, by name.
     pub attributes: Vec<(Arc<str>, PickleValue)>,
 }
 
-/// An instance of an allowed class, as what it was made from. No code of the class is run.
+/// An instance of an allowed class, with the arguments that it was made from. No code of the class is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// With its module.

@@ -1,4 +1,4 @@
-//! Graphs: nodes, the values between them, and what a node is given.
+//! Graphs: nodes, the values between them, and the arguments of nodes.
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use super::tensor::{Device, Layout, MemoryFormat, ScalarCode, SymBool, SymFloat,
 use super::text::{Float, Floats, RawText, Text};
 use super::union::union;
 
-/// Values are named, and a name is defined once in a graph. Nodes stand in the order in which they run.
+/// A graph. Values have names, and each name is defined once in a graph. Nodes are in the order in which they run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Graph<'a> {
     #[serde(borrow)]
@@ -24,7 +24,7 @@ pub struct Graph<'a> {
     pub sym_float_values: IndexMap<Text<'a>, SymFloat<'a>>,
     #[serde(default)]
     pub custom_obj_values: IndexMap<Text<'a>, CustomObjArgument<'a>>,
-    /// A graph that a higher-order operator calls, and that returns a tensor itself rather than a tuple of one.
+    /// True for a graph that a higher-order operator calls and that returns a tensor itself, not a tuple of one.
     #[serde(default)]
     pub is_single_tensor_return: bool,
 }
@@ -65,7 +65,7 @@ pub struct Metadata<'a> {
     /// JSON that the model's author attached.
     #[serde(default)]
     pub custom: Option<RawText<'a>>,
-    /// JSON that says which passes made the node, and of what.
+    /// JSON with the passes that made the node, and the nodes that they made it from.
     #[serde(default)]
     pub from_node: Option<RawText<'a>>,
 }
