@@ -1,12 +1,12 @@
 //! Embeddings of texts, from the hidden states of their tokens.
 
-/// How the hidden states of a text's tokens become one vector.
+/// The pooling of a text's hidden states to one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
-    /// That of the last token, which has seen all others.
+    /// The hidden state of the last token, which has seen all others.
     #[default]
     Last,
-    /// The mean of all.
+    /// The mean of all hidden states.
     Mean,
 }
 
@@ -14,7 +14,7 @@ pub enum Pooling {
 #[derive(Clone, Debug)]
 pub struct Pool {
     pooling: Pooling,
-    /// The last row, or the sum of all.
+    /// The last hidden state, or the sum of all.
     row: Vec<f64>,
 }
 
@@ -35,11 +35,11 @@ impl Pool {
         }
     }
 
-    /// The first `dimensions` elements, scaled to the Euclidean norm 1, as models are trained for (Kusupati et al. 2022, Matryoshka
-    /// Representation Learning). A vector of zeros stays one; without tokens it is empty.
+    /// Returns the first `dimensions` elements, scaled to the Euclidean norm 1, as models are trained for (Kusupati et
+    /// al. 2022, Matryoshka Representation Learning). A vector of zeros stays zero. Without tokens the result is empty.
     pub fn normalized(&self, dimensions: usize) -> Vec<f32> {
         let row = self.row.get(..dimensions).unwrap_or(&self.row);
-        // The count of tokens is a factor like any other.
+        // The count of tokens cancels out.
         let norm = libm::sqrt(row.iter().map(|x| x * x).sum());
         let scale = if norm > 0.0 { 1.0 / norm } else { 0.0 };
         row.iter().map(|x| (x * scale) as f32).collect()

@@ -1,8 +1,8 @@
-//! GBNF, the grammars of llama.cpp, as Lark grammars of the same texts.
+//! Translates GBNF, the grammars of llama.cpp, to Lark grammars of the same texts.
 //!
-//! In GBNF a rule is made of characters. Lark cuts a text into lexemes first, each as long as it can be, so that `[a-z]* "x"` never
-//! ends as one lexeme and another. So a grammar without recursion becomes one lexeme, of terminals, and in others each
-//! character is a lexeme.
+//! A GBNF rule consists of characters. Lark first splits a text into lexemes, each as long as possible, so `[a-z]* "x"`
+//! as two lexemes would never match. Therefore a grammar without recursion becomes one lexeme made of terminals. In
+//! other grammars each character is a lexeme.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -15,13 +15,13 @@ const MAX_DEPTH: usize = 200;
 /// Maximum number of repetitions, as in llama.cpp.
 const MAX_REPETITIONS: u32 = 2000;
 
-/// Maximum number of rules and groups: those of a chain are compiled one inside of the other.
+/// Maximum number of rules and groups. The rules of a chain are compiled recursively.
 const MAX_RULES: usize = 1000;
 
-/// Maximum bytes of a grammar.
+/// Maximum size of a grammar in bytes.
 const MAX_LEN: usize = 1 << 16;
 
-/// The rule that an answer is of.
+/// The rule of the whole answer.
 const ROOT: &str = "root";
 
 /// True if a grammar is GBNF and not Lark: it begins with a name and `::=`.
@@ -55,23 +55,23 @@ type Alternatives = Vec<Vec<Repeated>>;
 struct Repeated {
     element: Element,
     min: u32,
-    /// `None` for any number.
+    /// Maximum; `None` for any number.
     max: Option<u32>,
 }
 
 #[derive(Debug)]
 enum Element {
     Text(String),
-    /// One character of these ranges, or none of them.
+    /// One character in these ranges, or one outside of them.
     Class {
         ranges: Vec<(char, char)>,
         is_negated: bool,
     },
-    /// The number of a rule or group.
+    /// The index of a rule or group.
     Rule(usize),
 }
 
-/// Rules by their number; groups in parentheses, and what is repeated more than once, are rules too.
+/// Rules by index. Groups in parentheses, and elements that are repeated more than once, are rules too.
 #[derive(Debug, Default)]
 struct Gbnf {
     rules: Vec<Option<Alternatives>>,
@@ -79,7 +79,7 @@ struct Gbnf {
 }
 
 impl Gbnf {
-    /// The rules that a rule names.
+    /// Returns the rules that a rule names.
     fn named_by(&self, rule: usize) -> impl Iterator<Item = usize> {
         let elements = self.rules.get(rule).into_iter().flatten().flatten().flatten();
         let elements = elements.filter(|repeated| repeated.max != Some(0));
@@ -89,9 +89,9 @@ impl Gbnf {
         })
     }
 
-    /// True if a rule below `root` has itself in it.
+    /// True if a rule below `root` contains itself.
     fn is_recursive(&self, root: usize) -> bool {
-        /// How far a rule is looked at.
+        /// The progress of the visit to a rule.
         #[derive(Clone, Copy, PartialEq)]
         enum Seen {
             No,
@@ -128,7 +128,7 @@ impl Gbnf {
         self.rules.len() - 1
     }
 
-    /// The number of a rule, defined or not.
+    /// Returns the index of a rule, defined or not.
     fn rule(&mut self, name: &str) -> usize {
         if let Some(rule) = self.names.get(name) {
             return *rule;
@@ -145,7 +145,7 @@ struct Parser<'a> {
     /// The unparsed rest.
     rest: &'a str,
     grammar: Gbnf,
-    /// Where rules are named for the first time.
+    /// Positions at which rules are first named.
     named: Vec<(usize, &'a str)>,
 }
 
@@ -225,7 +225,7 @@ impl<'a> Parser<'a> {
                 }
                 let Some((min, max)) = self.repetitions()? else { break };
                 if (repeated.min, repeated.max) != (1, Some(1)) {
-                    // What is repeated already is a group.
+                    // An element that is already repeated becomes a group.
                     repeated = Repeated { element: self.group(vec![vec![repeated]])?, min: 1, max: Some(1) };
                 }
                 (repeated.min, repeated.max) = (min, max);
@@ -287,7 +287,7 @@ impl<'a> Parser<'a> {
         Ok(Some(Element::Rule(rule)))
     }
 
-    /// The class of characters whose `[` is at a position.
+    /// Parses the class of characters whose `[` is at a position.
     fn class(&mut self, at: usize) -> Result<Element> {
         let is_negated = self.take("^");
         let mut ranges = Vec::new();
@@ -310,7 +310,7 @@ impl<'a> Parser<'a> {
         Ok(Element::Class { ranges, is_negated })
     }
 
-    /// A character of a text or class.
+    /// Parses a character of a text or class.
     fn character(&mut self, end: &str) -> Result<char> {
         let at = self.position();
         let mut characters = self.rest.chars();
@@ -344,7 +344,7 @@ impl<'a> Parser<'a> {
         code.ok_or_else(|| self.error_at(at, &format!("there is no character U+{hex}")))
     }
 
-    /// How often what is before may come, if that is said.
+    /// Parses the number of repetitions of the element before, if there is one.
     fn repetitions(&mut self) -> Result<Option<(u32, Option<u32>)>> {
         for (mark, min, max) in [("*", 0, None), ("+", 1, None), ("?", 0, Some(1))] {
             if self.take(mark) {
@@ -383,7 +383,7 @@ impl<'a> Parser<'a> {
         Ok(number)
     }
 
-    /// The name of a rule; empty if there is none.
+    /// Parses the name of a rule; empty if there is none.
     fn name(&mut self) -> &'a str {
         let is_of_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
         let end = self.rest.find(|character| !is_of_name(character)).unwrap_or(self.rest.len());
@@ -423,7 +423,7 @@ impl<'a> Parser<'a> {
         self.text.len() - self.rest.len()
     }
 
-    /// A line and a column, from 1, the latter in characters.
+    /// Returns a line and a column, both from 1; the column counts characters.
     fn place(&self, at: usize) -> String {
         let before = self.text.get(..at).unwrap_or_default();
         let (line, start) = (before.matches('\n').count() + 1, before.rfind('\n').map_or(0, |end| end + 1));
@@ -504,7 +504,7 @@ impl Writer<'_> {
     }
 }
 
-/// Characters as a regular expression in Lark.
+/// Writes characters as a regular expression of Lark.
 fn literal(characters: impl Iterator<Item = char>) -> String {
     let mut regex = "/".to_owned();
     for character in characters {

@@ -1,4 +1,4 @@
-//! Text from a prompt.
+//! Generates text from a prompt.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -16,38 +16,39 @@ use crate::text_stream::TextStream;
 use crate::token_score::TokenScore;
 use crate::tokenizer::Tokenizer;
 
-/// How text is generated.
+/// Options of text generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generation {
-    /// Maximum number of tokens; by default as many as the context has room for.
+    /// Maximum number of tokens; by default, the free room of the context.
     pub max_new_tokens: Option<usize>,
     pub sampling: Sampling,
     /// Stop strings, which are not part of the answer.
     pub stop: Vec<String>,
     /// True if the answer goes on after EOS tokens.
     pub ignore_eos: bool,
-    /// Number of most likely tokens that each step has with their log probabilities, besides that of the chosen one; `None` computes
-    /// none.
+    /// Number of most likely tokens to return at each step with their log probabilities, besides that of the chosen
+    /// token. `None` computes none.
     pub log_probabilities: Option<usize>,
-    /// Drafts tokens, so that a call of the model reads several of the answer. The answer is the same up to the rounding of
-    /// logits: those of a call of several tokens may differ from those of a call of one in the last bits, and with weights of bf16
-    /// by the rounding of bf16. How long drafts are is decided by the clock, so that such a difference may come and go.
+    /// Drafts tokens, so that one call of the model reads several tokens of the answer. The answer is the same up to
+    /// the rounding of logits. The logits of a call of several tokens may differ in the last bits from those of single
+    /// calls, and with weights of bf16 by the rounding of bf16. The clock decides the length of drafts, so such a
+    /// difference may come and go.
     pub speculation: Option<Speculation>,
 }
 
-/// Why an answer ended.
+/// The reason why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model ended it, or one of the texts that end it came.
+    /// The model ended it, or a stop string was generated.
     Stop,
-    /// There are as many tokens as were asked for, or the context is full.
+    /// The maximum number of tokens is reached, or the context is full.
     Length,
     /// The caller ended it.
     Cancelled,
 }
 
 impl FinishReason {
-    /// The name in OpenAI's API, which has none for answers that the caller ended.
+    /// Returns the name in OpenAI's API. That API has none for answers that the caller ended.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -60,31 +61,33 @@ impl FinishReason {
 /// Token counts and times of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens of the prompt, without those that the session had already.
+    /// Tokens of the prompt that the session did not have already.
     pub prompt_tokens: usize,
     /// Tokens of the answer.
     pub generated_tokens: usize,
     /// Time in which the model read the prompt.
     pub prefill: Duration,
-    /// Tokens of the answer that the model read, one by one: the last one of an answer is not read unless the model ended it.
+    /// Tokens of the answer that the model read one by one. The last token of an answer is read only if the model ended
+    /// the answer.
     pub decoded_tokens: usize,
-    /// Time in which it read them, and in which drafts were made.
+    /// Time in which the model read these tokens, with the time for drafts.
     pub decode: Duration,
     /// Tokens that were guessed and verified.
     pub drafted_tokens: usize,
-    /// Those of them that the answer has.
+    /// Drafted tokens that are in the answer.
     pub accepted_tokens: usize,
-    /// Why none was guessed although [`Generation::speculation`] or [`Generator::step_with_draft`] asks for it.
+    /// The reason why no token was drafted although [`Generation::speculation`] or [`Generator::step_with_draft`] asked
+    /// for it.
     pub no_speculation: Option<&'static str>,
     pub finish_reason: FinishReason,
 }
 
-/// Adds a prompt to a session and generates text, which `on_text` gets as it comes. The session has the prompt and the tokens of the
-/// answer that the model read afterwards. A [`Generator`] does the same step by step. If `on_text` breaks with the last text of an
-/// answer, the reason is that of the answer.
+/// Adds a prompt to a session and generates text. Passes each piece of text to `on_text` as it is generated. Afterwards
+/// the session has the prompt, and the tokens of the answer that the model read. A [`Generator`] does the same step by
+/// step. If `on_text` breaks at the last text of an answer, the finish reason is that of the answer.
 ///
 /// # Errors
-/// Those of [`Generator::start`] and [`Generator::step`].
+/// The errors of [`Generator::start`] and [`Generator::step`].
 pub fn generate(
     model: &mut Model,
     session: &mut Session,
@@ -101,10 +104,10 @@ pub fn generate(
     }
 }
 
-/// As [`generate`], with tokens that `draft` guesses, if there is one, in place of [`Generation::speculation`].
+/// As [`generate`], with tokens that `draft` proposes, if there is one, in place of [`Generation::speculation`].
 ///
 /// # Errors
-/// Those of [`Generator::start`] and [`Generator::step_with_draft`].
+/// The errors of [`Generator::start`] and [`Generator::step_with_draft`].
 pub fn generate_with_draft(
     model: &mut Model,
     session: &mut Session,
@@ -116,7 +119,7 @@ pub fn generate_with_draft(
 ) -> Result<Usage> {
     let mut generator = Generator::start(model, session, tokenizer, prompt, options.clone())?;
     loop {
-        // A reborrow of its own for each step.
+        // Each step borrows the draft again.
         let draft: Option<&mut dyn Draft> = match &mut draft {
             Some(draft) => Some(&mut **draft),
             None => None,
@@ -129,7 +132,7 @@ pub fn generate_with_draft(
     Ok(generator.usage())
 }
 
-/// An answer that is being generated, step by step: several can take turns, each with a session of its own.
+/// An answer that is generated step by step. Several answers can take turns, each with a session of its own.
 #[derive(Clone, Debug)]
 pub struct Generator {
     options: Generation,
@@ -137,38 +140,38 @@ pub struct Generator {
     /// Tokens that end the answer.
     ends: Vec<u32>,
     answer: Answer,
-    /// The last token, if the model has not read it.
+    /// The last token, unless the model has read it.
     unread: Option<u32>,
     #[cfg(feature = "grammar")]
     constraint: Option<Constraint>,
-    /// Room for logits of which the grammar allows some.
+    /// Buffer for logits that the grammar masks.
     #[cfg(feature = "grammar")]
     allowed: Vec<f32>,
-    /// `None` before the first token of an answer with drafts.
+    /// `None` until the first token of an answer with drafts.
     budget: Option<Budget>,
     usage: Usage,
     is_finished: bool,
 }
 
-/// What a step adds to an answer.
+/// The result of one step of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// Text that became certain; empty where a character or a stop string may be incomplete.
+    /// Text that is final. Empty if a character or a stop string may be incomplete.
     pub text: String,
     /// `None` if the model ended the answer.
     pub token: Option<u32>,
-    /// The token with which the model ended the answer, which is no part of it.
+    /// The token with which the model ended the answer. It is not part of the answer.
     pub end: Option<u32>,
-    /// How likely the one or the other was, if [`Generation::log_probabilities`] asks for it.
+    /// The log probability of the token or the end, if [`Generation::log_probabilities`] asks for it.
     pub score: Option<TokenScore>,
 }
 
 impl Generator {
-    /// Adds a prompt to a session. Without one the answer goes on from the session's last token.
+    /// Adds a prompt to a session. Without a prompt the answer continues from the session's last token.
     ///
     /// # Errors
-    /// `Sampling`, also for options of speculation, and those of [`Session::prefill`]; `NoTokens` also for a session without
-    /// [logits](Session::logits).
+    /// `Sampling`, also for invalid options of speculation, and the errors of [`Session::prefill`]. `NoTokens`, also
+    /// for an empty prompt in a session without [logits](Session::logits).
     pub fn start(
         model: &mut Model,
         session: &mut Session,
@@ -179,11 +182,11 @@ impl Generator {
         Self::start_while(model, session, tokenizer, prompt, options, || ControlFlow::Continue(()))
     }
 
-    /// As [`start`](Self::start), but `goes_on` is asked between parts of the prompt, as in [`Session::prefill_while`]. If it breaks,
-    /// the answer is over.
+    /// As [`start`](Self::start), but calls `goes_on` between parts of the prompt, as [`Session::prefill_while`] does.
+    /// If it breaks, the answer is over.
     ///
     /// # Errors
-    /// Those of `start`.
+    /// The errors of `start`.
     pub fn start_while(
         model: &mut Model,
         session: &mut Session,
@@ -237,10 +240,10 @@ impl Generator {
         })
     }
 
-    /// Chooses the next token. `None` when the answer is over.
+    /// Chooses the next token. `None` if the answer is over.
     ///
     /// # Errors
-    /// Those of [`Session::prefill`], [`Sampler::sample`] and [`Tokenizer::decode`].
+    /// The errors of [`Session::prefill`], [`Sampler::sample`] and [`Tokenizer::decode`].
     pub fn step(&mut self, model: &mut Model, session: &mut Session, tokenizer: &Tokenizer) -> Result<Option<Step>> {
         match self.options.speculation {
             Some(mut speculation) => self.step_with_draft(model, session, tokenizer, &mut speculation),
@@ -248,11 +251,12 @@ impl Generator {
         }
     }
 
-    /// As [`step`](Self::step), with tokens that `draft` guesses. It is asked as long as that makes the answer faster, and now and
-    /// then otherwise; a model that cannot verify drafts is not slower for it, and [`Usage::no_speculation`] says why it cannot.
+    /// As [`step`](Self::step), with tokens that `draft` proposes. `draft` is asked as long as this makes the answer
+    /// faster, and now and then otherwise. A model that cannot verify drafts is not slowed down;
+    /// [`Usage::no_speculation`] has the reason.
     ///
     /// # Errors
-    /// Those of `step` and of the draft.
+    /// The errors of `step` and of the draft.
     pub fn step_with_draft(
         &mut self,
         model: &mut Model,
@@ -263,11 +267,12 @@ impl Generator {
         self.advance(model, session, tokenizer, Some(draft))
     }
 
-    /// Gives the model the last token of each answer in one call, which [`step`](Self::step) would give it by itself: several answers
-    /// at once take little longer than one. Answers with speculation are left out.
+    /// Reads the last token of each answer in one call of the model, in place of one call for each
+    /// [`step`](Self::step). Several answers at once take little longer than one. Answers with speculation are left
+    /// out.
     ///
     /// # Errors
-    /// Those of [`Session::prefill_batch`].
+    /// The errors of [`Session::prefill_batch`].
     pub fn read_batch(model: &mut Model, answers: &mut [(&mut Self, &mut Session)]) -> Result<()> {
         let mut batch = Vec::new();
         let mut read = Vec::new();
@@ -306,7 +311,7 @@ impl Generator {
                 Some(draft) => self.read_with_draft(model, session, token, draft)?,
                 None => drop(self.read(model, session, token)?),
             }
-            // Not before: where a draft fails, the next step reads it.
+            // Cleared only now: if a draft fails, the next step reads the token.
             self.unread = None;
             self.usage.decoded_tokens += 1;
         }
@@ -333,13 +338,13 @@ impl Generator {
         Ok(Some(Step { text, token: Some(token), end: None, score }))
     }
 
-    /// Allows only answers of a grammar from here on. The answer ends where the grammar does.
+    /// Allows only answers of a grammar from here on. The answer ends where the grammar ends.
     #[cfg(feature = "grammar")]
     pub fn constrain(&mut self, constraint: Constraint) {
         self.constraint = Some(constraint);
     }
 
-    /// Chooses a token, of those that the grammar allows.
+    /// Chooses a token that the grammar allows.
     fn choose(&mut self, logits: &[f32]) -> Result<u32> {
         #[cfg(feature = "grammar")]
         if let Some(constraint) = &mut self.constraint {
@@ -351,7 +356,7 @@ impl Generator {
         Ok(self.sampler.sample(logits)?.token)
     }
 
-    /// Tells the grammar of a token. Returns true if the answer is complete.
+    /// Passes a token to the grammar. Returns true if the answer is complete.
     #[cfg_attr(
         not(feature = "grammar"),
         expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "a grammar needs both")
@@ -365,7 +370,7 @@ impl Generator {
         Ok(false)
     }
 
-    /// Gives the model a token of the answer. Returns the time that it took.
+    /// Reads a token of the answer with the model. Returns the time that this took.
     fn read(&mut self, model: &mut Model, session: &mut Session, token: u32) -> Result<Duration> {
         let start = Instant::now();
         session.prefill(model, &[token])?;
@@ -374,7 +379,7 @@ impl Generator {
         Ok(time)
     }
 
-    /// As [`read`](Self::read), with a draft of what follows.
+    /// As [`read`](Self::read), with a draft of the next tokens.
     fn read_with_draft(
         &mut self,
         model: &mut Model,
@@ -403,7 +408,7 @@ impl Generator {
             return self.read(model, session, token).map(drop);
         }
         budget.token(false);
-        // Those that the answer has room for, but for its last token, which is not read.
+        // The room for drafted tokens in the answer. The last token is not read, so it is not counted.
         let wanted =
             self.options.max_new_tokens.map_or(usize::MAX, |max| max.saturating_sub(self.usage.generated_tokens));
         let limits = model.limits();
@@ -451,24 +456,24 @@ impl Generator {
     }
 }
 
-/// The text of an answer, which ends before one of some texts.
+/// The text of an answer, up to a stop string.
 #[derive(Clone, Debug)]
 struct Answer {
     /// The stop strings that are not empty.
     stop: Vec<String>,
     stream: TextStream,
-    /// Text that may be the beginning of one that ends the answer.
+    /// Text that may be the beginning of a stop string.
     held: String,
 }
 
 impl Answer {
-    /// The text that a token adds, and whether the answer ends with it.
+    /// Returns the text that a token adds, and true if the answer ends with it.
     fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> Result<(String, bool)> {
         self.held.push_str(&self.stream.push(tokenizer, token)?);
         Ok(self.release())
     }
 
-    /// Takes what belongs to the answer for sure.
+    /// Takes the text that certainly belongs to the answer.
     fn release(&mut self) -> (String, bool) {
         let ends = self.stop.iter();
         if let Some(end) = ends.clone().filter_map(|stop| self.held.find(stop)).min() {
@@ -482,7 +487,7 @@ impl Answer {
         (std::mem::replace(&mut self.held, held), false)
     }
 
-    /// Takes the text that was held back, and whether the answer ends with it.
+    /// Takes the text that was held back, and true if the answer ends with it.
     fn finish(&mut self, tokenizer: &Tokenizer) -> Result<(String, bool)> {
         let rest = self.stream.finish(tokenizer)?;
         self.held.push_str(&rest);
@@ -495,12 +500,12 @@ impl Answer {
 }
 
 impl Usage {
-    /// Tokens of the prompt that the model read a second; 0 without a prompt.
+    /// Tokens of the prompt that the model read per second; 0 without a prompt.
     pub fn prefill_rate(&self) -> f64 {
         rate(self.prompt_tokens, self.prefill)
     }
 
-    /// Tokens of the answer that the model read a second; 0 if it read none.
+    /// Tokens of the answer that the model read per second; 0 if it read none.
     pub fn decode_rate(&self) -> f64 {
         rate(self.decoded_tokens, self.decode)
     }

@@ -1,4 +1,4 @@
-//! Answers of a given form, by llguidance: at each token those that the form does not allow are left out.
+//! Constrains answers to a form with llguidance: tokens that the form does not allow are masked at each step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,34 +29,36 @@ pub enum Grammar {
 }
 
 impl Grammar {
-    /// A grammar in the syntax of Lark or GBNF: the latter's first rule has `::=`.
+    /// Detects the syntax of a grammar: GBNF if its first rule has `::=`, else Lark.
     pub fn of_text(text: impl Into<String>) -> Self {
         let text = text.into();
         if gbnf::is_gbnf(&text) { Self::Gbnf(text) } else { Self::Lark(text) }
     }
 }
 
-/// Compiles grammars for the tokens of a tokenizer, of which a model of these limits has logits. Making one takes time in proportion to the vocabulary, so that it is kept.
+/// Compiles grammars for the tokens of a tokenizer, and the logits of a model with these limits. Making a compiler
+/// takes time in proportion to the vocabulary, so keep it.
 #[derive(Clone)]
 pub struct GrammarCompiler(Arc<ParserFactory>);
 
-/// The state of an answer in its grammar. A clone is that of another answer.
+/// The state of an answer in its grammar. A clone is the state of another answer.
 pub struct Constraint(Matcher);
 
-/// Maximum number of a grammar's rules and parentheses, or of a schema's objects, each of which may take some of the stack.
+/// Maximum number of a grammar's rules and parentheses, or of a schema's objects. Each may take some of the stack.
 const MAX_PARTS: usize = 8000;
 
-/// Maximum bytes of a grammar: llguidance takes seconds and hundreds of megabytes for some of a few megabytes before it refuses them.
+/// Maximum size of a grammar in bytes. llguidance takes seconds and hundreds of megabytes for some grammars of a few
+/// megabytes before it refuses them.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What llguidance's error says for a mask without a token.
+/// llguidance's error for a mask without a token.
 const NO_EXTENSION: &str = "NoExtensionBias";
 
 impl GrammarCompiler {
     /// Reads the vocabulary.
     ///
     /// # Errors
-    /// `Grammar` for a vocabulary that llguidance does not take, and `Tokenizer` where tokens have no text.
+    /// `Grammar` for a vocabulary that llguidance does not accept, and `Tokenizer` if tokens have no text.
     pub fn new(tokenizer: &Tokenizer, limits: &Limits) -> Result<Self> {
         let size = u32::try_from(limits.vocab_size).map_err(|error| grammar(&error))?;
         let mut ends: Vec<u32> = limits.eos.iter().chain(&tokenizer.special_tokens().eos).copied().collect();
@@ -66,7 +68,7 @@ impl GrammarCompiler {
         for token in 0..size {
             let mut bytes = tokenizer.token_bytes(token)?;
             if tokenizer.is_special(token) || ends.contains(&token) {
-                // No text has it.
+                // No text contains it.
                 bytes.insert(0, TokTrie::SPECIAL_TOKEN_MARKER);
             }
             words.push(bytes);
@@ -83,7 +85,7 @@ impl GrammarCompiler {
     /// Compiles a grammar.
     ///
     /// # Errors
-    /// `Grammar`, with what is wrong or not supported, or takes too much to check.
+    /// `Grammar`, with the error, the unsupported part, or the limit that is exceeded.
     pub fn compile(&self, given: &Grammar) -> Result<Constraint> {
         let len = match given {
             Grammar::JsonSchema(schema) => schema.to_string().len(),
@@ -107,7 +109,7 @@ impl GrammarCompiler {
                 "expected at most {MAX_PARTS} rules and parentheses, or objects of a schema, got {parts}"
             )));
         }
-        // A rule is compiled inside of the one that names it first.
+        // Rules are compiled recursively, at their first use.
         let compile = || Matcher::new(self.0.create_parser(top));
         let matcher = deep_stack::run(compile).map_err(|problem| grammar(&problem))?;
         match matcher.get_error() {
@@ -117,17 +119,17 @@ impl GrammarCompiler {
     }
 }
 
-/// White space between the values of JSON: a space, or one or two new lines and what they are indented by. As in llama.cpp's grammars:
-/// where it is unlimited, an answer may have nothing else.
+/// White space between the values of JSON: a space, or one or two new lines and the indentation, as in llama.cpp's
+/// grammars. Unlimited white space would allow answers of nothing else.
 const SPACE: &str = r" |(\r?\n){1,2}[ \t]{0,20}";
 
-/// A schema with the bound of white space, whatever it says of it.
+/// Returns a schema with bounded white space, whatever options of llguidance it has.
 fn with_bounded_space(schema: &Json) -> Json {
-    /// Options of llguidance in a schema.
+    /// The key of llguidance's options in a schema.
     const OPTIONS: &str = "x-guidance";
     let mut fields = match schema {
         Json::Object(fields) => fields.clone(),
-        // Any value.
+        // A schema that allows any value.
         Json::Bool(true) => Map::new(),
         other => return other.clone(),
     };
@@ -138,7 +140,7 @@ fn with_bounded_space(schema: &Json) -> Json {
     Json::Object(fields)
 }
 
-/// Number of objects in a schema.
+/// Counts the objects in a schema.
 fn objects(schema: &Json) -> usize {
     match schema {
         Json::Array(items) => items.iter().map(objects).sum(),
@@ -148,10 +150,10 @@ fn objects(schema: &Json) -> usize {
 }
 
 impl Constraint {
-    /// Sets the logits of tokens to negative infinity that may not come next.
+    /// Sets the logits of tokens that are not allowed next to negative infinity.
     ///
     /// # Errors
-    /// `Grammar` if nothing may come, or that takes too much to find out.
+    /// `Grammar` if no token is allowed, or if finding the allowed ones takes too much work.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<()> {
         let mask = self.0.compute_mask_or_eos().map_err(|error| {
             let is_empty = error.to_string().starts_with(NO_EXTENSION);
@@ -170,7 +172,7 @@ impl Constraint {
                 }
             }
         }
-        // Those that the vocabulary lacks.
+        // Logits past the end of the vocabulary.
         let known = size.min(logits.len());
         logits.get_mut(known..).unwrap_or_default().fill(f32::NEG_INFINITY);
         Ok(())
@@ -179,7 +181,7 @@ impl Constraint {
     /// Adds a token to the answer. Returns true if nothing may follow.
     ///
     /// # Errors
-    /// `Grammar` for a token that may not come.
+    /// `Grammar` for a token that is not allowed.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
         self.0.consume_token(token).map_err(|error| grammar(&error))?;
         Ok(self.0.is_stopped())
@@ -206,7 +208,7 @@ impl fmt::Debug for GrammarCompiler {
 
 fn grammar(error: &dyn fmt::Display) -> Error {
     let text = error.to_string();
-    // llguidance catches its panics, and marks that it leaves the grammar itself out.
+    // llguidance catches its panics, and adds a backtrace, which is left out here.
     let text = text.split("\n<backtrace>").next().unwrap_or_default();
     Error::Grammar(text.trim_end_matches("<non-verbose/>").trim_end().to_owned())
 }

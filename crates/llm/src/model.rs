@@ -14,33 +14,33 @@ use crate::adapter::Adapter;
 use crate::error::{Error, Result};
 use crate::session::{Session, State};
 
-/// A program that takes tokens and returns logits: `forward(tokens: i64[1, T], …) -> [1, vocabulary]` or
-/// `[1, T, vocabulary]` of f32, f16 or bf16, or the methods `prefill` and `decode` in its place.
+/// A program that takes tokens and returns logits: `forward(tokens: i64[1, T], …) -> [1, vocabulary]` or `[1, T,
+/// vocabulary]` of f32, f16 or bf16. Some programs have the methods `prefill` and `decode` instead.
 ///
-/// The second input says where the tokens are: one number is the position of the first, several are those of all. Without it, the
-/// program has no KV cache and computes the whole context at each call.
+/// The second input holds positions: one number is the position of the first token, several numbers are the positions
+/// of all tokens. A program without it has no KV cache, and computes the whole context at each call.
 ///
-/// A program whose method `returns_hidden_states` returns true gives the hidden states of all tokens, `[1, T, hidden]`, in place of
-/// logits: it has embeddings ([`Session::embed`]), and generates nothing.
+/// If a program's method `returns_hidden_states` returns true, it returns the hidden states of all tokens, `[1, T,
+/// hidden]`, in place of logits. Such a program computes embeddings ([`Session::embed`]), and generates nothing.
 #[derive(Debug)]
 pub struct Model {
     module: Module,
-    /// The method for several tokens, and that for one.
+    /// The method for several tokens, and the method for one token.
     methods: [String; 2],
     positions: Positions,
     output: Output,
     /// Number of elements of a row of the output.
     width: usize,
     limits: Limits,
-    /// The method for one token, for several sessions at once.
+    /// The method for one token as a batch of several sessions.
     batch: MethodBatch,
-    /// The same for sessions with adapters, made when the first are batched.
+    /// The same for sessions with adapters. It is made when the first such sessions are batched.
     adapted_batch: Option<MethodBatch>,
-    /// Maximum number of sessions in a batch: of those without adapters, and of those with them.
+    /// Maximum number of sessions in a batch: without adapters, and with adapters.
     max_batch: [usize; 2],
     /// The adapter of new sessions.
     adapter: Option<Adapter>,
-    /// That of the program.
+    /// The fingerprint of the program.
     fingerprint: Fingerprint,
     /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
     planned: Arc<()>,
@@ -49,19 +49,20 @@ pub struct Model {
 /// Metadata of a model: the results of its metadata methods, and the size of its logits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of tokens in a call; longer prompts are cut into several.
+    /// Maximum number of tokens in a call. Longer prompts are split into several calls.
     pub max_seq_len: usize,
     /// Number of positions of the KV cache.
     pub max_context_len: usize,
-    /// Number of tokens that there are, as many as logits.
+    /// Number of tokens in the vocabulary, which is the number of logits.
     pub vocab_size: usize,
-    /// The token that a text begins with.
+    /// The token that begins a text.
     pub bos: Option<u32>,
     /// Tokens that end an answer.
     pub eos: Vec<u32>,
 }
 
-/// Maximum number of sessions of a call, each of which takes memory for intermediate results and outputs; more take several calls.
+/// Maximum number of sessions in a call. Each session takes memory for intermediate results and outputs. Larger batches
+/// take several calls.
 const MAX_BATCH: usize = 16;
 
 /// The output of a call.
@@ -78,7 +79,7 @@ const HIDDEN_STATES: &str = "returns_hidden_states";
 /// The second input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Positions {
-    /// There is none, and no cache.
+    /// There is no such input, and no cache.
     None,
     /// The position of the first token.
     Start,
@@ -98,7 +99,7 @@ impl Model {
     /// Wraps a loaded module.
     ///
     /// # Errors
-    /// `NotLanguageModel`, with what the program lacks.
+    /// `NotLanguageModel`, with the missing property.
     pub fn new(mut module: Module) -> Result<Self> {
         let has = |module: &Module, name: &str| module.method_names().any(|known| known == name);
         let methods = if has(&module, "forward") {
@@ -148,11 +149,11 @@ impl Model {
         let mut number = |name: &str| numbers(&mut module, name).map(|numbers| numbers.first().copied());
         let declared_seq_len = number("get_max_seq_len")?;
         let max_seq_len = declared_seq_len.map_or(longest, |len| longest.min(len as usize)).max(1);
-        // In programs without it, `get_max_seq_len` is the context length.
+        // In programs without this method, `get_max_seq_len` is the context length.
         let context = number("get_max_context_len")?.or(declared_seq_len);
         let mut max_context_len = context.map_or(longest, |len| len as usize).max(max_seq_len);
         if positions == Positions::None {
-            // A call has the whole context.
+            // A call takes the whole context.
             max_context_len = max_seq_len;
         }
         let vocab_size = match output {
@@ -191,7 +192,7 @@ impl Model {
         &self.limits
     }
 
-    /// The module, for its report and options.
+    /// Returns the module, for its report and options.
     pub fn module(&mut self) -> &mut Module {
         &mut self.module
     }
@@ -200,12 +201,12 @@ impl Model {
         self.module.program()
     }
 
-    /// The inputs of a method, if there is one of this name.
+    /// Returns the inputs of a method, if there is one with this name.
     pub(crate) fn method_inputs(&self, name: &str) -> Option<Vec<ValueInfo>> {
         Some(self.module.meta(name).ok()?.inputs)
     }
 
-    /// Gives sessions that are made from now on an adapter, or none.
+    /// Sets the adapter of future sessions, or none.
     ///
     /// # Errors
     /// `AdapterOfAnotherModel` and `NoAdapters`.
@@ -225,20 +226,21 @@ impl Model {
         self.adapter.as_ref()
     }
 
-    /// Makes a session, with the adapter that [`set_adapter`](Self::set_adapter) gave. Any number of them shares the weights, where a back end keeps the KV cache.
+    /// Makes a session with the adapter of [`set_adapter`](Self::set_adapter). If a backend keeps the KV cache, any
+    /// number of sessions can share the weights.
     ///
     /// # Errors
-    /// `NotSupported` where the reference operators keep the cache, in planned memory of the program, for a second session while
-    /// the first lives, and for programs with `prefill` and `decode`.
+    /// `NotSupported` if the reference operators keep the cache in planned memory of the program: for a second session
+    /// while the first lives, and for programs with `prefill` and `decode`.
     pub fn session(&mut self) -> Result<Session> {
-        // It was checked when it was set.
+        // The adapter was checked when it was set.
         self.new_session(self.adapter.clone())
     }
 
     /// As [`session`](Self::session), with this adapter, or none.
     ///
     /// # Errors
-    /// Those of `session`, `AdapterOfAnotherModel` and `NoAdapters`.
+    /// The errors of `session`, `AdapterOfAnotherModel` and `NoAdapters`.
     pub fn session_with(&mut self, adapter: Option<Adapter>) -> Result<Session> {
         adapter.iter().try_for_each(|adapter| self.check_adapter(adapter))?;
         self.new_session(adapter)
@@ -261,17 +263,18 @@ impl Model {
         }
     }
 
-    /// True if each call computes all tokens from the first on.
+    /// True if each call computes all tokens from the first one on.
     pub(crate) fn has_no_cache(&self) -> bool {
         self.positions == Positions::None
     }
 
-    /// Maximum length of a call that adds some of `count` tokens: all at once without a cache, which would compute earlier ones again.
+    /// Returns the maximum length of a call that adds some of `count` tokens. Without a cache, one call adds all:
+    /// several would compute earlier tokens again.
     pub(crate) fn max_call_len(&self, count: usize) -> usize {
         if self.has_no_cache() { count } else { self.limits.max_seq_len }
     }
 
-    /// True if a call returns the logits of all its tokens, rather than those of the last.
+    /// True if a call returns the logits of all of its tokens, false if only those of the last.
     pub(crate) fn has_all_logits(&self) -> bool {
         self.output == Output::AllLogits
     }
@@ -281,13 +284,13 @@ impl Model {
         (self.output == Output::HiddenStates).then_some(self.width)
     }
 
-    /// Forgets the states that are in the memory of the program.
+    /// Clears the states in the memory of the program.
     pub(crate) fn clear_states(&mut self) {
         let names: Vec<String> = self.module.method_names().map(str::to_owned).collect();
         names.iter().for_each(|name| self.module.unload_method(name));
     }
 
-    /// Runs a call of at most `max_seq_len` tokens, the first of which is at `position`.
+    /// Runs a call of at most `max_seq_len` tokens; the first is at `position`.
     pub(crate) fn call(
         &mut self,
         state: &mut State,
@@ -308,12 +311,12 @@ impl Model {
         Rows::of(outputs, self.width)
     }
 
-    /// Maximum number of sessions, of `wanted`, that a call adds a token to. Memory for them is there then.
+    /// Returns the maximum number of sessions, of `wanted`, in one call, and reserves memory for them.
     pub(crate) fn batch_size(&mut self, wanted: usize, is_adapted: bool) -> usize {
         let kind = usize::from(is_adapted);
         let size = wanted.min(self.max_batch[kind]);
         if size > 1 && self.reserve_batch(size, is_adapted).is_err() {
-            // Not enough memory: one after the other is slower, and works.
+            // There is not enough memory. One session after the other is slower, but works.
             self.max_batch[kind] = 1;
         }
         size.min(self.max_batch[kind])
@@ -342,7 +345,7 @@ impl Model {
     }
 }
 
-/// A token for a session in a batch.
+/// A token for one session in a batch.
 pub(crate) struct SessionCall<'c> {
     pub state: &'c mut rushlight::Session,
     pub adapter: Option<&'c Adapter>,
@@ -350,10 +353,10 @@ pub(crate) struct SessionCall<'c> {
     pub position: usize,
 }
 
-/// The tokens of a call and where they are.
+/// The tokens of a call and their positions.
 struct Arguments {
     tokens: Vec<i64>,
-    /// None, the position of the first token, or those of all.
+    /// No position, the position of the first token, or the positions of all.
     positions: Vec<i64>,
     sizes: [usize; 2],
     count: [usize; 1],
@@ -384,7 +387,7 @@ impl Arguments {
     }
 }
 
-/// The logits or hidden states of a call, `[rows, width]`: those of all its tokens, or of the last.
+/// The logits or hidden states of a call, `[rows, width]`: of all of its tokens, or of the last.
 #[derive(Debug)]
 pub(crate) struct Rows {
     outputs: Vec<Value>,
@@ -407,12 +410,12 @@ impl Rows {
         Ok(Self { outputs, width, rows })
     }
 
-    /// Number of tokens that they are of.
+    /// Number of tokens with a row.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Reads the row of a token as f32, counted from the last, which is 0; nothing where there are none.
+    /// Reads the row of a token as f32, counted from the last token, which is 0. Reads nothing if there is no such row.
     pub(crate) fn read_from_end(&self, index: usize, to: &mut Vec<f32>) {
         to.clear();
         let (Some(Value::Tensor(tensor)), Some(row)) = (self.outputs.first(), self.rows.checked_sub(index + 1)) else {
@@ -437,7 +440,7 @@ fn is_integers(info: &TensorInfo, what: &str) -> Result<()> {
     }
 }
 
-/// The results of a metadata method; none if the program does not have it.
+/// Returns the results of a metadata method; none if the program does not have it.
 fn numbers(module: &mut Module, name: &str) -> Result<Vec<i64>> {
     if !module.method_names().any(|known| known == name) {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! A conversation: the tokens so far, and what the model keeps of them.
+//! A conversation: the tokens so far, and the model's state for them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,14 +12,16 @@ use crate::error::{Error, Result};
 use crate::model::{Model, Rows, SessionCall};
 use crate::token_score::{TokenScore, log_probability};
 
-/// The tokens that one user of a [`Model`] gave it, and the KV cache of these. Methods take the model that made the session.
+/// The tokens that one user of a [`Model`] has added, with their KV cache. Methods take the model that made the
+/// session.
 ///
-/// An error in the middle of a call poisons the session, not the model: [`reset`](Self::reset) makes it usable again.
+/// An error in the middle of a call poisons the session, but not the model. [`reset`](Self::reset) makes the session
+/// usable again.
 #[derive(Debug)]
 pub struct Session {
     state: State,
     adapter: Option<Adapter>,
-    /// That of the program.
+    /// The fingerprint of the program.
     program: Fingerprint,
     tokens: Vec<u32>,
     logits: Vec<f32>,
@@ -31,16 +33,16 @@ pub struct Session {
 #[derive(Debug)]
 struct Ahead {
     tokens: Vec<u32>,
-    /// Number of them that were added since.
+    /// Number of these tokens that were added since.
     added: usize,
-    /// Those after each of them.
+    /// The logits after each of these tokens.
     logits: Rows,
 }
 
-/// Where the KV cache is.
+/// The place of the KV cache.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Of the session's own.
+    /// A cache of the session's own.
     Own(rushlight::Session),
     /// In planned memory of the program; the model holds the other reference.
     InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
@@ -72,7 +74,7 @@ impl Session {
         self.tokens.len()
     }
 
-    /// Adds tokens, in as many calls as it takes. Returns the logits after the last one, `[vocabulary]`.
+    /// Adds tokens, in as many calls as needed. Returns the logits after the last one, `[vocabulary]`.
     ///
     /// # Errors
     /// `Poisoned`, `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
@@ -88,12 +90,12 @@ impl Session {
         Ok(&self.logits)
     }
 
-    /// Adds a token to each session as [`prefill`](Self::prefill) does, in calls that read the weights once for several of them where
-    /// a back end keeps their caches. Those with adapters are put behind those without.
+    /// Adds a token to each session, as [`prefill`](Self::prefill) does. If a backend keeps the caches, one call reads
+    /// the weights once for several sessions. Sessions with adapters are moved behind those without.
     ///
     /// # Errors
-    /// Those of `prefill`, for the first session that has one: `Poisoned`, `UnknownToken` and `ContextFull` change no session. An
-    /// error of the module poisons those of its call.
+    /// The errors of `prefill`, for the first session that has one. `Poisoned`, `UnknownToken` and `ContextFull` change
+    /// no session. An error of the module poisons the sessions of its call.
     pub fn prefill_batch(model: &mut Model, batch: &mut [(&mut Self, u32)]) -> Result<()> {
         batch.iter().try_for_each(|(session, token)| session.check(model, &[*token]))?;
         batch.sort_by_key(|(session, _)| session.adapter.is_some());
@@ -138,15 +140,15 @@ impl Session {
         logits.map(drop)
     }
 
-    /// Tokens that [`prefill_while`](Self::prefill_while) reads at a time: so many that each weight is seldom read, and so few that
-    /// it does not take long.
+    /// Tokens that [`prefill_while`](Self::prefill_while) reads in one call. Large enough that weights are read seldom,
+    /// and small enough that a call does not take long.
     pub const PREFILL_PART: usize = 128;
 
-    /// As [`prefill`](Self::prefill), but `goes_on` is asked before each part of [`PREFILL_PART`](Self::PREFILL_PART) tokens; if it
-    /// breaks, the session has the parts before. Returns the number of tokens that were added.
+    /// As [`prefill`](Self::prefill), but calls `goes_on` before each part of [`PREFILL_PART`](Self::PREFILL_PART)
+    /// tokens. If it breaks, the session keeps the parts before. Returns the number of tokens that were added.
     ///
     /// # Errors
-    /// Those of `prefill`.
+    /// The errors of `prefill`.
     pub fn prefill_while(
         &mut self,
         model: &mut Model,
@@ -154,7 +156,7 @@ impl Session {
         mut goes_on: impl FnMut() -> ControlFlow<()>,
     ) -> Result<usize> {
         self.check(model, tokens)?;
-        // Without a cache each call computes all tokens before.
+        // Without a cache each call computes all earlier tokens.
         let part = if model.has_no_cache() { tokens.len() } else { Self::PREFILL_PART };
         let mut added = 0;
         for part in tokens.chunks(part) {
@@ -167,11 +169,11 @@ impl Session {
         Ok(added)
     }
 
-    /// Adds a token as [`prefill`](Self::prefill) does, in a call that reads `drafts` after it too. As long as these are the tokens
-    /// that are added next, `prefill` has their logits already.
+    /// Adds a token as [`prefill`](Self::prefill) does, in a call that also reads `drafts` after it. If the next tokens
+    /// that are added are these drafts, `prefill` already has their logits.
     ///
     /// # Errors
-    /// Those of `prefill`, and `NotLanguageModel` for a call that returned less than the logits of all its tokens.
+    /// The errors of `prefill`, and `NotLanguageModel` if the call does not return the logits of all of its tokens.
     pub(crate) fn prefill_with_drafts(&mut self, model: &mut Model, token: u32, drafts: Vec<u32>) -> Result<()> {
         let tokens: Vec<u32> = std::iter::once(token).chain(drafts.iter().copied()).collect();
         self.check_for_logits(model, &tokens)?;
@@ -188,12 +190,12 @@ impl Session {
         Ok(())
     }
 
-    /// The next token that the model read already.
+    /// Returns the next token that the model has already read.
     pub(crate) fn next_ahead(&self) -> Option<u32> {
         self.ahead.as_ref().and_then(|ahead| ahead.tokens.get(ahead.added)).copied()
     }
 
-    /// Why drafts cannot be verified; `None` if they can be.
+    /// Returns the reason why drafts cannot be verified; `None` if they can.
     pub fn cannot_read_ahead(&mut self, model: &Model) -> Option<&'static str> {
         if !model.has_all_logits() {
             return Some("the program returns the logits of the last token alone: compile it with --full-logits");
@@ -203,16 +205,16 @@ impl Session {
         )
     }
 
-    /// True if the session cannot forget its last tokens alone.
+    /// True if the session cannot remove only its last tokens.
     pub(crate) fn cannot_rewind(&mut self, model: &Model) -> bool {
         match &mut self.state {
-            // It changes nothing where it is possible.
+            // If this succeeds, it changes nothing.
             State::Own(session) => session.rewind(self.tokens.len()).is_err(),
             State::InModule(_) => !model.has_no_cache(),
         }
     }
 
-    /// Adds tokens as long as they were read before. Returns their number.
+    /// Adds tokens as long as the model has already read them. Returns their number.
     fn add_ahead(&mut self, tokens: &[u32]) -> usize {
         let Some(ahead) = &mut self.ahead else { return 0 };
         let left = ahead.tokens.get(ahead.added..).unwrap_or_default();
@@ -225,7 +227,7 @@ impl Session {
         count
     }
 
-    /// Forgets tokens that were read before they were added.
+    /// Removes tokens that the model read before they were added.
     fn forget_ahead(&mut self) -> Result<()> {
         if self.next_ahead().is_some()
             && let State::Own(session) = &mut self.state
@@ -238,13 +240,13 @@ impl Session {
         Ok(())
     }
 
-    /// Adds tokens as [`prefill`](Self::prefill) does. Returns for each the natural logarithm of the probability that the model
-    /// gave it after those before; `None` for the first token of all.
+    /// Adds tokens as [`prefill`](Self::prefill) does. Returns the log probability (natural logarithm) of each after
+    /// the tokens before it; `None` for the very first token.
     ///
-    /// A program that returns the logits of the last token alone is called for each token.
+    /// If a program returns only the logits of the last token, it is called for each token.
     ///
     /// # Errors
-    /// Those of `prefill`.
+    /// The errors of `prefill`.
     pub fn score(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Vec<Option<f64>>> {
         self.score_by(model, tokens, log_probability)
     }
@@ -252,7 +254,7 @@ impl Session {
     /// As [`score`](Self::score), with the `alternatives` most likely tokens at each position.
     ///
     /// # Errors
-    /// Those of [`prefill`](Self::prefill).
+    /// The errors of [`prefill`](Self::prefill).
     pub fn score_tokens(
         &mut self,
         model: &mut Model,
@@ -285,11 +287,11 @@ impl Session {
         Ok(scores)
     }
 
-    /// Adds tokens in as many calls as it takes, and their hidden states to `pool`.
+    /// Adds tokens in as many calls as needed, and adds their hidden states to `pool`.
     ///
     /// # Errors
-    /// `ReturnsLogits` for a program that returns logits, `NotLanguageModel` for a call that returned less than the hidden states of
-    /// all its tokens, and those of [`prefill`](Self::prefill).
+    /// `ReturnsLogits` for a program that returns logits. `NotLanguageModel` if a call does not return the hidden
+    /// states of all of its tokens. Also the errors of [`prefill`](Self::prefill).
     pub fn embed(&mut self, model: &mut Model, tokens: &[u32], pool: &mut Pool) -> Result<()> {
         if model.embedding_size().is_none() {
             return Err(Error::ReturnsLogits);
@@ -311,7 +313,7 @@ impl Session {
         Ok(())
     }
 
-    /// Checks tokens that are to be added, and that there will be logits.
+    /// Checks tokens before they are added, and that the program returns logits.
     fn check_for_logits(&self, model: &Model, tokens: &[u32]) -> Result<()> {
         if model.embedding_size().is_some() {
             return Err(Error::ReturnsHiddenStates);
@@ -319,7 +321,7 @@ impl Session {
         self.check(model, tokens)
     }
 
-    /// Checks tokens that are to be added.
+    /// Checks tokens before they are added.
     fn check(&self, model: &Model, tokens: &[u32]) -> Result<()> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
@@ -348,7 +350,7 @@ impl Session {
         logits
     }
 
-    /// The logits after the last token; empty before the first.
+    /// Returns the logits after the last token; empty before the first.
     pub fn logits(&self) -> &[f32] {
         &self.logits
     }
@@ -358,10 +360,10 @@ impl Session {
         !self.is_poisoned && !self.logits.is_empty()
     }
 
-    /// Forgets everything.
+    /// Removes all tokens.
     ///
     /// # Errors
-    /// An error of the module that cannot clear its states.
+    /// The error of a module that cannot clear its states.
     pub fn reset(&mut self, model: &mut Model) -> Result<()> {
         match &mut self.state {
             State::Own(session) => session.clear()?,
@@ -374,11 +376,12 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets the tokens from `position` on, so that the next one goes there.
+    /// Removes the tokens from `position` on, so that the next token goes there.
     ///
     /// # Errors
-    /// `NotReached`; `NotSupported` where the cache is in the memory of the program; and an error of the module where the state
-    /// of an earlier position is lost, as with a ring cache or a recurrent state. The session is then as it was.
+    /// `NotReached` for a position behind the end. `NotSupported` if the cache is in the memory of the program. An
+    /// error of the module if the state of the earlier position is lost, as with a ring cache or a recurrent state.
+    /// After an error the session is unchanged.
     pub fn rewind(&mut self, model: &mut Model, position: usize) -> Result<()> {
         if position > self.position() {
             return Err(Error::NotReached { position, reached: self.position() });
@@ -397,31 +400,32 @@ impl Session {
             }
             self.tokens.truncate(position);
             self.ahead = None;
-            // They are of a token that is gone.
+            // The logits are those of a removed token.
             self.logits.clear();
         }
         Ok(())
     }
 
-    /// Keeps the tokens that the session and `tokens` begin with, and forgets the others. Returns their number, at most all but the
-    /// last, whose logits are wanted: the caller goes on with `prefill(&tokens[kept..])`. Where the model cannot go back, it is 0.
+    /// Keeps the common prefix of the session and `tokens`, and removes the session's other tokens. Returns the length
+    /// of the prefix: at most all but the last of `tokens`, because the caller needs the logits of the last one.
+    /// Continue with `prefill(&tokens[kept..])`. If the model cannot go back, the length is 0.
     ///
     /// # Errors
-    /// Those of [`reset`](Self::reset).
+    /// The errors of [`reset`](Self::reset).
     pub fn keep_common_prefix(&mut self, model: &mut Model, tokens: &[u32]) -> Result<usize> {
         let alike = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let kept = alike.min(tokens.len().saturating_sub(1));
-        // What cannot go back begins anew.
+        // A session that cannot go back starts anew.
         if self.is_poisoned || self.rewind(model, kept).is_err() {
             self.reset(model)?;
         }
         Ok(self.position())
     }
 
-    /// Makes a session that goes on from here on its own.
+    /// Makes an independent session that continues from here.
     ///
     /// # Errors
-    /// `NotSupported` where the cache is in the memory of the program.
+    /// `NotSupported` if the cache is in the memory of the program.
     pub fn fork(&self) -> Result<Self> {
         let state = match &self.state {
             State::Own(session) => {
@@ -438,16 +442,16 @@ impl Session {
         Ok(Self { state, adapter, program, tokens, logits, ahead: None, is_poisoned: self.is_poisoned })
     }
 
-    /// That of the adapter; 0 without one.
+    /// The fingerprint of the adapter; 0 without one.
     fn adapter_fingerprint(&self) -> u64 {
         self.adapter.as_ref().map_or(0, Adapter::fingerprint)
     }
 
-    /// The session as bytes, which [`restore`](Self::restore) takes with the same program and adapter. They have a hash of the program,
-    /// which is computed the first time.
+    /// Returns the session as bytes, for [`restore`](Self::restore) with the same program and adapter. They contain a
+    /// hash of the program, which is computed once.
     ///
     /// # Errors
-    /// As [`fork`](Self::fork), and `Poisoned`.
+    /// The errors of [`fork`](Self::fork), and `Poisoned`.
     pub fn save(&mut self) -> Result<Vec<u8>> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
@@ -478,12 +482,12 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Goes on from a saved session.
+    /// Replaces the session by a saved one.
     ///
     /// # Errors
-    /// `NoSession` for bytes that are damaged; `OtherProgram` for those of another program, and `OtherAdapter` of another adapter, or none;
-    /// `NotSupported` as in [`fork`](Self::fork); an error of the module for those of another back end. But for the last, which poisons the
-    /// session, it stays as it was.
+    /// `NoSession` for damaged bytes, `OtherProgram` for bytes of another program, and `OtherAdapter` for another
+    /// adapter or none. `NotSupported` as in [`fork`](Self::fork). An error of the module for bytes of another backend:
+    /// this one poisons the session, and all others leave it unchanged.
     pub fn restore(&mut self, model: &Model, bytes: &[u8]) -> Result<()> {
         let damaged = || Error::NoSession;
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
@@ -530,7 +534,8 @@ impl Session {
     }
 }
 
-/// The hash of a saved session, without its own place: so no tokens, logits and caches of different sessions go together.
+/// Returns the hash of a saved session, without the field of the hash itself. So tokens, logits and caches of different
+/// sessions cannot be mixed.
 fn seal(bytes: &[u8]) -> Option<[u8; HASH]> {
     let (head, rest) = bytes.split_at_checked(MAGIC.len() + HASH)?;
     let (_, rest) = rest.split_at_checked(HASH)?;

@@ -1,8 +1,9 @@
-//! Speculative decoding: tokens that are guessed, and verified together (Leviathan et al. 2023).
+//! Speculative decoding: tokens are drafted, and verified together (Leviathan et al. 2023).
 //!
-//! A call that reads several tokens takes little longer than one that reads one, as it reads the weights once. So a draft is read
-//! with the token before it, and stays as far as it is what the sampler chooses from the logits of that call. The sampler is asked
-//! once a token, in the same order as without drafts, so that it draws the same random numbers.
+//! A call that reads several tokens takes little longer than a call that reads one, because it reads the weights once.
+//! So a draft is read with the token before it. A drafted token is kept if the sampler chooses it from the logits of
+//! that call. The sampler is called once for each token, in the same order as without drafts, so it draws the same
+//! random numbers.
 
 use std::time::Duration;
 
@@ -11,38 +12,39 @@ use crate::model::{Limits, Model};
 use crate::sampling::most_likely;
 use crate::session::Session;
 
-/// Where drafts come from, when no model makes them.
+/// The source of drafts that no model makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Speculation {
-    /// What followed the last tokens when they came before, the last time that the most of them did, `max_ngram` at most (Saxena
-    /// 2023). A draft has at most `max_draft` tokens; one that reaches the end of the text goes on with its own tokens.
+    /// Drafts the continuation of an earlier occurrence of the last tokens (Saxena 2023). Takes the longest matching
+    /// n-gram, of at most `max_ngram` tokens, and its last occurrence. A draft has at most `max_draft` tokens. If it
+    /// reaches the end of the text, it continues with its own tokens.
     PromptLookup { max_ngram: usize, max_draft: usize },
 }
 
-/// Guesses the tokens of an answer.
+/// Drafts tokens of an answer.
 pub trait Draft {
-    /// Gets the tokens of the session before the answer, which takes time that counts as that of the prompt.
+    /// Gets the tokens of the session before the answer. The time that this takes counts as prefill.
     ///
     /// # Errors
-    /// Any, which ends the answer.
+    /// Any error ends the answer.
     fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         let _ = tokens;
         Ok(())
     }
 
-    /// Guesses what follows all tokens of a session: at most `max` tokens, more are left out.
+    /// Drafts the tokens after all tokens of a session: at most `max` tokens, more are ignored.
     ///
     /// # Errors
-    /// Any, which ends the answer.
+    /// Any error ends the answer.
     fn propose(&mut self, tokens: &[u32], max: usize) -> Result<Vec<u32>>;
 }
 
 impl Speculation {
-    /// Maximum number of tokens to guess at a time where nothing else is said, here and with a draft model.
+    /// Default maximum number of drafted tokens, also with a draft model.
     pub const MAX_DRAFT: usize = 8;
 
-    /// Prompt lookup by as many tokens as are enough in practice.
+    /// Prompt lookup with a maximum n-gram that suffices in practice.
     pub const fn lookup(max_draft: usize) -> Self {
         Self::PromptLookup { max_ngram: 4, max_draft }
     }
@@ -71,7 +73,7 @@ impl Draft for Speculation {
     }
 }
 
-/// Where the text goes on after the last occurrence of the longest n-gram that it ends with.
+/// Returns the position after the last earlier occurrence of the longest n-gram that ends the text.
 fn continuation(tokens: &[u32], max_ngram: usize) -> Option<usize> {
     let mut longest = 0;
     let mut found = None;
@@ -88,7 +90,7 @@ fn continuation(tokens: &[u32], max_ngram: usize) -> Option<usize> {
     found
 }
 
-/// A smaller model with the same tokens, which guesses the most likely ones.
+/// A smaller model with the same tokens, which drafts the most likely ones.
 #[derive(Debug)]
 pub struct DraftModel {
     model: Model,
@@ -96,10 +98,10 @@ pub struct DraftModel {
 }
 
 impl DraftModel {
-    /// Drafts of at most `max_draft` tokens for a `target`.
+    /// Makes drafts of at most `max_draft` tokens for the model `target`.
     ///
     /// # Errors
-    /// Those of [`DraftSession::new`].
+    /// The errors of [`DraftSession::new`].
     pub fn new(mut model: Model, target: &Model, max_draft: usize) -> Result<Self> {
         let session = DraftSession::new(&mut model, target.limits().vocab_size, max_draft)?;
         Ok(Self { model, session })
@@ -116,7 +118,7 @@ impl Draft for DraftModel {
     }
 }
 
-/// The session of a draft model, for one answer. Methods take the model that made it, as a [`Draft`] does that shares one.
+/// The session of a draft model, for one answer. Methods take the model that made it, so that a model can be shared.
 #[derive(Debug)]
 pub struct DraftSession {
     session: Session,
@@ -125,23 +127,24 @@ pub struct DraftSession {
     vocabulary: usize,
 }
 
-/// The larger vocabulary divided by this is the most by which two may differ: models of a family pad them to other multiples.
+/// Two vocabularies may differ by at most the larger divided by this: models of a family pad their vocabularies to
+/// different multiples.
 const PADDING: usize = 16;
 
 impl DraftSession {
-    /// Drafts of at most `max_draft` tokens by `model`, for one with `target_vocabulary` logits. Where one of the two has more, as
-    /// its vocabulary is padded, the tokens that both have are guessed. The model is called once.
+    /// Makes drafts of at most `max_draft` tokens by `model`, for a model with `target_vocabulary` logits. If one
+    /// vocabulary is larger, because it is padded, only tokens that both have are drafted. Calls the model once.
     ///
     /// # Errors
-    /// `DraftVocabulary` if the numbers of tokens are those of different tokenizers, `DraftRewind` if the draft model cannot go back,
-    /// and those of [`Model::session`] and [`Session::prefill`].
+    /// `DraftVocabulary` if the sizes of the vocabularies are those of different tokenizers. `DraftRewind` if the draft
+    /// model cannot go back. Also the errors of [`Model::session`] and [`Session::prefill`].
     pub fn new(model: &mut Model, target_vocabulary: usize, max_draft: usize) -> Result<Self> {
         let (expected, got) = (target_vocabulary, model.limits().vocab_size);
         if expected.abs_diff(got) > expected.max(got) / PADDING {
             return Err(Error::DraftVocabulary { expected, got });
         }
         let mut session = model.session()?;
-        // Whether it can go back is known once it has a token.
+        // Only a session with a token shows if it can go back.
         session.prefill(model, &[0])?;
         if session.cannot_rewind(model) {
             return Err(Error::DraftRewind);
@@ -150,10 +153,10 @@ impl DraftSession {
         Ok(Self { session, max_draft, vocabulary: expected.min(got) })
     }
 
-    /// As [`Draft::prefill`]: nothing if the draft model has a shorter context, or lacks one of the tokens.
+    /// As [`Draft::prefill`]. Does nothing if the draft model's context is shorter, or if it lacks one of the tokens.
     ///
     /// # Errors
-    /// Those of [`Session::prefill`].
+    /// The errors of [`Session::prefill`].
     pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<()> {
         if !can_read(model, tokens) {
             return Ok(());
@@ -166,7 +169,7 @@ impl DraftSession {
     /// As [`Draft::propose`].
     ///
     /// # Errors
-    /// Those of [`Session::prefill`].
+    /// The errors of [`Session::prefill`].
     pub fn propose(&mut self, model: &mut Model, tokens: &[u32], max: usize) -> Result<Vec<u32>> {
         let mut draft = Vec::new();
         if !can_read(model, tokens) {
@@ -187,23 +190,23 @@ impl DraftSession {
     }
 }
 
-/// True if a model has room for tokens, and knows them.
+/// True if the tokens fit the model's context and vocabulary.
 fn can_read(model: &Model, tokens: &[u32]) -> bool {
     let Limits { max_context_len, vocab_size, .. } = *model.limits();
     (1..=max_context_len).contains(&tokens.len()) && tokens.iter().all(|token| (*token as usize) < vocab_size)
 }
 
-/// Decides how long drafts may be, so that an answer with drafts takes hardly longer than without, even if none is accepted.
+/// Sets the length of drafts, so that an answer with drafts takes hardly longer than without, even if none is accepted.
 ///
-/// It keeps an account of the time that drafts gained and cost. A draft may take what is in the account; each token adds a small
-/// share of its time, so that drafts are tried again now and then.
+/// An account holds the time that drafts gained minus the time that they cost. A draft may take the time in the
+/// account. Each token adds a small share of its time, so that drafts are tried again now and then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
-    /// Calls of one token that were timed.
+    /// Number of calls of one token that were timed.
     plain_calls: usize,
-    /// Seconds that such a call takes.
+    /// Seconds of a call of one token.
     plain: f64,
-    /// Seconds that a call takes longer for each drafted token; unknown before the first.
+    /// Additional seconds of a call for each drafted token; unknown before the first.
     row: Option<f64>,
     /// Seconds that drafts may cost.
     account: f64,
@@ -213,14 +216,14 @@ pub(crate) struct Budget {
 const WASTE: f64 = 0.01;
 
 impl Budget {
-    /// Calls of one token before the first draft, as the first call takes longer.
+    /// Number of calls of one token before the first draft, because the first call takes longer.
     const WARM_UP: usize = 2;
-    /// What a drafted token is taken to cost before one was timed, in units of the time of a call.
+    /// Assumed cost of a drafted token before one was timed, in units of a call of one token.
     const ROW: f64 = 0.5;
-    /// Share of the latest call in a mean.
+    /// Weight of the latest call in a mean.
     const LATEST: f64 = 0.25;
-    /// Bounds of the account, in units of the time of a call: old gains do not pay for long failures, nor is one call that was
-    /// interrupted the end of all drafts.
+    /// Bounds of the account, in units of a call of one token. So old gains do not pay for long failures, and one
+    /// interrupted call does not end all drafts.
     const BOUNDS: [f64; 2] = [-2.0, 8.0];
 
     /// Maximum length of the next draft.
@@ -232,7 +235,7 @@ impl Budget {
         (self.account / row.max(f64::MIN_POSITIVE)) as usize
     }
 
-    /// Notes a call of one token.
+    /// Records a call of one token.
     pub fn read_plain(&mut self, time: Duration) {
         let time = time.as_secs_f64();
         self.plain = match self.plain_calls {
@@ -246,7 +249,7 @@ impl Budget {
         }
     }
 
-    /// Notes a call with a draft of `len` tokens, and the time in which it was made.
+    /// Records a call with a draft of `len` tokens, and the time for the call and the draft.
     pub fn read_draft(&mut self, len: usize, time: Duration) {
         let longer = time.as_secs_f64() - self.plain;
         let least = self.plain * 0.01;
@@ -255,12 +258,12 @@ impl Budget {
         self.add(-longer);
     }
 
-    /// Notes time in which there was no draft.
+    /// Records time in which no draft was made.
     pub fn wasted(&mut self, time: Duration) {
         self.add(-time.as_secs_f64());
     }
 
-    /// Notes a token of the answer, which was read before, or not.
+    /// Records a token of the answer, which was accepted from a draft or not.
     pub fn token(&mut self, is_accepted: bool) {
         self.add(self.plain * if is_accepted { 1.0 } else { WASTE });
     }
@@ -287,17 +290,18 @@ mod tests {
     fn drafts_follow_the_longest_ngram() {
         assert!(lookup(&[], 3, 4).is_empty());
         assert!(lookup(&[1, 2, 3], 3, 4).is_empty());
-        // The last occurrence of the longest one.
+        // The longest n-gram, at its last occurrence.
         assert_eq!(lookup(&[1, 2, 3, 9, 2, 4, 1, 2], 3, 2), [3, 9]);
         assert_eq!(lookup(&[1, 2, 3, 9, 2, 4, 1, 2], 1, 2), [4, 1]);
         assert_eq!(lookup(&[1, 2, 3, 1, 2, 4, 1, 2], 2, 1), [4]);
-        // What reaches the end goes on.
+        // A draft that reaches the end continues with its own tokens.
         assert_eq!(lookup(&[7, 5, 6, 5, 6], 3, 5), [5, 6, 5, 6, 5]);
         assert_eq!(lookup(&[5, 5], 8, 3), [5, 5, 5]);
         assert_eq!(lookup(&[5, 5], usize::MAX, usize::MAX).len(), 100);
     }
 
-    /// Time of an answer of `tokens` in units of calls, if each drafted token takes `row`, and is accepted with the others or not.
+    /// Returns the time of an answer of `tokens` in units of calls. Each drafted token takes `row`; `is_accepted`
+    /// decides if a draft is accepted.
     fn time(tokens: usize, row: f64, is_accepted: impl Fn(usize) -> bool) -> f64 {
         let mut budget = Budget::default();
         let (mut total, mut done) = (0.0, 0);
@@ -330,11 +334,11 @@ mod tests {
             }
             let share = 1000.0 / time(1000, row, |_| true);
             assert!(share > 0.9 / (row + 0.1), "{share} of the rate with {row}");
-            // After a long repetition it is over soon.
+            // After a long repetition, drafts end soon.
             let share = 2000.0 / time(2000, row, |done| done < 500);
             assert!(share > 1.0, "{share} of the rate with {row}");
         }
-        // Drafts that take longer than without are given up, too.
+        // Drafts that are slower than plain calls are given up, too.
         assert!(1000.0 / time(1000, 1.5, |_| true) > 0.97);
     }
 }

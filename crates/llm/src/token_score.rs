@@ -1,18 +1,18 @@
-//! How likely tokens are.
+//! Scores of tokens by their log probabilities.
 
 use crate::sampling::{Weights, at_least, most_likely, top_k_threshold};
 
-/// How likely a token was. Probabilities are those of the model, before sampling changed them.
+/// The log probability of a token. Probabilities are those of the model, before sampling changes them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenScore {
     /// The natural logarithm of the token's probability.
     pub log_probability: f64,
-    /// The most likely tokens with theirs, the most likely first.
+    /// The most likely tokens with their log probabilities, the most likely first.
     pub alternatives: Vec<(u32, f64)>,
 }
 
 impl TokenScore {
-    /// The score of a token by logits, with `count` alternatives.
+    /// Returns the score of a token by its logits, with `count` alternatives.
     pub(crate) fn of(logits: &[f32], token: u32, count: usize) -> Self {
         let normalizer = log_sum_exp(logits);
         let mut alternatives: Vec<(u32, f32)> = match count {
@@ -29,7 +29,8 @@ impl TokenScore {
     }
 }
 
-/// The natural logarithm of a token's probability, by the softmax of the logits; negative infinity for a logit that is no number.
+/// Returns the natural logarithm of a token's probability, by the softmax of the logits. Negative infinity if its logit
+/// is NaN.
 pub(crate) fn log_probability(logits: &[f32], token: u32) -> f64 {
     log_softmax_of(logits, token, log_sum_exp(logits))
 }
@@ -38,12 +39,12 @@ fn log_softmax_of(logits: &[f32], token: u32, normalizer: f64) -> f64 {
     logits.get(token as usize).map_or(f64::NEG_INFINITY, |logit| log_softmax(*logit, normalizer))
 }
 
-/// The logarithm of a probability whose logit and normalizer are known.
+/// Returns the logarithm of a probability from its logit and the normalizer.
 fn log_softmax(logit: f32, normalizer: f64) -> f64 {
     if logit.is_nan() || !normalizer.is_finite() { f64::NEG_INFINITY } else { f64::from(logit) - normalizer }
 }
 
-/// The logarithm of the sum of exponentials, of the logits that are numbers.
+/// Returns the logarithm of the sum of exponentials of the logits, without NaN.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let most = most_likely(logits).and_then(|token| logits.get(token as usize));
     most.map_or(f64::NEG_INFINITY, |most| f64::from(*most) + libm::log(Weights::of(logits, *most, 1.0).total()))

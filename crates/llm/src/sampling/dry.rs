@@ -1,23 +1,24 @@
-//! DRY: a penalty for tokens that would go on with a repetition.
+//! DRY: a penalty for tokens that would continue a repetition.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
 
-/// A penalty for tokens that would go on with a repetition, as text-generation-webui and llama.cpp define it: a token that came after
-/// the `n` tokens which the text ends with loses `multiplier * base^(n - allowed_length)` of its logit, if `n` is `allowed_length` or
-/// more. The longest repetition counts.
+/// A penalty for tokens that would continue a repetition, as text-generation-webui and llama.cpp define it. Suppose the
+/// text ends with `n` tokens that occurred before, and a token followed them there. If `n` is at least
+/// `allowed_length`, the logit of that token is reduced by `multiplier * base^(n - allowed_length)`. The longest
+/// repetition counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dry {
-    /// 0 changes nothing.
+    /// The factor of the penalty; 0 disables it.
     pub multiplier: f32,
     pub base: f32,
-    /// Length of a repetition from which its next token is penalized.
+    /// Minimum length of a repetition whose next token is penalized.
     pub allowed_length: usize,
-    /// Number of last tokens that are looked at; by default all of the prompt and the answer.
+    /// Number of last tokens in which repetitions are searched; by default, the whole prompt and answer.
     pub last: Option<usize>,
-    /// Tokens that no repetition goes across, and that are not penalized.
+    /// Tokens that end repetitions, and are not penalized.
     pub breakers: BTreeSet<u32>,
 }
 
@@ -32,13 +33,13 @@ impl Dry {
     pub const DEFAULT: Self =
         Self { multiplier: 0.8, base: 1.75, allowed_length: 2, last: None, breakers: BTreeSet::new() };
 
-    /// The texts that llama.cpp and text-generation-webui break at.
+    /// The texts at which llama.cpp and text-generation-webui end repetitions.
     pub const BREAKERS: [&'static str; 4] = ["\n", ":", "\"", "*"];
 
-    /// Adds the tokens whose text has one of `texts` in it.
+    /// Adds the tokens whose text contains one of `texts`.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::decode`].
+    /// The errors of [`Tokenizer::decode`].
     pub fn break_at(mut self, tokenizer: &Tokenizer, texts: &[impl AsRef<str>]) -> Result<Self> {
         let vocabulary = u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
         for token in 0..vocabulary {
@@ -50,11 +51,11 @@ impl Dry {
         Ok(self)
     }
 
-    /// As [`break_at`](Self::break_at), for texts that a person gave: [`BREAKERS`](Self::BREAKERS) if there are none, and nothing for
-    /// `none` alone.
+    /// As [`break_at`](Self::break_at), for a user's texts: an empty list stands for [`BREAKERS`](Self::BREAKERS), and
+    /// a single `none` for no texts.
     ///
     /// # Errors
-    /// Those of `break_at`.
+    /// The errors of `break_at`.
     pub fn break_at_given(self, tokenizer: &Tokenizer, texts: &[String]) -> Result<Self> {
         match texts {
             [] => self.break_at(tokenizer, &Self::BREAKERS),
@@ -77,7 +78,7 @@ impl Dry {
         Ok(())
     }
 
-    /// Subtracts penalties from the logits of what comes after `tokens`.
+    /// Subtracts penalties from the logits of the token after `tokens`.
     pub(super) fn penalize(&self, tokens: &[u32], logits: &mut [f32]) {
         if self.multiplier == 0.0 {
             return;
@@ -92,7 +93,8 @@ impl Dry {
         }
     }
 
-    /// Tokens that would go on with a repetition of the allowed length or more, with the length of the longest.
+    /// Finds the tokens that would continue a repetition of the allowed length or more, each with the length of the
+    /// longest one.
     fn repetitions(&self, tokens: &[u32]) -> HashMap<u32, usize> {
         let mut found: HashMap<u32, usize> = HashMap::new();
         let limit = tokens.iter().rev().take_while(|token| !self.breakers.contains(token)).count();
@@ -102,7 +104,7 @@ impl Dry {
         let reversed: Vec<u32> = tokens.iter().rev().copied().collect();
         let lengths = common_prefixes(&reversed);
         for (at, pair) in reversed.windows(2).enumerate() {
-            // The text before `next`, read backward, and how much of it the text ends with.
+            // The `length` tokens before `next` are also the last tokens of the text.
             let (next, length) = (pair[0], lengths.get(at + 1).copied().unwrap_or_default().min(limit));
             if length >= self.allowed_length && !self.breakers.contains(&next) {
                 let longest = found.entry(next).or_default();
@@ -113,7 +115,7 @@ impl Dry {
     }
 }
 
-/// How many tokens each suffix begins with that the whole begins with too (the Z-algorithm, Gusfield 1997).
+/// Returns for each suffix the length of its common prefix with the whole (the Z-algorithm, Gusfield 1997).
 fn common_prefixes(tokens: &[u32]) -> Vec<usize> {
     let len = tokens.len();
     let mut lengths = vec![len; len];

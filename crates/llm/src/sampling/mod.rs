@@ -1,8 +1,9 @@
-//! Logits to a token.
+//! Samples a token from logits.
 //!
-//! The order is that of transformers: bias and penalties change logits, the temperature scales them, then top-k, top-p, min-p and
-//! locally typical sampling leave some out, each of what the one before left. All arithmetic is portable, so that a seed gives the
-//! same tokens on every machine for the same logits; ExecuTorch's sampler alone has the exponential function of the machine.
+//! The order is that of transformers. Bias and penalties change logits, and the temperature scales them. Then top-k,
+//! top-p, min-p and locally typical sampling each remove some of the remaining tokens. All arithmetic is portable, so a
+//! seed gives the same tokens on every machine for the same logits. Only ExecuTorch's sampler uses the machine's own
+//! exponential function.
 
 mod dry;
 mod executorch;
@@ -17,33 +18,33 @@ use executorch::ExecuTorchSampler;
 use vocabulary::{NEGLIGIBLE, set_exponentials};
 pub(crate) use vocabulary::{Weights, at_least, most_likely, top_k_threshold};
 
-/// How a token is chosen. The default is the most likely one.
+/// Options of sampling. The default chooses the most likely token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Logits are divided by it; 0 chooses the most likely token.
+    /// Divisor of the logits; 0 chooses the most likely token.
     pub temperature: f32,
-    /// Keeps the `top_k` most likely tokens, and those that are as likely as the last of them; 0 keeps all.
+    /// Keeps the `top_k` most likely tokens, with ties of the last of them; 0 keeps all.
     pub top_k: usize,
     /// Keeps the most likely tokens that together have this probability (nucleus sampling, Holtzman et al. 2019); 1 keeps all.
     pub top_p: f32,
     /// Keeps tokens of at least this probability, relative to that of the most likely one; 0 keeps all.
     pub min_p: f32,
-    /// Keeps tokens whose surprisal is closest to the entropy, as many as together have this probability (Meister et al. 2022);
-    /// 1 keeps all.
+    /// Keeps the tokens whose surprisal is closest to the entropy, until they have this cumulative probability (Meister
+    /// et al. 2022); 1 keeps all.
     pub typical_p: f32,
-    /// Divides positive logits of tokens that were seen, in the prompt too, and multiplies negative ones (Keskar et al. 2019); 1
-    /// changes nothing.
+    /// Divides positive logits of tokens that were seen, also in the prompt, and multiplies negative ones (Keskar et
+    /// al. 2019); 1 changes nothing.
     pub repetition_penalty: f32,
     /// Subtracted from the logits of tokens that were generated.
     pub presence_penalty: f32,
-    /// Subtracted from the logits of tokens as often as they were generated.
+    /// Subtracted from the logit of a token once for each time that it was generated.
     pub frequency_penalty: f32,
-    /// Penalizes tokens that would go on with a repetition.
+    /// Penalizes tokens that would continue a repetition.
     pub dry: Option<Dry>,
     /// Keeps the surprisal of the answer near a target, in place of top-k, top-p, min-p and locally typical sampling.
     pub mirostat: Option<Mirostat>,
-    /// Chooses as the sampler of ExecuTorch's runners does, bit for bit for logits of f32: with the temperature, the seed, which is not
-    /// 0, and a nucleus of 0.9. Nothing else of these options applies.
+    /// Samples like ExecuTorch's runners, bit for bit for logits of f32. It uses the temperature, the seed, which must
+    /// not be 0, and a nucleus of 0.9. All other options are ignored.
     pub executorch: bool,
     /// Added to logits of tokens.
     pub logit_bias: Vec<(u32, f32)>,
@@ -61,7 +62,7 @@ impl Sampling {
     /// Chooses the most likely token.
     pub const GREEDY: Self = Self::of(0.0, 0, 1.0, 0.0);
 
-    /// The defaults of the command line, its server and Python: those of llama.cpp.
+    /// The defaults of llama.cpp, which the command line, its server and Python use.
     pub const RANDOM: Self = Self::of(0.8, 40, 0.95, 0.05);
 
     const fn of(temperature: f32, top_k: usize, top_p: f32, min_p: f32) -> Self {
@@ -83,13 +84,14 @@ impl Sampling {
     }
 }
 
-/// Mirostat 2 (Basu et al. 2021): leaves out tokens that are more surprising than a bound, which moves by how far the surprisal of each
-/// chosen token, among those that were left, is from the target. It begins at twice the target.
+/// Mirostat 2 (Basu et al. 2021): removes tokens whose surprisal is above a bound. After each choice, the bound moves
+/// by the difference between the surprisal of the chosen token, among those that were left, and the target. It begins
+/// at twice the target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mirostat {
     /// Target of the surprisal, in bits.
     pub tau: f32,
-    /// How fast the bound moves.
+    /// Rate at which the bound moves.
     pub eta: f32,
 }
 
@@ -151,23 +153,23 @@ impl Sampling {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     pub token: u32,
-    /// The natural logarithm of its probability, of those that were left.
+    /// The natural logarithm of its probability among the tokens that were left.
     pub log_probability: f32,
 }
 
-/// Chooses tokens, and remembers which there were.
+/// Chooses tokens, and remembers them.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     options: Sampling,
     random: Random,
-    /// How often each token was seen: in the prompt, and in what was generated.
+    /// Counts of each token: in the prompt, and in the answer.
     seen: HashMap<u32, [u32; 2]>,
-    /// All tokens so far, if repetitions are looked for.
+    /// All tokens so far, if penalties for repetitions need them.
     tokens: Vec<u32>,
     /// The bound of mirostat, in bits.
     surprisal: f64,
     executorch: Option<ExecuTorchSampler>,
-    /// The candidates of a step, the lower token first, and room for another order of them and for penalized logits.
+    /// The candidates of a step in the order of tokens, and buffers for another order and for penalized logits.
     candidates: Vec<Candidate>,
     ordered: Vec<Candidate>,
     penalized: Vec<f32>,
@@ -182,10 +184,10 @@ struct Candidate {
 }
 
 impl Sampler {
-    /// A sampler that has seen no tokens.
+    /// Creates a sampler that has seen no tokens.
     ///
     /// # Errors
-    /// `Sampling` for an option that is out of its range.
+    /// `Sampling` for an option out of its range.
     pub fn new(options: Sampling) -> Result<Self> {
         options.check()?;
         let random = Random(options.seed);
@@ -204,7 +206,7 @@ impl Sampler {
         })
     }
 
-    /// Notes tokens of the prompt, for the repetition penalty and DRY.
+    /// Records tokens of the prompt, for the repetition penalty and DRY.
     pub fn observe_prompt(&mut self, tokens: &[u32]) {
         if self.options.dry.is_some() {
             self.tokens.extend_from_slice(tokens);
@@ -212,7 +214,7 @@ impl Sampler {
         tokens.iter().for_each(|token| self.seen.entry(*token).or_default()[0] += 1);
     }
 
-    /// Chooses a token and notes it.
+    /// Chooses a token and records it.
     ///
     /// # Errors
     /// `NoLogits` if no logit is a number above negative infinity.
@@ -232,7 +234,8 @@ impl Sampler {
         Ok(choice)
     }
 
-    /// The tokens that may be chosen for logits, but by ExecuTorch's sampler, with their probabilities; the most likely first, of equals the lower token.
+    /// Returns the tokens that may be chosen, with their probabilities: the most likely first, and the lower token
+    /// first among equals. ExecuTorch's sampler is not covered.
     ///
     /// # Errors
     /// As [`sample`](Self::sample).
@@ -242,7 +245,7 @@ impl Sampler {
         Ok(self.candidates.iter().map(|candidate| (candidate.token, candidate.probability)).collect())
     }
 
-    /// Does something with logits after bias and penalties.
+    /// Calls a function with the logits after bias and penalties.
     fn with_penalties<T>(&mut self, logits: &[f32], f: impl FnOnce(&mut Self, &[f32]) -> T) -> T {
         let mut penalized = std::mem::take(&mut self.penalized);
         let is_changed = self.penalize(logits, &mut penalized);
@@ -279,7 +282,7 @@ impl Sampler {
         let total = || Weights::of(logits, most, temperature).total();
         if mirostat.is_some() {
             let total = total();
-            // The most likely token at least.
+            // Mirostat keeps at least the most likely token.
             self.collect(logits, most, (libm::exp2(-self.surprisal) * total).min(1.0));
             self.divide_by(total);
             self.keep_expected();
@@ -297,7 +300,7 @@ impl Sampler {
             self.normalize();
         } else if top_p < 1.0 {
             let total = total();
-            // Tokens of less than this together have less than what a nucleus leaves out.
+            // Tokens below this probability together have less than a nucleus leaves out.
             self.collect(logits, most, (1.0 - f64::from(top_p)) / logits.len() as f64 * total);
             self.divide_by(total);
         } else {
@@ -318,8 +321,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Makes candidates of all tokens whose weight relative to that of the most likely one, whose logit is `most`, is `least` or more, and
-    /// perhaps of some with slightly less.
+    /// Collects candidates: all tokens whose probability relative to the most likely one is at least `least`, and
+    /// perhaps some with slightly less. `most` is the logit of the most likely token.
     fn collect(&mut self, logits: &[f32], most: f32, least: f64) {
         /// More than the error of logarithms, products and quotients in single precision.
         const SLACK: f32 = 1e-3;
@@ -330,11 +333,11 @@ impl Sampler {
         self.candidates.extend(likely.map(candidate));
         let candidates = &mut self.candidates;
         set_exponentials(candidates, |candidate| candidate.logit, |candidate, weight| candidate.probability = weight);
-        // The slack lets some in that have no weight.
+        // The slack may let in tokens without any probability.
         candidates.retain(|candidate| candidate.probability > 0.0);
     }
 
-    /// Writes logits with bias and penalties, if there are some. Returns whether there are.
+    /// Writes logits with bias and penalties. Returns false if there are none.
     fn penalize(&self, logits: &[f32], out: &mut Vec<f32>) -> bool {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, ref logit_bias, .. } = self.options;
         let penalizes = repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
@@ -362,7 +365,7 @@ impl Sampler {
         true
     }
 
-    /// Makes the probabilities of the candidates those among them.
+    /// Normalizes the probabilities of the candidates.
     fn normalize(&mut self) {
         let sum = self.candidates.iter().map(|candidate| candidate.probability).sum();
         self.divide_by(sum);
@@ -372,11 +375,11 @@ impl Sampler {
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
     }
 
-    /// Keeps the first candidates of an order that together have the probability `mass`, at least one.
+    /// Keeps the first candidates of an order until they have the cumulative probability `mass`; at least one.
     fn keep_first(&mut self, mass: f64, order: impl Fn(&Candidate, &Candidate) -> Ordering) {
         self.ordered.clone_from(&self.candidates);
-        // Quickselect on cumulative probability: a sort of a vocabulary takes much longer. The last candidate to keep is in
-        // `left`, and those before have less than the mass.
+        // Quickselect on cumulative probability: sorting a vocabulary takes much longer. The last candidate to keep is
+        // in `left`, and those before have less than the mass.
         let mut left = &mut self.ordered[..];
         let mut before = 0.0;
         while left.len() > 1 {
@@ -397,7 +400,7 @@ impl Sampler {
         self.normalize();
     }
 
-    /// Mirostat: keeps the candidates that are at most as surprising as the bound, at least one.
+    /// Mirostat: keeps the candidates whose surprisal is at most the bound; at least one.
     fn keep_expected(&mut self) {
         let most = self.candidates.iter().copied().min_by(by_likelihood);
         let least = libm::exp2(-self.surprisal);
@@ -411,7 +414,7 @@ impl Sampler {
     /// Locally typical sampling: keeps the candidates of the surprisal closest to the entropy, with a cumulative probability of `mass`.
     fn keep_typical(&mut self, mass: f64) {
         let Some(any) = self.candidates.first() else { return };
-        // Logits and logarithms of probabilities differ by the same number everywhere.
+        // A logit and the logarithm of its probability differ by the same number for all tokens.
         let normalizer = f64::from(any.logit) - libm::log(any.probability);
         let surprisal = |candidate: &Candidate| normalizer - f64::from(candidate.logit);
         let entropy: f64 = self.candidates.iter().map(|candidate| candidate.probability * surprisal(candidate)).sum();
@@ -434,12 +437,12 @@ impl Sampler {
     }
 }
 
-/// The more likely first, of equals the lower token.
+/// Orders by probability, the most likely first; the lower token first among equals.
 fn by_likelihood(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-/// The argmax of logits, the lower of equal tokens, with its logit.
+/// Returns the argmax of logits with its logit; the lowest token among equals.
 fn argmax(logits: &[f32]) -> Result<(u32, f32)> {
     let token = most_likely(logits).ok_or(Error::NoLogits)?;
     Ok((token, logits.get(token as usize).copied().unwrap_or_default()))
@@ -458,7 +461,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to below 1.
+    /// Returns a number in `0..1`.
     fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }

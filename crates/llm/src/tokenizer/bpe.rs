@@ -24,26 +24,26 @@ pub(super) struct Bpe {
     /// `continuing_subword_prefix` and `end_of_word_suffix`.
     prefix: String,
     suffix: String,
-    /// Tokens that no text has: they become the two that were merged to them.
+    /// Tokens that are never used: each becomes the two tokens that it was merged from.
     unused: FxHashSet<u32>,
-    /// Where words are bytes, the token of each byte.
+    /// The handling of words whose characters stand for bytes; `None` for other words.
     bytes: Option<Bytes>,
-    /// True if a word begins wherever a space does, as no token has spaces behind something else.
+    /// True if a word can be split before each space: no token has a space after another character.
     splits_at_spaces: bool,
-    /// Tokens of words that were encoded.
+    /// Cache of encoded words.
     cache: Mutex<FxHashMap<Box<str>, Box<[u32]>>>,
 }
 
-/// How words are read whose characters stand for bytes.
+/// The handling of words whose characters stand for bytes.
 #[derive(Debug)]
 enum Bytes {
     /// The token of each byte.
     Tokens(Box<[u32; 256]>),
-    /// Bytes are mapped to characters, some of which have no token, or another one at the ends of a word.
+    /// Bytes are mapped to characters. Some have no token, or another one at the ends of a word.
     Characters,
 }
 
-/// By a pair of tokens, the rank of its merge and the token that it becomes.
+/// By pair of tokens: the rank of the merge, and the merged token.
 #[derive(Debug, Default)]
 struct Merges(FxHashMap<u64, (u32, u32)>);
 
@@ -57,33 +57,33 @@ impl Merges {
     }
 }
 
-/// Values of `merges` in place of a list: two tokens become the one of both their texts, the one with the lowest number or the
-/// highest of the `scores` first.
+/// Values of `merges` that replace a list. Two tokens are merged if their joined text is a token. The lowest token is
+/// merged first, or the token with the highest of the `scores`.
 pub(super) const BY_RANK: &str = "by rank";
 pub(super) const BY_SCORE: &str = "by score";
 
 /// Handling of characters that are not in the vocabulary.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unknown {
-    /// Otherwise they are left out.
+    /// The token of unknown characters; `None` drops them.
     pub(super) token: Option<u32>,
-    /// True if neighbours have one token.
+    /// True if adjacent unknown characters become one token.
     pub(super) is_fused: bool,
-    /// True if they become the tokens of their bytes, if there are all.
+    /// True if an unknown character becomes the tokens of its bytes, if all of them exist.
     pub(super) byte_fallback: bool,
 }
 
-/// Words that are kept, and the bytes of each.
+/// Maximum number of cached words, and of the bytes of each.
 const MAX_CACHED: usize = 1 << 15;
 const MAX_CACHED_BYTES: usize = 64;
 
-/// Symbols of a word whose best merge is searched among all.
+/// Maximum number of symbols of a word whose best merge is found by linear search.
 const MAX_SEARCHED: usize = MAX_CACHED_BYTES;
 
-/// A part of a word, in a list of its neighbours. It is small: a word may have as many as a text has bytes.
+/// A part of a word, in a linked list. It is small, because a word may have as many parts as a text has bytes.
 #[derive(Clone, Copy)]
 struct Symbol {
-    /// [`NONE`] once it is a part of another.
+    /// [`NONE`] once it was merged into another part.
     token: u32,
     previous: u32,
     next: u32,
@@ -116,7 +116,7 @@ impl Bpe {
         Ok(Self { ignore_merges, prefix, suffix, splits_at_spaces, ..this })
     }
 
-    /// Tokens with scores, by which they are merged, some of which are not used.
+    /// Creates the model from tokens with scores, by which they are merged. Some tokens may be unused.
     ///
     /// # Errors
     /// For tokens that are too long, or have too many pairs.
@@ -149,7 +149,7 @@ impl Bpe {
         }
     }
 
-    /// Takes words as they are, whose bytes the vocabulary has as characters.
+    /// Makes the model read words as raw bytes. Its vocabulary has them mapped to characters.
     pub(super) fn take_bytes(&mut self) {
         let token = |byte: usize| self.vocabulary.id(byte_level::char_of(byte as u8).encode_utf8(&mut [0; 4]));
         let tokens: Option<Vec<u32>> = (0..256).map(token).collect();
@@ -256,7 +256,8 @@ impl Bpe {
         tokens
     }
 
-    /// Merges neighbours, those of the lowest rank first, of equals the first: the best among few is searched again and again.
+    /// Merges adjacent pairs, the lowest rank first, and the first pair among equals. Searches the best pair of a short
+    /// word again and again.
     fn merged_by_search(&self, mut tokens: Vec<u32>) -> Vec<u32> {
         const NO_MERGE: (u32, u32) = (u32::MAX, 0);
         let merge = |tokens: &[u32], at: usize| match (tokens.get(at), tokens.get(at + 1)) {
@@ -284,10 +285,10 @@ impl Bpe {
         tokens
     }
 
-    /// The same for words of any length: merges wait in a queue.
+    /// Merges like [`merged_by_search`](Self::merged_by_search), for words of any length. Merges wait in a queue.
     fn merged(&self, tokens: Vec<u32>) -> Vec<u32> {
         let Ok(count) = u32::try_from(tokens.len()) else {
-            // More than there is memory for.
+            // Such a word would not fit in memory.
             let (first, second) = tokens.split_at(tokens.len() / 2);
             return [self.merged(first.to_vec()), self.merged(second.to_vec())].concat();
         };
@@ -310,7 +311,7 @@ impl Bpe {
         };
         queue.extend((0..count).filter_map(|at| candidate(&symbols, at)));
         while let Some(Reverse((_, at, whole))) = queue.pop() {
-            // One of the two may have been merged otherwise.
+            // One of the two may have been merged in another pair.
             let Symbol { token, previous, next } = symbols[at as usize];
             let is_current = token != NONE
                 && symbols
@@ -333,12 +334,12 @@ impl Bpe {
     }
 }
 
-/// The tokens that an unused one was last merged of, and those that these were.
+/// Returns the used tokens that an unused token was merged from.
 fn used(token: u32, parts: &FxHashMap<u32, (u32, u32)>) -> Vec<u32> {
     let (mut used, mut left) = (Vec::new(), vec![token]);
     while let Some(token) = left.pop() {
         match parts.get(&token) {
-            // The second comes after all of the first.
+            // The second token comes after all parts of the first.
             Some((a, b)) => left.extend([*b, *a]),
             None => used.push(token),
         }
@@ -346,7 +347,7 @@ fn used(token: u32, parts: &FxHashMap<u32, (u32, u32)>) -> Vec<u32> {
     used
 }
 
-/// Merges that a file lists, the first of the lowest rank.
+/// Reads the merges that a file lists. The first has the lowest rank.
 fn listed_merges(vocabulary: &Vocabulary, prefix: &str, list: &[Json]) -> Result<Merges> {
     let mut merges = Merges::default();
     for (rank, merge) in list.iter().enumerate() {
@@ -368,10 +369,10 @@ fn listed_merges(vocabulary: &Vocabulary, prefix: &str, list: &[Json]) -> Result
     Ok(merges)
 }
 
-/// Merges of all pairs whose texts together are a token with a score. Equal scores are one rank.
+/// Finds the merges of all pairs whose joined text is a token with a score. Equal scores have the same rank.
 ///
 /// # Errors
-/// For a token or a number of pairs beyond any vocabulary's, so that a file takes no time or memory out of proportion.
+/// For a token that is too long or has too many pairs, so that a file cannot take time or memory out of proportion.
 fn merges_by_score(vocabulary: &Vocabulary, score: impl Fn(u32) -> Option<f64>) -> Result<Merges> {
     const MAX_TOKEN: usize = 1 << 9;
     const MAX_PAIRS: usize = 1 << 23;

@@ -1,4 +1,5 @@
-//! The vocabulary inside of a `.gguf`, as the settings that a `tokenizer.json` of the same model has, or the model of SentencePiece.
+//! Reads the vocabulary of a `.gguf`, as settings like those of the model's `tokenizer.json`, or as SentencePiece's
+//! model.
 
 use rushlight_compiler::front::llm::gguf::{Metadata, Value, read_metadata};
 use serde_json::{Map, Value as Json, json};
@@ -20,7 +21,7 @@ pub(super) struct GgufVocabulary {
 
 /// The description from which a tokenizer is built.
 pub(super) enum Source {
-    /// As in a `tokenizer.json`, with the tokens that begin and end texts.
+    /// Settings like those of a `tokenizer.json`, with the tokens that begin and end texts.
     Settings(Json, SpecialTokens),
     SentencePiece(Description),
 }
@@ -30,13 +31,13 @@ const UNKNOWN: f64 = 2.0;
 const CONTROL: f64 = 3.0;
 const USER_DEFINED: f64 = 4.0;
 
-/// Characters of a word that BERT knows.
+/// Maximum number of characters of a word in BERT.
 const MAX_WORD: usize = 100;
 
 /// Reads the beginning of a file.
 ///
 /// # Errors
-/// `Tokenizer` for a file that is damaged, has no vocabulary, or one of a kind that is not known.
+/// `Tokenizer` for a file that is damaged, has no vocabulary, or has a vocabulary of an unknown kind.
 pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
     let metadata = read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
     let file = File(&metadata);
@@ -50,7 +51,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
     let flag = |key: &str, default: bool| file.flag(key).unwrap_or(default);
     let (mut bos, mut eos) = (token("bos_token_id"), token("eos_token_id"));
     let unknown = || (0..tokens.len()).find(|token| kind(*token) == UNKNOWN);
-    // Whether a token begins a text and one ends it, if the file does not say so.
+    // The defaults for adding a token at the beginning and the end of a text, if the file does not set them.
     let (mut settings, adds) = match file.text("model") {
         Some("gpt2") => {
             let pre_tokenizer = pre_tokenizer(&file)?;
@@ -165,9 +166,9 @@ fn merges<'f>(file: &'f File<'_>) -> Result<&'f [String]> {
     }
 }
 
-/// BPE of bytes, as GPT-2 has it.
+/// Builds BPE of bytes, as in GPT-2.
 fn byte_level(file: &File<'_>, pre_tokenizer: GgufPreTokenizer) -> Result<Json> {
-    // Where tokens are ranks of tiktoken, files may leave merges out.
+    // If tokens are ranks of tiktoken, a file may leave the merges out.
     let merges = if file.text("pre") == Some("kimi-k2") && file.get("merges").is_none() {
         json!(BY_RANK)
     } else {
@@ -180,7 +181,7 @@ fn byte_level(file: &File<'_>, pre_tokenizer: GgufPreTokenizer) -> Result<Json> 
     }))
 }
 
-/// BPE of characters by a list of merges, as `tokenizer.json` files of Gemma have it.
+/// Builds BPE of characters with a list of merges, as in Gemma's `tokenizer.json`.
 fn gemma(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
     Ok(json!({
         "normalizer": spaces(),
@@ -192,12 +193,12 @@ fn gemma(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<J
     }))
 }
 
-/// The normalizer that replaces spaces.
+/// Returns the normalizer that replaces spaces.
 fn spaces() -> Json {
     json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE })
 }
 
-/// Decoders of BPE of characters.
+/// Returns the decoders of BPE of characters.
 fn decoders() -> Vec<Json> {
     vec![
         json!({ "type": "Replace", "pattern": { "String": SPACE }, "content": " " }),
@@ -206,7 +207,8 @@ fn decoders() -> Vec<Json> {
     ]
 }
 
-/// WordPiece, as BERT has it. In the file tokens within words are spelled as they are, and those that begin words with a space.
+/// Builds WordPiece, as in BERT. The file stores tokens within words as they are, and tokens that begin words with a
+/// leading space.
 fn word_piece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
     const PREFIX: &str = "##";
     let spelled = |token: &String| match token.strip_prefix(SPACE).filter(|word| !word.is_empty()) {
@@ -235,7 +237,7 @@ fn word_piece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Res
     }))
 }
 
-/// SentencePiece's unigram model, as T5 and XLM-RoBERTa have it.
+/// Builds SentencePiece's unigram model, as in T5 and XLM-RoBERTa.
 fn unigram(
     file: &File<'_>,
     tokens: &[String],
@@ -277,7 +279,7 @@ fn unigram(
     })
 }
 
-/// BPE of characters, as SentencePiece has it: the pair becomes one whose token has the highest score.
+/// Builds BPE of characters, as in SentencePiece: the pair whose token has the highest score is merged first.
 fn sentencepiece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Json {
     let has_prefix = file.flag("add_space_prefix").unwrap_or(true);
     let normalizers =
@@ -296,7 +298,7 @@ fn sentencepiece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> 
     })
 }
 
-/// A template of the tokens before and after a text.
+/// Returns a template that adds tokens before and after a text.
 fn around(tokens: &[String], [before, after]: [Option<u32>; 2]) -> Json {
     let text = |id: u32| tokens.get(id as usize).map(String::as_str).unwrap_or_default();
     let mut single = vec![json!({ "Sequence": { "id": "A", "type_id": 0 } })];

@@ -10,47 +10,47 @@ use regex_automata::{Anchored, Input};
 use super::settings::damaged;
 use crate::error::Result;
 
-/// A regular expression, of which `\s+(?!\S)` may be the last alternative.
+/// A regular expression. Its last alternatives may be those of [`End`].
 #[derive(Debug)]
 pub(super) struct Linear {
     dfa: DFA,
     /// Alternatives at the end that look ahead.
     end: End,
-    /// Working memory of searches that are not running.
+    /// Scratch memory of searches that are not running.
     caches: Mutex<Vec<Cache>>,
 }
 
-/// The alternatives for spaces that the expressions of tokenizers end with: all spaces of a run but the last, which belongs to the
-/// next word, and what is to be done with a space alone.
+/// The alternatives for white space at the end of tokenizers' expressions. They match a run of white space without its
+/// last character, which belongs to the next word. They differ for a single white space character before a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     None,
     /// `|\s+(?!\S)|\s+` or `|\s+(?!\S)|\s`: a single space before a word is a match.
     Single,
-    /// `|\s+(?!\S)`: it is none.
+    /// `|\s+(?!\S)`: a single space before a word is no match.
     Skipped,
 }
 
 const ENDS: &[(&str, End)] =
     &[(r"|\s+(?!\S)|\s+", End::Single), (r"|\s+(?!\S)|\s", End::Single), (r"|\s+(?!\S)", End::Skipped)];
 
-/// Number of the alternative for spaces among the patterns of the automaton.
+/// Index of the white space alternative among the patterns of the automaton.
 const SPACES: usize = 1;
 
-/// Bytes of the automaton that is built first, and of its states, which are built when they are met.
+/// Maximum bytes of the initial automaton, and of its states, which are built on demand.
 const MAX_NFA: usize = 1 << 21;
 const MAX_STATES: usize = 1 << 23;
-/// Where states were dropped this often and each was of use for fewer bytes, a search ends.
+/// A search ends if its states were dropped this often, and were each used for fewer bytes than this.
 const MAX_DROPS: usize = 3;
 const MIN_BYTES_PER_STATE: usize = 10;
 
-/// Bytes that searches may read of a text, for each that it has, and besides: matches that look far ahead, one after the other, take
-/// time with the square of the length.
+/// Maximum bytes that searches may read: for each byte of the text, plus a constant. Consecutive matches that look far
+/// ahead take quadratic time.
 const MAX_READ: usize = 256;
 const MAX_READ_BESIDES: usize = 1 << 26;
 
 impl Linear {
-    /// `None` for an expression that looks around, or is too large.
+    /// Compiles an expression; `None` if it has look-around, or is too large.
     pub(super) fn of(regex: &str) -> Option<Self> {
         let ends = ENDS.iter().find_map(|(text, end)| Some((regex.strip_suffix(text)?, *end)));
         let (head, end) = ends.unwrap_or((regex, End::None));
@@ -87,13 +87,13 @@ impl Linear {
         result
     }
 
-    /// The end of the match that begins at a place.
+    /// Returns the end of the match that begins at a position.
     fn match_at(&self, cache: &mut Cache, text: &str, at: usize, left: &mut usize) -> Result<Option<usize>> {
         let gave_up = || damaged("a regular expression gave up: it takes too long for this text");
         let bytes = text.as_bytes();
         let input = Input::new(text).range(at..).anchored(Anchored::Yes);
         let mut state = self.dfa.start_state_forward(cache, &input).map_err(|_| gave_up())?;
-        // The last match, which a state reports one byte late: its pattern and its end.
+        // The pattern and the end of the last match. A state reports a match one byte late.
         let mut last = None;
         let mut place = at;
         cache.search_start(at);

@@ -1,4 +1,4 @@
-//! Text to tokens and back.
+//! Converts text to tokens and back.
 
 mod added_tokens;
 mod backtracking;
@@ -55,7 +55,7 @@ pub struct Tokenizer {
     chat_template: Option<String>,
 }
 
-/// How texts become tokens.
+/// The algorithm that turns texts into tokens.
 #[derive(Debug)]
 enum Scheme {
     /// Components, as in a `tokenizer.json`.
@@ -63,27 +63,27 @@ enum Scheme {
     SentencePiece(Box<SentencePiece>),
 }
 
-/// Bytes by which a program is known.
+/// Number of bytes that identify a program.
 const KIND_LEN: u64 = 8;
 
 /// Magic bytes of a `.gguf`.
 const GGUF: &[u8] = b"GGUF";
 
 impl Tokenizer {
-    /// Opens a tokenizer by the content of its file, or that of a folder:
+    /// Opens a tokenizer file or folder. Its content determines the kind:
     ///
-    /// - `tokenizer.json` of Hugging Face, whose special tokens and chat template are in files beside, which are read too;
-    /// - a `.gguf`, which has the vocabulary and the chat template inside;
-    /// - SentencePiece's model;
-    /// - tiktoken's ranks, by whose number it is GPT-2's, Codex's, Whisper's, GPT-4's, GPT-4o's, Qwen's, Llama 4's or Llama 3's, as are all of less
-    ///   than 50,000;
-    /// - Mistral's `tekken.json`;
-    /// - llama2.c's file, the original or ExecuTorch's;
-    /// - a `.pte` that carries one of these.
+    /// - `tokenizer.json` of Hugging Face; its special tokens and its chat template are read from the files next to it
+    /// - a `.gguf`, which contains the vocabulary and the chat template
+    /// - SentencePiece's model
+    /// - tiktoken's ranks, whose number determines the tokenizer: GPT-2's, Codex's, Whisper's, GPT-4's, GPT-4o's,
+    ///   Qwen's, Llama 4's or Llama 3's; fewer than 50,000 ranks are Llama 3's, too
+    /// - Mistral's `tekken.json`
+    /// - llama2.c's file, in the original format or in ExecuTorch's
+    /// - a `.pte` that carries one of these
     ///
     /// # Errors
-    /// `File` if a file cannot be read, `Tokenizer` if it is damaged or of an unknown kind, `Module` for a damaged program,
-    /// `NoTokenizer` for one that carries none.
+    /// `File` if a file cannot be read, `Tokenizer` if it is damaged or of an unknown kind, `Module` for a damaged
+    /// program, and `NoTokenizer` for a program that carries none.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = if path.is_dir() {
@@ -100,14 +100,14 @@ impl Tokenizer {
             return Self::of_program(module.program())?
                 .ok_or_else(|| Error::NoTokenizer { model: Some(file), looked_at: Vec::new() });
         }
-        // A `.gguf` has its vocabulary at the beginning, and weights then.
+        // A `.gguf` begins with its vocabulary; weights follow.
         read(MAX_VOCABULARY).map_err(|error| Error::file(&file, error))?;
         let mut tokenizer = Self::from_bytes(&bytes).map_err(|error| match error {
             Error::Tokenizer(problem) => Error::Tokenizer(format!("`{}`: {problem}", file.display())),
             other => other,
         })?;
         if let Some(folder) = file.parent().filter(|_| !bytes.starts_with(GGUF)) {
-            // Of `llama.tokenizer.json` they are `llama.tokenizer_config.json` and so on.
+            // For `llama.tokenizer.json` they are `llama.tokenizer_config.json` and so on.
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             let prefix = name.strip_suffix(HUGGING_FACE).unwrap_or_default();
             tokenizer.read_settings(SettingsFiles::Folder(folder, prefix))?;
@@ -115,8 +115,8 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Reads the tokenizer that a program carries, as `rushlight compile` and `rushlight export-llm` put it there; `None` if it
-    /// carries none.
+    /// Reads the tokenizer that a program carries. `rushlight compile` and `rushlight export-llm` put it there. `None`
+    /// if the program carries none.
     ///
     /// # Errors
     /// `Tokenizer` if it is damaged, too large, or of an unknown kind.
@@ -138,11 +138,11 @@ impl Tokenizer {
         Ok(Some(tokenizer))
     }
 
-    /// Reads the tokenizer of a model: the one that its program carries, or else, also if that one cannot be read, the file
-    /// [`beside`](Self::beside) that of the program.
+    /// Reads the tokenizer of a model: the one that its program carries. If there is none, or it cannot be read, reads
+    /// the file [`beside`](Self::beside) the program.
     ///
     /// # Errors
-    /// `NoTokenizer`, with all places where it could be, and those of [`open`](Self::open).
+    /// `NoTokenizer`, with all places where it could be, and the errors of [`open`](Self::open).
     pub fn of_model(program: &Program<'_>, path: Option<&Path>) -> Result<Self> {
         match (Self::of_program(program), path.and_then(Self::beside)) {
             (Ok(Some(tokenizer)), _) => Ok(tokenizer),
@@ -158,7 +158,7 @@ impl Tokenizer {
     /// Reads a tokenizer from the bytes of its file.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         const SHOWN: usize = 16;
         if bytes.starts_with(GGUF) {
@@ -169,7 +169,7 @@ impl Tokenizer {
             };
             return Ok(Self { chat_template, ..tokenizer });
         }
-        // It begins with a number, which may be any byte.
+        // Its file begins with a number, whose bytes may be any.
         if let Some(description) = llama2c::read(bytes)? {
             return Self::of_description(description);
         }
@@ -205,17 +205,17 @@ impl Tokenizer {
         Ok(Self { scheme: Scheme::SentencePiece(Box::new(sentencepiece)), special, chat_template: None })
     }
 
-    /// The file of a model's tokenizer: `NAME.tokenizer.json` in the folder of `NAME.pte`, or another one there of the names that
-    /// tokenizers have.
+    /// Finds the file of a model's tokenizer: `NAME.tokenizer.json` in the folder of `NAME.pte`, or another file there
+    /// with the usual name of a tokenizer.
     pub fn beside(model: &Path) -> Option<PathBuf> {
         places_beside(model).find(|path| path.exists())
     }
 
-    /// The tokens of a text. With `add_special`, those that the tokenizer puts around a text are added; special tokens that the
-    /// text spells are recognized either way.
+    /// Returns the tokens of a text. With `add_special`, adds the tokens that the tokenizer puts around a text. Special
+    /// tokens that the text spells out are recognized either way.
     ///
     /// # Errors
-    /// `Tokenizer` for a text with a character that has no token, where there is none for unknown ones.
+    /// `Tokenizer` for a text with a character that has no token, if there is no token for unknown characters.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         match &self.scheme {
             Scheme::Pipeline(pipeline) => pipeline.encode(text, add_special),
@@ -223,7 +223,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of tokens. Bytes that are no character become U+FFFD, and tokens that do not exist nothing.
+    /// Returns the text of tokens. Invalid bytes become U+FFFD, and unknown tokens are skipped.
     ///
     /// # Errors
     /// `Tokenizer` if a regular expression of the file gives up.
@@ -234,11 +234,11 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that a token adds to a text that has begun, which may be a part of a character; none for a token that does not
-    /// exist.
+    /// Returns the bytes that a token adds to a text that is not empty. They may be a part of a character. Empty for an
+    /// unknown token.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode).
+    /// The errors of [`decode`](Self::decode).
     pub fn token_bytes(&self, token: u32) -> Result<Vec<u8>> {
         match &self.scheme {
             Scheme::Pipeline(pipeline) => pipeline.token_bytes(token),
@@ -246,7 +246,7 @@ impl Tokenizer {
         }
     }
 
-    /// True for tokens that are no text.
+    /// True for special tokens, which have no text.
     #[cfg(feature = "grammar")]
     pub(crate) fn is_special(&self, token: u32) -> bool {
         match &self.scheme {
@@ -255,7 +255,7 @@ impl Tokenizer {
         }
     }
 
-    /// The token as the tokenizer's file spells it.
+    /// Returns the token as it is spelled in the tokenizer's file.
     pub fn id_to_token(&self, token: u32) -> Option<&str> {
         match &self.scheme {
             Scheme::Pipeline(pipeline) => pipeline.id_to_token(token),
@@ -263,7 +263,7 @@ impl Tokenizer {
         }
     }
 
-    /// The token that is spelled like this.
+    /// Returns the token with this spelling.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         match &self.scheme {
             Scheme::Pipeline(pipeline) => pipeline.token_to_id(token),
@@ -283,7 +283,7 @@ impl Tokenizer {
         &self.special
     }
 
-    /// The chat template that came with the tokenizer.
+    /// Returns the chat template that came with the tokenizer.
     ///
     /// # Errors
     /// `Template` if it is damaged.
@@ -294,7 +294,7 @@ impl Tokenizer {
         Ok(template.map(|template| template.with_special_tokens(bos, eos)))
     }
 
-    /// Reads special tokens and the chat template from the files of a folder of Hugging Face.
+    /// Reads special tokens and the chat template from the files of a Hugging Face folder.
     fn read_settings(&mut self, files: SettingsFiles<'_>) -> Result<()> {
         if let Some(config) = files.json(carried::TOKENIZER_CONFIG)? {
             // A name, or a token with its properties.
@@ -325,7 +325,7 @@ impl Tokenizer {
     }
 }
 
-/// Files that may be the tokenizer of a model, by priority.
+/// Returns the possible files of a model's tokenizer, by priority.
 fn places_beside(model: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(model.with_extension(HUGGING_FACE)).chain(VOCABULARIES.map(|name| model.with_file_name(name)))
 }

@@ -1,4 +1,4 @@
-//! Texts and regular expressions that settings look for.
+//! Strings and regular expressions that settings search for.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(super) enum Pattern {
     Text(String),
-    /// Each character of a kind.
+    /// Each character that satisfies a predicate.
     Char(fn(char) -> bool),
     Linear(Box<Linear>),
-    /// By backtracking: expressions with other look-around than the usual one.
+    /// A backtracking matcher, for expressions with other look-around than the usual one.
     Backtracking(Box<Backtracking>),
 }
 
-/// How a split treats its delimiters (`SplitDelimiterBehavior`).
+/// The treatment of delimiters by a split (`SplitDelimiterBehavior`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SplitBehavior {
     Removed,
@@ -32,7 +32,7 @@ pub(super) enum SplitBehavior {
 }
 
 impl Pattern {
-    /// A setting: `{"String": …}` or `{"Regex": …}`.
+    /// Reads a setting: `{"String": …}` or `{"Regex": …}`.
     pub(super) fn of(json: &Json) -> Result<Self> {
         match (json["String"].as_str(), json["Regex"].as_str()) {
             (Some(text), _) => Ok(Self::Text(text.to_owned())),
@@ -66,7 +66,7 @@ impl Pattern {
         }
     }
 
-    /// Replaces what is found, in at most `max` bytes.
+    /// Replaces all matches. The result has at most `max` bytes.
     pub(super) fn replace(&self, text: &str, by: &str, max: usize) -> Result<String> {
         let mut replaced = String::with_capacity(text.len());
         let mut end = 0;
@@ -114,7 +114,8 @@ impl Pattern {
     }
 }
 
-/// `\w`, `\b` and their negations as Oniguruma has them: without joiners, but with the fractions and superscripts of Latin-1.
+/// Replaces `\w`, `\b` and their negations by Oniguruma's classes: without joiners, but with the fractions and
+/// superscripts of Latin-1.
 fn with_words(regex: &str) -> String {
     const WORD: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}";
 
@@ -146,7 +147,7 @@ fn with_words(regex: &str) -> String {
     written
 }
 
-/// Oniguruma's POSIX classes, which are those of Unicode.
+/// Replaces POSIX classes by the Unicode classes that Oniguruma uses for them.
 fn with_unicode_classes(regex: &str) -> String {
     let classes = [
         ("[:alpha:]", r"\p{Alphabetic}"),

@@ -1,4 +1,4 @@
-//! Pre-tokenizers: what splits a text into words, each of which the model encodes on its own.
+//! Pre-tokenizers: they split a text into words, which the model encodes one by one.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::settings::{check_len, count, damaged, flag, kind, list, text};
 use super::split_patterns::GPT2;
 use crate::error::Result;
 
-/// A text in words, with what pre-tokenizers have made of it.
+/// A text split into words, as pre-tokenizers change it.
 #[derive(Debug)]
 pub(super) struct Words {
     text: String,
@@ -20,7 +20,7 @@ pub(super) struct Words {
 #[derive(Clone, Debug)]
 struct Word {
     range: Range<usize>,
-    /// True if the text begins with it.
+    /// True for the beginning of the whole text.
     is_first: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum PreTokenizer {
     ByteLevel {
         add_prefix_space: bool,
         words: Option<Pattern>,
-        /// False if the model takes bytes as they are.
+        /// False if the model reads raw bytes.
         maps_bytes: bool,
     },
     Metaspace(Metaspace),
@@ -43,7 +43,7 @@ pub(super) enum PreTokenizer {
     FixedLength(usize),
 }
 
-/// Spaces as visible characters, which begin words.
+/// Replaces spaces by a visible character, which begins words.
 #[derive(Clone, Debug)]
 pub(super) struct Metaspace {
     pub(super) replacement: String,
@@ -51,7 +51,7 @@ pub(super) struct Metaspace {
     split: bool,
 }
 
-/// Which words a space is put before.
+/// The words that get a space before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prepend {
     Always,
@@ -59,7 +59,7 @@ pub(super) enum Prepend {
     Never,
 }
 
-/// Of Unicode 8.
+/// Punctuation as in Unicode 8.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~[\p{P}&&\p{age:8.0}]\x{166D}\x{111C9}]";
 
 impl PreTokenizer {
@@ -115,7 +115,7 @@ impl PreTokenizer {
         })
     }
 
-    /// True if the last thing done to words is to map their bytes, which the model may do instead: then this does not.
+    /// True if the last step maps bytes to characters. The model may do that instead: then this step is left out.
     pub(super) fn leaves_bytes(&mut self) -> bool {
         match self {
             Self::Sequence(all) => all.last_mut().is_some_and(Self::leaves_bytes),
@@ -124,7 +124,7 @@ impl PreTokenizer {
         }
     }
 
-    /// Splits words, of at most `max` bytes together.
+    /// Splits words; `max` limits their total bytes.
     pub(super) fn split(&self, words: Words, max: usize) -> Result<Words> {
         let words = self.apply(words, max)?;
         check_len(words.text.len(), max).map(|()| words)
@@ -168,8 +168,8 @@ impl PreTokenizer {
     }
 }
 
-/// Runs of one script with the spaces in them, of Unicode 9, where the scripts of Japanese and Chinese are one. What is no script comes
-/// with a run, but begins none.
+/// Returns the expression of runs of one script, with the spaces in them, as in Unicode 9. The scripts of Japanese and
+/// Chinese count as one. Characters without a script join a run, but begin none.
 fn script_runs() -> String {
     const SCRIPTS: &str = "Adlam Ahom AnatolianHieroglyphs Arabic Armenian Avestan Balinese Bamum BassaVah Batak Bengali Bhaiksuki \
         Bopomofo Brahmi Braille Buginese Buhid CanadianAboriginal Carian CaucasianAlbanian Chakma Cham Cherokee Common Coptic Cuneiform \
@@ -192,7 +192,7 @@ fn script_runs() -> String {
 }
 
 impl Words {
-    /// A text as one word. `is_first` if it is the beginning of all.
+    /// Returns a text as one word. `is_first` says that it begins the whole text.
     pub(super) fn of(text: String, is_first: bool) -> Self {
         let words = vec![Word { range: 0..text.len(), is_first }];
         Self { text, words }
@@ -202,7 +202,8 @@ impl Words {
         self.words.iter().map(|word| &self.text[word.range.clone()])
     }
 
-    /// The words that a function appends to a text, which is given each word and whether it is the first of all.
+    /// Rewrites all words. The function gets each word, and true for the first word of the whole text, and appends the
+    /// new word.
     fn rewritten(self, mut rewrite: impl FnMut(&str, bool, &mut String)) -> Self {
         let mut text = String::with_capacity(self.text.len() + self.text.len() / 2);
         let mut words = self.words;
@@ -223,7 +224,7 @@ impl Words {
         })
     }
 
-    /// Splits each word into the ranges that a function makes of it.
+    /// Splits each word into the ranges that a function returns.
     fn split_with(self, mut split: impl FnMut(&str, &mut Vec<Range<usize>>) -> Result<()>) -> Result<Self> {
         let Self { text, words } = self;
         let mut parts = Vec::new();
@@ -247,7 +248,7 @@ impl Metaspace {
             Some("first") => Prepend::First,
             Some("never") => Prepend::Never,
             Some(other) => return Err(damaged(format!("`prepend_scheme` is `{other}`"))),
-            // As older files say it.
+            // Older files use this setting.
             None if flag(json, "add_prefix_space", true) => Prepend::Always,
             None => Prepend::Never,
         };
@@ -256,7 +257,7 @@ impl Metaspace {
 
     fn split(&self, words: Words, max: usize) -> Result<Words> {
         let replacement = self.replacement.as_str();
-        // Each space may be replaced, and each word have one before it.
+        // Each space may be replaced, and each word may get one before it.
         let added = words.text.matches(' ').count().saturating_add(words.words.len());
         check_len(added.saturating_mul(replacement.len()).saturating_add(words.text.len()), max)?;
         let words = words.rewritten(|word, is_first, to| {

@@ -1,4 +1,4 @@
-//! SentencePiece's precompiled charsmap: a trie of what is replaced, and a text of what replaces it.
+//! SentencePiece's precompiled charsmap: a trie of character sequences, and the texts that replace them.
 
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -6,30 +6,31 @@ use super::settings::damaged;
 use crate::base64;
 use crate::error::Result;
 
-/// A trie as a double array (Yata et al., darts-clone): each unit has the byte that leads to it, the offset of its children, and
-/// whether it has a value.
+/// A trie as a double array (Yata et al., darts-clone). Each unit has the byte that leads to it, the offset of its
+/// children, and a flag for a value.
 #[derive(Debug)]
 pub(super) struct CharsMap {
     units: Vec<u32>,
-    /// Texts that end with a zero.
+    /// Texts, each with a zero at its end.
     normalized: Vec<u8>,
 }
 
-/// Bytes of a grapheme that is looked up as a whole.
+/// Maximum bytes of a grapheme that is looked up as a whole.
 const MAX_GRAPHEME: usize = 5;
 
-/// Bytes of a key and of what it becomes, which Unicode's normal forms do not reach: a damaged trie may have circles.
+/// Maximum bytes of a key and of its replacement. Unicode's normal forms stay below it, but a damaged trie may have
+/// cycles.
 const MAX_KEY: usize = 64;
 const MAX_TEXT: usize = 256;
 
 impl CharsMap {
-    /// The map of a setting: base64 of the size of the trie, the trie, and the texts.
+    /// Reads a setting: base64 of the size of the trie, the trie, and the texts.
     pub(super) fn of(setting: &str) -> Result<Self> {
         let bytes = base64::decode(setting).ok_or_else(|| damaged("a `precompiled_charsmap` is not base64"))?;
         Self::of_bytes(&bytes)
     }
 
-    /// The map of these bytes.
+    /// Reads a charsmap from bytes.
     pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self> {
         let short = || damaged("the precompiled charsmap is cut short");
         let (size, rest) = bytes.split_first_chunk().ok_or_else(short)?;
@@ -57,20 +58,20 @@ impl CharsMap {
         normalized
     }
 
-    /// The replacement of the shortest prefix in the trie.
+    /// Returns the replacement of the shortest prefix in the trie.
     fn find(&self, key: &str) -> Option<&str> {
         let (_, start) = self.prefixes(key).next()?;
         self.text(start)
     }
 
-    /// The longest prefix in the trie: its bytes, and what it becomes.
+    /// Returns the length in bytes of the longest prefix in the trie, and its replacement.
     pub(super) fn longest_prefix(&self, key: &str) -> Option<(usize, &str)> {
         let (len, start) = self.prefixes(key).last()?;
-        // Of a damaged charsmap it may end within a character.
+        // In a damaged charsmap, a key may end within a character.
         key.is_char_boundary(len).then_some((len, self.text(start)?))
     }
 
-    /// The prefixes in the trie, the shortest first: their bytes, and where the text is that they become.
+    /// Returns the prefixes in the trie, the shortest first: the length in bytes, and the position of the replacement.
     fn prefixes(&self, key: &str) -> impl Iterator<Item = (usize, usize)> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut at = self.units.first().map(|unit| offset(*unit));
@@ -78,7 +79,7 @@ impl CharsMap {
         let found = bytes.map_while(move |(index, byte)| {
             let place = at? ^ usize::from(byte);
             let unit = *self.units.get(place)?;
-            // The label, and that it is no value.
+            // The label must match, and the unit must not be a value.
             if unit & (1 << 31 | 0xff) != u32::from(byte) {
                 return None;
             }
@@ -90,7 +91,7 @@ impl CharsMap {
         found.flatten()
     }
 
-    /// The text that begins at a place.
+    /// Returns the text that begins at a position.
     fn text(&self, start: usize) -> Option<&str> {
         let text = self.normalized.get(start..)?;
         let text = text.get(..MAX_TEXT).unwrap_or(text);

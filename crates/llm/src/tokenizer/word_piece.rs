@@ -1,4 +1,4 @@
-//! WordPiece (Schuster and Nakajima 2012): of each word the longest tokens, one after the other.
+//! WordPiece (Schuster and Nakajima 2012): splits each word into the longest tokens, from left to right.
 
 use serde_json::Value as Json;
 
@@ -11,10 +11,10 @@ use crate::error::Result;
 pub(super) struct WordPiece {
     pub(super) vocabulary: Vocabulary,
     trie: Trie,
-    /// The node of what tokens within words begin with, if there are any.
+    /// The node of the prefix that marks tokens within words, if there are any.
     within: Option<u32>,
     unknown: u32,
-    /// Characters of a word that is not unknown.
+    /// Maximum number of characters of a word. Longer words are unknown.
     max_chars: usize,
 }
 
@@ -42,7 +42,7 @@ impl WordPiece {
         }
     }
 
-    /// Adds tokens; false if there is none at some place.
+    /// Adds tokens. Returns false if no token matches at some position.
     fn push_pieces(&self, mut rest: &[u8], to: &mut Vec<u32>) -> bool {
         let mut node = Some(Trie::ROOT);
         while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Vocabularies inside of GGUF files give the tokens of the `tokenizer.json` that they were made of.
+//! The vocabulary of a GGUF file gives the same tokens as the `tokenizer.json` that it was made from.
 
 use rushlight_llm::{Error, SpecialTokens, Tokenizer};
 use serde_json::Value as Json;
@@ -49,7 +49,7 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// The tokens and merges of a sample, and the kinds of its tokens.
+/// Returns the tokens and merges of a sample, and the kinds of its tokens.
 fn sample(name: &str) -> (Vec<String>, Vec<String>, Vec<u8>) {
     let file = json(&folder("llm/tokenizers").join(name).join("tokenizer.json"));
     let vocabulary = file["model"]["vocab"].as_object().unwrap();
@@ -103,7 +103,7 @@ fn byte_level_vocabularies_agree() {
 #[test]
 fn sentencepiece_vocabularies_agree() {
     let (tokens, merges, kinds) = sample("sentencepiece_bpe");
-    // What is merged first has the highest score.
+    // The pair that is merged first has the highest score.
     let score = |token: &String| {
         let whole = |merge: &String| merge.split_once(' ').is_some_and(|(a, b)| format!("{a}{b}") == *token);
         merges.iter().position(whole).map_or(0.0, |rank| -(rank as f32) - 1.0)
@@ -118,7 +118,7 @@ fn sentencepiece_vocabularies_agree() {
     agree(&Tokenizer::from_bytes(&file.bytes()).unwrap(), "sentencepiece_bpe");
 }
 
-/// In the file tokens within words are spelled as they are, and those that begin words with a space.
+/// The file stores tokens within words as they are, and tokens that begin words with a space.
 #[test]
 fn word_piece_vocabularies_agree() {
     let file = json(&folder("llm/tokenizers/word_piece/tokenizer.json"));
@@ -165,7 +165,7 @@ fn unigram_vocabularies_are_read() {
         Tokenizer::from_bytes(&file.bytes())
     };
     let tokenizer = with(&[2, 3, 3, 1, 1, 1, 1]).unwrap();
-    // The one token is likelier than the three.
+    // The single token is more likely than the three tokens.
     assert_eq!(tokenizer.encode("ab ba", true).unwrap(), [6, 3, 5, 4, 2]);
     assert_eq!(tokenizer.decode(&[6, 3, 5, 4, 2], true).unwrap(), "ab ba");
     assert_eq!(*tokenizer.special_tokens(), SpecialTokens { bos: None, eos: vec![2] });

@@ -1,4 +1,4 @@
-//! Answers of a form, from logits that are random: whatever a model wants, the form is kept.
+//! Constrained answers from random logits: they have the given form, whatever the logits are.
 
 use rushlight_llm::{Error, Grammar, GrammarCompiler, Limits, Sampler, Sampling, SpecialTokens, Tokenizer};
 use serde_json::{Map, Value as Json, json};
@@ -20,7 +20,7 @@ impl Random {
         (self.next() >> 33) as usize % end
     }
 
-    /// A schema whose values are not long.
+    /// Returns a schema whose values are short.
     fn schema(&mut self, depth: usize) -> Json {
         let kinds = if depth == 0 { 6 } else { 9 };
         match self.below(kinds) {
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// True if a value is of a schema of [`Random::schema`].
+/// True if a value matches a schema of [`Random::schema`].
 fn is_valid(schema: &Json, value: &Json) -> bool {
     let number = |name: &str| schema[name].as_i64().expect("a number");
     if let Some(all) = schema["enum"].as_array() {
@@ -90,7 +90,7 @@ fn compiler(tokenizer: &Tokenizer, end: u32) -> GrammarCompiler {
     GrammarCompiler::new(tokenizer, &limits).expect("a compiler")
 }
 
-/// Tokens of an answer, from random logits; `None` if it has no end within many.
+/// Returns the tokens of an answer from random logits; `None` if it does not end within many tokens.
 fn answer(
     compiler: &GrammarCompiler,
     grammar: &Grammar,
@@ -119,7 +119,7 @@ fn answer(
 #[test]
 fn json_is_of_its_schema() {
     let mut random = Random(0x2026_1126);
-    // Tokenizers that have all bytes.
+    // These tokenizers have tokens for all bytes.
     for (name, count) in [("byte_level", 600), ("tekken", 200), ("tiktoken_llama3", 200)] {
         let tokenizer = Tokenizer::open(folder("llm/tokenizers").join(name)).unwrap();
         let end = end_of(&tokenizer);
@@ -136,7 +136,7 @@ fn json_is_of_its_schema() {
     }
 }
 
-/// The longest white space between the values of a JSON text.
+/// Returns the length of the longest white space between the values of a JSON text.
 fn longest_space(json: &str) -> usize {
     let (mut longest, mut len, mut is_text, mut is_escaped) = (0, 0, false, false);
     for char in json.chars() {
@@ -152,7 +152,7 @@ fn longest_space(json: &str) -> usize {
     longest
 }
 
-/// A model that wants nothing but white space, as some do at times.
+/// A model may prefer white space over all other tokens.
 #[test]
 fn white_space_of_json_has_an_end() {
     let mut random = Random(0x2026_1129);
@@ -192,10 +192,10 @@ fn white_space_of_json_has_an_end() {
         let text = tokenizer.decode(&tokens, true).unwrap();
         let value: Json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} of {schema}"));
         assert!(is_valid(&schema, &value), "{text} of {schema}");
-        // Two new lines of two characters, and what the next is indented by.
+        // Two new lines of two characters each, and the indentation of the next value.
         assert!(longest_space(&text) <= 24, "{text:?} of {schema}");
     }
-    // Any value.
+    // A schema that allows any value.
     assert!(compiler.compile(&Grammar::JsonSchema(json!(true))).is_ok());
 }
 
@@ -245,7 +245,7 @@ fn grammars_that_cannot_be_are_errors() {
     }
 }
 
-/// JSON in llama.cpp's grammar form.
+/// The grammar of JSON in GBNF.
 const JSON_GBNF: &str = r#"
 root   ::= object # an object alone
 value  ::= object | array | string | number | ("true" | "false" | "null") ws
@@ -269,7 +269,7 @@ number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1
 ws ::= | " " | "\n" [ \t]{0,20}
 "#;
 
-/// True if a text is an answer of a grammar, token by token.
+/// True if the grammar allows a text, token by token.
 fn is_answer(compiler: &GrammarCompiler, tokenizer: &Tokenizer, grammar: &Grammar, end: u32, text: &str) -> bool {
     let mut constraint = compiler.compile(grammar).unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
     let mut is_over = false;
@@ -294,7 +294,7 @@ fn gbnf_is_what_llama_cpp_takes() {
     for (gbnf, answers, others) in [
         ("root ::= \"ab\" | \"c\"", &["ab", "c"][..], &["", "a", "abc", "b"][..]),
         ("# first\nroot ::= x-1 x-1? # two\nx-1 ::= [a-c_-]", &["a", "b-", "_c"], &["", "abc", "d"]),
-        // Rules are of characters: the longest beginning is not the only one.
+        // Rules consist of characters: other prefixes than the longest one match, too.
         ("root ::= [a-z]* \"x\"", &["x", "axx", "ax"], &["a", "xa"]),
         ("root ::= (\"ab\" | \"abc\") \"cd\"", &["abcd", "abccd"], &["abc", "abd"]),
         ("root ::= \"(\" root \")\" | [a-z]* \"x\"", &["x", "((axx))", "(ax)"], &["(x", "a", "xa"]),
@@ -323,7 +323,7 @@ fn gbnf_is_what_llama_cpp_takes() {
     while count < 20 {
         let Some(tokens) = answer(&compiler, &json, tokenizer.vocab_size(), end, &mut random) else { continue };
         let text = tokenizer.decode(&tokens, true).unwrap();
-        // What llama.cpp's escapes and numbers allow beyond JSON is not in this grammar, but for surrogates.
+        // Unlike llama.cpp's, this grammar allows no escapes and numbers beyond JSON's, except for surrogates.
         if !text.contains("\\u") && !text.contains(['e', 'E']) {
             let value: Json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
             assert!(value.is_object(), "{text}");
@@ -417,7 +417,7 @@ fn hostile_grammars_end() {
         schema_chain(7900),
         schema_chain(30_000),
     ]) {
-        // An error, or a grammar whose first token is found or given up.
+        // Compiling fails, or the first mask is found or given up.
         if let Ok(mut constraint) = compiler.compile(&grammar) {
             let _ = constraint.mask(&mut vec![0.0; tokenizer.vocab_size()]);
         }

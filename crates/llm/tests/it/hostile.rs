@@ -1,4 +1,4 @@
-//! Files that somebody changed: an error, or a tokenizer that encodes and decodes, but no panic.
+//! Corrupted files: each gives an error, or a tokenizer that encodes and decodes. None panics.
 
 use rushlight::Module;
 use rushlight_format::Program;
@@ -7,7 +7,7 @@ use rushlight_llm::{ChatTemplate, Error, Tokenizer};
 
 use crate::{folder, rows};
 
-/// Changes some bytes of a text: others of it, digits, or signs that structure it.
+/// Changes some bytes of a text to other bytes of it, digits, or structural characters.
 fn mutated(text: &[u8], seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |below: usize| {
@@ -36,7 +36,7 @@ fn mutated(text: &[u8], seed: u64) -> Vec<u8> {
     text
 }
 
-/// Mutations of one file.
+/// Number of mutations of one file.
 const COUNT: u64 = 150;
 
 #[test]
@@ -51,7 +51,7 @@ fn mutated_tokenizers_are_errors_or_work() {
                 let _ = tokenizer.encode("a bc 你", true).map(|tokens| tokenizer.decode(&tokens, false));
             }
         }
-        // Settings, which decide most, are at both ends; the vocabulary is between.
+        // Settings are at both ends of a file and matter most; the vocabulary is between.
         for seed in 0..COUNT {
             let Ok(tokenizer) = Tokenizer::from_bytes(&mutated(&file, seed)) else {
                 refused += 1;
@@ -69,7 +69,7 @@ fn mutated_tokenizers_are_errors_or_work() {
     assert!(refused > 100 && read > 50, "{refused} refused, {read} read");
 }
 
-/// A program that carries these files of a tokenizer.
+/// Returns a program that carries these files of a tokenizer.
 fn program(files: &[(&str, &[u8])]) -> Module {
     let bytes = std::fs::read(folder("corpus/1.5.1/add.pte")).unwrap();
     let parsed = Program::parse(&bytes).unwrap();
@@ -88,7 +88,7 @@ fn damaged_tokenizers_inside_of_programs_are_errors() {
     let whole = carried(&[("tokenizer.json", &file), ("tokenizer_config.json", &config)]).unwrap().unwrap();
     assert!(whole.chat_template().unwrap().is_some());
     assert!(carried(&[]).unwrap().is_none());
-    // Settings alone are no tokenizer.
+    // Settings alone are not a tokenizer.
     assert!(carried(&[("tokenizer_config.json", &config)]).unwrap().is_none());
     let huge = vec![b' '; (64 << 20) + 1];
     for (files, expected) in [
@@ -117,7 +117,7 @@ fn damaged_tokenizers_inside_of_programs_are_errors() {
     }
 }
 
-/// The seeds of the fuzz targets, which have components that the samples lack.
+/// Mutates the seeds of the fuzz targets, which have components that the samples lack.
 #[test]
 fn mutated_seeds_are_errors_or_work() {
     let files = |name: &str| {
@@ -165,7 +165,7 @@ fn mutated_templates_are_errors_or_work() {
     assert!(refused > 50 && rendered > 50, "{refused} refused, {rendered} rendered");
 }
 
-/// A tokenizer of one word, with other components.
+/// Returns a tokenizer of one word, with other components.
 fn tokenizer(components: &str) -> Result<Tokenizer, Error> {
     let model = r#"{"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}"#;
     Tokenizer::from_bytes(format!(r#"{{"model": {model}, {components}}}"#).as_bytes())
@@ -192,7 +192,7 @@ fn components_cannot_make_a_text_grow_without_bound() {
     }
     let decoders = format!(r#""decoder": {{"type": "Sequence", "decoders": [{}]}}"#, many(&replace, 100));
     assert!(tokenizer(&decoders).unwrap().decode(&[0, 0], false).unwrap_err().to_string().contains("more than"));
-    // Counts of the file are no counts of steps.
+    // Counts in a file must not bound loops.
     let strip =
         r#""decoder": {"type": "Strip", "content": "b", "start": 18446744073709551615, "stop": 18446744073709551615}"#;
     assert_eq!(tokenizer(strip).unwrap().decode(&[0], false).unwrap(), "a");
@@ -242,7 +242,7 @@ fn hostile_templates_are_errors() {
         let result = ChatTemplate::new(&source).and_then(|template| template.render(&[message], true));
         assert!(matches!(result, Err(Error::Template(_))), "{}", &source[..60.min(source.len())]);
     }
-    // What is as deep as a tag may be, and a long string.
+    // A tag of the maximum depth, and a long string.
     let string = format!("{{{{ '{}' }}}}", "}} {% ".repeat(1000));
     assert!(ChatTemplate::new(&string).is_ok());
     for part in ["not ", "-", "1+", "x.a if x else ", "(", "["] {
@@ -265,7 +265,7 @@ fn templates_that_would_end_the_process_are_errors() {
     for (source, expected) in [("{{ [1, 2][::-9223372036854775808] }}", "[2]"), (&elifs, "")] {
         assert_eq!(ChatTemplate::new(source).and_then(|template| template.render(&[], true)).unwrap(), expected);
     }
-    // As deep as a template may nest what it makes, and deeper.
+    // Values nested to the maximum depth, and deeper.
     let deep = |count: usize| {
         let source = "{% set ns = namespace(x=[]) %}{% for i in range(COUNT) %}{% set ns.x = [ns.x] %}{% endfor %}x";
         ChatTemplate::new(&source.replace("COUNT", &count.to_string())).and_then(|template| template.render(&[], true))
@@ -275,11 +275,12 @@ fn templates_that_would_end_the_process_are_errors() {
     // Namespaces may contain each other, and are freed.
     let chain = "{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set n = namespace(x=ns.x, y=ns) %}{% set ns.x = n %}{% endfor %}x";
     assert_eq!(ChatTemplate::new(chain).and_then(|template| template.render(&[], true)).unwrap(), "x");
-    // Written in a string it is no call.
+    // Inside of a string it is not a call.
     assert_eq!(ChatTemplate::new("{{ 'lifecycle()' }}").unwrap().render(&[], true).unwrap(), "lifecycle()");
 }
 
-/// What is small to write and endless to use: every filter, test, method and operator ends, soon and with an error that says why.
+/// Templates that are small, but take forever or make huge values: every filter, test, method and operator ends soon,
+/// with an error that says why.
 #[test]
 fn templates_end_whatever_they_do() {
     let doubled = "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{% set x = ns.x %}";
@@ -316,10 +317,10 @@ fn templates_end_whatever_they_do() {
     let begin = std::time::Instant::now();
     let mut count = 0;
     for make in [doubled, dicts, tuples] {
-        // All uses of one, and the first few of the others.
+        // Tests all uses of one value, and the first few of the others.
         for used in uses.into_iter().take(if make == doubled { uses.len() } else { 6 }) {
             if make == dicts && used.contains("join") {
-                // The keys alone.
+                // Tests the keys only.
                 continue;
             }
             let source = format!("{make}{{{{ {used} }}}}");
@@ -329,7 +330,7 @@ fn templates_end_whatever_they_do() {
             count += 1;
         }
     }
-    // Equal ones that are not the same object: comparisons, containment, hashes.
+    // Equal values that are not the same object: comparisons, containment, hashes.
     let twice = format!("{doubled}{}", doubled.replace("ns", "ms").replace("set x =", "set y ="));
     for used in [
         "x == y",
@@ -350,14 +351,14 @@ fn templates_end_whatever_they_do() {
     let error =
         ChatTemplate::new(&format!("{tuples}{{{{ {{x: 1}} }}}}")).and_then(|template| template.render(&[], true));
     assert!(error.unwrap_err().to_string().contains("which is the limit"));
-    // Small ones of the same values are answered.
+    // Small values of the same kind are accepted.
     for (used, expected) in
         [("x | length", "2"), ("x is sequence", "True"), ("x | first | length", "2"), ("x == x", "True")]
     {
         let source = format!("{doubled}{other}{{{{ {used} }}}}");
         assert_eq!(ChatTemplate::new(&source).and_then(|template| template.render(&[], true)).unwrap(), expected);
     }
-    // What grows at once.
+    // Values that become huge in one step.
     for source in [
         "{{ 'a' * 10 ** 12 }}",
         "{{ [1] * 10 ** 12 }}",

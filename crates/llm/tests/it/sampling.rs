@@ -1,4 +1,4 @@
-//! Probabilities are those that the logits processors of transformers leave.
+//! Probabilities after sampling options equal those of the logits processors in transformers.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ fn dry_counts_what_was_generated_and_breaks_at_texts() {
         let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::default() }).unwrap();
         (0..5).map(|_| sampler.sample(&[1.0, 0.9, 0.5]).unwrap().token).collect()
     };
-    // After 0 came 0, then 1, and so on.
+    // Token 0 was followed by 0, then by 1, and so on.
     assert_eq!(tokens(dry.clone()), [0, 0, 1, 0, 2]);
     assert_eq!(tokens(Dry { breakers: [0].into(), ..dry.clone() }), [0; 5]);
     let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
@@ -71,7 +71,7 @@ fn dry_counts_what_was_generated_and_breaks_at_texts() {
 
 #[test]
 fn a_long_text_is_searched_once() {
-    // A repetition of nearly all tokens, whose penalty has no larger number.
+    // Nearly all tokens are a repetition, whose penalty overflows to infinity.
     let dry = Dry { multiplier: 1.0, base: 4.0, allowed_length: 1, ..Dry::default() };
     let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::default() }).unwrap();
     sampler.observe_prompt(&vec![0; 200_000]);
@@ -85,7 +85,7 @@ fn mirostat_keeps_the_surprisal() {
         let settings = &row["settings"];
         let mirostat = Some(Mirostat { tau: number(&settings["tau"]), eta: number(&settings["eta"]) });
         let (temperature, seed) = (number(&row["temperature"]), row["seed"].as_u64().unwrap());
-        // What mirostat takes the place of changes nothing.
+        // Options that mirostat replaces have no effect.
         let options = Sampling { temperature, seed, mirostat, top_k: 1, min_p: 0.9, ..Sampling::default() };
         assert_eq!(sampled(options, &row["logits"]), list::<Vec<u32>>(&row["tokens"]), "{settings}");
     }
@@ -140,7 +140,7 @@ fn large_vocabularies_are_left_what_transformers_leaves() {
         assert_eq!(sum, row["sum"].as_u64().unwrap(), "{row}");
         let most = row["most"].as_f64().unwrap();
         assert!((left[0].1 / most - 1.0).abs() < 1e-5, "{row}: {} is the most likely", left[0].1);
-        // What is sampled is left.
+        // Sampled tokens are among those that are left.
         for _ in 0..20 {
             let choice = sampler.sample(&logits).unwrap();
             let probability = left.iter().find(|(token, _)| *token == choice.token).unwrap().1;

@@ -1,4 +1,4 @@
-//! Sessions of a tiny Llama give the tokens that transformers generates.
+//! Sessions of a tiny Llama generate the same tokens as transformers.
 
 use std::ops::ControlFlow;
 
@@ -65,7 +65,7 @@ fn greedy_text_is_that_of_transformers() {
         for max_seq_len in [CONTEXT, 3] {
             let mut model = model(max_seq_len, backend);
             let mut session = model.session().unwrap();
-            // Its last tokens come after one that ends a text.
+            // The last tokens come after a token that ends a text.
             let options = Generation { max_new_tokens: Some(greedy.len()), ignore_eos: true, ..Generation::default() };
             let mut written = String::new();
             let usage = generate(&mut model, &mut session, &tokenizer, &prompt, &options, |piece| {
@@ -113,7 +113,7 @@ fn steps_have_the_probabilities_of_the_model() {
     let mut tokens = Vec::new();
     while let Some(step) = generator.step(&mut model, &mut session, &tokenizer).unwrap() {
         let (token, score) = (step.token.unwrap(), step.score.unwrap());
-        // The most likely token is chosen, so that it is the first alternative.
+        // The most likely token is chosen, so it is the first alternative.
         assert_eq!(score.alternatives[0], (token, score.log_probability));
         assert!(score.alternatives.is_sorted_by(|a, b| a.1 >= b.1) && score.alternatives.len() == 4);
         let sum: f64 = score.alternatives.iter().map(|(_, log_probability)| log_probability.exp()).sum();
@@ -140,7 +140,7 @@ fn answers_end_where_they_are_told_to() {
         (text, usage.unwrap())
     };
     let whole = tokenizer.decode(&greedy, true).unwrap();
-    // Text that may be the beginning of the end is held back, and is no part of the answer.
+    // Text that may begin a stop string is held back, and a stop string is not part of the answer.
     let options = Generation { stop: vec!["Sn:SY".to_owned()], ..Generation::default() };
     let (text, usage) = answer(&options, false);
     assert_eq!((&*text, usage.finish_reason), (whole.split("Sn:SY").next().unwrap(), FinishReason::Stop));
@@ -160,7 +160,7 @@ fn sessions_go_back_fork_and_are_saved() {
     let mut session = model.session().unwrap();
     session.prefill(&mut model, &prompt).unwrap();
     assert_eq!(continued(&mut model, &mut session, 10), greedy[..10]);
-    // Another goes its own way meanwhile.
+    // Another session continues independently.
     let mut other = model.session().unwrap();
     other.prefill(&mut model, &[5, 6, 7]).unwrap();
 
@@ -177,7 +177,7 @@ fn sessions_go_back_fork_and_are_saved() {
     assert_eq!(continued(&mut model, &mut session, 6), greedy[4..10]);
     assert!(matches!(session.rewind(&mut model, 70), Err(Error::NotReached { position: 70, .. })));
 
-    // The common prefix stays; the last token is computed again, as its logits are wanted.
+    // The common prefix stays. The last token is computed again, because its logits are needed.
     assert_eq!(session.keep_common_prefix(&mut model, &prompt).unwrap(), prompt.len() - 1);
     session.prefill(&mut model, &prompt[prompt.len() - 1..]).unwrap();
     assert_eq!(continued(&mut model, &mut session, 10), greedy[..10]);
@@ -213,9 +213,9 @@ fn sessions_without_positions_fork_and_are_saved_but_do_not_go_back() {
 
         let error = session.rewind(&mut model, prompt.len() + 3).unwrap_err().to_string();
         assert!(error.contains("a state that has no positions to go back to"), "{name}: {error}");
-        // It is as it was.
+        // The session is unchanged.
         assert_eq!(continued(&mut model, &mut session, 3), greedy[15..18], "{name}");
-        // What cannot go back begins anew.
+        // A session that cannot go back starts anew.
         assert_eq!(session.keep_common_prefix(&mut model, &prompt).unwrap(), 0);
         session.prefill(&mut model, &prompt).unwrap();
         assert_eq!(continued(&mut model, &mut session, 5), greedy[..5], "{name}");
@@ -248,7 +248,7 @@ fn a_cache_in_the_program_has_one_session() {
     session.reset(&mut model).unwrap();
     session.prefill(&mut model, &prompt).unwrap();
     assert_eq!(continued(&mut model, &mut session, 3), greedy[..3]);
-    // The next one has nothing of it.
+    // The next session is independent of it.
     drop(session);
     let mut session = model.session().unwrap();
     session.prefill(&mut model, &prompt).unwrap();

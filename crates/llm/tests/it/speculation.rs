@@ -1,4 +1,4 @@
-//! Answers with drafts are those without.
+//! Answers with drafts equal answers without.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn quantized(
     Model::new(Module::builder().lower("off").threads(1).load_bytes(&bytes).unwrap()).unwrap()
 }
 
-/// The tiny Llama, which has 64 tokens, with fewer of them, or with more, whose weights are 0.
+/// The tiny Llama, which has 64 tokens, with a smaller vocabulary, or with a larger one whose additional weights are 0.
 fn with_vocabulary(count: usize) -> Model {
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("speculation-vocabulary-{count}"));
     let from = folder("decoders/llama");
@@ -79,7 +79,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::open(folder("decoders/llama")).unwrap()
 }
 
-/// Numbers below a bound, of a seed.
+/// Random numbers below a bound, from a seed.
 struct Random(u64);
 
 impl Random {
@@ -91,7 +91,7 @@ impl Random {
     }
 }
 
-/// A prompt of a seed. Every other one repeats itself.
+/// Returns a prompt from a seed. Every other one repeats itself.
 fn prompt(seed: u64) -> Vec<u32> {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let len = 1 + random.below(30);
@@ -100,7 +100,7 @@ fn prompt(seed: u64) -> Vec<u32> {
     part.into_iter().cycle().take(len).collect()
 }
 
-/// The answer, whose steps find the session as they do without drafts, and its usage.
+/// Returns the answer and its usage. Checks after each step that the session is the same as without drafts.
 fn answer(
     model: &mut Model,
     session: &mut Session,
@@ -125,7 +125,7 @@ fn answer(
     Ok((steps, generator.usage()))
 }
 
-/// Sampling by a seed, every other time with what depends on earlier tokens.
+/// Returns sampling options from a seed. Every other time they depend on earlier tokens.
 fn sampled(seed: u64) -> Sampling {
     if seed % 4 < 2 {
         return Sampling { temperature: 1.0, top_k: 20, top_p: 0.9, seed, ..Sampling::default() };
@@ -133,7 +133,7 @@ fn sampled(seed: u64) -> Sampling {
     Sampling { temperature: 0.8, repetition_penalty: 1.1, frequency_penalty: 0.1, seed, ..Sampling::default() }
 }
 
-/// Compares answers of prompts of seeds with those that have drafts of one kind. Returns how many tokens were drafted and accepted.
+/// Compares answers to prompts with and without drafts of one kind. Returns the numbers of drafted and accepted tokens.
 fn compare(model: &mut Model, seeds: impl Iterator<Item = u64>, mut draft: Option<&mut dyn Draft>) -> [usize; 2] {
     const TOKENS: usize = 30;
     let mut counts = [0; 2];
@@ -163,7 +163,7 @@ fn compare(model: &mut Model, seeds: impl Iterator<Item = u64>, mut draft: Optio
 #[test]
 fn answers_with_prompt_lookup_are_those_without() {
     for (index, name) in ["llama", "qwen3", "gemma2", "olmo2"].iter().enumerate() {
-        // As a call has at most five tokens, a draft has at most four.
+        // A call has at most five tokens, so a draft has at most four.
         let mut model = model(name, if index % 2 == 0 { CONTEXT } else { 5 }, true, "cpu");
         let seeds = (0..50).map(|seed| 50 * index as u64 + seed);
         let [drafted, accepted] = compare(&mut model, seeds, None);
@@ -192,7 +192,7 @@ fn vocabularies_may_be_padded() {
     }
 }
 
-/// Fails every other time.
+/// A draft that fails every other time.
 struct Failing {
     draft: Speculation,
     fails: bool,
@@ -244,7 +244,7 @@ fn a_prompt_is_read_until_it_is_stopped() {
     assert!(session.tokens().is_empty());
 }
 
-/// Whatever is drafted: wrong tokens, ones that the model does not have, and more than was asked for.
+/// Drafts wrong tokens, tokens that the model does not have, and more than the maximum.
 struct Noise(Random);
 
 impl Draft for Noise {
@@ -259,7 +259,7 @@ fn wrong_drafts_change_nothing() {
     compare(&mut model, 0..10, Some(&mut Noise(Random(1))));
 }
 
-/// Tokens that are known.
+/// Drafts known tokens.
 struct Known(Vec<u32>);
 
 impl Draft for Known {
@@ -283,7 +283,7 @@ fn sessions_go_on_while_a_draft_is_read() {
     let (with_drafts, usage) = answer(&mut model, &mut session, &prompt, options.clone(), Some(drafts)).unwrap();
     assert_eq!(with_drafts, steps);
     assert!(usage.accepted_tokens > 0 && usage.accepted_tokens == usage.drafted_tokens, "{usage:?}");
-    // Until a draft was read.
+    // Runs until a draft was read.
     session.reset(&mut model).unwrap();
     let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &prompt, options).unwrap();
     while generator.usage().drafted_tokens == 0 {
@@ -351,8 +351,8 @@ fn drafts_that_cannot_be_are_errors() {
     }
 }
 
-/// Answers with drafts are those without as far as this goes: logits of a call of several tokens are those of calls of one, up to
-/// rounding.
+/// Answers with drafts equal answers without, as far as the logits of a call of several tokens equal those of calls of
+/// one, up to rounding.
 #[test]
 fn logits_of_several_tokens_are_those_of_one_up_to_rounding() {
     let tokens: Vec<u32> = (3..20).collect();
@@ -361,7 +361,8 @@ fn logits_of_several_tokens_are_those_of_one_up_to_rounding() {
         let mut model = quantized(folder("decoders/llama"), CONTEXT, true, "cpu", scheme);
         let mut session = model.session().unwrap();
         session.prefill(&mut model, before).unwrap();
-        // Where rows are rounded to 16 bits, another order of sums moves some elements by a step, of 3e-5 of the largest of a row.
+        // If rows are rounded to 16 bits, another order of sums moves some elements by one step of 3e-5 of a row's
+        // maximum.
         let most = if matches!(scheme, Some(Scheme::Int4 | Scheme::Int8Weight)) { 1e-4 } else { 2e-6 };
         let one: Vec<Vec<f32>> =
             after.iter().map(|token| session.prefill(&mut model, &[*token]).unwrap().to_vec()).collect();
