@@ -1,7 +1,8 @@
-//! Atomic writes of files. A failure leaves the old content, links are followed, files keep their modes, pipes and devices
-//! are written through, and outputs that are inputs are refused.
+//! Atomic writes of files. A failure leaves the old content. Links are followed, files keep their modes, pipes and
+//! devices are written through, and outputs that are inputs are refused.
 //!
-//! All outputs are written here, those of tools too: beside their names, then renamed. An input is recognized by device and inode.
+//! All outputs are written here, also those of tools: to a temporary file in the same folder, which is then renamed. An
+//! input is recognized by device and inode.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -18,18 +19,18 @@ use rushlight_runtime::Code;
 
 use crate::error::Error;
 
-/// Writes a file as [`CompiledProgram::save`](crate::CompiledProgram::save) does: beside its name, which it gets when it is
-/// complete.
+/// Writes a file as [`CompiledProgram::save`](crate::CompiledProgram::save) does: to a temporary file in the same
+/// folder, which is renamed when it is complete.
 ///
 /// # Errors
-/// `AccessFailed` when it cannot be written; what was there before stays.
+/// `AccessFailed` if the file cannot be written. An old file is then unchanged.
 pub fn write_file(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
     let mut files = Files::default();
     files.write_by(path.as_ref(), |file| Ok(file.write_all(bytes)?))?;
     files.finish()
 }
 
-/// The files that something reads, so that it does not write over them.
+/// The input files of an operation, which its outputs must not overwrite.
 #[derive(Clone, Debug, Default)]
 pub struct InputFiles {
     files: Vec<(PathBuf, Identity)>,
@@ -41,7 +42,7 @@ impl InputFiles {
         Self::default()
     }
 
-    /// Adds a file. Missing files and those that are not regular cannot be written over, and are ignored.
+    /// Adds a file. Missing files and those that are not regular cannot be overwritten, and are ignored.
     pub fn add(&mut self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         if let Some(identity) = Identity::of(path) {
@@ -49,7 +50,7 @@ impl InputFiles {
         }
     }
 
-    /// Refuses outputs that are one of these files, under whatever name, and outputs that are one file.
+    /// Refuses outputs that are one of these files, under whatever name, and two outputs that are the same file.
     ///
     /// # Errors
     /// `InvalidArgument`, which names both.
@@ -113,30 +114,30 @@ impl Identity {
     }
 }
 
-/// Files written beside their names, which they get when all are complete. Links lead to the files that are written, and
-/// pipes and devices are written through at once.
+/// Temporary files, which get their names when all are complete. For links, the targets are written. Pipes and devices
+/// are written through at once.
 #[derive(Default)]
 pub(crate) struct Files {
-    /// Where each is, and the name that it gets.
+    /// Each temporary file, with its final name.
     written: VecDeque<(Beside, PathBuf)>,
     replaces_all: bool,
 }
 
 impl Files {
-    /// Files in a folder of our own: whatever has the name of one, a link too, is replaced.
+    /// Creates files in a folder of our own: a file or link with the same name is replaced.
     #[cfg(feature = "lower")]
     pub fn replacing() -> Self {
         Self { written: VecDeque::new(), replaces_all: true }
     }
 
-    /// Writes a file under another name, piece by piece.
+    /// Writes a file under a temporary name, piece by piece.
     pub fn write(&mut self, path: &Path, image: &Image<'_>, written: &mut Written<'_>) -> Result<(), Error> {
         self.write_by(path, |file| {
             write_image(image, &mut |piece| written.write(piece, |part| Ok(file.write_all(part)?)))
         })
     }
 
-    /// Writes a file under another name, by a function.
+    /// Writes a file under a temporary name, by a function.
     pub fn write_by(
         &mut self,
         path: &Path,
@@ -151,7 +152,7 @@ impl Files {
         write().map_err(|error| error.of(path))
     }
 
-    /// Opens what a file is written to, and notes the name that it is to get.
+    /// Opens the temporary file, and records its final name.
     fn open(&mut self, path: &Path) -> io::Result<File> {
         if self.replaces_all {
             let (file, beside) = create_beside(path)?;
@@ -160,16 +161,16 @@ impl Files {
         }
         let before = match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            // A trailing separator names a folder, even if nothing is there yet.
+            // A trailing separator names a folder, even if it does not exist yet.
             Err(_) if path.as_os_str().to_string_lossy().ends_with(std::path::is_separator) => {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
-            // A descriptor's name, such as `/dev/stdout`, is in no folder in which a file could be renamed.
+            // The folder of a descriptor, such as `/dev/stdout`, is no place to rename a file in.
             Ok(metadata) if !metadata.is_file() || is_descriptor(path) => {
                 return OpenOptions::new().write(true).truncate(metadata.is_file()).open(path);
             }
             Ok(metadata) => {
-                // A file that may not be written may not be replaced.
+                // A file without write permission must not be replaced either.
                 OpenOptions::new().write(true).open(path)?;
                 Some(metadata)
             }
@@ -185,7 +186,7 @@ impl Files {
         Ok(file)
     }
 
-    /// Gives the files their names, in the order in which they were written.
+    /// Renames the files to their final names, in the order in which they were written.
     pub fn finish(mut self) -> Result<(), Error> {
         while let Some((beside, path)) = self.written.pop_front() {
             beside.rename(&path).map_err(|error| inaccessible(&path, &error))?;
@@ -194,17 +195,17 @@ impl Files {
     }
 }
 
-/// A file that has not got its name. It is removed if it never does.
+/// A file without its final name. Dropping it removes the file.
 enum Beside {
-    /// Under another name.
+    /// A file with a temporary name.
     Named(PathBuf),
-    /// Under none: the system removes it, however the process ends.
+    /// A file without a name. The system removes it, however the process ends.
     #[cfg(target_os = "linux")]
     Unnamed(File),
 }
 
 impl Beside {
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     fn rename(mut self, path: &Path) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if let Self::Unnamed(file) = &mut self {
@@ -214,7 +215,7 @@ impl Beside {
         fs::rename(self.path(), path)
     }
 
-    /// The other name; empty without one.
+    /// Returns the temporary name; empty if there is none.
     fn path(&self) -> &Path {
         match self {
             Self::Named(path) => path,
@@ -227,13 +228,13 @@ impl Beside {
 impl Drop for Beside {
     fn drop(&mut self) {
         if let Self::Named(path) = self {
-            // It has its name, or is of no use; that it cannot be removed changes nothing.
+            // The file has its name, or is useless. A failure to remove it has no consequence.
             drop(fs::remove_file(path));
         }
     }
 }
 
-/// Files without a name, as Linux has them on most file systems.
+/// Files without a name, which Linux supports on most file systems.
 #[cfg(target_os = "linux")]
 mod unnamed {
     use std::fs::File;
@@ -245,7 +246,8 @@ mod unnamed {
 
     use super::{Beside, create_named, folder_of, free_name};
 
-    /// Creates a file in the folder of another; `None` where the file system has none, or it could not get a name.
+    /// Creates a file in the folder of another. `None` if the file system does not support files without a name, or the
+    /// file could not get a name.
     pub(super) fn create(path: &Path) -> Option<(File, Beside)> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(openat(CWD, folder_of(path), flags, Mode::from_raw_mode(0o666)).ok()?);
@@ -254,12 +256,12 @@ mod unnamed {
         Some((file, beside))
     }
 
-    /// The name by which the system finds an open file.
+    /// Returns the name by which the system finds an open file.
     fn name(file: &File) -> String {
         format!("/proc/self/fd/{}", file.as_raw_fd())
     }
 
-    /// Gives a file a name beside another.
+    /// Gives a file a temporary name in the folder of another.
     pub(super) fn link(file: &mut File, path: &Path) -> io::Result<Beside> {
         let from = name(file);
         let linked =
@@ -267,7 +269,7 @@ mod unnamed {
         if let Ok(((), beside)) = linked {
             return Ok(Beside::Named(beside));
         }
-        // Where links are forbidden, a copy does it.
+        // If links are forbidden, the file is copied.
         let (mut copy, beside) = create_named(path)?;
         let beside = Beside::Named(beside);
         file.rewind()?;
@@ -277,14 +279,14 @@ mod unnamed {
     }
 }
 
-/// Resolves links, of which the last may be dangling.
+/// Resolves links. The last one may be dangling.
 fn follow(path: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         path => return path,
     }
     let mut path = path.to_owned();
-    // The limit of Linux.
+    // Linux has the same limit.
     for _ in 0..40 {
         match fs::read_link(&path) {
             Ok(link) => path = folder_of(&path).join(link),
@@ -303,13 +305,13 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// True for names of files that this process has open, such as `/dev/stdout`.
+/// True for names of open files of this process, such as `/dev/stdout`.
 fn is_descriptor(path: &Path) -> bool {
     ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"].iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// Gives a new file the owner and mode of the one that it replaces, as far as the system lets it: not all file systems
-/// have modes, and only root gives files away.
+/// Gives a new file the owner and mode of the file that it replaces, as far as possible. Not all file systems have
+/// modes, and only root can change owners.
 fn keep_mode(file: &File, before: &fs::Metadata) {
     #[cfg(unix)]
     {
@@ -322,13 +324,13 @@ fn keep_mode(file: &File, before: &fs::Metadata) {
     drop(file.set_permissions(before.permissions()));
 }
 
-/// What the names of files end with that are not complete.
+/// The ending of the names of incomplete files.
 pub(crate) const PARTIAL: &str = ".partial";
 
-/// Maximum bytes of a name that a temporary name begins with: systems allow 255 for the whole.
+/// Maximum bytes of the prefix of a temporary name. Systems allow 255 bytes for the whole name.
 const MAX_PREFIX: usize = 200;
 
-/// Creates a file beside another, under no name or one that no other thread or process has.
+/// Creates a file in the folder of another: without a name, or with a name that no other thread or process uses.
 fn create_beside(path: &Path) -> io::Result<(File, Beside)> {
     #[cfg(target_os = "linux")]
     if let Some(created) = unnamed::create(path) {
@@ -342,7 +344,7 @@ fn create_named(path: &Path) -> io::Result<(File, PathBuf)> {
     free_name(path, |beside| File::create_new(beside))
 }
 
-/// Creates something under a name beside a file that no other thread or process has.
+/// Creates something in the folder of a file, under a name that no other thread or process uses.
 fn free_name<T>(path: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let mut tries = 0;
@@ -351,19 +353,19 @@ fn free_name<T>(path: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Res
         name.push(format!(".{}.{}{PARTIAL}", process(), NEXT.fetch_add(1, Ordering::Relaxed)));
         let beside = path.with_file_name(name);
         match create(&beside) {
-            // A process that had the same number, here or in another container, left it.
+            // A process with the same number left it, here or in another container.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
             created => return Ok((created?, beside)),
         }
     }
 }
 
-/// The number of this process; 0 where the system has none.
+/// Returns the number of this process; 0 if the system has none.
 fn process() -> u32 {
     if cfg!(all(target_family = "wasm", target_os = "unknown")) { 0 } else { std::process::id() }
 }
 
-/// Passes all of a file to `sink`, of large ones what another thread makes.
+/// Passes a file to `sink`. For large files, another thread makes the data.
 pub(crate) fn write_image(
     image: &Image<'_>,
     sink: &mut impl FnMut(&[u8]) -> Result<(), Unwritten>,
@@ -371,7 +373,7 @@ pub(crate) fn write_image(
     if image.size() < WORTH_A_THREAD { image.write(sink) } else { write_while_making(image, sink) }
 }
 
-/// How much of some files is written.
+/// Progress of writing some files.
 pub(crate) struct Written<'p> {
     progress: &'p Progress,
     done: u64,
@@ -379,12 +381,12 @@ pub(crate) struct Written<'p> {
 }
 
 impl<'p> Written<'p> {
-    /// Nothing yet of `total` bytes.
+    /// Starts with 0 of `total` bytes.
     pub fn none_of(total: u64, progress: &'p Progress) -> Self {
         Self { progress, done: 0, total }
     }
 
-    /// Writes a piece by a function, in parts after each of which the writing can end.
+    /// Writes a piece by a function, in parts. Writing can be cancelled after each part.
     pub fn write(
         &mut self,
         piece: &[u8],
@@ -399,23 +401,23 @@ impl<'p> Written<'p> {
     }
 }
 
-/// Maximum bytes that are written without asking whether the writing is to end.
+/// Maximum bytes that are written between two checks for cancellation.
 const PART: usize = 4 << 20;
 
-/// Bytes of a file from which on it is written by one thread while another makes what comes next.
+/// Minimum size of a file for a second thread, which makes the next data while the first one writes.
 const WORTH_A_THREAD: u64 = 4 << 20;
 
-/// How many parts wait to be written.
+/// Maximum number of parts that wait to be written.
 const BUFFERS: usize = 2;
 
-/// What comes next in a file.
+/// The next part of a file.
 enum Next<'i> {
     Part(Part<'i>),
     Made(Vec<u8>),
 }
 
-/// Passes a file to `sink` while another thread makes the data that has to be made. A few buffers go back and forth between the
-/// two, so that their memory stays in the caches and is not taken from the system again each time.
+/// Passes a file to `sink` while another thread makes the computed data. A few buffers go back and forth between the
+/// two threads. So their memory stays in the caches and is not allocated again each time.
 fn write_while_making(
     image: &Image<'_>,
     sink: &mut impl FnMut(&[u8]) -> Result<(), Unwritten>,
@@ -432,7 +434,7 @@ fn write_while_making(
                 }
                 part => Next::Part(part),
             };
-            // Who no longer takes them has failed, and says why.
+            // The receiver has failed, and returns the error itself.
             if send.send(next).is_err() {
                 break;
             }
@@ -450,7 +452,7 @@ fn write_while_making(
                 }
                 Next::Made(buffer) => {
                     sink(&buffer)?;
-                    // After the last part nobody takes it.
+                    // After the last part the other thread has ended.
                     drop(give_back.send(buffer));
                 }
             }
@@ -462,16 +464,16 @@ fn write_while_making(
     })
 }
 
-/// Why a file was not written.
+/// The reason why a file was not written.
 pub(crate) enum Unwritten {
     File(io::Error),
     Format(FormatError),
-    /// The caller ended the writing.
+    /// The caller cancelled the writing.
     Ended(rushlight_graph::Error),
 }
 
 impl Unwritten {
-    /// The error of the file.
+    /// Returns the error for a file.
     pub fn of(self, path: &Path) -> Error {
         match self {
             Self::File(error) => inaccessible(path, &error),

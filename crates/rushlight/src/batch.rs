@@ -1,8 +1,8 @@
-//! Calls of several sessions at once.
+//! Batched calls of several sessions.
 //!
-//! Each call has a loaded copy of the method, and `Execution::finish_batch` takes them through the instructions side by side. At a
-//! delegate in host memory, the delegate of the first copy gets the calls of all (`Delegate::call_batch`, one after the other by
-//! default). No program is compiled for a batch.
+//! Each call has a loaded copy of the method, and `Execution::finish_batch` runs them in parallel, instruction by
+//! instruction. At a delegate in host memory, the delegate of the first copy gets all calls (`Delegate::call_batch`,
+//! which by default runs one after the other). No program is compiled for a batch.
 
 use std::sync::Arc;
 
@@ -15,11 +15,12 @@ use crate::module::Module;
 use crate::session::Session;
 use crate::tensor::Value;
 
-/// A method that runs for several sessions at once. Where a back end keeps the sessions' states, it reads its weights once for all
-/// of them: a call of eight sessions of a language model, a token each, takes little longer than a call of one.
+/// A method that runs for several sessions at once. If a backend keeps the sessions' states, it reads its weights once
+/// for all of them. A call of eight sessions of a language model, one token each, takes little longer than a call of
+/// one.
 ///
-/// [`Module::batch`] makes one. It has a copy of the method for each session of the largest batch so far: memory for
-/// intermediate results and outputs, while weights are the module's.
+/// [`Module::batch`] makes one. It holds a copy of the method for each session of the largest batch so far. A copy
+/// takes memory for intermediate results and outputs; weights are the module's.
 #[derive(Debug)]
 pub struct MethodBatch {
     method: String,
@@ -35,7 +36,7 @@ pub struct BatchCall<'c> {
 }
 
 impl Module {
-    /// A method for calls of several sessions at once.
+    /// Makes a method for calls of several sessions at once.
     ///
     /// # Errors
     /// `NotFound` if the program has no such method.
@@ -46,11 +47,11 @@ impl Module {
 }
 
 impl MethodBatch {
-    /// Makes copies of the method for so many sessions. [`run`](Self::run) makes those that it lacks; that they are made is known
-    /// to be possible afterwards, before a state changes.
+    /// Makes the missing copies of the method for this many sessions. [`run`](Self::run) makes them, too. Calling this
+    /// first shows that there is enough memory for them before a state changes.
     ///
     /// # Errors
-    /// Those of [`Module::load_method`], and `InvalidArgument` for another module.
+    /// The errors of [`Module::load_method`], and `InvalidArgument` for another module.
     pub fn reserve(&mut self, module: &mut Module, sessions: usize) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.module, &module.identity()) {
             return Err(Error::invalid("the batch is of another module").help("make it with this module's `batch`"));
@@ -68,8 +69,8 @@ impl MethodBatch {
     /// there are.
     ///
     /// # Errors
-    /// Those of [`reserve`](Self::reserve) and of the inputs, before a state changes; that of the call that fails first, with which
-    /// all end: each state may have changed then or not.
+    /// The errors of [`reserve`](Self::reserve) and of the inputs; these leave all states unchanged. Otherwise the
+    /// error of the call that fails first. It ends all calls, and each state may have changed or not.
     pub fn run(&mut self, module: &mut Module, calls: &mut [BatchCall<'_>]) -> Result<Vec<Vec<Value>>, Error> {
         self.reserve(module, calls.len())?;
         if module.shares_memory() {

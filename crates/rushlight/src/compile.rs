@@ -1,4 +1,4 @@
-//! From `.pt2` files to `.pte` files.
+//! Compiles `.pt2` files to `.pte` files.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -28,14 +28,14 @@ use crate::quantize::{Quantization, QuantizationReport};
 use crate::source::{self, LoadMode, Shared};
 use crate::tokenizer::{ProgramTokenizer, TokenizerFiles};
 
-/// Compiles exported programs, each to a method of one `.pte` file.
+/// Compiles exported programs. Each becomes a method of one `.pte` file.
 #[derive(Debug, Default)]
 pub struct Compiler {
     methods: Vec<(String, MethodSource)>,
     #[cfg(feature = "llm")]
     language_model: Option<(PathBuf, LanguageModelOptions)>,
     tokenizer: ProgramTokenizer,
-    /// In the order of priority; what cannot be one is an error of the compilation.
+    /// Backends in the order of priority. An invalid one is an error of the compilation.
     backends: Vec<Result<BackendChoice, Error>>,
     #[cfg(feature = "backends")]
     quantization: Option<Quantization>,
@@ -49,7 +49,7 @@ enum MethodSource {
     Bytes(Bytes),
 }
 
-/// A compiled program: what a `.pte` file will hold. Weights are read from the `.pt2` file when they are written.
+/// A compiled program: the content of a `.pte` file. Weights are read from the `.pt2` file when they are written.
 #[derive(Debug)]
 pub struct CompiledProgram {
     compiled: Compiled,
@@ -58,15 +58,15 @@ pub struct CompiledProgram {
     quantization: Option<QuantizationReport>,
 }
 
-/// The bytes of a file, mapped, for [`Compiler::method_bytes`]. The file must not be changed while they are in use.
+/// Maps the bytes of a file for [`Compiler::method_bytes`]. The file must not be changed while they are in use.
 pub fn open_shared(path: impl AsRef<Path>) -> Result<Bytes, Error> {
     Ok(Bytes::new(Shared(source::open(path.as_ref(), LoadMode::Mmap)?)))
 }
 
-/// As [`open_shared`], of a `.pt2` file.
+/// As [`open_shared`], for a `.pt2` file.
 ///
 /// # Errors
-/// `InvalidProgram` for a file of another kind, which the error names.
+/// `InvalidProgram` for a file of another kind. The error names the kind.
 pub fn open_exported(path: impl AsRef<Path>) -> Result<Bytes, Error> {
     let bytes = open_shared(path.as_ref())?;
     check_exported(&bytes, Some(path.as_ref()))?;
@@ -75,35 +75,36 @@ pub fn open_exported(path: impl AsRef<Path>) -> Result<Bytes, Error> {
 
 pub(crate) fn check_exported(bytes: &[u8], path: Option<&Path>) -> Result<(), Error> {
     match mistaken(Wanted::Exported, bytes, path) {
-        // The front end says what an archive lacks that may be meant as one.
+        // For an archive that may be meant as a program, the front end reports the missing part.
         Some(error) if FileKind::of(bytes) != FileKind::Zip => Err(error),
         _ => Ok(()),
     }
 }
 
 impl Compiler {
-    /// A compiler with the default options.
+    /// Creates a compiler with the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A method, from the `.pt2` file that `torch.export.save` wrote.
+    /// Adds a method from a `.pt2` file that `torch.export.save` wrote.
     #[must_use]
     pub fn method(mut self, name: impl Into<String>, path: impl AsRef<Path>) -> Self {
         self.methods.push((name.into(), MethodSource::File(path.as_ref().to_owned())));
         self
     }
 
-    /// A method, from the bytes of a `.pt2` file.
+    /// Adds a method from the bytes of a `.pt2` file.
     #[must_use]
     pub fn method_bytes(mut self, name: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
         self.methods.push((name.into(), MethodSource::Bytes(bytes.into())));
         self
     }
 
-    /// A decoder, built of what a language model is published as instead of an exported program: a folder of Hugging Face
-    /// with `config.json` and `.safetensors` files, or a GGUF file. It is the only source of the program. The method `forward` takes tokens
-    /// `[1, T]` and the position of the first of them, and returns logits, or hidden states; the KV cache is state.
+    /// Builds a decoder from the published files of a language model, in place of an exported program. `path` is a
+    /// folder of Hugging Face with `config.json` and `.safetensors` files, or a GGUF file. It is the only source of the
+    /// program. The method `forward` takes tokens `[1, T]` and the position of the first token. It returns logits or
+    /// hidden states; the KV cache is state.
     #[cfg(feature = "llm")]
     #[must_use]
     pub fn language_model(mut self, path: impl AsRef<Path>, options: LanguageModelOptions) -> Self {
@@ -111,30 +112,31 @@ impl Compiler {
         self
     }
 
-    /// The tokenizer that the program carries: by default that of the language model. Its files are copied as they are, of a GGUF
-    /// file the metadata, and are read when the program is written.
+    /// Sets the tokenizer that the program carries; by default that of the language model. Its files are copied
+    /// unchanged (only the metadata of a GGUF file). They are read when the program is written.
     #[must_use]
     pub fn tokenizer(mut self, tokenizer: ProgramTokenizer) -> Self {
         self.tokenizer = tokenizer;
         self
     }
 
-    /// A method that takes nothing and returns a constant.
+    /// Adds a method without inputs that returns a constant.
     #[must_use]
     pub fn constant(mut self, name: impl Into<String>, value: ConstantResult) -> Self {
         self.options.constant_methods.push((name.into(), vec![value]));
         self
     }
 
-    /// Whether buffers of the same name in several methods are one: what one method writes, the others see. ExecuTorch's runtime has
-    /// to be told so when it loads the program (`share_memory_arenas` of its `Module`).
+    /// True if buffers of the same name in several methods are one: methods see each other's writes. ExecuTorch's
+    /// runtime needs an option for this when it loads the program (`share_memory_arenas` of its `Module`).
     #[must_use]
     pub fn share_state(mut self, share_state: bool) -> Self {
         self.options.import = ImportOptions { share_state };
         self
     }
 
-    /// Which weights are not in the program but in `.ptd` files, which [`ModuleBuilder::external_data`] takes.
+    /// Selects the weights that are stored in `.ptd` files, not in the program. [`ModuleBuilder::external_data`] loads
+    /// these files.
     ///
     /// [`ModuleBuilder::external_data`]: crate::ModuleBuilder::external_data
     #[must_use]
@@ -143,10 +145,10 @@ impl Compiler {
         self
     }
 
-    /// A backend, shown what those before it left: one that comes with Rushlight, such as `"cpu"` or
-    /// `"cpu:precision=bf16"`, or a boxed one of your own. What none claims runs on the runtime's operators, for which
-    /// `"portable"` stands. [`backends`](crate::backends) lists the names and their options; another one is an error of
-    /// [`compile`](Self::compile).
+    /// Adds a backend. It is shown the nodes that the earlier backends did not claim. It may be one that comes with
+    /// Rushlight, such as `"cpu"` or `"cpu:precision=bf16"`, or a boxed one of your own. Nodes that none claims run on
+    /// the runtime's operators, which `"portable"` stands for. [`backends`](crate::backends) lists the names and their
+    /// options. Any other name is an error of [`compile`](Self::compile).
     ///
     /// ```no_run
     /// # fn main() -> rushlight::Result<()> {
@@ -160,8 +162,8 @@ impl Compiler {
         self
     }
 
-    /// Has convolutions and linear layers compute in integers, without PyTorch. Backends with kernels for it compute them so;
-    /// without one weights are smaller, and the runtime's operators make floats of them at each call.
+    /// Quantizes convolutions and linear layers, without PyTorch. Backends with integer kernels run them in integers.
+    /// Without such a backend weights are smaller, and the runtime's operators dequantize them at each call.
     #[cfg(feature = "backends")]
     #[must_use]
     pub fn quantize(mut self, quantization: Quantization) -> Self {
@@ -169,22 +171,24 @@ impl Compiler {
         self
     }
 
-    /// How KV caches are stored: states of f32 whose rows the program writes at positions. The CPU back end reads them where they
-    /// are. It is an error of [`compile`](Self::compile) if no state is a cache, and they are to be stored otherwise.
+    /// Sets the storage format of KV caches. A cache is a state of f32 whose rows the program writes at positions. The
+    /// CPU backend reads caches in their format. If a format is set and no state is a cache, [`compile`](Self::compile)
+    /// returns an error.
     #[must_use]
     pub fn kv_cache(mut self, kv_cache: KvCache) -> Self {
         self.kv_cache = kv_cache;
         self
     }
 
-    /// Progress of the compilation and the quantization. When it is cancelled, they fail with the code `InvalidState`.
+    /// Reports the progress of the compilation and the quantization. If it is cancelled, they fail with the code
+    /// `InvalidState`.
     #[must_use]
     pub fn progress(mut self, progress: Progress) -> Self {
         self.options.progress = progress;
         self
     }
 
-    /// All options of the compiler.
+    /// Returns all options of the compiler.
     pub fn options(&mut self) -> &mut CompileOptions {
         &mut self.options
     }
@@ -197,13 +201,14 @@ impl Compiler {
         return None;
     }
 
-    /// Compiles.
+    /// Compiles the program.
     ///
     /// # Errors
-    /// `NotFound` for files that are missing, `AccessFailed` for those that cannot be read, `InvalidProgram` for files that are damaged, `NotSupported` for what
-    /// the compiler does not have, `NotFound` for a backend that does not exist, `InvalidArgument` for two methods of one name,
-    /// for a backend that is given twice or after `portable`, for an option that a backend does not have, and for file names
-    /// that weights cannot have. The error names the node and its line of Python.
+    /// `NotFound` for files that are missing, and for a backend that does not exist. `AccessFailed` for files that
+    /// cannot be read, and `InvalidProgram` for files that are damaged. `NotSupported` for operators and other features
+    /// that the compiler lacks. `InvalidArgument` for two methods with the same name, for a backend that is given twice
+    /// or after `portable`, for an unknown option of a backend, and for invalid file names of weights. The error names
+    /// the node and its line of Python.
     pub fn compile(mut self) -> Result<CompiledProgram, Error> {
         let language_model = self.language_model_path();
         if self.methods.is_empty() != language_model.is_some() {
@@ -265,7 +270,7 @@ impl Compiler {
             .quantization
             .map(|quantization| quantization.apply(&mut model, &programs, &self.options.progress))
             .transpose()?;
-        // After the quantization, which runs programs of the model.
+        // Read after the quantization, which runs programs of the model.
         let tokenizer = match (&self.tokenizer, language_model) {
             (ProgramTokenizer::OfModel, Some(path)) => TokenizerFiles::of(&path)?,
             (ProgramTokenizer::Of(path), _) => TokenizerFiles::named(path)?,
@@ -279,7 +284,7 @@ impl Compiler {
             #[cfg(feature = "backends")]
             quantization,
         };
-        // A program that cannot be loaded shows best where it is made.
+        // A program that cannot be loaded is easiest to explain here.
         if cfg!(debug_assertions) {
             program.verify()?;
         }
@@ -287,13 +292,13 @@ impl Compiler {
     }
 }
 
-/// Maximum size in bytes of a program that [`CompiledProgram::verify`] loads, so that loading does not determine the memory of
-/// a compilation.
+/// Maximum size in bytes of a program that [`CompiledProgram::verify`] loads, so that loading does not dominate the
+/// memory of a compilation.
 const MAX_VERIFIED: u64 = 256 << 20;
 
 impl CompiledProgram {
-    /// Loads all methods as a reader of the file would. Custom operators and backends, which only such a reader has, may be
-    /// missing.
+    /// Loads all methods as a reader of the file would. Custom operators and backends may be missing, because only that
+    /// reader has them.
     ///
     /// # Errors
     /// `Internal` for a program that contradicts itself.
@@ -334,7 +339,7 @@ impl CompiledProgram {
         match code {
             Code::Internal | Code::InvalidState | Code::InvalidProgram | Code::InvalidExternalData => true,
             Code::DelegateInvalidCompatibility | Code::DelegateInvalidHandle => true,
-            // Weights; or a backend, unless all are there.
+            // The missing part is weights, or a backend unless all backends are there.
             #[cfg(feature = "backends")]
             Code::NotFound => {
                 let mut delegates = self.compiled.program.methods.iter().flat_map(|plan| &plan.delegates);
@@ -344,21 +349,21 @@ impl CompiledProgram {
         }
     }
 
-    /// What was compiled, for looking at it.
+    /// Returns the compiled program, for inspection.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
     }
 
-    /// What a quantization did, if there was one.
+    /// Returns the report of the quantization, if there was one.
     #[cfg(feature = "backends")]
     pub fn quantization(&self) -> Option<&QuantizationReport> {
         self.quantization.as_ref()
     }
 
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     ///
     /// # Errors
-    /// When the program is too large for its format, or a weight cannot be read.
+    /// If the program is too large for its format, or a weight cannot be read.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         self.to_bytes_with(&Progress::default())
     }
@@ -366,7 +371,7 @@ impl CompiledProgram {
     /// As [`to_bytes`](Self::to_bytes), with progress.
     ///
     /// # Errors
-    /// Those of `to_bytes`, and `InvalidState` if `progress` is cancelled.
+    /// The errors of `to_bytes`, and `InvalidState` if `progress` is cancelled.
     pub fn to_bytes_with(&self, progress: &Progress) -> Result<Vec<u8>, Error> {
         let image = self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?;
         let mut written = Written::none_of(image.size(), progress);
@@ -379,42 +384,43 @@ impl CompiledProgram {
         Ok(bytes)
     }
 
-    /// The size of the file in bytes.
+    /// Returns the size of the file in bytes.
     ///
     /// # Errors
-    /// When the program is too large for its format.
+    /// If the program is too large for its format.
     pub fn size(&self) -> Result<u64, Error> {
         Ok(self.compiled.program.write(&WriteOptions::default()).map_err(unwritable)?.size())
     }
 
-    /// The files of the weights that are not in the program, with their names as [`save`](Self::save) gives them beside
-    /// a program `model.pte`. Empty unless [`external_weights`](Compiler::external_weights) asks for some.
+    /// Returns the files of external weights with the names that [`save`](Self::save) gives them beside a program
+    /// `model.pte`. Empty unless [`external_weights`](Compiler::external_weights) selects some.
     ///
     /// # Errors
-    /// When a weight cannot be read, or two files have the same name.
+    /// If a weight cannot be read, or two files have the same name.
     pub fn external_data(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let bytes = |(name, data): (String, &ExternalData)| Ok((name, data.data.to_bytes().map_err(unwritable)?));
         self.external("model", "model.pte")?.into_iter().map(bytes).collect()
     }
 
-    /// The `.ptd` files that [`save`](Self::save) writes beside a program of this name, with their sizes in bytes.
+    /// Returns the `.ptd` files that [`save`](Self::save) writes beside a program of this name, with their sizes in
+    /// bytes.
     ///
     /// # Errors
-    /// When two files have the same name, or one is too large for its format.
+    /// If two files have the same name, or one is too large for its format.
     pub fn external_files(&self, path: impl AsRef<Path>) -> Result<Vec<(PathBuf, u64)>, Error> {
         let path = path.as_ref();
         let size = |(name, data): (String, &ExternalData)| Ok((path.with_file_name(name), image(data)?.size()));
         self.external_of(path)?.into_iter().map(size).collect()
     }
 
-    /// Writes the file beside its name and renames it, so that a failure leaves no broken file. Returns its size. Files
-    /// of weights come into its folder, too, and before it.
+    /// Writes the file to a temporary name in its folder and renames it, so that a failure leaves no broken file.
+    /// Returns its size. The files of external weights are written to the same folder, and renamed first.
     ///
-    /// A file that is there keeps its mode, links are followed, and a pipe or a device is written through.
+    /// An existing file keeps its mode, links are followed, and a pipe or a device is written through.
     ///
     /// # Errors
-    /// `InvalidArgument` when a file would replace one that the program was compiled from, `AccessFailed` when it cannot be
-    /// written; what was there before stays.
+    /// `InvalidArgument` if a file would replace one that the program was compiled from. `AccessFailed` if the file
+    /// cannot be written; an old file is then unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<u64, Error> {
         self.save_with(path, &Progress::default())
     }
@@ -422,7 +428,7 @@ impl CompiledProgram {
     /// As [`save`](Self::save), with progress.
     ///
     /// # Errors
-    /// Those of `save`, and `InvalidState` if `progress` is cancelled.
+    /// The errors of `save`, and `InvalidState` if `progress` is cancelled.
     pub fn save_with(&self, path: impl AsRef<Path>, progress: &Progress) -> Result<u64, Error> {
         let path = path.as_ref();
         let external = self.external_of(path)?;
@@ -447,7 +453,8 @@ impl CompiledProgram {
         self.external(&name(path.file_stem()), &name(path.file_name()))
     }
 
-    /// The weights with the names of their files, for a program of this name without and with its ending.
+    /// Returns the external weights with the names of their files. The program's name is given without and with its
+    /// ending.
     fn external(&self, stem: &str, program: &str) -> Result<Vec<(String, &ExternalData)>, Error> {
         let files: Vec<_> = self.compiled.external.iter().map(|data| (data.file_name(stem), data)).collect();
         let mut names = HashSet::from([program]);

@@ -1,4 +1,4 @@
-//! The facade's error: what, where, expected, got, and what to do about it.
+//! The facade's error: the fault, its place, the expected and the actual value, and advice.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use rushlight_runtime::{self as runtime, Code};
 
 /// An error with ExecuTorch's code and everything that a person needs to act on it.
 ///
-/// `Display` writes a headline and, where known, lines for what was expected, what came, and a hint. The parts can be
-/// had one by one. `Debug` is the same text, since that is what a `main` that returns an error prints.
+/// `Display` writes a headline, and lines for the expected value, the actual value and a hint if they are known.
+/// Methods return these parts one by one. `Debug` is the same text, because a `main` that returns an error prints it.
 #[derive(Clone)]
 pub struct Error {
     // Boxed, because results carry it around.
@@ -26,7 +26,7 @@ struct Parts {
     missing: Vec<MissingOperator>,
     /// The file that could not be accessed, and the system's number of the reason.
     os: Option<(PathBuf, i32)>,
-    /// The folder that is where a file should be.
+    /// The folder at the path of a file.
     folder: Option<PathBuf>,
 }
 
@@ -35,13 +35,13 @@ struct Parts {
 pub struct MissingOperator {
     /// Full name, such as `aten::add.out`.
     pub name: String,
-    /// How many instructions call it.
+    /// Number of instructions that call it.
     pub uses: usize,
-    /// The first of them.
+    /// The first of these instructions.
     pub first_instruction: usize,
     /// File and line of the first use in the model's source, if the program records it.
     pub source: Option<String>,
-    /// The set of this crate that has it, if any.
+    /// The operator set of this crate that has it, if any.
     pub set: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl Error {
         Self { parts: Box::new(parts) }
     }
 
-    /// An `InvalidArgument` error.
+    /// Creates an `InvalidArgument` error.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, message)
     }
@@ -90,14 +90,14 @@ impl Error {
         self
     }
 
-    /// About a file, with what the system says.
+    /// Adds a file and the system's error.
     #[must_use]
     pub(crate) fn of_file(mut self, path: &Path, error: &std::io::Error) -> Self {
         self.parts.os = error.raw_os_error().map(|number| (path.to_owned(), number));
         self.got(error.to_string())
     }
 
-    /// About a path at which a folder may be.
+    /// Adds a path, if it is a folder.
     #[must_use]
     pub(crate) fn got_folder(mut self, path: &Path) -> Self {
         self.parts.folder = path.is_dir().then(|| path.to_owned());
@@ -110,17 +110,17 @@ impl Error {
         self
     }
 
-    /// ExecuTorch's code for the condition.
+    /// Returns ExecuTorch's code for the condition.
     pub fn code(&self) -> Code {
         self.parts.code
     }
 
-    /// The headline, without expected, got and help.
+    /// Returns the headline, without expected value, actual value and help.
     pub fn message(&self) -> &str {
         &self.parts.message
     }
 
-    /// Where it happened: method, instruction, operator, argument.
+    /// Returns the place of the fault: method, instruction, operator, argument.
     pub fn location(&self) -> Option<&str> {
         self.parts.site.as_deref()
     }
@@ -135,7 +135,7 @@ impl Error {
         self.parts.got.as_deref()
     }
 
-    /// Advice on how to mend it.
+    /// Returns advice on how to fix the error.
     pub fn hint(&self) -> Option<&str> {
         self.parts.help.as_deref()
     }
@@ -145,20 +145,20 @@ impl Error {
         self.parts.os.as_ref().map(|(path, number)| (path.as_path(), *number))
     }
 
-    /// The folder that is where a file should be.
+    /// Returns the folder that is at the path of a file.
     pub fn folder(&self) -> Option<&Path> {
         self.parts.folder.as_deref()
     }
 
-    /// All operators that the registry lacks, for an `OperatorMissing` error.
+    /// Returns all operators that the registry lacks, for an `OperatorMissing` error.
     pub fn missing_operators(&self) -> &[MissingOperator] {
         &self.parts.missing
     }
 }
 
 impl Error {
-    /// The text, for users who register operators in another way than in Rust: `register` says how for one that is
-    /// missing.
+    /// Returns the text for users who do not register operators in Rust. `register` returns the instruction for a
+    /// missing operator.
     pub fn to_text(&self, register: impl Fn(&MissingOperator) -> String) -> String {
         struct Text<'a, F>(&'a Error, F);
         impl<F: Fn(&MissingOperator) -> String> fmt::Display for Text<'_, F> {
@@ -211,7 +211,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// Of conversions that cannot fail.
+/// For conversions that cannot fail.
 impl From<core::convert::Infallible> for Error {
     fn from(never: core::convert::Infallible) -> Self {
         match never {}
@@ -219,7 +219,7 @@ impl From<core::convert::Infallible> for Error {
 }
 
 impl From<runtime::Error> for Error {
-    /// Without the context of a program. Errors from a [`Module`](crate::Module) say more.
+    /// Converts without the context of a program. Errors of a [`Module`](crate::Module) have more context.
     fn from(error: runtime::Error) -> Self {
         let result = Self::new(error.code, error.detail.to_string());
         if error.site == runtime::Site::default() { result } else { result.site(error.site.to_string()) }

@@ -1,4 +1,4 @@
-//! From the runtime's errors, which carry numbers, to errors that carry names.
+//! Turns the runtime's errors, which carry numbers, into errors that carry names.
 
 use rushlight_format::pte::{Device, Instruction, Plan, TensorStorage, ValueSpec};
 use rushlight_format::shapes::Rule;
@@ -52,7 +52,7 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
         _ => Error::new(error.code, error.detail.to_string()),
     };
     let result = match error.code {
-        // Errors of a back end that comes with Rushlight; others have files of their own.
+        // These errors come from Rushlight's own backends; other backends have other files.
         Code::DelegateInvalidCompatibility
             if error.site.step.is_some() || matches!(error.detail, Detail::Payload { .. }) =>
         {
@@ -81,7 +81,7 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
     }
 }
 
-/// Explains why the caller's input does not fit, with what came.
+/// Explains why the caller's input does not fit, with the actual value.
 pub(crate) fn explain_inputs(
     error: &runtime::Error,
     plan: &Plan<'_>,
@@ -244,7 +244,7 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
 #[cfg(feature = "backends")]
 pub(crate) struct StepOrigin {
     pub step: crate::backends::StepInfo,
-    /// The operator, the module and the line of the source, as the debug map has them.
+    /// The operator, the module and the line of the source in the debug map.
     pub operator: Option<String>,
     pub module: Option<String>,
     pub source: Option<String>,
@@ -290,7 +290,7 @@ fn instruction_site(error: &runtime::Error, plan: &Plan<'_>) -> String {
     format!("{} of `{}`{source}{backend}", error.site, plan.name())
 }
 
-/// File and line of the model's source that an instruction comes from, if the program records it.
+/// Returns the file and line of the model's source for an instruction, if the program records it.
 fn source_of(plan: &Plan<'_>, instruction: usize) -> Option<String> {
     plan.frames(instruction).last().map(|frame| format!("{}:{}", frame.filename, frame.lineno))
 }

@@ -1,4 +1,4 @@
-//! What an exported program takes and returns.
+//! Reads the inputs and outputs of an exported program.
 
 use rushlight_compiler::front::pt2::ImportOptions;
 #[cfg(feature = "backends")]
@@ -21,7 +21,7 @@ use crate::tensor::{Tensor, Value};
 #[cfg(feature = "backends")]
 const MAX_EXAMPLE: usize = 1 << 30;
 
-/// What an exported program says about how it is called.
+/// The description of an exported program's call.
 #[derive(Clone, Debug)]
 pub struct ExportedMeta {
     pub inputs: Vec<ValueInfo>,
@@ -29,7 +29,7 @@ pub struct ExportedMeta {
     pub signature: Option<Signature>,
 }
 
-/// Reads how the program is called that a `.pt2` file holds.
+/// Reads the description of the call from a `.pt2` file.
 ///
 /// # Errors
 /// `InvalidProgram` and `NotSupported`, as [`Compiler::compile`](crate::Compiler::compile).
@@ -51,7 +51,7 @@ pub fn exported_meta(bytes: impl Into<Bytes>) -> Result<ExportedMeta, Error> {
     Ok(ExportedMeta { inputs, signature })
 }
 
-/// Returns the inputs that the program of a `.pt2` file was exported with, in the order in which a call takes them. `None` if
+/// Returns the example inputs that the program of a `.pt2` file was exported with, in the order of a call. `None` if
 /// the file has none, or they are of unknown classes, without values, or too large.
 #[cfg(feature = "backends")]
 pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
@@ -70,7 +70,7 @@ pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
 fn example(leaf: &pickle::PickleValue) -> Option<Value> {
     Some(match leaf {
         pickle::PickleValue::Tensor(tensor) => {
-            // Saved without values.
+            // The storage was saved without values.
             if matches!(tensor.storage.data, StorageData::Zeros) && tensor.numel() > 0 {
                 return None;
             }

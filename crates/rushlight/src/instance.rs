@@ -1,5 +1,5 @@
-//! A loaded method with what is needed to run it in one call: copies of outputs, memory for unplanned ones, inputs in
-//! the order that the program expects.
+//! A loaded method with everything that one call needs: copies of outputs, memory for unplanned outputs, and inputs in
+//! the dim order that the program expects.
 
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ use crate::tensor::{Tensor, Value};
 pub struct MethodInstance {
     method: Method<'static>,
     shown: Shown,
-    /// What runs: the program of the file, or what it was lowered to.
+    /// The program that runs: that of the file, or the lowered one.
     program: Program<'static>,
     registry: Registry<'static>,
-    /// The outputs that need memory from the caller: position, element type, sizes at the upper bound.
+    /// The outputs that need memory from the caller: position, element type, maximum sizes.
     unplanned: Vec<(usize, ScalarType, Vec<usize>)>,
     time_limit: Option<Duration>,
     /// True if delegates keep states, which are lent to each call.
@@ -38,18 +38,18 @@ pub struct MethodInstance {
     memory: Vec<(usize, Tensor)>,
 }
 
-/// What users see of a program, whatever runs in its place.
+/// The program that users see. Another may run in its place.
 pub(crate) struct Shown {
     /// The program of the file.
     pub program: Program<'static>,
     pub external: Vec<DataMap<'static>>,
-    /// Where the instructions of what the method was lowered to come from.
+    /// The origins of the lowered method's instructions.
     #[cfg(feature = "lower")]
     pub map: Option<MethodMap>,
 }
 
 impl Shown {
-    /// Explains an error of `running` in the words of the file where it is about inputs and outputs.
+    /// Explains an error of the `running` program. Errors about inputs and outputs use the file's names.
     pub fn explain(
         &self,
         error: &rushlight_runtime::Error,
@@ -102,7 +102,7 @@ impl Shown {
         Some(StepOrigin { step, operator: None, module: None, source: None })
     }
 
-    /// A copy of a parameter or buffer as the file has it.
+    /// Copies a parameter or buffer from the file.
     fn constant(&self, method: &str, name: &str) -> Option<Result<Tensor, Error>> {
         let parsed = self.program.parsed();
         let plan = parsed.method_named(method)?;
@@ -175,13 +175,13 @@ impl MethodInstance {
 
     /// Runs the method and copies its outputs.
     ///
-    /// Inputs may have any strides. An input that the program would read in place is copied first if its strides or
-    /// alignment do not allow that, or if the program writes to it: the caller's data never changes.
+    /// Inputs may have any strides. An input that the program would read in place is copied first, if its strides or
+    /// alignment do not allow that, or if the program writes to it. The caller's data never changes.
     pub fn run(&mut self, inputs: &[Input<'_>]) -> Result<Vec<Value>, Error> {
         self.run_traced(inputs, &mut ())
     }
 
-    /// As [`run`](Self::run), and reports what happens to `tracer`.
+    /// As [`run`](Self::run), and reports events to `tracer`.
     pub fn run_traced(
         &mut self,
         inputs: &[Input<'_>],
@@ -203,7 +203,7 @@ impl MethodInstance {
         result
     }
 
-    /// As [`run_with`](Self::run_with), and lends the outputs to `read` in place of copying them.
+    /// As [`run_with`](Self::run_with), but lends the outputs to `read` in place of copying them.
     pub(crate) fn read_with<R>(
         &mut self,
         states: Option<&mut States>,
@@ -239,7 +239,7 @@ impl MethodInstance {
             let borrowed = borrowed_inputs(&self.method, inputs, &mut copies)?;
             self.execute(states, &borrowed, tracer, read)
         };
-        // An output may be one of them.
+        // An output may be one of the copies.
         self.copies = copies;
         result
     }
@@ -266,7 +266,7 @@ impl MethodInstance {
         }
     }
 
-    /// The time limit of calls, and when one that begins now has to end.
+    /// Returns the time limit of calls, and the deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Option<(Duration, Option<Instant>)> {
         self.time_limit.map(|limit| (limit, crate::clock::deadline(limit)))
     }
@@ -304,7 +304,7 @@ impl MethodInstance {
         }
     }
 
-    /// Whether the method reads these inputs where they are, without a copy.
+    /// True if the method reads these inputs in place, without a copy.
     pub(crate) fn accepts(&self, inputs: &[Input<'_>]) -> bool {
         inputs.iter().enumerate().all(|(i, input)| match input {
             Input::Tensor(view) => self.method.accepts(i, view),
@@ -312,18 +312,18 @@ impl MethodInstance {
         })
     }
 
-    /// The method itself: outputs in place, single steps. No time limit holds for what it executes.
+    /// Returns the method itself, to run single steps or to write outputs in place. It ignores the time limit.
     pub fn method(&mut self) -> &mut Method<'static> {
         &mut self.method
     }
 
-    /// A copy of a parameter or buffer, by its name in the exported module.
+    /// Copies a parameter or buffer, by its name in the exported module.
     pub fn attribute(&mut self, name: &str) -> Result<Tensor, Error> {
         let error = match self.method.attribute(name) {
             Ok(tensor) => return copy(tensor),
             Err(error) => error,
         };
-        // What a lowered program computes with need not be called so, or be there at all. It never changes.
+        // A lowered program may lack the tensor, or have it under another name. A constant of the file never changes.
         if matches!(error.detail, Detail::Fault(Fault::NoAttribute, ..))
             && let Some(tensor) = self.shown.constant(self.method.name(), name)
         {
@@ -350,7 +350,7 @@ impl MethodInstance {
     }
 }
 
-/// Memory for outputs that the program did not plan.
+/// Allocates memory for outputs that the program did not plan.
 fn zeros(unplanned: &[(usize, ScalarType, Vec<usize>)]) -> Result<Vec<(usize, Tensor)>, Error> {
     let mut memory = Vec::with_capacity(unplanned.len());
     for (index, dtype, sizes) in unplanned {
@@ -363,7 +363,7 @@ fn buffers(memory: &mut [(usize, Tensor)]) -> Vec<OutputBuffer<'_>> {
     memory.iter_mut().map(|(index, tensor)| OutputBuffer { index: *index, data: tensor.bytes_mut() }).collect()
 }
 
-/// Copies of the outputs.
+/// Copies the outputs.
 pub(crate) fn values(outputs: &Outputs<'_, '_>) -> Result<Vec<Value>, Failure> {
     let mut values = Vec::with_capacity(outputs.len());
     for index in 0..outputs.len() {
@@ -379,7 +379,7 @@ pub(crate) fn values(outputs: &Outputs<'_, '_>) -> Result<Vec<Value>, Failure> {
     Ok(values)
 }
 
-/// Copies of the inputs that the method does not take as they are.
+/// Copies the inputs that the method cannot read in place.
 fn copies(method: &Method<'_>, inputs: &[Input<'_>]) -> Result<Vec<Option<Ordered>>, Error> {
     let mut copies = Vec::with_capacity(inputs.len());
     for (i, input) in inputs.iter().enumerate() {
@@ -393,7 +393,7 @@ fn copies(method: &Method<'_>, inputs: &[Input<'_>]) -> Result<Vec<Option<Ordere
     Ok(copies)
 }
 
-/// The inputs, or their copies where there are some.
+/// Returns the inputs, or their copies if there are some.
 fn borrowed_inputs<'i>(
     method: &Method<'_>,
     inputs: &'i [Input<'_>],
@@ -425,7 +425,7 @@ fn borrowed_inputs<'i>(
     Ok(borrowed)
 }
 
-/// What explains the errors of a call.
+/// The context that explains the errors of a call.
 pub(crate) struct Context<'r> {
     shown: &'r Shown,
     program: &'r Program<'static>,
@@ -446,7 +446,7 @@ impl Context<'_> {
     }
 }
 
-/// A call that was submitted. Dropping it cancels what is not complete.
+/// A submitted call. Dropping it cancels the rest of the call.
 pub struct Submission<'r> {
     submission: runtime::Submission<'r, 'static>,
     deadline: Option<(Duration, Option<Instant>)>,
@@ -454,12 +454,12 @@ pub struct Submission<'r> {
 }
 
 impl Submission<'_> {
-    /// Goes on as far as possible without waiting. Ready when the outputs can be had.
+    /// Proceeds as far as possible without waiting. Ready when the outputs are computed.
     pub fn poll(&mut self) -> Result<Poll<()>, Error> {
         self.poll_traced(&mut ())
     }
 
-    /// As [`poll`](Self::poll), and reports what happens to `tracer`, which may stop the call.
+    /// As [`poll`](Self::poll), and reports events to `tracer`, which may stop the call.
     pub fn poll_traced(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>, Error> {
         let result = match self.deadline {
             None => self.submission.poll_traced(tracer),
@@ -468,7 +468,7 @@ impl Submission<'_> {
         result.map_err(|error| self.context.explain(error.into()))
     }
 
-    /// Waits until the call is complete, and copies its outputs. Where a device does not let the host wait, poll first.
+    /// Waits until the call is complete, and copies its outputs. If a device does not let the host wait, poll first.
     pub fn complete(self) -> Result<Vec<Value>, Error> {
         let Self { submission, deadline, context } = self;
         let outputs = match deadline {
@@ -492,7 +492,7 @@ impl core::fmt::Debug for MethodInstance {
     }
 }
 
-/// A copy of a tensor with its dimensions in a given order in memory.
+/// A copy of a tensor in a given dim order.
 struct Ordered {
     data: Tensor,
     sizes: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Errors for files of another kind than expected, with what to do about them.
+//! Errors for files of another kind than expected, with advice.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ impl Wanted {
     }
 }
 
-/// Explains that a file is of another kind than expected. `None` if it begins as it should.
+/// Explains that a file is of another kind than expected. `None` if its first bytes are as expected.
 pub(crate) fn mistaken(wanted: Wanted, bytes: &[u8], path: Option<&Path>) -> Option<Error> {
     let kind = FileKind::of(bytes);
     if kind == wanted.kind() {
@@ -119,7 +119,7 @@ fn advice(wanted: Wanted, kind: FileKind, path: Option<&Path>) -> String {
 /// Explains why a file of the expected kind cannot be read.
 pub(crate) fn damaged(wanted: Wanted, fault: &FormatError) -> Error {
     match fault.kind {
-        // Headers say how long the file has to be.
+        // The header has the length of the file.
         ErrorKind::Truncated { needed, available } if fault.table() == "header" => {
             Error::new(wanted.code(), format!("the file is truncated: it should be {}", wanted.kind()))
                 .expected(format!("at least {needed} bytes"))

@@ -1,4 +1,4 @@
-//! How KV caches are stored.
+//! Storage formats of KV caches.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,29 +7,29 @@ use rushlight_compiler::passes::CacheFormat;
 
 use crate::error::Error;
 
-/// How the KV caches of a program are stored: [`Compiler::kv_cache`](crate::Compiler::kv_cache).
+/// The storage format of a program's KV caches: [`Compiler::kv_cache`](crate::Compiler::kv_cache).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KvCache {
-    /// As the program has them.
+    /// The program's own format.
     #[default]
     F32,
-    /// Half the memory, and 11 bits of precision; what is beyond 65504 becomes infinite.
+    /// Half the memory, and 11 bits of precision. Values beyond 65504 become infinite.
     F16,
     /// Half the memory, and 8 bits of precision in the range of f32.
     Bf16,
-    /// Integers of 8 bits, with a scale and a zero point for each row: the keys or values of one head at one position. They are
-    /// chosen when the row is written, as ExecuTorch's quantized caches choose them.
+    /// Integers of 8 bits, with a scale and a zero point for each row: the keys or values of one head at one position.
+    /// They are chosen when the row is written, as in ExecuTorch's quantized caches.
     Int8,
     /// Integers of 4 bits, with a scale and a zero point for each group of 32 elements of a row.
     Int4,
 }
 
 impl KvCache {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4];
 
-    /// The name in options.
+    /// Returns the name in options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -40,7 +40,7 @@ impl KvCache {
         }
     }
 
-    /// The format that caches are to have; `None` for that of the program.
+    /// Returns the format of caches; `None` for the program's own.
     pub(crate) const fn format(self) -> Option<CacheFormat> {
         match self {
             Self::F32 => None,

@@ -1,11 +1,11 @@
-//! What a program says about its methods, before anything is loaded.
+//! The declarations of a program's methods, available before anything is loaded.
 
 use rushlight_format::pte::{self, Instruction, Plan, ShapeDynamism, TensorSpec, TensorStorage};
 use rushlight_format::shapes::{Place, Rule};
 use rushlight_format::signature::Signature;
 use rushlight_runtime::ScalarType;
 
-/// Inputs, outputs and needs of a method.
+/// Inputs, outputs and requirements of a method.
 #[derive(Clone, Debug)]
 pub struct MethodMeta {
     pub name: String,
@@ -20,7 +20,7 @@ pub struct MethodMeta {
     /// Ids of the backends that the method delegates to, one for each delegate.
     pub backends: Vec<String>,
     pub num_instructions: usize,
-    /// How the exported function's arguments and results nest, in ExecuTorch's notation.
+    /// The nesting of the exported function's arguments and results, in ExecuTorch's notation.
     pub input_encoding: String,
     pub output_encoding: String,
     /// The names and nesting of the inputs and outputs in the exported function, if the program has them. ExecuTorch's do not.
@@ -31,7 +31,7 @@ pub struct MethodMeta {
     pub output_names: Vec<String>,
 }
 
-/// Kind of an input or output, with the value where the export fixed one.
+/// Kind of an input or output, with its value if the export fixed it.
 #[derive(Clone, Debug)]
 pub enum ValueInfo {
     Tensor(TensorInfo),
@@ -53,8 +53,8 @@ pub struct TensorInfo {
     /// Dimensions from the outermost to the innermost in memory.
     pub dim_order: Vec<u8>,
     pub is_dynamic: bool,
-    /// Range of each dimension's size, for dynamic inputs of programs of Rushlight's compiler. Empty otherwise: ExecuTorch's
-    /// programs have upper bounds alone.
+    /// Range of each dimension's size, for dynamic inputs of programs from Rushlight's compiler. Empty otherwise:
+    /// ExecuTorch's programs have upper bounds only.
     pub ranges: Vec<SizeRange>,
     /// True if the program planned memory for it.
     pub is_memory_planned: bool,
@@ -73,7 +73,7 @@ pub struct SizeRange {
     pub max: u64,
     /// `(unit, offset)`: the size minus `offset` is a multiple of `unit`, such as `(2, 1)` for odd sizes.
     pub step: (u64, u64),
-    /// The expression of other sizes that it must be, such as `2*x.size()[0]`.
+    /// The expression of other sizes that it must equal, such as `2*x.size()[0]`.
     pub expression: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl core::fmt::Display for SizeRange {
     }
 }
 
-/// An operator of a method and how often its instructions call it.
+/// An operator of a method, with the number of instructions that call it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorUse {
     /// Full name, such as `aten::add.out`.
@@ -111,12 +111,12 @@ pub struct OperatorUse {
 }
 
 impl MethodMeta {
-    /// From the plan of a parsed program.
+    /// Reads the plan of a parsed program.
     pub fn of(plan: &Plan<'_>) -> Self {
         Self::with_signature(plan, plan.signature().ok().flatten())
     }
 
-    /// From the plan, and its signature, which is read already.
+    /// Reads the plan, given its signature.
     pub(crate) fn with_signature(plan: &Plan<'_>, signature: Option<Signature>) -> Self {
         let infos = |list: rushlight_format::Vector<'_, u32>| -> Vec<ValueInfo> {
             list.iter().map(|index| ValueInfo::of(&plan.value(index as usize))).collect()
@@ -155,7 +155,7 @@ impl MethodMeta {
     }
 }
 
-/// Names tensors. Those that are the only output of a function have none.
+/// Adds the names of tensors. A tensor that is the only output of a function has none.
 pub(crate) fn add_names(infos: &mut [ValueInfo], names: &[String]) {
     for (info, name) in infos.iter_mut().zip(names).filter(|(_, name)| !name.is_empty()) {
         if let ValueInfo::Tensor(info) = info {
@@ -178,7 +178,8 @@ pub(crate) fn add_range(inputs: &mut [ValueInfo], rule: &Rule<'_>) {
             let unit = unit.max(1);
             let step = (unsigned(unit), unsigned(offset.rem_euclid(unit)));
             let upper = max(upper);
-            // The first size from the minimum on, and not 0, that is a step away from the offset.
+            // The smallest size, at least the minimum and not 0, that differs from the offset by a multiple of the
+            // step.
             let min = unsigned(min).max(1);
             let ahead = (i128::from(step.1) - i128::from(min)).rem_euclid(i128::from(step.0));
             let min = min.saturating_add(u64::try_from(ahead).unwrap_or(0)).min(upper);
@@ -191,7 +192,7 @@ pub(crate) fn add_range(inputs: &mut [ValueInfo], rule: &Rule<'_>) {
         }
         Rule::Guard { .. } | Rule::Condition { .. } => return,
     };
-    // A dimension without a rule has the bound of the tensor.
+    // A dimension without a rule has the tensor's upper bound.
     while info.ranges.len() < rank {
         let max = info.sizes.get(info.ranges.len()).map_or(0, |size| *size as u64);
         info.ranges.push(SizeRange { min: max.min(1), max, step: (1, 0), expression: None });
@@ -277,7 +278,8 @@ impl TensorInfo {
 }
 
 impl core::fmt::Display for TensorInfo {
-    /// `f32 [1, 3, 224, 224]`, or `f32 [1..=8, 3, 224, 224]`; `up to` where only upper bounds of dynamic sizes are known.
+    /// Writes `f32 [1, 3, 224, 224]` or `f32 [1..=8, 3, 224, 224]`; `up to` marks dynamic sizes with known upper bounds
+    /// only.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         if !self.ranges.is_empty() {
             let ranges: Vec<String> = self.ranges.iter().map(ToString::to_string).collect();
@@ -289,7 +291,7 @@ impl core::fmt::Display for TensorInfo {
 }
 
 impl ValueInfo {
-    /// Describes an output. A value other than a tensor has no fixed number there, as the program computes it: its kind is shown.
+    /// Describes an output. Only the kind of a value other than a tensor is shown, because the program computes it.
     pub fn as_output(&self) -> String {
         match self {
             Self::Int(_) => "int".to_owned(),

@@ -1,14 +1,14 @@
-//! Options of back ends, as a module keeps them.
+//! Options of backends in a module.
 
 use rushlight_runtime::{BackendOption, Code, Detail, OptionSpec, OptionValue};
 
 use crate::error::Error;
 
-/// Options by back end and name; a later value replaces an earlier one.
+/// Options by backend and name; a later value replaces an earlier one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackendOptions(Vec<(String, String, OwnedValue)>);
 
-/// An [`OptionValue`] with a text of its own.
+/// An [`OptionValue`] that owns its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnedValue {
     Bool(bool),
@@ -42,23 +42,23 @@ impl BackendOptions {
         self.0.push((backend.to_owned(), name.to_owned(), value.into()));
     }
 
-    /// The options, with the back ends as users call them.
+    /// Returns the options, with the names by which users call the backends.
     pub fn as_given(&self) -> impl Iterator<Item = BackendOption<'_>> {
         self.0.iter().map(|(backend, name, value)| BackendOption { backend, key: name, value: value.as_value() })
     }
 }
 
-/// What a back end declares.
+/// The declared options of a backend.
 #[derive(Clone, Copy)]
 pub(crate) struct Declared<'a> {
-    /// What users call it.
+    /// The name for users.
     pub name: &'a str,
-    /// Its name in programs.
+    /// The name in programs.
     pub id: &'a str,
     pub options: &'static [OptionSpec],
 }
 
-/// Checks an option against what its back end declares. Returns it with the back end's name in programs.
+/// Checks an option against its backend's declaration. Returns it with the backend's name in programs.
 pub(crate) fn check<'a>(
     option: BackendOption<'a>,
     backends: impl Iterator<Item = Declared<'a>> + Clone,

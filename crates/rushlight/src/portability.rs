@@ -1,4 +1,4 @@
-//! Whether a program would gain from being lowered, as far as its plan shows: without the compiler.
+//! Estimates from a program's plan if lowering pays. The compiler is not needed.
 
 use rushlight_format::pte::{Instruction, Plan, ValueSpec};
 use rushlight_format::{Program, Vector};
@@ -9,18 +9,18 @@ use crate::backends::runs_backend;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Portability {
-    /// For a back end that is built in, or given to the module.
+    /// Compiled for a backend that is built in, or given to the module.
     Compiled,
-    /// For the reference operators, and so small that lowering takes longer than it saves.
+    /// Compiled for the reference operators, and so small that lowering takes longer than it saves.
     Small,
-    /// For the reference operators.
+    /// Compiled for the reference operators.
     Portable,
-    /// At least partly for a back end that is not here: it may run once it is lowered.
+    /// Compiled at least partly for a missing backend. It may run once it is lowered.
     Foreign,
 }
 
 impl Portability {
-    /// `is_own` says whether the caller has a back end of a name.
+    /// Classifies a program. `is_own` returns true if the caller has a backend with a name.
     pub(crate) fn of(program: &Program<'_>, is_own: impl Fn(&str) -> bool) -> Self {
         let mut is_compiled = false;
         for plan in program.methods() {
@@ -39,12 +39,12 @@ impl Portability {
     }
 }
 
-/// Operations of one execution from which on a program is lowered. The reference operators take about a nanosecond for
-/// each, and lowering takes some milliseconds: it is made good within some dozens of executions.
+/// Minimum number of operations of one execution for which lowering pays. The reference operators take about a
+/// nanosecond for each operation, and lowering takes some milliseconds. It pays off after some dozens of executions.
 pub(crate) const WORTHWHILE: u64 = 1 << 17;
 
-/// About how many operations one execution of every method is, at the upper bounds of the sizes; no more than are needed
-/// to tell that it is [`WORTHWHILE`]. A loop counts once.
+/// Estimates the operations of one execution of every method, at the upper bounds of the sizes. Stops counting once the
+/// result is [`WORTHWHILE`]. The body of a loop counts once.
 pub(crate) fn work(program: &Program<'_>) -> u64 {
     let mut work = 0u64;
     for plan in program.methods() {
@@ -64,8 +64,8 @@ fn is_matmul(name: &str) -> bool {
     matches!(name, "aten::convolution" | "aten::mm" | "aten::addmm" | "aten::bmm" | "aten::linear")
 }
 
-/// Estimates the operations of a call: the elements of its largest tensor. A matmul counts as the square root of the product of its
-/// three tensors' sizes, a convolution likewise.
+/// Estimates the operations of a call: the elements of its largest tensor. For a matmul or a convolution it is the
+/// square root of the product of its three tensors' sizes.
 fn call(plan: &Plan<'_>, args: Vector<'_, u32>, is_matmul: bool) -> u64 {
     let (mut largest, mut product) = (0u64, 1f64);
     for value in args.iter().collect::<std::collections::BTreeSet<_>>() {

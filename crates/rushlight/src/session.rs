@@ -1,8 +1,8 @@
-//! Sessions: state of their own over shared weights.
+//! Sessions: separate states over shared weights.
 //!
-//! A session is a handle: the delegate states of one user, over the methods and weights of a module. Calls without a session use
-//! states of the module's own, which are made for the first of these calls. State in planned memory does not belong to a session:
-//! `Module::session` refuses such programs, and `instantiate` copies them whole.
+//! A session is a handle to the delegate states of one user, over the methods and weights of a module. Calls without a
+//! session use the module's own states, which are made at the first of these calls. State in planned memory does not
+//! belong to a session: `Module::session` refuses such programs, and `instantiate` copies them whole.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,8 +12,8 @@ use rushlight_runtime::{Code, States};
 use crate::error::Error;
 use crate::module::Module;
 
-/// What one user of a [`Module`] has for himself: the states of its delegates, such as a KV cache. Code and weights stay in the
-/// module, and any number of sessions takes turns with it.
+/// The states of one user of a [`Module`]: the states of its delegates, such as a KV cache. Code and weights stay in
+/// the module, and any number of sessions can take turns with it.
 ///
 /// [`Module::session`] makes one. It can outlive calls, move between threads, and be dropped at any time.
 #[derive(Debug)]
@@ -23,34 +23,34 @@ pub struct Session {
 }
 
 impl Session {
-    /// Sets all states to what they were at the beginning.
+    /// Resets all states to their initial contents.
     pub fn clear(&mut self) -> Result<(), Error> {
         Ok(self.states.clear()?)
     }
 
-    /// Forgets everything after the first `len` positions, where the back ends can.
+    /// Removes everything after the first `len` positions, if the backends can.
     pub fn rewind(&mut self, len: usize) -> Result<(), Error> {
         Ok(self.states.rewind(len)?)
     }
 
-    /// Makes a session that goes on from the same states on its own.
+    /// Makes an independent session that continues from the same states.
     pub fn fork(&self) -> Result<Self, Error> {
         Ok(Self { states: self.states.fork()?, module: self.module.clone() })
     }
 
-    /// Returns the states as bytes. It is pending while a device reads them back: call it again then.
+    /// Returns the states as bytes. Pending while a device reads them back: then call it again.
     pub fn save(&mut self) -> Result<Poll<Vec<u8>>, Error> {
         Ok(self.states.save()?)
     }
 
-    /// Sets the states to what a session of the same program saved.
+    /// Replaces the states by those that a session of the same program saved.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.states
             .restore(bytes)
             .map_err(|error| Error::from(error).help("save and restore with the same program and the same back ends"))
     }
 
-    /// Bytes that the states take.
+    /// Returns the size of the states in bytes.
     pub fn size(&self) -> usize {
         self.states.size()
     }
@@ -59,7 +59,7 @@ impl Session {
         Self { states, module }
     }
 
-    /// The states, for a module of this identity.
+    /// Returns the states, for a module of this identity.
     pub(crate) fn states(&mut self, module: &Arc<()>) -> Result<&mut States, Error> {
         if Arc::ptr_eq(&self.module, module) {
             return Ok(&mut self.states);
@@ -70,11 +70,11 @@ impl Session {
 }
 
 impl Module {
-    /// Makes a session. All methods are loaded for it, and their delegates make the states.
+    /// Makes a session. Loads all methods for it; their delegates make the states.
     ///
     /// # Errors
-    /// A method keeps state in its own memory (`NotSupported`), as the reference operators do: only
-    /// [`instantiate`](Self::instantiate) makes a copy of that.
+    /// `NotSupported` if a method keeps state in its own memory, as the reference operators do. Only
+    /// [`instantiate`](Self::instantiate) copies such state.
     pub fn session(&mut self) -> Result<Session, Error> {
         let names: Vec<String> = self.method_names().map(ToOwned::to_owned).collect();
         let mut states = self.no_states();

@@ -1,4 +1,4 @@
-//! Where the bytes of a program come from.
+//! The bytes of a program, from a file or memory.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -11,22 +11,22 @@ use rushlight_runtime::{Code, HeapBlock, StableBytes};
 
 use crate::error::Error;
 
-/// How a file is brought into memory.
+/// The way to load a file into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadMode {
-    /// Read whole into memory.
+    /// The file is read whole into memory.
     File,
-    /// Mapped: pages are read when they are first used, and shared between processes. The file must not be changed
-    /// or shortened while it is loaded.
+    /// The file is mapped. Pages are read when they are first used, and are shared between processes. The file must not
+    /// be changed or shortened while it is loaded.
     #[default]
     Mmap,
-    /// Mapped and locked into memory. Fails where the system does not allow it.
+    /// The file is mapped and locked into memory. Fails if the system does not allow it.
     MmapMlock,
-    /// Mapped and, where the system allows it, locked into memory.
+    /// The file is mapped and, if the system allows it, locked into memory.
     MmapMlockIgnoreErrors,
 }
 
-/// Brings a file into memory, 16-byte aligned or better.
+/// Loads a file into memory, 16-byte aligned or better.
 pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, Error> {
     let fail = |what: &str, error: &std::io::Error| {
         let code = if error.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::AccessFailed };
@@ -45,7 +45,7 @@ pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, 
             .expected("a file or a pipe".into())
             .got("a device, which may never end".into()));
     }
-    // Pipes have no length to map, and nothing can be mapped of an empty file.
+    // Pipes have no length to map, and an empty file cannot be mapped.
     if mode == LoadMode::File || !metadata.is_file() || metadata.len() == 0 {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| fail("read", &e))?;
@@ -73,9 +73,9 @@ struct Mapped(memmap2::Mmap);
 
 impl Mapped {
     fn new(file: &File) -> std::io::Result<Self> {
-        // SAFETY: the mapping is read-only and private to this process. A file that another process shortens or
-        // changes meanwhile breaks the promise of an unchanging slice; `LoadMode::Mmap` names that condition, and
-        // `LoadMode::File` is there for files that may change.
+        // SAFETY: the mapping is read-only and private to this process. If another process shortens or changes the file
+        // meanwhile, the slice does not stay unchanged as promised. `LoadMode::Mmap` names that condition, and
+        // `LoadMode::File` exists for files that may change.
         Ok(Self(unsafe { memmap2::Mmap::map(file)? }))
     }
 }
@@ -87,20 +87,20 @@ unsafe impl StableBytes for Mapped {
     }
 }
 
-/// A part of other bytes.
+/// A range of other bytes.
 struct Part {
     whole: Arc<dyn StableBytes>,
     range: Range<usize>,
 }
 
-// SAFETY: the whole is stable, so that a part of it, whose range never changes, is as well.
+// SAFETY: the whole is stable, and the range never changes, so the part is stable, too.
 unsafe impl StableBytes for Part {
     fn bytes(&self) -> &[u8] {
         self.whole.bytes().get(self.range.clone()).unwrap_or_default()
     }
 }
 
-/// A part of the bytes of a file: in place where it is aligned, else a copy.
+/// Returns a range of a file's bytes: in place if it is aligned, else a copy.
 pub(crate) fn part(whole: Arc<dyn StableBytes>, range: Range<usize>) -> Result<Arc<dyn StableBytes>, Error> {
     let bytes = whole.bytes().get(range.clone()).unwrap_or_default();
     if (bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) { Ok(Arc::new(Part { whole, range })) } else { copy(bytes) }
@@ -109,7 +109,7 @@ pub(crate) fn part(whole: Arc<dyn StableBytes>, range: Range<usize>) -> Result<A
 /// Alignment of programs that need no copy.
 const ALIGNMENT: usize = 16;
 
-/// The bytes of a file, shared, for who only reads them.
+/// The shared bytes of a file, for readers.
 #[cfg(any(feature = "pt2", feature = "lower"))]
 pub(crate) struct Shared(pub Arc<dyn StableBytes>);
 

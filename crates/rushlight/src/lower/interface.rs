@@ -1,4 +1,4 @@
-//! What a lowered program shows must be what the file declares.
+//! Checks that a lowered program has the interface that the file declares.
 
 use rushlight_format::pte::Plan;
 use rushlight_runtime::{Code, Program};
@@ -6,7 +6,7 @@ use rushlight_runtime::{Code, Program};
 use crate::error::Error;
 use crate::meta::{MethodMeta, ValueInfo};
 
-/// Whether the file's methods have memory for inputs, and for outputs.
+/// Returns two flags: true if the file's methods plan the memory of all inputs, and of all outputs.
 pub(super) fn planned(program: &Program<'_>) -> (bool, bool) {
     let (mut inputs, mut outputs) = (true, true);
     for plan in program.parsed().methods() {
@@ -17,7 +17,7 @@ pub(super) fn planned(program: &Program<'_>) -> (bool, bool) {
     (inputs, outputs)
 }
 
-/// Whether no output of a method is one of its inputs, or another output.
+/// True if no output of a method is also one of its inputs, or another output.
 pub(super) fn has_separate_outputs(program: &Program<'_>) -> bool {
     program.parsed().methods().all(|plan| aliases(&plan).iter().all(Option::is_none))
 }
@@ -26,10 +26,10 @@ fn is_planned(value: &ValueInfo) -> bool {
     value.as_tensor().is_none_or(|info| info.is_memory_planned)
 }
 
-/// Checks that the methods take and give the same.
+/// Checks that the methods have the same inputs and outputs.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub(super) fn check(file: &Program<'_>, lowered: &Program<'_>) -> Result<(), Error> {
     let (parsed, lowered) = (file.parsed(), lowered.parsed());
     for plan in parsed.methods() {
@@ -63,7 +63,8 @@ pub(super) fn check(file: &Program<'_>, lowered: &Program<'_>) -> Result<(), Err
     Ok(())
 }
 
-/// For each output the input or earlier output that it is, counted through both.
+/// Returns for each output the index of the equal input or earlier output, if there is one. Outputs are counted after
+/// inputs.
 fn aliases(plan: &Plan<'_>) -> Vec<Option<usize>> {
     let known: Vec<u32> = plan.inputs().iter().chain(plan.outputs().iter()).collect();
     let inputs = plan.inputs().len();

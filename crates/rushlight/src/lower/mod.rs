@@ -1,13 +1,14 @@
 //! Lowering when a program is loaded: portable programs at the speed of compiled ones.
 //!
-//! Lowering at load is invisible but for its speed. The module keeps the file's program for everything that it reports, and runs
-//! another: lifted, compiled for the CPU backend, and checked to take and return what the file declares. After any failure on the
-//! way, up to loading the method, the file's own instructions run; `Module::report` has the reason. Lowering happens when the first
-//! method is loaded, so that looking at a file costs nothing. Packed weights are handed over in memory
-//! (`rushlight_cpu_run::Weights`), packed by several threads.
+//! Apart from its speed, lowering at load is invisible. The module keeps the file's program for everything that it
+//! reports, and runs another one. That program is lifted, compiled for the CPU backend, and checked to have the inputs
+//! and outputs that the file declares. If any step fails, up to loading the method, the file's own instructions run;
+//! `Module::report` has the reason. Lowering happens when the first method is loaded, so inspecting a file costs
+//! nothing. Several threads pack the weights, which are handed over in memory (`rushlight_cpu_run::Weights`).
 //!
-//! With a cache ([`cache`], off by default) they are also written, with the lowered program, to one `.pte` file that later loads
-//! map. Count up `FORMAT` in `key.rs` after a change of what lowering makes without a new version of the crate.
+//! With a cache ([`cache`], off by default) the lowered program and its weights are also written to one `.pte` file
+//! that later loads map. Count up `FORMAT` in `key.rs` after a change of the lowered programs without a new version of
+//! the crate.
 
 mod cache;
 mod fingerprint;
@@ -41,25 +42,26 @@ use cache::{Entry, Kept, Made};
 pub use cache::{Cache, CacheUse};
 pub use fingerprint::Fingerprint;
 
-/// Selects the back ends that a portable program is lowered to when it is loaded.
+/// Selects the backends that a portable program is lowered to when it is loaded.
 ///
-/// A lowered program is lifted into the compiler's graph, optimised, and compiled for a backend; what that does not take
-/// stays on the reference operators. It takes and gives what the file declares, and its state behaves the same. A
-/// program that cannot be lowered runs as it is: [`Module::report`](crate::Module::report) says why.
+/// A lowered program is lifted into the compiler's graph, optimized, and compiled for a backend. Nodes that the backend
+/// does not claim stay on the reference operators. The inputs and outputs are those that the file declares, and its
+/// state behaves the same. A program that cannot be lowered runs as it is; [`Module::report`](crate::Module::report)
+/// has the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Lower {
     /// It runs on the reference operators.
     Off,
-    /// It is lowered to the best backend of this machine, if that pays: a program whose one execution takes the
-    /// reference operators less than about a tenth of a millisecond is left as it is.
+    /// It is lowered to the best backend of this machine, if that pays. A program stays as it is if the reference
+    /// operators run it in less than about a tenth of a millisecond.
     #[default]
     Auto,
-    /// It is lowered to these backends, the first shown nodes first, however small it is.
+    /// It is lowered to these backends, however small it is. The first backend is shown nodes first.
     To(Vec<BackendSpec>),
 }
 
 impl Lower {
-    /// Finds what cannot be meant.
+    /// Refuses backends that programs cannot be lowered to.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self {
             Self::Off | Self::Auto => Ok(()),
@@ -71,7 +73,7 @@ impl Lower {
         }
     }
 
-    /// The error of something that programs cannot be lowered to.
+    /// Returns the error for backends that programs cannot be lowered to.
     fn unknown(got: &str) -> Error {
         let known = backends::compiling().map(|backend| format!("`{}`", backend.name()));
         let names: Vec<String> = ["`auto`".to_owned(), "`off`".to_owned()].into_iter().chain(known).collect();
@@ -84,7 +86,7 @@ impl Lower {
 impl FromStr for Lower {
     type Err = Error;
 
-    /// Reads `auto`, `off`, or a back end with its options, such as `cpu:precision=bf16`.
+    /// Parses `auto`, `off`, or a backend with its options, such as `cpu:precision=bf16`.
     ///
     /// # Errors
     /// `NotFound`, with the names that exist, and those of [`BackendSpec`].
@@ -115,10 +117,10 @@ impl From<BackendSpec> for Lower {
     }
 }
 
-/// A program that was lowered, and what became of its nodes.
+/// A lowered program, with the report of its nodes.
 pub(crate) struct Lowered {
     pub program: Program<'static>,
-    /// What back ends keep under names, handed over as it is.
+    /// The backends' named data, handed over in memory.
     pub blobs: Arc<Blobs>,
     pub maps: Vec<MethodMap>,
     pub report: Report,
@@ -127,7 +129,7 @@ pub(crate) struct Lowered {
     pub time: Option<Duration>,
     /// Heap memory of the program and its weights, in bytes.
     pub memory: usize,
-    /// Why a part that was compiled for another backend could not be translated, if one was just lowered.
+    /// The reason why a part for another backend could not be translated, if the program was lowered just now.
     pub refusal: Option<Error>,
 }
 
@@ -137,7 +139,7 @@ pub(crate) struct Source {
     pub external: Vec<Arc<dyn StableBytes>>,
 }
 
-/// What a program is loaded with, as far as it decides whether it is lowered.
+/// The options of loading a program that determine if it is lowered.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub lower: &'a Lower,
@@ -146,7 +148,7 @@ pub(crate) struct Setting<'a> {
     pub share_memory: bool,
     pub threads: Option<usize>,
     pub cache: Option<&'a Cache>,
-    /// How a file of the cache is brought into memory.
+    /// The way to load a file of the cache.
     pub mode: LoadMode,
     /// Maximum memory of a method, in bytes.
     pub memory_limit: Option<usize>,
@@ -154,10 +156,10 @@ pub(crate) struct Setting<'a> {
 }
 
 impl Lowered {
-    /// Lowers a program, or finds what it was lowered to before.
+    /// Lowers a program, or loads the lowered program from the cache.
     ///
     /// # Errors
-    /// Why the program is left as it is.
+    /// The reason why the program is left as it is.
     pub fn of(program: &Program<'static>, source: &Source, setting: Setting<'_>) -> Result<Self, Error> {
         let started = Stopwatch::start();
         let translated = check(program, setting)?;
@@ -173,7 +175,7 @@ impl Lowered {
                 Ok(Some(Kept { program, maps, report })) => {
                     let cache = Some(CacheUse::Loaded { file: entry.file.clone() });
                     let (blobs, time) = (Arc::default(), started.elapsed());
-                    // It is a file, which does not count, as the program itself.
+                    // The program is a file, which does not count, like the original program.
                     let memory = 0;
                     return Ok(Self { program, blobs, maps, report, cache, time, memory, refusal: None });
                 }
@@ -184,10 +186,10 @@ impl Lowered {
         Self::made(program, source, setting, translated, entry, ignored, started)
     }
 
-    /// Lowers a program that was loaded from a cache and then did not run, for the reason `ignored`.
+    /// Lowers a program again that was loaded from a cache and then did not run, for the reason `ignored`.
     ///
     /// # Errors
-    /// Why the program is left as it is.
+    /// The reason why the program is left as it is.
     pub fn again(
         program: &Program<'static>,
         source: &Source,
@@ -209,7 +211,7 @@ impl Lowered {
         ignored: Option<Error>,
         started: Stopwatch,
     ) -> Result<Self, Error> {
-        // Methods may share weights, which then are told apart by content.
+        // Methods may share weights. The weights are then identified by their content.
         let is_kept = matches!(entry, Some(Ok(_)));
         let in_memory = program.num_methods() == 1 && !is_kept;
         let Compiled { model, weights, emit: options, report, refusal } =
@@ -249,18 +251,18 @@ impl Lowered {
         })
     }
 
-    /// Whether it was loaded from a cache.
+    /// True if the program was loaded from a cache.
     pub fn is_from_cache(&self) -> bool {
         matches!(self.cache, Some(CacheUse::Loaded { .. }))
     }
 
-    /// Where the instructions of a method come from.
+    /// Returns the origins of a method's instructions.
     pub fn map(&self, method: &str) -> Option<&MethodMap> {
         self.maps.iter().find(|map| map.method == method)
     }
 }
 
-/// Where the tokenizer and the signature of a lowered program are read from.
+/// The place of a lowered program's tokenizer and signature.
 #[derive(Clone, Copy, PartialEq)]
 enum NamedData {
     InSource,
@@ -270,7 +272,7 @@ enum NamedData {
 /// A compiled program.
 struct Compiled {
     model: Model,
-    /// Weights that back ends added.
+    /// Weights that backends added.
     weights: Vec<(String, Blob<'static>)>,
     emit: EmitOptions,
     report: Report,
@@ -286,7 +288,7 @@ impl Compiled {
         named_data: NamedData,
         in_memory: bool,
     ) -> Result<Self, Error> {
-        // Weights are packed, or copied: what is made takes about as much as the files.
+        // Weights are packed or copied, so the result is about as large as the files.
         let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes().len());
         check_memory(setting, files.fold(0, usize::saturating_add))?;
         let lift = LiftOptions { inline_xnnpack: inlines_xnnpack(setting) };
@@ -312,7 +314,7 @@ impl Compiled {
         let external: Vec<Bytes> = source.external.iter().map(bytes).collect();
         let mut model = lift_with(&bytes(&source.program), &external, lift)?;
         let methods = program.num_methods();
-        // Rushlight's compiler shares state by its name, as lowering does.
+        // Rushlight's compiler shares state by name, and so does lowering.
         let is_by_name = program.parsed().shares_state();
         if setting.share_memory && !is_by_name && methods > 1 && !model.states.is_empty() {
             return Err(left("methods that share memory may share state in ways that only the file's own plan keeps"));
@@ -327,7 +329,7 @@ impl Compiled {
             let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name())).collect();
             return Err(left(format!("the back end {} claims no operator of it", names.join(", "))));
         }
-        // Weights that back ends added: `Lowered` keeps them in memory, `to_file` writes them.
+        // Weights that backends added: `Lowered` keeps them in memory, `to_file` writes them.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));
         Ok(Self { model, weights, emit: options.emit, report, refusal })
     }
@@ -336,7 +338,7 @@ impl Compiled {
 /// Lowers a program to a `.pte` file, which needs no compiler when it is loaded.
 ///
 /// # Errors
-/// Why the program is left as it is.
+/// The reason why the program is left as it is.
 pub(crate) fn to_file(program: &Program<'static>, source: &Source, setting: Setting<'_>) -> Result<Vec<u8>, Error> {
     let translated = check(program, setting)?;
     let Compiled { model, weights, emit: options, .. } =
@@ -356,8 +358,8 @@ pub(crate) fn to_file(program: &Program<'static>, source: &Source, setting: Sett
     Ok(bytes)
 }
 
-/// Finds reasons to leave a program as it is that show before it is lifted. Otherwise says whether parts of it run in no
-/// other way, because they were compiled for another backend and are translated.
+/// Checks before lifting if the program should be left as it is. Otherwise returns true if parts of it can only run
+/// translated, because they were compiled for another backend.
 fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error> {
     if *setting.lower == Lower::Off {
         return Err(left("lowering is off"));
@@ -387,7 +389,7 @@ fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error
     Ok(translated)
 }
 
-/// Fails if `needed` bytes are more than the memory limit of a method.
+/// Fails if `needed` bytes exceed the memory limit of a method.
 fn check_memory(setting: Setting<'_>, needed: usize) -> Result<(), Error> {
     match setting.memory_limit.filter(|&limit| needed > limit) {
         Some(limit) => Err(left("the lowered program would take more memory than the limit")
@@ -397,10 +399,10 @@ fn check_memory(setting: Setting<'_>, needed: usize) -> Result<(), Error> {
     }
 }
 
-/// The place for a program in a cache.
+/// Returns the entry of a program in a cache.
 fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<Entry<'c>, Error> {
     let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes()).collect();
-    // Everything that `Lowered::made` looks at besides the files. What makes it refuse a program counts, too.
+    // Everything that determines the result of `Lowered::made`, or makes it refuse a program, besides the files.
     let yes = |is: bool| if is { "yes" } else { "no" };
     let specs = specs(setting.lower);
     let mut settings: Vec<(&str, String)> = specs.iter().flat_map(BackendSpec::settings).collect();
@@ -411,7 +413,7 @@ fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<
     Entry::of(cache, &Made { files, settings: &settings }, threads)
 }
 
-/// The back ends that are shown the nodes of a program.
+/// Returns the backends that are shown the nodes of a program.
 fn specs(lower: &Lower) -> Vec<BackendSpec> {
     match lower {
         Lower::Off => Vec::new(),
@@ -420,7 +422,7 @@ fn specs(lower: &Lower) -> Vec<BackendSpec> {
     }
 }
 
-/// Whether what was compiled for XNNPACK is lowered, because nobody else runs it.
+/// True if parts for XNNPACK are lowered, because the caller has no such backend.
 fn inlines_xnnpack(setting: Setting<'_>) -> bool {
     !registered(setting.backends, xnnpack::BACKEND)
 }
@@ -438,7 +440,7 @@ pub(crate) fn needs_translation(
     })
 }
 
-/// Whether the caller has a backend of that name, which runs what was compiled for it.
+/// True if the caller has a backend of that name, which runs the parts for it.
 fn registered(backends: &[Arc<dyn Backend + Send>], id: &str) -> bool {
     backends.iter().any(|backend| backend.id() == id)
 }

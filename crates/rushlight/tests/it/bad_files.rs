@@ -1,4 +1,4 @@
-//! Files that are not programs: each is an error that says so, and none is a panic.
+//! Files that are not programs: each is an error that names its kind, and none panics.
 
 use rushlight::{Code, LoadMode, Module};
 
@@ -37,7 +37,7 @@ fn unknown_methods_are_named_with_those_that_exist() {
     assert_eq!(limited.run("forward", &[]).expect_err("16 bytes are not enough").code(), Code::MemoryAllocationFailed);
 }
 
-/// What a `main` that returns an error prints.
+/// A `main` that returns an error prints its `Debug` text.
 #[test]
 fn debug_is_a_sentence() {
     let error = Module::load("no/such/model.pte").expect_err("there is no such file");
@@ -45,7 +45,7 @@ fn debug_is_a_sentence() {
     assert!(!format!("{error:#?}").contains("Parts"), "{error:#?}");
 }
 
-/// A part that was compiled for XNNPACK and is not understood says why, and not only that nobody has XNNPACK.
+/// The error names the reason why a part for XNNPACK could not be translated, not only that there is no XNNPACK.
 #[cfg(feature = "lower")]
 #[test]
 fn the_reason_why_a_part_is_not_translated_is_told() {

@@ -1,4 +1,5 @@
-//! The cache where writers die, disks are full, and others have put something into the folder: what runs is right.
+//! The cache in hostile conditions: writers die, disks are full, and others write into the folder. Results are always
+//! right.
 #![cfg(all(feature = "lower", unix))]
 
 use std::fs;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use rushlight::{Cache, CacheUse, Module, TensorView};
 
-/// Children find their folder here.
+/// The environment variable with the folder, for child processes.
 const VARIABLE: &str = "RUSHLIGHT_TEST_CACHE_FOLDER";
 
 fn corpus(name: &str) -> Vec<u8> {
@@ -27,7 +28,7 @@ fn load(program: &[u8], folder: &Path) -> Module {
     Module::builder().lower("cpu").threads(1).cache(cache).load_bytes(program).expect("a program of the corpus")
 }
 
-/// The result of a program that takes one tensor of floats.
+/// Returns the result of a program that takes one tensor of floats.
 fn result(module: &mut Module) -> Vec<u8> {
     let meta = module.meta("forward").expect("a method");
     let sizes = meta.inputs[0].as_tensor().expect("a tensor").sizes.clone();
@@ -40,12 +41,12 @@ fn used(module: &mut Module) -> CacheUse {
     module.cache_use().expect("it is lowered").clone()
 }
 
-/// What the program gives without a cache.
+/// Returns the result of the program without a cache.
 fn expected(program: &[u8]) -> Vec<u8> {
     result(&mut load(program, Path::new("")))
 }
 
-/// A test of this file again, in a process that `shell` starts with its arguments and the folder.
+/// Runs a test of this file again, in a process that `shell` starts with its arguments and the folder.
 fn child(test: &str, folder: &Path, shell: &str) -> Command {
     let mut child = Command::new("sh");
     let this = std::env::current_exe().expect("this test");
@@ -69,7 +70,7 @@ fn writers_are_killed_at_any_time() {
     let start = || child("writers_are_killed_at_any_time", &folder, "").spawn().expect("a process");
     for round in 0..rounds {
         let mut children = [start(), start()];
-        // A multiple of a large odd number, so that no two rounds end at the same place.
+        // A multiple of a large odd number, so that no two rounds end at the same point.
         let wait = Duration::from_micros(30_000 + round * 7_919 % 60_000);
         std::thread::sleep(wait);
         for child in &mut children {
@@ -100,13 +101,13 @@ fn disks_are_full() {
         return;
     }
     let folder = folder("full");
-    // Files may have a block, and writing more is an error rather than the end of the process.
+    // Files are limited to one block. Writing more is an error, and does not end the process.
     let limited = "trap '' XFSZ; ulimit -f 1;";
     let done = child("disks_are_full", &folder, limited).status().expect("a process");
     assert!(done.success());
     let left: Vec<_> = fs::read_dir(&folder).expect("the folder").flatten().map(|file| file.file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
-    // With room, all is well.
+    // With enough room, the entry is written.
     let mut module = load(&program, &folder);
     assert!(matches!(used(&mut module), CacheUse::Written { ignored: None, .. }));
 }
@@ -132,7 +133,7 @@ fn what_was_planted_is_not_run() {
             }
             other => panic!("{what}: {other}"),
         }
-        // What was linked to is as it was.
+        // The target of the link is unchanged.
         assert_eq!(fs::read(&other).expect("an entry"), foreign, "{what}");
     };
     let plant = |what: &str, is_own: bool, plant: &dyn Fn()| {
@@ -153,7 +154,7 @@ fn what_was_planted_is_not_run() {
     let kept = folder.join("kept");
     fs::write(&kept, &entry).expect("a file");
     plant("a link to the same entry", true, &|| symlink(&kept, &file).expect("a link"));
-    // A link to nothing is no entry, and what is written replaces it.
+    // A dangling link is not an entry. Writing replaces it.
     fs::remove_file(&file).and_then(|()| symlink(folder.join("nothing"), &file)).expect("a link");
     assert_eq!(result(&mut load(&conv, &folder)), want);
     assert!(!folder.join("nothing").exists());

@@ -1,4 +1,4 @@
-//! Quantization without PyTorch: the classifier of digits, and what cannot be quantized.
+//! Quantization without PyTorch: the classifier of digits, and models that cannot be quantized.
 #![cfg(all(feature = "compile", feature = "backends"))]
 
 use rushlight_graph::operators::aten;
@@ -12,7 +12,7 @@ use rushlight::{
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m/digits.pt2");
 const IMAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m/images/images.bin");
 
-/// An image of each digit, each as the input of a call.
+/// Returns an image of each digit, each as the input of a call.
 fn digits() -> Vec<Vec<Value>> {
     let bytes = fs::read(IMAGES).expect("the images of the example");
     let image =
@@ -24,7 +24,7 @@ fn compile(quantization: Quantization) -> Result<CompiledProgram, Error> {
     Compiler::new().method("forward", MODEL).quantize(quantization).backend("cpu").compile()
 }
 
-/// What each digit is taken for, and all logits.
+/// Returns the class of each digit, and all logits.
 fn classified(program: &[u8]) -> (Vec<usize>, Vec<f32>) {
     let mut module = Module::from_bytes(program).expect("a program");
     let (mut classes, mut all) = (Vec::new(), Vec::new());
@@ -56,7 +56,7 @@ fn every_observer_and_rounding_knows_the_digits() {
             let precisions: Vec<_> = products.filter_map(|entry| entry.precision.as_deref()).collect();
             assert_eq!(precisions, ["int8, weights of 8 bits"; 3]);
             let ratio = report.output_snr.expect("outputs to compare");
-            // What an average or a percentile leaves out is cut off.
+            // Values beyond an average or a percentile are clipped.
             assert!(ratio > 20.0, "{observer:?} {rounding:?}: {ratio}");
             assert!(report.layers.iter().all(|layer| layer.snr.is_some_and(|ratio| ratio > 15.0)), "{report}");
             let (classes, got) = classified(&program.to_bytes().expect("bytes"));
@@ -84,7 +84,7 @@ fn layers_stay_floats_by_name_or_for_a_budget() {
     let report = some.quantization().expect("a report");
     assert!((1..3).contains(&kept(&some).len()), "{report}");
     assert!(report.output_snr.is_some_and(|ratio| ratio >= reached + 2.0), "{report}");
-    // Nothing in integers is ever this near.
+    // No int8 model is this accurate.
     let none = compile(int8().min_snr(200.0)).expect("a model");
     assert_eq!(kept(&none).len(), 3);
     assert!(none.size().expect("a size") > all.size().expect("a size"));
@@ -92,12 +92,12 @@ fn layers_stay_floats_by_name_or_for_a_budget() {
 
 #[test]
 fn schemes_without_inputs_need_none() {
-    // Two convolutions and a linear layer.
+    // The model has two convolutions and a linear layer.
     for (scheme, layers) in [(Scheme::Int8Dynamic, 3), (Scheme::Int8Weight, 1)] {
         let program = compile(Quantization::new(scheme)).expect("a model");
         let report = program.quantization().expect("a report");
         assert_eq!((report.quantized(), report.samples), (layers, 0), "{report}");
-        // The image that the model was exported with.
+        // The inputs are the image that the model was exported with.
         assert_eq!((report.compared_on, &report.not_compared), (Some(Inputs::Example), &None), "{report}");
         assert!(report.output_snr.is_some_and(|ratio| ratio > 20.0) && report.warnings.is_empty(), "{report}");
         assert!(report.layers.iter().all(|layer| layer.kept.is_some() || layer.snr.is_some()), "{report}");
@@ -131,7 +131,7 @@ fn outputs_that_are_mostly_noise_are_warned_of() {
     let fine = compile(Quantization::new(Scheme::Int8).calibrate("forward", digits())).expect("a model");
     let report = fine.quantization().expect("a report");
     assert!(report.warnings.is_empty() && report.compared_on == Some(Inputs::Calibration), "{report}");
-    // An average that begins with a dark image cuts off most of the others.
+    // A running average that begins with a dark image clips most of the others.
     let quantization = || {
         let dark = vec![Value::Tensor(Tensor::of(&[1, 1, 8, 8], &[1e-3f32; 64]).expect("an image"))];
         let samples = [dark].into_iter().chain(digits()).collect();
@@ -145,7 +145,7 @@ fn outputs_that_are_mostly_noise_are_warned_of() {
         assert!(warning.contains(part), "{warning}");
     }
     assert!(report.to_string().contains(&format!("warning: {warning}")), "{report}");
-    // What the warning advises helps.
+    // The advice of the warning helps.
     let better = compile(quantization().min_snr(20.0)).expect("a model");
     let report = better.quantization().expect("a report");
     assert!(report.warnings.is_empty() && report.output_snr.is_some_and(|ratio| ratio >= 20.0), "{report}");
@@ -169,11 +169,11 @@ fn patterns_that_no_module_fits_are_errors() {
 
 #[test]
 fn no_scheme_makes_a_file_larger() {
-    /// Bytes that steps and their names may take.
+    /// Maximum bytes of steps and their names.
     const MOST: u64 = 512;
     const TIED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/pt2/tied.pt2");
     for model in [MODEL, TIED] {
-        // The debug map says more of a quantized program, which has more nodes; it is no part of what runs.
+        // The debug map is larger for a quantized program, which has more nodes. It is not part of the code that runs.
         let compiler = || {
             let mut compiler = Compiler::new().method("forward", model).backend("cpu");
             compiler.options().emit.debug_map = false;

@@ -1,4 +1,5 @@
-//! Logits of one file, which the tests in C++, Java, JavaScript (Node.js and a page) and Python compare with bit by bit, too.
+//! Logits in one file. The tests in C++, Java, JavaScript (Node.js and a page) and Python also compare with it bit by
+//! bit.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/corte
 #[test]
 fn logits_are_bit_identical_in_every_binding() {
     let example = Path::new(EXAMPLE);
-    // Not lowered: kernels of the CPU back end differ between instruction sets.
+    // The program is not lowered, because kernels of the CPU backend differ between instruction sets.
     let options = Module::builder();
     #[cfg(feature = "lower")]
     let options = options.lower("off");

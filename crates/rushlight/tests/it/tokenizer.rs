@@ -11,10 +11,10 @@ use rushlight_format::{Program, tokenizer};
 
 const LLAMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/decoders/llama");
 
-/// A file that is in no other part of a program.
+/// The bytes of a file that are in no other part of a program.
 const FILE: &[u8] = b"the file of a tokenizer, which nothing here reads";
 
-/// A program of the corpus with a tokenizer.
+/// Returns a program of the corpus with a tokenizer.
 fn program() -> Vec<u8> {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1/mlp.pte");
     let bytes = fs::read(corpus).expect("a program");
@@ -82,7 +82,7 @@ fn the_files_are_those_of_the_model_or_named_or_none() {
         assert_eq!(bytes, fs::read(Path::new(LLAMA).join(name)).expect("the file"), "{name}");
     }
     assert!(self::names(&carried(ProgramTokenizer::Omitted)).is_empty());
-    // Files of other names are carried under those that readers know.
+    // Files with other names are carried under the names that readers know.
     let folder = folder("names");
     for (from, to) in [("tokenizer.json", "a.tokenizer.json"), ("tokenizer_config.json", "a.tokenizer_config.json")] {
         fs::copy(Path::new(LLAMA).join(from), folder.join(to)).expect("a copy");
@@ -91,7 +91,7 @@ fn the_files_are_those_of_the_model_or_named_or_none() {
     let of = |name: &str| self::names(&carried(ProgramTokenizer::Of(folder.join(name))));
     assert_eq!(of("a.tokenizer.json"), ["tokenizer.json", "tokenizer_config.json"]);
     assert_eq!(of("ranks.tiktoken"), ["tokenizer.model"]);
-    // What is no tokenizer.
+    // A program is not a tokenizer.
     fs::write(folder.join("model.pte"), &program).expect("a file");
     let large = fs::File::create(folder.join("large.json")).expect("a file");
     large.set_len(tokenizer::MAX_VOCABULARY + 1).expect("a sparse file");
@@ -105,7 +105,7 @@ fn the_files_are_those_of_the_model_or_named_or_none() {
         let error = compiled(ProgramTokenizer::Of(path)).expect_err("no tokenizer");
         assert!(error.code() == code && error.to_string().contains(expected), "{error}");
     }
-    // Files that a program is made of are not written over.
+    // Input files of a program are not overwritten.
     let path = folder.join("a.tokenizer.json");
     let program = compiled(ProgramTokenizer::Of(path.clone())).expect("it compiles");
     assert_eq!(program.save(path).expect_err("an input").code(), Code::InvalidArgument);

@@ -1,18 +1,19 @@
-//! Finds damaged files. It is no defence against who damages them on purpose.
+//! A checksum that finds damaged files. It does not protect against deliberate changes.
 
 use std::io::{self, Write};
 
-/// Bytes that are taken at once: a word for each lane.
+/// Bytes of a block: one word for each lane.
 const BLOCK: usize = 8 * LANES;
 const LANES: usize = 4;
 
-/// Odd, so that multiplication loses nothing: the fractional part of the golden ratio.
+/// Odd, so that multiplication is invertible: the fractional part of the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A sum of 64 bits over bytes, about as quick as they can be read. A change within one word always changes it.
+/// A checksum of 64 bits. It is computed about as fast as bytes can be read. A change within one word always changes
+/// it.
 pub(super) struct Checksum {
     lanes: [u64; LANES],
-    /// What does not fill a block yet.
+    /// Bytes that do not fill a block yet.
     rest: [u8; BLOCK],
     filled: usize,
     len: u64,
@@ -64,7 +65,7 @@ fn step(lane: u64, word: u64) -> u64 {
     (lane.rotate_left(29) ^ word).wrapping_mul(FACTOR)
 }
 
-/// Passes on what is written, and sums it up.
+/// A writer that passes bytes on and computes their checksum.
 pub(super) struct Summed<'w, W> {
     pub to: &'w mut W,
     pub sum: Checksum,

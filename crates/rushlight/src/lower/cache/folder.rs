@@ -1,4 +1,4 @@
-//! The folder of the cache: made for its user alone, and kept small.
+//! The folder of the cache. It belongs to its user alone, and its size is bounded.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -12,18 +12,18 @@ use rushlight_runtime::Code;
 use crate::atomic::PARTIAL;
 use crate::error::Error;
 
-/// What entries end with, after their key.
+/// The ending of entries, after their key.
 const ENDING: &str = ".pte";
 
-/// After this time nobody is still writing a file.
+/// Age at which an incomplete file is abandoned: no process still writes it.
 const ABANDONED: Duration = Duration::from_hours(1);
 
-/// The file of an entry.
+/// Returns the file of an entry.
 pub(super) fn file_of(folder: &Path, key: &Hash) -> PathBuf {
     folder.join(format!("{}{ENDING}", key.to_hex()))
 }
 
-/// Makes the folder, with those that it is in, for the user alone where the system knows users.
+/// Makes the folder and its parent folders, for the user alone if the system has users.
 pub(super) fn create(folder: &Path) -> Result<(), Error> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -32,11 +32,11 @@ pub(super) fn create(folder: &Path) -> Result<(), Error> {
     builder.create(folder).map_err(|error| unusable("cannot make the folder", folder, &error))
 }
 
-/// Refuses a folder that everybody may write to: what is in it decides what models compute.
+/// Refuses a folder that everybody may write to: its content determines the results of models.
 pub(super) fn check(folder: &Path) -> Result<(), Error> {
     let metadata = match fs::metadata(folder) {
         Ok(metadata) => metadata,
-        // It is made when there is something to keep.
+        // The folder is made when there is an entry to write.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(unusable("cannot open the folder", folder, &error)),
     };
@@ -58,14 +58,14 @@ fn unusable(what: &str, folder: &Path, error: &io::Error) -> Error {
     Error::new(Code::AccessFailed, format!("{what} `{}`", folder.display())).got(error.to_string())
 }
 
-/// Notes that an entry was used.
+/// Records the use of an entry.
 pub(super) fn touch(file: &Path) {
-    // Without it the entry goes sooner than it should; it is written again then.
+    // If this fails, the entry is removed sooner than it should be, and is written again then.
     drop(fs::OpenOptions::new().write(true).open(file).and_then(|file| file.set_modified(SystemTime::now())));
 }
 
-/// Removes what nobody finished writing, and the entries that were not used for longest until all together have no more
-/// than so many bytes. `keep` stays.
+/// Removes abandoned files. Then removes the least recently used entries until all together have at most `limit` bytes.
+/// `keep` stays.
 pub(super) fn sweep(folder: &Path, limit: u64, keep: &Path) {
     let Ok(files) = fs::read_dir(folder) else { return };
     let mut entries = Vec::new();
@@ -90,12 +90,12 @@ pub(super) fn sweep(folder: &Path, limit: u64, keep: &Path) {
     }
 }
 
-/// Removes a file, unless another process did or the system does not let go of it.
+/// Removes a file. Ignores errors: another process may have removed it, or the system may hold it.
 fn remove(file: &Path) {
     drop(fs::remove_file(file));
 }
 
-/// What the cache has written. Other files in the folder are somebody else's.
+/// The kinds of files that the cache writes. Other files in the folder are ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Entry,

@@ -1,25 +1,25 @@
-//! What a lowered program was made of, as one number.
+//! The key of a lowered program: a hash of everything that it was made from.
 
 use blake3::{Hash, Hasher};
 use rushlight_engine::parallel_map;
 
-/// Counts changes of what is kept and of how it is made. A new number leaves all older entries behind.
+/// Version of the entries' content and of the way they are made. A new version makes all older entries unreachable.
 const FORMAT: u32 = 10;
 
-/// Bytes that are hashed on their own, so that several threads can share the work.
+/// Bytes that are hashed separately, so that several threads can share the work.
 const PIECE: usize = 4 << 20;
 
-/// Everything that decides what a program is lowered to.
+/// Everything that determines a lowered program.
 pub(in crate::lower) struct Made<'a> {
-    /// The program, and files with external data in order.
+    /// The program, and the files with external data in order.
     pub files: Vec<&'a [u8]>,
     /// Settings by name.
     pub settings: &'a [(&'a str, &'a str)],
 }
 
 impl Made<'_> {
-    /// The same for the same files, settings, version of Rushlight and system; different for any others, also for files
-    /// that somebody made to be mistaken for others.
+    /// Returns the key. It is the same for the same files, settings, version of Rushlight and system. It differs for
+    /// any others, also for files that somebody made on purpose.
     pub fn key(&self, threads: usize) -> Hash {
         let mut hasher = Hasher::new();
         let mut text = |text: &str| {
@@ -44,7 +44,7 @@ impl Made<'_> {
     }
 }
 
-/// A hash of the hashes of the pieces, whose number the length says.
+/// Returns a hash of the hashes of all pieces. Their number follows from the length, which is hashed separately.
 pub(in crate::lower) fn content(bytes: &[u8], threads: usize) -> Hash {
     let mut all = Hasher::new();
     for hash in parallel_map(bytes.chunks(PIECE).collect(), threads, blake3::hash) {

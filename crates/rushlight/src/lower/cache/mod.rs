@@ -1,9 +1,9 @@
-//! Lowered programs on disk, so that large ones are lowered once.
+//! A cache of lowered programs on disk, so that large programs are lowered once.
 //!
-//! An entry is an ordinary `.pte` file, named by a hash of everything that it was made of: the files, the settings, the
-//! version. It is written under another name and renamed, so that readers see all of it or nothing; who writes the same
-//! entry at the same time writes the same. It is read like any file of a stranger, and has to declare what the program
-//! declares. What is wrong with it in any way is ignored, and written again.
+//! An entry is an ordinary `.pte` file. Its name is a hash of everything that it was made from: the files, the
+//! settings, the version. It is written under another name and renamed, so readers see either all of it or nothing. Two
+//! writers of the same entry write the same bytes. An entry is read like any untrusted file, and must declare the same
+//! inputs and outputs as the program. A faulty entry is ignored and written again.
 
 mod checksum;
 mod folder;
@@ -30,19 +30,20 @@ use checksum::{Checksum, Summed};
 
 pub(super) use key::{Made, content};
 
-/// The environment variable that names the folder of the cache where nobody else does.
+/// The environment variable with the folder of the cache, if nothing else sets it.
 const VARIABLE: &str = "RUSHLIGHT_CACHE";
 
-/// Under which names an entry has what is not in its program.
+/// Keys of an entry's own named data, which the program itself does not have.
 const KEY: &str = "rushlight.cache.key";
 const REPORT: &str = "rushlight.cache.report";
 
-/// A folder with lowered programs, which later loads of the same program take from there.
+/// A folder with lowered programs, from which later loads of the same program take them.
 ///
-/// It should be the user's own: whoever can write to it decides what models compute, though not what memory they touch.
-/// A folder that is missing is made, readable and writable by the user alone. One that everybody may write to is not used.
+/// The folder should be the user's own. Whoever can write to it determines the results of models, but not the memory
+/// that they access. A missing folder is made, readable and writable by the user alone. A folder that everybody may
+/// write to is not used.
 ///
-/// Processes and threads may share a folder. What they cannot write they do without.
+/// Processes and threads may share a folder. If an entry cannot be written, loading works without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     folder: PathBuf,
@@ -51,12 +52,12 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache of at most 8 GiB, for programs from 1 MiB on.
+    /// Creates a cache of at most 8 GiB, for programs of at least 1 MiB.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), limit: 8 << 30, smallest: 1 << 20 }
     }
 
-    /// The most that all entries may take, in bytes. Those that were not used for longest are removed when another is
+    /// Sets the maximum size of all entries in bytes. The least recently used entries are removed when another one is
     /// written.
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Self {
@@ -64,25 +65,25 @@ impl Cache {
         self
     }
 
-    /// The least that a program and its external data must have, in bytes: smaller ones are lowered about as quickly as
-    /// they are found.
+    /// Sets the minimum size in bytes of a program with its external data. Lowering a smaller program takes about as
+    /// long as finding it in the cache.
     #[must_use]
     pub fn smallest(mut self, bytes: u64) -> Self {
         self.smallest = bytes;
         self
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The cache of the environment variable `RUSHLIGHT_CACHE`, if that names a folder.
+    /// Returns the cache of the environment variable `RUSHLIGHT_CACHE`, if that names a folder.
     pub(crate) fn of_environment() -> Option<Self> {
         std::env::var_os(VARIABLE).map(Self::new).filter(Self::is_on)
     }
 
-    /// Whether it has a folder at all.
+    /// True if the cache has a folder.
     pub(crate) fn is_on(&self) -> bool {
         !self.folder.as_os_str().is_empty()
     }
@@ -94,19 +95,19 @@ impl<P: Into<PathBuf>> From<P> for Cache {
     }
 }
 
-/// What a [`Cache`] did for a program that was lowered.
+/// The use of a [`Cache`] for a program that was lowered.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CacheUse {
-    /// The lowered program is that of this file, and nothing was lowered.
+    /// The lowered program was loaded from this file.
     Loaded { file: PathBuf },
-    /// The program was lowered and written to this file. `ignored` says why the file that was there is of no use.
+    /// The program was lowered and written to this file. `ignored` is the reason why an existing file was not used.
     Written { file: PathBuf, ignored: Option<Error> },
-    /// The program was lowered and not written, for this reason. `ignored` is as above.
+    /// The program was lowered but not written, for this reason. `ignored` is as above.
     NotWritten { reason: Error, ignored: Option<Error> },
 }
 
-/// One line.
+/// Writes one line.
 impl fmt::Display for CacheUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let brief = |error: &Error| match error.what_came() {
@@ -138,7 +139,7 @@ pub(super) struct Entry<'a> {
     pub file: PathBuf,
 }
 
-/// What an entry has.
+/// The content of an entry.
 pub(super) struct Kept {
     pub program: Program<'static>,
     pub maps: Vec<MethodMap>,
@@ -146,10 +147,10 @@ pub(super) struct Kept {
 }
 
 impl<'a> Entry<'a> {
-    /// The place for what is made of something. All files are read.
+    /// Returns the entry for a program. Reads all files.
     ///
     /// # Errors
-    /// Why it has none.
+    /// The reason why there is none.
     pub fn of(cache: &'a Cache, made: &Made<'_>, threads: usize) -> Result<Self, Error> {
         let size: u64 = made.files.iter().map(|file| file.len() as u64).sum();
         if size < cache.smallest {
@@ -161,10 +162,10 @@ impl<'a> Entry<'a> {
         Ok(Self { cache, key, file })
     }
 
-    /// What is there, if anything is.
+    /// Loads the entry, if there is one.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub fn load(&self, mode: LoadMode) -> Result<Option<Kept>, Error> {
         match fs::metadata(&self.file) {
             Ok(metadata) if metadata.is_file() => {}
@@ -190,10 +191,10 @@ impl<'a> Entry<'a> {
         Ok(Some(Kept { program, maps, report }))
     }
 
-    /// Writes a program, with the blobs that its back end handed over in memory. Returns the file.
+    /// Writes a program, with the blobs that its backend handed over in memory. Returns the file.
     ///
     /// # Errors
-    /// Why that is impossible. What was there before stays.
+    /// The reason why that is impossible. An old file is then unchanged.
     pub fn save<'b>(
         self,
         mut program: ProgramModel<'b>,
@@ -229,8 +230,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The sum stands behind the program, where readers of programs do not look. A system that failed before all was on disk
-/// leaves a file with another.
+/// Checks the checksum. It is behind the end of the program, where readers of programs do not look. If the system
+/// failed before all bytes were on disk, the checksum differs.
 fn check_sum(bytes: &(impl StableBytes + ?Sized)) -> Result<(), Error> {
     let mut sum = Checksum::new();
     let split = bytes.bytes().split_last_chunk::<{ Checksum::LEN }>();
@@ -253,7 +254,7 @@ mod tests {
         Module::builder().lower("cpu").threads(1).cache(cache).load_bytes(program).expect("a program")
     }
 
-    /// Whoever changes files on purpose also knows how to sum them up.
+    /// A deliberately changed file can have a valid checksum.
     #[test]
     fn forged_entries_are_read_like_any_file_of_a_stranger() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1/mlp.pte");
@@ -277,7 +278,7 @@ mod tests {
             forged.extend(sum.finish());
             fs::remove_file(&file).and_then(|()| fs::write(&file, &forged)).expect("the test's own file");
             let mut module = load(&program, &folder);
-            // Weights may be others, and sizes that the program computes with may not fit.
+            // Weights may differ, and sizes that the program computes may not fit.
             if let Ok(outputs) = module.forward(&[x.into()]) {
                 assert_eq!(outputs.len(), want, "byte {place}");
             }
