@@ -9,7 +9,7 @@ use wasm_bindgen::prelude::*;
 use crate::memory::Bytes;
 use crate::plain;
 
-/// Text to tokens and back.
+/// Converts text to tokens and back.
 #[wasm_bindgen]
 #[derive(Clone, Debug)]
 pub struct Tokenizer(Rc<rushlight_llm::Tokenizer>);
@@ -58,7 +58,8 @@ pub struct LanguageModel {
 
 #[wasm_bindgen]
 impl LanguageModel {
-    /// Loads the bytes of a `.pte` file with those of `.ptd` files, and of a tokenizer if the program carries none.
+    /// Loads the bytes of a `.pte` file with those of `.ptd` files. The bytes of a tokenizer are needed if the program
+    /// carries none.
     pub fn load(
         program: Bytes,
         data: Vec<Bytes>,
@@ -84,13 +85,13 @@ impl LanguageModel {
         plain::to_js(limits(self.model.limits(), &self.tokenizer.0))
     }
 
-    /// Makes a session, which has read nothing yet.
+    /// Makes a session without tokens.
     pub fn session(&mut self) -> Result<Session, JsValue> {
         map(self.model.session()).map(Session)
     }
 }
 
-/// The tokens that a conversation has so far, and the model's KV cache of them.
+/// The tokens of a conversation so far, with the model's KV cache for them.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Session(rushlight_llm::Session);
@@ -102,52 +103,53 @@ impl Session {
         self.0.position()
     }
 
-    /// Forgets everything. It also makes a session usable whose last call failed.
+    /// Removes all tokens. Also makes a session usable again whose last call failed.
     pub fn reset(&mut self, llm: &mut LanguageModel) -> Result<(), JsValue> {
         map(self.0.reset(&mut llm.model))
     }
 
-    /// Forgets what is behind the first `position` tokens.
+    /// Removes the tokens after the first `position` tokens.
     pub fn rewind(&mut self, llm: &mut LanguageModel, position: usize) -> Result<(), JsValue> {
         map(self.0.rewind(&mut llm.model, position))
     }
 
-    /// Forgets what a prompt does not begin with. Returns the number of its tokens that the session has.
+    /// Keeps the common prefix of the session and a prompt, and removes the other tokens. Returns the number of tokens
+    /// that are kept.
     #[wasm_bindgen(js_name = keepCommonPrefix)]
     pub fn keep_common_prefix(&mut self, llm: &mut LanguageModel, tokens: &[u32]) -> Result<usize, JsValue> {
         map(self.0.keep_common_prefix(&mut llm.model, tokens))
     }
 
-    /// Makes a session that has read the same.
+    /// Makes a session with the same tokens.
     pub fn fork(&self) -> Result<Self, JsValue> {
         map(self.0.fork()).map(Self)
     }
 
-    /// Reads tokens, and returns the logits of the one behind them.
+    /// Reads tokens. Returns the logits of the token after them.
     pub fn prefill(&mut self, llm: &mut LanguageModel, tokens: &[u32]) -> Result<Vec<f32>, JsValue> {
         map(self.0.prefill(&mut llm.model, tokens)).map(<[f32]>::to_vec)
     }
 }
 
-/// How an answer is generated.
+/// Options of text generation.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Generation(rushlight_llm::Generation);
 
 #[wasm_bindgen]
 impl Generation {
-    /// The defaults of `rushlight llm`.
+    /// Returns the defaults of `rushlight llm`.
     #[wasm_bindgen(constructor)]
     pub fn new() -> Self {
         Self(rushlight_llm::Generation { sampling: Sampling::RANDOM, ..Default::default() })
     }
 
-    /// Sets a number. Returns false for a name that is unknown.
+    /// Sets a number. Returns false for an unknown name.
     pub fn set(&mut self, name: &str, value: f64) -> bool {
         set_option(&mut self.0, name, value)
     }
 
-    /// Adds a text that ends an answer and is no part of it.
+    /// Adds a stop string. It ends the answer, and is not part of it.
     #[wasm_bindgen(js_name = addStop)]
     pub fn add_stop(&mut self, text: String) {
         self.0.stop.push(text);
@@ -160,14 +162,14 @@ impl Default for Generation {
     }
 }
 
-/// An answer that is being generated.
+/// An answer while it is generated.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Answer(Generator);
 
 #[wasm_bindgen]
 impl Answer {
-    /// Adds the tokens of a prompt to a session. Without some the answer goes on from the session's last token.
+    /// Adds the tokens of a prompt to a session. If there are none, the answer continues from the session's last token.
     pub fn start(
         llm: &mut LanguageModel,
         session: &mut Session,
@@ -184,13 +186,13 @@ impl Answer {
         Ok(plain::to_js(next.map(step).into()))
     }
 
-    /// Counts of tokens, milliseconds, and why the answer ended.
+    /// Returns counts of tokens, times in milliseconds, and the reason why the answer ended.
     pub fn usage(&self) -> JsValue {
         plain::to_js(usage(&self.0.usage()))
     }
 }
 
-/// Maps a result of the library.
+/// Converts a result of the library.
 fn map<T>(result: rushlight_llm::Result<T>) -> Result<T, JsValue> {
     result.map_err(|error| plain::to_js(llm_error(&error)))
 }

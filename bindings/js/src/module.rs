@@ -10,7 +10,7 @@ use crate::values::Values;
 
 #[wasm_bindgen]
 extern "C" {
-    /// Milliseconds of the clock that browsers and Node.js have.
+    /// Milliseconds of a clock that browsers and Node.js have.
     #[wasm_bindgen(js_namespace = performance)]
     fn now() -> f64;
 }
@@ -22,7 +22,8 @@ pub struct Module(rushlight::Module);
 
 #[wasm_bindgen]
 impl Module {
-    /// Loads the bytes of a `.pte` file with those of `.ptd` files. It runs as it is: `lower` compiles it for this back end.
+    /// Loads the bytes of a `.pte` file with those of `.ptd` files. It runs as it is; `lower` compiles it for a
+    /// backend.
     pub fn load(
         program: Bytes,
         data: Vec<Bytes>,
@@ -35,8 +36,7 @@ impl Module {
         plain::map(builder.load_shared(program.shared())).map(Self)
     }
 
-    /// Whether lowering the program pays: `compiled`, `small`, `portable` or `foreign`, as in
-    /// `rushlight::Portability`.
+    /// Returns the benefit of lowering: `compiled`, `small`, `portable` or `foreign`, as in `rushlight::Portability`.
     #[wasm_bindgen(getter)]
     pub fn portability(&self) -> String {
         format!("{:?}", self.0.portability()).to_lowercase()

@@ -1,4 +1,4 @@
-//! A language model in one conversation, as ExecuTorch's runner has it.
+//! A conversation with a language model, as in ExecuTorch's runner.
 
 use std::ops::ControlFlow;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::error::{Problem, Result};
 /// Top-p of ExecuTorch's runner, which has no option for it.
 const TOP_P: f32 = 0.9;
 
-/// A model with its tokenizer and what it has read so far.
+/// A model with its tokenizer and the conversation so far.
 #[derive(Debug)]
 pub struct Conversation {
     model: Model,
@@ -21,7 +21,7 @@ pub struct Conversation {
     load_end_ms: u128,
 }
 
-/// How a prompt is answered.
+/// A prompt, with the options of its answer.
 #[derive(Debug)]
 pub struct Request {
     pub prompt: String,
@@ -31,17 +31,17 @@ pub struct Request {
     pub max_new_tokens: i32,
     pub echo: bool,
     pub temperature: f32,
-    /// How often BOS and EOS are put around the prompt.
+    /// Number of BOS and EOS tokens before and after the prompt.
     pub num_bos: i32,
     pub num_eos: i32,
 }
 
 /// Listener of an answer.
 pub trait Listener {
-    /// Gets text as it comes. An error ends the answer.
+    /// Receives text as it is generated. An error ends the answer.
     fn on_text(&mut self, text: &str) -> Result<()>;
 
-    /// Asked before each token and part of the prompt.
+    /// Called before each token and before each part of the prompt. False ends the answer.
     fn goes_on(&mut self) -> bool;
 }
 
@@ -55,7 +55,7 @@ impl Conversation {
         Ok(Self { model, tokenizer, session, load_start_ms, load_end_ms: now() })
     }
 
-    /// Forgets the conversation.
+    /// Removes the conversation.
     pub fn reset(&mut self) -> Result<()> {
         Ok(self.session.reset(&mut self.model)?)
     }
@@ -67,7 +67,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds a prompt and answers it. Returns the statistics as ExecuTorch's observers read them.
+    /// Adds a prompt and answers it. Returns the statistics in the format of ExecuTorch's observers.
     pub fn answer(&mut self, request: &Request, listener: &mut impl Listener) -> Result<String> {
         let start_ms = now();
         let tokens = self.encoded(&request.prompt, request.num_bos, request.num_eos)?;
@@ -79,7 +79,7 @@ impl Conversation {
                 top_p: TOP_P,
                 top_k: 0,
                 min_p: 0.0,
-                // Another answer each time.
+                // A new seed for each answer.
                 seed: now() as u64,
                 ..Sampling::default()
             },
@@ -93,7 +93,7 @@ impl Conversation {
         let mut generator = Generator::start_while(model, session, tokenizer, &tokens, generation, asked)?;
         let prompt_end_ms = now();
         let mut first_token_ms = 0;
-        // The generator leaves its last token to the next step.
+        // The generator reads its last token only in the next step.
         let mut unread = None;
         let mut heard = Ok(());
         while heard.is_ok() && listener.goes_on() {
@@ -108,7 +108,7 @@ impl Conversation {
         }
         let times = [start_ms, prompt_end_ms, first_token_ms, now()];
         if let Some(token) = unread {
-            // The next prompt follows it.
+            // The next prompt comes after this token.
             session.prefill(model, &[token])?;
         }
         heard?;
@@ -116,7 +116,7 @@ impl Conversation {
         Ok(self.statistics(usage.prompt_tokens, usage.generated_tokens, times, usage.decode.as_millis()))
     }
 
-    /// Maximum number of tokens of an answer behind as many tokens.
+    /// Returns the maximum number of tokens of an answer after `occupied` tokens.
     fn room(&self, request: &Request, occupied: usize) -> Result<usize> {
         let context = self.model.limits().max_context_len;
         let capacity = usize::try_from(request.seq_len).map_or(context, |seq_len| seq_len.min(context));
@@ -143,7 +143,7 @@ impl Conversation {
 
     fn statistics(&self, prompt: usize, generated: usize, times: [u128; 4], executed_ms: u128) -> String {
         let [start, prompt_end, first_token, end] = times;
-        // A rate whose time is 0 is left out.
+        // A rate is left out if its time is 0.
         let rate = |name: &str, count: usize, from: u128, to: u128| match to.saturating_sub(from) {
             0 => String::new(),
             milliseconds => format!("\"{name}\":{:.3},", count as f64 * 1000.0 / milliseconds as f64),

@@ -15,14 +15,14 @@ use crate::into_js::IntoJs;
 use crate::job::{call, start};
 use crate::module::{builder, contents, load, locked};
 
-/// An object that JavaScript frees, and that calls on other threads may use longer.
+/// An object that JavaScript frees, while calls on other threads may still use it.
 type Handle<T> = Option<Arc<Mutex<T>>>;
 
 fn held<T>(handle: Option<&Arc<Mutex<T>>>) -> Result<Arc<Mutex<T>>> {
     handle.cloned().ok_or(Problem::Own(Code::InvalidState, "it is used after `dispose`"))
 }
 
-/// Text to tokens and back.
+/// Converts text to tokens and back.
 #[napi]
 pub struct Tokenizer(Arc<rushlight_llm::Tokenizer>);
 
@@ -119,7 +119,7 @@ impl LanguageModel {
         call(*env, || Ok(limits(locked(&*held(self.model.as_ref())?)?.limits(), &self.tokenizer)))?.into_js(env)
     }
 
-    /// Makes a session, which has read nothing yet.
+    /// Makes a session without tokens.
     #[napi]
     pub fn session<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         let model = call(*env, || held(self.model.as_ref()))?;
@@ -140,7 +140,7 @@ impl IntoJs for (Model, rushlight_llm::Tokenizer) {
     }
 }
 
-/// The tokens that a conversation has so far, and the model's KV cache of them.
+/// The tokens of a conversation so far, with the model's KV cache for them.
 #[napi]
 pub struct Session(Handle<rushlight_llm::Session>);
 
@@ -151,32 +151,33 @@ impl Session {
         call(env, || Ok(locked(&*held(self.0.as_ref())?)?.position() as u32))
     }
 
-    /// Forgets everything. It also makes a session usable whose last call failed.
+    /// Removes all tokens. Also makes a session usable again whose last call failed.
     #[napi]
     pub fn reset(&self, env: Env, llm: &LanguageModel) -> napi::Result<()> {
         call(env, || self.with(llm, rushlight_llm::Session::reset))
     }
 
-    /// Forgets what is behind the first `position` tokens.
+    /// Removes the tokens after the first `position` tokens.
     #[napi]
     pub fn rewind(&self, env: Env, llm: &LanguageModel, position: u32) -> napi::Result<()> {
         call(env, || self.with(llm, |session, model| session.rewind(model, position as usize)))
     }
 
-    /// Forgets what a prompt does not begin with. Returns the number of its tokens that the session has.
+    /// Keeps the common prefix of the session and a prompt, and removes the other tokens. Returns the number of tokens
+    /// that are kept.
     #[napi]
     pub fn keep_common_prefix(&self, env: Env, llm: &LanguageModel, tokens: &[u32]) -> napi::Result<u32> {
         call(env, || self.with(llm, |session, model| session.keep_common_prefix(model, tokens))).map(|kept| kept as u32)
     }
 
-    /// Makes a session that has read the same.
+    /// Makes a session with the same tokens.
     #[napi]
     pub fn fork<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         let session = call(*env, || held(self.0.as_ref()))?;
         start(env, move || Ok(locked(&session)?.fork()?))
     }
 
-    /// Reads tokens, and returns a promise of the logits of the one behind them.
+    /// Reads tokens. Returns a promise of the logits of the token after them.
     #[napi]
     pub fn prefill<'env>(&self, env: &'env Env, llm: &LanguageModel, tokens: &[u32]) -> napi::Result<Unknown<'env>> {
         let (session, model) = call(*env, || Ok((held(self.0.as_ref())?, held(llm.model.as_ref())?)))?;
@@ -215,25 +216,25 @@ impl IntoJs for Logits {
     }
 }
 
-/// How an answer is generated.
+/// Options of text generation.
 #[napi]
 pub struct Generation(rushlight_llm::Generation);
 
 #[napi]
 impl Generation {
-    /// The defaults of `rushlight llm`.
+    /// Returns the defaults of `rushlight llm`.
     #[napi(constructor)]
     pub fn new() -> Self {
         Self(rushlight_llm::Generation { sampling: Sampling::RANDOM, ..Default::default() })
     }
 
-    /// Sets a number. Returns false for a name that is unknown.
+    /// Sets a number. Returns false for an unknown name.
     #[napi]
     pub fn set(&mut self, name: String, value: f64) -> bool {
         set_option(&mut self.0, &name, value)
     }
 
-    /// Adds a text that ends an answer and is no part of it.
+    /// Adds a stop string. It ends the answer, and is not part of it.
     #[napi]
     pub fn add_stop(&mut self, text: String) {
         self.0.stop.push(text);
@@ -246,13 +247,14 @@ impl Default for Generation {
     }
 }
 
-/// An answer that is being generated.
+/// An answer while it is generated.
 #[napi]
 pub struct Answer(Handle<Generator>);
 
 #[napi]
 impl Answer {
-    /// Adds the tokens of a prompt to a session, and returns a promise. Without some the answer goes on from the session's last token.
+    /// Adds the tokens of a prompt to a session, and returns a promise. If there are none, the answer continues from
+    /// the session's last token.
     #[napi]
     pub fn start<'env>(
         env: &'env Env,
@@ -269,7 +271,7 @@ impl Answer {
         })
     }
 
-    /// Chooses the next token. Returns a promise of its text and number; of `undefined` when the answer is over.
+    /// Chooses the next token. Returns a promise of its text and number; of `undefined` if the answer is over.
     #[napi]
     pub fn step<'env>(&self, env: &'env Env, llm: &LanguageModel, session: &Session) -> napi::Result<Unknown<'env>> {
         let (generator, session, model) =
@@ -282,7 +284,7 @@ impl Answer {
         })
     }
 
-    /// Counts of tokens, milliseconds, and why the answer ended.
+    /// Returns counts of tokens, times in milliseconds, and the reason why the answer ended.
     #[napi]
     pub fn usage<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         call(*env, || Ok(usage(&locked(&*held(self.0.as_ref())?)?.usage())))?.into_js(env)

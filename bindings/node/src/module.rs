@@ -25,14 +25,14 @@ struct Program {
     module: Mutex<rushlight::Module>,
     /// True after `free`: running calls stop at the next step.
     is_ended: AtomicBool,
-    /// The bytes of the inputs of each method's largest call that was [`QUICK`].
+    /// By method: the size of the inputs of the largest call that took less than [`QUICK`].
     quick: Mutex<HashMap<String, usize>>,
 }
 
-/// A call that takes less is made on the thread of JavaScript: to hand it to another one takes about as long.
+/// Calls that take less run on JavaScript's own thread, because passing one to another thread takes about as long.
 const QUICK: Duration = Duration::from_micros(50);
 
-/// How a program is loaded.
+/// Options of loading a program.
 #[napi(object, object_to_js = false)]
 pub struct LoadOptions {
     pub lower: String,
@@ -62,7 +62,7 @@ impl Module {
         })
     }
 
-    /// Metadata of the methods; the error of one that is damaged.
+    /// Returns the metadata of the methods, or the error of a damaged method.
     #[napi]
     pub fn describe<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         let methods = call(*env, || {
@@ -112,7 +112,7 @@ impl Module {
         start(env, move || program.profile(&method, &arguments, names.as_deref(), runs))
     }
 
-    /// Ends calls that run, and frees the program when they have ended.
+    /// Ends running calls, and frees the program when they have ended.
     #[napi]
     pub fn free(&mut self) {
         if let Some(program) = self.0.take() {
@@ -132,7 +132,7 @@ impl Program {
         locked(&self.module)
     }
 
-    /// Whether a call that was no smaller than this one was quick.
+    /// True if a call of at least the same size was quick.
     fn is_quick(&self, method: &str, arguments: &[Argument]) -> bool {
         self.quick.lock().is_ok_and(|quick| quick.get(method).is_some_and(|largest| nbytes(arguments) <= *largest))
     }
@@ -179,7 +179,7 @@ impl IntoJs for Arc<Program> {
     }
 }
 
-/// Ends a call when nobody waits for it any more.
+/// Stops a call after `free`.
 struct Ended<'p>(&'p AtomicBool);
 
 impl Interrupt for Ended<'_> {
@@ -202,7 +202,7 @@ pub fn locked<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     })
 }
 
-/// Takes the files that a program is made of.
+/// Takes the files that make up a program.
 pub fn contents(
     program: &mut ClassInstance<'_, Bytes>,
     data: Vec<ClassInstance<'_, Bytes>>,
@@ -235,8 +235,8 @@ pub fn load(builder: ModuleBuilder, program: Content) -> Result<rushlight::Modul
     }?)
 }
 
-/// Lowers a portable program now rather than with its first call, if it is large enough or that `is_asked` for. One of a foreign
-/// back end does not run as it is.
+/// Lowers a portable program now, not at its first call, if it is large enough or `is_asked` is true. A program for a
+/// foreign backend does not run as it is.
 fn lower_now(module: &mut rushlight::Module, is_asked: bool) -> Result<()> {
     let portability = module.portability();
     if portability == Portability::Compiled || (portability == Portability::Small && !is_asked) {
@@ -257,7 +257,7 @@ fn nbytes(arguments: &[Argument]) -> usize {
     arguments.iter().map(Argument::nbytes).sum()
 }
 
-/// The arguments in the order of the method.
+/// Returns the arguments in the order of the method's inputs.
 fn inputs<'a>(meta: &'a MethodMeta, arguments: &'a [Argument], names: Option<&[String]>) -> Result<Vec<Input<'a>>> {
     let inputs = arguments.iter().map(Input::try_from).collect::<std::result::Result<Vec<_>, _>>()?;
     Ok(match names {

@@ -9,32 +9,32 @@ use rushlight_js_plain::Plain;
 use crate::error::{Problem, Result};
 use crate::into_js::IntoJs;
 
-/// A tensor over memory of JavaScript's.
+/// A tensor in JavaScript's memory.
 #[napi(object, object_to_js = false)]
 pub struct GivenTensor {
     /// PyTorch's number of the element type.
     pub dtype: u8,
     pub shape: Vec<f64>,
     pub data: Uint8Array,
-    /// Whether nobody else has the buffer of `data`, so that it stays as it is.
+    /// True if nothing else uses the buffer of `data`, so that it does not change.
     pub is_own: bool,
 }
 
-/// A value of JavaScript's: a bigint is an int, a number a double. They are tried in this order.
+/// A value of JavaScript: a bigint is an int, and a number is a double. The types are tried in this order.
 pub type Given = Either6<GivenTensor, BigInt, f64, bool, String, Null>;
 
 /// An argument of a call.
 pub enum Argument {
-    /// A tensor over memory of JavaScript's.
+    /// A tensor in JavaScript's memory.
     Lent { dtype: ScalarType, shape: Vec<usize>, data: Uint8Array, is_own: bool },
-    /// Any value that is a copy.
+    /// Any other value, copied.
     Own(Value),
 }
 
 impl Argument {
     pub fn of(given: Given) -> Result<Self> {
         Ok(Self::Own(match given {
-            // JavaScript has checked that it has 64 bits.
+            // JavaScript has checked that the bigint has 64 bits.
             Either6::B(value) => Value::Int(value.get_i64().0),
             Either6::C(value) => Value::Double(value),
             Either6::D(value) => Value::Bool(value),
@@ -49,7 +49,7 @@ impl Argument {
         }))
     }
 
-    /// Makes it independent of what JavaScript does next: copies what JavaScript has, too.
+    /// Makes the argument independent of JavaScript: copies its memory if JavaScript uses it, too.
     pub fn detached(self) -> Result<Self> {
         match self {
             lent @ Self::Lent { is_own: false, .. } => lent.into_value().map(Self::Own),
@@ -57,7 +57,7 @@ impl Argument {
         }
     }
 
-    /// The value itself, a copy if need be.
+    /// Returns the value, copied if necessary.
     pub fn into_value(self) -> Result<Value> {
         match self {
             Self::Lent { dtype, shape, data, .. } => Ok(Value::Tensor(Tensor::from_bytes(dtype, &shape, &data)?)),
@@ -111,8 +111,8 @@ pub fn returned(outputs: &Outputs<'_, '_>) -> std::result::Result<Vec<Returned>,
     (0..outputs.len()).map(copied).collect()
 }
 
-/// Results up to this size are copied once more, to memory of JavaScript's own: Node.js does not transfer memory of addons to workers,
-/// and the garbage collector calls a finalizer for each.
+/// Results up to this size are copied once more, to JavaScript's own memory. Node.js does not transfer memory of addons
+/// to workers, and the garbage collector calls a finalizer for each.
 const MAX_COPIED: usize = 1 << 20;
 
 impl IntoJs for Vec<Returned> {
@@ -125,7 +125,7 @@ impl IntoJs for Vec<Returned> {
                     tensor.set("dtype", dtype)?;
                     tensor.set("shape", shape.into_iter().map(|size| size as f64).collect::<Vec<_>>())?;
                     let is_copied = data.len() <= MAX_COPIED;
-                    // Where the engine refuses memory that is not its own, the second one copies, too.
+                    // If the engine refuses external memory, `from_data` copies, too.
                     let buffer =
                         if is_copied { ArrayBuffer::copy_from(env, data) } else { ArrayBuffer::from_data(env, data) };
                     tensor.set("buffer", buffer?)?;

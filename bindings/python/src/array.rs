@@ -1,4 +1,4 @@
-//! Arguments and results: which library an array is of, and how to give one back of the same kind.
+//! Arguments and results: detects the library of an array, and returns results of the same kind.
 
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 use crate::torch;
 use crate::turns::locked;
 
-/// What results are given back as.
+/// The type of results.
 #[derive(Clone)]
 pub enum Kind {
     /// `rushlight.Tensor`.
@@ -62,13 +62,13 @@ fn known(class: &Bound<'_, PyAny>) -> Option<Offered> {
     locked(&KNOWN).as_ref().filter(|known| known.class.as_ptr() == class.as_ptr()).map(|known| known.offered)
 }
 
-/// Looks up the exchange API of a type and remembers it. The type's metaclass may run any Python code meanwhile.
+/// Looks up the exchange API of a type and remembers it. The type's metaclass may run Python code meanwhile.
 fn offered(class: &Bound<'_, PyAny>) -> PyResult<Option<Offered>> {
     let Some(api) = Exchange::of_type(class)? else { return Ok(None) };
     let offered = Offered { api, is_torch: torch::is_tensor_type(class)? };
     let known = Known { class: class.clone().unbind(), offered };
     let before = locked(&KNOWN).replace(known);
-    // Dropped without the lock: the type's end may run Python code.
+    // Dropped after unlocking, because dropping the type may run Python code.
     drop(before);
     Ok(Some(offered))
 }
@@ -127,7 +127,7 @@ impl<'py> Argument<'py> {
                 return Ok(Self::Array(array));
             }
             Err(raised @ Refusal::Raised(_)) => return Err(raised),
-            // NumPy's other protocols have no more types than this one.
+            // NumPy's other protocols support no further types.
             Err(reason @ (Refusal::Type(_) | Refusal::Protocol(..))) if is_numpy => {
                 match in_python(|| object.getattr_opt(intern!(object.py(), "dtype")))? {
                     Some(dtype) => return Err(unreadable(&dtype)?),
@@ -142,7 +142,7 @@ impl<'py> Argument<'py> {
         }
         match Array::from_dlpack(object) {
             Ok(array) => Ok(Self::Array(array)),
-            // The buffer's error says more than why another protocol failed, too.
+            // The buffer's error says more than the failure of another protocol.
             Err(Refusal::Protocol(..)) if !buffer.is_of_protocol() => Err(buffer),
             Err(reason) => Err(reason),
         }
@@ -174,7 +174,7 @@ enum NumpyClass {
     Masked,
 }
 
-/// Whether objects of a class are arrays or scalars of NumPy's.
+/// Returns the kind of a NumPy array or scalar class; `None` for other classes.
 fn numpy_class(class: &Bound<'_, PyType>) -> Option<NumpyClass> {
     let of_module = |class: &Bound<'_, PyAny>| {
         let class = class.cast::<PyType>().ok()?;
@@ -189,7 +189,7 @@ fn numpy_class(class: &Bound<'_, PyType>) -> Option<NumpyClass> {
     of_module(class.as_any()).or_else(|| bases()?.iter().find_map(|base| of_module(&base)))
 }
 
-/// Says that elements of a type of NumPy's cannot be read, and what to do.
+/// Returns the refusal of elements of a NumPy type, with advice.
 fn unreadable(dtype: &Bound<'_, PyAny>) -> PyResult<Refusal> {
     let cast = match dtype.getattr(intern!(dtype.py(), "kind"))?.extract::<String>()?.as_str() {
         "M" | "m" => Some("int64"),
@@ -202,7 +202,7 @@ fn unreadable(dtype: &Bound<'_, PyAny>) -> PyResult<Refusal> {
     Ok(Refusal::Type(format!("elements of type {} are not supported; convert the array first{cast}", dtype.str()?)))
 }
 
-/// Gives a result back.
+/// Converts a result to a Python object.
 pub fn to_python<'py>(py: Python<'py>, value: Value, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Tensor(tensor) => return tensor_to_python(py, tensor, kind),
@@ -231,7 +231,7 @@ fn tensor_to_python<'py>(py: Python<'py>, tensor: rushlight::Tensor, kind: &Kind
     }
 }
 
-/// A result of the library's as a Python object, for attributes.
+/// Converts a result of the library to a Python object, for attributes.
 pub fn own(py: Python<'_>, result: Result<rushlight::Tensor, rushlight::Error>) -> PyResult<Bound<'_, Tensor>> {
     Bound::new(py, Tensor { inner: error::map(py, result)? })
 }

@@ -25,18 +25,19 @@ use crate::turns::locked;
 #[derive(Debug)]
 pub struct PythonBackend {
     name: String,
-    /// `rushlight._backend.Adapter`, which checks what the user's object gives.
+    /// `rushlight._backend.Adapter`, which checks the results of the user's object.
     adapter: Py<PyAny>,
     options: &'static [OptionSpec],
     failure: Arc<Failure>,
 }
 
-/// The first thing that a backend raised: offers have no way to fail.
+/// The first exception that a backend raised. It is kept here because offers cannot fail.
 #[derive(Debug, Default)]
 pub struct Failure(Mutex<Option<(Error, PyErr)>>);
 
 impl Failure {
-    /// The exception, if there was one: a `rushlight.Error` that says where, with the backend's own as its cause.
+    /// Takes the exception, if there was one: a `rushlight.Error` with the place, whose cause is the backend's
+    /// exception.
     pub fn take(&self, py: Python<'_>) -> Option<PyErr> {
         let taken = locked(&self.0).take();
         let (error, cause) = taken?;
@@ -47,7 +48,7 @@ impl Failure {
         locked(&self.0).is_some()
     }
 
-    /// Keeps what was raised, if it is the first.
+    /// Keeps an exception, if it is the first.
     fn keep(&self, error: Error, cause: PyErr) {
         let mut kept = Some((error, cause));
         {
@@ -56,13 +57,13 @@ impl Failure {
                 *failure = kept.take();
             }
         }
-        // Dropped without the lock: the exception's end may run Python code.
+        // Dropped after unlocking, because dropping an exception may run Python code.
         drop(kept);
     }
 }
 
 impl PythonBackend {
-    /// The backend behind an adapter, and where it leaves what its Python code raises.
+    /// Returns the backend of an adapter, and the place for exceptions of its Python code.
     pub fn new(adapter: &Bound<'_, PyAny>) -> PyResult<(Self, Arc<Failure>)> {
         let failure = Arc::<Failure>::default();
         let name = adapter.getattr("name")?.extract()?;
@@ -70,7 +71,7 @@ impl PythonBackend {
         Ok((Self { name, adapter: adapter.clone().unbind(), options, failure: failure.clone() }, failure))
     }
 
-    /// The error of a call of the user's code, which is kept too.
+    /// Returns the error of a failed call of the user's code, and keeps it.
     fn fail(&self, py: Python<'_>, function: &str, cause: PyErr, locate: impl FnOnce(Error) -> Error) -> Error {
         let text = format!("`{function}` of the backend `{}` failed: {}", self.name, cause.value(py));
         let error = locate(Error::new(ErrorKind::Backend, text));
@@ -134,7 +135,7 @@ impl Backend for PythonBackend {
     }
 }
 
-/// Sets the options of a back end in Python: those that are given, and all others to their defaults.
+/// Sets the options of a backend in Python. Options that are not given get their defaults.
 #[guarded]
 #[pyfunction]
 pub fn set_options(py: Python<'_>, adapter: &Bound<'_, PyAny>, given: Vec<(String, Given)>) -> PyResult<()> {
@@ -198,7 +199,7 @@ impl Constants {
     }
 }
 
-/// Makes the objects that Python code sees of a graph.
+/// Makes the Python objects for a graph.
 struct Objects<'a, 'py> {
     graph: &'a Graph,
     adapter: &'a Bound<'py, PyAny>,
@@ -271,7 +272,7 @@ impl<'a, 'py> Objects<'a, 'py> {
         self.make("value", (&value.name, dtype, shape, dim_order, is_constant, id.index()))
     }
 
-    /// An int, or a `SymInt` where the size is known only at run time.
+    /// Returns an int, or a `SymInt` if the size is known only at run time.
     fn size(&self, size: &Expr) -> PyResult<Bound<'py, PyAny>> {
         if let Some(size) = size.as_int() {
             return size.into_bound_py_any(self.adapter.py());

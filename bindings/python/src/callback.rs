@@ -1,4 +1,4 @@
-//! Calls from the runtime into Python: what operators and delegates written in Python have in common.
+//! Calls from the runtime into Python: common code of operators and delegates written in Python.
 
 use std::cell::RefCell;
 
@@ -12,21 +12,21 @@ use crate::array::{Argument, own};
 use crate::ffi;
 use crate::interpreter::attached;
 
-/// What was raised while a model was loaded or run.
+/// An exception that was raised while a model was loaded or run.
 pub enum Raised {
-    /// By a function of the model, whose error has it as its cause.
+    /// A function of the model raised it. It becomes the cause of the model's error.
     ByFunction(PyErr),
-    /// By a signal handler: it is the error.
+    /// A signal handler raised it. It replaces the model's error.
     ByHandler(PyErr),
 }
 
 thread_local! {
-    /// What was raised last, until the call of the model that it failed reports it.
+    /// The last exception, until the failed call of the model reports it.
     static RAISED: RefCell<Option<Raised>> = const { RefCell::new(None) };
 }
 
-/// Forgets what a function raised before: an error that nobody reported, such as one while a model was lowered, is not the
-/// cause of a later one.
+/// Drops an earlier exception of a function. An error that was never reported, such as one while a model was lowered,
+/// is not the cause of a later one.
 pub fn forget() {
     drop(RAISED.take());
 }
@@ -36,18 +36,18 @@ pub fn take() -> Option<Raised> {
     RAISED.take()
 }
 
-/// Keeps the exception of a callback on a worker thread of this one.
+/// Keeps the exception of a callback that ran on a worker thread of this thread.
 pub fn keep(raised: Option<Raised>) {
     drop(RAISED.replace(raised));
 }
 
-/// Keeps the exception of a signal handler for whoever called the model.
+/// Keeps the exception of a signal handler, for the caller of the model.
 pub fn interrupted(error: PyErr) {
     keep(Some(Raised::ByHandler(error)));
 }
 
-/// The error of a call of the model, with what a function raised on this thread since the last question as its cause; or what a
-/// signal handler raised.
+/// Returns the error of a call of the model. Its cause is the last exception of a function on this thread. An exception
+/// of a signal handler is returned itself.
 pub fn explained(py: Python<'_>, failure: &rushlight::Error) -> PyErr {
     match RAISED.take() {
         Some(Raised::ByHandler(error)) => error,
@@ -56,7 +56,7 @@ pub fn explained(py: Python<'_>, failure: &rushlight::Error) -> PyErr {
     }
 }
 
-/// The error with its cause; an interrupt or exit alone, which nobody should catch by chance.
+/// Returns the error with its cause. An interrupt or exit is returned alone, so that it is not caught by accident.
 pub fn caused(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
     if !cause.is_instance_of::<PyException>(py) {
         return cause;
@@ -65,7 +65,7 @@ pub fn caused(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
     error
 }
 
-/// Calls a function that belongs to a model that is being loaded or run.
+/// Calls a function of a model that is being loaded or run.
 pub fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
@@ -82,14 +82,14 @@ pub fn call_with<'py>(
     ffi::call(function, arguments, None).map_err(failed)
 }
 
-/// Keeps the exception for whoever called the model.
+/// Keeps the exception, for the caller of the model.
 pub fn failed(error: PyErr) -> Error {
-    // Dropped when the place is free again: the end of an exception may run Python code, which may fail here, too.
+    // The old exception is dropped outside of the borrow: dropping it may run Python code, which may fail here, too.
     keep(Some(Raised::ByFunction(error)));
     Error::new(Code::Internal, Detail::Text("the Python function behind it failed"))
 }
 
-/// A `rushlight.Tensor` with the same elements, row-major.
+/// Copies a tensor to a row-major `rushlight.Tensor`.
 pub fn copy<'py>(py: Python<'py>, tensor: &runtime::Tensor<'_>) -> PyResult<Bound<'py, PyAny>> {
     let view = TensorView::strided(tensor.dtype(), tensor.sizes(), tensor.strides(), tensor.bytes());
     let copy = view.map_err(rushlight::Error::from).and_then(|view| rushlight::Tensor::copy_of(&view));

@@ -1,4 +1,4 @@
-//! Back ends with their options, as Python code chooses and declares them.
+//! Backends and their options: Python code selects built-in backends, and declares its own.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use rushlight_python_macros::guarded;
 use crate::error;
 use crate::turns::locked;
 
-/// A back end that comes with Rushlight, with options that exist.
+/// A backend that comes with Rushlight, with valid options.
 #[pyclass(frozen, module = "rushlight")]
 pub struct BackendSpec(pub rushlight::BackendSpec);
 
@@ -44,7 +44,7 @@ impl From<OptionValue<'_>> for Given {
 #[guarded]
 #[pymethods]
 impl BackendSpec {
-    /// Of a name, also with options behind it, and of more options.
+    /// Parses a backend's name with options, and adds more options.
     #[new]
     fn new(py: Python<'_>, text: &str, options: Vec<(String, Given)>) -> PyResult<Self> {
         let spec =
@@ -63,7 +63,7 @@ impl BackendSpec {
 /// A declared option: name, default, documentation and choices.
 type Declared = (String, Given, String, Vec<String>);
 
-/// The back ends that come with Rushlight: names, documentation, options.
+/// Returns the backends that come with Rushlight: names, documentation, options.
 #[guarded]
 #[pyfunction]
 pub fn backends() -> Vec<(&'static str, &'static str, Vec<Declared>)> {
@@ -76,8 +76,8 @@ pub fn backends() -> Vec<(&'static str, &'static str, Vec<Declared>)> {
         .collect()
 }
 
-/// The options that a back end in Python declares. Like declarations are made once, and live as long as the process, as those
-/// of back ends in Rust do.
+/// Returns the options that a backend in Python declares. Equal declarations are allocated once. They live as long as
+/// the process, like those of backends in Rust.
 pub fn declared(options: Vec<Declared>) -> &'static [OptionSpec] {
     static KNOWN: Mutex<Vec<&'static [OptionSpec]>> = Mutex::new(Vec::new());
     let is_same = |known: &&&'static [OptionSpec]| {

@@ -1,4 +1,4 @@
-//! An exported program beside a compiled one.
+//! Compares an exported program with a compiled one.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,8 +18,9 @@ use crate::watched;
 
 type Dicts<'py> = Vec<Bound<'py, PyDict>>;
 
-/// Runs both on the same inputs, made up if there are none. Returns a dictionary for each result that both have, in the
-/// order of computation, another for each output, and how many results the reference has alone.
+/// Runs both on the same inputs, which are generated if none are given. Returns a dictionary for each result that both
+/// have, in the order of computation, then one for each output. Also returns the number of results that only the
+/// reference has.
 #[guarded]
 #[pyfunction]
 #[pyo3(signature = (reference, candidate, method, inputs, seed, report))]
@@ -77,7 +78,7 @@ fn row_to_python<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>
     Ok(dict)
 }
 
-/// How far the tensor is that has this name under `key`.
+/// Returns the difference of a tensor. Its name is stored under `key`.
 fn difference_to_python<'py>(
     py: Python<'py>,
     key: &str,

@@ -1,4 +1,4 @@
-//! From exported programs to `.pte` files.
+//! Compiles exported programs to `.pte` files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::report::entry_to_python;
 use crate::source::Source;
 use crate::watched;
 
-/// What a `.pte` file will hold.
+/// The content of a `.pte` file before it is written.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Compiled {
     inner: Arc<CompiledProgram>,
@@ -38,7 +38,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Works with the program on a thread that signals end.
+    /// Uses the program on a worker thread, which signals can interrupt.
     fn watched<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -50,7 +50,7 @@ impl Compiled {
     }
 }
 
-/// Where an exported program comes from.
+/// The source of an exported program.
 pub enum Exported {
     File(PathBuf),
     Bytes(Bytes),
@@ -73,7 +73,7 @@ impl Exported {
     }
 }
 
-/// The inputs and the signature of an exported program, as `Module.meta` has them.
+/// Returns the inputs and the signature of an exported program, like `Module.meta`.
 #[guarded]
 #[pyfunction]
 pub fn exported_meta<'py>(py: Python<'py>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
@@ -90,13 +90,13 @@ pub fn exported_meta<'py>(py: Python<'py>, source: &Bound<'py, PyAny>) -> PyResu
     Ok(dict)
 }
 
-/// What there is to compile, and how: see `rushlight.compile`.
+/// The arguments of `rushlight.compile`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Request<'py> {
     /// Names, each with a path or bytes.
     methods: Vec<(String, Bound<'py, PyAny>)>,
-    /// Methods that return what they are given.
+    /// Methods that return constants.
     constants: Vec<(String, Vec<Bound<'py, PyAny>>)>,
     /// `BackendSpec`s, and adapters of backends in Python.
     backends: Vec<Bound<'py, PyAny>>,
@@ -105,17 +105,17 @@ pub struct Request<'py> {
     plan_inputs: bool,
     plan_outputs: bool,
     stack_traces: bool,
-    /// Patterns of names, each with a file or none, and the most bytes of a file.
+    /// Patterns of names, each with a file or none, and the maximum size of a file in bytes.
     external_weights: Option<ExternalRules>,
     quantization: Option<QuantizationRequest<'py>>,
     /// The file or folder of the tokenizer that the program carries; by default that of the language model.
     tokenizer: Option<PathBuf>,
-    /// Leaves out that of the language model.
+    /// True to leave out the tokenizer of the language model.
     omits_tokenizer: bool,
     language_model: Option<LanguageModelRequest>,
 }
 
-/// A decoder that is built from its files: see `rushlight.llm.compile`.
+/// A decoder that is built from its files: the arguments of `rushlight.llm.compile`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct LanguageModelRequest {
@@ -140,7 +140,7 @@ impl LanguageModelRequest {
     }
 }
 
-/// How to quantize: see `rushlight.Quantization`.
+/// Options of quantization: the fields of `rushlight.Quantization`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct QuantizationRequest<'py> {
@@ -185,7 +185,7 @@ impl QuantizationRequest<'_> {
     }
 }
 
-/// A copy of an argument.
+/// Copies an argument.
 pub fn copied(py: Python<'_>, argument: &Argument<'_>) -> PyResult<Value> {
     Ok(match error::map(py, argument.input())? {
         Input::Tensor(view) => Value::Tensor(error::map(py, rushlight::Tensor::copy_of(&view))?),
@@ -199,8 +199,8 @@ pub fn copied(py: Python<'_>, argument: &Argument<'_>) -> PyResult<Value> {
 
 type ExternalRules = (Vec<(String, Option<String>)>, Option<u64>);
 
-/// Compiles exported programs, each to a method. `report`, if there is one, is told stages, how much of them is done, and the
-/// total, also when the program is written.
+/// Compiles exported programs. Each becomes a method. `report`, if given, gets the stage, the units done and the total,
+/// also while the program is written.
 #[guarded]
 #[pyfunction]
 pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) -> PyResult<Compiled> {
@@ -240,7 +240,7 @@ pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) 
     options.emit.stack_traces = request.stack_traces;
     options.emit.external_weights =
         request.external_weights.map(|(rules, max_bytes)| ExternalWeights { rules, max_bytes });
-    // What Python code of a backend raises, or stops at in a debugger, is the caller's: it runs on the caller's thread.
+    // A backend's Python code runs on the caller's thread, so that its exceptions and debugger stops are the caller's.
     let compiled = if failures.is_empty() {
         watched::run(py, report.as_ref(), |progress| compiler.progress(progress).compile())?
     } else {
@@ -277,17 +277,17 @@ impl Compiled {
         error::map(py, self.inner.size())
     }
 
-    /// What a quantization did, as JSON.
+    /// Returns the report of the quantization as JSON.
     fn quantization(&self) -> Option<String> {
         self.inner.quantization().map(|report| describe::quantization(report).to_string())
     }
 
-    /// For each method a dictionary of what it consists of.
+    /// Returns a dictionary for each method, with its size and operators.
     fn methods<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.inner.compiled().program.methods.iter().map(|plan| method(py, plan)).collect()
     }
 
-    /// For each node that backends were offered a dictionary of who took it.
+    /// Returns a dictionary for each node that backends were shown, with its claimant or the refusals.
     fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.inner.compiled().report.entries.iter().map(|entry| entry_to_python(py, entry)).collect()
     }
@@ -316,7 +316,7 @@ fn method<'py>(py: Python<'py>, plan: &PlanModel<'_>) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// What a constant method returns for a Python value.
+/// Converts a Python value to the result of a constant method.
 fn constant(py: Python<'_>, method: &str, value: &Bound<'_, PyAny>) -> PyResult<ConstantResult> {
     let place = format_args!("constant method `{method}`");
     let argument = Argument::of(value, &mut None).map_err(|refusal| refusal.at(py, place, value))?;

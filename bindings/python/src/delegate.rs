@@ -19,10 +19,10 @@ use crate::turns::locked;
 /// A backend for one module.
 struct PythonBackend {
     name: String,
-    /// `init(method, data, compile_specs, named_data)` gives the number of outputs and `execute(inputs)`, which gives as
-    /// many results.
+    /// `init(method, data, compile_specs, named_data)` returns the number of outputs, and `execute(inputs)`. The latter
+    /// returns that many results.
     init: Py<PyAny>,
-    /// What the module's programs have by key: copied once, when the first delegate is made.
+    /// The named data of the module's programs. It is copied once, when the first delegate is made.
     named_data: PyOnceLock<Py<PyDict>>,
 }
 
@@ -31,13 +31,13 @@ struct PythonDelegate {
     execute: Py<PyAny>,
 }
 
-/// By name, what makes the delegates of a backend.
+/// The `init` functions of backends, by name.
 static REGISTERED: Mutex<Vec<(String, Py<PyAny>)>> = Mutex::new(Vec::new());
 
 /// Number of registered backends.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes `init` what runs the delegates of the backend `name` in programs that are loaded from now on.
+/// Registers `init` for the delegates of the backend `name`, in programs that are loaded from now on.
 #[guarded]
 #[pyfunction]
 pub fn register_backend(name: String, init: Py<PyAny>) -> PyResult<()> {
@@ -50,13 +50,13 @@ pub fn register_backend(name: String, init: Py<PyAny>) -> PyResult<()> {
         }
     };
     COUNT.store(registered.len(), Ordering::Relaxed);
-    // Dropped without the lock: the object's end may run Python code that registers.
+    // Dropped after unlocking, because dropping the object may run Python code that registers.
     drop(registered);
     drop(old);
     Ok(())
 }
 
-/// Names of the backends whose programs run: those of the library, and the registered ones.
+/// Returns the names of the backends whose programs run: those of the library, and the registered ones.
 #[guarded]
 #[pyfunction]
 pub fn program_backends() -> Vec<String> {
@@ -64,12 +64,12 @@ pub fn program_backends() -> Vec<String> {
     rushlight::program_backends().map(str::to_owned).chain(registered.iter().map(|(name, _)| name.clone())).collect()
 }
 
-/// Returns the number of registered backends. A module that has that many needs no update.
+/// Returns the number of registered backends. A module with that many needs no update.
 pub fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// The backends that were registered after the first `known`, for one module.
+/// Returns the backends that were registered after the first `known`, for one module.
 pub fn backends_after(py: Python<'_>, known: usize) -> Vec<Arc<dyn Backend + Send>> {
     let backend = |(name, init): &(String, Py<PyAny>)| -> Arc<dyn Backend + Send> {
         let named_data = PyOnceLock::new();
@@ -96,7 +96,7 @@ impl Backend for PythonBackend {
     }
 }
 
-/// All named data, but what Rushlight itself keeps there.
+/// Returns all named data except Rushlight's own.
 fn named_data(py: Python<'_>, context: &InitContext<'_, '_>) -> PyResult<Py<PyDict>> {
     let dict = PyDict::new(py);
     for key in context.named_data_keys().filter(|key| *key != DEBUG_MAP_KEY) {
@@ -124,7 +124,7 @@ impl Delegate for PythonDelegate {
     }
 }
 
-/// An input as a Python object: a number, or a copy of a tensor.
+/// Converts an input to a Python object: a number, or a copy of a tensor.
 fn input<'py>(py: Python<'py>, context: &DelegateContext<'_>, index: usize) -> runtime::Result<Bound<'py, PyAny>> {
     let object = match context.input_scalar(index) {
         Ok(Scalar::Int(v)) => v.into_bound_py_any(py),

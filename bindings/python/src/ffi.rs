@@ -1,6 +1,6 @@
-//! DLPack and the buffer protocol, and every `unsafe` of the bindings.
+//! DLPack and the buffer protocol, and all `unsafe` code of the bindings.
 //!
-//! Besides the structures of `rushlight_format::dlpack` it has the exchange API that a type offers as the capsule
+//! Besides the structures of `rushlight_format::dlpack`, it has the exchange API that a type offers as the capsule
 //! `__dlpack_c_exchange_api__`.
 #![allow(unsafe_code)]
 
@@ -36,7 +36,8 @@ struct ExchangeApi {
     current_stream: *const c_void,
 }
 
-/// A type's way to exchange tensors without Python calls, as torch offers it. Valid while the type lives.
+/// The functions of a type that exchange tensors without Python calls, as torch offers them. Valid while the type
+/// lives.
 #[derive(Clone, Copy)]
 pub struct Exchange(NonNull<ExchangeApi>);
 
@@ -49,7 +50,7 @@ impl Exchange {
     /// The exchange API of a type, if it offers one of a version that this code knows.
     ///
     /// # Errors
-    /// What looking the attribute up raised, other than that there is none.
+    /// The exception of the attribute lookup, except for a missing attribute.
     pub fn of_type(class: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let capsule = in_python(|| class.getattr_opt(intern!(class.py(), "__dlpack_c_exchange_api__")))?;
         let Some(Ok(capsule)) = capsule.map(|capsule| capsule.cast_into::<PyCapsule>()) else { return Ok(None) };
@@ -65,7 +66,7 @@ impl Exchange {
         Ok((version.major == VERSION.major).then_some(Self(api)))
     }
 
-    /// Makes the exporting library's tensor from one of ours.
+    /// Converts our tensor to the exporting library's.
     pub fn to_object<'py>(self, py: Python<'py>, tensor: rushlight::Tensor) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: the table outlives the type, which the caller holds.
         let to_object = unsafe { self.0.as_ref().to_object };
@@ -84,13 +85,13 @@ impl Exchange {
     }
 }
 
-/// Another library's array, borrowed; copied only where its elements cannot be read in place.
+/// Another library's array, borrowed. It is copied only if its elements cannot be read in place.
 pub struct Array {
     dtype: ScalarType,
     sizes: Vec<usize>,
     strides: Vec<usize>,
     data: NonNull<u8>,
-    /// Bytes from `data` to the end of the furthest element.
+    /// Bytes from `data` to the end of the last element in memory.
     len: usize,
     /// Keeps the memory valid.
     _owner: Owner,
@@ -110,7 +111,7 @@ unsafe impl Send for Array {}
 unsafe impl Sync for Array {}
 
 impl Array {
-    /// Borrows through the exchange API: no Python call, no reference count of a tensor.
+    /// Borrows through the exchange API. Needs no Python call and no reference count of a tensor.
     pub fn from_exchange(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Self, Refusal> {
         // SAFETY: the table outlives the type, and `object` keeps its type alive.
         let table = unsafe { api.0.as_ref() };
@@ -140,8 +141,8 @@ impl Array {
     }
 
     /// # Safety
-    /// `managed` is a managed tensor that is the callee's to delete. The header and the deleter, which come before the
-    /// tensor, are the same in all versions.
+    /// `managed` must be a managed tensor that the callee may delete. The header and the deleter come before the
+    /// tensor, and are the same in all versions.
     unsafe fn from_versioned(managed: *mut ManagedTensorVersioned) -> Result<Self, Refusal> {
         let owner = Owner::Managed { _tensor: Managed::Versioned(managed) };
         // SAFETY: as the caller promises.
@@ -161,7 +162,8 @@ impl Array {
         let py = object.py();
         let capsule = call_method(object, intern!(py, "__dlpack__"));
         let capsule = capsule.map_err(|error| Refusal::of_protocol(py, object, error))?;
-        // Without a GIL, another thread may take from the same capsule, if the exporter gives it twice.
+        // Without a GIL, another thread may take the tensor of the same capsule, if the exporter returns the capsule
+        // twice.
         let take = |name: &CStr, used: &'static CStr| {
             with_critical_section(&capsule, || {
                 // SAFETY: `capsule` is a live object; both functions check what it is.
@@ -170,7 +172,7 @@ impl Array {
                         return None;
                     }
                     let pointer = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
-                    // The protocol: a consumed capsule is renamed, and its tensor is the consumer's to delete.
+                    // In the protocol, a consumed capsule is renamed, and the consumer deletes its tensor.
                     ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr());
                     NonNull::new(pointer)
                 }
@@ -192,7 +194,7 @@ impl Array {
     }
 
     /// # Safety
-    /// `tensor` describes memory that stays valid and unchanged while `owner` lives.
+    /// `tensor` must describe memory that stays valid and unchanged while `owner` lives.
     unsafe fn from_dl(tensor: &dlpack::Tensor, owner: Owner) -> Result<Self, Refusal> {
         if tensor.device_type != dlpack::CPU {
             let text = format!("it is on DLPack's device type {}; move it to the CPU first", tensor.device_type);
@@ -214,7 +216,7 @@ impl Array {
         let shape = shape.ok_or_else(|| Refusal::Value(format!("it has rank {rank} and no shape")))?;
         let strides = if rank == 0 { Some(&[][..]) } else { list(tensor.strides) };
         let data = tensor.data.cast::<u8>();
-        // An offset from nothing is nothing.
+        // A null pointer stays null with any offset.
         let data = match usize::try_from(tensor.byte_offset) {
             _ if data.is_null() => data,
             Ok(offset) if data.addr().checked_add(offset).is_some() => data.wrapping_add(offset),
@@ -224,8 +226,8 @@ impl Array {
         Self::new(dtype, shape.iter().copied(), strides, data, owner)
     }
 
-    /// Borrows through the buffer protocol. Copies what has negative strides, strides that are not whole elements, or the bytes
-    /// of its elements in the other order.
+    /// Borrows through the buffer protocol. Copies arrays with negative strides, with strides that are not multiples of
+    /// an element, or with swapped bytes.
     pub fn from_buffer(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
         let py = object.py();
         let buffer = Buffer::of(object).map_err(|error| Refusal::of_protocol(py, object, error))?;
@@ -252,7 +254,7 @@ impl Array {
                 .then(|| unsafe { slice::from_raw_parts(pointer, rank) }.iter().map(|&v| v as i64).collect())
         };
         let shape = list(raw.shape).ok_or_else(|| Refusal::Value(format!("it has rank {rank} and no shape")))?;
-        // Without strides, as those of ctypes, it is row-major.
+        // Without strides, as in buffers of ctypes, it is row-major.
         let strides = list(raw.strides);
         let is_borrowed = strides.iter().flatten().all(|stride| *stride >= 0 && stride % width == 0);
         if !is_borrowed || is_swapped {
@@ -337,17 +339,17 @@ impl Array {
         (self.len > 0).then(|| start..start + self.len)
     }
 
-    /// The array as an input.
+    /// Returns the array as an input.
     pub fn view(&self) -> Result<TensorView<'_>, rushlight::Error> {
-        // SAFETY: the exporter promises that every element of the shape is inside its memory, so the `len` bytes up to
-        // the last one are; the owner keeps them valid. An exporter that has no memory is refused before; one whose memory is
-        // smaller than it says cannot be told from others.
+        // SAFETY: the exporter promises that every element of the shape is inside of its memory, so the `len` bytes up
+        // to the last element are, too. The owner keeps them valid. An exporter without memory is refused before. An
+        // exporter whose memory is smaller than it promises cannot be detected.
         let data = unsafe { slice::from_raw_parts(self.data.as_ptr(), self.len) };
         Ok(TensorView::strided(self.dtype, &self.sizes, &self.strides, data)?)
     }
 }
 
-/// The element type of a buffer's format, and whether the bytes of its elements are in the other order than this machine's.
+/// Returns the element type of a buffer's format, and true if its bytes are swapped on this machine.
 fn dtype_of_format(format: &str, width: usize) -> Option<(ScalarType, bool)> {
     let swapped: &[char] = if cfg!(target_endian = "little") { &['>', '!'] } else { &['<'] };
     let is_swapped = format.starts_with(swapped) && width > 1;
@@ -372,7 +374,7 @@ fn dtype_of_format(format: &str, width: usize) -> Option<(ScalarType, bool)> {
     Some((dtype, is_swapped))
 }
 
-/// The buffer protocol's letter for an element type; `None` for types that it lacks.
+/// Returns the buffer protocol's letter for an element type; `None` for types that it lacks.
 fn format_of(dtype: ScalarType) -> Option<&'static CStr> {
     Some(match dtype {
         ScalarType::Bool => c"?",
@@ -393,7 +395,7 @@ fn format_of(dtype: ScalarType) -> Option<&'static CStr> {
     })
 }
 
-/// Calls an object. Whatever Python code does there to this thread, nothing of Rust is dropped.
+/// Calls an object. Python code may end this thread inside the call without dropping anything of Rust.
 pub fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,
@@ -406,7 +408,7 @@ pub fn call<'py>(
     unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
 }
 
-/// Calls a method without arguments, and without making an object of the method first.
+/// Calls a method without arguments. Makes no method object first.
 pub fn call_method<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
     let end = ptr::null_mut::<ffi::PyObject>();
     // SAFETY: both are live objects, and null ends the list of arguments.
@@ -415,7 +417,7 @@ pub fn call_method<'py>(object: &Bound<'py, PyAny>, name: &Bound<'py, PyString>)
     unsafe { Bound::from_owned_ptr_or_err(object.py(), result) }
 }
 
-/// The number of the interpreter that this thread is attached to, unlike that of all others of the process.
+/// Returns the number of the interpreter that this thread is attached to. It is unique in the process.
 pub fn interpreter_id(py: Python<'_>) -> PyResult<i64> {
     // SAFETY: a thread that is attached has an interpreter.
     let id = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
@@ -436,10 +438,10 @@ impl Buffer {
         if status == 0 { Ok(Self { raw }) } else { Err(PyErr::fetch(object.py())) }
     }
 
-    /// A copy of the elements, row-major.
+    /// Copies the elements in row-major order.
     fn to_row_major(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         let mut bytes = vec![0u8; self.raw.len.unsigned_abs()];
-        // Before 3.11 it is declared as if it wrote to the buffer.
+        // Before 3.11, its declaration takes a mutable buffer.
         let raw = (&raw const *self.raw).cast_mut();
         // SAFETY: `bytes` has room for the `len` bytes of the buffer, and callers have seen that its shape has no more.
         let status =
@@ -477,7 +479,7 @@ impl Drop for Managed {
 }
 
 /// # Safety
-/// `tensor` is a valid managed tensor that the caller owns and does not use afterwards.
+/// `tensor` must be a valid managed tensor that the caller owns, and does not use afterwards.
 unsafe fn delete(tensor: *mut ManagedTensorVersioned) {
     // SAFETY: as the caller promises.
     unsafe {
@@ -487,7 +489,7 @@ unsafe fn delete(tensor: *mut ManagedTensorVersioned) {
     }
 }
 
-/// One of our tensors in another library's hands.
+/// One of our tensors that another library uses.
 struct Exported {
     managed: ManagedTensorVersioned,
     tensor: rushlight::Tensor,
@@ -496,7 +498,7 @@ struct Exported {
 }
 
 impl Exported {
-    /// A managed tensor that owns `tensor`. Its deleter frees everything.
+    /// Returns a managed tensor that owns `tensor`. Its deleter frees everything.
     fn managed(tensor: rushlight::Tensor) -> PyResult<*mut ManagedTensorVersioned> {
         let Some(dtype) = DataType::of(tensor.dtype()) else {
             return Err(PyTypeError::new_err(format!("DLPack has no type for {}", tensor.dtype())));
@@ -540,7 +542,7 @@ impl Exported {
     }
 }
 
-/// A DLPack capsule that owns `tensor`.
+/// Returns a DLPack capsule that owns `tensor`.
 pub fn capsule(py: Python<'_>, tensor: rushlight::Tensor) -> PyResult<Py<PyAny>> {
     unsafe extern "C" fn drop_unused(capsule: *mut ffi::PyObject) {
         // SAFETY: called with the capsule that is being freed; a consumer has renamed it.
@@ -563,7 +565,7 @@ pub fn capsule(py: Python<'_>, tensor: rushlight::Tensor) -> PyResult<Py<PyAny>>
 /// Fills a buffer view of a tensor that `owner` keeps alive and unchanged.
 ///
 /// # Safety
-/// `view` is valid for writes, as the buffer protocol promises; `bytes` lives as long as `owner`.
+/// `view` must be valid for writes, as the buffer protocol promises. `bytes` must live as long as `owner`.
 pub unsafe fn fill_buffer(
     view: *mut ffi::Py_buffer,
     flags: c_int,
@@ -610,7 +612,7 @@ pub unsafe fn fill_buffer(
 /// Frees what [`fill_buffer`] allocated.
 ///
 /// # Safety
-/// `view` was filled by `fill_buffer` and is released once.
+/// `view` must be filled by `fill_buffer`, and be released only once.
 pub unsafe fn release_buffer(view: *mut ffi::Py_buffer) {
     // SAFETY: `internal` is the box that `fill_buffer` leaked.
     drop(unsafe { Box::from_raw((*view).internal.cast::<Box<[ffi::Py_ssize_t]>>()) });

@@ -1,5 +1,5 @@
-//! Python bindings: convert, call, map errors. Everything else belongs to the crate `rushlight`. `bindings/README.md` has the
-//! decisions.
+//! Python bindings: they convert values, call the library, and map errors. Everything else belongs to the crate
+//! `rushlight`. `bindings/README.md` has the decisions.
 
 mod array;
 mod backend;
@@ -30,7 +30,7 @@ mod watched;
 use pyo3::prelude::*;
 use rushlight_python_macros::guarded;
 
-// What is shared between threads is locked or immutable, whether or not the interpreter has a GIL.
+// Objects that threads share are locked or immutable, with or without a GIL.
 #[pymodule(gil_used = false)]
 mod _rushlight {
     use super::*;
@@ -54,7 +54,7 @@ mod _rushlight {
     #[pymodule_export]
     use super::tensor::Tensor;
 
-    /// Panics, for tests of what becomes of it.
+    /// Panics, for tests of the handling of panics.
     #[guarded]
     #[pyfunction]
     fn panic_for_tests(text: String) -> PyResult<()> {

@@ -5,13 +5,13 @@ use std::fmt::Display;
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-/// The reason why an object is not an argument. The caller adds where it was passed.
+/// The reason why an object is not a valid argument. The caller adds the place of the argument.
 pub enum Refusal {
     /// Its type is not supported.
     Type(String),
     /// Its shape, device or another property is not supported.
     Value(String),
-    /// How it lies in memory is not supported: a copy would do.
+    /// Its memory layout is not supported; a copy would be.
     Layout(&'static str),
     /// A protocol that it offers failed.
     Protocol(String, PyErr),
@@ -20,7 +20,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Wraps what an object raised while it exported its memory. Interrupts and exits pass through unchanged.
+    /// Wraps an exception that an object raised while it exported its memory. Interrupts and exits pass through
+    /// unchanged.
     pub fn of_protocol(py: Python<'_>, object: &Bound<'_, PyAny>, error: PyErr) -> Self {
         if !error.is_instance_of::<PyException>(py) {
             return Self::Raised(error);
@@ -33,7 +34,7 @@ impl Refusal {
         matches!(self, Self::Protocol(..))
     }
 
-    /// The exception, for an object that was given at `place`, such as `input 0`.
+    /// Returns the exception for an object at `place`, such as `input 0`.
     pub fn at(self, py: Python<'_>, place: impl Display, object: &Bound<'_, PyAny>) -> PyErr {
         let read = |text: &str| format!("{place}: cannot read this {}: {text}", class_name(object));
         match self {

@@ -1,4 +1,4 @@
-//! Interruption of a model's lowering and runs by signals, such as that of Ctrl-C.
+//! Interrupts the lowering and the runs of a model by signals, such as that of Ctrl-C.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use rushlight::runtime::{EventTracer, Interrupt, Stop};
 use crate::callback;
 use crate::interpreter::attached;
 
-/// How long a run goes on before it looks for signals.
+/// Interval between two checks for signals in a run.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// The most steps between two looks at the clock, which takes as long as a small step.
+/// Maximum number of steps between two reads of the clock, because a read takes as long as a small step.
 const STEPS: u32 = 8;
 
-/// Polls for signals between the steps of lowering. What a handler raises is kept for [`callback::explained`].
+/// Checks for signals between the steps of lowering. An exception of a handler is kept for [`callback::explained`].
 pub struct WhileLowering;
 
 impl ProgressListener for WhileLowering {
@@ -29,10 +29,10 @@ impl ProgressListener for WhileLowering {
     }
 }
 
-/// Looks for signals while a model runs on this thread, between its steps.
+/// Checks for signals between the steps of a model that runs on this thread.
 pub struct Signals {
     last: Cell<Instant>,
-    /// Steps until the clock is looked at again, and between the last two looks.
+    /// Steps until the clock is read again, and between the last two reads.
     left: Cell<u32>,
     interval: Cell<u32>,
     raised: RefCell<Option<PyErr>>,
@@ -63,7 +63,7 @@ impl Interrupt for Signals {
         }
         let now = Instant::now();
         let elapsed = now - self.last.get();
-        // Where steps are long, the clock is looked at before each.
+        // If steps are long, the clock is read before each.
         let interval = if elapsed < SIGNALS / 5 { (2 * self.interval.get() + 1).min(STEPS) } else { 0 };
         self.interval.set(interval);
         self.left.set(interval);

@@ -1,22 +1,23 @@
-//! The elements of a tensor as Python shows nested lists.
+//! Writes the elements of a tensor as Python's nested lists.
 
 use std::fmt::Debug;
 
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, Tensor};
 
-/// Tensors with more elements are shown by those at the ends of their dimensions, as NumPy's arrays are.
+/// Maximum number of elements that are all written. Of larger tensors only the ends of each dimension are written, as
+/// for NumPy's arrays.
 const MAX_ELEMENTS: usize = 1000;
 
-/// How many are shown at each end.
+/// Number of elements at each end.
 const EDGE: usize = 3;
 
-/// `[[0.5, 1.0], [1.5, 2.0]]`, with a line for each row, of which those after the first begin with `indent` spaces. None for
-/// elements that have no Python number.
+/// Writes `[[0.5, 1.0], [1.5, 2.0]]`, with a line for each row. Rows after the first are indented by `indent` spaces.
+/// `None` for elements that are not numbers in Python.
 pub fn of(tensor: &Tensor, indent: usize) -> Option<String> {
     fn with<T: Element>(tensor: &Tensor, indent: usize, show: impl Fn(T) -> String) -> Option<String> {
         let elements = tensor.as_slice::<T>().ok()?;
-        // Rows without elements are shown too.
+        // Rows without elements are written, too.
         let shown = tensor.shape().iter().fold(1, |count: usize, &size| count.saturating_mul(size.max(1)));
         let edge = if shown > MAX_ELEMENTS { EDGE } else { usize::MAX };
         let mut text =
@@ -42,7 +43,7 @@ pub fn of(tensor: &Tensor, indent: usize) -> Option<String> {
     }
 }
 
-/// The shortest decimal that reads back as the same number, as Python writes it.
+/// Writes the shortest decimal that reads back as the same number, as Python does.
 fn float<T: Debug>(number: T) -> String {
     format!("{number:?}").to_lowercase()
 }
@@ -51,7 +52,7 @@ struct Text<F> {
     shown: String,
     /// Spaces before each line but the first.
     indent: usize,
-    /// How much of each end of a dimension is shown; the rest is `...`.
+    /// Number of elements at each end of a dimension; `...` replaces the rest.
     edge: usize,
     element: F,
 }

@@ -1,10 +1,12 @@
 //! Models that threads use in turns.
 //!
-//! The thread whose turn it is takes the model out and puts it back. Nothing is locked meanwhile, so that a function in Python,
-//! another thread or the child of a fork never meets a lock that nobody will release. The mutexes here are only locked by
-//! threads that are attached to the interpreter, none of which calls Python or detaches before it unlocks: such a mutex is
-//! never held when a process forks, and no thread waits for it while it holds the GIL. A build without a GIL stops all attached
-//! threads before it forks, none of them between lock and unlock.
+//! The thread whose turn it is takes the model out, and puts it back afterwards. Nothing is locked meanwhile. So a
+//! function in Python, another thread or the child of a fork never meets a lock that stays locked forever.
+//!
+//! The mutexes here are only locked by threads that are attached to the interpreter. None of these threads calls Python
+//! or detaches before it unlocks. So such a mutex is never locked when a process forks, and no thread waits for it
+//! while it holds the GIL. A build without a GIL stops all attached threads before it forks, and none of them between
+//! lock and unlock.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,30 +19,30 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rushlight_engine::fork_generation;
 
-/// How long a thread waits for its turn before it looks for signals, such as that of Ctrl-C.
+/// Interval at which a waiting thread checks for signals, such as that of Ctrl-C.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// A model, and whose turn it is.
+/// A model that threads take turns with.
 pub struct Turns<T> {
     state: Mutex<State<T>>,
-    /// The thread that has the model, or 0.
+    /// The number of the thread that has the model, or 0.
     user: Arc<AtomicU64>,
 }
 
 struct State<T> {
-    /// `None` while a thread has it, and after one lost it.
+    /// `None` while a thread has the model, and after a panic lost it.
     model: Option<Box<T>>,
-    /// The generation of the process that took it last.
+    /// The fork generation of the process that took the model last.
     generation: usize,
-    /// Threads that wait, the first to be woken first.
+    /// Waiting threads; the first is woken first.
     waiting: VecDeque<Thread>,
 }
 
-/// A thread that waits, and the user of the model that it waits for.
+/// Waiting threads, each with the user of the model that it waits for.
 static WAITING: Mutex<Vec<(u64, Arc<AtomicU64>)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The number of this thread, which no other thread of the process has; 0 before it is asked for.
+    /// The number of this thread, unique in the process; 0 until it is needed.
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -61,21 +63,23 @@ impl<T: Send> Turns<T> {
         Self { state: Mutex::new(state), user: Arc::default() }
     }
 
-    /// Uses the model when it is this thread's turn, detached from the interpreter: whoever has the model may wait for that,
-    /// in an operator or a delegate in Python.
+    /// Calls `act` with the model when it is this thread's turn. Detaches from the interpreter meanwhile, because the
+    /// model's user may wait for the interpreter, in an operator or a delegate in Python.
     ///
     /// # Errors
-    /// Where waiting would never end: for a model that this thread has itself, or whose user waits for one that this thread
-    /// has; for one that a thread had when the process forked; and for one that was lost in a panic.
+    /// If waiting would never end:
+    /// - This thread itself has the model, or the model's user waits for a model that this thread has.
+    /// - A thread had the model when the process forked.
+    /// - The model was lost in a panic.
     pub fn with<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
         self.use_model(py, false, act)
     }
 
-    /// As [`with`](Self::with), after all threads that already wait: for one that uses the model again and again, and would
-    /// otherwise take it each time before the next thread wakes.
+    /// As [`with`](Self::with), but after all threads that already wait. For a caller that uses the model again and
+    /// again, and would otherwise take it each time before the next thread wakes.
     ///
     /// # Errors
-    /// Those of [`with`](Self::with).
+    /// The errors of [`with`](Self::with).
     pub fn with_in_order<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
         self.use_model(py, true, act)
     }
@@ -137,7 +141,7 @@ impl<T: Send> Turns<T> {
         }
         let waiting = locked(&WAITING);
         let mut thread = user;
-        // A chain of threads, each of which waits for what the next has, that comes back here.
+        // Follows the chain of threads, each of which waits for a model of the next. It must not lead back here.
         for _ in 0..=waiting.len() {
             if thread == me {
                 let text = "the model is in use while it calls a Python function, and that function, or one that waits for \
@@ -154,23 +158,23 @@ impl<T: Send> Turns<T> {
 }
 
 impl<T> State<T> {
-    /// True if no thread waits that came before this one.
+    /// True if this thread is the first that waits, or none does.
     fn is_next(&mut self) -> bool {
         if self.model.is_some() && self.generation != fork_generation() {
-            // Those that waited when the process was forked are not in the child.
+            // Threads that waited at a fork do not exist in the child.
             self.waiting.clear();
         }
         self.waiting.front().is_none_or(|first| first.id() == thread::current().id())
     }
 
-    /// Takes this thread out of those that wait.
+    /// Removes this thread from those that wait.
     fn leave(&mut self) {
         let me = thread::current().id();
         self.waiting.retain(|thread| thread.id() != me);
     }
 }
 
-/// The turn of a thread; it ends when this is dropped.
+/// The turn of a thread. Dropping it ends the turn.
 struct Turn<'a, T> {
     turns: &'a Turns<T>,
     model: Option<Box<T>>,
@@ -179,7 +183,7 @@ struct Turn<'a, T> {
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         let mut state = locked(&self.turns.state);
-        // A model that a panic left half done is not used again.
+        // A model in the middle of a call that panicked is not used again.
         let lost = if thread::panicking() { self.model.take() } else { None };
         state.model = self.model.take();
         self.turns.user.store(0, Ordering::Relaxed);
@@ -188,7 +192,7 @@ impl<T> Drop for Turn<'_, T> {
             thread.unpark();
         }
         drop(state);
-        // Its end may run Python code.
+        // Dropping it may run Python code.
         drop(lost);
     }
 }
@@ -197,7 +201,7 @@ fn lost() -> PyErr {
     PyRuntimeError::new_err("an earlier call failed in the middle; load the model again")
 }
 
-/// Locks a mutex that is only held for a moment, by threads that are attached to the interpreter.
+/// Locks a mutex that is only locked for a moment, by threads that are attached to the interpreter.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! Long work on a worker thread, while the caller's thread handles signals, such as that of Ctrl-C, and reports progress.
+//! Runs long work on a worker thread. The caller's thread handles signals, such as that of Ctrl-C, and reports
+//! progress.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,18 +15,19 @@ use rushlight::{Progress, ProgressListener};
 
 use crate::callback;
 
-/// How long the caller waits before it looks for signals.
+/// Interval at which the caller checks for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// Interval at which the last report is repeated while no new one comes, for bars, which appear only after a while.
+/// Interval at which the last report is repeated if there is no new one, for progress bars that appear only after a
+/// while.
 const REPEAT: Duration = Duration::from_millis(500);
 
-/// How long it waits after a signal for the work to end, so that what was half-written is gone. Work that takes longer to end
-/// does so behind its back, and its result is dropped.
+/// Time for the work to end after a signal, so that incomplete files are removed. Work that takes longer continues in
+/// the background, and its result is dropped.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Runs work on a worker thread. `report`, a callback with the stage, the units done and the total, is called on this thread. An
-/// exception of a Python callback on the worker is kept for [`callback::explained`].
+/// Runs work on a worker thread. Calls `report`, a callback with the stage, the units done and the total, on this
+/// thread. An exception of a Python callback on the worker is kept for [`callback::explained`].
 ///
 /// # Errors
 /// An exception of a signal handler or of `report`, after the work ended or was cancelled.
@@ -40,11 +42,11 @@ pub fn run<T: Send + 'static>(
     let work = move || {
         callback::forget();
         let done = catch_unwind(AssertUnwindSafe(|| work(progress)));
-        // Where nobody waits any more, it is dropped.
+        // If no one waits any more, the result is dropped.
         drop(send.send((done, callback::take())));
     };
     thread::Builder::new().name("rushlight".to_owned()).spawn(work)?;
-    // A receiver is used by one thread, and this one is it.
+    // Only this thread uses the receiver.
     let result = Mutex::new(result);
     let wait = |limit| py.detach(|| result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(limit));
     let last = Cell::new(None);
@@ -59,13 +61,13 @@ pub fn run<T: Send + 'static>(
         match wait(SIGNALS) {
             Ok((Ok(done), raised)) => {
                 callback::keep(raised);
-                // What it told last, such as that all is done.
+                // The last report, such as that all work is done.
                 tell(state.take())?;
                 return Ok(done);
             }
             Ok((Err(panic), _)) => resume_unwind(panic),
             Err(RecvTimeoutError::Timeout) => {}
-            // It sends before it ends.
+            // The worker sends a result before it ends.
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err("the thread that worked ended without a result"));
             }
@@ -73,7 +75,7 @@ pub fn run<T: Send + 'static>(
         let news = state.take().or_else(|| to_repeat(last.get()));
         if let Err(error) = py.check_signals().and_then(|()| tell(news)) {
             state.is_cancelled.store(true, Ordering::Relaxed);
-            // Whether it ended or not, the caller waits no longer.
+            // The caller does not wait longer, even if the work continues.
             drop(wait(GRACE));
             return Err(error);
         }
@@ -92,7 +94,7 @@ fn to_repeat(last: Option<(Instant, Report)>) -> Option<Report> {
 #[derive(Default)]
 struct State {
     is_cancelled: AtomicBool,
-    /// The last report that the caller does not know of.
+    /// The last report that was not passed to the caller yet.
     report: Mutex<Option<Report>>,
 }
 

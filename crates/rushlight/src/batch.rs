@@ -1,6 +1,6 @@
 //! Batched calls of several sessions.
 //!
-//! Each call has a loaded copy of the method, and `Execution::finish_batch` runs them in parallel, instruction by
+//! Each call has a loaded copy of the method, and `Execution::finish_batch` runs them side by side, instruction by
 //! instruction. At a delegate in host memory, the delegate of the first copy gets all calls (`Delegate::call_batch`,
 //! which by default runs one after the other). No program is compiled for a batch.
 

@@ -339,7 +339,7 @@ impl CompiledProgram {
         match code {
             Code::Internal | Code::InvalidState | Code::InvalidProgram | Code::InvalidExternalData => true,
             Code::DelegateInvalidCompatibility | Code::DelegateInvalidHandle => true,
-            // The missing part is weights, or a backend unless all backends are there.
+            // Weights are missing; or a backend is, unless all backends are there.
             #[cfg(feature = "backends")]
             Code::NotFound => {
                 let mut delegates = self.compiled.program.methods.iter().flat_map(|plan| &plan.delegates);

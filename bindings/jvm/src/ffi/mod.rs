@@ -1,4 +1,5 @@
-//! The functions that Java declares. What is common to them is here: handles of objects, and memory that Java lends.
+//! The native functions that Java declares. This module has their common parts: handles of objects, and memory that
+//! Java lends.
 #![allow(unsafe_code, reason = "the names of exports, and what Java points at")]
 
 #[cfg(feature = "llm")]
@@ -22,7 +23,7 @@ fn handle<T>(object: T) -> jlong {
 }
 
 /// # Safety
-/// The handle is that of a `T`, and is not freed during `'a`.
+/// The handle must be that of a `T`, and must not be freed during `'a`.
 unsafe fn object<'a, T>(handle: jlong) -> Result<&'a T> {
     let object = ptr::with_exposed_provenance::<T>(handle as usize);
     // SAFETY: as the caller promises.
@@ -30,7 +31,7 @@ unsafe fn object<'a, T>(handle: jlong) -> Result<&'a T> {
 }
 
 /// # Safety
-/// The handle is that of a `T`, and is not used again.
+/// The handle must be that of a `T`, and must not be used again.
 unsafe fn free<T>(handle: jlong) {
     let object = ptr::with_exposed_provenance_mut::<T>(handle as usize);
     if !object.is_null() {
@@ -40,22 +41,22 @@ unsafe fn free<T>(handle: jlong) {
 }
 
 /// # Safety
-/// There are as many elements at the address of a direct buffer, which nobody writes during `'a`.
+/// The direct buffer at the address must have `count` elements, and nothing may write them during `'a`.
 unsafe fn elements<'a, T>(address: jlong, count: usize) -> &'a [T] {
     let pointer = ptr::with_exposed_provenance::<T>(address as usize);
-    // SAFETY: as the caller promises. Where there are no elements, the pointer need not be one.
+    // SAFETY: as the caller promises. Without elements, the pointer may be invalid.
     unsafe { if count == 0 { &[] } else { slice::from_raw_parts(pointer, count) } }
 }
 
 /// # Safety
-/// There are as many elements at the address of a direct buffer, which nobody else uses during `'a`.
+/// The direct buffer at the address must have `count` elements, and nothing else may use them during `'a`.
 unsafe fn elements_mut<'a, T>(address: jlong, count: usize) -> &'a mut [T] {
     let pointer = ptr::with_exposed_provenance_mut::<T>(address as usize);
-    // SAFETY: as the caller promises. Where there are no elements, the pointer need not be one.
+    // SAFETY: as the caller promises. Without elements, the pointer may be invalid.
     unsafe { if count == 0 { &mut [] } else { slice::from_raw_parts_mut(pointer, count) } }
 }
 
-/// Locks without waiting. Java has one thread at a time here, so that only a callback finds it taken.
+/// Locks without waiting. Java allows one thread at a time, so only a callback can find the mutex locked.
 fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
     mutex.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => Problem::new(Code::InvalidState, format!("the {what} is in use")),
@@ -65,12 +66,12 @@ fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
     })
 }
 
-/// A string of Java's, which is null for null.
+/// Returns a string of Java; `None` for null.
 fn text(env: &Env<'_>, text: &JString<'_>) -> Result<Option<String>> {
     Ok(if text.is_null() { None } else { Some(text.try_to_string(env)?) })
 }
 
-/// The strings of an array, which may be null.
+/// Returns the strings of an array, which may be null.
 fn texts<'local>(env: &mut Env<'local>, array: &JObjectArray<'local, JString<'local>>) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     if !array.is_null() {

@@ -1,4 +1,4 @@
-//! `Module`.
+//! The native functions of `Module`.
 
 use std::ptr;
 use std::sync::Mutex;
@@ -37,7 +37,7 @@ impl Module {
     }
 }
 
-/// The mode of ExecuTorch's number.
+/// Returns the mode for ExecuTorch's number.
 pub fn load_mode(mode: jint) -> Result<LoadMode> {
     match mode {
         0 => Ok(LoadMode::File),
@@ -50,7 +50,7 @@ pub fn load_mode(mode: jint) -> Result<LoadMode> {
     }
 }
 
-/// Loads a program. Numbers that are 0 and strings that are null are not set.
+/// Loads a program. A number of 0 and a null string stand for options that are not set.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_org_pytorch_executorch_Module_loadNative<'local>(
     mut env: EnvUnowned<'local>,
@@ -91,7 +91,7 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_loadNative<'local>(
         let mut numbers = vec![0; keys.len()];
         values.get_region(env, 0, &mut numbers)?;
         for ((backend, key), number) in backends.iter().zip(&keys).zip(numbers) {
-            // A program for ExecuTorch may set those of back ends that only it has.
+            // A program for ExecuTorch may have options for backends that only ExecuTorch has.
             if rushlight::backends().any(|known| known.name() == backend) {
                 builder = builder.option(backend, key, i64::from(number));
             }
@@ -155,9 +155,9 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_loadMethodNative<'loca
     loaded.resolve::<Throw>();
 }
 
-/// Runs a method with the inputs of a frame of `frame_words` words, which has the outputs afterwards. `names` are those of the inputs,
-/// or null; `texts` has their strings, or is null; `results` gets the objects of outputs. `_inputs` is here so that the buffers of
-/// tensors live during the call.
+/// Runs a method with the inputs in a frame of `frame_words` words. Afterwards, the frame has the outputs. `names` has
+/// the names of the inputs, or is null. `texts` has their strings, or is null. `results` gets the objects of outputs.
+/// `_inputs` keeps the buffers of tensors alive during the call.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
     mut env: EnvUnowned<'local>,
@@ -179,8 +179,8 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
         let words = usize::try_from(frame_words).unwrap_or(0);
         let whole = Region::of_frame(frame, words)?;
         let first = ptr::with_exposed_provenance_mut::<i64>(frame as usize);
-        // SAFETY: `whole` is an aligned region of the frame's buffer, which lives as long as the Java object, an argument of this
-        // call. Other threads write its first word alone, which is read atomically.
+        // SAFETY: `whole` is an aligned region of the frame's buffer, which lives as long as the Java object, an
+        // argument of this call. Other threads write only its first word, which is read atomically.
         let interrupt = Flag(unsafe { AtomicI64::from_ptr(first) });
         // SAFETY: as above; no thread but this one uses the other words during the call.
         let mut frame = Frame(unsafe { elements_mut(frame + size_of::<i64>() as jlong, words.saturating_sub(1)) });
@@ -193,8 +193,8 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
             let region = Region::new(lent.address, lent.nbytes, 1)?;
             region.apart_from(outputs)?;
             region.apart_from(whole)?;
-            // SAFETY: Java gives the address and size of a direct buffer, which an argument of this call keeps. The region is none
-            // that the call writes.
+            // SAFETY: Java gives the address and size of a direct buffer, which an argument of this call keeps alive.
+            // The call does not write this region.
             Ok(unsafe { elements(lent.address, lent.nbytes) })
         })?;
         let meta;
@@ -206,8 +206,8 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
             meta = module.kept_meta(method)?;
             inputs = meta.inputs_by_name(names.iter().map(String::as_str).zip(inputs))?;
         }
-        // SAFETY: the unused end of a direct buffer of the module's, which only this call writes; `outputs` is its region, which has
-        // nothing in common with the frame and the inputs.
+        // SAFETY: the unused end of a direct buffer of the module, which only this call writes. `outputs` is its
+        // region. It does not overlap the frame or the inputs.
         let room = unsafe { elements_mut::<u8>(room, size) };
         let mut written = Ok(());
         module.call(method).inputs(&inputs).tracer(&mut { interrupt }).read(|outputs: &Outputs<'_, '_>| {
@@ -232,7 +232,7 @@ fn keep<'local>(
             Ok(index)
         }
         Kept::Tensor(index, tensor, nbytes) => {
-            // Java's allocation, so that Java counts it among its direct memory and collects what nobody has any more in time.
+            // Java allocates the buffer, so that Java counts it as direct memory and frees it in time.
             let made = env.call_static_method(
                 jni_str!("org/pytorch/executorch/Tensor"),
                 jni_str!("allocateNative"),
@@ -244,7 +244,7 @@ fn keep<'local>(
                 return Err(Problem::new(Code::Internal, "the memory for an output is smaller than the output"));
             }
             let address = env.get_direct_buffer_address(&buffer)?.expose_provenance() as jlong;
-            // SAFETY: a direct buffer of this size, which nobody else has yet.
+            // SAFETY: a direct buffer of this size, which no one else has yet.
             frame::copy(tensor, unsafe { elements_mut(address, nbytes) })?;
             results.set_element(env, index, &buffer)?;
             Ok(index)

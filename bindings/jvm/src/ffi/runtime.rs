@@ -1,4 +1,4 @@
-//! `NativeLibrary` and `ExecuTorchRuntime`.
+//! The native functions of `NativeLibrary` and `ExecuTorchRuntime`.
 
 use jni::EnvUnowned;
 use jni::objects::{JByteBuffer, JClass, JObject, JObjectArray, JString};
@@ -8,7 +8,7 @@ use rushlight::kernels;
 use crate::error::{Result, Throw};
 use crate::meta::strings;
 
-/// Returns the version, which that of the classes has to be.
+/// Returns the version, which must equal that of the Java classes.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_org_pytorch_executorch_NativeLibrary_version<'local>(
     mut env: EnvUnowned<'local>,
@@ -26,7 +26,7 @@ pub extern "system" fn Java_org_pytorch_executorch_NativeLibrary_address<'local>
     buffer: JObject<'local>,
 ) -> jlong {
     let address = env.with_env(|env| -> Result<_> {
-        // SAFETY: a buffer of any elements, of which JNI gives the address in the same way.
+        // SAFETY: a buffer of any element type; JNI returns its address in the same way.
         let buffer = unsafe { JByteBuffer::from_raw(env, buffer.into_raw()) };
         Ok(env.get_direct_buffer_address(&buffer)?.expose_provenance() as jlong)
     });
@@ -47,7 +47,7 @@ pub extern "system" fn Java_org_pytorch_executorch_ExecuTorchRuntime_operators<'
     names.resolve::<Throw>()
 }
 
-/// Returns the names of all back ends.
+/// Returns the names of all backends.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_org_pytorch_executorch_ExecuTorchRuntime_backends<'local>(
     mut env: EnvUnowned<'local>,

@@ -1,4 +1,4 @@
-//! How answers are generated.
+//! Options of text generation.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,14 +12,14 @@ use super::error;
 use super::model::LanguageModel;
 use super::tokenizer::id;
 
-/// Options of an answer, checked.
+/// Checked options of an answer.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Generation {
     pub inner: rushlight_llm::Generation,
-    /// Texts that no repetition goes across, which the tokenizer makes tokens of.
+    /// Texts that end repetitions. The tokenizer converts them to tokens.
     pub breakers: Vec<String>,
     pub grammar: Option<Grammar>,
-    /// A model that guesses tokens, and their maximum number.
+    /// A draft model, and the maximum number of drafted tokens.
     pub draft: Option<(Py<LanguageModel>, usize)>,
 }
 
@@ -51,7 +51,7 @@ enum Speculate {
     Model(Py<LanguageModel>),
 }
 
-/// Whether there are log probabilities, or of how many alternatives there are.
+/// A flag for log probabilities, or the number of alternatives.
 #[derive(FromPyObject)]
 enum Logprobs {
     Flag(bool),
@@ -139,7 +139,7 @@ impl Generation {
                     .map_err(|_| PyValueError::new_err(format!("seed must be from 0 to {}, got {given}", u64::MAX)))?,
             },
         };
-        // What is out of range is an error here, before anything is computed.
+        // Options out of range are errors here, before anything is computed.
         error::map(py, sampling.check())?;
         let draft_max = count("draft_max", draft_max)?;
         if draft_max == 0 {
@@ -182,7 +182,7 @@ fn count(name: &str, given: i64) -> PyResult<usize> {
     usize::try_from(given).map_err(|_| PyValueError::new_err(format!("{name} must be 0 or more, got {given}")))
 }
 
-/// The form of an answer, if one is given.
+/// Returns the grammar of an answer, if a form is given.
 fn form(json_schema: Option<&str>, regex: Option<String>, grammar: Option<String>) -> PyResult<Option<Grammar>> {
     let schema = json_schema.map(|text| {
         let schema = serde_json::from_str(text);

@@ -1,4 +1,4 @@
-//! Answers, step by step.
+//! Answers that are generated step by step.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,26 +14,26 @@ use super::session::{Session, unless_interrupted};
 use super::tokenizer::{Tokenizer, Tokens};
 use crate::turns::locked;
 
-/// An answer that is being generated in a session.
+/// An answer while it is generated in a session.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Generator {
     session: Py<Session>,
     tokenizer: Py<Tokenizer>,
-    /// Locked by the thread alone whose turn the model is, which therefore never waits for it.
+    /// Locked only by the thread whose turn it is to use the model, so locking never waits.
     inner: Mutex<Inner>,
-    /// The number of changes of the session that this answer goes on from.
+    /// The number of changes of the session after which this answer continues.
     changes: u64,
-    /// As of the last step; locked by threads that are attached to the interpreter.
+    /// Usage as of the last step. Locked only by threads that are attached to the interpreter.
     usage: Mutex<Usage>,
 }
 
-/// An answer, and what guesses its tokens if another model does.
+/// An answer, and its draft model if there is one.
 struct Inner {
     generator: rushlight_llm::Generator,
     draft: Option<SharedDraft>,
 }
 
-/// The log probability of a token, and the most likely tokens with theirs.
+/// The log probability of a token, and the most likely tokens with their log probabilities.
 type Score = (f64, Vec<(u32, f64)>);
 
 /// The text, the token and the score that a step adds.
@@ -87,7 +87,7 @@ impl Generator {
         Ok(Self { session, tokenizer, inner: Mutex::new(Inner { generator, draft }), changes, usage })
     }
 
-    /// What the next step adds; `None` when the answer is over.
+    /// Returns the result of the next step; `None` if the answer is over.
     fn step(&self, py: Python<'_>) -> PyResult<Option<Added>> {
         let tokenizer = &self.tokenizer.get().inner;
         let mut raised = None;
@@ -117,8 +117,9 @@ impl Generator {
         }))
     }
 
-    /// Tokens of the prompt and of the answer, seconds that the model took for them, tokens that were guessed and that were right, why
-    /// the answer ended, and why none was guessed although that was asked for.
+    /// Returns the numbers of prompt tokens and of generated tokens, the seconds for each, and the numbers of drafted
+    /// and of accepted tokens. The last two are the reason why the answer ended, and the reason why no token was
+    /// drafted although this was asked for.
     fn usage(&self) -> (usize, usize, f64, f64, usize, usize, &'static str, Option<&'static str>) {
         let usage = *locked(&self.usage);
         (

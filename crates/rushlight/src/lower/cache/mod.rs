@@ -39,9 +39,9 @@ const REPORT: &str = "rushlight.cache.report";
 
 /// A folder with lowered programs, from which later loads of the same program take them.
 ///
-/// The folder should be the user's own. Whoever can write to it determines the results of models, but not the memory
-/// that they access. A missing folder is made, readable and writable by the user alone. A folder that everybody may
-/// write to is not used.
+/// The folder should be the user's own. A process that can write to it can change the results of models, but not make
+/// them access other memory. A missing folder is made, readable and writable by the user alone. A folder that everybody
+/// may write to is not used.
 ///
 /// Processes and threads may share a folder. If an entry cannot be written, loading works without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
