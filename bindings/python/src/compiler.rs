@@ -282,7 +282,7 @@ impl Compiled {
         self.inner.quantization().map(|report| describe::quantization(report).to_string())
     }
 
-    /// Returns a dictionary for each method, with its size and operators.
+    /// Returns a dictionary for each method: its name, instruction count, planned bytes and operators.
     fn methods<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.inner.compiled().program.methods.iter().map(|plan| method(py, plan)).collect()
     }

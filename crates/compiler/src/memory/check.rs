@@ -20,8 +20,8 @@ pub enum Conflict {
     Moved { buffer: usize, expected: u64, got: u64 },
 }
 
-/// Verifies a plan: every buffer is aligned, inside of its arena, and at its settled offset if it has one. No two buffers
-/// share a byte at the same time. Takes n log n steps.
+/// Verifies a plan: every buffer is aligned, inside of its arena, and at its settled offset if it has one. No two
+/// buffers share a byte at the same time. Takes n log n steps.
 pub fn check(buffers: &[Buffer], plan: &MemoryPlan) -> Result<(), Conflict> {
     if buffers.len() != plan.offsets.len() {
         return Err(Conflict::Count { expected: buffers.len(), got: plan.offsets.len() });

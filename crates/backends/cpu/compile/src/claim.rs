@@ -43,7 +43,7 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     let mut taken: FxHashMap<NodeId, bool> = FxHashMap::default();
     // Users come after the nodes whose results they use.
     for node in nodes.into_iter().rev().filter(|node| !canonical.is_claimed(*node)) {
-        // A pattern that ends in a claimed node may bypass an inner node that others use, such as a conversion to int16.
+        // A pattern that ends in a claimed node may bypass a node that others use, such as a conversion to int16.
         let is_taken = |user: NodeId| taken.get(&user) == Some(&true);
         let results = || canonical.graph.nodes[node].results.iter();
         let is_passed_by = || {

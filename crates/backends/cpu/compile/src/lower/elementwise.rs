@@ -66,8 +66,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns the dim order of the first operand of the full shape that is not filled with one number; row-major if there is
-    /// none.
+    /// Returns the dim order of the first operand of the full shape that is not filled with one number; row-major if
+    /// there is none.
     fn order_of_group(&mut self, id: NodeId, shape: &[Expr]) -> Result<Vec<usize>, Error> {
         let mut nodes = vec![id];
         self.members(id, &mut nodes);
