@@ -79,7 +79,7 @@ fn maxima<A: Accumulator>(
                     store(out, start, to.strides[2], &best[..count])?;
                     let mut indices_now = [0i64; CHUNK];
                     for (i, (index, &place)) in indices_now.iter_mut().zip(&places).enumerate().take(count) {
-                        // Where nothing is larger than the lowest value, the first element is the maximum.
+                        // If no element is above the lowest value, the first element is the maximum.
                         *index = if place == u32::MAX { first(pool, (z, y, x + i)) } else { i64::from(place) };
                     }
                     let start = index_to.plane(n, channel) + index_to.row(z, y) + x * index_to.strides[2];
@@ -91,7 +91,8 @@ fn maxima<A: Accumulator>(
     Ok(())
 }
 
-/// Replaces the values that are larger or NaN, and their places, which are `step` apart from `index` on.
+/// Replaces each maximum whose new value is larger or NaN, and its place. The places of `values` are `index`,
+/// `index + step`, ….
 fn update<A: Accumulator>(best: &mut [A], places: &mut [u32], values: &[A], mut index: u32, step: u32) {
     let (best, best_rest) = best.as_chunks_mut::<LANES>();
     let (places, places_rest) = places.as_chunks_mut::<LANES>();
@@ -106,7 +107,7 @@ fn update<A: Accumulator>(best: &mut [A], places: &mut [u32], values: &[A], mut 
     }
 }
 
-/// Selects through arrays: the compiler makes branches of anything less regular, which the data mispredicts.
+/// Selects through arrays, because the compiler turns less regular code into branches, which the data mispredicts.
 #[inline(always)]
 fn update_lanes<A: Accumulator, const N: usize>(
     best: &mut [A; N],
@@ -171,7 +172,7 @@ where
         for channel in 0..from.channels {
             let target = target.get_mut(to.plane(n, channel)..).unwrap_or_default();
             if is_flat && let Some(plane) = target.get_mut(..height * width) {
-                // Just before its use, which finds it in the cache.
+                // Cleared just before its use, so that it is still in the cache.
                 plane.fill(T::ZERO);
             }
             for y in 0..from.space[1] {
@@ -192,7 +193,7 @@ where
                     let Some(place) = place else {
                         return Err(Error::from(Detail::Index { index, size: height * width }).arg(7));
                     };
-                    // Rows that follow each other need no division.
+                    // Consecutive rows need no division.
                     let place = if is_flat { place } else { to.row(0, place / width) + place % width * to.strides[2] };
                     target[place] = add(target[place], values[x * from.strides[2]]);
                 }
@@ -208,7 +209,7 @@ where
     T::Acc: Accumulator,
 {
     for (&index, &value) in indices.iter().zip(values) {
-        // What is below zero is beyond every plane.
+        // A negative index becomes a position past the end of every plane.
         match usize::try_from(index as u64).ok().and_then(|place| plane.get_mut(place)) {
             Some(to) => *to = add(*to, value),
             None if index == -1 => {}

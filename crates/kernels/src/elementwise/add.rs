@@ -98,7 +98,7 @@ fn add_scaled(
             binary(a, b, out, types, &zip(add))
         });
     }
-    // An alpha of 1 or -1 is worth a loop of its own: there are no vector products of bytes.
+    // An alpha of 1 or -1 has its own loop, because the CPUs have no vector instruction that multiplies bytes.
     if matches!(common, ScalarType::Byte | ScalarType::Char)
         && match scalar_as::<i32>(alpha, common) as u8 {
             1 => bytes(a, b, out, common, &zip(u8::wrapping_add)),

@@ -1,4 +1,4 @@
-//! Rounding to whole numbers. Integers stay what they are.
+//! Rounding to integers. Integer tensors are copied.
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType};
 

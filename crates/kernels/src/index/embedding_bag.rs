@@ -126,7 +126,7 @@ fn put(out: &mut TensorMut<'_>, at: usize, value: usize) -> Result<()> {
 /// Columns that one pass over a bag accumulates.
 const COLUMNS: usize = 64;
 
-/// Rows of the table in each bag. Rows and offsets were checked.
+/// The rows of the table in each bag. Rows and offsets are already checked.
 struct Bags<'a> {
     indices: Indices<'a>,
     offsets: Indices<'a>,
@@ -237,7 +237,7 @@ impl<'a> Bags<'a> {
     }
 }
 
-/// Scaling by frequency sorts the indices, to find how often each row is used.
+/// Returns the bytes for the sorted indices. Scaling by frequency sorts them to count the uses of each row.
 fn sorted_bytes(cx: &KernelContext<'_>) -> Result<usize> {
     Ok(if cx.bool(4)? { cx.tensor(1)?.numel().saturating_mul(8).saturating_add(16) } else { 0 })
 }
@@ -266,7 +266,7 @@ fn embedding_dense_backward(cx: &KernelContext<'_>) -> Result<()> {
         sorted.sort_unstable();
         uses = Some(&*sorted);
     }
-    // How often a row is used.
+    // Counts the uses of a row.
     let count = |sorted: &[i64], row: i64| {
         sorted.partition_point(|&used| used <= row) - sorted.partition_point(|&used| used < row)
     };

@@ -18,15 +18,15 @@ pub const FFT_C2R_OUT: Op = Op::new("aten::_fft_c2r.out", 5, c2r).temp(c2r_temp)
 
 pub const OPS: OpGroup = &[FFT_R2C_OUT, FFT_C2R_OUT];
 
-/// Lines that are transformed side by side, if there is more than one.
+/// Lines that are transformed together, if there is more than one.
 const LANES: usize = 4;
 
-/// True if one line is all there is.
+/// True if the tensor has one line only.
 fn is_single(sizes: &[usize], last: usize) -> bool {
     sizes.iter().enumerate().all(|(dim, &size)| dim == last || size == 1)
 }
 
-/// The dimensions that are transformed; the last one is real on one side.
+/// Returns the transformed dimensions, and the last of them, which is real on one side.
 fn dimensions(cx: &KernelContext<'_>, rank: usize) -> Result<(Dims, usize)> {
     let list: IntList<'_> = cx.ints(1)?;
     let mut dims = Dims::EMPTY;
@@ -43,7 +43,8 @@ fn dimensions(cx: &KernelContext<'_>, rank: usize) -> Result<(Dims, usize)> {
     }
 }
 
-/// The factor that normalisation mode 0 (none), 1 (by the root of the size) or 2 (by the size) multiplies with.
+/// Returns the scale factor of normalization mode 0 (1), 1 (1 / sqrt(n)) or 2 (1 / n), with `n` the size of the
+/// transform.
 fn factor<F: Real>(mode: i64, dims: &[usize], sizes: &[usize]) -> Result<F> {
     let size = F::from_f64(dims.iter().fold(1.0, |n, &dim| n * sizes.get(dim).copied().unwrap_or(1) as f64));
     match mode {
@@ -81,14 +82,15 @@ fn temp_bytes(width: usize, sizes: &[usize], dims: &[usize], last: usize, extra:
         .ok_or_else(|| Error::invalid("the transform needs more temporary memory than can be addressed"))
 }
 
-/// Reals for a transform of length `n`, as a whole or as one of half the length and the turns that join its halves.
+/// Reals that a transform of length `n` needs: as one transform, or as one of half the length with the twiddle factors
+/// that join its halves.
 fn work_reals(n: usize, lanes: usize, len: fn(usize, usize) -> Option<usize>) -> Option<usize> {
     let whole = len(n, lanes)?;
     if n.is_multiple_of(2) { len(n / 2, lanes)?.checked_add(n + 2).map(|half| half.max(whole)) } else { Some(whole) }
 }
 
-/// Memory for the longest transform. Sizes smaller than those that the method was loaded with may ask for more than
-/// there is; then they make do with less.
+/// Returns memory for the longest transform. If the sizes are smaller than those at load, more may be asked for than
+/// was planned; the transform then uses the form that needs least memory.
 fn workspace<'c, F: Real>(
     cx: &'c KernelContext<'_>,
     sizes: &[usize],
@@ -250,7 +252,7 @@ where
                 slots[if k == 0 { 0 } else { n - k }] = conjugate(value);
                 slots[k] = value;
             }
-            // What is its own mirror image is real.
+            // The first slot is its own mirror image, therefore it is real.
             slots[0][1] = [F::ZERO; N];
             for (i, [re, _]) in transform.run().iter().enumerate() {
                 for (&[_, to], re) in lines.iter().zip(re) {
@@ -261,9 +263,8 @@ where
     }
 }
 
-/// Turns the transform of lines whose elements are pairs of real numbers into twice the first half of the transform of
-/// the real numbers; twice what belongs in the middle, after that half, is returned. `turned` has the turns of the whole
-/// length.
+/// Turns transforms of `n / 2` pairs of real numbers into twice the first half of the spectrum of the `n` numbers.
+/// Returns twice the middle element, which follows that half. `turned` holds the twiddle factors of length `n`.
 fn split_spectrum<F: Real, const N: usize>(slots: &mut [Lanes<F, N>], turned: &[[F; 2]]) -> Lanes<F, N> {
     let Some((first, rest)) = slots.split_first_mut() else { return [[F::ZERO; N]; 2] };
     each_pair(rest, &turned[1..], |[a, b], [c, d], turn| {
@@ -277,7 +278,8 @@ fn split_spectrum<F: Real, const N: usize>(slots: &mut [Lanes<F, N>], turned: &[
     [each(|l| re[l].sub(im[l])), [F::ZERO; N]]
 }
 
-/// The reverse: makes the first half of a spectrum and its middle one of pairs of real numbers.
+/// Inverts [`split_spectrum`]: makes the transform of pairs of real numbers from the first half of a spectrum and its
+/// middle element.
 fn join_spectrum<F: Real, const N: usize>(slots: &mut [Lanes<F, N>], middle: Lanes<F, N>, turned: &[[F; 2]]) {
     let Some((first, rest)) = slots.split_first_mut() else { return };
     each_pair(rest, &turned[1..], |[a, b], [c, d], turn| {
@@ -285,11 +287,12 @@ fn join_spectrum<F: Real, const N: usize>(slots: &mut [Lanes<F, N>], middle: Lan
         let odd = multiply([each(|l| a[l].sub(c[l])), each(|l| b[l].add(d[l]))], turn);
         [add_turned(even, odd), [each(|l| even[0][l].add(odd[1][l])), each(|l| odd[0][l].sub(even[1][l]))]]
     });
-    // What is its own mirror image is real.
+    // The first slot is its own mirror image, therefore it is real.
     *first = [each(|l| first[0][l].add(middle[0][l])), each(|l| first[0][l].sub(middle[0][l]))];
 }
 
-/// Replaces slots and their mirror images, the last of them being the first's; the one in the middle is its own.
+/// Replaces each slot together with its mirror image: the last slot mirrors the first, and the middle one mirrors
+/// itself.
 #[inline(always)]
 fn each_pair<F: Real, const N: usize>(
     slots: &mut [Lanes<F, N>],
@@ -330,7 +333,7 @@ fn load_pairs<F: Real, const N: usize>(values: &[F], lines: &[[usize; 2]], step:
     }
 }
 
-/// The reverse of [`load_pairs`], times `factor`.
+/// Inverts [`load_pairs`] and multiplies by `factor`.
 fn store_pairs<F: Real, const N: usize>(
     slots: &[Lanes<F, N>],
     factor: F,
@@ -379,7 +382,7 @@ fn load_numbers<F: Real, const N: usize>(
     }
 }
 
-/// The number `distance` elements behind the start of each line.
+/// Reads the element at `distance` behind the start of each line.
 fn load_number<F: Real, const N: usize>(values: &[Complex<F>], lines: &[[usize; 2]], distance: usize) -> Lanes<F, N> {
     let mut slot = [[F::ZERO; N]; 2];
     for (l, &[from, _]) in lines.iter().enumerate().take(N) {
@@ -389,7 +392,7 @@ fn load_number<F: Real, const N: usize>(values: &[Complex<F>], lines: &[[usize; 
     slot
 }
 
-/// The reverse of [`load_numbers`], times `factor`.
+/// Inverts [`load_numbers`] and multiplies by `factor`.
 fn store_numbers<F: Real, const N: usize>(
     slots: &[Lanes<F, N>],
     factor: F,
@@ -416,7 +419,7 @@ fn store_numbers<F: Real, const N: usize>(
     }
 }
 
-/// The reverse of [`load_number`].
+/// Inverts [`load_number`].
 fn store_number<F: Real, const N: usize>(
     [re, im]: Lanes<F, N>,
     target: &mut [Complex<F>],

@@ -1,11 +1,11 @@
 //! The GEMM behind `mm`, `bmm`, `addmm`, `linear` and 1 x 1 convolutions.
 //!
-//! `out = alpha * (a @ b) + addend`, computed in accumulators over the whole inner dimension and rounded once.
-//! Products with several rows keep 6 x 8 accumulators in registers and copy blocks of both operands to the stack, those
-//! of `a` with each element as often as a vector has lanes, because baseline instructions cannot multiply a vector by
-//! an element of another. Between blocks the sums lie in the output, unless it has another type or layout. Products
-//! with few rows read `b` in the direction in which it lies in memory. On 64-bit machines that takes up to 52 KB of
-//! stack (104 KB for 64-bit types), on others about 3 KB (5 KB).
+//! `out = alpha * (a @ b) + addend`, accumulated over the whole inner dimension and rounded once. A GEMM with several
+//! rows keeps 6 x 8 accumulators in registers and copies blocks of both operands to the stack. The blocks of `a` hold
+//! each element once per lane of a vector, because baseline instructions cannot multiply a vector by an element of
+//! another vector. Between blocks the sums are kept in the output, unless it has another type or layout. A GEMM with
+//! few rows reads `b` in its memory order. Stack use is up to 52 KB on 64-bit machines (104 KB for 64-bit types), and
+//! about 3 KB on others (5 KB).
 
 use rushlight_runtime::{Error, Result, Tensor, TensorMut};
 
@@ -130,7 +130,7 @@ impl<A: Accumulator> Addend<'_, A> {
     }
 }
 
-/// The sizes of a product: `out` is `m` x `n`, the inner dimension is `k`.
+/// The sizes of a GEMM: `out` is `m` x `n`, the inner dimension is `k`.
 #[derive(Clone, Copy)]
 pub(crate) struct GemmShape {
     pub(crate) m: usize,
@@ -138,20 +138,21 @@ pub(crate) struct GemmShape {
     pub(crate) n: usize,
 }
 
-/// Machines with vectors and large stacks get large blocks. Every element is summed in the same order either way.
+/// True on 64-bit machines, which have vectors and large stacks: they use large blocks. The order of summation of an
+/// element is the same either way.
 const LARGE: bool = cfg!(target_pointer_width = "64");
 /// Rows and columns of the accumulators that stay in registers.
 const MR: usize = 6;
 const NR: usize = 8;
 /// Copies of each element of `a`.
 const WIDE: usize = if LARGE { 4 } else { 1 };
-/// Products with a second operand of at most so many elements do without copies.
+/// Largest size of a second operand that is read in place, without copies.
 const SMALL: usize = 4096;
-/// Products with fewer rows do without blocks.
+/// A GEMM with fewer rows uses no blocks.
 const FEW: usize = 4;
-/// Length of the pieces that the inner dimension is cut into there.
+/// Length of the parts of the inner dimension in a GEMM without blocks.
 const KC: usize = 64;
-/// Columns that a product with few rows accumulates at once.
+/// Columns that a GEMM with few rows accumulates at once.
 const STRIP: usize = 128;
 
 /// Writes `alpha * (a @ b) + addend` into `out`.
@@ -177,7 +178,7 @@ pub(crate) fn product<A: Accumulator>(
         OutMemory::Converted(out, runs::<A>(out.dtype())?.store)
     };
     let mut output = Output { memory, layout, alpha, addend };
-    // One column is one row of the transposed product; columns that lie in memory like rows are better as rows.
+    // A column is computed as a row of the transposed GEMM, and so are columns that are contiguous in memory.
     if (n == 1 && m > 1) || (a.layout.row == 1 && a.layout.col != 1 && b.layout.row == 1 && m > 1) {
         output.layout = layout.transposed();
         output.addend = addend.transposed();
@@ -272,9 +273,9 @@ fn finish<A: Accumulator>(alpha: A, addend: &Addend<'_, A>, i: usize, j: usize, 
     Ok(())
 }
 
-/// Many rows: register tiles over copied blocks. `DEPTH` is the inner dimension of the blocks, `PANELS` how many
-/// panels of columns are copied at once. The sums between blocks are kept in the output if they fit there, else in a
-/// buffer of `LEN` elements.
+/// Computes a GEMM with many rows: register tiles over copied blocks. `DEPTH` is the inner dimension of the blocks,
+/// `PANELS` is the number of column panels that are copied at once. The sums between blocks are kept in the output if
+/// they fit there, else in a buffer of `LEN` elements.
 fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usize>(
     shape: GemmShape,
     a: MatrixOperand<'_, A>,
@@ -309,7 +310,7 @@ fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usi
     Ok(())
 }
 
-/// Starts at a cache line, so that no vector lies across two.
+/// Aligned to a cache line, so that no vector crosses two lines.
 #[repr(align(64))]
 struct Aligned<T>(T);
 
@@ -319,7 +320,7 @@ struct Sums<'s, A> {
     row: usize,
 }
 
-/// Sums `a @ b` and passes each finished piece of a row to `done`, with its row and first column.
+/// Computes `a @ b` and passes each finished part of a row to `done`, with its row and first column.
 #[inline(never)]
 fn blocks<A: Accumulator, const DEPTH: usize>(
     shape: GemmShape,
@@ -503,8 +504,8 @@ fn copy_panel<A: Accumulator>(
     Ok(())
 }
 
-/// Adds the product of a row tile and a panel of the same depth to sums, which are not read if `is_first`. A function
-/// of its own, because the optimiser then keeps the accumulators in registers.
+/// Adds the product of a row tile and a panel of the same depth to sums, which are not read if `is_first`. It is a
+/// separate function, so that the optimizer keeps the accumulators in registers.
 #[inline(never)]
 fn multiply<A: Accumulator>(
     sums: &mut [&mut [A; NR]; MR],
@@ -530,8 +531,8 @@ fn multiply<A: Accumulator>(
     }
 }
 
-/// Small operands with contiguous rows: tiles of four rows that are multiplied where they are. There are [`NR`] columns
-/// or more; the last ones may be computed twice.
+/// Computes a GEMM of small operands with contiguous rows: tiles of four rows, read in place. `n` is [`NR`] or more;
+/// the last columns may be computed twice.
 fn small<A: Accumulator>(
     shape: GemmShape,
     a: DenseRows<'_, A>,

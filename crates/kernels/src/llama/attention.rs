@@ -1,6 +1,6 @@
-//! Scaled dot-product attention in one pass over the keys, with a running maximum and sum for each query row
-//! (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). The score matrix never exists as a
-//! whole: a tile of it is on the stack.
+//! Scaled dot-product attention in one pass over the keys, with a running maximum and sum for each query row (Milakov
+//! and Gimelshein, "Online normalizer calculation for softmax", 2018). The score matrix is never stored whole: a tile
+//! of it is on the stack.
 
 use half::{bf16, f16};
 use rushlight_runtime::Element;
@@ -10,7 +10,7 @@ use crate::support::number::Number;
 
 /// Keys in a tile of scores.
 const KEYS: usize = 32;
-/// Columns of the result, or of a row product, that are worked on at a time.
+/// Columns of the result, or of a row product, that are computed at a time.
 const COLUMNS: usize = 128;
 /// Columns of a vector register.
 const LANES: usize = 4;
@@ -23,7 +23,7 @@ pub(super) struct Attention<'a, T> {
     pub(super) shape: AttentionShape<'a>,
 }
 
-/// Sizes, and who sees what.
+/// Sizes, and the keys that each query sees.
 #[derive(Clone, Copy)]
 pub(super) struct AttentionShape<'a> {
     pub(super) batches: usize,
@@ -109,7 +109,7 @@ impl AttentionElement for f16 {
     fn load<const N: usize>(elements: &[Self; N], _: f32) -> [f32; N] {
         elements.map(|x| {
             let bits = u32::from(x.to_bits());
-            // Rebiasing the exponent by a product also normalises subnormal numbers.
+            // Multiplication rebiases the exponent and also normalizes subnormal numbers.
             let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((254 - 15) << 23);
             let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
             f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
@@ -303,7 +303,7 @@ struct Place {
     position: usize,
 }
 
-/// Columns of some query rows as f32, zero behind the last one.
+/// Columns of some query rows as f32, padded with zeros.
 struct QueryTile<const R: usize> {
     values: [[f32; COLUMNS]; R],
     start: usize,
@@ -350,8 +350,8 @@ fn multiply<T: AttentionElement, const R: usize, const K: usize>(
     products
 }
 
-/// Partial sums of the products, one a lane. A function of its own because the compiler otherwise spreads the rows,
-/// not the lanes, over vector registers.
+/// Computes the partial sums of the products, one per lane. It is a separate function, because the compiler otherwise
+/// spreads the rows over vector registers instead of the lanes.
 #[inline(never)]
 fn lane_products<T: AttentionElement, const R: usize, const K: usize>(
     query: &[[f32; COLUMNS]; R],
@@ -400,7 +400,7 @@ impl<T: AttentionElement> ValueTile<'_, T> {
         }
     }
 
-    /// The weighted sums of `L` columns. A function of its own for the reason of [`lane_products`].
+    /// Returns the weighted sums of `L` columns. It is a separate function for the same reason as [`lane_products`].
     #[inline(never)]
     fn weighted<const R: usize, const L: usize>(
         &self,
@@ -425,7 +425,7 @@ impl<T: AttentionElement> ValueTile<'_, T> {
     }
 }
 
-/// The normaliser of one row so far.
+/// The running softmax normalizer of one row.
 #[derive(Clone, Copy)]
 struct Softmax {
     max: f32,
@@ -433,7 +433,7 @@ struct Softmax {
 }
 
 impl Softmax {
-    /// Replaces the scores by `exp(score - max)` and returns the factor for what was summed before.
+    /// Replaces the scores by `exp(score - max)`. Returns the factor for the sums so far.
     #[inline]
     fn update(&mut self, scores: &mut [f32; KEYS]) -> f32 {
         let mut max = self.max;
@@ -474,7 +474,7 @@ mod tests {
         }
     }
 
-    /// Small whole numbers that look random.
+    /// Small pseudo-random integers.
     fn values<const N: usize>(seed: u32) -> [f32; N] {
         core::array::from_fn(|i| ((i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as f32 % 7.0 - 3.0)
     }

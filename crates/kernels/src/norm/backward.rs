@@ -1,8 +1,8 @@
-//! Gradients of layer and group normalisation.
+//! Gradients of layer and group normalization.
 //!
 //! With `h = (x - mean) * rstd` and `g = grad_out * weight`, the gradient of the input is
-//! `rstd * (g - mean(g) - h * mean(g * h))` with means over the normalised elements, that of the weight is the sum of
-//! `grad_out * h`, that of the bias the sum of `grad_out`.
+//! `rstd * (g - mean(g) - h * mean(g * h))`, with means over the normalized elements. The gradient of the weight is the
+//! sum of `grad_out * h`, and that of the bias is the sum of `grad_out`.
 
 use rushlight_runtime::{Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
 
@@ -82,7 +82,8 @@ struct BackwardCall<'c, 'm> {
 }
 
 impl<'c, 'm> BackwardCall<'c, 'm> {
-    /// The positions are those of the mean, the reciprocal deviation and the weight, the mask, and the first output.
+    /// The arguments are the positions of the mean, the reciprocal deviation and the weight, of the mask, and of the
+    /// first output.
     fn new(
         cx: &'c KernelContext<'m>,
         [mean, rstd, weight]: [usize; 3],
@@ -119,7 +120,8 @@ impl<'c, 'm> BackwardCall<'c, 'm> {
         Ok(call)
     }
 
-    /// `along` gives a tensor's strides along the dimensions `sizes`, of which `normalized` are normalised together.
+    /// Computes the gradients. `along` gives a tensor's strides along the dimensions `sizes`; the dimensions in
+    /// `normalized` are normalized together.
     fn run(&self, sizes: &[usize], along: impl Fn(Role, &[usize]) -> Result<Dims>, normalized: DimSet) -> Result<()> {
         if self.input.dtype() == ScalarType::Double {
             self.gradients::<f64>(sizes, along, normalized)
@@ -128,7 +130,7 @@ impl<'c, 'm> BackwardCall<'c, 'm> {
         }
     }
 
-    /// The output number `i` with these sizes, unless the mask leaves it out.
+    /// Returns output `i` with these sizes, or `None` if the mask leaves it out.
     fn out(&self, i: usize, sizes: &[usize]) -> Result<Option<TensorMut<'c>>> {
         if !self.mask[i] {
             return Ok(None);
@@ -200,8 +202,8 @@ impl<'c, 'm> BackwardCall<'c, 'm> {
     }
 }
 
-/// Inputs of the gradients. The sets of the nests are the input, the gradient, the mean, the reciprocal
-/// deviation, then two others.
+/// Inputs of the gradients. The sets of the nests are the input, the gradient, the mean, the reciprocal deviation, then
+/// two others.
 struct Inputs<'a, C> {
     input: Reader<'a, C>,
     grad: Reader<'a, C>,

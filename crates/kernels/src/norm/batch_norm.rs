@@ -1,4 +1,4 @@
-//! Batch normalisation: over all dimensions but the channels.
+//! Batch normalization: over all dimensions but the channels.
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
 
@@ -19,7 +19,7 @@ pub const NATIVE_BATCH_NORM_LEGIT_OUT: Op =
 /// `_native_batch_norm_legit.no_stats_out(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum,
 /// float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd)`
 ///
-/// Normalises by the statistics of the input, whether `training` or not.
+/// Normalizes by the statistics of the input, with `training` or without.
 pub const NATIVE_BATCH_NORM_LEGIT_NO_STATS_OUT: Op =
     Op::new("aten::_native_batch_norm_legit.no_stats_out", 9, no_stats_out).outs(3);
 
@@ -133,7 +133,8 @@ impl<'c, 'm> BatchNormCall<'c, 'm> {
         })
     }
 
-    /// `running` are the mean and the variance to update, and the momentum.
+    /// Normalizes by the statistics of the input. `running` holds the mean and the variance to update, and the
+    /// momentum.
     fn by_input(&self, eps: f64, running: Option<(&mut TensorMut<'_>, &mut TensorMut<'_>, f64)>) -> Result<()> {
         if self.input.dtype() == ScalarType::Double {
             self.normalize_by_input::<f64>(eps, running)
@@ -161,7 +162,7 @@ impl<'c, 'm> BatchNormCall<'c, 'm> {
             for (rstd, squares) in rstds[..columns].iter_mut().zip(&*squares) {
                 *rstd = C::rstd(C::from_f64(squares.to_f64() / count), eps);
             }
-            // PyTorch normalises by the statistics as they are saved.
+            // PyTorch normalizes by the statistics in their saved precision.
             for (round, stats) in round.iter().zip([&mut *means, &mut rstds]) {
                 if let Some(round) = round {
                     round(stats);

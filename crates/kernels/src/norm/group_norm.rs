@@ -1,4 +1,4 @@
-//! Group normalisation: over groups of channels and all positions.
+//! Group normalization: over groups of channels and all positions.
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor};
 
@@ -10,7 +10,7 @@ use super::normalize::{check_floating, check_sizes, normalize_by_moments};
 /// `native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group,
 /// float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
 ///
-/// The outputs are the normalised input, and the mean and the reciprocal standard deviation of each group, of size
+/// The outputs are the normalized input, and the mean and the reciprocal standard deviation of each group, of size
 /// [N, group]. Parameters and outputs may have any floating type.
 pub const NATIVE_GROUP_NORM_OUT: Op = Op::new("aten::native_group_norm.out", 11, native_group_norm_out).outs(3);
 
@@ -44,7 +44,7 @@ fn native_group_norm_out(cx: &KernelContext<'_>) -> Result<()> {
     }
 }
 
-/// A tensor whose dimension 1 is seen as two: groups, and channels of a group.
+/// A tensor whose dimension 1 is split in two: the groups, and the channels of a group.
 pub(super) struct Grouped {
     /// N, groups, channels of a group, then the input's other dimensions.
     pub(super) sizes: Dims,
@@ -58,7 +58,7 @@ impl Grouped {
         };
         let positions = rest.iter().fold(1usize, |n, &size| n.saturating_mul(size));
         for (i, (size, what)) in [batch, channels, positions].into_iter().zip(["N", "C", "HxW"]).enumerate() {
-            // An empty input tells nothing about the product of its positions.
+            // An empty input says nothing about the product of its positions.
             if usize::try_from(sizes[i]) != Ok(size) && !(i == 2 && input.numel() == 0) {
                 let expected = "the size of the input";
                 return Err(Error::from(Detail::Value { what, expected, got: sizes[i] }).arg(first + i));

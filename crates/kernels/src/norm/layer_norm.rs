@@ -1,4 +1,4 @@
-//! Layer normalisation: over the last dimensions.
+//! Layer normalization: over the last dimensions.
 
 use rushlight_runtime::{Detail, IntList, KernelContext, Op, Result, ScalarType, Tensor};
 
@@ -10,8 +10,8 @@ use super::normalize::{check_floating, check_sizes, normalize_by_moments};
 /// `native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *,
 /// Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
 ///
-/// The outputs are the normalised input, and the mean and the reciprocal standard deviation of each group with
-/// dimensions of size 1 in place of the normalised ones. Parameters and outputs may have any floating type.
+/// The outputs are the normalized input, and the mean and the reciprocal standard deviation of each group. The latter
+/// two have size 1 in the normalized dimensions. Parameters and outputs may have any floating type.
 pub const NATIVE_LAYER_NORM_OUT: Op = Op::new("aten::native_layer_norm.out", 8, native_layer_norm_out).outs(3);
 
 pub const OPS: &[Op] = &[NATIVE_LAYER_NORM_OUT];

@@ -1,4 +1,4 @@
-//! Softmax and normalisation.
+//! Softmax and normalization.
 
 use rushlight_runtime::OpGroup;
 

@@ -1,4 +1,4 @@
-//! The arithmetic that the normalisations share.
+//! The arithmetic that the normalizations share.
 
 use rushlight_runtime::{Detail, Error, Result, ScalarType, Tensor, TensorMut};
 
@@ -7,7 +7,7 @@ use crate::support::real::Real;
 use crate::support::reduce::{Bounded, COLUMNS, Group, Moments, Nest, Row};
 use crate::support::tile::Compute;
 
-/// The floating types that normalisations compute in.
+/// A floating type that normalizations compute in.
 pub(super) trait Float: Real + Compute + Bounded {
     /// 1 / sqrt(variance + eps)
     fn rstd(variance: Self, eps: f64) -> Self {
@@ -40,7 +40,7 @@ pub(super) fn check_sizes(tensor: &Tensor<'_>, sizes: &[usize], index: usize) ->
     Ok(())
 }
 
-/// An optional tensor of factors or summands, whose place in the nest is fixed: set 2 for weights, 3 for biases.
+/// An optional tensor of factors or summands, with a fixed place in the nest: set 2 for weights, 3 for biases.
 pub(super) struct Parameter<'a, C> {
     reader: Option<Reader<'a, C>>,
     /// Stands for an absent tensor.
@@ -139,7 +139,7 @@ pub(super) fn normalize<C: Float, const S: usize>(
     })
 }
 
-/// Writes the groups normalised by their own moments, and the moments. The sets of the nest are the input, the output,
+/// Writes the groups, normalized by their own moments, and the moments. The sets of the nest are the input, the output,
 /// the weight, the bias, the mean and the reciprocal standard deviation.
 pub(super) fn normalize_by_moments<C: Float>(
     nest: &Nest<6>,

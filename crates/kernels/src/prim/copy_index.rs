@@ -6,8 +6,8 @@ use crate::support::shape::{Dims, Walk};
 
 /// `executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> Tensor(a!)`
 ///
-/// Gives `copy_to` the size `index + 1` in dimension 0 and writes `copy_from` at `index`. A `copy_to` of static shape, as
-/// exporters before ExecuTorch 1.0 declare it, keeps its size, of which `index` has to be a part.
+/// Gives `copy_to` the size `index + 1` in dimension 0 and writes `copy_from` at `index`. Exporters before ExecuTorch
+/// 1.0 declare a `copy_to` of static shape: it keeps its size, and `index` must be below it.
 pub const ET_COPY_INDEX_TENSOR: Op = Op::new("executorch_prim::et_copy_index.tensor", 3, et_copy_index).writing(&[0]);
 
 pub const OPS: &[Op] = &[ET_COPY_INDEX_TENSOR];

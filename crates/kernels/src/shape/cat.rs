@@ -17,7 +17,7 @@ pub const OPS: OpGroup = &[CAT_OUT, STACK_OUT];
 
 fn cat(cx: &KernelContext<'_>) -> Result<()> {
     let (tensors, mut out) = (cx.tensors(0)?, cx.out(2)?);
-    // Tensors of size [0] take no part, whatever the others look like: PyTorch keeps this from its early days.
+    // PyTorch ignores tensors of size [0], even if the ranks of the others differ.
     let takes_part = |tensor: &Tensor<'_>| tensor.sizes() != [0];
     let mut sizes = Dims::EMPTY;
     let mut dim = None;
@@ -62,8 +62,8 @@ fn cat(cx: &KernelContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Joins few tensors that lie as they are counted, such that the output is written from its start to its end. False, and
-/// nothing is written, if there are others, or what is written at once would be too short to be worth a call.
+/// Concatenates up to 8 contiguous tensors by copying runs of bytes, so that the output is written from its start to
+/// its end. Returns false and writes nothing for other tensors, and for runs that are too short to be worth a call.
 fn cat_dense<'t>(
     tensors: impl Iterator<Item = Result<Tensor<'t>>>,
     dim: usize,
@@ -71,7 +71,7 @@ fn cat_dense<'t>(
 ) -> Result<bool> {
     const MAX_PARTS: usize = 8;
     const MIN_RUN: usize = 64;
-    // What is left of each tensor, and how many bytes of it follow each other in the output.
+    // The rest of each tensor, and the length of its runs in the output, in bytes.
     let mut parts: [(&[u8], usize); MAX_PARTS] = [(&[], 0); MAX_PARTS];
     let (mut count, mut row) = (0, 0);
     for tensor in tensors {

@@ -1,10 +1,9 @@
-//! Strided copies: what nearly every operator that moves elements comes down to.
+//! Strided copies: the base of nearly every operator that moves elements.
 //!
 //! A [`StridedCopy`] is a list of dimensions, each with a size and a stride in the destination and in the source.
-//! Slicing, permuting, expanding, flipping and concatenating only differ in the strides and start offsets that they
-//! put in. Running it first brings the dimensions into the destination's memory order and merges those that are
-//! contiguous on both sides, and then copies whole runs, or transposes strips where the two sides disagree on the
-//! innermost dimension.
+//! Slicing, permuting, expanding, flipping and concatenating differ only in their strides and start offsets. A run
+//! first sorts the dimensions into the destination's memory order and merges those that are contiguous on both sides.
+//! It then copies contiguous runs, or transposes strips if the two sides disagree on the innermost dimension.
 
 use rushlight_runtime::{Complex, Detail, Error, MAX_RANK, Result, ScalarType, Tensor, TensorMut, copy_bytes};
 
@@ -68,7 +67,7 @@ impl StridedCopy {
             let width = src.dtype().size();
             return self.run_bytes(dst.bytes_mut(), src.bytes(), width);
         }
-        // What becomes floats is converted where it goes.
+        // A conversion to f32 computes in f32, except from f64 and complex types.
         match ComputeType::of(src.dtype())? {
             ComputeType::I32 | ComputeType::I64 | ComputeType::F32 if dst.dtype() == ScalarType::Float => {
                 self.run_through::<f32>(dst, src)
@@ -104,7 +103,7 @@ impl StridedCopy {
             while left > 0 {
                 let count = left.min(C::TILE);
                 load(&src, &mut line, &mut tile[..count]);
-                // A tile at once where the destination has no gaps, else one by one.
+                // A tile at once if the destination has no gaps, else one by one.
                 for elements in tile[..count].chunks(if row.dst_stride == 1 { count } else { 1 }) {
                     stored = stored.and(store(elements, dst, to));
                     to = to.wrapping_add_signed(row.dst_stride.wrapping_mul(elements.len() as isize));
@@ -125,7 +124,7 @@ impl StridedCopy {
         self.block().copy(dst, to, src, from, width << shift)
     }
 
-    /// Sorts the dimensions from the outermost to the innermost of the destination and merges what is contiguous.
+    /// Sorts the dimensions from the outermost to the innermost of the destination and merges contiguous ones. Returns
     /// `None` if there is nothing to copy.
     pub(crate) fn prepare(&mut self) -> Option<Block<'_>> {
         self.merge().then(|| self.block())
@@ -167,7 +166,7 @@ impl StridedCopy {
         true
     }
 
-    /// Extent of the copy below and above its start on each side, or `None` if that is beyond any memory.
+    /// Returns the extent of the copy below and above its start on each side, or `None` if it exceeds any memory.
     fn reach(&self) -> Option<[Reach; 2]> {
         let mut reach = [Reach::default(); 2];
         for dim in &self.dims[..self.len] {
@@ -180,8 +179,8 @@ impl StridedCopy {
         Some(reach)
     }
 
-    /// Treats short contiguous runs as single wider elements, where everything is aligned to them. Returns the shift
-    /// of the element's width. Dimensions are merged.
+    /// Treats short contiguous runs as single wider elements if everything is aligned to them. Returns the shift of the
+    /// element's width. Dimensions must be merged.
     fn widen(&mut self, width: usize) -> u32 {
         let Some(inner) = self.dims[..self.len].last().copied() else { return 0 };
         if self.len < 2 || inner.dst != 1 || inner.src != 1 || !inner.size.is_power_of_two() || inner.size * width > 16
@@ -245,7 +244,7 @@ impl Block<'_> {
         }
     }
 
-    /// Fails unless the block stays inside of memories of these many elements, starting at these offsets.
+    /// Fails unless the block, from these offsets, stays within memories of these lengths, in elements.
     fn check(&self, to: usize, dst_len: usize, from: usize, src_len: usize) -> Result<()> {
         match self.reach {
             Some([dst, src]) if dst.is_inside(to, dst_len) && src.is_inside(from, src_len) => Ok(()),
@@ -417,7 +416,7 @@ fn copy_row<const N: usize>(
     }
 }
 
-/// Copies bytes; few of them without a call.
+/// Copies bytes, short runs without a call.
 #[inline(always)]
 pub(crate) fn copy_run(dst: &mut [u8], src: &[u8]) {
     match dst.len() {
@@ -428,7 +427,7 @@ pub(crate) fn copy_run(dst: &mut [u8], src: &[u8]) {
     }
 }
 
-/// Copies the first and the last `M` bytes, which cover all if there are at most twice as many.
+/// Copies the first and the last `M` bytes; these cover everything up to `2 * M` bytes.
 #[inline(always)]
 fn copy_ends<const M: usize>(dst: &mut [u8], src: &[u8]) {
     if let (Some(to), Some(from)) = (dst.first_chunk_mut::<M>(), src.first_chunk::<M>()) {
@@ -442,8 +441,8 @@ fn copy_ends<const M: usize>(dst: &mut [u8], src: &[u8]) {
 /// Rows that [`transpose`] reads side by side.
 const STRIP: usize = 8;
 
-/// Copies a matrix whose rows are contiguous in the source (`across.src == 1`) and whose columns are contiguous in
-/// the destination (`down.dst == 1`): a strip of rows at a time, so that runs of several elements are written.
+/// Copies a matrix whose rows are contiguous in the source (`across.src == 1`) and whose columns are contiguous in the
+/// destination (`down.dst == 1`). It takes a strip of rows at a time, so that runs of several elements are written.
 #[inline(never)]
 fn transpose<const N: usize>(dst: &mut [[u8; N]], to: usize, src: &[[u8; N]], from: usize, across: Dim, down: Dim) {
     if across.size < STRIP {

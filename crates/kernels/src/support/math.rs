@@ -5,8 +5,9 @@
 //! the last place, 2 for exponentials, logarithms, [`erf`], sine and cosine. Polynomials are minimax fits of the
 //! quotient that each comment names, computed for this file; reductions follow Cody and Waite.
 //!
-//! Functions whose rare inputs need another method come as kernels over slices ([`sin`], [`cos`], [`tan`], [`pow`],
-//! [`atan2`]): they compute a chunk and then redo its rare elements with `libm`. `f64` uses `libm` but for [`exp64`].
+//! Functions whose rare inputs need another method are kernels over slices ([`sin`], [`cos`], [`tan`], [`pow`],
+//! [`atan2`]): they compute a chunk and then redo its rare elements with `libm`. `f64` uses `libm`, except for
+//! [`exp64`].
 
 const LOG2_E: f32 = core::f32::consts::LOG2_E;
 /// The leading 9 bits of ln 2, so that products with exponents are exact, and the rest.
@@ -135,7 +136,7 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
-    // From the magnitude, because the quotient loses bits where it nears -1.
+    // Computed from the magnitude, because the quotient loses bits near -1.
     let t = expm1(2.0 * clamp(x.abs(), 0.0, 10.0));
     (t / (t + 2.0)).copysign(x)
 }
@@ -220,15 +221,15 @@ pub(crate) fn log10(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn log1p(x: f32) -> f32 {
     let u = 1.0 + x;
-    // What rounding took from u, divided by the slope there.
+    // The rounding error of u, divided by the slope there.
     let correction = (x - (u - 1.0)) / u;
     let regular = u > 0.0 && u < f32::INFINITY;
     let result = log(u) + if regular { correction } else { 0.0 };
     if x.abs() < 1e-8 { x } else { result }
 }
 
-/// Square root to within one unit in the last place, for use inside vectorised functions; see [`sqrt`] for the exact
-/// one. 0 gives 0, negative numbers NaN, infinity something.
+/// Square root to within one unit in the last place, for use inside vectorized functions; see [`sqrt`] for the exact
+/// one. Returns 0 for 0 and NaN for negative numbers; the result for infinity is unspecified.
 #[inline(always)]
 fn sqrt_near(x: f32) -> f32 {
     let y = f32::from_bits(0x5f37_59df_u32.wrapping_sub(x.to_bits() >> 1));
@@ -318,7 +319,7 @@ pub(crate) fn atan(x: f32) -> f32 {
     atan_ratio(a, 1.0).copysign(x)
 }
 
-/// log(1 + t), or log(2 large) where `large` is so large that no more is left of t.
+/// log(1 + t), or log(2 large) where `large` is so large that t is lost to rounding.
 #[inline(always)]
 fn log_near(t: f32, large: f32) -> f32 {
     let is_large = large > 1e4;
@@ -381,7 +382,7 @@ pub(crate) fn round(x: f32) -> f32 {
     const LIMIT: f32 = 8_388_608.0;
     let a = x.abs();
     let rounded = (a + LIMIT) - LIMIT;
-    // From 2^23 on, and for NaN, x is what it is.
+    // From 2^23 on, and for NaN, x is returned unchanged.
     if a < LIMIT { rounded.copysign(x) } else { x }
 }
 
@@ -423,7 +424,7 @@ pub(crate) fn rsqrt(a: &[f32], out: &mut [f32]) {
     }
 }
 
-/// sin and cos of the remainder of x after quarter turns, and the number of those modulo 2^32, for |x| < 2^28.
+/// sin and cos of the remainder of x after quarter turns, and the number of quarter turns modulo 2^32, for |x| < 2^28.
 #[inline(always)]
 fn sin_cos(x: f32) -> (f32, f32, u32) {
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -476,7 +477,7 @@ fn with_rare(
     }
 }
 
-/// [`with_rare`] for functions of two numbers.
+/// [`with_rare`] for binary functions.
 #[inline(always)]
 fn with_rare_pairs(
     (a, b): (&[f32], &[f32]),
@@ -501,7 +502,7 @@ fn with_rare_pairs(
     }
 }
 
-/// A kernel of one input from one of two, whose second is a number.
+/// Turns a binary kernel into a unary one, with the number `b` as its second operand.
 pub(crate) fn with_second<T: Copy>(kernel: impl Fn(&[T], &[T], &mut [T]), b: T) -> impl Fn(&[T], &mut [T]) {
     move |a, out| {
         let b = [b; CHUNK];
@@ -568,10 +569,10 @@ fn log2_regular(x: f32) -> f64 {
     p * s + e
 }
 
-/// Powers of two up to this magnitude are what [`exp2_regular`] is right for.
+/// Largest magnitude of a power of two that [`exp2_regular`] computes correctly.
 const REGULAR: f64 = 125.0;
 
-/// 2^x for x up to [`REGULAR`] and from minus that.
+/// 2^x for x from -[`REGULAR`] to [`REGULAR`].
 #[inline(always)]
 fn exp2_regular(x: f64) -> f32 {
     let shifted = x + ROUND64;
@@ -600,7 +601,7 @@ pub(crate) fn pow(a: &[f32], b: &[f32], out: &mut [f32]) {
 
 /// The kernel of `a^y`.
 pub(crate) fn pow_by(y: f32) -> impl Fn(&[f32], &mut [f32]) {
-    // By the greatest magnitude of exponents for which all powers are regular; -1 for none.
+    // The largest magnitude of exponents for which all powers are regular; -1 if there is none.
     let limit = if y.is_nan() { 0.0 } else { REGULAR as f32 / y.abs() };
     let greatest = (libm::ceilf(limit).min(128.0) as i32 - 2).max(-1);
     let (from, to) = (pow2(-greatest), pow2(greatest + 1));

@@ -1,8 +1,8 @@
 //! Reductions over any set of dimensions, in the memory order of the input.
 //!
-//! [`Nest::new`] sorts the dimensions of the input by stride and joins those that are contiguous. What is innermost in
-//! memory then decides the form: either each group of elements consists of contiguous runs (the innermost dimension is
-//! reduced) or up to [`COLUMNS`] neighbouring groups are reduced together, row by row. Both read memory in order.
+//! [`Nest::new`] sorts the dimensions of the input by stride and joins those that are contiguous. The innermost
+//! dimension in memory then decides the form. If it is reduced, each group of elements consists of contiguous runs. If
+//! it is kept, up to [`COLUMNS`] neighbouring groups are reduced together, row by row. Both forms read memory in order.
 
 use rushlight_runtime::{Complex, Detail, Error, IntList, MAX_RANK, Result, ScalarType, Tensor, TensorMut};
 
@@ -125,7 +125,7 @@ impl<const S: usize> Loop<S> {
     const ONE: Self = Self { size: 1, strides: [0; S], reduced: true };
 }
 
-/// Loops that are walked.
+/// Loops of the nest.
 struct Loops<const S: usize> {
     sizes: Dims,
     strides: [Dims; S],
@@ -156,7 +156,7 @@ pub(crate) struct Nest<const S: usize> {
 }
 
 impl<const S: usize> Nest<S> {
-    /// `sizes` are the input's, `strides` those of each tensor along the input's dimensions: 0 where it has none.
+    /// `sizes` are the input's; `strides` are those of each tensor along the input's dimensions, 0 where it has none.
     pub(crate) fn new(sizes: &[usize], strides: [&[usize]; S], dims: DimSet) -> Result<Self> {
         let mut loops = [Loop::ONE; MAX_RANK];
         let mut len = 0;
@@ -413,7 +413,8 @@ pub(crate) fn reduce<C: Compute, F: Fold<C, 1>>(
     })
 }
 
-/// Sums `i32` numbers into `i64` ones where each group is one short run, in their order; else false, and nothing is done.
+/// Sums `i32` numbers into `i64` sums if each group is one short run and the groups are in order. Else returns false
+/// and does nothing.
 pub(crate) fn sum_i32(input: &Tensor<'_>, dims: DimSet, out: &mut TensorMut<'_>, keepdim: bool) -> Result<bool> {
     let strides = dims.reduced_strides(input.rank(), out.strides(), keepdim)?;
     let nest = Nest::new(input.sizes(), [input.strides(), &strides], dims)?;
@@ -421,7 +422,7 @@ pub(crate) fn sum_i32(input: &Tensor<'_>, dims: DimSet, out: &mut TensorMut<'_>,
     for (group, sum) in input.as_slice::<i32>()?.chunks_exact(run).zip(out.as_mut_slice::<i64>()?) {
         *sum = 0;
         for block in group.chunks(BLOCK) {
-            // The halves of so few numbers add up within 32 bits, so that none need to be widened.
+            // The sums of the halves of so few numbers fit in 32 bits, therefore no number is widened.
             let (low, high) = block.iter().fold((0, 0), |(low, high), x| (low + (x & 0xffff), high + (x >> 16)));
             *sum += i64::from(low) + (i64::from(high) << 16);
         }
@@ -432,7 +433,7 @@ pub(crate) fn sum_i32(input: &Tensor<'_>, dims: DimSet, out: &mut TensorMut<'_>,
 /// Means and sums of squared deviations from the mean of the groups that [`measure`](Self::measure) saw last.
 pub(crate) struct Moments<C> {
     means: [[C; COLUMNS]; 1],
-    /// Of the deviations, and of their squares.
+    /// The sums of the deviations, and of their squares.
     sums: [[C; COLUMNS]; 2],
 }
 
@@ -450,7 +451,7 @@ impl<C: Arithmetic + Compute> Moments<C> {
     ) -> Result<(&mut [C; COLUMNS], &mut [C; COLUMNS])> {
         let count = group.nest.count as f64;
         let columns = group.columns;
-        // Sums ignore their center.
+        // Sums ignore the center.
         group.fold::<C, Sum, 1>(from, &self.sums[0], &mut self.means)?;
         let [means] = &mut self.means;
         for mean in &mut means[..columns] {
@@ -478,15 +479,15 @@ pub(crate) fn resize_reduced(
     out.resize(&sizes).map_err(|e| e.arg(index))
 }
 
-/// Folding elements into `N` accumulators of type `C`, in any order and grouping.
+/// Folds elements into `N` accumulators of type `C`, in any order and grouping.
 ///
 /// Groups are folded in levels, so that rounding errors of sums grow with the logarithm of the number of elements or
-/// a small root of it, not with the number.
+/// with a small root of it, not linearly.
 pub(crate) trait Fold<C: Copy, const N: usize> {
     /// The accumulators of no elements.
     const START: [C; N];
-    /// True if a step is more than one instruction. So many lanes then keep the loop over them a loop, which becomes
-    /// vector code; single instructions rather stay in registers.
+    /// True if a step is more than one instruction. The loop over many lanes then stays a loop, which becomes vector
+    /// code; single instructions are better kept in registers.
     const LONG: bool = true;
     fn step(state: [C; N], x: C, center: C) -> [C; N];
     fn merge(a: [C; N], b: [C; N]) -> [C; N];
@@ -517,8 +518,8 @@ pub(crate) fn fold_block<C: Copy, F: Fold<C, N>, const N: usize>(block: &[C], ce
     }
 }
 
-/// Folds a slice with `LANES` accumulators each, for instruction-level and vector parallelism. A function of its own,
-/// because the optimiser then sees the loop alone.
+/// Folds a slice with `LANES` accumulators each, for instruction-level and vector parallelism. It is a separate
+/// function, so that the optimizer sees the loop alone.
 #[inline(never)]
 fn fold_lanes<C: Copy, F: Fold<C, N>, const N: usize, const LANES: usize>(block: &[C], center: C) -> [C; N] {
     let (chunks, rest) = block.as_chunks::<LANES>();
@@ -561,7 +562,7 @@ fn fold_row<C: Copy, F: Fold<C, N>, const N: usize>(state: &mut [[C; COLUMNS]; N
     }
 }
 
-/// Four rows at a time spare loads and stores of the accumulators.
+/// Folds four rows at a time, which saves loads and stores of the accumulators.
 #[inline(always)]
 fn fold_rows<C: Copy, F: Fold<C, N>, const N: usize>(
     state: &mut [[C; COLUMNS]; N],
@@ -579,7 +580,7 @@ fn fold_rows<C: Copy, F: Fold<C, N>, const N: usize>(
     }
 }
 
-/// Merges `from` into `to` and starts `from` anew.
+/// Merges `from` into `to` and resets `from`.
 fn merge_level<C: Copy, F: Fold<C, N>, const N: usize>(
     to: &mut [[C; COLUMNS]; N],
     from: &mut [[C; COLUMNS]; N],
@@ -650,7 +651,7 @@ impl<C: Arithmetic> Fold<C, 1> for Product {
     }
 }
 
-/// Compute types with a least and a greatest value.
+/// A compute type with a minimum and a maximum value.
 pub(crate) trait Bounded: Arithmetic + Compute {
     const LEAST: Self;
     const GREATEST: Self;
@@ -671,7 +672,7 @@ impl Bounded for i64 {
     const GREATEST: Self = Self::MAX;
 }
 
-/// The maximum; NaN if there is one.
+/// The maximum; NaN if any element is NaN.
 pub(crate) struct Max;
 
 impl<C: Bounded> Fold<C, 1> for Max {
@@ -686,7 +687,7 @@ impl<C: Bounded> Fold<C, 1> for Max {
     }
 }
 
-/// The maximum of the elements that are numbers.
+/// The maximum of the elements that are not NaN.
 pub(crate) struct MaxNumber;
 
 impl<C: Bounded> Fold<C, 1> for MaxNumber {
@@ -701,7 +702,7 @@ impl<C: Bounded> Fold<C, 1> for MaxNumber {
     }
 }
 
-/// The minimum; NaN if there is one.
+/// The minimum; NaN if any element is NaN.
 pub(crate) struct Min;
 
 impl<C: Bounded> Fold<C, 1> for Min {

@@ -1,8 +1,8 @@
 //! Reads of tensors of any type, layout and broadcast as short runs of one compute type.
 //!
-//! Kernels are written for few compute types: `i32` stands in for bool and the integers up to 32 bits, `i64` for
-//! `i64`, `f32` for itself and the 16-bit floats, `f64` for `f64`. What is not stored that way passes through a tile on
-//! the stack, so that a kernel is compiled once a compute type and not once a combination of element types.
+//! Kernels are written for few compute types: `i32` stands in for bool and the integers up to 32 bits, `i64` for `i64`,
+//! `f32` for itself and the 16-bit floats, `f64` for `f64`. Elements of other types or layouts pass through a tile on
+//! the stack. A kernel is therefore compiled once per compute type and not once per combination of element types.
 
 use half::{bf16, f16};
 use rushlight_runtime::{Bool8, Complex, Detail, Element, Error, Result, Scalar, ScalarType, Tensor, TensorMut};
@@ -13,7 +13,7 @@ use crate::support::shape::Dims;
 /// Reads the next elements of a tensor into a tile.
 pub(crate) type Load<C> = fn(&Tensor<'_>, &mut Cursor, &mut [C]);
 
-/// Writes a tile into a tensor, from an element in memory order on.
+/// Writes a tile into a tensor, in memory order from an element on.
 pub(crate) type Store<C> = fn(&[C], &mut TensorMut<'_>, usize) -> Result<()>;
 
 /// Rounds or wraps values to those of a narrower type.
@@ -29,13 +29,13 @@ pub(crate) trait Compute: Element + Default {
 
     fn load(dtype: ScalarType) -> Result<Load<Self>>;
     fn store(dtype: ScalarType) -> Result<Store<Self>>;
-    /// `None` if the type is no narrower than this one.
+    /// Returns the conversion to a narrower type; `None` if `dtype` is no narrower than this one.
     fn narrow(dtype: ScalarType) -> Option<Narrow<Self>>;
     fn from_scalar(value: Scalar) -> Self;
 }
 
-/// The value of a number after the conversion to `dtype` that PyTorch applies first: integers wrap, every number but
-/// zero is true. Floats keep the precision of the compute type.
+/// Converts a number to `dtype`, as PyTorch does first, and then to the compute type: integers wrap, and every number
+/// but zero is true. Floats keep the precision of the compute type.
 pub(crate) fn scalar_as<C: Compute>(value: Scalar, dtype: ScalarType) -> C {
     if dtype == ScalarType::Bool {
         return C::from_scalar(Scalar::Bool(value.to_bool()));
@@ -210,7 +210,7 @@ pub(crate) struct Run {
     pub(crate) len: usize,
 }
 
-/// Position in a tensor that is read in the memory order of another tensor, to whose shape it broadcasts.
+/// Position in a tensor that is read in the memory order of another tensor; it broadcasts to that tensor's shape.
 pub(crate) struct Cursor {
     /// Outermost first; neighbours that one stride covers are merged, so there is at least one.
     sizes: Dims,
@@ -218,12 +218,12 @@ pub(crate) struct Cursor {
     index: Dims,
     /// Start of the current innermost row.
     row: usize,
-    /// Elements of the row that are passed.
+    /// Elements of the row that were read already.
     column: usize,
 }
 
 impl Cursor {
-    /// Before [`walk`](Self::walk).
+    /// A cursor before [`walk`](Self::walk).
     pub(crate) const NOWHERE: Self =
         Self { sizes: Dims::EMPTY, strides: Dims::EMPTY, index: Dims::EMPTY, row: 0, column: 0 };
 
@@ -300,7 +300,7 @@ impl Cursor {
         self.sizes.len() == 1 && self.inner().1 == 0
     }
 
-    /// The next elements that one stride covers, at most `limit` and at least one.
+    /// The next elements that one stride covers: at least one and at most `limit`.
     #[inline]
     pub(crate) fn run(&mut self, limit: usize) -> Run {
         let (size, stride) = self.inner();
@@ -316,7 +316,7 @@ impl Cursor {
         Run { offset, stride, len }
     }
 
-    /// The next `len` elements, if they lie side by side.
+    /// The next `len` elements, if they are contiguous.
     #[inline]
     fn contiguous(&mut self, len: usize) -> Option<usize> {
         let (size, stride) = self.inner();
@@ -336,7 +336,7 @@ impl Cursor {
     }
 }
 
-/// Room for the elements of a tile, which is only initialised once it is needed. It and the [`Cursor`] live beside the
+/// Memory for the elements of a tile, initialized at its first use. It and the [`Cursor`] are separate from the
 /// [`Operand`] or [`Sink`] that uses them, because those move.
 pub(crate) type Room<C> = Option<<C as Compute>::Tile>;
 
@@ -350,7 +350,8 @@ pub(crate) struct Operand<'a, 'c, C: Compute> {
     cursor: &'c mut Cursor,
     /// All elements are the same one.
     constant: bool,
-    /// The tile holds that element as often as the longest call needs it, which is the first.
+    /// The tile is already filled with that one element. The first call is the longest, therefore later calls find
+    /// enough.
     filled: bool,
 }
 
@@ -378,7 +379,8 @@ impl<'a, 'c, C: Compute> Operand<'a, 'c, C> {
         Ok(Self { tensor: *tensor, native, load, narrow, cursor, constant, filled: false })
     }
 
-    /// The next `len` elements, at most a tile and as many as are left. Calls get no longer, and have the same room.
+    /// Returns the next `len` elements: at most a tile, at most the rest, and no more than in the call before. All
+    /// calls pass the same `room`.
     pub(crate) fn next<'t>(&mut self, room: &'t mut Room<C>, len: usize) -> &'t [C]
     where
         'a: 't,
