@@ -1,4 +1,4 @@
-//! The model being compiled: its methods and what they share.
+//! The compiled model: its methods, and the constants and states that they share.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::{Arena, Bytes, Constant, ConstantData, Error, Graph, Id, Origin, Sche
 /// A program being compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// By name, in the order of the file.
+    /// The methods by name, in the order of the file.
     pub methods: IndexMap<String, Graph>,
     /// Tensors whose content is known.
     pub constants: Arena<Constant>,
-    /// Tensors that live from call to call.
+    /// Tensors that keep their values between calls.
     pub states: Arena<State>,
     /// Parts that backends compiled.
     pub delegates: Arena<Delegate>,
     /// Methods that return constants: names with their values.
     pub constant_methods: IndexMap<String, Vec<Literal>>,
-    /// Blobs that delegates find by key.
+    /// Blobs that delegates look up by key.
     pub named_data: Vec<(String, Blob<'static>)>,
     /// Schemas of the operators.
     pub schemas: Arc<Schemas>,
@@ -41,15 +41,15 @@ pub struct State {
     pub initial: ConstantData,
 }
 
-/// A part of a graph that a back end compiled.
+/// A part of a graph that a backend compiled.
 #[derive(Clone, Debug)]
 pub struct Delegate {
     pub backend: String,
     pub payload: Bytes,
     pub compile_specs: Vec<(String, Vec<u8>)>,
-    /// Why the nodes in it do not stand in the graph, if a front end was asked for that.
+    /// The reason why its nodes could not be lifted into the graph, if a front end was asked to lift them.
     pub refusal: Option<Error>,
-    /// The nodes that a backend compiled to it, for the debug map.
+    /// The nodes that the backend compiled into it, for the debug map.
     pub nodes: Vec<PartNode>,
 }
 
@@ -60,7 +60,7 @@ pub struct PartNode {
     pub origin: Origin,
 }
 
-/// A value that a method returns as it is.
+/// A constant that a method returns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Literal {
     None,
@@ -72,7 +72,7 @@ pub enum Literal {
 }
 
 impl State {
-    /// The bytes of an element before the first call, if all elements are the same, and stored as such.
+    /// The bytes of an element before the first call, if all elements are the same and stored only once.
     pub fn repeated(&self) -> Option<Vec<u8>> {
         let Self { name, ty, initial } = self;
         let size = ty.dtype.size();

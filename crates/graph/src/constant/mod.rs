@@ -1,4 +1,4 @@
-//! Tensors whose content is known when the program is compiled.
+//! Constants: tensors with content that is known at compile time.
 
 mod quantized;
 
@@ -19,38 +19,40 @@ pub(crate) use quantized::integers;
 /// A tensor with its content.
 #[derive(Clone, Debug)]
 pub struct Constant {
-    /// The name of the parameter or buffer in the PyTorch module, or of what it was computed from.
+    /// The name of the parameter or buffer in the PyTorch module, or of the one that this constant was computed from.
     pub name: String,
-    /// Static and contiguous.
+    /// The type, which is static. The content is contiguous.
     pub ty: TensorType,
     pub data: ConstantData,
 }
 
-/// The content of a constant, copied together only when it is read.
+/// The content of a constant. Strided content is gathered only when it is read.
 #[derive(Clone)]
 pub enum ConstantData {
     /// All elements are zero bytes.
     Zeros,
     /// The elements in row-major order.
     Dense(Bytes),
-    /// Elements picked from a block of memory: element `[i, j, …]` is at `offset + i * strides[0] + j * strides[1] …`,
-    /// counted in elements. This is how PyTorch stores views, and what a transposition of a weight costs: nothing.
+    /// Elements of a block of memory: element `[i, j, …]` is at `offset + i * strides[0] + j * strides[1] …`, counted
+    /// in elements. PyTorch stores views this way. A transposed weight needs no copy.
     Strided { storage: Bytes, offset: usize, strides: Vec<usize> },
     /// Computed when it is read.
     Computed(Arc<dyn Computed>),
 }
 
-/// Content that is computed when it is needed and not kept: large folded weights need no memory until they are written.
+/// Content that is computed when it is needed and not kept. Large folded weights need no memory until they are written.
 pub trait Computed: Send + Sync {
-    /// The elements in row-major order, in place of what is in `to`.
+    /// Replaces the contents of `to` by the elements in row-major order.
     fn compute(&self, to: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// The content of some indices of the first dimension, so that others need not be computed; `None` where that is not known.
+    /// Returns the content of a range of the first dimension, so that the rest need not be computed. `None` if only the
+    /// whole can be computed.
     fn rows(&self, _rows: Range<usize>) -> Option<Arc<dyn Computed>> {
         None
     }
 
-    /// Shows content of `f32`, some whole indices of the first dimension at a time, so that it need not all be in memory.
+    /// Passes content of `f32` to `see`, a few whole rows of the first dimension at a time, so that it need not all be
+    /// in memory.
     ///
     /// # Errors
     /// Those of [`compute`](Self::compute).
@@ -66,18 +68,18 @@ pub trait Computed: Send + Sync {
         None
     }
 
-    /// True if [`quantized`](Self::quantized) gives integers, as far as that is known without preparing them.
+    /// True if [`quantized`](Self::quantized) returns integers. Does not prepare them; preparing them may still fail.
     fn is_quantized(&self) -> bool {
         self.quantized().is_some()
     }
 
-    /// The constant whose dimensions this is in another order, and that order.
+    /// Returns the constant that this content permutes, and the order of its dimensions.
     fn permuted(&self) -> Option<(&Constant, &[usize])> {
         None
     }
 }
 
-/// The elements of bytes of `f32`.
+/// Reads bytes as `f32` elements.
 fn floats_of(bytes: &[u8]) -> Cow<'_, [f32]> {
     match bytemuck::try_cast_slice(bytes) {
         Ok(floats) if cfg!(target_endian = "little") => Cow::Borrowed(floats),
@@ -85,7 +87,7 @@ fn floats_of(bytes: &[u8]) -> Cow<'_, [f32]> {
     }
 }
 
-/// Computed content with its dimensions in another order.
+/// Computed content with permuted dimensions.
 struct Permuted {
     constant: Constant,
     dims: Vec<usize>,
@@ -125,10 +127,10 @@ impl std::fmt::Debug for ConstantData {
 }
 
 impl Constant {
-    /// A constant of elements in row-major order.
+    /// Makes a constant of elements in row-major order.
     ///
     /// # Errors
-    /// `InvalidProgram` if the bytes are not as many as the type needs.
+    /// `InvalidProgram` unless the number of bytes is that of the type.
     pub fn dense(name: impl Into<String>, ty: TensorType, bytes: impl Into<Bytes>) -> Result<Self, Error> {
         let (name, bytes) = (name.into(), bytes.into());
         let constant = Self { name, ty, data: ConstantData::Zeros };
@@ -148,7 +150,7 @@ impl Constant {
         }
     }
 
-    /// True if [`quantized`](Self::quantized) gives integers, as far as that is known without preparing them.
+    /// True if [`quantized`](Self::quantized) returns integers. Does not prepare them; preparing them may still fail.
     pub fn is_quantized(&self) -> bool {
         matches!(&self.data, ConstantData::Computed(computed) if computed.is_quantized())
     }
@@ -172,7 +174,7 @@ impl Constant {
         self.len().is_ok_and(|len| len == 0)
     }
 
-    /// The elements in row-major order. Shares memory where the content is in that order already.
+    /// The elements in row-major order. Shares memory if the content is already in that order.
     pub fn read(&self) -> Result<Bytes, Error> {
         if let Some(bytes) = self.in_place() {
             return Ok(bytes);
@@ -182,7 +184,7 @@ impl Constant {
         Ok(bytes.into())
     }
 
-    /// The elements in row-major order, in place of what is in `to`.
+    /// Replaces the contents of `to` by the elements in row-major order.
     fn read_into(&self, to: &mut Vec<u8>) -> Result<(), Error> {
         match &self.data {
             ConstantData::Zeros => {
@@ -207,12 +209,13 @@ impl Constant {
         Ok(floats_of(&self.read()?).into_owned())
     }
 
-    /// Shows the elements of an `f32` constant in row-major order, some whole indices of the first dimension at a time.
+    /// Passes the elements of an `f32` constant to `see` in row-major order, a few whole rows of the first dimension at
+    /// a time.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
     pub fn for_floats(&self, see: &mut dyn FnMut(&[f32])) -> Result<(), Error> {
-        /// Elements that are shown at a time, where each index has fewer.
+        /// Elements that are passed at a time, if a row has fewer.
         const SHOWN: usize = 1 << 14;
         if let ConstantData::Computed(computed) = &self.data {
             return computed.for_floats(see);
@@ -224,7 +227,7 @@ impl Constant {
             match self.rows(start..count.min(start + step)) {
                 Some(rows) => see(&floats_of(&rows.read()?)),
                 None => {
-                    // It has no first dimension.
+                    // The constant has no first dimension.
                     see(&floats_of(&self.read()?));
                     break;
                 }
@@ -233,8 +236,8 @@ impl Constant {
         Ok(())
     }
 
-    /// The constant of some indices of the first dimension, which copies nothing; `None` if they are not there, or only all can be
-    /// computed.
+    /// Returns a range of the first dimension as a constant, without a copy. `None` if the range is out of bounds or
+    /// only the whole can be computed.
     pub fn rows(&self, rows: Range<usize>) -> Option<Self> {
         let sizes = self.sizes().ok()?;
         let first = *sizes.first()?;
@@ -256,7 +259,7 @@ impl Constant {
         Some(Self { name: self.name.clone(), ty, data })
     }
 
-    /// Borrows the elements, if they are in row-major order in memory already.
+    /// Borrows the elements, if they are already stored in row-major order.
     pub fn in_place(&self) -> Option<Bytes> {
         match &self.data {
             ConstantData::Dense(bytes) => Some(bytes.clone()),
@@ -265,7 +268,7 @@ impl Constant {
         }
     }
 
-    /// Range of a strided constant's elements in its storage, if they are there in row-major order.
+    /// Range of a strided constant's elements in its storage, if they are stored in row-major order.
     fn dense_range(&self) -> Option<Range<usize>> {
         let ConstantData::Strided { offset, strides, .. } = &self.data else { return None };
         let start = offset.checked_mul(self.ty.dtype.size())?;
@@ -273,8 +276,8 @@ impl Constant {
         is_row_major(&self.sizes().ok()?, strides).then_some(range)
     }
 
-    /// Number of rows of a strided constant that are gathered at a time, and the bytes of a row; `None` if it is not a matter
-    /// of rows.
+    /// Number of rows of a strided constant that are gathered at a time, and the bytes of a row; `None` if the constant
+    /// is not strided or has no rows.
     fn rows_of_pieces(&self) -> Option<(usize, usize)> {
         /// Pieces of about this size are still in the caches when they are written.
         const PIECE: usize = 1 << 20;
@@ -283,7 +286,7 @@ impl Constant {
         Some((PIECE.div_ceil(row).next_multiple_of(gather::TILE), row))
     }
 
-    /// The constant with its dimensions in another order, which copies nothing; `None` if it does not have these dimensions.
+    /// Returns the constant with permuted dimensions, without a copy; `None` if `dims` are not its dimensions.
     pub fn permuted(&self, dims: &[usize]) -> Option<Self> {
         let sizes = self.sizes().ok()?;
         let (storage, offset, strides) = match &self.data {
@@ -301,7 +304,7 @@ impl Constant {
         Some(Self { name: self.name.clone(), ty: TensorType::new(self.ty.dtype, shape), data })
     }
 
-    /// Computed content with its dimensions in another order. `inner` is what it is itself a permutation of.
+    /// Permutes the dimensions of computed content. `inner` is set if that content is itself a permutation.
     fn permuted_later(&self, inner: Option<(&Self, &[usize])>, dims: &[usize]) -> Option<Self> {
         let (constant, dims) = match inner {
             None => (self, dims.to_vec()),
@@ -371,7 +374,7 @@ pub fn row_major_strides(sizes: &[usize]) -> Vec<usize> {
 
 fn is_row_major(sizes: &[usize], strides: &[usize]) -> bool {
     let dense = row_major_strides(sizes);
-    // The stride of a dimension of one element is never used.
+    // The stride of a dimension of size 1 is never used.
     sizes.iter().zip(strides).zip(&dense).all(|((size, stride), dense)| *size <= 1 || stride == dense)
 }
 
@@ -435,7 +438,7 @@ mod tests {
         assert_eq!((&found.ty, found.read().unwrap()), (&expected.ty, expected.read().unwrap()));
         let again = found.permuted(&[0, 2, 1]).unwrap();
         assert_eq!(again.read().unwrap(), expected.permuted(&[0, 2, 1]).unwrap().read().unwrap());
-        // Back where it was, it is what it was.
+        // The inverse permutation returns the original content.
         let back = found.permuted(&[1, 2, 0]).unwrap();
         assert!(matches!(&back.data, ConstantData::Computed(data) if data.permuted().is_none()));
         assert_eq!(back.read().unwrap(), storage());

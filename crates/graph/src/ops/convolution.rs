@@ -1,4 +1,4 @@
-//! Convolutions, all of which become `convolution`.
+//! Convolutions; all are lowered to `convolution`.
 
 use crate::Error;
 use crate::operators::aten;
@@ -120,7 +120,7 @@ fn spatial_dims(b: &Builder<'_>, operands: &Operands<'_>) -> Result<usize, Error
     if (3..=5).contains(&rank) { Ok(rank - 2) } else { Err(operands.wrong(1, "a weight of 3 to 5 dimensions")) }
 }
 
-/// A list argument by the name of its parameter.
+/// Reads a list argument by the name of its parameter.
 fn by_name(operands: &Operands<'_>, name: &str, dims: usize, default: i64) -> Result<Vec<i64>, Error> {
     match operands.schema.position(name) {
         Some(index) => operands.ints_for(index, dims, &[default]),
@@ -136,7 +136,7 @@ fn plain(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![output]))
 }
 
-/// `conv1d` and its like, with padding by numbers, `valid` or `same`.
+/// Lowers `conv1d`, `conv2d` and `conv3d`, with padding given as numbers, `valid` or `same`.
 fn forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
     let mut input = operands.value(0)?;
@@ -159,7 +159,8 @@ fn forward(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![output]))
 }
 
-/// Padding that keeps the size: half on each side. What is left over goes to the end, by a padding of its own.
+/// Computes the padding that keeps the size: half on each side. An odd remainder goes to the end, as a separate padding
+/// node.
 fn pad_same(
     b: &mut Builder<'_>,
     operands: &Operands<'_>,
@@ -191,7 +192,7 @@ fn transposed(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![output]))
 }
 
-/// Convolutions that name a kernel size too: depthwise ones with a filter, or several, for each channel.
+/// Lowers convolutions that also state a kernel size: depthwise ones, with one or more filters per channel.
 fn named(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let dims = spatial_dims(b, operands)?;
     let channels = |ty: &TensorType, dim: usize| ty.shape.get(dim).and_then(Expr::as_int).unwrap_or(1);

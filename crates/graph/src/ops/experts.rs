@@ -1,4 +1,5 @@
-//! Linear layers of experts: operators of Rushlight's own, which are made of PyTorch's where no back end computes them.
+//! Linear layers of experts: operators of Rushlight's own. Without a backend that computes them, they are lowered to
+//! PyTorch's.
 
 use crate::Error;
 use crate::operators::{aten, rushlight};
@@ -7,7 +8,7 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 use super::inference::one;
 use super::{Definition, Lowered, Operands, composite, done};
 
-/// Most experts of a mixture: where no back end computes them, each is a few nodes.
+/// Maximum number of experts of a mixture. Without a backend that computes them, each expert takes a few nodes.
 pub const MAX_EXPERTS: i64 = 1 << 12;
 
 pub(crate) const OPS: &[Definition] =
@@ -28,7 +29,8 @@ fn rows_of(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<Vec<Typ
     one(input.dtype, vec![rows.clone(), width(operands, graph, dim)?.into()])
 }
 
-/// The columns that one expert gives; `dim` is that of the outputs of all in the weights.
+/// Number of columns of one expert's output. `dim` is the dimension of the weights that holds the outputs of all
+/// experts.
 fn width(operands: &Operands<'_>, graph: &Graph, dim: usize) -> Result<i64, Error> {
     let all = operands.tensor(1, graph)?.shape.get(dim).and_then(Expr::as_int);
     let count = operands.expr(3)?.as_int().filter(|count| (1..=MAX_EXPERTS).contains(count));
@@ -47,7 +49,7 @@ fn linear(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.one(rushlight::EXPERTS_MM, args).and_then(done)
 }
 
-/// Each expert computes all rows, and its own are taken.
+/// Computes all rows with each expert, and selects for each row the result of its own expert.
 fn mm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (input, mat2, experts) = (operands.value(0)?, operands.value(1)?, operands.value(2)?);
     let width = width(operands, b.graph, 1)?;

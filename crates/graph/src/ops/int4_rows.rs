@@ -1,5 +1,5 @@
-//! Rows of 4-bit integers in groups, as KV caches keep them: operators of Rushlight's own, which are made of PyTorch's where no
-//! back end computes them.
+//! Rows of 4-bit integers in groups, as KV caches keep them: operators of Rushlight's own. Without a backend that
+//! computes them, they are lowered to PyTorch's.
 
 use rushlight_format::ScalarType;
 
@@ -18,7 +18,8 @@ pub(crate) const OPS: &[Definition] = &[
 /// The largest 4-bit integer.
 const MAX: i64 = 15;
 
-/// Two integers a byte, and a scale and a zero point for each group of a row's elements.
+/// The types of the result: bytes of two integers each, and a scale and a zero point for each group of a row's
+/// elements.
 fn quantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let (width, outer) = row(operands, graph)?;
     let of_width = |width: i64| outer.iter().cloned().chain([Expr::Int(width)]).collect::<Vec<_>>();
@@ -38,14 +39,14 @@ fn dequantized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Erro
     one(ScalarType::Float, outer.iter().cloned().chain([Expr::Int(2 * bytes)]).collect())
 }
 
-/// The elements of a row of the first argument, and the other sizes.
+/// Returns the number of elements of a row of the first argument, and the other sizes.
 fn row<'g>(operands: &Operands<'_>, graph: &'g Graph) -> Result<(i64, &'g [Expr]), Error> {
     let shape = &operands.tensor(0, graph)?.shape;
     let row = shape.split_last().and_then(|(width, outer)| Some((width.as_int()?, outer)));
     row.ok_or_else(|| operands.wrong(0, "rows of a fixed size"))
 }
 
-/// The elements of a group, of which a row of `width` elements has a whole number; an even number.
+/// Returns the elements of a group: an even number that divides the `width` of a row.
 fn group(operands: &Operands<'_>, width: i64) -> Result<i64, Error> {
     let group = operands.expr(1)?.as_int().filter(|group| *group > 0 && group % 2 == 0 && width % group == 0);
     group.ok_or_else(|| operands.wrong(1, "an even number that divides the size of a row"))

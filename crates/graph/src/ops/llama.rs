@@ -1,8 +1,9 @@
 //! ExecuTorch's operators for language models.
 //!
-//! Those that write to key-value caches, `[batch, position, head, column]`, have no functional variant. [`update_caches`]
-//! makes one of ATen's operators, which every back end knows: a write at a position is `slice_scatter`, one at positions
-//! that a tensor holds is `index_put`. Attention over a cache, `custom_sdpa`, is functional as it is and stays one node.
+//! Operators that write to key-value caches, `[batch, position, head, column]`, have no functional variant.
+//! [`update_caches`] replaces them by one of ATen's operators, which every backend supports: `slice_scatter` writes at
+//! one start position, and `index_put` at positions that a tensor holds. Attention over a cache, `custom_sdpa`, is
+//! functional already and stays one node.
 
 use rushlight_format::ScalarType;
 
@@ -26,17 +27,17 @@ pub(crate) const OPS: &[Definition] = &[
     kernel(llama::QUANTIZED_MOE_FFN, same),
 ];
 
-/// What a call that writes to caches computes.
+/// The results of a call that writes to caches.
 #[derive(Clone, Debug)]
 pub struct CacheUpdate {
     /// The new contents of the caches, with the positions of their arguments.
     pub caches: Vec<(usize, ValueId)>,
-    /// The result; `None` for a placeholder, which says nothing.
+    /// The result; `None` if the operator returns a placeholder without information.
     pub result: Option<ValueId>,
 }
 
-/// Positions of the arguments that an operator, or its out variant, reads and then writes; empty for one that writes to
-/// no caches.
+/// Positions of the arguments that an operator, or its out variant, reads and then writes; empty for an operator that
+/// writes to no caches.
 pub fn written_caches(schema: &Schema) -> &'static [usize] {
     match schema.base_name() {
         llama::UPDATE_CACHE | llama::UPDATE_CACHE_WITH_INDICES => &[1],
@@ -45,10 +46,10 @@ pub fn written_caches(schema: &Schema) -> &'static [usize] {
     }
 }
 
-/// Adds functional operators that compute what a call which writes to caches does. `None` for other operators.
+/// Adds functional operators that compute the same as a call that writes to caches. Returns `None` for other operators.
 ///
 /// Positions are at least 0 and within the cache, as the operators demand. The symbol of a start position gets these
-/// bounds if the call is made in every run, that is, in the body of the graph.
+/// bounds if the call is in the body of the graph, and therefore made in every run.
 pub fn update_caches(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<CacheUpdate>, Error> {
     let (caches, result) = match operands.schema.base_name() {
         llama::UPDATE_CACHE => {
@@ -74,7 +75,7 @@ pub fn update_caches(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Opt
     Ok(Some(CacheUpdate { caches, result }))
 }
 
-/// The cache with the positions of `value` from `start` on.
+/// The cache with `value` written from position `start` on.
 fn write_at(b: &mut Builder<'_>, cache: ValueId, value: ValueId, start: &Expr) -> Result<ValueId, Error> {
     let (positions, written) = (position_dim(b, cache)?, position_dim(b, value)?);
     if b.block() == b.graph.body
@@ -91,7 +92,7 @@ fn write_at(b: &mut Builder<'_>, cache: ValueId, value: ValueId, start: &Expr) -
     b.one(aten::SLICE_SCATTER, vec![cache.into(), value.into(), 1.into(), start.clone().into(), end.into()])
 }
 
-/// The cache with the positions of `value` where `indices`, `[batch, position]`, say.
+/// The cache with `value` written at the positions in `indices`, `[batch, position]`.
 fn write_rows(b: &mut Builder<'_>, cache: ValueId, value: ValueId, indices: ValueId) -> Result<ValueId, Error> {
     let shape = b.tensor(indices)?.shape;
     let [batches, positions] = shape.as_slice() else {
@@ -117,17 +118,17 @@ fn position_dim(b: &Builder<'_>, value: ValueId) -> Result<Expr, Error> {
     }
 }
 
-/// Attention over integers gives `f32`.
+/// Attention over integers returns `f32`.
 fn floating_query(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     one(ScalarType::Float, operands.tensor(0, graph)?.shape.clone())
 }
 
-/// A value of no use that orders the store.
+/// A dummy result that only orders the store.
 fn update(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     one(operands.tensor(0, graph)?.dtype, vec![1i64.into()])
 }
 
-/// An output as wide as the values for each query, and the last state.
+/// An output with the width of the values for each query, and the last state.
 fn delta_rule(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let (query, value, state) = (operands.tensor(0, graph)?, operands.tensor(2, graph)?, operands.tensor(5, graph)?);
     let mut shape = query.shape.clone();

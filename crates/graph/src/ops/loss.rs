@@ -33,7 +33,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::CROSS_ENTROPY_LOSS, by_lowering, cross_entropy),
 ];
 
-/// PyTorch's codes of what becomes of the losses of elements.
+/// PyTorch's codes for the reduction of the losses of elements.
 const MEAN: i64 = 1;
 const SUM: i64 = 2;
 
@@ -59,7 +59,7 @@ pub(crate) fn reduce(
     b.cast(value, dtype)
 }
 
-/// Both arguments in the dtype that losses are computed in, and the dtype of the result.
+/// Converts both arguments to the dtype that losses are computed in; also returns the dtype of the result.
 fn pair(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, ValueId, ScalarType), Error> {
     let dtype = to_floating(promote(&[operands.arg(0), operands.arg(1)], b.graph)?);
     let wide = compute_dtype(dtype);
@@ -119,7 +119,7 @@ fn huber(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     reduce(b, losses, operands.int(2)?, dtype).and_then(done)
 }
 
-/// `t (log t - x)`, where `x` and perhaps `t` are logarithms.
+/// `t (log t - x)`, where `x` is a logarithm and `t` may be one.
 fn kl_div(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let losses = if operands.bool(3)? {
@@ -133,8 +133,8 @@ fn kl_div(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     reduce(b, losses, operands.int(2)?, dtype).and_then(done)
 }
 
-/// `exp(x) - t x` of a logarithm, or `x - t log(x + eps)`, with Stirling's approximation of `log t!` for targets above 1
-/// if it is wanted.
+/// `exp(x) - t x` for a logarithm `x`, else `x - t log(x + eps)`. With `full`, Stirling's approximation of `log t!` is
+/// added for targets above 1.
 fn poisson(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let mut losses = if operands.bool(2)? {
@@ -161,7 +161,7 @@ fn poisson(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     reduce(b, losses, operands.int(5)?, dtype).and_then(done)
 }
 
-/// `-(t log x + (1 - t) log(1 - x))`, with logarithms no less than -100.
+/// `-(t log x + (1 - t) log(1 - x))`, with logarithms clamped to at least -100.
 fn binary_cross_entropy(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, target, dtype) = pair(b, operands)?;
     let bounded =
@@ -282,7 +282,7 @@ fn triplet_margin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     reduce(b, losses, operands.int(7)?, dtype).and_then(done)
 }
 
-/// The weight of each class, and which of them does not count.
+/// The weight of each class, and the class that is ignored.
 struct Classes {
     weight: Option<ValueId>,
     ignored: Expr,
@@ -296,7 +296,7 @@ fn nll(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, ValueId
     class_loss(b, operands.value(0)?, operands.value(1)?, &classes)
 }
 
-/// `-x[target]`, weighted; the mean is that of the weights.
+/// `-x[target]`, weighted; the mean is weighted too.
 fn class_loss(
     b: &mut Builder<'_>,
     x: ValueId,
@@ -405,6 +405,6 @@ fn probabilities(
     let product = b.mul(weighted, target)?;
     let negative = b.unary(aten::NEG, product)?;
     let losses = b.one(aten::SUM_DIM_INTLIST, vec![negative.into(), Arg::from([dim]), Arg::from(false)])?;
-    // The mean is over samples, whatever the weights.
+    // The mean is over samples, not over weights.
     reduce(b, losses, classes.reduction, ty.dtype).and_then(done)
 }

@@ -1,4 +1,4 @@
-//! Normalisations, at inference.
+//! Normalizations, at inference.
 
 use crate::Error;
 use crate::operators::aten;
@@ -43,9 +43,9 @@ fn batch_statistics_with_reserve(operands: &Operands<'_>, graph: &Graph) -> Resu
     Ok(types)
 }
 
-/// With running statistics at inference; with those of the batch where a module keeps none.
+/// Lowers `batch_norm`: with running statistics at inference, and with those of the batch if the module keeps none.
 fn batch_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    // Nothing is normalised to nothing.
+    // An empty input has nothing to normalize.
     if operands.tensor(0, b.graph)?.numel().is(0) {
         return done(operands.value(0)?);
     }
@@ -78,7 +78,7 @@ fn batch_norm_no_update(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered
     Ok(Some(results))
 }
 
-/// As [`batch_statistics`], then the running statistics after the call.
+/// The types of [`batch_statistics`], then the running statistics after the call.
 fn batch_statistics_with_running(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let mut types = batch_statistics(operands, graph)?;
     for index in [3, 4] {
@@ -88,7 +88,7 @@ fn batch_statistics_with_running(operands: &Operands<'_>, graph: &Graph) -> Resu
     Ok(types)
 }
 
-/// Normalises with the batch's statistics, and moves the running ones towards them. The running variance is unbiased.
+/// Normalizes by the batch's statistics, and moves the running ones towards them. The running variance is unbiased.
 fn batch_norm_that_trains(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let arg = |index| operands.arg(index).clone();
     let (x, mean, variance) = (operands.value(0)?, operands.value(3)?, operands.value(4)?);
@@ -113,7 +113,7 @@ fn batch_norm_that_trains(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lower
     Ok(Some(results))
 }
 
-/// Each channel of each sample is a group of its own.
+/// Normalizes each channel of each sample as its own group.
 fn instance_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let arg = |index| operands.arg(index).clone();
     if !operands.bool(5)? {
@@ -153,7 +153,7 @@ fn layer_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     first(b.call(aten::NATIVE_LAYER_NORM, operands.args.iter().take(5).cloned().collect())?)
 }
 
-/// Statistics keep the normalised dimensions with size 1.
+/// Statistics keep the normalized dimensions with size 1.
 fn layer_statistics(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;
     let normalised = operands.exprs(1)?.len();
@@ -169,7 +169,8 @@ fn rms_norm_type(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Er
     Ok(vec![tensor(promote(&[operands.arg(0), operands.arg(2)], graph)?, input.shape.clone())])
 }
 
-/// `x * rsqrt(mean(x²) + eps) * weight` over the last dimensions. Without a value, `eps` is the spacing of numbers at 1.
+/// `x * rsqrt(mean(x²) + eps) * weight` over the last dimensions. Without a value, `eps` is the machine epsilon of the
+/// compute dtype.
 fn rms_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
@@ -230,14 +231,14 @@ fn norm_except_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.view(norm, shape).and_then(done)
 }
 
-/// The norm over all dimensions but one, which are kept with size 1; -1 keeps none.
+/// The norm over all dimensions but one; the reduced dimensions keep size 1. A `kept` of -1 reduces all dimensions.
 fn norm_but(b: &mut Builder<'_>, v: ValueId, kept: i64, p: f64) -> Result<ValueId, Error> {
     let rank = b.tensor(v)?.rank() as i64;
     let dims: Vec<i64> = (0..rank).filter(|dim| *dim != kept).collect();
     b.precisely(v, |b, v| vector_norm(b, v, p, &Arg::from(dims.as_slice()), &Arg::from(true)))
 }
 
-/// The first of several results alone.
+/// Returns the first of several results.
 fn first(results: Vec<ValueId>) -> Lowered {
     Ok(Some(results.into_iter().take(1).collect()))
 }

@@ -1,4 +1,4 @@
-//! Padding: by a number, by reflection, by the border, and around.
+//! Padding: constant, reflected, replicated and circular.
 
 use crate::Error;
 use crate::operators::aten;
@@ -21,8 +21,7 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::_PAD_CIRCULAR, padded, circular),
 ];
 
-/// Kernels have it for paddings that add elements; ExecuTorch's takes no others. What a padding takes away is cut off
-/// first.
+/// Splits a padding with negative amounts into slices and a padding. The kernels, like ExecuTorch's, only add elements.
 fn cut_and_pad(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let padding = operands.exprs(1)?;
     if !padding.iter().any(|amount| amount.as_int().is_some_and(|amount| amount < 0)) {
@@ -77,7 +76,7 @@ fn pad(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     in_mode(b, operands, mode)
 }
 
-/// The modes' numbers are those of `at::padding_mode`.
+/// Lowers a padding whose mode is a number of `at::padding_mode`.
 fn pad_by_number(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let modes = ["reflect", "replicate", "circular", "constant"];
     let mode = usize::try_from(operands.int(2)?).ok().and_then(|mode| modes.get(mode).copied());
@@ -105,13 +104,13 @@ fn in_mode(b: &mut Builder<'_>, operands: &Operands<'_>, mode: &str) -> Lowered 
     }
 }
 
-/// Circular padding: what is beyond one side is copied from the other.
+/// Circular padding: elements beyond one side are copied from the other side.
 fn circular(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut value = operands.value(0)?;
     let tensor = b.tensor(value)?;
     for (dim, left, right) in pairs(operands, &tensor)? {
         let size = tensor.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
-        // Negative padding takes away.
+        // Negative padding removes elements.
         let negative = |pad: &Expr| pad.as_int().is_some_and(|pad| pad < 0);
         let start = if negative(&left) { left.mul(-1) } else { Expr::Int(0) };
         let end = if negative(&right) { size.add(right.clone()) } else { size.clone() };

@@ -1,4 +1,4 @@
-//! Quantiles, and whether elements are among others.
+//! Quantiles, and membership of elements in a set.
 
 use rushlight_format::ScalarType;
 
@@ -19,8 +19,8 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::ISIN_SCALAR_TENSOR, membership, isin),
 ];
 
-/// Sorts, and takes what is at the place `q (n - 1)`, between two elements as the interpolation says. NaN anywhere is
-/// the result everywhere, unless NaN is left out: then `n` counts the numbers of each row.
+/// Sorts each row and takes the element at position `q (n - 1)`, or interpolates between its two neighbours. A NaN in a
+/// row makes the row's result NaN. `nanquantile` skips NaN: there `n` counts the other elements of the row.
 fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
@@ -103,13 +103,13 @@ struct Places<'a> {
     shape: &'a [Expr],
 }
 
-/// Moves the last dimension, that of the quantiles, to the front, and puts 1 where a dimension is kept.
+/// Moves the last dimension, that of the quantiles, to the front, and inserts dimensions of size 1 for `keepdim`.
 fn arranged(b: &mut Builder<'_>, operands: &Operands<'_>, value: ValueId, places: &Places<'_>) -> Lowered {
     let Places { dim, several, shape } = *places;
     let ty = b.tensor(value)?;
     let rank = ty.rank();
     let keepdim = operands.bool(3)?;
-    // What stood last took the place of `dim`; it goes back when that place is filled with 1.
+    // The transposition put the original last dimension at `dim`. The permutation below puts it back.
     let along = operands.has(2) && !shape.is_empty();
     let mut kept: Vec<Expr> = if along { shape.to_vec() } else { vec![Expr::Int(1); shape.len()] };
     if let Some(slot) = kept.get_mut(dim) {
@@ -142,7 +142,7 @@ fn membership(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
     one(ScalarType::Bool, shape)
 }
 
-/// Compares each element with all others.
+/// Compares each element with all elements of the other tensor.
 fn isin(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let found = match (operands.arg(0), operands.arg(1)) {
         (Arg::Value(elements), Arg::Value(others)) => {

@@ -108,14 +108,14 @@ fn product(operands: &Operands<'_>, graph: &Graph, transposed: bool) -> Result<V
 #[derive(Clone, Debug)]
 pub(crate) struct Affine {
     pub scale: Arg,
-    /// None is zero.
+    /// The zero point; `None` is zero.
     pub zero_point: Arg,
     pub range: [Arg; 2],
 }
 
 impl Affine {
-    /// `clamp(round(x / scale) + zero_point)`, with the division as a multiplication by the reciprocal, as a floating
-    /// tensor of whole numbers.
+    /// Computes `clamp(round(x / scale) + zero_point)` as a floating tensor of integers. The division is a
+    /// multiplication by the reciprocal.
     pub(crate) fn round(&self, b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
         let scaled = match &self.scale {
             Arg::Float(scale) => b.mul(x, 1.0 / scale)?,
@@ -142,7 +142,7 @@ impl Affine {
     }
 }
 
-/// A tensor with a block of elements as the last dimension, and parameters with 1 there.
+/// Reshapes a tensor, so that the last dimension holds a block of elements and the parameters have size 1 there.
 fn grouped(b: &mut Builder<'_>, x: ValueId, size: i64) -> Result<(ValueId, Vec<Expr>), Error> {
     let shape = b.tensor(x)?.shape;
     let ([.., last], Some(groups)) = (shape.as_slice(), shape.last().map(|last| last.floor_div(size))) else {
@@ -208,7 +208,7 @@ fn choose_symmetric(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![scale, zero]))
 }
 
-/// The sum of two quantized tensors, nothing below zero, quantized again.
+/// Adds two quantized tensors, clamps the sum at zero and quantizes it.
 fn add_relu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let mut real = |first: usize| {
         let args = operands.args.iter().skip(first).take(5).cloned();
@@ -223,7 +223,7 @@ fn add_relu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.one(quantized_decomposed::QUANTIZE_PER_TENSOR, args.chain([Arg::DType(dtype)]).collect()).and_then(done)
 }
 
-/// Quantizes and dequantizes, with one scale, or one for each index of the axis that a parameter gives.
+/// Quantizes and dequantizes, with one scale, or one per index of the axis that a parameter states.
 fn fake_quantize(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usize>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;
@@ -262,7 +262,7 @@ fn with_mask(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error>
     Ok(vec![tensor(input.dtype, input.shape.clone()), tensor(ScalarType::Bool, input.shape.clone())])
 }
 
-/// Fake quantization, with a mask of the elements inside its range. A tensor can turn off the rounding.
+/// Fake quantization that also returns a mask of the elements inside its range. A tensor can turn off the rounding.
 fn cached(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usize>) -> Lowered {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;

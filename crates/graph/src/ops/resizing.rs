@@ -1,8 +1,8 @@
 //! Resizing of images.
 //!
-//! Kernels take the nearest pixel or interpolate between two along height and width. One dimension is an image of
-//! height 1; three are two images, one after the other. Wider filters are a GEMM with a constant matrix
-//! along each dimension.
+//! Kernels take the nearest pixel or interpolate linearly along height and width. Signals are images of height 1, and
+//! volumes are resized by two images, one after the other. Wider filters are a GEMM with a constant matrix along each
+//! dimension.
 
 use crate::Error;
 use crate::operators::aten;
@@ -45,12 +45,12 @@ pub(crate) const OPS: &[Definition] = &[
 /// Maximum number of weights of a filter along one dimension: those of 8192 pixels from 8192.
 const MAX_WEIGHTS: i64 = 1 << 26;
 
-/// The wanted size of each spatial dimension, and the factor where it is given.
+/// The target size of each spatial dimension, and its scale factor if one is given.
 struct TargetSizes {
     from: Vec<Expr>,
     sizes: Vec<Expr>,
     scales: Vec<Option<f64>>,
-    /// The sizes that the factors give.
+    /// The sizes that follow from the factors.
     scaled: Vec<Option<Expr>>,
     align_corners: bool,
 }
@@ -92,7 +92,7 @@ impl TargetSizes {
         self.from.iter().chain(&self.sizes).all(Expr::is_static)
     }
 
-    /// Input and output size of each dimension, and the input pixels for each of the output.
+    /// Input size, output size and their ratio (input pixels per output pixel) of each dimension.
     fn known(&self, operands: &Operands<'_>) -> Result<Vec<(usize, usize, f64)>, Error> {
         let size = |size: &Expr| size.as_int().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
         let axes = self.from.iter().zip(&self.sizes).zip(&self.scales).map(|((from, to), scale)| {
@@ -111,7 +111,8 @@ impl TargetSizes {
         axes.ok_or_else(|| operands.wrong(0, "spatial sizes whose weights fit in memory"))
     }
 
-    /// The arguments `output_size` and `scale_factors` for some dimensions: the factors, where all are given.
+    /// The arguments `output_size` and `scale_factors` for some dimensions: the factors if all are given, else the
+    /// sizes.
     ///
     /// # Errors
     /// `Unsupported` for a factor that gives another size: no kernel takes both.
@@ -144,7 +145,8 @@ impl TargetSizes {
 }
 
 impl TargetSizes {
-    /// True if the sizes of a dimension have the ratio 1 or 2, and its factor is another number. The kernel would use the ratio.
+    /// True if the ratio of a dimension's sizes is 1 or 2, but its factor is another number. The kernel would use the
+    /// ratio.
     fn is_taken_for_whole(&self, dim: usize) -> bool {
         let (Some(from), Some(to)) = (self.from.get(dim), self.sizes.get(dim)) else { return false };
         let is_whole = |whole: i64| {
@@ -154,7 +156,7 @@ impl TargetSizes {
         is_given && (is_whole(1) || is_whole(2))
     }
 
-    /// True if the sizes of a dimension alone give its positions, and its factor makes no difference.
+    /// True if a dimension's factor makes no difference, because its sizes give the same positions.
     fn follows_from_sizes(&self, dim: usize) -> bool {
         let Some(scale) = self.scales.get(dim).copied().flatten().filter(|scale| *scale > 0.0) else { return true };
         let (Some(from), Some(to)) = (self.from.get(dim), self.sizes.get(dim)) else { return true };
@@ -190,7 +192,7 @@ fn resized(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     Ok(result(tensor.dtype, [lead, &target.sizes].concat()))
 }
 
-/// Nearest and linear: one or two resizings of images.
+/// Lowers nearest and linear resizing: one or two resizings of images.
 fn pixels(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
@@ -247,13 +249,13 @@ fn resize_pixels(
     }
 }
 
-/// The pixel in the middle of what an output pixel covers: by index along each dimension.
+/// Lowers `nearest_exact`: takes the pixel at the center of an output pixel, by index along each dimension.
 fn nearest_exact(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
     let whole = |scale: &Option<f64>| scale.is_some_and(|scale| scale >= 1.0 && scale.fract() == 0.0);
     if target.scales.iter().all(whole) {
-        // Whole pixels repeat, as with the nearest one.
+        // Integer factors repeat each pixel, as nearest resizing does.
         return Ok(Some(vec![resize_pixels(b, operands.value(0)?, &tensor, &target, false)?]));
     }
     Ok(Some(vec![by_index(b, operands, &target, 0.5)?]))
@@ -281,7 +283,7 @@ fn by_index(b: &mut Builder<'_>, operands: &Operands<'_>, target: &TargetSizes, 
 }
 
 /// Positions in the input, along one dimension, of the pixels of the output, in the precision of PyTorch's kernels:
-/// `(i + offset) * from / to - shift`, or `i * (from - 1) / (to - 1)` where corners are aligned.
+/// `(i + offset) * from / to - shift`, or `i * (from - 1) / (to - 1)` if corners are aligned.
 fn positions(
     b: &mut Builder<'_>,
     target: &TargetSizes,
@@ -320,7 +322,7 @@ fn pixel_indices(b: &mut Builder<'_>, positions: ValueId, from: &Expr) -> Result
     b.cast(clamped, ScalarType::Long)
 }
 
-/// The pixels of [`by_index`] along one dimension, of sizes that are known only when the program runs.
+/// The pixels of [`by_index`] along one dimension whose size is known only at run time.
 fn nearest_along(
     b: &mut Builder<'_>,
     value: ValueId,
@@ -334,10 +336,9 @@ fn nearest_along(
     b.one(aten::INDEX_SELECT, vec![value.into(), (dim as i64 + 2).into(), indices.into()])
 }
 
-/// Cubic interpolation along one dimension, of sizes that are known only when the program runs: four pixels of the input with
-/// their weights.
+/// Cubic interpolation along one dimension whose size is known only at run time: a weighted sum of four input pixels.
 fn cubic_along(b: &mut Builder<'_>, value: ValueId, target: &TargetSizes, dim: usize) -> Result<ValueId, Error> {
-    /// Parameter of Keys' kernel, as PyTorch has it.
+    /// Parameter of Keys' kernel, with PyTorch's value.
     const A: f64 = -0.75;
     let ty = b.tensor(value)?;
     let (position, from) = positions(b, target, dim, ty.dtype, [0.5, 0.5])?;
@@ -345,7 +346,7 @@ fn cubic_along(b: &mut Builder<'_>, value: ValueId, target: &TargetSizes, dim: u
     let t = b.sub(position, first)?;
     let mut sum: Option<ValueId> = None;
     for tap in -1..=2_i64 {
-        // The distance of the tap, which is below 1 for the two in the middle and else from 1 to 2.
+        // The distance of the tap: below 1 for the two in the middle, from 1 to 2 for the others.
         let x = if tap <= 0 { b.add(t, (-tap) as f64)? } else { b.sub(tap as f64, t)? };
         let weight = if (0..=1).contains(&tap) {
             // ((a + 2) x - (a + 3)) x² + 1
@@ -380,7 +381,7 @@ fn cubic_along(b: &mut Builder<'_>, value: ValueId, target: &TargetSizes, dim: u
     sum.ok_or_else(|| Error::invalid("a filter without taps"))
 }
 
-/// The bilinear filter that covers several pixels when it shrinks, with sizes given as lists.
+/// The bilinear filter that covers several pixels when it shrinks an image, with sizes given as lists.
 fn antialiased(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let target = TargetSizes::read(operands, &tensor, &b.graph.symbols)?;
@@ -411,11 +412,11 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         }
         return Ok(Some(vec![b.cast(value, ty.dtype)?]));
     }
-    // Columns first, then, with the image transposed, rows.
+    // Columns are filtered first, then rows, with the image transposed.
     let is_antialiased = name != aten::UPSAMPLE_BICUBIC2D;
     for (from, to, ratio) in target.known(operands)?.into_iter().rev() {
         if is_antialiased && from == to {
-            // An axis that keeps its size is not filtered, whatever the factor is.
+            // An axis that keeps its size is not filtered, for any factor.
             value = transpose_last(b, value)?;
             continue;
         }
@@ -439,7 +440,7 @@ fn filtered(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![value]))
 }
 
-/// The input pixels that make an output pixel, with their weights.
+/// The input pixels of one output pixel, with their weights.
 fn filter(name: &str, at: usize, from: usize, ratio: f64, align_corners: bool) -> Vec<(usize, f64)> {
     match name {
         aten::_UPSAMPLE_BICUBIC2D_AA => covering(at, from, ratio, 2.0, |x| cubic(x, -0.5)),
@@ -457,7 +458,7 @@ fn filter(name: &str, at: usize, from: usize, ratio: f64, align_corners: bool) -
     }
 }
 
-/// A filter that grows with the pixels that one of the output covers, normalised.
+/// A normalized filter whose width grows with the input pixels per output pixel.
 fn covering(at: usize, from: usize, ratio: f64, radius: f64, weight: impl Fn(f64) -> f64) -> Vec<(usize, f64)> {
     let widening = ratio.max(1.0);
     let (center, reach) = (ratio * (at as f64 + 0.5), radius * widening);

@@ -1,10 +1,10 @@
-//! The shape of a layer's weights, by which back ends say whether they have an integer kernel for it.
+//! The shape of a layer's weights. Backends use it to tell if they have an integer kernel for the layer.
 
 /// Shape of the weights of a layer: `[N, K]` of a linear layer, or that of a convolution.
 #[derive(Clone, Debug)]
 pub struct LayerShape<'a> {
     pub sizes: &'a [usize],
-    /// `None` for a linear layer.
+    /// The parameters of a convolution; `None` for a linear layer.
     pub convolution: Option<ConvolutionShape>,
 }
 

@@ -1,6 +1,6 @@
-//! Quantized values. In the graph they are what PyTorch's quantizers leave: integers between `quantize` and `dequantize`
-//! nodes. Scales and zero points are read from these nodes ([`PerTensor`]); those of constants are part of their type
-//! ([`QuantizedConstant`]), so that back ends find the integers of a dequantized weight.
+//! Quantized values. The graph represents them as PyTorch's quantizers do: integers between `quantize` and `dequantize`
+//! nodes. Scales and zero points are read from these nodes ([`PerTensor`]). Those of constants are part of their type
+//! ([`QuantizedConstant`]), so that backends find the integers of a dequantized weight.
 
 mod check;
 mod folded;

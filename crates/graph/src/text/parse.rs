@@ -15,11 +15,11 @@ use crate::{
 use super::cursor::Cursor;
 use super::{Contents, content, schema};
 
-/// Nesting beyond this is refused: nothing real comes near.
+/// Maximum nesting depth, far above that of real models.
 const MAX_DEPTH: u32 = 64;
-/// Terms of one sum or product beyond this are refused.
+/// Maximum number of terms of one sum or product.
 const MAX_OPERANDS: usize = 1024;
-/// Lines that describe an operator are no longer than this.
+/// Maximum length of a line that describes an operator.
 const MAX_SCHEMA: usize = 1 << 14;
 
 pub(super) fn parse(text: &str, contents: &Contents) -> Result<Model, Error> {
@@ -53,7 +53,7 @@ impl<'t> Parser<'t> {
             let before = self.cursor.clone();
             let line = self.cursor.quoted()?;
             let schema = if line.len() <= MAX_SCHEMA { Schema::parse(&line).ok() } else { None };
-            // What is read of a line in another style must be all of it.
+            // A schema in another style is accepted only if it is read without loss.
             let is_whole =
                 |read: &Schema| Schema::parse(&schema::Line(read).to_string()).is_ok_and(|again| again == *read);
             let schema = schema.filter(is_whole).ok_or_else(|| before.error("an operator's schema"))?;
@@ -93,7 +93,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// A name, a type and content.
+    /// Parses a name, a type and content.
     fn held(&mut self) -> Result<(&'t str, Constant), Error> {
         let before = self.cursor.clone();
         let (key, name) = self.cursor.name()?;
@@ -145,7 +145,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Data behind `=`.
+    /// Parses data behind `=`.
     fn bytes(&mut self) -> Result<Bytes, Error> {
         self.cursor.expect("=")?;
         let before = self.cursor.clone();
@@ -194,7 +194,7 @@ impl<'t> Parser<'t> {
         self.constants.get(key).copied().ok_or_else(|| before.error("the name of a constant"))
     }
 
-    /// Things between brackets, with commas between them.
+    /// Parses a list in brackets, separated by commas.
     fn list<T>(
         &mut self,
         open: &str,
@@ -287,7 +287,7 @@ impl<'t> Parser<'t> {
         Ok(Quantization { granularity, scales: scales.into(), zero_points: zero_points.into(), range })
     }
 
-    /// An integer, a symbol, or a function of them.
+    /// Parses an integer, a symbol, or an expression of them.
     fn expr(&mut self, symbols: &HashMap<String, Expr>) -> Result<Expr, Error> {
         let before = self.cursor.clone();
         match self.cursor.peek() {
@@ -313,7 +313,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The inside of parentheses: operands with one operator between them.
+    /// Parses the inside of parentheses: operands with one operator between them.
     fn operation(&mut self, symbols: &HashMap<String, Expr>) -> Result<Expr, Error> {
         let mut operands = vec![self.expr(symbols)?];
         let operators = ["+", "*", "//", "%"];
@@ -338,7 +338,7 @@ impl<'t> Parser<'t> {
         }))
     }
 
-    /// A number that is no integer expression: `1.5`, `-inf`, `nan("7ff8000000000001")`.
+    /// Parses a number that is not an integer expression: `1.5`, `-inf`, `nan("7ff8000000000001")`.
     fn float(&mut self) -> Result<f64, Error> {
         let before = self.cursor.clone();
         if self.cursor.eat_word("nan") {
@@ -359,7 +359,7 @@ impl<'t> Parser<'t> {
         self.cursor.number()?.parse().map_err(|_| before.error("a number"))
     }
 
-    /// An argument; `scope` is the method that it stands in, if it stands in one.
+    /// Parses an argument; `scope` is the method that it belongs to, if any.
     fn arg(&mut self, scope: &mut Option<Scope<'_, 't>>) -> Result<Arg, Error> {
         let Some(next) = self.cursor.peek() else { return Err(self.cursor.error("an argument")) };
         match (next, scope) {
@@ -459,7 +459,7 @@ impl<'t> Scope<'_, 't> {
         self.values.get(key).copied().ok_or_else(|| before.error("the name of a value that is defined before"))
     }
 
-    /// The name of a new value.
+    /// Parses the name of a new value.
     fn new_name(&self, parser: &mut Parser<'t>) -> Result<(&'t str, String), Error> {
         parser.cursor.expect("%")?;
         let before = parser.cursor.clone();
@@ -467,7 +467,7 @@ impl<'t> Scope<'_, 't> {
         if self.values.contains_key(key) { Err(before.error("a new name")) } else { Ok((key, name)) }
     }
 
-    /// A block with its parameters, nodes and results.
+    /// Parses a block with its parameters, nodes and results.
     fn block(&mut self, parser: &mut Parser<'t>) -> Result<BlockId, Error> {
         let block = self.graph.blocks.push(Block::default());
         if parser.cursor.peek() == Some('(') {
@@ -486,7 +486,7 @@ impl<'t> Scope<'_, 't> {
         Ok(block)
     }
 
-    /// Arguments with commas between them, up to and without an end that may come at once.
+    /// Parses arguments separated by commas up to `end`, which is not consumed. The list may be empty.
     fn args_until(&mut self, parser: &mut Parser<'t>, end: &str) -> Result<Vec<Arg>, Error> {
         let mut args = Vec::new();
         while !parser.cursor.eat(end) {
@@ -556,7 +556,7 @@ impl<'t> Scope<'_, 't> {
     }
 }
 
-/// A method that is being read.
+/// The parser of one method.
 struct MethodParser<'p, 't> {
     parser: &'p mut Parser<'t>,
     graph: Graph,
@@ -667,7 +667,7 @@ fn ends_outputs(cursor: &Cursor<'_>) -> bool {
     ahead.eat("}") || ahead.eat_word("update") || ahead.eat_word("origin")
 }
 
-/// An origin with its frames.
+/// Parses an origin with its frames.
 fn origin(parser: &mut Parser<'_>, expected: usize) -> Result<Origin, Error> {
     let cursor = &mut parser.cursor;
     let before = cursor.clone();
@@ -683,7 +683,7 @@ fn origin(parser: &mut Parser<'_>, expected: usize) -> Result<Origin, Error> {
     Ok(Origin { node, module, frames: frames.into() })
 }
 
-/// Gives nodes their origins; those without a number have one that says nothing.
+/// Assigns origins to nodes. Nodes without a number get an empty origin.
 fn assign_origins(
     graph: &mut Graph,
     origins: &[(crate::NodeId, Option<u32>)],

@@ -1,15 +1,15 @@
-//! The parts of a file.
+//! The parts of a test file.
 
-/// The line between the model and what is expected.
+/// The line between the model and the expected output.
 const SEPARATOR: &str = "---";
 
-/// A file that is read.
+/// A parsed file.
 #[derive(Debug)]
 pub struct File<'t> {
     /// Everything above the separator.
     pub input: &'t str,
     pub steps: Vec<Step>,
-    /// What stands below the separator, without blank lines around it.
+    /// The text below the separator, without blank lines around it.
     pub expected: &'t str,
 }
 
@@ -22,7 +22,7 @@ pub struct Step {
 }
 
 impl<'t> File<'t> {
-    /// Reads the parts of a file. One without a separator expects nothing yet.
+    /// Parses a file. The expectation of a file without a separator is empty.
     ///
     /// # Errors
     /// The part that is missing or malformed.
@@ -41,7 +41,7 @@ impl<'t> File<'t> {
         Ok(Self { input, steps, expected: expected.trim_start_matches('\n') })
     }
 
-    /// The text of the file with other expectations.
+    /// The text of the file with another expectation.
     pub fn with_expected(&self, expected: &str) -> String {
         format!("{}\n\n{SEPARATOR}\n\n{expected}", self.input.trim_end())
     }

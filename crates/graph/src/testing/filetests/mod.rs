@@ -1,5 +1,5 @@
-//! The harness of tests that are text files, `tests/filetests/<folder>/<name>.graph`, which the compiler and back ends run with
-//! commands of their own.
+//! The harness of tests that are text files, `tests/filetests/<folder>/<name>.graph`. The compiler and the backends run
+//! them with their own commands.
 //!
 //! ```text
 //! # A node whose result nothing uses is removed.
@@ -19,13 +19,14 @@
 //! }
 //! ```
 //!
-//! The first comment says what the file shows. `# run:` lists the steps, in order and with commas between them. Above the line
-//! `---` stands the model, in the text form of [`text`](crate::text); below it what the last step gives: the model as text, a
-//! listing, or `# error:` with the kind and the text of the error. Each method of a model is a case of its own, except where
-//! methods share constants or states. The model is verified before the first step and after each.
+//! The first comment says what the file shows. `# run:` lists the steps, in order and separated by commas. The model
+//! stands above the line `---`, in the text form of [`text`](crate::text). The result of the last step stands below it:
+//! the model as text, a listing, or `# error:` with the kind and the text of the error. Each method of a model is a
+//! separate case, except if methods share constants or states. The model is verified before the first step and after
+//! each.
 //!
-//! `UPDATE_FILETESTS=1` writes what came below the line instead of comparing it. `RUSHLIGHT_FILETEST=dead-code/` runs only
-//! the files whose path contains this.
+//! `UPDATE_FILETESTS=1` writes the output below the line instead of comparing it. `RUSHLIGHT_FILETEST=dead-code/` runs
+//! only the files whose path contains this text.
 
 mod diff;
 mod file;
@@ -45,7 +46,7 @@ pub use file::{File, Step};
 /// The result of a step.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The changed model.
+    /// The step changed the model.
     Model,
     /// A listing.
     Text(String),
@@ -56,7 +57,7 @@ pub enum Outcome {
 pub enum Failure {
     /// The compiler refuses the model, which a file may expect.
     Compile(Error),
-    /// The step is written wrongly.
+    /// The step is malformed.
     Usage(String),
 }
 
@@ -80,11 +81,11 @@ pub struct Suite {
     pub root: &'static str,
     /// Folders below the root whose files other binaries run.
     pub others: &'static [&'static str],
-    /// The package whose test `filetests` it is, for the command that rewrites the expectations.
+    /// The package whose test `filetests` this is, for the command that rewrites the expectations.
     pub package: &'static str,
 }
 
-/// Computed constants of up to this many bytes stand in the output.
+/// Computed constants of up to this many bytes are written to the output.
 const SHORT: usize = 64;
 
 impl Suite {
@@ -165,7 +166,7 @@ fn test(
         return Ok(());
     }
     if is_updating {
-        // In one step, as other tests read the files at the same time.
+        // The file is replaced in one step, because other tests may read it at the same time.
         let written = path.with_extension("new");
         fs::write(&written, file.with_expected(&got)).unwrap();
         fs::rename(&written, path).unwrap();
@@ -201,7 +202,7 @@ fn output(file: &File<'_>, run: &impl Fn(&Step, &mut Model) -> Result<Outcome, F
     }
 }
 
-/// Computes constants that the text shows, which it would not do for what is computed when it is written.
+/// Computes short constants, because the text shows only constants that are already computed.
 fn materialize(model: &mut Model) -> Result<(), String> {
     for id in model.constants.ids() {
         let constant = &mut model.constants[id];
@@ -212,9 +213,9 @@ fn materialize(model: &mut Model) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a model and what is read from its text have the same text.
+/// Checks that a model and the model parsed from its text have the same text.
 fn reads_back(model: &Model) -> Result<(), String> {
-    // What is large and computed when it is written may take minutes.
+    // Large constants that are computed on demand may take minutes.
     if model.constants.iter().any(|(_, constant)| matches!(constant.data, ConstantData::Computed(_))) {
         return Ok(());
     }
