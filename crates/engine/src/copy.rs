@@ -61,7 +61,7 @@ unsafe fn transpose8<S: Simd, T: CopyElement>(s: S, from: *const T, from_stride:
     }
 }
 
-/// Copies elements. Where several elements of `x` map to one of `y`, the last index wins.
+/// Copies elements. If several elements of `x` map to one of `y`, the last index wins.
 ///
 /// # Errors
 /// If a slice is too short, the ranks differ, or there are more than [`MAX_DIMS`] dimensions.
@@ -120,7 +120,7 @@ struct CopyDim {
     y: usize,
 }
 
-/// How elements are copied. An item is a run along the inner dimension, or a strip of a transpose.
+/// The plan of a copy. An item is a run along the inner dimension, or a strip of a transpose.
 struct CopyPlan {
     x_offset: usize,
     y_offset: usize,
@@ -133,7 +133,7 @@ struct CopyPlan {
 }
 
 impl CopyPlan {
-    /// Makes the plan; `None` if elements of `y` may be written twice, so that order matters.
+    /// Makes the plan; `None` if elements of `y` may be written twice, so that the order of writes matters.
     fn new(copy: &Copy) -> Option<Self> {
         let mut dims = [CopyDim::default(); MAX_DIMS];
         let mut rank = 0;

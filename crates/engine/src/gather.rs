@@ -5,7 +5,7 @@ use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::{Engine, QuantizedWeights};
 
-/// Indices of either width, or whole numbers that are computed as f32.
+/// Indices as `i32`, as `i64`, or as integers stored in `f32`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Indices<'a> {
     I32(&'a [i32]),

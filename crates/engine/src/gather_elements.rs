@@ -2,11 +2,12 @@
 
 use crate::error::{Error, at_least, size};
 
-/// Picks `k` elements of each of `rows` rows of `columns` elements, at the positions in `index`, `[rows, k]`, which are whole
-/// numbers: `y` becomes `[rows, k]`.
+/// Picks `k` elements of each row of `x`, `[rows, columns]`, and writes them to `y`, `[rows, k]`. The positions in
+/// `index`, `[rows, k]`, are integers.
 ///
 /// # Errors
-/// [`Error::Index`] for an index that is negative or out of range, in which case nothing is written; or if a slice is too short.
+/// [`Error::Index`] for an index that is negative or out of range, in which case nothing is written; or if a slice is
+/// too short.
 pub fn gather_elements([rows, columns, k]: [usize; 3], x: &[f32], index: &[f32], y: &mut [f32]) -> Result<(), Error> {
     at_least("x", x.len(), size("x", &[rows, columns])?)?;
     let count = size("y", &[rows, k])?;

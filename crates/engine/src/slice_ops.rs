@@ -7,13 +7,13 @@ use crate::arch::{LANES, Simd};
 /// Independent accumulators, to hide latency.
 const ACCUMULATORS: usize = 4;
 
-/// How the elements after the last whole vector are folded.
+/// The folding of the elements after the last whole vector.
 #[derive(Clone, Copy)]
 pub(crate) enum Remainder {
-    /// Padded with this value.
+    /// The vector is padded with this value.
     Fill(f32),
-    /// As a vector that overlaps the one before, for idempotent folds; padded with the initial value if there are fewer
-    /// than 16 elements.
+    /// The last vector overlaps the one before, for idempotent folds. With fewer than 16 elements, it is padded with
+    /// the initial value.
     Overlap,
 }
 

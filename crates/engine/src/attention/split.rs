@@ -1,7 +1,7 @@
 //! Splits the keys of few queries between threads and merges the partial outputs ("Flash-Decoding", Dao et al. 2023).
 //!
-//! The number of parts depends on the shape alone, and they are merged in the order of keys, so that the output does not depend on
-//! the number of threads.
+//! The number of parts depends on the shape alone, and parts are merged in the order of keys. The output therefore does
+//! not depend on the number of threads.
 #![allow(unsafe_code)]
 
 use core::ops::Range;
@@ -12,23 +12,24 @@ use crate::arch::{Kernel, Simd, math};
 use crate::parallel::SharedOutput;
 use crate::slice_ops;
 
-/// Maximum number of tasks of a split whose keys are packed; a constant, so that results do not depend on the machine's threads.
+/// Maximum number of tasks of a split with packed keys. It is a constant, so that results do not depend on the number
+/// of threads.
 const MAX_PACKED_TASKS: usize = 32;
 
-/// Maximum number of tasks of a split whose keys are read in place, each with all heads.
+/// Maximum number of tasks of a split whose keys are read in place. Each of these tasks computes all heads.
 const MAX_IN_PLACE_TASKS: usize = 16;
 
-/// Minimum keys of such a task: merging parts takes time as well.
+/// Minimum keys of such a task, because merging parts takes time too.
 const MIN_IN_PLACE_KEYS: usize = 64;
 
-/// Maximum query rows of a group, of all of its heads: the partial outputs of more take too much memory.
+/// Maximum query rows of a group, over all of its heads. The partial outputs of more rows take too much memory.
 const MAX_ROWS: usize = 16;
 
-/// How the keys of an attention are split, and where the parts' results are.
+/// The split of the keys of an attention into parts, and the layout of the parts' results.
 #[derive(Clone, Copy)]
 pub(super) struct KeySplit {
     pub(super) parts: usize,
-    /// Keys that are seen, in blocks of [`ScratchLayout::block`].
+    /// Visible keys, in blocks of [`ScratchLayout::block`].
     keys: usize,
     block: usize,
     /// Rows of all heads and batches.
@@ -103,7 +104,7 @@ impl Kernel for Combine<'_> {
             let parts = || (0..split.parts).map(|part| part * split.rows + row);
             let max = parts().fold(f32::NEG_INFINITY, |max, part| max.max(maxima[part]));
             let mut sum = 0.0;
-            // A part without a key that is seen has written no output.
+            // A part without visible keys has written no output.
             for part in parts().filter(|part| sums[*part] != 0.0) {
                 let factor = s.to_array(math::exp(s, s.splat(maxima[part] - max)))[0];
                 sum += factor * sums[part];

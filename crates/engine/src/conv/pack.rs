@@ -271,12 +271,12 @@ pub fn depthwise2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize,
     taps_i8_into(packed, kernel_w, kernel_h, conv.in_c, |w, h, channel| get(channel, h, w));
 }
 
-/// How the kernel of an int8 convolution is divided into taps.
+/// The division of an int8 convolution's kernel into taps.
 pub(crate) struct ConvLayout {
     pub(crate) taps: usize,
     /// Elements of a tap.
     pub(crate) depth: usize,
-    /// A tap is a row of the kernel instead of a pixel: used when there are too few channels for steps of four.
+    /// True if a tap is a row of the kernel instead of a pixel: used when there are too few channels for steps of four.
     pub(crate) by_kernel_rows: bool,
 }
 

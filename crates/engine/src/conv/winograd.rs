@@ -1,9 +1,10 @@
 //! Winograd convolution: 3x3 kernels with stride 1 by fewer multiplications.
 //!
-//! The input is divided into overlapping tiles, which are transformed; one GEMM per point of the transformed tile
-//! replaces the convolution; its results are transformed back into output tiles. Lavin and Gray, "Fast Algorithms for
-//! Convolutional Neural Networks", 2015, arXiv:1509.09308. The transforms are Toom-Cook at the points 0, ±1, ∞ for 2x2
-//! tiles, and 0, ±sqrt(1/2), ±sqrt(2), ∞ for 4x4 tiles, whose error is a quarter of that of the usual 0, ±1, ±2, ∞.
+//! The input is divided into overlapping tiles, which are transformed. One GEMM per point of the transformed tile
+//! replaces the convolution, and its results are transformed back into output tiles. Lavin and Gray, "Fast Algorithms
+//! for Convolutional Neural Networks", 2015, arXiv:1509.09308. The transforms are Toom-Cook at the points 0, ±1, ∞ for
+//! 2x2 tiles, and 0, ±sqrt(1/2), ±sqrt(2), ∞ for 4x4 tiles. The error of the latter is a quarter of that of the usual
+//! 0, ±1, ±2, ∞.
 #![allow(unsafe_code)]
 
 use core::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
@@ -64,7 +65,7 @@ impl Winograd {
             let points = (form.size() + 2).pow(2);
             let tiles = (conv.batch * tiles_h * tiles_w) as f64;
             let gemm_out = tiles * (points * conv.in_c) as f64 * conv.out_c as f64;
-            // Transforms in units of multiplications, and the weights, which have to be read.
+            // The cost of the transforms in units of multiplications, and the cost of reading the weights.
             let transforms = tiles * (points * (conv.in_c + conv.out_c)) as f64 * 16.0;
             let weights = (points * conv.in_c * conv.out_c) as f64 * WEIGHT_COST;
             gemm_out + transforms + weights
@@ -120,7 +121,7 @@ impl Winograd {
 }
 
 /// The input and output transforms in one dimension, on vectors of channels. The smaller variant leaves the rest of the
-/// arrays alone.
+/// arrays unchanged.
 trait Transform: Copy + Send + Sync {
     const SIZE: usize;
 
@@ -379,7 +380,7 @@ impl<F: Transform> Kernel for InputTransform<'_, F> {
             };
             let rows = inside(tile_y, conv.in_h, conv.padding[0][0]);
             let columns = inside(tile_x, conv.in_w, conv.padding[1][0]);
-            // The first pixel of the tile, which may lie outside.
+            // The first pixel of the tile, which may be outside of the image.
             let pixel = ((image * conv.in_h + tile_y * F::SIZE) * conv.in_w + tile_x * F::SIZE)
                 .wrapping_sub(conv.padding[0][0].wrapping_mul(conv.in_w).wrapping_add(conv.padding[1][0]));
             let from = task.input.wrapping_add(pixel.wrapping_mul(conv.in_stride));

@@ -41,7 +41,7 @@ pub enum Instruction {
         a: Operand,
         b: Operand,
     },
-    /// `a` where the condition is nonzero or NaN, else `b`.
+    /// `a` if the condition is nonzero or NaN, else `b`.
     Select {
         to: u8,
         condition: Operand,
@@ -115,8 +115,8 @@ pub enum Binary {
     Or,
 }
 
-/// An input tensor: element `i` is `data[sum(i * strides)]`, with a stride per dimension of the output, 0 where it is
-/// broadcast.
+/// An input tensor: element `i` is `data[sum(i * strides)]`. There is a stride per dimension of the output, 0 in
+/// broadcast dimensions.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     pub data: Data<'a>,
@@ -128,11 +128,11 @@ pub struct Source<'a> {
 pub enum Data<'a> {
     Floats(&'a [f32]),
     Bytes(&'a [u8], Affine),
-    /// Supported where [`Engine::supports_bf16`] returns true.
+    /// Supported if [`Engine::supports_bf16`] returns true.
     Bf16(&'a [u16]),
 }
 
-/// Output elements; as in [`Data`].
+/// Output elements; see [`Data`].
 #[derive(Debug)]
 pub enum DataMut<'a> {
     Floats(&'a mut [f32]),
@@ -192,7 +192,8 @@ pub fn elementwise<'y>(
     elementwise_impl(Some(engine), instructions, dims, operands, y.into())
 }
 
-/// Like [`elementwise`], with portable code on the calling thread: the result is the same on every machine, to the last bit.
+/// Like [`elementwise`], with portable code on the calling thread. The result is the same on every machine, bit for
+/// bit.
 ///
 /// # Errors
 /// Those of [`elementwise`]; bf16 is not supported.
@@ -247,13 +248,13 @@ fn elementwise_impl(
 /// Minimum elements of a task.
 const MIN_TASK_ELEMENTS: usize = 16 << 10;
 
-/// How the output is divided into tiles of at most [`TILE_ELEMENTS`]. A row of a tile covers the innermost dimensions, as
-/// many as fit; its rows are consecutive indices of the next dimension out (`row_dim`), so that each operand has one stride
-/// from row to row.
+/// Division of the output into tiles of at most [`TILE_ELEMENTS`]. A row of a tile covers as many innermost dimensions
+/// as fit. The rows of a tile are consecutive indices of the next dimension (`row_dim`), so that each operand has one
+/// stride from row to row.
 struct TilePlan {
     /// Sizes after merging dimensions that are contiguous in all operands.
     sizes: [usize; MAX_DIMS],
-    /// For each of them, the innermost of the original dimensions: its stride is that of the merged one.
+    /// The innermost original dimension of each merged one: its stride is that of the merged dimension.
     axes: [usize; MAX_DIMS],
     rank: usize,
     /// The merged dimension along which a tile has rows.
@@ -315,7 +316,7 @@ impl TilePlan {
     /// Number of tiles along `row_dim`.
     fn tiles_along_rows(&self) -> usize {
         let size = self.sizes[self.row_dim];
-        // Avoids a division, which would take as long as the rest of the plan of a small output.
+        // The comparison avoids a division, which would take as long as the rest of the plan of a small output.
         if size <= self.rows { 1 } else { size.div_ceil(self.rows) }
     }
 

@@ -56,7 +56,7 @@ pub(crate) trait LhsRows: Sync {
     );
 }
 
-/// Indirection buffer: pointers into the left side, and storage for the parts of it that have to be copied.
+/// Indirection buffer: pointers into the left side, and storage for copied parts of it.
 pub(crate) struct IndirectionBuffer {
     pub(crate) pointers: [MaybeUninit<*const f32>; MAX_POINTERS],
     pub(crate) copies: [MaybeUninit<f32>; MAX_COPIES],
@@ -85,8 +85,8 @@ const MAX_BLOCK_K: usize = TARGET_BLOCK_K * 3 / 2;
 /// Bytes of the left side in a block of rows: part of the L2 cache.
 const BLOCK_ROWS_BYTES: usize = 224 << 10;
 
-/// Largest weights, in bytes, that are kept in the L2 cache; and the bytes of the rows on both sides that are processed
-/// at a time beside them.
+/// Largest weights, in bytes, that are kept in the L2 cache. Also the bytes of the rows on both sides that are
+/// processed at a time beside them.
 const L2_WEIGHTS_BYTES: usize = 160 << 10;
 const L2_ROWS_BYTES: usize = 128 << 10;
 
@@ -179,7 +179,7 @@ pub(crate) struct Igemm<'a, R> {
     /// Packed weights of all groups.
     pub(crate) packed: Weights<'a>,
     pub(crate) out: ElementPtrMut,
-    /// Elements between pixels of the output. Output in bf16 is written once: the rows are bf16 as well, or K is one
+    /// Elements between pixels of the output. Output in bf16 is written once, because the rows are bf16 too or K is one
     /// block.
     pub(crate) out_stride: usize,
     pub(crate) layout: OutputLayout,
@@ -259,7 +259,7 @@ impl<R: LhsRows> Kernel for IgemmTask<'_, R> {
             let row_block = m_inner.len().div_ceil(row_blocks).next_multiple_of(S::MR).min(max_rows);
             for first in m_inner.clone().step_by(row_block) {
                 let count = (m_inner.end - first).min(row_block);
-                // At least one pass: with an empty K the epilogue still has to run.
+                // At least one pass, because the epilogue must run even if K is empty.
                 for tap in (0..k_blocks.taps.max(1)).step_by(k_blocks.block_taps) {
                     let taps = k_blocks.taps.saturating_sub(tap).min(k_blocks.block_taps);
                     for offset in (0..k_blocks.depth.max(1)).step_by(k_blocks.block_depth) {
@@ -379,7 +379,7 @@ impl MacroKernel {
             let group_column = panel * LANES;
             let column = self.group * igemm.columns + group_column;
             let first = (self.group * group_panels + panel) * panel_stride + k * LANES;
-            // Where the weights exceed the caches, the first tile of the next panel would wait for memory.
+            // If the weights exceed the caches, the first tile of the next panel would wait for memory.
             let prefetch = match panels.end.saturating_sub(panel + together) {
                 0 => Prefetch::NONE,
                 others => Prefetch {
@@ -429,7 +429,7 @@ struct PanelGroup {
     count: usize,
     /// Elements between panels.
     stride: usize,
-    /// What to prefetch after these panels. The address depends on the element type and is set by
+    /// The data to prefetch after these panels. The address depends on the element type and is set by
     /// [`Operands::tile_operands`].
     prefetch: Prefetch,
 }
@@ -461,7 +461,7 @@ struct IndirectOperands<'a, W> {
 trait PanelSource {
     fn prepare<S: Simd>(&mut self, s: S, block: &MacroKernel, panels: &PanelGroup);
 
-    /// Returns the first panel, the stride between panels, and what to prefetch after them.
+    /// Returns the first panel, the stride between panels, and the data to prefetch after them.
     fn panels(&self, block: &MacroKernel, panels: &PanelGroup, tile: usize) -> (*const f32, usize, Prefetch);
 }
 

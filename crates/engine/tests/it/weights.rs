@@ -1,5 +1,5 @@
-//! Narrow weights: results are those of the dequantized f32 weights, bit for bit, or with both sides rounded to bf16
-//! where bf16 dot products are used.
+//! Weights narrower than f32: results are those of the dequantized f32 weights, bit for bit. If bf16 dot products are
+//! used, both sides are rounded to bf16 first.
 
 use super::*;
 use rushlight_engine::pack::{Bits, GroupNumbers, Offsets, QuantizedGroups, QuantizedMatrix, ScaleFormat, UNIT_ROWS};
@@ -95,7 +95,7 @@ struct AlignedBytes {
 }
 
 impl AlignedBytes {
-    /// Bytes of which each four are a NaN.
+    /// Bytes; each four of them are a NaN.
     fn new(len: usize) -> Self {
         let storage = vec![0xff; len + 3];
         let start = storage.as_ptr().align_offset(4);
@@ -111,7 +111,7 @@ impl AlignedBytes {
     }
 }
 
-/// A quantized matrix `[k, n]` with the numbers of each group, those of a column in a row.
+/// A quantized matrix `[k, n]` with the parameters of each group; those of a column are contiguous.
 struct Quantized {
     matrix: QuantizedMatrix,
     integers: Vec<i8>,
@@ -120,7 +120,7 @@ struct Quantized {
     minima: Numbers,
 }
 
-/// A number for each group, or factors of units.
+/// A scale or minimum for each group, or its factors and the units that they multiply.
 #[derive(Default)]
 struct Numbers {
     each: Vec<f32>,
@@ -128,7 +128,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Positive and negative numbers of a matrix with `count` groups, of which `unit_groups` share a unit.
+    /// Random parameters of both signs for a matrix of `count` groups, of which `unit_groups` share a unit.
     fn new(rng: &mut Rng, format: ScaleFormat, count: usize, unit_groups: usize, scale: f32) -> Self {
         let half = |x: &f32| rounded(Half::F16, &[x * scale])[0];
         let floats = |rng: &mut Rng, count: usize| rng.vector(count).iter().map(half).collect();
@@ -188,7 +188,7 @@ impl Quantized {
         packed
     }
 
-    /// The scaled integer of a weight, and what is added.
+    /// The two summands of a weight: its scaled integer and its minimum.
     fn terms(&self, k: usize, column: usize) -> [f32; 2] {
         let QuantizedMatrix { k: rows, offsets, group, .. } = self.matrix;
         let at = column * rows.div_ceil(group.min(rows)) + k / group;
@@ -204,19 +204,19 @@ impl Quantized {
         self.terms(k, column).iter().sum()
     }
 
-    /// Sum of the absolute terms, by which rounding errors are measured.
+    /// Sum of the absolute terms; rounding errors are relative to it.
     fn magnitude(&self, k: usize, column: usize) -> f32 {
         self.terms(k, column).iter().map(|term| term.abs()).sum()
     }
 }
 
-/// For each element of a row half a step of its 16-bit integers, which have a scale for 256 elements.
+/// Half a step of the 16-bit integers that each element of a row is rounded to. There is a scale for each 256 elements.
 fn half_steps(row: &[f32]) -> Vec<f32> {
     let part = |part: &[f32]| vec![part.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 65534.0; part.len()];
     row.chunks(256).flat_map(part).collect()
 }
 
-/// True where rows are rounded to 16 bits for quantized weights.
+/// True if the engine rounds rows to 16 bits for quantized weights.
 fn rounds_rows(engine: &Engine) -> bool {
     !matches!(engine.isa(), Isa::Scalar | Isa::Neon | Isa::NeonDot | Isa::NeonI8mm)
 }
@@ -250,7 +250,7 @@ fn gemm_with_quantized_weights() {
             (Bits::Six, Offsets::Minima, ScaleFormat::F32, 32),
             (Bits::Eight, Offsets::None, ScaleFormat::F16, 32),
             (Bits::Eight, Offsets::Minima, ScaleFormat::Products, 128),
-            // Groups that blocks of K cut.
+            // Groups that the blocks of K split.
             (Bits::Four, Offsets::ZeroPoints, ScaleFormat::F32, 18),
             (Bits::Four, Offsets::Minima, ScaleFormat::F32, 48),
             (Bits::Six, Offsets::ZeroPoints, ScaleFormat::F32, 20),
@@ -278,12 +278,12 @@ fn gemm_with_quantized_weights() {
                 };
                 let (got, expected) = (run(Weights::Quantized(integers), &a), run(Weights::F32(&floats), &a));
                 let scale = run(Weights::F32(&magnitudes), &a.iter().map(|x| x.abs()).collect::<Vec<_>>());
-                // What the sum is off by if all elements of a row are by half a step of 16 bits, where they are rounded to these.
+                // The error of the sum if all elements of a row are off by half a step of their 16-bit integers.
                 let steps: Vec<f32> = a.chunks(k).flat_map(half_steps).collect();
                 let rounding = run(Weights::F32(&absolute), &steps);
                 let is_rounded = rounds_rows(&engine);
                 for (((got, expected), scale), rounding) in got.iter().zip(&expected).zip(&scale).zip(&rounding) {
-                    // GEMV scales sums of integers, GEMM in floats multiplies by the same f32 weights.
+                    // A GEMV scales sums of integers; a GEMM in floats multiplies by the same f32 weights.
                     let most = match (is_rounded, m < 4) {
                         (true, _) => 2e-6 * scale + rounding,
                         (false, true) => 2e-6 * scale,
@@ -423,10 +423,10 @@ fn a_row_has_the_same_product_alone_and_among_others() {
     }
 }
 
-/// Asserts that each row has the same product whatever their number is.
+/// Asserts that the result of a row does not depend on the number of rows.
 fn assert_rows_are_independent(m: usize, quantized: &Quantized, rng: &mut Rng) {
     let QuantizedMatrix { k, n, .. } = quantized.matrix;
-    // Rows are apart from each other.
+    // The strides leave gaps between rows.
     let [a_stride, c_stride, stride] = [k + 3, n + 2, n + 1];
     let packed = quantized.packed();
     let weights = QuantizedWeights::new(packed.get(), &quantized.matrix).unwrap();

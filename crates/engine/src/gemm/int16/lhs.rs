@@ -1,4 +1,4 @@
-//! Rows on the left as integers of 16 bits.
+//! The left-hand rows, as 16-bit integers.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -10,10 +10,11 @@ use crate::arch::{Kernel, Simd};
 /// Largest magnitude of an element.
 const MAX: f32 = 32767.0;
 
-/// Blocks of rows on the left as integers, up to 256 elements in each.
+/// Blocks of left-hand rows as integers, up to 256 elements in each.
 #[repr(C, align(64))]
 pub(super) struct Lhs {
-    /// Pairs of elements, `[blocks][BLOCK_PAIRS]`; after [`SplitForInt8`] or [`SplitForTiles`] their low and high bytes.
+    /// Pairs of elements, `[blocks][BLOCK_PAIRS]`. [`SplitForInt8`] and [`SplitForTiles`] replace them by their low and
+    /// high bytes.
     pub(super) pairs: [[MaybeUninit<u32>; BLOCK_PAIRS]; BLOCK_ROWS],
     /// Scales of the integers, `[blocks]`.
     pub(super) scales: [MaybeUninit<f32>; BLOCK_ROWS],
@@ -43,7 +44,7 @@ impl Kernel for RoundRows<'_> {
                 left.scales[at].write(round(&data[index * stride + from..index * stride + to], pairs));
             }
         }
-        // The groups are those of any panel.
+        // All panels have the same groups.
         for GroupPart { rows, block: number, index: group, .. } in block.parts(0) {
             let pairs = rows.start % BLOCK_K / 2..(rows.start % BLOCK_K + rows.len()).div_ceil(2);
             for at in number * count..(number + 1) * count {
@@ -57,7 +58,7 @@ impl Kernel for RoundRows<'_> {
     }
 }
 
-/// How elements are rounded to integers.
+/// The scale that rounds elements to integers.
 pub(super) struct Rounding {
     /// Scale of the integers; NaN if an element is infinite or NaN.
     pub(super) scale: f32,
@@ -68,7 +69,7 @@ pub(super) struct Rounding {
 impl Rounding {
     #[inline(always)]
     pub(super) fn of(x: &[f32]) -> Self {
-        // Bits of magnitudes are in the order of these, and those of NaN above all.
+        // The bits of magnitudes have the order of the magnitudes, and those of NaN are above all.
         let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & !(1 << 31)));
         let most = f32::from_bits(most);
         let scale = most / MAX;
@@ -80,8 +81,8 @@ impl Rounding {
     }
 }
 
-/// Rounds elements to integers, in pairs of which the first is in the lower half; the last may lack its second, which is 0. Returns
-/// their scale.
+/// Rounds elements to integers and returns their scale. In a pair, the first element is in the low half. If the number
+/// of elements is odd, the last pair has 0 as its second.
 #[inline(always)]
 pub(super) fn round(x: &[f32], pairs: &mut [MaybeUninit<u32>]) -> f32 {
     // 1.5 * 2^23: adding it leaves the rounded integer in the low bits.
@@ -102,8 +103,8 @@ pub(super) fn round(x: &[f32], pairs: &mut [MaybeUninit<u32>]) -> f32 {
     scale
 }
 
-/// Splits pairs into bytes for int8 dot products with nibbles: of each eight elements the low bytes of the even ones and of the odd ones,
-/// less 128, and the high bytes of both.
+/// Splits pairs into bytes for int8 dot products with 4-bit weights. Each eight elements become the low bytes of the
+/// even ones and of the odd ones, minus 128, then the high bytes of both.
 pub(super) struct SplitForInt8<'a> {
     pub(super) block: &'a Block<'a>,
     pub(super) left: &'a mut Lhs,
@@ -127,7 +128,7 @@ impl Kernel for SplitForInt8<'_> {
     }
 }
 
-/// Splits the pairs of rows of a block into their low bytes and their high ones, in the order of the unpacked weights.
+/// Splits the pairs of rows of a block into their low bytes and high bytes, in the order of the unpacked weights.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct SplitForTiles<'a> {
     pub(super) block: &'a Block<'a>,
