@@ -7,10 +7,10 @@ use crate::error::{ErrorKind, Feature, FormatError};
 use crate::flatbuf::{Builder, Offset};
 use crate::schema::{Field, SEGMENT_OFFSET, SEGMENT_SIZE};
 
-/// Segments start at multiples of this unless asked otherwise.
+/// The default alignment of segments.
 pub const SEGMENT_ALIGNMENT: u64 = 128;
 
-/// A part of a file: bytes, or data that makes them.
+/// A part of a file: bytes, or a producer of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece<'m> {
     Bytes(&'m [u8]),
@@ -26,7 +26,7 @@ impl Piece<'_> {
     }
 }
 
-/// A file laid out but not yet copied together: large blobs are borrowed.
+/// The layout of a file whose data is not copied together yet: large blobs are borrowed.
 #[derive(Clone, Debug)]
 pub struct Image<'m> {
     head: Vec<u8>,
@@ -67,7 +67,7 @@ impl<'m> Image<'m> {
     /// Passes the file to `sink` piece by piece, in order; stops at the first error.
     ///
     /// # Errors
-    /// The sink's, and `Unsupported` when data could not be made.
+    /// The sink's, and `Unsupported` if data cannot be produced.
     pub fn write<E: From<FormatError>>(&self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut buffer = Vec::new();
         self.parts().try_for_each(|part| part.write(&mut buffer, &mut sink))
@@ -76,7 +76,7 @@ impl<'m> Image<'m> {
     /// The whole file in memory.
     ///
     /// # Errors
-    /// `Unsupported` when data could not be made.
+    /// `Unsupported` if data cannot be produced.
     pub fn to_vec(&self) -> Result<Vec<u8>, FormatError> {
         let mut bytes = Vec::with_capacity(self.size() as usize);
         self.write(|piece| {
@@ -93,7 +93,7 @@ pub enum Part<'m> {
     Bytes(&'m [u8]),
     /// A number of bytes that are zero.
     Zeros(u64),
-    /// A piece of data, and where in the file the data lies.
+    /// A piece of data, and its place in the file.
     Blob {
         offset: u64,
         blob: &'m Blob<'m>,
@@ -102,10 +102,10 @@ pub enum Part<'m> {
 }
 
 impl Part<'_> {
-    /// Passes the part to `sink`, what has to be made in `buffer`, whose content goes.
+    /// Passes the part to `sink`. Data that must be produced goes through `buffer`, whose contents are replaced.
     ///
     /// # Errors
-    /// The sink's, and `Unsupported` when data could not be made.
+    /// The sink's, and `Unsupported` if data cannot be produced.
     pub fn write<E: From<FormatError>>(
         &self,
         buffer: &mut Vec<u8>,
@@ -131,7 +131,7 @@ impl Part<'_> {
     }
 }
 
-/// Segments of a file being laid out. Offsets count from where the first segment will start.
+/// The layout of a file's segments. Offsets count from the start of the first segment.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentList<'m> {
     blobs: Vec<(u64, Piece<'m>)>,
@@ -139,7 +139,7 @@ pub(crate) struct SegmentList<'m> {
 }
 
 impl<'m> SegmentList<'m> {
-    /// Adds a segment of pieces with the given offsets in it, and returns its index.
+    /// Adds a segment of pieces at the given offsets, and returns its index.
     pub fn push(&mut self, alignment: u64, pieces: impl IntoIterator<Item = (u64, Piece<'m>)>) -> u32 {
         let start = self.size().next_multiple_of(alignment.max(1));
         let mut size = 0;

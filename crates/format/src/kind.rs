@@ -1,8 +1,8 @@
-//! Detection of file kinds by content, for errors about a file that was passed in place of another.
+//! Detection of file kinds by content, for errors about a file of the wrong kind.
 
 use core::fmt;
 
-/// Kinds of files that models, their data and their inputs come in.
+/// Kinds of files that contain models, their data or their inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -28,7 +28,7 @@ pub enum FileKind {
     Zip,
     /// The beginning of a zip archive, whose end is missing.
     TruncatedZip {
-        /// Lower bound of the whole file's bytes, from the headers that are there.
+        /// Lower bound of the complete file's size, from the headers that are present.
         needed: u64,
     },
     Safetensors,
@@ -43,9 +43,9 @@ pub enum FileKind {
     LfsPointer,
     /// A web page, such as the one of a download that failed.
     Html,
-    /// No bytes.
+    /// An empty file.
     Empty,
-    /// Zeros where every known format begins with something else.
+    /// Zeros in place of the magic bytes of all known formats.
     Zeros,
     Unknown,
 }
@@ -77,7 +77,7 @@ impl FileKind {
                 let header = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0]);
                 if (2..=MAX_SAFETENSORS_HEADER).contains(&header) { Self::Safetensors } else { Self::Unknown }
             }
-            // A protobuf whose field 1, the version, is followed by the name of who wrote it, or by the graph.
+            // A protobuf: field 1, the version, is followed by the producer's name or by the graph.
             [8, 1..=32, 0x12 | 0x1a | 0x22 | 0x28 | 0x32 | 0x3a | 0x42, ..] => Self::Onnx,
             _ if file.get(..64).unwrap_or(file).iter().all(|byte| *byte == 0) => Self::Zeros,
             _ => Self::Unknown,
@@ -130,12 +130,12 @@ const BEGINNINGS: &[(&[u8], FileKind)] = &[
     (b"<!DOCTYPE html", FileKind::Html),
     (b"<!doctype html", FileKind::Html),
     (b"<html", FileKind::Html),
-    // What torch.save wrote before version 1.6: a pickled magic number.
+    // A pickled magic number: the format of torch.save before version 1.6.
     (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", FileKind::Checkpoint),
     (b"PK\x05\x06", FileKind::Zip),
 ];
 
-/// The limit of the safetensors library.
+/// Maximum header size, as in the safetensors library.
 const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
 
 /// True for the two digits that end the identifiers of ExecuTorch's formats.
@@ -181,7 +181,7 @@ fn directory(file: &[u8]) -> Option<usize> {
             && u16_at(file, at.saturating_add(20)).is_some_and(|comment| usize::from(comment) == last - at)
     })?;
     match u32_at(file, end.checked_add(16)?)? {
-        // It is in a record of its own, which a locator before the end points to.
+        // The offset is in a separate record, which a locator before the end points to.
         u32::MAX => {
             let locator = end.checked_sub(20)?;
             let record = usize::try_from(u64_at(file, locator.checked_add(8)?)?).ok()?;
@@ -191,7 +191,7 @@ fn directory(file: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns how far the entries of a truncated archive reach, as far as their headers state sizes.
+/// Returns the end of the entries of a truncated archive, as far as their headers state sizes.
 fn needed(file: &[u8]) -> u64 {
     let mut at = 0u64;
     loop {
@@ -211,7 +211,7 @@ fn needed(file: &[u8]) -> u64 {
         };
         match header() {
             Some(len) => at = at.saturating_add(len),
-            // A directory and its end are missing, at least.
+            // At least the directory and the end record are missing.
             None => return at.max(file.len() as u64).saturating_add(END_LEN as u64),
         }
     }

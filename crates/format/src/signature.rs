@@ -1,13 +1,13 @@
-//! Names and nesting of a method's inputs and outputs, as the exported function had them.
+//! Names and nesting of a method's inputs and outputs, as in the exported function.
 //!
-//! ExecuTorch's programs number their inputs and outputs. What `torch.export` knows besides stands in a blob among the named
-//! data, which other runtimes ignore: the function's parameters with their names, and the containers in which tensors and
-//! other values come and go.
+//! ExecuTorch's programs number their inputs and outputs. A blob among the named data adds the rest of `torch.export`'s
+//! information; other runtimes ignore it. It holds the function's parameters with their names, and the containers of
+//! its tensors and other values.
 //!
-//! The blob is a magic number and an entry for each method: its name, the length of what follows, the count of parameters,
-//! each a name and a [`Structure`], and the structure of the outputs. A structure is a byte for the kind, for classes the
-//! name, the count of children, and the children, those of dictionaries and records behind their keys. Texts have their length
-//! before them. Counts and lengths of texts are 16 bits, little-endian.
+//! The blob is a magic number and an entry for each method. An entry is its name, the length of the rest, the count of
+//! parameters (each a name and a [`Structure`]), and the structure of the outputs. A structure is a byte for the kind,
+//! the name if it is a class, the count of children, and the children. The children of dictionaries and records follow
+//! their keys. Each text follows its length. Counts and lengths of texts are 16 bits, little-endian.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -20,11 +20,11 @@ use crate::blob_reader::Reader;
 
 pub use crate::blob_reader::Damaged;
 
-/// The key among a program's named data.
+/// The key of the signatures among a program's named data.
 pub const SIGNATURE_KEY: &str = "rushlight.signature";
 
-/// The key among a program's named data that says that state of the same name is common to its methods, which have to share their
-/// planned memory then. ExecuTorch ignores it.
+/// The key of shared state among a program's named data. If it is present, states of the same name are one state of all
+/// methods, which then must share their planned memory. ExecuTorch ignores it.
 pub const SHARED_STATE_KEY: &str = "rushlight.shared_state";
 
 /// The value under [`SHARED_STATE_KEY`].
@@ -32,7 +32,7 @@ pub const SHARED_STATE: &[u8] = b"1";
 
 const MAGIC: [u8; 4] = *b"RLG1";
 
-/// Structures that nest deeper are neither written nor read.
+/// Maximum nesting of structures that are written or read.
 const MAX_DEPTH: usize = 64;
 
 /// The inputs and outputs of a method.
@@ -50,10 +50,10 @@ pub struct Parameter {
     pub structure: Structure,
 }
 
-/// A value, or a container of others. Values in the order of their places are the method's inputs or outputs.
+/// A value, or a container of others. The values, from left to right, are the method's inputs or outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Structure {
-    /// A tensor, a number, a text or `None`. The name is that of its node in the exported graph, where keys do not name it.
+    /// A tensor, a number, a text or `None`. If no key names it, it has the name of its node in the exported graph.
     Leaf(Option<String>),
     Tuple(Vec<Self>),
     List(Vec<Self>),
@@ -71,7 +71,7 @@ pub enum Structure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     NamedTuple,
-    /// A class that was registered with PyTorch, such as a dataclass or a `ModelOutput` of transformers.
+    /// A class that is registered with PyTorch, such as a dataclass or a `ModelOutput` of transformers.
     Registered,
 }
 
@@ -85,7 +85,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// The key as text, as it is: what is shown of it is its `Display`.
+    /// The unescaped text of the key; its `Display` escapes it for a terminal.
     pub fn to_text(&self) -> String {
         match self {
             Self::Text(text) | Self::Other(text) => text.clone(),
@@ -124,7 +124,7 @@ impl Signature {
         Ok(None)
     }
 
-    /// A signature without containers: a parameter for each input, and one output or a tuple of them.
+    /// A signature without containers: a parameter for each input, and one output or a tuple of outputs.
     pub fn flat(inputs: impl IntoIterator<Item = String>, outputs: impl IntoIterator<Item = Option<String>>) -> Self {
         let parameter = |name| Parameter { name, structure: Structure::Leaf(None) };
         let mut outputs: Vec<Structure> = outputs.into_iter().map(Structure::Leaf).collect();
@@ -135,14 +135,14 @@ impl Signature {
         }
     }
 
-    /// True if its numbers of inputs and outputs are these.
+    /// True if the signature has these numbers of inputs and outputs.
     pub fn fits(&self, inputs: usize, outputs: usize) -> bool {
         let taken: usize = self.parameters.iter().map(|parameter| parameter.structure.num_leaves()).sum();
         (taken, self.outputs.num_leaves()) == (inputs, outputs)
     }
 
-    /// A name for each input: the parameter's, and behind it, separated by points, the keys and positions in its containers,
-    /// such as `batch.images.0`. All are different.
+    /// A name for each input: the parameter's name, then the keys and positions in its containers, separated by points,
+    /// such as `batch.images.0`. All names are different.
     pub fn input_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for parameter in &self.parameters {
@@ -151,8 +151,8 @@ impl Signature {
         distinct(names)
     }
 
-    /// A name for each output: the keys and positions that lead to it, such as `logits` or `boxes.0`, or the name of its node
-    /// where these are positions alone. All are different.
+    /// A name for each output: the keys and positions that lead to it, such as `logits` or `boxes.0`. If these are only
+    /// positions, it is the name of the output's node. All names are different.
     pub fn output_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         self.outputs.add_names("", &mut names);
@@ -160,7 +160,7 @@ impl Signature {
     }
 }
 
-/// Numbers the names that came before, until they are new.
+/// Appends numbers to repeated names until all are different.
 fn distinct(mut names: Vec<String>) -> Vec<String> {
     let mut known = BTreeSet::new();
     for (index, name) in names.iter_mut().enumerate() {
@@ -177,12 +177,12 @@ fn is_distinct<T: Ord>(names: impl IntoIterator<Item = T>) -> bool {
     names.into_iter().all(|name| known.insert(name))
 }
 
-/// A text of the export's, in which nothing moves, hides or colours what stands around it on a terminal.
+/// A text of the export. Characters that move, hide or colour other text on a terminal are escaped.
 struct Visible<'a>(&'a str);
 
 impl fmt::Display for Visible<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Those that set the direction of text are no control characters to Unicode.
+        // Unicode does not class the characters that set the direction of text as control characters.
         let is_hidden = |c: char| {
             c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         };
@@ -277,7 +277,7 @@ const TEXT_KEY: u8 = 0;
 const INT_KEY: u8 = 1;
 const OTHER_KEY: u8 = 2;
 
-// What is read takes memory in proportion to its bytes.
+// Reading takes memory in proportion to the bytes read.
 impl Reader<'_> {
     fn count(&mut self) -> Result<u16, Damaged> {
         self.array().map(u16::from_le_bytes)
@@ -334,8 +334,8 @@ impl Reader<'_> {
     }
 }
 
-/// Writes the signatures of methods, by name. A method whose signature does not fit the format (texts and counts above 65,535,
-/// containers more than 63 deep) is left out: it has no names then.
+/// Writes the signatures of methods, by name. A method has no names if its signature does not fit the format (texts and
+/// counts above 65,535, containers more than 63 deep).
 pub fn write<'m>(methods: impl IntoIterator<Item = (&'m str, &'m Signature)>) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     for (method, signature) in methods {
@@ -526,7 +526,7 @@ mod tests {
                 let mut changed = blob.clone();
                 changed[at] ^= 1 << bit;
                 if let Ok(Some(read)) = Signature::of(&changed, "forward") {
-                    // Nothing is lost between reading and writing.
+                    // Reading returns exactly the written signature.
                     assert_eq!(Signature::of(&write([("forward", &read)]), "forward"), Ok(Some(read)));
                 }
             }

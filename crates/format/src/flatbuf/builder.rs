@@ -7,14 +7,15 @@ use alloc::vec::Vec;
 
 use crate::schema::Field;
 
-/// Something already built. Counted from the end of the buffer, because that end is fixed while building.
+/// An object that is already built. Its position counts from the end of the buffer, because that end is fixed while
+/// building.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offset(u32);
 
 /// The value of a table's field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FieldValue {
-    /// Little-endian bytes of a number and its size. 0 is every field's default and is left out.
+    /// Little-endian bytes of a number and its size. 0 is the default of every field and is left out.
     Number {
         bytes: [u8; 8],
         size: u8,
@@ -83,7 +84,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Whatever is built will start at a multiple of `alignment`, a power of two of at least 8.
+    /// Makes a builder whose buffer will start at a multiple of `alignment`, a power of two of at least 8.
     pub fn new(alignment: usize) -> Self {
         let alignment = alignment.max(8);
         Self { buf: Vec::new(), head: 0, alignment, strings: BTreeMap::new(), vtables: BTreeMap::new() }
@@ -165,7 +166,7 @@ impl Builder {
                 }
             }
         }
-        // A vtable written now lies right before the table; an earlier one behind it.
+        // A new vtable is directly before the table, an earlier one behind it.
         let known = self.vtables.get(&vtable).copied();
         let vtable_at = known.map_or(table + vtable.len(), |offset| offset.0 as usize);
         body[..4].copy_from_slice(&((vtable_at as i64 - table as i64) as i32).to_le_bytes());
@@ -177,7 +178,7 @@ impl Builder {
         Offset(table as u32)
     }
 
-    /// Completes the buffer: root offset, identifier, `header` and then everything built.
+    /// Completes the buffer: root offset, identifier, `header`, and then all built objects.
     pub fn finish(mut self, root: Offset, identifier: [u8; 4], header: &[u8]) -> Vec<u8> {
         self.align(self.alignment, header.len() + 8);
         self.push(header);
@@ -187,7 +188,7 @@ impl Builder {
         self.buf
     }
 
-    /// Pads so that the start of the next `len` bytes is a multiple of `alignment` from the end.
+    /// Pads, so that the start of the next `len` bytes is a multiple of `alignment` from the end.
     fn align(&mut self, alignment: usize, len: usize) {
         let end = self.len() + len;
         let padding = end.next_multiple_of(alignment) - end;
@@ -211,7 +212,7 @@ impl Builder {
         self.push(&distance.to_le_bytes());
     }
 
-    /// Makes room for `more` bytes at the front, which are zero.
+    /// Makes room for `more` zero bytes at the front.
     fn reserve(&mut self, more: usize) {
         if more <= self.head {
             return;

@@ -1,4 +1,4 @@
-//! Tables, and what their fields point at.
+//! Tables and the targets of their fields.
 
 use core::cell::Cell;
 
@@ -7,7 +7,7 @@ use crate::schema::{FILE_SIZE, Field};
 
 use super::vector::{Element, Vector};
 
-/// A flatbuffer being read: its bytes, the fault found in it, and how much of it may still be read.
+/// A flatbuffer that is being read: its bytes, the first fault, and the budget of bytes that may still be read.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     buf: &'a [u8],
@@ -15,11 +15,11 @@ pub(crate) struct Context<'a> {
     budget: Cell<usize>,
 }
 
-/// Offsets to vtables are signed 32-bit numbers, which bounds a flatbuffer.
+/// Maximum length of a flatbuffer, because offsets to vtables are signed 32-bit numbers.
 const MAX_LEN: usize = i32::MAX as usize;
 
-/// Limit of the bytes read, as a multiple of the flatbuffer's size. Flatbuffers may share tables and strings, so that a small file can
-/// describe a huge program; what writers do share stays below a small factor.
+/// Limit of the bytes read, as a multiple of the flatbuffer's size. Flatbuffers may share tables and strings, so that a
+/// small file can describe a huge program. The sharing of real writers stays below a small factor.
 const BUDGET_FACTOR: usize = 16;
 
 impl<'a> Context<'a> {
@@ -28,13 +28,13 @@ impl<'a> Context<'a> {
         Self { buf, fault: Cell::new(None), budget: Cell::new(buf.len().saturating_mul(BUDGET_FACTOR)) }
     }
 
-    /// Reads the first `len` bytes of the buffer from now on.
+    /// Restricts reading to the first `len` bytes of the buffer.
     pub fn limit(&mut self, len: usize) {
         let limited = Self::new(self.buf.get(..len).unwrap_or(self.buf));
         (self.buf, self.budget) = (limited.buf, limited.budget);
     }
 
-    /// The number at a position outside of any table; 0 if it was reported.
+    /// The number at a position outside of any table; 0 if a fault was reported.
     pub fn number<T: Element>(&self, pos: u32, field: Field) -> T {
         read(self.buf, pos as usize).unwrap_or_else(|| {
             self.truncated(field, pos, T::SIZE as u32);
@@ -46,7 +46,7 @@ impl<'a> Context<'a> {
         self.buf
     }
 
-    /// The root table, whose offset is the first word; `None` when it, or anything before, was reported.
+    /// The root table, whose offset is the first word; `None` if a fault was reported here or before.
     pub fn root(&self, field: Field) -> Option<Table<'_, 'a>> {
         if self.has_fault() {
             return None;
@@ -67,25 +67,25 @@ impl<'a> Context<'a> {
             self.out_of_range(field, index as u64, u64::from(list.len), start);
             return None;
         }
-        // The vector lies inside the buffer, and so does this entry.
+        // The vector is inside the buffer, and so is this entry.
         let entry = start + 4 * index as u32;
         Table::at(self, ahead(entry, self.number(entry, field)), field)
     }
 
-    /// Visits the tables of a list in order until one is refused, and attributes the fault to its index.
+    /// Visits the tables of a list in order, stops at the first refused one, and attributes the fault to its index.
     #[inline]
     pub fn each<'c>(&'c self, list: TableList, field: Field, mut visit: impl FnMut(Table<'c, 'a>)) {
         self.walk(list, field, &mut visit);
     }
 
-    /// [`each`](Self::each): inlined where speed counts, once where size does.
+    /// Does the work of [`each`](Self::each): inlined where speed matters, a single copy where size matters.
     #[cfg_attr(target_os = "none", inline(never))]
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn walk<'c>(&'c self, list: TableList, field: Field, visit: &mut dyn FnMut(Table<'c, 'a>)) {
         if self.has_fault() {
             return;
         }
-        // A walk through the offsets spares the checks of each; microcontrollers go without that code.
+        // One walk through the offsets saves a check for each; microcontrollers go without that code.
         let offsets = slice(self.buf, list.start as usize, 4 * list.len()).unwrap_or_default();
         let mut offsets = Vector::<u32>::new(offsets).iter();
         for index in 0..list.len() {
@@ -110,7 +110,7 @@ impl<'a> Context<'a> {
         Table::at(self, pos as usize, field)
     }
 
-    /// The result of a reading, unless a fault was found.
+    /// Returns the result of a reading, or the fault if one was found.
     pub fn explain<T>(&self, result: Option<T>) -> Result<T, FormatError> {
         match result {
             Some(value) if !self.has_fault() => Ok(value),
@@ -118,8 +118,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// True if a fault was found. Numbers and vectors that cannot be read are reported and then have their defaults, so
-    /// this says whether those read so far are right.
+    /// True if a fault was found. Unreadable numbers and vectors are reported and then have their defaults, so the
+    /// values read so far are right only if this is false.
     #[inline]
     pub fn has_fault(&self) -> bool {
         self.fault.get().is_some()
@@ -135,7 +135,7 @@ impl<'a> Context<'a> {
     #[cold]
     #[inline(never)]
     pub fn report(&self, field: Field, kind: ErrorKind, pos: u32) {
-        // What comes after a fault may be a consequence of it.
+        // A later fault may be a consequence of the first.
         if !self.has_fault() {
             self.fault.set(Some(field.error(kind, u64::from(pos))));
         }
@@ -187,7 +187,7 @@ impl<'a> Context<'a> {
         self.report(FILE_SIZE, ErrorKind::TooComplex, pos);
     }
 
-    /// Says why [`Table::open`] refused a position.
+    /// Reports the reason why [`Table::open`] refused a position.
     #[cold]
     #[inline(never)]
     fn broken_table(&self, pos: usize, field: Field) {
@@ -202,7 +202,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Says why [`Table::extent`] refused a vector.
+    /// Reports the reason why [`Table::extent`] refused a vector.
     #[cold]
     #[inline(never)]
     fn broken_vector(&self, pos: usize, size: usize, field: Field) {
@@ -216,7 +216,7 @@ impl<'a> Context<'a> {
 #[inline(always)]
 fn ahead(pos: u32, offset: u32) -> usize {
     let pos = pos as usize;
-    // Cannot overflow in 64 bits, which the compiler sees; where it can, the sum saturates behind `MAX_LEN`.
+    // Cannot overflow in 64 bits, which the compiler knows. On narrower targets the sum saturates above `MAX_LEN`.
     if usize::BITS > 32 { pos.wrapping_add(offset as usize) } else { pos.saturating_add(offset as usize) }
 }
 
@@ -231,13 +231,14 @@ fn read<T: Element>(buf: &[u8], pos: usize) -> Option<T> {
     T::read(slice(buf, pos, T::SIZE)?)
 }
 
-/// A table that begins inside the buffer, where its vtable lies too. How long it is nothing says reliably: builders may
-/// share a vtable between tables of different sizes, so that the buffer alone bounds each field.
+/// A table that begins inside the buffer, as does its vtable. Its length is not known: builders may share a vtable
+/// between tables of different sizes. Each field is therefore bounded by the buffer alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table<'c, 'a> {
     ctx: &'c Context<'a>,
     pos: u32,
-    /// Found again for each field on microcontrollers, where a table that fits two registers makes for less code.
+    /// The position of both parts. Microcontrollers compute it again for each field, because a table in two registers
+    /// makes for less code.
     #[cfg(not(target_os = "none"))]
     parts: TableParts<'a>,
 }
@@ -250,10 +251,10 @@ struct TableParts<'a> {
 }
 
 impl<'a> TableParts<'a> {
-    /// `None` if they are not inside `buf`.
+    /// Finds the parts; `None` if they are not inside `buf`.
     #[cfg_attr(not(target_os = "none"), inline)]
     fn find(buf: &'a [u8], pos: usize) -> Option<Self> {
-        // A start before the buffer wraps to one behind `MAX_LEN`.
+        // A start before the buffer wraps to one above `MAX_LEN`.
         let start = (pos as u32).wrapping_sub(read::<i32>(buf, pos)? as u32) as usize;
         let vtable_len = usize::from(read::<u16>(buf, start)?);
         if vtable_len < 4 {
@@ -266,7 +267,7 @@ impl<'a> TableParts<'a> {
 impl<'c, 'a> Table<'c, 'a> {
     #[inline]
     fn at(ctx: &'c Context<'a>, pos: usize, field: Field) -> Option<Self> {
-        // What is inside the buffer is below `MAX_LEN`.
+        // A position inside the buffer is below `MAX_LEN`.
         match TableParts::find(ctx.buf, pos) {
             #[cfg(not(target_os = "none"))]
             Some(parts) => Some(Self { ctx, pos: pos as u32, parts }),
@@ -322,7 +323,7 @@ impl<'c, 'a> Table<'c, 'a> {
         self.ctx.out_of_range(field, value, limit as u64, self.pos);
     }
 
-    /// Checks that `needed` bytes of what the field describes are `available`.
+    /// Checks that the `needed` bytes of a field's data are `available`.
     #[inline]
     pub fn fits(&self, field: Field, needed: u64, available: u64) {
         if needed > available {
@@ -330,7 +331,7 @@ impl<'c, 'a> Table<'c, 'a> {
         }
     }
 
-    /// Pays for having read `bytes`, so that shared data is not read without end.
+    /// Deducts `bytes` from the budget, so that shared data is not read without end.
     #[inline]
     pub fn spend(&self, bytes: usize) {
         match self.ctx.budget.get().checked_sub(bytes) {
@@ -341,8 +342,8 @@ impl<'c, 'a> Table<'c, 'a> {
         }
     }
 
-    /// The `size` bytes of a field and their position; `None` when it is absent or, which is reported, not inside the
-    /// buffer.
+    /// The `size` bytes of a field and their position; `None` if the field is absent, or outside of the buffer, which
+    /// is reported.
     #[inline(always)]
     fn locate(&self, field: Field, size: usize) -> Option<(u32, &'a [u8])> {
         let TableParts { vtable, rest } = self.parts();
@@ -350,7 +351,7 @@ impl<'c, 'a> Table<'c, 'a> {
         if at == 0 {
             return None;
         }
-        // Tables begin below `MAX_LEN`, so that the sum is one.
+        // Tables begin below `MAX_LEN`, therefore the sum cannot overflow.
         let bytes = slice(rest, at as usize, size);
         if bytes.is_none() {
             self.ctx.truncated(field, self.pos + at, size as u32);
@@ -358,13 +359,13 @@ impl<'c, 'a> Table<'c, 'a> {
         Some((self.pos + at, bytes?))
     }
 
-    /// [`locate`](Self::locate) without the bytes, and with 0 for `None`: one function, for microcontrollers.
+    /// [`locate`](Self::locate) without the bytes, and with 0 for `None`: a single function, for microcontrollers.
     #[inline(never)]
     fn position_of(&self, field: Field, size: usize) -> u32 {
         self.locate(field, size).map_or(0, |(pos, _)| pos)
     }
 
-    /// A number, or `default` when the field is absent or was reported.
+    /// A number, or `default` if the field is absent or has a fault.
     #[inline]
     pub fn scalar<T: Element>(&self, field: Field, default: T) -> T {
         if cfg!(target_os = "none") {
@@ -379,7 +380,7 @@ impl<'c, 'a> Table<'c, 'a> {
         }
     }
 
-    /// Position of what an offset field points at; `None` when it is absent or was reported.
+    /// Position of an offset field's target; `None` if the field is absent or has a fault.
     #[cfg_attr(target_os = "none", inline(never))]
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn target(&self, field: Field) -> Option<usize> {
@@ -393,7 +394,7 @@ impl<'c, 'a> Table<'c, 'a> {
         Some(ahead(at, u32::read(offset)?))
     }
 
-    /// A table; `None` when it is absent or was reported.
+    /// A table; `None` if it is absent or has a fault.
     #[inline]
     pub fn table(&self, field: Field) -> Option<Self> {
         Self::at(self.ctx, self.target(field)?, field)
@@ -403,14 +404,14 @@ impl<'c, 'a> Table<'c, 'a> {
     pub fn required_table(&self, field: Field) -> Option<Self> {
         let table = self.table(field);
         if table.is_none() {
-            // Nothing new if it was reported.
+            // Has no effect if a fault was reported.
             self.missing(field);
         }
         table
     }
 
-    /// The bytes of a vector's elements, and the position of the first. Position 0 is that of an absent vector and of
-    /// one that was reported.
+    /// The bytes of a vector's elements, and the position of the first. The position is 0 if the vector is absent or
+    /// has a fault.
     #[cfg_attr(target_os = "none", inline(never))]
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn extent(&self, field: Field, size: usize) -> (&'a [u8], u32) {
@@ -427,7 +428,7 @@ impl<'c, 'a> Table<'c, 'a> {
         }
     }
 
-    /// [`extent`](Self::extent) of a vector that must be there.
+    /// [`extent`](Self::extent) of a required vector.
     #[cfg_attr(target_os = "none", inline(never))]
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn required_extent(&self, field: Field, size: usize) -> (&'a [u8], u32) {
@@ -438,7 +439,7 @@ impl<'c, 'a> Table<'c, 'a> {
         extent
     }
 
-    /// A vector of numbers; an absent one is empty, as is one that was reported.
+    /// A vector of numbers; empty if it is absent or has a fault.
     #[inline]
     pub fn vector<T: Element>(&self, field: Field) -> Vector<'a, T> {
         Vector::new(self.extent(field, T::SIZE).0)
@@ -463,8 +464,8 @@ impl<'c, 'a> Table<'c, 'a> {
         utf8(self.ctx, bytes, pos, field)
     }
 
-    /// Checks a string that nobody looks at now; its length in bytes, 0 when it is absent or was reported. Most are
-    /// ASCII, which is quicker to see; microcontrollers have code for one check.
+    /// Checks a string that is not used now, and returns its length in bytes; 0 if it is absent or has a fault. Most
+    /// strings are ASCII, which is quicker to check; microcontrollers have the code of one check only.
     #[inline]
     pub fn string_len(&self, field: Field) -> usize {
         if cfg!(target_os = "none") {
@@ -488,7 +489,7 @@ impl<'c, 'a> Table<'c, 'a> {
         if bytes.is_ascii() { bytes.len() } else { utf8(self.ctx, bytes, pos, field).len() }
     }
 
-    /// A vector of tables; an absent one is empty, as is one that was reported.
+    /// A vector of tables; empty if it is absent or has a fault.
     #[inline]
     pub fn tables(&self, field: Field) -> TableList {
         let (offsets, start) = self.extent(field, 4);
@@ -507,7 +508,7 @@ fn utf8<'a>(ctx: &Context<'_>, bytes: &'a [u8], pos: u32, field: Field) -> &'a s
     }
 }
 
-/// A vector of tables, whose offsets lie inside the buffer. Each table is checked when it is taken.
+/// A vector of tables, whose offsets are inside the buffer. Each table is checked when it is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableList {
     start: u32,
@@ -522,7 +523,7 @@ impl TableList {
         self.len as usize
     }
 
-    /// Entry `index`, if there are so many, of a list in `buf` whose entries have been checked.
+    /// Entry `index` of a list in `buf` whose entries have been checked; `None` past its end.
     #[inline]
     pub fn entry<'a, T>(
         self,
@@ -530,7 +531,7 @@ impl TableList {
         index: usize,
         decode: impl for<'c> FnOnce(Table<'c, 'a>) -> T,
     ) -> Option<T> {
-        // No fault is found, and nothing is paid for: both were done when the entries were checked.
+        // Neither faults nor the budget matter: the entries were checked before.
         let ctx = Context { buf, fault: Cell::new(None), budget: Cell::new(usize::MAX) };
         ctx.entry(self, index, FILE_SIZE).map(decode)
     }

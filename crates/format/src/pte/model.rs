@@ -1,5 +1,5 @@
-//! Programs as owned, editable values: what [`write`](super::write) turns into a file, and what a parsed
-//! file can be turned into.
+//! Programs as owned, editable values. [`write`](super::write) turns them into a file, and a parsed file can be turned
+//! into them.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -24,7 +24,7 @@ pub struct ProgramModel<'a> {
     pub constants: Vec<Blob<'a>>,
     /// Initial values of mutable buffers. Entry 0 is empty and means none.
     pub mutable_data: Vec<Blob<'a>>,
-    /// Blobs that delegates and external tensors find by key.
+    /// Blobs that delegates and external tensors look up by key.
     pub named_data: Vec<(String, Blob<'a>)>,
 }
 
@@ -75,7 +75,7 @@ pub struct TensorModel {
     pub storage: StorageModel,
     pub requires_grad: bool,
     pub device: Device,
-    /// Required for external data, which is found by it.
+    /// Required for external data, whose key it is.
     pub fully_qualified_name: Option<String>,
 }
 
@@ -137,12 +137,12 @@ impl<'a> ProgramModel<'a> {
         Self::default()
     }
 
-    /// Adds constant data and returns its index. Data that is already there is not stored again.
+    /// Adds constant data and returns its index. Equal data is stored once.
     pub fn constant(&mut self, data: impl Into<Blob<'a>>) -> u32 {
         intern(&mut self.constants, data.into())
     }
 
-    /// Adds the initial value of a mutable buffer and returns its index, as [`constant`](Self::constant).
+    /// Adds the initial value of a mutable buffer and returns its index, like [`constant`](Self::constant).
     pub fn initial_value(&mut self, data: impl Into<Blob<'a>>) -> u32 {
         intern(&mut self.mutable_data, data.into())
     }
@@ -150,7 +150,7 @@ impl<'a> ProgramModel<'a> {
     /// The content of a parsed program. Data is borrowed from the file.
     pub fn from_program(program: &Program<'a>) -> Self {
         let methods: Vec<PlanModel<'a>> = program.methods().map(|plan| PlanModel::from_plan(&plan, program)).collect();
-        // What is stored may be padded; what the tensors use is exact.
+        // Stored data may be padded, therefore it is cut to the size of its largest tensor.
         let mut constants = vec![None; program.num_constants().max(1)];
         let mut mutable_data = vec![None; program.num_mutable_data().max(1)];
         for value in program.methods().flat_map(|plan| plan.values()) {
@@ -173,7 +173,7 @@ impl<'a> ProgramModel<'a> {
     }
 }
 
-/// Index of `data` in a pool, which it joins if it is new.
+/// Returns the index of `data` in a pool, and adds it if it is new.
 fn intern<'a>(pool: &mut Vec<Blob<'a>>, data: Blob<'a>) -> u32 {
     if pool.is_empty() {
         pool.push(Blob::from([].as_slice()));
@@ -187,7 +187,7 @@ fn intern<'a>(pool: &mut Vec<Blob<'a>>, data: Blob<'a>) -> u32 {
     index as u32
 }
 
-/// The entries of a pool, cut to the bytes that are used where that is known.
+/// The entries of a pool, cut to their used bytes if those are known.
 fn exact<'a>(used: &[Option<usize>], get: impl Fn(u32) -> Option<&'a [u8]>) -> Vec<Blob<'a>> {
     let entry = |(index, used): (usize, &Option<usize>)| {
         let data = if index == 0 { None } else { get(index as u32) }.unwrap_or_default();
@@ -251,8 +251,8 @@ impl<'a> PlanModel<'a> {
         index as u32
     }
 
-    /// Adds a call of an operator. `args` are its arguments in schema order with the out arguments, then the
-    /// results again.
+    /// Adds a call of an operator. `args` are its arguments in schema order with the out arguments, then the results
+    /// again.
     pub fn call(&mut self, name: &str, overload: &str, args: &[u32]) {
         let operator = self.operator(name, overload);
         self.instructions.push(InstructionModel::Kernel { operator, args: args.to_vec() });
@@ -288,7 +288,7 @@ impl<'a> PlanModel<'a> {
 }
 
 impl TensorModel {
-    /// A static, contiguous tensor whose data is provided while running.
+    /// A static, contiguous tensor whose data is provided at run time.
     pub fn new(scalar_type: ScalarType, sizes: &[i32]) -> Self {
         Self {
             scalar_type,
@@ -302,7 +302,7 @@ impl TensorModel {
         }
     }
 
-    /// The tensor with its data elsewhere.
+    /// The tensor with another storage.
     #[must_use]
     pub fn stored(self, storage: StorageModel) -> Self {
         Self { storage, ..self }
@@ -314,7 +314,7 @@ impl TensorModel {
         Self { shape_dynamism: ShapeDynamism::DynamicBound, ..self }
     }
 
-    /// The tensor with its dimensions in another order in memory.
+    /// The tensor with another dimension order.
     #[must_use]
     pub fn ordered(self, dim_order: &[u8]) -> Self {
         Self { dim_order: dim_order.to_vec(), ..self }

@@ -1,4 +1,4 @@
-//! Writes programs.
+//! Writing of programs.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -16,7 +16,7 @@ use super::model::{
     DelegateModel, FrameModel, InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel,
 };
 
-/// Length of the extended header as it is recorded, and as it is padded to.
+/// Length of the extended header: its recorded value, and its padded size.
 const HEADER_LEN: usize = 32;
 /// Alignment of blobs inside the flatbuffer.
 const INLINE_ALIGNMENT: usize = 16;
@@ -36,7 +36,7 @@ pub struct WriteOptions {
 pub enum Placement {
     /// In segments behind the flatbuffer, which can be mapped and paged.
     Segments,
-    /// In the flatbuffer, as the oldest programs do; then there is no extended header.
+    /// In the flatbuffer, as in the oldest programs; the file then has no extended header.
     Inline,
 }
 
@@ -47,11 +47,11 @@ impl Default for WriteOptions {
 }
 
 impl ProgramModel<'_> {
-    /// The program as a file. Equal models give equal files.
+    /// Lays the program out as a file. Equal models give equal files.
     ///
     /// # Errors
-    /// `Missing` when an external tensor has no name, `Unsupported` when inline placement is asked of what only
-    /// segments can hold, `TooLarge` when the part outside of segments exceeds 2 GiB.
+    /// `Missing` for an external tensor without a name, `Unsupported` for inline placement of data that only segments
+    /// can hold, `TooLarge` if the part outside of segments exceeds 2 GiB.
     pub fn write(&self, options: &WriteOptions) -> Result<Image<'_>, FormatError> {
         match options.placement {
             Placement::Segments => self.write_segments(options),
@@ -74,7 +74,7 @@ impl ProgramModel<'_> {
         let (pieces, constants) = pool(&self.constants, options.constant_alignment);
         let constant_segment = segments.push(options.segment_alignment, pieces);
         let mutable = (self.mutable_data.len() > 1).then(|| {
-            // Initial values are copied when a program is loaded, so they need no alignment.
+            // Initial values are copied when a program is loaded, therefore they need no alignment.
             let (pieces, offsets) = pool(&self.mutable_data, 1);
             (segments.push(options.segment_alignment, pieces), offsets)
         });
@@ -117,7 +117,7 @@ impl ProgramModel<'_> {
         if segments.size() == 0 {
             return finish(builder, root, &[]);
         }
-        // The prefix is part of the flatbuffer and its length is known, so that its own sizes can be in it.
+        // The prefix is part of the flatbuffer. Its length is known, so that it can contain its own sizes.
         let mut header = [0; HEADER_LEN];
         let size = (builder.len() + 8 + HEADER_LEN).next_multiple_of(INLINE_ALIGNMENT) as u64;
         let base = size.next_multiple_of(options.segment_alignment.max(1));
@@ -223,7 +223,7 @@ fn pool<'m>(entries: &'m [Blob<'_>], alignment: u64) -> (Vec<(u64, Piece<'m>)>, 
             end = offset + data.size();
         }
     }
-    // An entry without data behind the last one with some must not point past the segment.
+    // The offset of an entry without data behind the last one with data must not exceed the segment.
     for offset in &mut offsets {
         *offset = (*offset).min(end);
     }

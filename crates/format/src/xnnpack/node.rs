@@ -5,7 +5,7 @@ use crate::schema::Field;
 
 use super::schema::*;
 
-/// A node: what it computes, from which values, to which.
+/// A node: its operation, its inputs and its outputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Node<'a> {
     pub operation: Operation<'a>,
@@ -16,11 +16,11 @@ pub struct Node<'a> {
     tag: u8,
 }
 
-/// Bits that change what a node does; their meaning depends on the operation.
+/// Flag bits of a node; their meaning depends on the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeFlags(pub u32);
 
-/// The operator of a node. Numbers named after values are ids of [`TensorValue`](super::TensorValue)s.
+/// The operator of a node. Fields named after values are ids of [`TensorValue`](super::TensorValue)s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation<'a> {
@@ -44,7 +44,7 @@ pub enum Operation<'a> {
         input: u32,
         output: u32,
     },
-    /// The filter is `[output channels, input channels]`, or the other way round with [`NodeFlags::TRANSPOSE`].
+    /// The filter is `[output channels, input channels]`, or transposed with [`NodeFlags::TRANSPOSE`].
     FullyConnected {
         input: u32,
         filter: u32,
@@ -53,7 +53,7 @@ pub enum Operation<'a> {
     },
     Convolution(Convolution),
     Pooling(Pooling),
-    /// The largest of each window and its position in the window. Windows lie side by side.
+    /// The maximum of each window and its position in the window. Windows do not overlap.
     ArgMaxPooling {
         padding: Padding,
         window: [u32; 2],
@@ -61,13 +61,13 @@ pub enum Operation<'a> {
         value: u32,
         index: u32,
     },
-    /// Inputs that are `None` are not there.
+    /// Absent inputs are `None`.
     Concatenate {
         axis: u32,
         inputs: [Option<u32>; 5],
         output: u32,
     },
-    /// A size of 0 is what is left.
+    /// A size of 0 is inferred from the number of elements.
     Reshape {
         shape: Vector<'a, u32>,
         input: u32,
@@ -102,7 +102,7 @@ pub enum Operation<'a> {
     },
 }
 
-/// Functions of one tensor.
+/// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
     Abs,
@@ -127,7 +127,7 @@ pub enum Unary {
     Tanh,
 }
 
-/// Functions of two tensors.
+/// Binary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
     Add,
@@ -140,7 +140,7 @@ pub enum Binary {
     Subtract,
 }
 
-/// A convolution of images in the order batch, height, width, channels.
+/// A convolution of images with the layout batch, height, width, channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Convolution {
     pub kind: ConvolutionKind,
@@ -167,7 +167,7 @@ pub enum ConvolutionKind {
     Transposed,
 }
 
-/// Pooling of images in the order batch, height, width, channels.
+/// Pooling of images with the layout batch, height, width, channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pooling {
     pub kind: PoolingKind,
@@ -181,7 +181,7 @@ pub struct Pooling {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolingKind {
-    /// The mean of what lies in the image.
+    /// The mean of the elements inside the image, without padding.
     Average,
     Max,
 }
@@ -195,7 +195,7 @@ pub struct Padding {
     pub left: u32,
 }
 
-/// The id of what is not there, such as a bias.
+/// The id of an absent value, such as a bias.
 const NO_VALUE: u32 = u32::MAX;
 
 /// Names of the nodes in the schema, by tag.
@@ -251,11 +251,11 @@ const NAMES: [&str; 48] = [
 ];
 
 impl NodeFlags {
-    /// The right-hand side of a product is transposed.
+    /// The right-hand matrix is transposed.
     pub const TRANSPOSE: u32 = 1;
-    /// The corners of both images are at the same places.
+    /// The corner pixels of both images are aligned.
     pub const ALIGN_CORNERS: u32 = 8;
-    /// The output has as many dimensions as the input.
+    /// The output keeps the rank of the input.
     pub const KEEP_DIMS: u32 = 0x40;
 
     /// True if a flag is set.
@@ -289,7 +289,7 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// The operation, and the field with its flags; `None` for a tag that the schema does not have.
+    /// The operation, and the field with its flags; `None` for a tag that the schema does not define.
     fn decode(tag: u8, table: Table<'_, 'a>) -> Option<(Self, Field)> {
         let id = |field| table.scalar::<u32>(field, 0);
         let optional = |field| Some(id(field)).filter(|id| *id != NO_VALUE);
@@ -477,12 +477,12 @@ impl Pooling {
 }
 
 impl Padding {
-    /// True if there is none.
+    /// True if all sides are 0.
     pub const fn is_empty(self) -> bool {
         self.top == 0 && self.right == 0 && self.bottom == 0 && self.left == 0
     }
 
-    /// Rows and columns on either side, if both sides have as many.
+    /// Rows and columns on either side, if opposite sides are equal.
     pub fn symmetric(self) -> Option<[u32; 2]> {
         (self.top == self.bottom && self.left == self.right).then_some([self.top, self.left])
     }
