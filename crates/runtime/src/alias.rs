@@ -1,10 +1,10 @@
-//! The aliasing of every instruction, settled once at load.
+//! The alias check of every instruction, made once at load.
 //!
 //! A program plans tensors as byte ranges of shared buffers, moves handles between values, and makes views. For each
-//! instruction, a written argument and any other argument must not share memory. What memory a value may use is
-//! found from the tensors' upper-bound ranges, following two kinds of edges: a view uses its base's memory too, and a
-//! move makes its target a handle on its source's tensor. Only a view whose output is such a handle changes the source
-//! in turn: in a program with one, moves count in both directions, which is more than happens.
+//! instruction, a written argument and any other argument must not share memory. The memory that a value may use
+//! follows from the tensors' upper-bound ranges and two kinds of edges: a view also uses its base's memory, and a move
+//! makes its target a handle on its source's tensor. A view whose output is such a handle changes the source too. In a
+//! program with one, moves therefore count in both directions, which allows for more than can happen.
 
 use core::slice;
 
@@ -15,8 +15,8 @@ use crate::memory::Bump;
 use crate::tensor::Access;
 use crate::value::{ABSENT, EValue, Values, tensor, value};
 
-/// Checks every instruction, and drops operators that copy a tensor onto itself. Notes in `input_written` for each
-/// input whether an instruction writes to it.
+/// Checks every instruction, and drops operators that copy a tensor onto itself. Sets `input_written` for each input
+/// that an instruction writes.
 #[inline(never)]
 pub(crate) fn check<'m>(
     scratch: &mut Bump<'_>,
@@ -73,7 +73,7 @@ struct CallAccess<'m> {
     arguments: &'m [u32],
     /// Bit `i` is set if argument `i` is written.
     writes: u32,
-    /// Number of the last arguments that are written too.
+    /// Number of the last arguments, which are written too.
     outputs: usize,
     is_view: bool,
     copies: bool,
@@ -153,7 +153,7 @@ impl<'s> Edges<'s> {
         self.heads.get(value as usize).copied().unwrap_or(0)
     }
 
-    /// `start` and every value whose memory it may use. They are collected in `set`.
+    /// Returns `start` and every value whose memory it may use, collected in `set`.
     fn reach<'x>(&mut self, start: &'x u32, set: &'x mut [u32], budget: &mut Budget<'_>) -> Checked<&'x [u32]> {
         if self.head(*start) == 0 {
             return Ok(slice::from_ref(start));
@@ -186,14 +186,14 @@ impl<'s> Edges<'s> {
     }
 }
 
-/// Bounds the work that a hostile program can ask for.
+/// Bounds the work that a hostile program can cause.
 struct Budget<'a> {
     left: usize,
     report: &'a mut Report,
 }
 
 impl Budget<'_> {
-    /// Far more than real programs need; a fraction of a second.
+    /// Far more than real programs need; takes a fraction of a second.
     const TOTAL: usize = 1 << 26;
 
     fn spend(&mut self, work: usize) -> Checked<()> {
@@ -212,7 +212,7 @@ struct Checker<'m, 's, 'a> {
     edges: Edges<'s>,
     /// For each value: true if an instruction writes memory that it may use.
     written: &'s mut [bool],
-    /// Room for two sets of values.
+    /// Memory for two sets of values.
     sets: [&'s mut [u32]; 2],
     budget: Budget<'a>,
 }
@@ -229,18 +229,18 @@ impl<'m> Checker<'m, '_, '_> {
                 if written == ABSENT {
                     continue;
                 }
-                // A delegate may write any number of them, and arguments that are no tensors cost something too.
+                // A delegate may write any number of tensors, and arguments that are no tensors take time too.
                 self.budget.spend(arguments.len())?;
-                // A view does not write its base's memory, but makes its output a handle on it.
+                // A view does not write its base's memory; it makes its output a handle on it.
                 if !call.is_view {
                     self.mark_written(written)?;
                 }
                 for (r, other) in arguments.iter().enumerate() {
-                    // A pair of written arguments is looked at once; a view shares its base's memory.
+                    // A pair of written arguments is checked once; a view may share its base's memory.
                     if (r < w && call.writes(r)) || (r == 0 && call.is_view) {
                         continue;
                     }
-                    // The argument itself names the tensor once.
+                    // An argument matches itself once.
                     let mut is_itself = r == w;
                     for &other in self.tensors_of(other) {
                         if is_itself && other == written {
@@ -258,7 +258,7 @@ impl<'m> Checker<'m, '_, '_> {
         Ok(Verdict::Disjoint)
     }
 
-    /// The tensor values behind an argument, itself or the entries of the list, which may be [`ABSENT`].
+    /// The tensor values of an argument: itself, or the entries of its list, which may be [`ABSENT`].
     fn tensors_of(&self, argument: &'m u32) -> &'m [u32] {
         match value(self.values, *argument) {
             EValue::Tensor(_) => slice::from_ref(argument),
@@ -299,7 +299,7 @@ impl<'m> Checker<'m, '_, '_> {
         Ok(false)
     }
 
-    /// True if the two values are always exactly the same memory.
+    /// True if both values are always the same memory, byte for byte.
     fn is_same(&self, a: u32, b: u32) -> bool {
         if self.edges.head(a) != 0 || self.edges.head(b) != 0 {
             return a == b;
@@ -313,8 +313,8 @@ impl<'m> Checker<'m, '_, '_> {
     }
 }
 
-/// True if the tensors' own memory overlaps. Unplanned inputs and outputs are apart from everything: the caller's
-/// borrows keep them so.
+/// True if the tensors' own memory overlaps. Unplanned inputs and outputs overlap nothing, because the caller's borrows
+/// keep them apart.
 fn overlaps(values: Values<'_>, a: u32, b: u32) -> bool {
     match (range(values, a), range(values, b)) {
         (Some((start_a, end_a)), Some((start_b, end_b))) => start_a < end_b && start_b < end_a,

@@ -1,4 +1,4 @@
-//! Errors carry data: a code with ExecuTorch's number, the site, and what was expected and got.
+//! Errors carry data: a code with ExecuTorch's number, the site, and the expected and actual values.
 
 use core::fmt;
 
@@ -49,7 +49,7 @@ pub struct Site {
     pub index: u32,
 }
 
-/// The thing that [`Site::index`] points at.
+/// The subject of [`Site::index`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     #[default]
@@ -61,29 +61,29 @@ pub enum Role {
     Delegate,
 }
 
-/// The detail of an error: what was expected and what came.
+/// The detail of an error: the expected and the actual value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Detail {
     /// A fixed sentence, lower case and without a full stop.
     Text(&'static str),
-    /// A fault that the runtime itself finds, with two numbers: what is needed and what there is, unless the fault says
-    /// otherwise. They mean nothing where its sentence names none.
+    /// A fault that the runtime itself finds, with two numbers: the needed and the available amount, unless the fault
+    /// says otherwise. Numbers that its sentence does not mention have no meaning.
     Fault(Fault, usize, usize),
-    /// A tensor of one of several other element types was needed.
+    /// A tensor has none of the element types that are supported.
     Dtype { expected: &'static str, got: ScalarType },
-    /// A tensor of this other element type was needed.
+    /// A tensor has another element type than `expected`.
     ElementType { expected: ScalarType, got: ScalarType },
-    /// A value of another kind was needed.
+    /// A value has another kind than `expected`.
     Kind { expected: Kind, got: Kind },
-    /// A tensor of another rank was needed.
+    /// A tensor has another rank than `expected`.
     Rank { expected: &'static str, got: usize },
     /// A dimension index outside `-rank..rank`.
     Dim { dim: i64, rank: usize },
-    /// A size that does not fit the others.
+    /// A size does not fit the others.
     Size { dim: usize, expected: usize, got: usize },
-    /// A size beyond the upper bound that the program was exported with.
+    /// A size exceeds the upper bound of the exported program.
     Bound { dim: usize, bound: usize, got: usize },
-    /// More elements than the tensor's memory holds.
+    /// A tensor has more elements than its memory holds.
     Elements { bound: usize, got: usize },
     /// A scalar outside its domain.
     Value { what: &'static str, expected: &'static str, got: i64 },
@@ -93,23 +93,24 @@ pub enum Detail {
     Index { index: i64, size: usize },
     /// A count that does not match.
     Count { what: &'static str, expected: usize, got: usize },
-    /// The execution was stopped before step `step` of `steps`, counted from 1: an instruction of the method, or a step
-    /// of a delegate.
+    /// The execution was stopped before step `step` of `steps`, counted from 1. A step is an instruction of the method,
+    /// or a step of a delegate.
     Stopped { stop: Stop, step: u32, steps: u32 },
     /// The bytes are not a well-formed file.
     Format(FormatError),
-    /// The bytes are not a well-formed payload of a back end. `place` says what is wrong, such as step 3, if that is known.
+    /// The bytes are not a well-formed payload of a backend. `place` is the place of the error, such as step 3, if it
+    /// is known.
     #[cfg(feature = "alloc")]
     Payload { place: Option<(&'static str, usize)>, message: Sentence },
-    /// A size, or several together, that a kernel does not support: zero, beyond memory, or beyond its limits.
+    /// A size, or several together, that a kernel does not support: zero, larger than memory, or above its limits.
     UnsupportedSize { what: &'static str },
-    /// An argument of an element type that a kernel does not support in its place.
+    /// An argument whose element type the kernel does not support at that position.
     UnsupportedDtype { what: &'static str },
-    /// A step would do more operations than its tensors have elements for; both numbers saturate.
+    /// A step would do more operations than its tensors justify; both numbers saturate.
     Work { operations: u64, limit: u64 },
-    /// A back end has no option of the name that was given, only these.
+    /// A backend has no option of the given name; `known` lists its options.
     UnknownOption { known: &'static [OptionSpec] },
-    /// An option does not take the value that was given: it has another type, or is a choice of others.
+    /// An option does not accept the given value: it has another type, or is none of the choices.
     OptionType { option: &'static OptionSpec },
 }
 
@@ -130,7 +131,7 @@ impl Error {
         Self { code, site: Site { instruction: None, operator: None, step: None, role: Role::None, index: 0 }, detail }
     }
 
-    /// An error that the runtime itself finds; see [`Detail::Fault`] for the numbers.
+    /// Makes an error that the runtime itself finds; see [`Detail::Fault`] for the numbers.
     #[cold]
     pub const fn fault(fault: Fault, needed: usize, available: usize) -> Self {
         Self::new(fault.code(), Detail::Fault(fault, needed, available))
@@ -148,7 +149,7 @@ impl Error {
         Self::new(Code::InvalidProgram, Detail::Text(text))
     }
 
-    /// Points the error at an argument, input, output or value, unless it points somewhere already.
+    /// Points the error at an argument, input, output or value, unless it already points at something.
     #[must_use]
     pub const fn at(mut self, role: Role, index: usize) -> Self {
         if matches!(self.site.role, Role::None) {
@@ -180,7 +181,8 @@ impl Error {
 
 impl From<Detail> for Error {
     /// Faults have their own codes. Details about a kind or element type are `InvalidType`, about the file
-    /// `InvalidProgram`, about a stopped execution `OutOfResources` or `InvalidState`; all others are `InvalidArgument`.
+    /// `InvalidProgram`, about a stopped execution `OutOfResources` or `InvalidState`. All others are
+    /// `InvalidArgument`.
     #[cold]
     fn from(detail: Detail) -> Self {
         let code = match detail {

@@ -1,9 +1,10 @@
-//! Methods whose delegates use more than host slices: state, device memory, completion.
+//! Methods whose delegates use more than host slices: state, device memory, asynchronous completion.
 //!
-//! At load, [`extend`] replaces the steps that take part in any of it by [`Step::Extended`], which leads to what they need
-//! here; all others run as ever. For each tensor that a delegate has in device memory it is known which copies are current: the
-//! host's, and one on each device. A step first brings the copies that it reads up to date, then runs, then makes the copies
-//! that it did not write out of date. Each part can be pending, and goes on where it was.
+//! At load, [`extend`] replaces the steps that use any of these by [`Step::Extended`], which refers to the tables in
+//! this module. All other steps run as before. For each tensor that a delegate has in device memory, the module tracks
+//! which copies are current: the host's, and one on each device. A step first updates the copies that it reads, then
+//! runs, then marks the copies that it did not write as outdated. Each part can be pending, and resumes at the same
+//! place.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -31,18 +32,18 @@ use crate::value::{ABSENT, EValue, Values, tensor};
 pub(crate) struct Extended<'m> {
     steps: Vec<ExtendedStep<'m>>,
     placed: Vec<PlacedValue>,
-    /// The states of executions to which none are lent.
+    /// The states of executions that get no states from the caller.
     states: States,
     /// The delegate that was submitted and is not complete.
     in_flight: Option<u32>,
 }
 
 struct ExtendedStep<'m> {
-    /// The step as it would be without devices.
+    /// The step without its use of devices.
     plain: Step<'m>,
-    /// Positions in `placed` of the values that it reads on the host.
+    /// Positions in `placed` of the values that the step reads on the host.
     reads: Vec<u32>,
-    /// Positions in `placed` of the values that it writes on the host.
+    /// Positions in `placed` of the values that the step writes on the host.
     writes: Vec<u32>,
     /// For each argument of a delegate: its buffer, if it is in device memory.
     places: Vec<Option<Place>>,
@@ -50,19 +51,19 @@ struct ExtendedStep<'m> {
     slots: Vec<StateSlot>,
 }
 
-/// Progress of an execution in its present step, if that is an extended one.
+/// Progress of an execution in its current step, if that is an extended one.
 ///
-/// As wide as the counter beside it, so that one store sets both.
+/// It is as wide as the adjacent counter, so that one store sets both.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Phase {
     /// No extended step ran yet.
     Fresh,
-    /// Brings what the step reads up to date.
+    /// Updates the copies that the step reads.
     Inputs,
     /// A delegate was submitted.
     Submitted,
-    /// Brings the host's copy of what the step wrote up to date, where it has to be.
+    /// Updates the host's copy of the outputs that must be current on the host.
     Outputs,
 }
 
@@ -76,20 +77,20 @@ macro_rules! ready {
 }
 
 impl<'m> Extended<'m> {
-    /// Step `index` as it would be without devices.
+    /// Step `index` without its use of devices.
     pub(crate) fn plain(&self, index: u32) -> Option<&Step<'m>> {
         self.steps.get(index as usize).map(|step| &step.plain)
     }
 
-    /// Step `index` as it would be without devices, with its states and those of executions to which none are lent; `None` if a
-    /// value that it uses is in device memory.
+    /// Step `index` without its use of devices, with its states and those of executions that get none from the caller;
+    /// `None` if it uses a value in device memory.
     pub(crate) fn host_step(&mut self, index: u32) -> Option<(Step<'m>, &mut [StateSlot], &mut States)> {
         let ExtendedStep { plain, reads, writes, places, slots } = self.steps.get_mut(index as usize)?;
         let is_on_host = reads.is_empty() && writes.is_empty() && places.iter().all(Option::is_none);
         is_on_host.then_some((*plain, slots, &mut self.states))
     }
 
-    /// Begins an execution: what the last one left on devices is out of date, and what it left pending is abandoned.
+    /// Begins an execution: marks the device copies of the last one as outdated, and abandons its pending work.
     fn begin(&mut self, delegates: &mut Delegates<'m>) {
         self.abandon(delegates);
         for placed in self.placed.iter_mut().filter(|placed| !placed.is_constant) {
@@ -98,7 +99,7 @@ impl<'m> Extended<'m> {
         }
     }
 
-    /// Abandons what is pending.
+    /// Abandons all pending work.
     fn abandon(&mut self, delegates: &mut Delegates<'m>) {
         if let Some(device) = self.device_in_flight(delegates) {
             device.cancel();
@@ -117,7 +118,7 @@ impl<'m> Extended<'m> {
         delegates.get_mut(self.in_flight?)?.handle.get().device()
     }
 
-    /// Waits until what is pending may go on.
+    /// Waits until the pending work may continue.
     fn wait(&mut self, delegates: &mut Delegates<'m>) -> Result<()> {
         if let Some(device) = self.device_in_flight(delegates) {
             return device.wait();
@@ -128,7 +129,7 @@ impl<'m> Extended<'m> {
 }
 
 impl PlacedValue {
-    /// Brings the host's memory up to date.
+    /// Updates the host's memory.
     fn download(
         &mut self,
         values: Values<'_>,
@@ -147,7 +148,7 @@ impl PlacedValue {
             copy.is_reading = true;
             tracer.begin(event);
         }
-        // Nothing else looks at a tensor between two steps.
+        // Nothing else accesses a tensor between two steps.
         ready!(copy.buffer.read(tensor.tensor_mut()?.bytes_mut()));
         copy.is_reading = false;
         self.host_is_current = true;
@@ -155,7 +156,7 @@ impl PlacedValue {
         Ok(Poll::Ready(()))
     }
 
-    /// Brings a copy on a device up to date.
+    /// Updates a copy on a device.
     fn upload(
         &mut self,
         copy: u32,
@@ -179,7 +180,7 @@ impl PlacedValue {
         Ok(Poll::Ready(()))
     }
 
-    /// Notes which copy was written: that on a device, or the host's.
+    /// Records which copy was written: the one on `device`, or the host's.
     fn wrote(&mut self, device: Option<u32>) {
         self.host_is_current = device.is_none();
         for (index, copy) in self.copies.iter_mut().enumerate() {
@@ -189,7 +190,7 @@ impl PlacedValue {
 }
 
 impl DeviceCopy {
-    /// `bytes`, which must fit the buffer: a move can bring a value a larger tensor than it had at load.
+    /// Returns `bytes` if they fit the buffer. A move can give a value a larger tensor than it had at load.
     fn checked(&self, bytes: usize) -> Result<usize> {
         let room = self.buffer.len();
         if bytes <= room { Ok(bytes) } else { Err(Error::fault(Fault::ShortBuffer, bytes, room)) }
@@ -225,7 +226,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         }
     }
 
-    /// Abandons what is pending. Instructions that run nevertheless see what is in the host's memory.
+    /// Abandons all pending work. Instructions that still run read the host's memory.
     fn abandon(&mut self) {
         self.phase = Phase::Fresh;
         let Loaded { extended, delegates, .. } = &mut *self.loaded;
@@ -234,7 +235,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         }
     }
 
-    /// Begins with the extended steps, unless one ran already.
+    /// Starts the tracking of extended steps, unless one ran already.
     pub(crate) fn begin_extended(&mut self) {
         if self.phase == Phase::Fresh
             && let Loaded { extended: Some(extended), delegates, .. } = &mut *self.loaded
@@ -244,7 +245,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         }
     }
 
-    /// Goes on with the extended step `at`, which is instruction `index`.
+    /// Continues the extended step `at`, which is instruction `index`.
     fn poll_extended(&mut self, index: usize, at: u32, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
         self.begin_extended();
         let Loaded { extended, delegates, values, taken, .. } = &mut *self.loaded;
@@ -292,7 +293,7 @@ impl<'r, 'm> Execution<'r, 'm> {
                     device.submit(&mut call)?;
                     *in_flight = Some(callee);
                     self.phase = Phase::Submitted;
-                    // Its own, so that outputs can be taken again.
+                    // A new context, so that `poll` can take the outputs again.
                     call.context = DelegateContext::new(values, arguments, delegate.outputs, taken);
                 }
                 ready!(device.poll(&mut call));
@@ -331,7 +332,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         Ok(Poll::Ready(()))
     }
 
-    /// Runs a step of the host's whose operands are up to date.
+    /// Runs a step on the host, whose operands are up to date.
     fn run_on_host(
         &mut self,
         index: usize,
@@ -348,12 +349,12 @@ impl<'r, 'm> Execution<'r, 'm> {
         Ok(Poll::Ready(()))
     }
 
-    /// Runs the remaining instructions as far as they complete, and returns what is left to poll.
+    /// Runs the remaining instructions as far as they complete without waiting. The result is polled for the rest.
     pub fn submit(self) -> Result<Submission<'r, 'm>> {
         self.submit_traced(&mut ())
     }
 
-    /// As [`submit`](Self::submit), and reports what happens to `tracer`.
+    /// Like [`submit`](Self::submit), and reports events to `tracer`.
     pub fn submit_traced(self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Submission<'r, 'm>> {
         tracer.begin(Event::Execute { method: self.loaded.plan.name() });
         let mut submission = Submission { execution: Some(self), failed: None, is_complete: false };
@@ -361,7 +362,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         Ok(submission)
     }
 
-    /// Goes on with the present instruction. Ready with false if there was none left.
+    /// Continues the current instruction. Ready with false if no instruction is left.
     fn poll_step(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<bool>> {
         let index = self.next;
         let Some(&Step::Extended { step }) = self.loaded.steps.get(index) else {
@@ -387,23 +388,24 @@ impl<'r, 'm> Execution<'r, 'm> {
     }
 }
 
-/// An execution that was submitted: [`poll`](Self::poll) until it is ready, then take the outputs with
-/// [`complete`](Self::complete). Between polls the host may do anything else. Dropping it cancels what is not complete.
+/// A submitted execution: [`poll`](Self::poll) it until it is ready, then take the outputs with
+/// [`complete`](Self::complete). Between polls the host may do anything else. Dropping it cancels the incomplete work.
 #[derive(Debug)]
 pub struct Submission<'r, 'm> {
-    /// `None` once it was completed.
+    /// `None` after its completion.
     execution: Option<Execution<'r, 'm>>,
     failed: Option<Error>,
     is_complete: bool,
 }
 
 impl<'r, 'm> Submission<'r, 'm> {
-    /// Goes on as far as possible without waiting. Ready when all outputs can be had. After an error it only repeats that.
+    /// Continues as far as possible without waiting. Ready when all outputs are available. After an error it returns
+    /// that error again.
     pub fn poll(&mut self) -> Result<Poll<()>> {
         self.poll_traced(&mut ())
     }
 
-    /// As [`poll`](Self::poll), and reports what happens to `tracer`, which may stop the execution.
+    /// Like [`poll`](Self::poll), and reports events to `tracer`, which may stop the execution.
     pub fn poll_traced(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
         self.go_on(tracer, Execution::poll_step)
     }
@@ -413,7 +415,7 @@ impl<'r, 'm> Submission<'r, 'm> {
         self.complete_traced(&mut ())
     }
 
-    /// As [`complete`](Self::complete), and reports what happens to `tracer`.
+    /// Like [`complete`](Self::complete), and reports events to `tracer`.
     pub fn complete_traced(mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Outputs<'r, 'm>> {
         let _ = self.go_on(tracer, |execution, tracer| execution.step_traced(tracer).map(Poll::Ready))?;
         match self.execution.take() {
@@ -422,7 +424,7 @@ impl<'r, 'm> Submission<'r, 'm> {
         }
     }
 
-    /// Takes steps until one is pending or none is left.
+    /// Runs steps until one is pending or none is left.
     fn go_on<T: EventTracer + ?Sized>(
         &mut self,
         tracer: &mut T,
@@ -468,8 +470,8 @@ pub(crate) struct Parts<'a, 'm> {
     pub(crate) without_states: bool,
 }
 
-/// Finds the steps that involve states, device memory or completion, allocates what they need, and replaces them. `None` if
-/// there are none.
+/// Finds the steps that use states, device memory or asynchronous completion, allocates their buffers and states, and
+/// replaces them. `None` if there are no such steps.
 #[inline(never)]
 pub(crate) fn extend<'m>(
     parts: Parts<'_, 'm>,
@@ -534,12 +536,12 @@ fn states(
     Ok(states)
 }
 
-/// A value that gets buffers, with what is known of how the program uses it.
+/// A value that gets buffers, with the program's use of it.
 struct Placing {
     placed: PlacedValue,
     /// True if a device writes it.
     is_written_by_device: bool,
-    /// True once an access was seen; what comes first decides whether the value lives on from an earlier execution.
+    /// True once an access was seen. The first access tells whether the value survives from an earlier execution.
     is_seen: bool,
 }
 
@@ -553,7 +555,7 @@ struct Builder<'a, 'b, 'm> {
 }
 
 impl<'m> Builder<'_, '_, 'm> {
-    /// The buffers of a delegate's arguments, which are allocated here.
+    /// Allocates the buffers of a delegate's arguments and returns their places.
     fn places(&mut self, index: usize, step: &Step<'m>, delegates: &mut Delegates<'m>) -> Checked<Vec<Option<Place>>> {
         let Step::Delegate { delegate, arguments } = *step else { return Ok(Vec::new()) };
         let outputs = delegates.outputs(delegate);
@@ -614,7 +616,7 @@ impl<'m> Builder<'_, '_, 'm> {
         }
     }
 
-    /// Finds the values whose host memory is reached otherwise than through them, or outlives the execution.
+    /// Pins the values whose host memory is also reached through other values, or outlives the execution.
     fn pin(&mut self, steps: &[Step<'m>], delegates: &mut Delegates<'m>) {
         for value in self.parts.values {
             if let EValue::TensorList(items) | EValue::OptionalTensorList(items) = value.get() {
@@ -678,7 +680,7 @@ impl<'m> Builder<'_, '_, 'm> {
         }
     }
 
-    /// The placed values that a step reads and writes on the host, if those have to be known.
+    /// Returns the placed values that a step reads and writes on the host, as far as they are tracked.
     fn on_host(
         &mut self,
         step: &Step<'m>,
@@ -693,7 +695,7 @@ impl<'m> Builder<'_, '_, 'm> {
             if placing.placed.is_pinned || placing.placed.is_constant {
                 return;
             }
-            // What is written may also be read, or not be written whole.
+            // A written value may also be read, or be written in part only.
             if placing.is_written_by_device {
                 reads.push(position);
             }

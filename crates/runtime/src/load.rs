@@ -1,4 +1,4 @@
-//! Loading a method: values, tensors and steps are laid out in the method's memory and checked once.
+//! Loading of a method: values, tensors and steps are laid out in the method's memory and checked once.
 
 use core::cell::Cell;
 
@@ -24,16 +24,16 @@ use crate::program::Program;
 use crate::tensor::{Access, Rebound, TensorState};
 use crate::value::{ABSENT, EValue, Values, tensor};
 
-/// Options of loading a method: operators, back ends, external data, limits.
+/// Options of loading a method: operators, backends, external data, limits.
 #[derive(Clone, Copy)]
 pub struct LoadOptions<'a, 'p> {
     pub registry: Registry<'a>,
     pub backends: &'a [&'a dyn Backend],
-    /// Values of options of the back ends. Without the feature `alloc`, unknown names and other types are not refused.
+    /// Values of options of the backends. Without the feature `alloc`, unknown names and wrong types are not refused.
     pub backend_options: &'a [BackendOption<'a>],
-    /// Files with constants that the program does not hold.
+    /// Files with constants that are not in the program.
     pub external_data: &'a [&'a DataMap<'p>],
-    /// True if the method makes no delegate states of its own: states are lent to each execution.
+    /// True if the method makes no delegate states of its own: each execution gets its states from the caller.
     pub without_states: bool,
 }
 
@@ -88,8 +88,8 @@ pub(crate) struct LoadedDelegate<'m> {
     pub(crate) handle: DelegateHandle<'m>,
 }
 
-/// The delegates of a method. The method's memory drops nothing by itself, but delegates may own heap memory, so they are
-/// dropped here, whether a method goes or its loading fails.
+/// The delegates of a method. The method's memory drops nothing by itself, but delegates may own heap memory. They are
+/// therefore dropped here, if a method is dropped or its loading fails.
 pub(crate) struct Delegates<'m>(&'m mut [Option<LoadedDelegate<'m>>]);
 
 impl<'m> Delegates<'m> {
@@ -113,13 +113,13 @@ impl Drop for Delegates<'_> {
     }
 }
 
-/// Everything of a method that lives in its memory.
+/// The parts of a method that are stored in its memory.
 pub(crate) struct Loaded<'m> {
     pub(crate) plan: Plan<'m>,
     pub(crate) values: Values<'m>,
     pub(crate) inputs: &'m [u32],
     pub(crate) outputs: &'m [u32],
-    /// Rules about the sizes of the inputs, if the program has any beyond the bounds of its tensors.
+    /// Rules about the sizes of the inputs, if the program has more than the bounds of its tensors.
     pub(crate) shapes: Option<Shapes<'m>>,
     /// For each input: true if an instruction writes it.
     pub(crate) input_written: &'m [bool],
@@ -128,7 +128,8 @@ pub(crate) struct Loaded<'m> {
     /// The extended steps, if there are any.
     #[cfg(feature = "alloc")]
     pub(crate) extended: Option<alloc::boxed::Box<Extended<'m>>>,
-    /// A bit for each output of the delegate with the most outputs, set if it was taken in the present call.
+    /// A bit for each output of the delegate with the most outputs; it is set if the output was taken in the current
+    /// call.
     pub(crate) taken: &'m [Cell<usize>],
     pub(crate) rebound: &'m [Rebound<'m>],
     pub(crate) temp: &'m Temp<'m>,
@@ -136,7 +137,7 @@ pub(crate) struct Loaded<'m> {
 }
 
 impl<'m> Loaded<'m> {
-    /// The steps as the program has them.
+    /// The steps of the program, without the replacements of extended steps.
     pub(crate) fn plain_steps(&self) -> impl Iterator<Item = &Step<'m>> {
         self.steps.iter().map(|step| match step {
             #[cfg(feature = "alloc")]
@@ -168,8 +169,8 @@ pub struct MemoryUse {
     pub planned: usize,
     /// Maximum temporary memory of one operator.
     pub temp: usize,
-    /// The block that holds all of it, with padding and what only loading needs. Buffers that were given apart or are
-    /// shared do not count.
+    /// The block that holds everything, with padding and the memory that only loading needs. Separate or shared buffers
+    /// do not count.
     pub total: usize,
 }
 
@@ -196,18 +197,18 @@ fn load_plan<'m>(
     if !named_data.is_unique() {
         return Err(report.plain(Fault::DuplicateKey));
     }
-    // Bare-metal callers know the sizes that they give, and code size matters there.
+    // Bare-metal callers know the sizes of their inputs, and code size matters there.
     let shapes = if cfg!(target_os = "none") { Ok(None) } else { plan.input_shapes() };
     let Ok(shapes) = shapes else { return Err(report.plain(Fault::DamagedShapes)) };
     let operators = operators(&mut memory.bump, &plan, &options.registry, report)?;
     let planned = memory.plan(&plan, report)?;
     let has_states = memory.has_states();
     let bump = &mut memory.bump;
-    // A file can name one large table many times; what it describes then takes far more memory than the file. Honest
-    // programs stay below their own size.
+    // A file can name one large table many times, and then describes far more memory than its size. Real programs stay
+    // below their own size.
     bump.set_budget(named_data.program.bytes().len().saturating_mul(2).saturating_add(64 * 1024));
 
-    // On bare metal, where callers know what they give and code is scarce, options are not checked.
+    // On bare metal, callers know their options and code is scarce: options are not checked.
     #[cfg(feature = "alloc")]
     check_options(options, report)?;
     let inputs = indices(bump, &mut plan.inputs().iter())?;
@@ -220,7 +221,7 @@ fn load_plan<'m>(
     let rebound = rebound(bump, values, steps)?;
     let input_written = bump.zeros(inputs.len())?;
     bump.scratch(|scratch| alias::check(scratch, values, steps, &delegates, inputs, input_written, report))?;
-    // Their number is known to be at most that of the arguments now.
+    // At this point the number of outputs is known to be at most that of the arguments.
     let taken = bump.zeros(max_outputs(&*steps, &delegates).div_ceil(usize::BITS as usize))?;
     let temp: &'m Temp<'m> = bump.one(Temp::new(&mut []))?;
     let temp_bytes = temp_bytes(values, steps, temp, report)?;
@@ -257,7 +258,7 @@ fn load_plan<'m>(
     })
 }
 
-/// Checks that the options are for back ends that are there and that have them.
+/// Checks that the options are for registered backends, and that these declare them.
 #[cfg(feature = "alloc")]
 #[inline(never)]
 fn check_options(options: &LoadOptions<'_, '_>, report: &mut Report) -> Checked<()> {
@@ -292,7 +293,7 @@ fn operators<'m>(
     if missing > 0 { Err(report.fault(Fault::MissingOperators, missing, first)) } else { Ok(found.finish()) }
 }
 
-/// The indices, copied into the method's memory.
+/// Copies the indices into the method's memory.
 fn indices<'m>(bump: &mut Bump<'m>, from: &mut dyn ExactSizeIterator<Item = u32>) -> Checked<&'m [u32]> {
     let mut room = bump.room(from.len())?;
     for index in from {
@@ -305,7 +306,7 @@ struct Loader<'m, 'a> {
     plan: &'a Plan<'m>,
     named_data: &'a NamedData<'m, 'a>,
     planned: &'m [PlannedBuffer],
-    /// True if states have their values already.
+    /// True if states already have their values.
     has_states: bool,
     bump: &'a mut Bump<'m>,
     report: &'a mut Report,
@@ -388,7 +389,7 @@ impl<'m> Loader<'m, '_> {
         Ok(state)
     }
 
-    /// The delegates, and whether a device's are among them.
+    /// Loads the delegates, and returns true if one of them uses a device.
     fn delegates(&mut self, options: &LoadOptions<'_, 'm>) -> Checked<(Delegates<'m>, bool)> {
         let count = self.plan.num_delegates();
         let mut slots = self.bump.room(count)?;
@@ -435,7 +436,7 @@ impl<'m> Loader<'m, '_> {
         }
     }
 
-    /// The instructions, and a step behind them if a device has to be asked for outputs.
+    /// The instructions, and a last step if outputs may be on a device.
     fn steps(&mut self, operators: &[&'static Op], has_device: bool) -> Checked<&'m mut [Step<'m>]> {
         let mut steps = self.bump.room(self.plan.num_instructions() + usize::from(has_device))?;
         for (i, instruction) in self.plan.instructions().enumerate() {
@@ -445,7 +446,7 @@ impl<'m> Loader<'m, '_> {
                         return Err(self.report.plain(Fault::UnknownOperator));
                     };
                     let arguments = indices(self.bump, &mut args.iter())?;
-                    // Programs list the return value once more behind the arguments; symbolic operators do not.
+                    // Programs repeat the return value after the arguments; symbolic operators do not.
                     let arity = op.arity as usize;
                     if arguments.len() != arity && arguments.len() != arity + 1 {
                         self.report.fault(Fault::Arguments, arity, arguments.len());

@@ -1,6 +1,6 @@
-//! Memory that callers give: bump allocation at load, temporary memory during execution.
+//! Memory of the caller's: bump allocation at load, temporary memory during execution.
 //!
-//! Together with the tensor accessors this is the only place of the crate with `unsafe`.
+//! This module and the tensor accessors are the only places of the crate with `unsafe`.
 #![allow(unsafe_code)]
 
 use core::cell::Cell;
@@ -16,21 +16,21 @@ use crate::fault::{Checked, Fault, Report, Reported, Shortage};
 use crate::program::Program;
 use crate::tensor::TensorState;
 
-/// Alignment that planned arenas, constants and temporary memory have at least, in bytes.
+/// Minimum alignment of planned arenas, constants and temporary memory, in bytes.
 pub const ALIGNMENT: usize = 16;
 
-/// Hands out pieces of memory, which all live for `'m`: of one block, or of the heap.
+/// A bump allocator over one block or over the heap. Its pieces all live for `'m`.
 pub struct Bump<'m> {
     start: NonNull<u8>,
     capacity: usize,
     used: usize,
     /// Bytes of the blocks before the current one.
     retired: usize,
-    /// Maximum in use at once, scratch memory included.
+    /// Maximum bytes in use at once, scratch memory included.
     peak: usize,
-    /// Bytes that may still be handed out in the present phase of loading, whatever the memory holds.
+    /// Bytes that may still be handed out in the current phase of loading, even if the memory holds more.
     budget: usize,
-    /// Bytes that the method may still take in all, with those that are allocated elsewhere for it.
+    /// Bytes that the method may still take in total, including memory that is allocated elsewhere for it.
     limit: usize,
     pub(crate) shortage: Shortage,
     #[cfg(feature = "alloc")]
@@ -65,13 +65,13 @@ impl<'m> Bump<'m> {
         self.peak.max(self.used())
     }
 
-    /// From now on hands out at most this many bytes, within the limit of the method.
+    /// Limits the bytes that are handed out from now on, within the limit of the method.
     pub(crate) fn set_budget(&mut self, bytes: usize) {
         self.budget = bytes;
     }
 
-    /// Counts memory that is allocated elsewhere for the method against the limit of what it may take, as delegates must
-    /// do before they allocate on the heap.
+    /// Counts memory that is allocated elsewhere for the method against the method's limit. Delegates must call it
+    /// before they allocate on the heap.
     pub fn charge(&mut self, bytes: usize) -> Result<()> {
         match self.limit.checked_sub(bytes) {
             Some(rest) => {
@@ -82,13 +82,13 @@ impl<'m> Bump<'m> {
         }
     }
 
-    /// Bytes that the method may still take in all.
+    /// Bytes that the method may still take in total.
     #[cfg(feature = "alloc")]
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Lends the free memory to `work`, and takes all of it back afterwards.
+    /// Lends the free memory to `work`, and takes it back afterwards.
     pub fn scratch<R>(&mut self, work: impl FnOnce(&mut Bump<'_>) -> R) -> R {
         let mut scratch = Bump {
             // SAFETY: `used <= capacity`, so the result is inside the block or one past its end.
@@ -110,12 +110,12 @@ impl<'m> Bump<'m> {
         result
     }
 
-    /// A slice of `len` elements made by `init`. The elements are never dropped.
+    /// Returns a slice of `len` elements made by `init`. The elements are never dropped.
     pub fn slice<T>(&mut self, len: usize, mut init: impl FnMut(usize) -> T) -> Result<&'m mut [T]> {
         self.try_slice(len, |i| Ok(init(i)))
     }
 
-    /// A slice of `len` elements made by `init`, which may fail. The elements are never dropped.
+    /// Returns a slice of `len` elements made by `init`, which may fail. The elements are never dropped.
     pub fn try_slice<T>(&mut self, len: usize, mut init: impl FnMut(usize) -> Result<T>) -> Result<&'m mut [T]> {
         let mut room = self.room(len).map_err(|Reported| Error::from(self.shortage))?;
         for i in 0..len {
@@ -124,32 +124,33 @@ impl<'m> Bump<'m> {
         Ok(room.finish())
     }
 
-    /// One value. It is never dropped.
+    /// Stores one value. It is never dropped.
     pub fn value<T>(&mut self, value: T) -> Result<&'m mut T> {
         self.one(value).map_err(|Reported| Error::from(self.shortage))
     }
 
-    /// `len` bytes as they are in the block, or zeros of the heap, aligned to `align`, a power of two.
+    /// Returns `len` bytes aligned to `align`, a power of two. Bytes of a block keep its contents; bytes of the heap
+    /// are zeros.
     pub fn bytes(&mut self, len: usize, align: usize) -> Result<&'m mut [u8]> {
         self.raw(len, align).map_err(|Reported| Error::from(self.shortage))
     }
 
-    /// Room for `len` elements that come one by one.
+    /// Reserves memory for `len` elements that are pushed one by one.
     pub(crate) fn room<T>(&mut self, len: usize) -> Checked<Room<'m, T>> {
         let start = self.reserve(len, size_of::<T>(), align_of::<T>())?.cast();
         Ok(Room { start, len: 0, capacity: len, elements: PhantomData })
     }
 
-    /// [`value`](Self::value), without an error.
+    /// [`value`](Self::value) with a fault instead of an error.
     pub(crate) fn one<T>(&mut self, value: T) -> Checked<&'m mut T> {
         let mut start = self.reserve(1, size_of::<T>(), align_of::<T>())?.cast::<T>();
         // SAFETY: `reserve` returned room for one `T`, aligned, which nobody else has.
         unsafe { start.write(value) };
-        // SAFETY: just initialised, exclusive, and valid for 'm as the block is.
+        // SAFETY: just initialized, exclusive, and valid for 'm as the block is.
         Ok(unsafe { start.as_mut() })
     }
 
-    /// [`bytes`](Self::bytes), without an error.
+    /// [`bytes`](Self::bytes) with a fault instead of an error.
     pub(crate) fn raw(&mut self, len: usize, align: usize) -> Checked<&'m mut [u8]> {
         let start = self.reserve(len, 1, align)?;
         #[cfg(feature = "alloc")]
@@ -157,14 +158,15 @@ impl<'m> Bump<'m> {
             // SAFETY: `reserve` returned `len` bytes, which nobody else has. Larger pieces are zeros already.
             unsafe { start.write_bytes(0, len) };
         }
-        // SAFETY: `reserve` returned `len` bytes of the block, which are initialised and which nobody else has.
+        // SAFETY: `reserve` returned `len` bytes of the block, which are initialized and which nobody else has.
         Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
 
     /// `len` zeros.
     pub(crate) fn zeros<T: Zero>(&mut self, len: usize) -> Checked<&'m mut [T]> {
         let start = self.reserve(len, size_of::<T>(), align_of::<T>())?.cast::<T>();
-        // With masked vectors, writing nothing where there is no memory takes longer than writing much elsewhere.
+        // With masked vectors, a write of zero bytes to an invalid address takes longer than a long write to a valid
+        // one.
         if len > 0 || cfg!(target_os = "none") {
             // SAFETY: `reserve` returned room for `len` elements, aligned, which nobody else has.
             unsafe { start.write_bytes(0, len) };
@@ -173,7 +175,7 @@ impl<'m> Bump<'m> {
         Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
 
-    /// Room for `len` elements of `size` bytes, aligned to `align`, that is handed out only once.
+    /// Reserves memory for `len` elements of `size` bytes, aligned to `align`. It is handed out only once.
     #[inline(never)]
     fn reserve(&mut self, len: usize, size: usize, align: usize) -> Checked<NonNull<u8>> {
         let budget = self.budget.min(self.limit);
@@ -194,7 +196,7 @@ impl<'m> Bump<'m> {
         if bytes > HEAP_CHUNK
             && let Some(heap) = &mut self.heap
         {
-            // Large pieces, such as planned buffers, get blocks of their own.
+            // Large pieces, such as planned buffers, get their own blocks.
             let Some(block) = Allocation::zeroed(bytes) else { return Err(self.lacks(bytes, 0)) };
             let start = block.start;
             heap.push(block);
@@ -222,7 +224,7 @@ impl<'m> Bump<'m> {
         Reported
     }
 
-    /// Makes room for `bytes` more, if the memory comes from the heap.
+    /// Makes sure that `bytes` more can be handed out, if the memory comes from the heap.
     #[cfg(feature = "alloc")]
     fn grow(&mut self, bytes: usize) -> Checked<()> {
         let Some(heap) = &mut self.heap else { return Ok(()) };
@@ -235,7 +237,7 @@ impl<'m> Bump<'m> {
     }
 }
 
-/// Room in a [`Bump`] for elements that come one by one. They are never dropped.
+/// Memory in a [`Bump`] for elements that are pushed one by one. They are never dropped.
 pub(crate) struct Room<'m, T> {
     start: NonNull<T>,
     len: usize,
@@ -244,7 +246,7 @@ pub(crate) struct Room<'m, T> {
 }
 
 impl<'m, T> Room<'m, T> {
-    /// Adds an element, if there is room for it.
+    /// Adds an element, unless the memory is full.
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
         if self.len < self.capacity {
@@ -259,13 +261,13 @@ impl<'m, T> Room<'m, T> {
     /// The elements that were added.
     #[inline]
     pub(crate) fn finish(self) -> &'m mut [T] {
-        // SAFETY: the `len` elements at `start` are initialised; they belong to the block that is borrowed for 'm, and
+        // SAFETY: the `len` elements at `start` are initialized; they belong to the block that is borrowed for 'm, and
         // `reserve` never hands out the same bytes twice.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-/// A type of which memory full of zeros is a value.
+/// A type for which memory full of zeros is a valid value.
 ///
 /// # Safety
 /// All bytes of a value may be zero.
@@ -284,13 +286,13 @@ unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
 #[cfg(feature = "alloc")]
 const HEAP_CHUNK: usize = 8192;
 
-/// Bytes of its first chunk; each of the next is twice as large: allocators keep blocks of up to 1 KiB at hand.
+/// Bytes of its first chunk; each further one is twice as large. Allocators keep blocks of up to 1 KiB at hand.
 #[cfg(feature = "alloc")]
 const FIRST_CHUNK: usize = 960;
 
 #[cfg(feature = "alloc")]
 impl Bump<'_> {
-    /// A bump allocator over the heap. What it hands out is valid until its blocks are dropped.
+    /// Makes a bump allocator over the heap. Its memory is valid until its blocks are dropped.
     pub(crate) fn heap() -> Self {
         Self { heap: Some(alloc::vec::Vec::new()), ..Self::new(&mut []) }
     }
@@ -302,7 +304,7 @@ impl core::fmt::Debug for Bump<'_> {
     }
 }
 
-/// Temporary memory of the running operator, taken back when it returns.
+/// Temporary memory of the running operator, taken back when the operator returns.
 pub(crate) struct Temp<'m> {
     start: Cell<NonNull<u8>>,
     capacity: Cell<usize>,
@@ -316,13 +318,13 @@ impl<'m> Temp<'m> {
         Self { start: Cell::new(NonNull::from(block).cast()), capacity, used: Cell::new(0), block: PhantomData }
     }
 
-    /// Uses another block from now on.
+    /// Replaces the block.
     pub(crate) fn set_block(&self, block: &'m mut [u8]) {
         self.capacity.set(block.len());
         self.start.set(NonNull::from(block).cast());
     }
 
-    /// Zeroed elements.
+    /// Returns zeroed elements.
     #[allow(clippy::mut_from_ref, reason = "each call returns other bytes, like an arena")]
     pub(crate) fn take<T: Element + Default>(&self, len: usize) -> Result<&mut [T]> {
         let begin = self.used.get();
@@ -337,19 +339,19 @@ impl<'m> Temp<'m> {
         // SAFETY: `begin + padding <= end <= capacity`, so the result is inside the block or one past its end.
         let start = unsafe { self.start.get().add(begin + padding) };
         // SAFETY: the bytes are inside the block, which is exclusively borrowed for 'm, aligned for every `Element`,
-        // initialised, and not handed out again before `reset`.
+        // initialized, and not handed out again before `reset`.
         let elements = unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<T>(), len) };
         elements.fill(T::default());
         Ok(elements)
     }
 
-    /// Takes everything back. Only the kernel context calls it, when it is dropped: every piece borrows the context.
+    /// Takes all pieces back. Only the kernel context calls it, when it is dropped: every piece borrows the context.
     pub(crate) fn reset(&self) {
         self.used.set(0);
     }
 }
 
-/// Bytes that stay at one address, unchanged, for as long as the value lives, also when it is moved.
+/// Bytes that stay at one address, unchanged, while the value lives, even if it is moved.
 ///
 /// # Safety
 /// `bytes` returns the same slice at every call, and nothing writes to it while `self` lives.
@@ -386,8 +388,8 @@ impl SharedBytes {
         Self(bytes)
     }
 
-    /// Makes something that reads the bytes. The caller stores it beside this owner (or a clone), hands out
-    /// references into it only for its own lifetime, and drops it no later than the last owner.
+    /// Makes a reader of the bytes. The caller stores it beside this owner (or a clone), hands out references into it
+    /// only for its own lifetime, and drops it no later than the last owner.
     pub(crate) fn with<R>(&self, read: impl FnOnce(&'static [u8]) -> R) -> R {
         let bytes: *const [u8] = self.0.bytes();
         // SAFETY: `StableBytes` keeps the slice in place and unchanged while an owner lives, and the caller keeps one
@@ -401,7 +403,7 @@ impl SharedBytes {
 #[derive(Debug)]
 pub(crate) struct Allocation {
     start: NonNull<u8>,
-    /// Start of the allocation, at most 64 bytes before.
+    /// Start of the allocation, at most 64 bytes before `start`.
     base: NonNull<u8>,
     layout: core::alloc::Layout,
 }
@@ -410,19 +412,20 @@ pub(crate) struct Allocation {
 impl Allocation {
     const ALIGNMENT: usize = 64;
 
-    /// `len` zeros, or `None` where the allocator fails.
+    /// Allocates `len` zeros; `None` if the allocator fails.
     fn zeroed(len: usize) -> Option<Self> {
         // SAFETY: the size is not zero.
         Self::with(len, |layout| unsafe { alloc::alloc::alloc_zeroed(layout) })
     }
 
-    /// Room for `len` bytes, or `None` where the allocator fails.
+    /// Allocates `len` bytes without initializing them; `None` if the allocator fails.
     fn uninitialised(len: usize) -> Option<Self> {
         // SAFETY: the size is not zero.
         Self::with(len, |layout| unsafe { alloc::alloc::alloc(layout) })
     }
 
-    /// Allocators give memory of their own alignment much faster, and large zeros of that without writing any.
+    /// Aligns the memory itself: allocators return memory of their own alignment much faster, and large zeroed memory
+    /// of that alignment without writing any.
     fn with(len: usize, allocate: impl FnOnce(core::alloc::Layout) -> *mut u8) -> Option<Self> {
         let layout = core::alloc::Layout::from_size_align(len.checked_add(Self::ALIGNMENT)?, ALIGNMENT).ok()?;
         let base = NonNull::new(allocate(layout))?;
@@ -456,7 +459,7 @@ impl core::fmt::Debug for HeapBlock {
 
 #[cfg(feature = "alloc")]
 impl HeapBlock {
-    /// Allocates `len` zeroed bytes, aligned to 64. Fails where the allocator does.
+    /// Allocates `len` zeroed bytes, aligned to 64. Fails if the allocator fails.
     pub fn new(len: usize) -> Result<Self> {
         match Allocation::zeroed(len) {
             Some(memory) => Ok(Self { memory, len }),
@@ -464,13 +467,13 @@ impl HeapBlock {
         }
     }
 
-    /// The bytes, to fill them before they are shared.
+    /// The bytes, to be filled before they are shared.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the block was allocated with this length, zeroed, and `self` is exclusive.
         unsafe { slice::from_raw_parts_mut(self.memory.start.as_ptr(), self.len) }
     }
 
-    /// The bytes for as long as the caller keeps the block, which must be at least as long as any use of them.
+    /// Lends the bytes for as long as the caller keeps the block, which must be at least as long as any use of them.
     fn lend(&mut self) -> &'static mut [u8] {
         // SAFETY: the pointer and length are those of the allocation. `SharedArenas::heap`, the only caller, lends a block
         // once and keeps it as long as the arenas.
@@ -485,8 +488,8 @@ unsafe impl Send for Allocation {}
 #[cfg(feature = "alloc")]
 unsafe impl Sync for Allocation {}
 
-/// Memory of the caller's that a method may write to. Inputs are given by shared references, through which a mutable one
-/// could only be read.
+/// Memory of the caller's that a method may write to. Inputs are passed by shared references, which would make a
+/// mutable reference read-only.
 #[derive(Debug)]
 pub(crate) struct Lent<'a> {
     bytes: NonNull<[u8]>,
@@ -503,7 +506,8 @@ impl<'a> Lent<'a> {
         self.bytes.cast()
     }
 
-    /// The bytes as they are now. Nobody writes them before an execution begins, and what this returns is gone then.
+    /// The bytes as they are now. Nobody writes them before an execution begins, and the result is no longer in use
+    /// then.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: made of a reference that is borrowed for 'a.
         unsafe { self.bytes.as_ref() }
@@ -519,7 +523,7 @@ const MAX_APART: usize = 8;
 
 /// The memory that a method is loaded into.
 ///
-/// One block serves for everything; planned buffers may be given apart, to place them in other memory.
+/// One block holds everything. Planned buffers may be passed separately, to place them in other memory.
 #[derive(Debug)]
 pub struct Memory<'m> {
     pub(crate) bump: Bump<'m>,
@@ -528,7 +532,7 @@ pub struct Memory<'m> {
 }
 
 impl<'m> Memory<'m> {
-    /// Everything in one block.
+    /// Places everything in one block.
     pub fn new(block: &'m mut [u8]) -> Self {
         Self { bump: Bump::new(block), apart: [const { None }; MAX_APART], shared: None }
     }
@@ -545,15 +549,15 @@ impl<'m> Memory<'m> {
         }
     }
 
-    /// Uses planned buffers that other methods use too, for memory that they share or take turns in.
+    /// Uses planned buffers of other methods too, for memory that the methods share or use in turn.
     #[must_use]
     pub fn with_shared(mut self, arenas: &'m SharedArenas<'m>) -> Self {
         self.shared = Some(SharedRef::Borrowed(arenas));
         self
     }
 
-    /// Fails if the method would take more than `bytes` in all, with what its delegates allocate. For files from strangers,
-    /// which may ask for any amount.
+    /// Fails if the method would take more than `bytes` in total, including the memory of its delegates. It is for
+    /// untrusted files, which may ask for any amount.
     #[must_use]
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.bump.limit = bytes;
@@ -566,7 +570,7 @@ impl<'m> Memory<'m> {
         let mut buffers = self.bump.room(count)?;
         for memory_id in 1..=count as u32 {
             let size = plan.buffer_size(memory_id);
-            // Larger than any memory, if it does not fit.
+            // A size that does not fit `usize` becomes larger than any memory.
             let len = usize::try_from(size).unwrap_or(usize::MAX);
             let apart = self.apart.iter_mut().find(|slot| slot.as_ref().is_some_and(|(id, _)| *id == memory_id));
             let given = match (&self.shared, apart) {
@@ -593,29 +597,29 @@ impl<'m> Memory<'m> {
         self.shared.clone()
     }
 
-    /// True if states in planned memory have their values already.
+    /// True if states in planned memory already have their values.
     pub(crate) fn has_states(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.get().has_states)
     }
 
-    /// The heap memory behind what was handed out; none for the caller's memory.
+    /// The heap memory of all pieces; none for the caller's memory.
     #[cfg(feature = "alloc")]
     pub(crate) fn into_allocations(self) -> alloc::vec::Vec<Allocation> {
         self.bump.heap.unwrap_or_default()
     }
 }
 
-/// Alignment of planned buffers, in bytes: a cache line where memory is plenty.
+/// Alignment of planned buffers, in bytes: a cache line on machines with much memory.
 pub(crate) const PLANNED_ALIGNMENT: usize = if cfg!(target_pointer_width = "64") { 64 } else { ALIGNMENT };
 
 #[cfg(feature = "alloc")]
 impl Memory<'_> {
-    /// Takes what is needed from the heap. The method that is loaded into it frees it.
+    /// Takes the memory from the heap. The method that is loaded into it frees it.
     pub fn heap() -> Self {
         Self { bump: Bump::heap(), apart: [const { None }; MAX_APART], shared: None }
     }
 
-    /// As [`with_shared`](Self::with_shared), with shared ownership of the arenas.
+    /// Like [`with_shared`](Self::with_shared), with shared ownership of the arenas.
     #[must_use]
     pub fn with_shared_arenas(mut self, arenas: alloc::sync::Arc<SharedArenas<'static>>) -> Self {
         self.shared = Some(SharedRef::Owned(arenas));
@@ -628,11 +632,11 @@ impl Memory<'_> {
 pub(crate) struct PlannedBuffer {
     start: NonNull<u8>,
     pub(crate) len: usize,
-    /// Bytes that it takes of the method's block, padding included; none if it was given apart.
+    /// Bytes that it takes of the method's block, padding included; none for a separate buffer.
     pub(crate) in_block: usize,
 }
 
-/// Gives a tensor its constant data.
+/// Binds a tensor to its constant data.
 pub(crate) fn bind_constant(tensor: &TensorState<'_>, data: &[u8], report: &mut Report) -> Checked<()> {
     if data.len() < tensor.bound {
         return Err(report.fault(Fault::ConstantData, tensor.bound, data.len()));
@@ -644,7 +648,7 @@ pub(crate) fn bind_constant(tensor: &TensorState<'_>, data: &[u8], report: &mut 
     Ok(())
 }
 
-/// Gives a tensor its range of a planned buffer, and its first values if it has any.
+/// Binds a tensor to its range of a planned buffer, and copies its initial values if it has any.
 pub(crate) fn bind_planned(
     tensor: &TensorState<'_>,
     buffer: &PlannedBuffer,
@@ -673,7 +677,7 @@ pub(crate) fn bind_planned(
     Ok(())
 }
 
-/// Gives a tensor the caller's memory until it is unbound.
+/// Binds a tensor to the caller's memory until it is unbound.
 ///
 /// # Safety
 /// `data` stays valid, and is not used otherwise, until the tensor is unbound or bound again. It is writable if an
@@ -690,7 +694,7 @@ pub(crate) unsafe fn bind_borrowed(
     Ok(())
 }
 
-/// `start`, which must be aligned for the tensor's elements; where there is no room for any, some address that is.
+/// Returns `start` if it is aligned for the tensor's elements; for an empty tensor, returns any aligned address.
 fn aligned(
     tensor: &TensorState<'_>,
     start: NonNull<u8>,
@@ -701,7 +705,7 @@ fn aligned(
     if room == 0 {
         return Ok(NonNull::<u128>::dangling().cast());
     }
-    // Complex numbers are aligned as their parts.
+    // Complex numbers have the alignment of their parts.
     let size = tensor.dtype.size();
     let needed = if tensor.dtype.is_complex() { size / 2 } else { size };
     if start.addr().get() & (needed - 1) != 0 {
@@ -715,7 +719,7 @@ const MAX_SHARED: usize = 16;
 
 /// `N` bytes of static memory for a method: `static ARENA: Arena<4096> = Arena::new();`.
 ///
-/// Not on cores without atomic exchange, such as the Cortex-M0.
+/// It is not available on cores without atomic exchange, such as the Cortex-M0.
 #[cfg(target_has_atomic = "8")]
 #[repr(align(16))]
 pub struct Arena<const N: usize> {
@@ -730,7 +734,7 @@ impl<const N: usize> Arena<N> {
         Self { bytes: core::cell::UnsafeCell::new([0; N]), taken: core::sync::atomic::AtomicBool::new(false) }
     }
 
-    /// The bytes, the first time; `None` afterwards.
+    /// The bytes, at the first call; `None` afterwards.
     #[allow(clippy::mut_from_ref, reason = "given away once")]
     pub fn take(&'static self) -> Option<&'static mut [u8]> {
         if self.taken.swap(true, core::sync::atomic::Ordering::AcqRel) {
@@ -754,15 +758,15 @@ impl<const N: usize> core::fmt::Debug for Arena<N> {
 
 /// Planned buffers that several methods use, one at a time.
 ///
-/// A method that was loaded with them holds them while it executes and while its outputs are looked at; another one
-/// fails with `InvalidState` meanwhile. On cores without atomic exchange, all do.
+/// A method that was loaded with them holds them while it executes and while its outputs are borrowed. Another one then
+/// fails with `InvalidState`. On cores without atomic exchange, every method fails.
 ///
-/// Loading a method writes the initial values of its states, as in ExecuTorch, so that methods whose states are common are all
-/// loaded before the first is called; or [`with_states_of`](Self::with_states_of) writes them once.
+/// Loading a method writes the initial values of its states, as in ExecuTorch. Methods with common states are therefore
+/// all loaded before the first call. Alternatively, [`with_states_of`](Self::with_states_of) writes the values once.
 pub struct SharedArenas<'m> {
     buffers: [(NonNull<u8>, usize); MAX_SHARED],
     busy: core::sync::atomic::AtomicBool,
-    /// True if states have their initial values, which methods that are loaded leave as they are.
+    /// True if states have their initial values. Loading a method then leaves them unchanged.
     has_states: bool,
     #[cfg(feature = "alloc")]
     /// Keeps the buffers alive if they are on the heap.
@@ -771,7 +775,7 @@ pub struct SharedArenas<'m> {
 }
 
 impl<'m> SharedArenas<'m> {
-    /// `buffers` are the planned buffers with memory ids 1, 2 and so on.
+    /// Makes arenas of the planned buffers with memory ids 1, 2 and so on.
     pub fn new(buffers: impl IntoIterator<Item = &'m mut [u8]>) -> Self {
         let mut arenas = [(NonNull::dangling(), 0); MAX_SHARED];
         for (arena, buffer) in arenas.iter_mut().zip(buffers) {
@@ -787,11 +791,11 @@ impl<'m> SharedArenas<'m> {
         }
     }
 
-    /// Writes the initial values of the states of all methods of a program. Methods that are loaded with these arenas then find
-    /// what others left, whenever they are loaded. It is for programs in which each state has a place of its own.
+    /// Writes the initial values of the states of all methods of a program. Methods that are loaded with these arenas
+    /// later then find the values that others left. It is for programs in which each state has its own place.
     ///
     /// # Errors
-    /// `InvalidProgram` for a state that is larger than its initial value, or lies beyond its buffer.
+    /// `InvalidProgram` for a state that is larger than its initial value, or exceeds its buffer.
     pub fn with_states_of(mut self, program: &Program<'_>) -> Result<Self> {
         let program = program.inner();
         for spec in program.methods().flat_map(|plan| plan.values()) {
@@ -813,9 +817,10 @@ impl<'m> SharedArenas<'m> {
         let (start, len) = self.buffer(memory_id);
         let offset = usize::try_from(offset).ok().filter(|o| o.checked_add(data.len()).is_some_and(|end| end <= len));
         let offset = offset.ok_or_else(|| Error::from(Fault::BeyondBuffer))?;
-        // SAFETY: `offset` and what is written from there are inside the buffer, as was just checked.
+        // SAFETY: `offset` and the bytes that are written from there are inside the buffer, as was just checked.
         let start = unsafe { start.add(offset) };
-        // SAFETY: as above; no method has the arenas yet, so that nothing else refers to the buffer, which `data` is no part of.
+        // SAFETY: as above; no method has the arenas yet, so that nothing else refers to the buffer, which `data` is no
+        // part of.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
         Ok(())
     }
@@ -828,7 +833,7 @@ impl<'m> SharedArenas<'m> {
 
 #[cfg(feature = "alloc")]
 impl SharedArenas<'static> {
-    /// Buffers on the heap with these sizes in bytes, for memory ids 1, 2 and so on.
+    /// Allocates buffers on the heap with these sizes in bytes, for memory ids 1, 2 and so on.
     pub fn heap(sizes: &[usize]) -> Result<Self> {
         let mut blocks = alloc::vec::Vec::new();
         for &size in sizes.iter().take(MAX_SHARED) {
@@ -873,12 +878,12 @@ impl SharedRef<'_> {
         }
     }
 
-    /// Takes the arenas for a method, unless another one has them. The result releases them when it is dropped.
+    /// Takes the arenas for a method, unless another one holds them. The result releases them when it is dropped.
     pub(crate) fn hold(&self) -> Result<Hold<'_>> {
         let busy = &self.get().busy;
         #[cfg(target_has_atomic = "8")]
         let free = !busy.swap(true, core::sync::atomic::Ordering::Acquire);
-        // Without atomic exchange there is no telling whether they are free.
+        // Without atomic exchange it is not known if they are free.
         #[cfg(not(target_has_atomic = "8"))]
         let free = false;
         if free { Ok(Hold(busy)) } else { Err(Fault::SharedBusy.into()) }
@@ -895,7 +900,7 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// Lets the parts of a method, which refer to each other through cells and pointers, move between threads together.
+/// Lets the parts of a method move between threads together. They refer to each other through cells and pointers.
 pub(crate) struct Confined<T>(pub(crate) T);
 
 // SAFETY: used for the loaded parts of one `Method` alone. Cells and pointers in them lead to each other, to memory that

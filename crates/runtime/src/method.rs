@@ -79,7 +79,8 @@ impl<'m> Method<'m> {
         self.loaded.0.sizes
     }
 
-    /// The memory that the method would take on a 32-bit microcontroller. What delegates allocate is not counted.
+    /// The memory that the method would take on a 32-bit microcontroller. Memory that delegates allocate is not
+    /// counted.
     pub fn memory_use_on_32_bit(&self) -> MemoryUse {
         footprint::on_32_bit(&self.loaded.0)
     }
@@ -95,8 +96,8 @@ impl<'m> Method<'m> {
         self.loaded.0.input_written.get(index).copied().unwrap_or(false)
     }
 
-    /// True if `view` can be read in place, or copied by the method itself: the input is planned, or its memory has the
-    /// dim order and alignment that the program expects and no instruction writes to it.
+    /// True if `view` can be read in place, or the method can copy it: the input is planned, or its memory has the dim
+    /// order and alignment that the program expects and no instruction writes to it.
     pub fn accepts(&self, index: usize, view: &TensorView<'_>) -> bool {
         match self.input_state(index) {
             Some(state) if state.access == Access::Bound => {
@@ -110,7 +111,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// The dim order in memory that the program expects of a tensor input.
+    /// The dim order that the program expects of a tensor input.
     pub fn input_dim_order(&self, index: usize) -> Option<&[u8]> {
         self.input_state(index).map(|state| state.dim_order)
     }
@@ -123,7 +124,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// True if this output is a tensor without memory of the program's, which [`start`](Self::start) must be given.
+    /// True if this output is a tensor that the program did not plan. [`start`](Self::start) then needs memory for it.
     pub fn output_needs_memory(&self, index: usize) -> bool {
         let loaded = &self.loaded.0;
         loaded.outputs.get(index).is_some_and(|&value| {
@@ -142,7 +143,7 @@ impl<'m> Method<'m> {
         Execution::whole(self, inputs, &mut [], &mut ())
     }
 
-    /// Runs the method and reports what happens to `tracer`.
+    /// Runs the method and reports events to `tracer`.
     pub fn execute_traced<'r>(
         &'r mut self,
         inputs: &[Input<'r>],
@@ -161,8 +162,8 @@ impl<'m> Method<'m> {
         Execution::start(self, inputs, outputs)
     }
 
-    /// As [`start`](Self::start), for a session: delegates use `states` in place of the method's own. Those that the method
-    /// needs must have been [added](Self::add_states).
+    /// Like [`start`](Self::start), for a session: delegates use `states` instead of the method's own. The states that
+    /// the method needs must have been [added](Self::add_states).
     #[cfg(feature = "alloc")]
     pub fn start_in<'r>(
         &'r mut self,
@@ -173,14 +174,14 @@ impl<'m> Method<'m> {
         Execution::start_in(self, states, inputs, outputs)
     }
 
-    /// Runs the method as far as it completes without waiting; the result is polled for the rest. The same as
-    /// [`execute`](Self::execute) if all of its delegates complete at once.
+    /// Runs the method as far as it completes without waiting; the result is polled for the rest. It does the same as
+    /// [`execute`](Self::execute) if all delegates complete at once.
     #[cfg(feature = "alloc")]
     pub fn submit<'r>(&'r mut self, inputs: &[Input<'r>]) -> Result<Submission<'r, 'm>> {
         self.start(inputs, &mut [])?.submit()
     }
 
-    /// Makes the states that the method's delegates need and that `states` does not have yet, as they are at the beginning.
+    /// Makes the states that the method's delegates need and that `states` does not have yet, with their first values.
     #[cfg(feature = "alloc")]
     pub fn add_states(&mut self, states: &mut States) -> Result<()> {
         self.loaded.0.add_states(states)
@@ -194,7 +195,8 @@ impl<'m> Method<'m> {
             .any(|index| delegates.get_mut(index).is_some_and(|delegate| delegate.handle.get().state(0).is_some()))
     }
 
-    /// The name of a buffer that the method keeps between calls in its own memory, not in a delegate's state, if there is one.
+    /// The name of a buffer that the method keeps between calls in its own memory, not in a delegate's state; `None`
+    /// without one.
     pub fn planned_state(&self) -> Option<&str> {
         use rushlight_format::pte::{TensorStorage, ValueSpec};
         self.loaded.0.plan.values().find_map(|value| match value {
@@ -209,8 +211,8 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Changes an option of a back end, for all of its delegates in this method. Fails, with the options that exist, if there
-    /// is none of this name, if its type is another, or if it can be set only at load.
+    /// Changes an option of a backend, for all of its delegates in this method. Fails, with the known options, if it
+    /// has no option of this name, if the type is another, or if the option can be set only at load.
     pub fn set_option(&mut self, option: &BackendOption<'_>) -> Result<()> {
         let delegates = &mut self.loaded.0.delegates;
         let mut is_used = false;
@@ -226,7 +228,8 @@ impl<'m> Method<'m> {
         if is_used { Ok(()) } else { Err(Fault::NoOptionBackend.into()) }
     }
 
-    /// A parameter or buffer by its fully qualified name in the exported module, as the last execution left it.
+    /// A parameter or buffer by its fully qualified name in the exported module, with its value after the last
+    /// execution.
     pub fn attribute(&mut self, name: &str) -> Result<Tensor<'_>> {
         if self.shared.is_some() {
             return Err(Fault::SharedAttributes.into());

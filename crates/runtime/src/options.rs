@@ -1,22 +1,22 @@
-//! Options of back ends: declared by name and type, given when a model is compiled, when it is loaded, or later.
+//! Options of backends: declared by name and type, set when a model is compiled, when it is loaded, or later.
 
 use core::fmt;
 
 use crate::error::{Detail, Result};
 use crate::fault::Fault;
 
-/// A value for an option of one back end.
+/// A value for an option of one backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendOption<'a> {
-    /// Id of the back end it is for.
+    /// Id of the backend.
     pub backend: &'a str,
     pub key: &'a str,
     pub value: OptionValue<'a>,
 }
 
 impl BackendOption<'_> {
-    /// Finds the option among those that its back end declares. Fails, with all that exist, if it is not one of them, or if
-    /// it does not take the value.
+    /// Finds the option among those that its backend declares. Fails, with the known options, if it is none of them, or
+    /// if it does not accept the value.
     pub fn check(&self, declared: &'static [OptionSpec]) -> Result<&'static OptionSpec> {
         find(declared, self.key, self.value)
     }
@@ -48,7 +48,7 @@ impl<'a> From<&'a str> for OptionValue<'a> {
     }
 }
 
-/// As it is written in a command, without quotes.
+/// Writes the value as in a command, without quotes.
 impl fmt::Display for OptionValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,16 +59,16 @@ impl fmt::Display for OptionValue<'_> {
     }
 }
 
-/// An option that a half of a back end declares, as the run-time half does in [`Backend::options`](crate::Backend::options).
-/// Displayed, it is its name, values, default and documentation.
+/// An option that a half of a backend declares; the run-time half does so in
+/// [`Backend::options`](crate::Backend::options). `Display` writes its name, values, default and documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionSpec {
     pub name: &'static str,
-    /// The value when none is given. Its type is the option's.
+    /// The value if none is set. Its type is the option's type.
     pub default: OptionValue<'static>,
     /// One line of documentation, such as "how often a call is pending before it is complete".
     pub about: &'static str,
-    /// The texts that it takes; any text if empty.
+    /// The texts that the option accepts; empty for any text.
     pub choices: &'static [&'static str],
     /// True if the option cannot change after the method is loaded.
     pub only_at_load: bool,
@@ -89,14 +89,15 @@ impl OptionSpec {
         Self { name, default, about, choices, only_at_load: false }
     }
 
-    /// Lets the option be set at load only.
+    /// Makes the option settable at load only.
     #[must_use]
     pub const fn only_at_load(mut self) -> Self {
         self.only_at_load = true;
         self
     }
 
-    /// True if the option has the type of `value`, and the value is one of the [`choices`](Self::choices) if there are some.
+    /// True if the option has the type of `value`, and the value is one of the [`choices`](Self::choices) if there are
+    /// any.
     pub fn takes(&self, value: OptionValue<'_>) -> bool {
         match (self.default, value) {
             (OptionValue::Bool(_), OptionValue::Bool(_)) | (OptionValue::Int(_), OptionValue::Int(_)) => true,
@@ -107,7 +108,7 @@ impl OptionSpec {
         }
     }
 
-    /// Reads a value that was written in a command; `None` unless the option takes it.
+    /// Reads a value from a command; `None` unless the option accepts it.
     pub fn parse<'v>(&self, text: &'v str) -> Option<OptionValue<'v>> {
         let value = match self.default {
             OptionValue::Bool(_) => OptionValue::Bool(text.parse().ok()?),
@@ -117,7 +118,7 @@ impl OptionSpec {
         self.takes(value).then_some(value)
     }
 
-    /// The values that the option takes, for people: `true or false`, `f32, f16 or bf16`.
+    /// The values that the option accepts, as text: `true or false`, `f32, f16 or bf16`.
     pub fn values(&self) -> impl fmt::Display {
         OptionValues(*self)
     }
@@ -153,7 +154,7 @@ impl fmt::Display for OptionSpec {
     }
 }
 
-/// Finds the option of this name. Fails, with all that exist, if there is none, or if it does not take the value.
+/// Finds the option of this name. Fails, with the known options, if there is none, or if it does not accept the value.
 pub(crate) fn find(specs: &'static [OptionSpec], name: &str, value: OptionValue<'_>) -> Result<&'static OptionSpec> {
     let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
         return Err(Detail::UnknownOption { known: specs }.into());
@@ -164,7 +165,7 @@ pub(crate) fn find(specs: &'static [OptionSpec], name: &str, value: OptionValue<
     Ok(spec)
 }
 
-/// As [`find`], for a method that is loaded.
+/// Like [`find`], for a loaded method.
 pub(crate) fn find_changeable(specs: &'static [OptionSpec], name: &str, value: OptionValue<'_>) -> Result<()> {
     if find(specs, name, value)?.only_at_load { Err(Fault::FixedOption.into()) } else { Ok(()) }
 }

@@ -1,10 +1,10 @@
-//! Copying a caller's tensor of any strides into the dim order that the program expects.
+//! Copies of a caller's tensor, of any strides, into the dim order that the program expects.
 
 use crate::io::TensorView;
 use crate::tensor::{MAX_RANK, TensorState};
 
-/// True if strides (row-major where `None`) reach the same elements in the same order as `expected`. Dimensions of
-/// size 1 may have any stride.
+/// True if strides (row-major if `None`) reach the same elements in the same order as `expected`. Dimensions of size 1
+/// may have any stride.
 #[cfg_attr(target_os = "none", inline(never))]
 pub(crate) fn is_dense(sizes: &[usize], strides: Option<&[usize]>, expected: &[usize]) -> bool {
     let mut is_dense = true;
@@ -17,24 +17,24 @@ pub(crate) fn is_dense(sizes: &[usize], strides: Option<&[usize]>, expected: &[u
     is_dense
 }
 
-/// True if strides (row-major where `None`) are those of a dense tensor with this dim order.
+/// True if strides (row-major if `None`) are those of a dense tensor with this dim order.
 pub(crate) fn has_dim_order(sizes: &[usize], strides: Option<&[usize]>, dim_order: &[u8]) -> bool {
     let mut expected = [1; MAX_RANK];
     dense_strides(sizes, dim_order.iter().map(|&dim| dim as usize), &mut expected);
     is_dense(sizes, strides, &expected)
 }
 
-/// The stride of a dimension, which is that of a dense row-major tensor where there are none.
+/// The stride of a dimension; without strides, that of a dense row-major tensor.
 #[inline]
 fn stride(sizes: &[usize], strides: Option<&[usize]>, dim: usize) -> usize {
     match strides {
         Some(strides) => strides.get(dim).copied().unwrap_or(1),
-        // Beside a size of 0, the product of the others is unchecked, and of no use.
+        // If another size is 0, the product is unchecked and unused.
         None => sizes.iter().skip(dim + 1).fold(1, |product, size| product.wrapping_mul(*size)),
     }
 }
 
-/// Fills `strides` with those of a dense tensor whose dimensions lie in memory in the order `dim_order`, outermost first.
+/// Fills `strides` with those of a dense tensor in the dim order `dim_order`, outermost first.
 pub fn dense_strides(sizes: &[usize], dim_order: impl DoubleEndedIterator<Item = usize>, strides: &mut [usize]) {
     let mut stride = 1usize;
     for dim in dim_order.rev() {
@@ -48,17 +48,17 @@ pub fn dense_strides(sizes: &[usize], dim_order: impl DoubleEndedIterator<Item =
 /// The order of a row-major tensor's dimensions.
 pub(crate) const ROW_MAJOR: [u8; MAX_RANK] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// Copies bytes, as many as there are of both.
+/// Copies bytes between slices of the same length.
 ///
-/// On x86-64 C libraries copy more than 4 KiB by `rep movsb`, which processors of AMD execute at a tenth of the usual
-/// speed if the destination begins less than a cache line after the source, modulo the size of a page. Then the bytes are
-/// copied in pieces.
+/// On x86-64, C libraries copy more than 4 KiB by `rep movsb`. AMD processors execute it at a tenth of the usual speed
+/// if the destination begins less than a cache line after the source, modulo the size of a page. In this case the bytes
+/// are copied in pieces.
 ///
 /// # Panics
 /// If the lengths differ.
 #[inline]
 pub fn copy_bytes(to: &mut [u8], from: &[u8]) {
-    // A number, for which a call would take longer than the copy.
+    // A call would take longer than the copy of a single number.
     if cfg!(not(target_os = "none"))
         && let (Ok(to), Ok(from)) = (<&mut [u8; 4]>::try_from(&mut *to), <&[u8; 4]>::try_from(from))
     {
@@ -76,7 +76,7 @@ pub fn copy_bytes(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Copies the view, whose type and sizes are the tensor's, into the tensor's memory, if it has any.
+/// Copies the view into the tensor's memory, if it has any. Type and sizes of both are equal.
 #[cfg_attr(not(target_os = "none"), inline)]
 pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Option<()> {
     let mut tensor = state.bound_tensor_mut()?;

@@ -21,7 +21,7 @@ pub use rushlight_format::pte::MAX_RANK;
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     state: &'a TensorState<'a>,
-    /// Aligned for the element type, whole elements: as many bytes as the sizes take, except while temporary memory is
+    /// The elements, aligned for the element type. The length follows from the sizes, except while temporary memory is
     /// sized at load, when there is no data.
     data: &'a [u8],
 }
@@ -53,7 +53,7 @@ impl<'a> Tensor<'a> {
         self.state.dim_order
     }
 
-    /// Size of dimension `dim`; 1 where the tensor has no such dimension.
+    /// Size of dimension `dim`; 1 if the tensor has no such dimension.
     pub fn size(&self, dim: usize) -> usize {
         self.sizes().get(dim).copied().unwrap_or(1)
     }
@@ -63,7 +63,7 @@ impl<'a> Tensor<'a> {
         self.state.nbytes.get() / self.dtype().size()
     }
 
-    /// True if the elements of both lie in the same order.
+    /// True if both have the same order of elements in memory.
     #[inline(always)]
     pub fn has_layout_of(&self, other: &TensorMut<'_>) -> bool {
         self.state.has_layout_of(other.state)
@@ -89,7 +89,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// [`as_slice`](Self::as_slice), which stays in registers without an error to return.
+    /// [`as_slice`](Self::as_slice) without an error, so that the result stays in registers.
     #[inline(always)]
     pub(crate) fn elements<T: Element>(&self) -> Option<&'a [T]> {
         if self.dtype() != T::DTYPE {
@@ -107,7 +107,7 @@ impl core::fmt::Debug for Tensor<'_> {
     }
 }
 
-/// Exclusive access to a tensor that the operator writes: an `out` argument or one changed in place.
+/// Exclusive access to a tensor that the operator writes: an `out` argument, or one that is updated in place.
 pub struct TensorMut<'a> {
     state: &'a TensorState<'a>,
     data: NonNull<u8>,
@@ -140,7 +140,7 @@ impl<'a> TensorMut<'a> {
         self.state.dim_order
     }
 
-    /// Size of dimension `dim`; 1 where the tensor has no such dimension.
+    /// Size of dimension `dim`; 1 if the tensor has no such dimension.
     pub fn size(&self, dim: usize) -> usize {
         self.sizes().get(dim).copied().unwrap_or(1)
     }
@@ -154,8 +154,8 @@ impl<'a> TensorMut<'a> {
         is_identity(self.state.dim_order)
     }
 
-    /// Gives the tensor new sizes. A static tensor only accepts its own, a bounded one as many elements as its
-    /// memory holds; the rank never changes.
+    /// Sets the tensor's sizes. A static tensor only accepts its own, a bounded one as many elements as its memory
+    /// holds; the rank never changes.
     #[inline]
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         self.state.resize(sizes)?;
@@ -166,20 +166,21 @@ impl<'a> TensorMut<'a> {
     /// The elements in memory order, as raw bytes.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `data` points at `state.nbytes` initialised bytes or more (see `require_data`), which no other view reaches while this one lives: the method's load checked that the operator's written tensors overlap no
-        // other argument, and `KernelContext` hands each of them out once.
+        // SAFETY: `data` points at `state.nbytes` initialized bytes or more (see `require_data`), which no other view
+        // reaches while this one lives: the method's load checked that the operator's written tensors overlap no other
+        // argument, and `KernelContext` hands each of them out once.
         unsafe { slice::from_raw_parts_mut(self.data.as_ptr(), self.state.nbytes.get()) }
     }
 
     /// The elements in memory order. Fails if `T` is not the tensor's type.
     #[inline]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
-        // The same tensor, lent for as long as this one is.
+        // The same tensor, reborrowed.
         let lent = TensorMut { state: self.state, data: self.data, exclusive: PhantomData };
         lent.into_elements().ok_or_else(|| Detail::ElementType { expected: T::DTYPE, got: self.dtype() }.into())
     }
 
-    /// The elements for as long as the tensor was lent, if `T` is its type.
+    /// The elements for the lifetime of the original borrow, if `T` is the tensor's type.
     #[inline(always)]
     pub(crate) fn into_elements<T: Element>(self) -> Option<&'a mut [T]> {
         if self.dtype() != T::DTYPE {
@@ -202,18 +203,18 @@ impl core::fmt::Debug for TensorMut<'_> {
     }
 }
 
-/// A tensor of a method: fixed properties, current sizes, and where its data is.
+/// A tensor of a method: fixed properties, current sizes, and the place of its data.
 pub(crate) struct TensorState<'m> {
     pub(crate) dtype: ScalarType,
     pub(crate) dynamism: ShapeDynamism,
     pub(crate) dim_order: &'m [u8],
     /// Sizes, then strides, then the sizes at load (the upper bounds): `3 * rank` entries.
     dims: &'m [Cell<usize>],
-    /// Bytes that the current sizes take.
+    /// Bytes of the current sizes.
     nbytes: Cell<usize>,
-    /// Bytes at the sizes at load, which are the upper bound.
+    /// Bytes of the sizes at load, which are the upper bound.
     pub(crate) bound: usize,
-    /// Bytes that the memory behind `data` holds.
+    /// Bytes of the memory at `data`.
     room: Cell<usize>,
     data: Cell<Option<NonNull<u8>>>,
     /// True if `data` changes between or during executions.
@@ -234,7 +235,8 @@ pub(crate) enum Access {
 }
 
 impl<'m> TensorState<'m> {
-    /// `dims` has `3 * rank` entries and starts with the sizes; `bound` is the bytes that they take.
+    /// Makes the state of a tensor. `dims` has `3 * rank` entries and starts with the sizes; `bound` is their size in
+    /// bytes.
     pub(crate) fn new(
         dtype: ScalarType,
         dynamism: ShapeDynamism,
@@ -272,7 +274,7 @@ impl<'m> TensorState<'m> {
         self.dims_at(1)
     }
 
-    /// The sizes at load, which bound the sizes later.
+    /// The sizes at load, which bound the later ones.
     pub(crate) fn bounds(&self) -> &[usize] {
         self.dims_at(2)
     }
@@ -303,7 +305,7 @@ impl<'m> TensorState<'m> {
     #[inline]
     pub(crate) fn resize(&self, sizes: &[usize]) -> Result<()> {
         let own = self.sizes();
-        // Compared in place, because most tensors keep their few sizes and a call costs more.
+        // Compared in place, because most tensors keep their few sizes and a call takes longer.
         if sizes.len() == own.len() && sizes.iter().zip(own).all(|(a, b)| a == b) {
             return Ok(());
         }
@@ -331,7 +333,7 @@ impl<'m> TensorState<'m> {
         Ok(())
     }
 
-    /// Gives the tensor as many sizes as it has, which take `nbytes` of the bytes that its upper bounds take.
+    /// Sets all sizes of the tensor. They take `nbytes` bytes, at most those of its upper bounds.
     pub(crate) fn set_sizes(&self, sizes: &[usize], nbytes: usize) {
         for (cell, &size) in self.dims.iter().zip(sizes) {
             cell.set(size);
@@ -340,12 +342,12 @@ impl<'m> TensorState<'m> {
         self.update_strides();
     }
 
-    /// Lets the tensor use the `room` bytes at `data`.
+    /// Binds the tensor to the `room` bytes at `data`.
     ///
     /// # Safety
-    /// `data` is aligned for the tensor's type and points at `room` initialised bytes that stay valid until the next
-    /// `bind` or `unbind`. They are writable if the load-time check counts them as such, and nobody else accesses
-    /// them while the method executes.
+    /// `data` is aligned for the tensor's type and points at `room` initialized bytes that stay valid until the next
+    /// `bind` or `unbind`. They are writable if the load-time check counts them as such, and nobody else accesses them
+    /// while the method executes.
     pub(crate) unsafe fn bind(&self, data: NonNull<u8>, room: usize) {
         self.data.set(Some(data));
         self.room.set(room);
@@ -403,7 +405,7 @@ impl<'m> TensorState<'m> {
         }
     }
 
-    /// True if the elements of both lie in the same order.
+    /// True if both have the same order of elements in memory.
     #[inline(always)]
     pub(crate) fn has_layout_of(&self, other: &TensorState<'_>) -> bool {
         // Sizes and dim orders are short: comparing them without calls is faster.
@@ -412,13 +414,13 @@ impl<'m> TensorState<'m> {
             && (self.rank() < 2 || self.dim_order.iter().zip(other.dim_order).all(|(a, b)| a == b))
     }
 
-    /// The tensor, if it has all the memory that its sizes take.
+    /// The tensor, if its memory holds the current sizes.
     #[inline]
     pub(crate) fn bound_tensor(&self) -> Option<Tensor<'_>> {
         self.data.get().filter(|_| self.nbytes.get() <= self.room.get()).map(|data| self.view(data))
     }
 
-    /// [`tensor_mut`](Self::tensor_mut), if it has all the memory that its sizes take.
+    /// [`tensor_mut`](Self::tensor_mut), if its memory holds the current sizes.
     #[inline]
     pub(crate) fn bound_tensor_mut(&'m self) -> Option<TensorMut<'m>> {
         let data = self.data.get().filter(|_| self.nbytes.get() <= self.room.get())?;
@@ -430,7 +432,7 @@ impl<'m> TensorState<'m> {
         Ok(self.view(self.require_data()?))
     }
 
-    /// The caller sees to it that the tensor is handed out for writing once at a time (see [`TensorMut::bytes_mut`]).
+    /// The caller makes sure that the tensor is handed out for writing once at a time (see [`TensorMut::bytes_mut`]).
     #[inline]
     pub(crate) fn tensor_mut(&'m self) -> Result<TensorMut<'m>> {
         Ok(TensorMut { state: self, data: self.require_data()?, exclusive: PhantomData })
@@ -438,31 +440,31 @@ impl<'m> TensorState<'m> {
 
     #[inline]
     fn view(&self, data: NonNull<u8>) -> Tensor<'_> {
-        // SAFETY: `data` comes from `require_data` or the same check: it is dangling for no bytes, else memory of `room` bytes as `bind`
-        // demands, and `nbytes <= room`.
+        // SAFETY: `data` comes from `require_data` or the same check: it is dangling for no bytes, else memory of
+        // `room` bytes as `bind` demands, and `nbytes <= room`.
         let bytes = unsafe { slice::from_raw_parts(data.as_ptr(), self.nbytes.get()) };
         Tensor { state: self, data: bytes }
     }
 
-    /// The tensor without its data, to size temporary memory by.
+    /// The tensor without its data, to compute the size of temporary memory.
     pub(crate) fn shape_only(&self) -> Tensor<'_> {
         Tensor { state: self, data: &[] }
     }
 }
 
-/// A tensor whose memory changes between or during executions, and the memory that is its own.
+/// A tensor whose memory changes between or during executions, and its own memory.
 pub(crate) struct Rebound<'m> {
     tensor: &'m TensorState<'m>,
     home: Option<(NonNull<u8>, usize)>,
 }
 
 impl<'m> Rebound<'m> {
-    /// Remembers the tensor's memory at load: none for unplanned tensors.
+    /// Records the tensor's memory at load: none for unplanned tensors.
     pub(crate) fn new(tensor: &'m TensorState<'m>) -> Self {
         Self { tensor, home: tensor.memory() }
     }
 
-    /// Gives the tensor its own memory back, and takes any other away.
+    /// Binds the tensor to its own memory again; a tensor without one is unbound.
     pub(crate) fn restore(&self) {
         self.tensor.data.set(self.home.map(|(data, _)| data));
         self.tensor.room.set(self.home.map_or(0, |(_, room)| room));
@@ -479,7 +481,7 @@ pub(crate) fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
     unsafe { slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
-/// The bytes as whole elements, if they are aligned for `T`.
+/// The bytes as elements, if they are aligned for `T`.
 pub(crate) fn from_bytes<T: Element>(bytes: &[u8]) -> Option<&[T]> {
     let start = bytes.as_ptr().cast::<T>();
     if !start.is_aligned() {

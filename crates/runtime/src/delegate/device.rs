@@ -1,4 +1,4 @@
-//! Memory that is not the host's, and delegates that work while the host does something else.
+//! Device memory, and delegates that run while the host does something else.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,26 +10,27 @@ use super::memory::{DeviceId, MemoryKind};
 use crate::error::Result;
 use crate::fault::Fault;
 
-/// A buffer in the memory of a device, as its delegates know it: they get it back by its type.
+/// A buffer in the memory of a device. Its delegates downcast it to its own type.
 ///
-/// The runtime asks for all buffers when a method is loaded ([`DeviceDelegate::allocate`]) and copies between them and the
-/// host only where a value is needed in the other memory.
+/// The runtime allocates all buffers when a method is loaded ([`DeviceDelegate::allocate`]). It copies between them and
+/// the host only if a value is needed in the other memory.
 pub trait DeviceBuffer: Any + Send {
-    /// Bytes that it holds. The runtime checks it against what it asked for.
+    /// Bytes that the buffer holds. The runtime compares it with the requested size.
     fn len(&self) -> usize;
 
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies `data` to the beginning of the buffer, before anything that is submitted later. `data` is gone afterwards.
+    /// Copies `data` to the beginning of the buffer, before anything that is submitted later. `data` is not valid after
+    /// the call.
     fn write(&mut self, data: &[u8]) -> Result<()>;
 
-    /// Copies the beginning of the buffer to `data`, after everything that was submitted. A device that takes its time starts
-    /// and returns [`Poll::Pending`]; it is called again, with the same length, until `data` holds the bytes.
+    /// Copies the beginning of the buffer to `data`, after everything that was submitted. A slow device starts the copy
+    /// and returns [`Poll::Pending`]. It is then called again, with the same length, until `data` holds the bytes.
     fn read(&mut self, data: &mut [u8]) -> Result<Poll<()>>;
 
-    /// Forgets a read that was started: its execution was dropped.
+    /// Abandons a read that was started, because its execution was dropped.
     fn cancel_read(&mut self) {}
 
     /// Waits until a pending read may go on. See [`DeviceDelegate::wait`].
@@ -39,14 +40,15 @@ pub trait DeviceBuffer: Any + Send {
     }
 }
 
-/// A delegate that uses the memory of a device, or completes after it was submitted.
+/// A delegate that uses the memory of a device, or completes a call after its submission.
 ///
-/// A call is [`submit`](Self::submit) and then [`poll`](Self::poll) until that is ready. No thread is needed, and nothing
-/// blocks: only who [executes](crate::Method::execute) instead of [submitting](crate::Method::submit) makes the runtime
-/// [`wait`](Self::wait). What `submit` and `poll` borrow of the host is gone when they return; tensors in host memory are read
-/// in `submit` and written in `poll`.
+/// A call is [`submit`](Self::submit) and then [`poll`](Self::poll) until that is ready. No thread is needed, and
+/// nothing blocks, except [`execute`](crate::Method::execute): it makes the runtime [`wait`](Self::wait), and
+/// [`submit`](crate::Method::submit) does not. `submit` and `poll` borrow host memory only until they return. Tensors
+/// in host memory are read in `submit` and written in `poll`.
 pub trait DeviceDelegate {
-    /// The memory in which argument `argument` is expected or given; inputs come first, then outputs. Asked once.
+    /// The memory in which the delegate expects or writes argument `argument`. Inputs come first, then outputs. Asked
+    /// once.
     fn memory(&self, argument: usize) -> MemoryKind {
         let _ = argument;
         MemoryKind::Host
@@ -61,29 +63,29 @@ pub trait DeviceDelegate {
     /// Starts a call.
     fn submit(&mut self, call: &mut Call<'_, '_>) -> Result<()>;
 
-    /// Ready once the call is complete: outputs in host memory are written, those on the device may be used by what is
-    /// submitted next.
+    /// Ready once the call is complete: outputs in host memory are written, and later submissions may use those on the
+    /// device.
     fn poll(&mut self, call: &mut Call<'_, '_>) -> Result<Poll<()>> {
         let _ = call;
         Ok(Poll::Ready(()))
     }
 
-    /// Waits until a pending call may go on; returning early is no error. Where waiting is impossible, as in a browser's main
-    /// thread, it is one, and programs submit and poll.
+    /// Waits until a pending call may continue. It may return early. It fails where waiting is impossible, as in a
+    /// browser's main thread; programs submit and poll there.
     fn wait(&mut self) -> Result<()> {
         core::hint::spin_loop();
         Ok(())
     }
 
-    /// Abandons a call that was submitted and not completed. Its outputs are not looked at; states may have been updated or
-    /// not, as after any error.
+    /// Cancels a call that was submitted and is not complete. Its outputs are not read. States may be updated or not,
+    /// as after any error.
     fn cancel(&mut self) {}
 }
 
 /// The device buffer of a delegate's argument.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// Index of the tensor among those that delegates have in device memory.
+    /// Index among the tensors that delegates have in device memory.
     pub(crate) value: u32,
     /// Index into [`PlacedValue::copies`].
     pub(crate) copy: u32,
@@ -96,9 +98,9 @@ pub(crate) struct PlacedValue {
     pub(crate) copies: Vec<DeviceCopy>,
     /// True if the host's memory holds the current data.
     pub(crate) host_is_current: bool,
-    /// True if the host's memory is also reached in ways that are not tracked: it is current after every step.
+    /// True if untracked accesses reach the host's memory too. It is then brought up to date after every step.
     pub(crate) is_pinned: bool,
-    /// True if the data never changes, so that copies stay current from one execution to the next.
+    /// True if the data never changes, so that copies stay current across executions.
     pub(crate) is_constant: bool,
 }
 
@@ -118,7 +120,8 @@ pub struct CallBuffers<'c> {
 }
 
 impl CallBuffers<'_> {
-    /// The buffer of an argument that is in device memory. Fails if it is in another memory, or has another type.
+    /// The buffer of an argument in device memory. Fails if the argument is in another memory, or the buffer has
+    /// another type.
     pub fn get<T: DeviceBuffer>(&self, argument: usize) -> Result<&T> {
         let place = self.places.get(argument).copied().flatten().ok_or(Fault::NoBuffer)?;
         let copy = self.values.get(place.value as usize).and_then(|value| value.copies.get(place.copy as usize));
@@ -126,7 +129,7 @@ impl CallBuffers<'_> {
         buffer.downcast_ref().ok_or_else(|| Fault::BufferType.into())
     }
 
-    /// As [`get`](Self::get), exclusively.
+    /// Like [`get`](Self::get), but exclusive.
     pub fn get_mut<T: DeviceBuffer>(&mut self, argument: usize) -> Result<&mut T> {
         let place = self.places.get(argument).copied().flatten().ok_or(Fault::NoBuffer)?;
         let value = self.values.get_mut(place.value as usize);

@@ -1,10 +1,10 @@
-//! The memories that values can be in.
+//! The memories that hold values.
 
-/// A device whose delegates can use each other's buffers. Two back ends that mean the same device, and the same type of
-/// buffer, give equal ids.
+/// A device whose delegates can use each other's buffers. Two backends return equal ids if they use the same device and
+/// the same type of buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId {
-    /// The API behind it, such as `wgpu`.
+    /// The API of the device, such as `wgpu`.
     pub kind: &'static str,
     /// Index of the device.
     pub index: u32,

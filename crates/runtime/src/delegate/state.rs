@@ -1,4 +1,4 @@
-//! State that outlives a call: what delegates keep, apart from their weights, for one session.
+//! State of delegates that outlives a call and belongs to one session. Weights are not part of it.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -9,34 +9,34 @@ use core::task::Poll;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 
-/// One state of a delegate: a KV cache, an accumulator, a buffer of a device.
+/// One state of a delegate, such as a KV cache, an accumulator or a device buffer.
 ///
-/// The delegate makes it ([`Delegate::new_state`](super::Delegate::new_state)) and finds it again by its type in each
-/// [`Call`](super::Call). The methods here let sessions handle states without knowing what they are; those that a back end
-/// leaves out are errors.
+/// The delegate makes it ([`Delegate::new_state`](super::Delegate::new_state)) and downcasts it in each
+/// [`Call`](super::Call). The methods here let sessions handle states of unknown types. A method that a backend does
+/// not implement fails.
 pub trait State: Any + Send {
-    /// Sets the state to what it was when it was made.
+    /// Resets the state to its first value.
     fn clear(&mut self) -> Result<()>;
 
-    /// Forgets everything after the first `len` positions. Meant for states that grow by positions, such as KV caches.
+    /// Drops everything after the first `len` positions. It is for states that grow by positions, such as KV caches.
     fn rewind(&mut self, len: usize) -> Result<()> {
         let _ = len;
         Err(Fault::StateHook.into())
     }
 
-    /// Makes a copy that changes on its own from now on.
+    /// Makes a copy that changes independently.
     fn fork(&self) -> Result<Box<dyn State>> {
         Err(Fault::StateHook.into())
     }
 
-    /// Appends the state to `to`, in a form that [`restore`](Self::restore) reads. A state in device memory may start to
-    /// read it back and return [`Poll::Pending`], with `to` as it was; it is called again then.
+    /// Appends the state to `to`, in a form that [`restore`](Self::restore) reads. A state in device memory may start
+    /// to read it back and return [`Poll::Pending`], with `to` unchanged. It is then called again.
     fn save(&mut self, to: &mut Vec<u8>) -> Result<Poll<()>> {
         let _ = to;
         Err(Fault::StateHook.into())
     }
 
-    /// Sets the state to what was saved. The bytes may come from anywhere; the state is unchanged if they do not fit.
+    /// Sets the state to a saved one. The bytes are untrusted; the state is unchanged if they do not fit.
     fn restore(&mut self, from: &[u8]) -> Result<()> {
         let _ = from;
         Err(Fault::StateHook.into())
@@ -46,22 +46,22 @@ pub trait State: Any + Send {
 /// A state that a delegate declares with [`Delegate::state`](super::Delegate::state).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateInfo<'a> {
-    /// Delegates of one back end that give the same key, in any method of a program, share the state.
+    /// Delegates of one backend with the same key, in any method of a program, share the state.
     pub key: &'a str,
-    /// Bytes that it takes at most, for memory limits.
+    /// Maximum bytes of the state, for memory limits.
     pub bytes: usize,
 }
 
-/// All delegate states of one session, by back end and key.
+/// All delegate states of one session, by backend and key.
 ///
-/// Weights stay in the methods: any number of `States` takes turns with one loaded method, and one `States` goes through all
-/// methods of its program. [`Method::add_states`](crate::Method::add_states) makes what a method needs; executing allocates
-/// nothing.
+/// Weights stay in the methods. Any number of `States` can take turns with one loaded method, and one `States` serves
+/// all methods of its program. [`Method::add_states`](crate::Method::add_states) makes the states that a method needs;
+/// executions allocate nothing.
 pub struct States {
     entries: Vec<Entry>,
-    /// Bytes that may still be taken.
+    /// Bytes that new states may still take.
     limit: usize,
-    /// A [`save`](Self::save) that is under way: the next entry, and the bytes of those before.
+    /// A [`save`](Self::save) in progress: the next entry, and the bytes of the entries before.
     saving: Option<(usize, Vec<u8>)>,
 }
 
@@ -72,7 +72,7 @@ struct Entry {
     state: Box<dyn State>,
 }
 
-/// Begins saved states.
+/// Magic number of saved states.
 const MAGIC: &[u8; 4] = b"RLS1";
 
 impl Default for States {
@@ -86,7 +86,7 @@ impl States {
         Self::with_limit(usize::MAX)
     }
 
-    /// States that take at most this many bytes together.
+    /// Makes an empty set whose states take at most this many bytes together.
     pub const fn with_limit(bytes: usize) -> Self {
         Self { entries: Vec::new(), limit: bytes, saving: None }
     }
@@ -99,25 +99,25 @@ impl States {
         self.entries.len()
     }
 
-    /// Bytes that the states take, as their delegates declared.
+    /// Bytes of the states, as their delegates declared them.
     pub fn size(&self) -> usize {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.bytes))
     }
 
-    /// The state of a back end under this key, if it has the type `T`.
+    /// The state of a backend under this key, if it has the type `T`.
     pub fn get_mut<T: State>(&mut self, backend: &str, key: &str) -> Option<&mut T> {
         let index = self.position(backend, key, 0)?;
         let state: &mut dyn Any = self.entries.get_mut(index)?.state.as_mut();
         state.downcast_mut()
     }
 
-    /// Sets all states to what they were when they were made.
+    /// Resets all states to their first values.
     pub fn clear(&mut self) -> Result<()> {
         self.saving = None;
         self.entries.iter_mut().try_for_each(|entry| entry.state.clear())
     }
 
-    /// Forgets everything after the first `len` positions.
+    /// Drops everything after the first `len` positions of each state.
     pub fn rewind(&mut self, len: usize) -> Result<()> {
         self.saving = None;
         self.entries.iter_mut().try_for_each(|entry| entry.state.rewind(len))
@@ -133,8 +133,8 @@ impl States {
         Ok(Self { entries, limit: self.limit, saving: None })
     }
 
-    /// Returns all states as bytes. While a device still reads one back it is [`Poll::Pending`]: call it again then, without
-    /// executing anything in between.
+    /// Returns all states as bytes. It is [`Poll::Pending`] while a device reads one back. Call it again then, without
+    /// an execution in between.
     pub fn save(&mut self) -> Result<Poll<Vec<u8>>> {
         let (mut index, mut bytes) = self.saving.take().unwrap_or_else(|| (0, MAGIC.to_vec()));
         while let Some(entry) = self.entries.get_mut(index) {
@@ -152,8 +152,8 @@ impl States {
         Ok(Poll::Ready(bytes))
     }
 
-    /// Sets the states to what was saved. They must be there already, as many and under the same keys. The bytes may come
-    /// from anywhere.
+    /// Sets the states to saved ones. The same number of states, with the same keys, must exist already. The bytes are
+    /// untrusted.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         self.saving = None;
         let damaged = || Error::from(Fault::SavedState);
@@ -184,7 +184,7 @@ impl States {
         Ok(())
     }
 
-    /// Index of the state, which was at `hint` when it was last looked up.
+    /// Index of a state. `hint` is its index at the last lookup.
     fn position(&self, backend: &str, key: &str, hint: usize) -> Option<usize> {
         let is_it = |entry: &Entry| entry.key == key && entry.backend == backend;
         if self.entries.get(hint).is_some_and(is_it) {
@@ -193,7 +193,7 @@ impl States {
         self.entries.iter().position(is_it)
     }
 
-    /// Makes the states that a delegate declares and that are not there yet.
+    /// Makes the declared states of a delegate that do not exist yet.
     pub(crate) fn add(&mut self, backend: &str, delegate: &mut dyn super::Delegate) -> Result<()> {
         let mut index = 0;
         while let Some(info) = delegate.state(index) {
@@ -215,7 +215,7 @@ impl States {
     }
 }
 
-/// States that one delegate may declare.
+/// Maximum number of states of one delegate.
 pub(crate) const MAX_STATES: usize = 4096;
 
 impl core::fmt::Debug for States {
@@ -225,7 +225,7 @@ impl core::fmt::Debug for States {
     }
 }
 
-/// The key of a state of a delegate, and where it was found last.
+/// The key of a delegate's state, and its index at the last lookup.
 pub(crate) struct StateSlot {
     key: String,
     hint: usize,

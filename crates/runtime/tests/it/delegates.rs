@@ -1,5 +1,5 @@
-//! Delegates with state, device memory, completion, options and events, on a device that is simulated here and that can be
-//! told to break its promises.
+//! Delegates with state, device memory, completion, options and events. The device is simulated, and can be told to
+//! violate its contract.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use rushlight_runtime::{
 const ID: &str = "Simulated";
 const ELEMENTS: usize = 4;
 
-/// How a device breaks its promises.
+/// A violation of the device's contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Lie {
     #[default]
     None,
-    /// Buffers have one byte less than asked for.
+    /// Buffers are one byte shorter than requested.
     ShortBuffer,
-    /// Buffers are of a type that its delegates do not know.
+    /// Buffers have a type that its delegates do not know.
     OtherBuffer,
-    /// States are of a type that its delegates do not know.
+    /// States have a type that its delegates do not know.
     OtherState,
     /// Calls never complete.
     Endless,
@@ -39,12 +39,13 @@ enum Lie {
 #[derive(Default)]
 struct Simulated {
     lie: Lie,
-    /// How often a call and a read are pending before they are complete.
+    /// Number of polls of a call or a read that are pending before it completes.
     latency: usize,
     cancels: Arc<AtomicUsize>,
 }
 
-/// Payload: which device (`h` for host slices, else its number), then the key of a state, if there is one.
+/// A delegate that adds a number. Its payload is the device (`h` for host slices, else its number), then the key of a
+/// state, if there is one.
 struct Adder {
     device: Option<DeviceId>,
     key: String,
@@ -64,7 +65,7 @@ struct Bytes {
 
 struct Other(usize);
 
-/// The number of calls.
+/// The number of calls so far.
 struct Count(u32);
 
 struct OtherState;
@@ -289,7 +290,7 @@ fn done(cx: &KernelContext<'_>) -> Result<()> {
 const SET: OpSet =
     OpSet { name: "TEST", groups: &[&[&[Op::new("test::done.out", 2, done), Op::new("test::double.out", 2, double)]]] };
 
-/// What a method does, one after the other, each with the result of the one before.
+/// A step of a method. Each step takes the result of the one before.
 enum Do {
     /// A delegate with this payload.
     Delegate(&'static [u8]),
@@ -366,7 +367,7 @@ fn input() -> [Input<'static>; 1] {
     [TensorView::of(&[ELEMENTS], &X).unwrap().into()]
 }
 
-/// Which copies there were: `>` to a device, `<` to the host, with the instruction.
+/// Records the copies: `>` to a device, `<` to the host, with the instruction.
 #[derive(Default)]
 struct Copies {
     copies: Vec<(usize, char)>,
@@ -422,11 +423,11 @@ fn values_are_copied_only_between_memories() -> Result<()> {
         (&[D(b"0"), D(b"0"), D(b"0")], false, 4.0, &[(0, '>'), (3, '<')]),
         (&[D(b"0"), Kernel, D(b"0")], false, 5.0, &[(0, '>'), (1, '<'), (2, '>'), (3, '<')]),
         (&[D(b"0"), D(b"h"), D(b"0")], false, 4.0, &[(0, '>'), (1, '<'), (2, '>'), (3, '<')]),
-        // Two devices exchange through the host.
+        // Two devices exchange data through the host.
         (&[D(b"0"), D(b"1")], false, 3.0, &[(0, '>'), (1, '<'), (1, '>'), (2, '<')]),
-        // An intermediate result that is an output too stays on the device meanwhile.
+        // An intermediate result that is also an output stays on the device until the end.
         (&[D(b"0"), D(b"0")], true, 3.0, &[(0, '>'), (2, '<'), (2, '<')]),
-        // What is moved is copied at each use.
+        // A moved value is copied at each use.
         (&[D(b"0"), Move, D(b"0")], false, 3.0, &[(0, '>'), (0, '<'), (2, '>'), (3, '<')]),
         (&[Kernel], false, 2.0, &[]),
         (&[D(b"h"), D(b"h")], false, 3.0, &[]),
@@ -542,7 +543,7 @@ fn a_submission_can_be_dropped_and_forgotten() -> Result<()> {
     let block = file(vec![method("forward", &[Do::Delegate(b"0"), Do::Delegate(b"0")], false)]);
     let mut method = load(&block, "forward", &backend)?;
     let cancels = || backend.cancels.load(Ordering::Relaxed);
-    // How many polls are made before the submission goes.
+    // Number of polls before the submission is dropped.
     for polls in 0..9 {
         let before = cancels();
         let mut submission = method.submit(&input())?;
@@ -579,7 +580,7 @@ fn methods_share_states_and_sessions_do_not() -> Result<()> {
             let outputs = method.start_in(states, &input(), &mut [])?.finish()?;
             Ok(outputs.tensor(0)?.as_slice::<f32>()?[0])
         };
-        // States must be there before the execution, which allocates nothing.
+        // States must be added before the execution, which allocates nothing.
         let missing = run(&mut prefill, &mut States::new()).unwrap_err();
         assert!(matches!(missing.detail, Detail::Fault(Fault::NoState, ..)), "{missing}");
         assert_eq!(first(&mut prefill).unwrap_err().code, Code::InvalidState);
@@ -608,12 +609,12 @@ fn methods_share_states_and_sessions_do_not() -> Result<()> {
             let damaged = b.restore(&saved[..cut]);
             assert!(damaged.is_err() && States::new().restore(&saved).is_err(), "{cut} bytes");
         }
-        // Submitting takes a session's states too.
+        // A submission takes a session's states too.
         let mut submission = decode.start_in(&mut b, &input(), &mut [])?.submit()?;
         while submission.poll()?.is_pending() {}
         assert_eq!(submission.complete()?.tensor(0)?.as_slice::<f32>()?[0], 7.0);
 
-        // A method of its own has states of its own.
+        // Another loaded method has its own states.
         let mut own = load(&block, "decode", &backend)?;
         assert_eq!((first(&mut own)?, first(&mut own)?), (3.0, 4.0));
         let limited = States::with_limit(3).len();
