@@ -1,9 +1,10 @@
-//! Integers that make up for each other's errors.
+//! GPTQ: rounds weights to integers that compensate for each other's errors.
 //!
-//! Of a layer's inputs `x` only `H = xᵀx` counts: rounding weights `w` to `q` makes an error of `(w - q) H (w - q)ᵀ` in each
-//! output. With `H = U Uᵀ`, `U` upper triangular, this is the sum of the squares of `(w - q) U`, whose element `l` depends on
-//! the first `l + 1` weights alone: each integer in turn is chosen so that its element is nearest to zero. That is GPTQ
-//! (Frantar et al. 2022) in the form of Babai's nearest plane (Chen et al. 2025), without an inverse.
+//! The error depends on the layer's inputs `x` only through `H = xᵀx`: rounding weights `w` to `q` makes a squared
+//! error of `(w - q) H (w - q)ᵀ` in each output. With `H = U Uᵀ`, `U` upper triangular, this is the sum of the squares
+//! of `(w - q) U`. Element `l` of that row depends on the first `l + 1` weights alone. Each integer in turn is
+//! therefore chosen so that its element is nearest to zero. This is GPTQ (Frantar et al. 2022) in the form of Babai's
+//! nearest plane (Chen et al. 2025), without an inverse.
 
 use std::sync::Arc;
 
@@ -14,9 +15,9 @@ use rushlight_engine::parallel_map;
 use super::scheme::Rounding;
 use super::weights::{Integers, Rounded, Width, scales};
 
-/// Fraction of the diagonal's mean that is added to the diagonal, so that inputs that were always zero do not matter.
+/// Fraction of the diagonal's mean that is added to the diagonal, so that inputs that were always zero have no effect.
 const DAMPING: f32 = 0.01;
-/// Rows of weights that are rounded together, each with one lane.
+/// Rows of weights that are rounded together, one per lane.
 const LANES: usize = 32;
 /// Rows of `U` that are computed together.
 const BLOCK: usize = 64;
@@ -33,7 +34,7 @@ impl Gram {
         Self { k, sums: vec![0.0; k * k] }
     }
 
-    /// Adds that of more inputs.
+    /// Adds the sums of more inputs.
     pub fn add(&mut self, sums: &[f32]) {
         self.sums.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
     }
@@ -42,7 +43,7 @@ impl Gram {
         (0..self.k).map(|at| self.sums[at * self.k + at]).collect()
     }
 
-    /// `U`, below whose diagonal is something else; `None` if the sums are not finite.
+    /// Returns the factor `U`; the elements below its diagonal are undefined. `None` if the sums are not finite.
     fn upper(&self) -> Option<Vec<f32>> {
         let diagonal = self.diagonal();
         let mean = diagonal.iter().sum::<f32>() / self.k.max(1) as f32;
@@ -65,19 +66,19 @@ impl Gram {
     }
 }
 
-/// Replaces what is on and above the diagonal of a symmetric matrix by its upper triangular factor; `false` if it is not
-/// positive definite.
+/// Replaces the upper triangle of a symmetric matrix, diagonal included, by its upper triangular factor. Returns
+/// `false` if the matrix is not positive definite.
 fn factorise(h: &mut [f32], k: usize) -> bool {
     let mut end = k;
     while end > 0 {
         let start = end.saturating_sub(BLOCK);
-        // What columns behind this block contribute; rows of the block are read again and again.
+        // Copies the columns behind this block, because the rows of the block are read again and again.
         let block: Vec<f32> = (start..end).flat_map(|j| h[j * k + end..(j + 1) * k].to_vec()).collect();
         let width = k - end;
         for i in 0..end {
             let (row, tail) = h[i * k..(i + 1) * k].split_at_mut(end);
             for j in start.max(i)..end {
-                // By symmetry only what is on or above the diagonal counts.
+                // By symmetry, only the upper triangle is needed.
                 row[j] -= dot(tail, &block[(j - start) * width..(j - start + 1) * width]);
             }
         }
@@ -114,8 +115,8 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// Rounds a matrix of weights `[n, k]`, each `group` in a row with a scale, for inputs that a calibration showed. `None` if
-/// these were not finite.
+/// Rounds a matrix of weights `[n, k]` for the inputs of a calibration. Each `group` of weights in a row has a scale.
+/// `None` if the inputs were not finite.
 pub(super) fn round(
     engine: &Engine,
     weights: &[f32],
@@ -142,7 +143,7 @@ fn round_rows(weights: &[f32], upper: &[f32], k: usize, group: usize, width: Wid
     let rows = weights.len() / k;
     let per_row = k / group;
     let mut integers = vec![0i8; weights.len()];
-    // What the errors of the integers so far add to each element of `(w - q) U`.
+    // The sums that the errors of the integers so far add to each element of `(w - q) U`.
     let mut carried = vec![[0.0f32; LANES]; k];
     for column in 0..k {
         let pivot = upper[column * k + column];
@@ -167,7 +168,7 @@ fn round_rows(weights: &[f32], upper: &[f32], k: usize, group: usize, width: Wid
 mod tests {
     use super::*;
 
-    /// Numbers between -1 and 1.
+    /// Random numbers between -1 and 1.
     fn random(seed: u32, count: usize) -> Vec<f32> {
         let mut state = seed;
         let mut next = || {
@@ -177,7 +178,7 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// Inputs that depend on each other: sums of a few others.
+    /// Correlated inputs: sums of a few others.
     fn gram(k: usize, samples: usize) -> (Vec<f32>, Gram) {
         let mixing = random(7, k * 8);
         let mut inputs = random(3, samples * k).iter().map(|x| x * 0.1).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Histograms of the numbers that a calibration shows, and the ranges that are chosen from them.
+//! Histograms of the values that tensors have in a calibration, and the ranges that are chosen from them.
 
 use rushlight_engine::{Engine, FiniteRange, finite_range};
 
@@ -6,34 +6,35 @@ use super::scheme::Observer;
 
 /// Bins of a histogram.
 const BINS: usize = 2048;
-/// From so many numbers of an input on, one of [`PART`] is counted.
+/// Number of elements of an input from which only one chunk in [`PART`] is counted.
 const MANY: usize = 1 << 16;
 const PART: usize = 4;
-/// Numbers that are looked at, and then counted, at a time.
+/// Elements whose range is found, and which are then counted, at a time.
 const BLOCK: usize = 1 << 13;
-/// Numbers of which all are counted or none is.
+/// Elements that are sampled together: all of them are counted or none.
 const CHUNK: usize = 8;
-/// Neighbours count apart: the same bin twice in a row would wait for itself.
+/// Number of separate counts for neighbouring elements. Two increments of the same bin in a row would wait for each
+/// other.
 const APART: usize = 4;
-/// Places of a count, a power of two: it is quicker to find.
+/// Places of a count, a power of two, so that a place is quick to compute.
 const PLACES: usize = 2 * BINS;
 /// Weight of the latest input in the moving average, as in PyTorch's observers.
 const NEWEST: f32 = 0.01;
-/// The share of numbers that a percentile leaves out.
+/// Fraction of the elements that a percentile leaves out.
 const LEFT_OUT: f64 = 1e-4;
 
-/// The numbers that a tensor had.
+/// The distribution of a tensor's values.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     /// Lower end of the first bin.
     origin: f32,
-    /// Of a bin; 0 before the first number.
+    /// Width of a bin; 0 before the first element.
     width: f32,
     counts: Vec<u64>,
     min: f32,
     max: f32,
     average: Option<(f32, f32)>,
-    /// Numbers that are NaN or infinite.
+    /// Number of elements that are NaN or infinite.
     wild: u64,
 }
 
@@ -44,13 +45,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One of nothing.
+    /// Makes an empty histogram.
     pub fn new() -> Self {
         let (min, max) = (f32::INFINITY, f32::NEG_INFINITY);
         Self { origin: 0.0, width: 0.0, counts: vec![0; BINS], min, max, average: None, wild: 0 }
     }
 
-    /// True if it has seen no number.
+    /// True if no element was added.
     pub fn is_empty(&self) -> bool {
         self.min > self.max
     }
@@ -60,7 +61,7 @@ impl Histogram {
         self.wild
     }
 
-    /// Adds the numbers of one input.
+    /// Adds the elements of one input.
     pub fn add(&mut self, engine: &Engine, numbers: &[f32]) {
         if self.width == 0.0 {
             let FiniteRange { min, max, .. } = finite_range(engine, numbers);
@@ -70,7 +71,7 @@ impl Histogram {
         }
         let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
         let mut tally = Tally::of(numbers.len());
-        // What was just looked at is in the cache when it is counted.
+        // A block is still in the cache when it is counted.
         for block in numbers.chunks(BLOCK) {
             let FiniteRange { min, max, count: finite } = finite_range(engine, block);
             self.wild += (block.len() - finite) as u64;
@@ -101,7 +102,7 @@ impl Histogram {
         self.max = self.max.max(high);
     }
 
-    /// Adds the numbers of another histogram, each in the middle of its bin.
+    /// Adds another histogram, as if its elements were in the middle of their bins.
     pub fn absorb(&mut self, other: &Self) {
         self.wild += other.wild;
         if other.is_empty() {
@@ -121,21 +122,21 @@ impl Histogram {
         }
     }
 
-    /// True if the bins reach all of a range.
+    /// True if the bins cover a range.
     fn reaches(&self, min: f32, max: f32) -> bool {
         min >= self.origin && max < self.origin + self.width * BINS as f32
     }
 
-    /// Makes the bins wider until they reach all of a range.
+    /// Doubles the width of the bins until they cover a range.
     fn reach(&mut self, min: f32, max: f32) {
         if self.width == 0.0 {
-            // Room on both sides: other inputs reach further.
+            // The margins on both sides are for later inputs with a larger range.
             let size = (max - min).max(max.abs().max(min.abs()) * 1e-3).max(f32::MIN_POSITIVE * 1e6);
             self.width = size * 1.25 / BINS as f32;
             self.origin = min - size * 0.125;
         }
         while !self.reaches(min, max) {
-            // Two bins become one, on the side where no room is needed.
+            // Merges pairs of bins, and frees the half on the side where the range grows.
             let grows_down = min < self.origin;
             let pairs: Vec<u64> = self.counts.chunks(2).map(|pair| pair.iter().sum()).collect();
             let from = if grows_down { BINS / 2 } else { 0 };
@@ -148,7 +149,7 @@ impl Histogram {
         }
     }
 
-    /// The range that is rounded; `None` before the first number. It has zero in it.
+    /// The range to quantize; `None` before the first element. It includes zero.
     pub fn range(&self, observer: Observer) -> Option<(f32, f32)> {
         if self.is_empty() {
             return None;
@@ -186,7 +187,7 @@ impl Histogram {
         (low.max(self.min), high.min(self.max))
     }
 
-    /// The range with the least expected squared error when it is divided into 255 steps.
+    /// The range with the smallest expected squared error if it is divided into 255 steps.
     fn least_error(&self, is_both: bool) -> (f32, f32) {
         const STEPS: usize = 100;
         let seen: Vec<(f32, u64)> =
@@ -194,7 +195,7 @@ impl Histogram {
         let (min, max) = (self.min.min(0.0), self.max.max(0.0));
         let error = |low: f32, high: f32| -> f64 {
             let step = f64::from((high - low) / 255.0);
-            // A number is anywhere in its step, and, if it is cut off, at least half a bin away from its place.
+            // Rounding errors are uniform in a step. A clipped number also has its distance from the range.
             let rounding = step * step / 12.0;
             let each = |&(number, count): &(f32, u64)| {
                 let away = f64::from((low - number).max(number - high).max(0.0));
@@ -231,27 +232,28 @@ impl Histogram {
     }
 }
 
-/// A count of numbers of one input, apart from the histogram that it is added to.
+/// The counts of one input, before they are added to the histogram.
 struct Tally {
-    /// By place, which is the number of a bin, or the last one for what seems to be before the first.
+    /// Counts by place. Places below [`BINS`] are bins; the first place after them counts elements just above the bins,
+    /// and the last place elements just below.
     counts: Box<[[u32; PLACES]; APART]>,
-    /// True if one chunk of [`PART`] is counted.
+    /// True if one chunk in [`PART`] is counted.
     is_part: bool,
     chance: u32,
 }
 
 impl Tally {
-    /// Of an input of so many numbers.
+    /// Makes the counts for an input of `count` elements.
     fn of(count: usize) -> Self {
         Self { counts: bytemuck::allocation::zeroed_box(), is_part: count >= MANY, chance: 1 }
     }
 
-    /// Counts finite numbers that the bins reach.
+    /// Counts finite elements that the bins cover.
     fn count(&mut self, numbers: &[f32], origin: f32, width: f32) {
-        /// Floats from 2^23 on are whole, and their lowest bits are the integer; this is the one before.
+        /// Floats from 2^23 on are integers, and their low bits hold that integer. This is the largest float below.
         const BEFORE: f32 = 8_388_607.5;
         let per_width = 1.0 / width;
-        // A number at an edge may seem to be outside, by one bin.
+        // Rounding may place an element at the edge one bin outside.
         let place = |number: f32| ((number - origin) * per_width + BEFORE).to_bits();
         let (chunks, rest) = numbers.as_chunks::<CHUNK>();
         if !self.is_part {
@@ -259,7 +261,7 @@ impl Tally {
             rest.iter().for_each(|number| self.counts[0][place(*number) as usize % PLACES] += 1);
             return;
         }
-        // Which ones are counted of many is left to chance: in steps they might all be of the same channels.
+        // The counted chunks are chosen at random: at a fixed step they could all be of the same channels.
         let (parts, rest) = chunks.as_chunks::<PART>();
         for part in parts {
             let chunk = part[self.chance() % PART];
@@ -284,7 +286,7 @@ impl Tally {
         }
     }
 
-    /// Adds what is counted to bins, and begins anew.
+    /// Adds the counts to bins, and resets them.
     fn empty_into(&mut self, bins: &mut [u64]) {
         let part = if self.is_part { PART as u64 } else { 1 };
         for counts in self.counts.iter_mut() {
@@ -301,8 +303,9 @@ impl Tally {
     }
 }
 
-/// Returns the scale and the zero point that map a range with zero in it to the integers from -128 to 127. The minimum scale is
-/// that of PyTorch's observers, `torch.finfo(torch.float32).eps`; requantization is in f32, which needs no larger one.
+/// Returns the scale and the zero point that map a range, zero included, to the integers from -128 to 127. The minimum
+/// scale is that of PyTorch's observers, `torch.finfo(torch.float32).eps`. Requantization is in f32 and needs no larger
+/// one.
 pub fn affine((low, high): (f32, f32)) -> (f32, i32) {
     let scale = ((high - low) / 255.0).max(f32::EPSILON);
     let zero = -128.0 - (low / scale).round_ties_even();
@@ -313,7 +316,7 @@ pub fn affine((low, high): (f32, f32)) -> (f32, i32) {
 mod tests {
     use super::*;
 
-    /// Numbers between -1 and 1, evenly.
+    /// Evenly spaced numbers between -1 and 1.
     fn even(count: usize) -> Vec<f32> {
         (0..count).map(|at| at as f32 / (count - 1) as f32 * 2.0 - 1.0).collect()
     }
@@ -378,7 +381,7 @@ mod tests {
             let (got, zero) = affine((0.0, 255.0 * scale));
             assert!((got / scale - 1.0).abs() < 1e-6 && zero == -128, "{got} for {scale}");
         }
-        // torch.finfo(torch.float32).eps, which observers have by default.
+        // torch.finfo(torch.float32).eps is the default of the observers.
         assert_eq!(affine((0.0, 0.0)).0, f32::EPSILON);
     }
 }

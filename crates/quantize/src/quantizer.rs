@@ -1,4 +1,4 @@
-//! Quantizes a model without PyTorch, with the inputs of a calibration or without any.
+//! Quantizes a model without PyTorch, with or without the inputs of a calibration.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -32,15 +32,16 @@ pub struct Settings {
     pub scheme: Scheme,
     pub observer: Observer,
     pub rounding: Rounding,
-    /// The bits that tables of embeddings have, 4 or 8; they stay floats if `None`.
+    /// Bits of the tables of embeddings, 4 or 8; they stay floats if `None`.
     pub embedding_bits: Option<u32>,
-    /// Patterns of the names of modules whose layers stay floats; `*` matches any text. A name counts for all that is inside
-    /// of the module.
+    /// Patterns of the names of modules whose layers stay floats; `*` matches any text. A name also stands for
+    /// everything inside the module.
     pub keep: Vec<String>,
-    /// True if biases of convolutions make up for what rounding adds to the means of results, as a calibration shows them. Those
-    /// of linear layers stay: among the rows that they see are often some that do not count, such as padding.
+    /// True if the biases of convolutions are corrected for the shift that rounding causes in the means of their
+    /// results. The calibration measures this shift. The biases of linear layers stay, because their rows often include
+    /// irrelevant ones, such as padding.
     pub bias_correction: bool,
-    /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached.
+    /// Minimum signal-to-noise ratio of the outputs, in dB. The worst layers stay floats until it is reached.
     pub min_snr: Option<f64>,
     /// Number of threads; the machine's if `None`.
     pub threads: Option<NonZeroUsize>,
@@ -64,29 +65,30 @@ impl Default for Settings {
     }
 }
 
-/// Runs programs on the inputs of a calibration, and on those that the model was exported with.
+/// Runs programs on the inputs of a calibration, and on the example inputs of the export.
 pub trait Calibration {
-    /// The engine that computes them. It is idle while something is shown.
+    /// The engine that runs the programs. It is idle while `see` is called.
     fn engine(&self) -> Arc<Engine>;
 
-    /// Returns the bytes of the packed weights of a layer; `None` if no integer kernel of the back end supports its shape.
+    /// Returns the bytes of the packed weights of a layer; `None` if no integer kernel of the backend supports its
+    /// shape.
     fn packed_bytes(&self, layer: &LayerShape<'_>) -> Option<PackedBytes>;
 
     /// Returns the number of inputs of a kind for a method.
     fn samples(&self, method: &str, of: Inputs) -> usize;
 
-    /// Runs a method of a model on the first `shown.limit` of its inputs and shows what it returns for each. All of it are
-    /// tensors of floats.
+    /// Runs a method of a model on the first `shown.limit` of its inputs, and calls `see` with the results of each. All
+    /// results are tensors of floats.
     ///
     /// # Errors
-    /// What running it finds, and what `see` does.
+    /// Errors of the run, and those of `see`.
     fn run(&mut self, model: Model, method: &str, shown: Shown, see: &mut See<'_>) -> Result<(), Error>;
 }
 
-/// Bytes of the weights of a layer as a back end packs them.
+/// Bytes of the packed weights of a layer, as a backend packs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedBytes {
-    /// As integers of 8 bits, with what belongs to each output channel.
+    /// As 8-bit integers, with the parameters of each output channel.
     pub integers: usize,
     /// As `f32`.
     pub floats: usize,
@@ -95,13 +97,13 @@ pub struct PackedBytes {
 /// A request to a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// The stage of progress, whose units are inputs.
+    /// The stage of progress; its unit is one input.
     pub stage: &'static str,
     pub inputs: Inputs,
     /// Maximum number of inputs.
     pub limit: usize,
-    /// True if GEMMs and convolutions may round their operands to bf16 where that is faster: for ranges, but not for what rounding to
-    /// integers is compared with.
+    /// True if GEMMs and convolutions may round their operands to bf16 if that is faster. This is allowed when ranges
+    /// are measured, but not when the float results are the reference.
     pub is_rough: bool,
 }
 
@@ -110,13 +112,13 @@ impl Shown {
         Self { stage, inputs: Inputs::Calibration, limit: usize::MAX, is_rough: false }
     }
 
-    /// The inputs that layers and outputs are compared on.
+    /// A request for the inputs of the comparison of layers and outputs.
     const fn compared(inputs: Inputs) -> Self {
         Self { stage: "comparing", inputs, limit: COMPARED, is_rough: false }
     }
 }
 
-/// Looks at what a method returned.
+/// A visitor of a method's results.
 pub type See<'a> = dyn FnMut(&[Seen<'_>]) -> Result<(), Error> + 'a;
 
 /// A tensor that a program returned, in row-major order.
@@ -129,8 +131,8 @@ pub struct Seen<'a> {
 /// Results of a model for each input.
 type Outputs = Vec<Vec<f32>>;
 
-/// Composite operators that quantization keeps whole: layers, unary operators that become tables or epilogues, and
-/// interpolations that lower to GEMMs that are no layers.
+/// Composite operators that quantization does not decompose: layers, unary operators that become tables or epilogues,
+/// and interpolations whose GEMMs are no layers.
 const KEPT_WHOLE: [&str; 15] = [
     aten::LINEAR,
     rushlight::EXPERTS_LINEAR,
@@ -149,23 +151,23 @@ const KEPT_WHOLE: [&str; 15] = [
     aten::_UPSAMPLE_LANCZOS2D_AA_VEC,
 ];
 
-/// Inputs that layers and outputs are compared on.
+/// Number of inputs of the comparison of layers and outputs.
 const COMPARED: usize = 16;
-/// Maximum bytes of layer weights up to which a method is run on the example inputs of the export, which was not asked for: it
+/// Maximum bytes of layer weights of a method that is run on the export's example inputs without a request. The method
 /// is in memory twice then, in floats and in integers.
 const UNASKED: u64 = 1 << 31;
-/// The stage of progress in which integers of weights are chosen.
+/// The stage of progress that rounds the weights.
 const ROUNDING: &str = "rounding weights";
-/// Bytes of the Gram matrices that are gathered at a time.
+/// Maximum bytes of the Gram matrices that are computed at a time.
 const GATHERED: usize = 1 << 28;
-/// Weights of four bits that share a scale.
+/// Number of 4-bit weights that share a scale.
 const GROUP: usize = 32;
 
-/// Quantizes all methods of a model that a front end made, and advances it to the stage where back ends claim nodes, but for
-/// layers, which stay whole.
+/// Quantizes all methods of a model from a front end, and advances it to the stage where backends claim nodes. Layers
+/// are not decomposed.
 ///
 /// # Errors
-/// `Output` for scales that need inputs of which there are none, `Unsupported` for a model without anything that is quantized.
+/// `Output` if scales need inputs and there are none, `Unsupported` for a model without anything that is quantized.
 /// Errors of the passes, and of running programs on the calibration.
 pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Calibration) -> Result<Report, Error> {
     let modules = super::kept::modules(model);
@@ -225,7 +227,7 @@ pub fn quantize(model: &mut Model, settings: &Settings, calibration: &mut dyn Ca
     Ok(report)
 }
 
-/// Settings that need inputs, without any, and bits that there are not.
+/// Refuses settings that need inputs if there are none, and unsupported numbers of bits.
 fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
     const GIVE: &str = "give inputs of a calibration (`--calibrate`; in Python `calibration=`)";
     if let Some(bits) = settings.embedding_bits.filter(|bits| !matches!(bits, 4 | 8)) {
@@ -251,13 +253,13 @@ fn check(settings: &Settings, samples: usize) -> Result<(), Error> {
     }
 }
 
-/// A method that becomes quantized.
+/// The quantization of one method.
 struct Work<'a> {
     model: &'a Model,
     method: &'a str,
     settings: &'a Settings,
     calibration: &'a mut dyn Calibration,
-    /// That of the calibration.
+    /// The engine of the calibration.
     engine: Arc<Engine>,
     graph: &'a Graph,
     reader: Reader<'a>,
@@ -265,16 +267,16 @@ struct Work<'a> {
     layers: Vec<Layer>,
     /// Embeddings whose tables become integers.
     tables: Vec<(Layer, Width)>,
-    /// Other layers, each with the reason.
+    /// Other layers, each with the reason why it stays in floats.
     kept: Vec<(Layer, String)>,
     seen: FxHashMap<ValueId, Histogram>,
-    /// Observers of some values, instead of that of the settings.
+    /// Observers of some values that replace the observer of the settings.
     chosen: FxHashMap<ValueId, Observer>,
     weights: FxHashMap<NodeId, Rounded>,
     weight_snr: FxHashMap<NodeId, Option<f64>>,
     biases: FxHashMap<NodeId, Vec<f32>>,
     noise: FxHashMap<NodeId, Noise>,
-    /// The inputs that layers and outputs are compared on, or why they are not.
+    /// The inputs on which layers and outputs are compared, or the reason why they are not compared.
     compared: Result<Inputs, String>,
 }
 
@@ -309,7 +311,7 @@ impl<'a> Work<'a> {
                 .into_iter()
                 .filter(|table| kept_by(table, settings).is_none())
                 .map(|table| {
-                    // Groups of four bits are whole.
+                    // A row of 4-bit weights must consist of whole groups.
                     let is_even = reader.sizes(&table).get(1).is_some_and(|columns| columns.is_multiple_of(GROUP));
                     (table, if bits == 4 && is_even { Width::Four } else { Width::Eight })
                 })
@@ -408,7 +410,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Sees the numbers of all values that have scales and were not seen yet.
+    /// Makes the histograms of all values that need a scale and have no histogram yet.
     fn observe(&mut self, sites: &Sites) -> Result<(), Error> {
         let unseen = sites.observed.iter().flatten().filter(|value| !self.seen.contains_key(value));
         let values: Vec<ValueId> = unseen.copied().collect();
@@ -431,7 +433,7 @@ impl<'a> Work<'a> {
         for (value, histogram) in values.into_iter().zip(histograms) {
             if histogram.wild() > 0 {
                 let name = &self.graph.values[value].name;
-                // What fails is the inputs, not the program.
+                // The error is in the inputs, not in the program.
                 let what = format!("{} numbers of `{name}` are NaN or infinite", histogram.wild());
                 let error = Error::new(ErrorKind::Output, what)
                     .help("look at the inputs of the calibration, or keep the layers that give such numbers as floats");
@@ -445,7 +447,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// For all values that share a scale the observer with which the worst layer that takes one of them is the best.
+    /// Chooses an observer for each set of values that share a scale: the one with which the worst layer that reads
+    /// such a value is best.
     fn choose_observers(&mut self, sites: &Sites) -> Result<(), Error> {
         let mut best: FxHashMap<usize, (f64, Observer)> = FxHashMap::default();
         for observer in [Observer::Histogram, Observer::MinMax, Observer::Percentile] {
@@ -471,7 +474,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// The scale and the zero point of each group of values that share them.
+    /// Returns the scale and the zero point of each set of values that share them.
     fn scales(&self, sites: &Sites) -> Result<Vec<(f32, i32)>, Error> {
         let mut observers = vec![self.settings.observer; sites.observed.len()];
         for (value, number) in &sites.quantized {
@@ -491,7 +494,7 @@ impl<'a> Work<'a> {
         sites.observed.iter().zip(observers).map(scale).collect()
     }
 
-    /// For each layer what its inputs are rounded within.
+    /// Returns the range of each layer's quantized inputs.
     fn ranges(&self, sites: &Sites, scales: &[(f32, i32)]) -> FxHashMap<NodeId, (f32, f32)> {
         let range = |layer: &Layer| {
             let (scale, zero) = *scales.get(*sites.quantized.get(&layer.input)?)?;
@@ -501,7 +504,7 @@ impl<'a> Work<'a> {
         self.layers.iter().filter_map(range).collect()
     }
 
-    /// These layers and all tables, with the bits of their weights.
+    /// Returns these layers and all tables, with the width of their weights.
     fn weighted<'l>(&'l self, layers: impl IntoIterator<Item = &'l Layer>) -> impl Iterator<Item = (&'l Layer, Width)> {
         let width = self.settings.scheme.width();
         let tables = self.tables.iter().map(|(table, width)| (table, *width));
@@ -514,7 +517,7 @@ impl<'a> Work<'a> {
             self.round_for_inputs()?;
         }
         let engine = &self.engine;
-        // Layers of the same weights, such as tied embeddings, are rounded once.
+        // Layers with the same weights, such as tied embeddings, are rounded once.
         let mut plain: Vec<(&Layer, Width, Vec<NodeId>)> = Vec::new();
         for (layer, width) in self.weighted(&self.layers).filter(|(layer, _)| !self.weights.contains_key(&layer.node)) {
             let is_same = |known: &(&Layer, Width, _)| {
@@ -525,7 +528,7 @@ impl<'a> Work<'a> {
                 None => plain.push((layer, width, vec![layer.node])),
             }
         }
-        // Parts of layers, so that all threads have as much to do.
+        // Layers are split into parts, so that all threads get equal work.
         let mut parts = Vec::new();
         for (index, (layer, width, _)) in plain.iter().enumerate() {
             parts.extend(reader.parts(layer).into_iter().map(|part| (index, *layer, *width, part)));
@@ -554,7 +557,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Rounds weights for the inputs of the calibration, a part of the layers at a time.
+    /// Rounds weights with GPTQ for the inputs of the calibration, some layers at a time.
     fn round_for_inputs(&mut self) -> Result<(), Error> {
         let (scheme, reader, threads) = (self.settings.scheme, self.reader, self.threads());
         let rows = |layer: &Layer| Some((layer.clone(), LhsSource::of(reader, layer)?));
@@ -562,7 +565,7 @@ impl<'a> Work<'a> {
         let (mut rounded_layers, total) = (0, layers.len() as u64);
         let mut rest = layers.into_iter().peekable();
         while rest.peek().is_some() {
-            // Layers of the same rows are mostly neighbours: those of attention, for one.
+            // Layers with the same input rows are mostly neighbours, such as those of an attention.
             let mut kinds: Vec<(LhsSource, OriginId, Gram)> = Vec::new();
             let mut part: Vec<(Layer, usize)> = Vec::new();
             let mut bytes = 0;
@@ -603,11 +606,12 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Compares each layer in integers with itself in floats, and corrects biases. Gives what the model returns for each input.
+    /// Compares each quantized layer with its float original, and corrects biases. Returns the float results of the
+    /// model for each input.
     fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Vec<Outputs>, Error> {
         let (noise, outputs) = self.compare(sites, scales)?;
         for (layer, mut noise) in sites.layers.iter().zip(noise) {
-            // Example inputs of the export measure deviations, and decide nothing.
+            // Example inputs of the export only measure deviations; they change no bias.
             if self.settings.bias_correction
                 && self.compared == Ok(Inputs::Calibration)
                 && !self.reader.is_linear(layer)
@@ -622,8 +626,8 @@ impl<'a> Work<'a> {
         Ok(outputs)
     }
 
-    /// Measures the noise of each quantized layer, on the inputs that it has in floats, and the results of the model.
-    /// Nothing without inputs.
+    /// Measures the noise of each quantized layer on its float inputs, and returns the float results of the model. Both
+    /// are empty without inputs.
     fn compare(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<(Vec<Noise>, Vec<Outputs>), Error> {
         let Ok(inputs) = self.compared.clone() else { return Ok(Default::default()) };
         let mut twins = taps::alone(self.model, self.method);
@@ -652,7 +656,7 @@ impl<'a> Work<'a> {
         match (run, inputs) {
             (Ok(()), _) => Ok((noise, outputs)),
             (Err(error), Inputs::Calibration) => Err(error),
-            // The caller did not ask for these inputs: their failure is no error.
+            // The caller did not ask for these inputs, therefore their failure is not an error.
             (Err(error), Inputs::Example) => {
                 self.compared = Err(format!("the example inputs of the export do not run: {}", error.message()));
                 Ok(Default::default())
@@ -674,7 +678,7 @@ impl<'a> Work<'a> {
         Ok(model)
     }
 
-    /// Measures the deviation of each floating-point output of a model; empty if they are not compared.
+    /// Measures the deviation of each floating-point output of a model; empty if outputs are not compared.
     fn deviations(&mut self, model: &Model, expected: &[Outputs]) -> Result<Vec<Deviation>, Error> {
         let values = model.methods.get(self.method).map_or_else(Vec::new, taps::float_outputs);
         let (Ok(inputs), false) = (self.compared.clone(), expected.is_empty()) else { return Ok(Vec::new()) };
@@ -701,10 +705,11 @@ impl<'a> Work<'a> {
         layers
     }
 
-    /// Keeps as many of the worst layers in floats as are needed for the outputs, and says how many.
+    /// Finds the smallest number of worst layers that must stay in floats for the outputs to be good enough. Returns
+    /// that model and the number.
     fn fall_back(&mut self, least: f64, expected: &[Outputs]) -> Result<((Model, Vec<Deviation>), usize), Error> {
         let worst = self.worst_first();
-        // With none of them the outputs are not good enough, with all of them they are what they were.
+        // With 0 layers in floats the outputs are not good enough; with all of them they are exact.
         let (mut too_few, mut enough) = (0, worst.len());
         let mut found = self.tables_alone(least, expected)?;
         while enough - too_few > 1 {
@@ -723,8 +728,8 @@ impl<'a> Work<'a> {
         Ok((found, enough))
     }
 
-    /// The model with tables of embeddings in integers and nothing else, and how far its outputs are off; as it was if they are
-    /// not near enough then.
+    /// Returns the model with only the tables of embeddings quantized, and the deviations of its outputs. If these are
+    /// too large, returns the float model.
     fn tables_alone(&mut self, least: f64, expected: &[Outputs]) -> Result<(Model, Vec<Deviation>), Error> {
         if !self.tables.is_empty() {
             let model = self.quantized(&Sites::default(), &[])?;
@@ -774,14 +779,14 @@ impl<'a> Work<'a> {
 struct Scanned {
     scales: Vec<f32>,
     integers: Vec<u8>,
-    /// True if the integers are not kept, since they can be rounded again.
+    /// True if the integers are not kept, because they can be computed again.
     is_read_again: bool,
     signal: f64,
     noise: f64,
 }
 
 impl Scanned {
-    /// Chooses the scales of more weights.
+    /// Adds weights: chooses their scales and rounds them.
     fn add(&mut self, engine: &Engine, weights: &[f32], group: usize, width: Width, rounding: Rounding) {
         let scales = weights::scales(engine, weights, group, width, rounding, None);
         if self.is_read_again {
@@ -795,7 +800,7 @@ impl Scanned {
     }
 }
 
-/// The integers of a layer, of whose parts the scales are known, and their signal-to-noise ratio.
+/// Joins the parts of a layer. Returns the integers with their scales, and the signal-to-noise ratio.
 fn joined(reader: Reader<'_>, layer: &Layer, width: Width, parts: Vec<Scanned>) -> (Rounded, Option<f64>) {
     let (mut integers, mut scales) = (Vec::new(), Vec::new());
     let (mut signal, mut noise, mut is_read_again) = (0.0, 0.0, false);
@@ -820,7 +825,7 @@ fn joined(reader: Reader<'_>, layer: &Layer, width: Width, parts: Vec<Scanned>) 
     (Rounded { integers, scales, group }, decibels(signal, noise))
 }
 
-/// Why a layer stays in floats that outputs would be too far off with.
+/// The reason of a layer that stays in floats because the outputs would deviate too much.
 fn too_far(least: f64) -> String {
     format!("outputs would be below {least} dB with it in integers")
 }
@@ -830,12 +835,12 @@ fn is_reached(off: &[Deviation], least: f64) -> bool {
     off.iter().all(|off| off.reaches(least))
 }
 
-/// The pattern of a name by which a layer is to stay as it is.
+/// Returns the first pattern that keeps a layer in floats.
 fn kept_by<'s>(layer: &Layer, settings: &'s Settings) -> Option<&'s str> {
     settings.keep.iter().find(|pattern| is_within(pattern, &layer.name)).map(String::as_str)
 }
 
-/// Returns why a layer stays in floats: it cannot be quantized, or is kept.
+/// Returns the reason why a layer stays in floats: it cannot be quantized, or the user keeps it.
 fn reason_to_keep(reader: Reader<'_>, layer: &Layer, settings: &Settings, kernels: &dyn Calibration) -> Option<String> {
     if let Some(pattern) = kept_by(layer, settings) {
         return Some(format!("`{pattern}` is to be kept"));

@@ -1,4 +1,4 @@
-//! The constants of layers.
+//! Reads the constants of layers.
 
 use rushlight_format::ScalarType;
 
@@ -14,18 +14,18 @@ use super::sites::Layer;
 #[derive(Debug)]
 pub(super) enum Part {
     Whole,
-    /// Some rows, which can be read again.
+    /// A range of rows, which can be read again.
     Rows(Constant),
 }
 
-/// Reads what the layers of a method compute with.
+/// Reads the constants of a method's layers.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     pub model: &'a Model,
     pub graph: &'a Graph,
 }
 
-/// Rows that may have to be read together: a multiple of all usual widths of heads.
+/// Minimum number of rows that are read together: a multiple of the usual head sizes.
 const ROWS_OF_HEAD: usize = 768;
 
 /// The weights of a layer.
@@ -33,7 +33,7 @@ pub(super) struct Matrix {
     /// `[n, k]`, row-major.
     pub numbers: Vec<f32>,
     pub k: usize,
-    /// Positions of the windows of a convolution; the last index of a row is that of the position.
+    /// Kernel positions of a convolution. In a row, the position is the innermost index.
     pub taps: usize,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         self.graph.constant_of(layer.weight).map(|id| &self.model.constants[id])
     }
 
-    /// The sizes of a layer's weights; none if they are not known.
+    /// The sizes of a layer's weights; empty if they are not known.
     pub fn sizes(&self, layer: &Layer) -> Vec<usize> {
         self.constant(layer).and_then(|constant| constant.sizes().ok()).unwrap_or_default()
     }
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
     /// The weights of a layer.
     ///
     /// # Errors
-    /// Weights that are no finite numbers.
+    /// Weights that are NaN or infinite.
     pub fn weights(&self, layer: &Layer) -> Result<Matrix, Error> {
         let sizes = self.sizes(layer);
         let taps = sizes.iter().skip(2).product();
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok(Matrix { numbers, k, taps })
     }
 
-    /// Refuses weights that are no finite numbers.
+    /// Refuses weights that are NaN or infinite.
     fn check(&self, layer: &Layer, numbers: &[f32]) -> Result<(), Error> {
         if numbers.iter().fold(true, |all, weight| all & weight.is_finite()) {
             return Ok(());
@@ -103,11 +103,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The parts of a layer's weights, each of which one thread reads at a time.
+    /// Splits a layer's weights into parts. A part is read by one thread.
     pub fn parts(&self, layer: &Layer) -> Vec<Part> {
         /// Weights of a part.
         const PART: usize = 1 << 22;
-        /// Weights from which on parts of them are read, and read again when they are needed.
+        /// Number of weights above which a layer is read in parts, and read again when its integers are needed.
         const LARGE: usize = 1 << 20;
         let sizes = self.sizes(layer);
         let (rows, k) = (sizes.first().copied().unwrap_or(0), sizes.iter().skip(1).product::<usize>());
@@ -120,10 +120,10 @@ impl<'a> Reader<'a> {
         parts.unwrap_or_else(|| vec![Part::Whole])
     }
 
-    /// Shows the weights of a part of a layer. Each call has the number of weights of a row, too.
+    /// Calls `see` with the weights of a part of a layer, and with the number of weights of a row.
     ///
     /// # Errors
-    /// Weights that are no finite numbers.
+    /// Weights that are NaN or infinite.
     pub fn for_floats(&self, layer: &Layer, part: &Part, mut see: impl FnMut(&[f32], usize)) -> Result<(), Error> {
         let Part::Rows(rows) = part else {
             let matrix = self.weights(layer)?;
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// The bias of a layer, zeros if it has none; `None` if it is no constant of floats.
+    /// The bias of a layer, zeros if it has none; `None` if it is not a float constant.
     pub fn bias(&self, layer: &Layer, channels: usize) -> Option<Vec<f32>> {
         match self.graph.nodes[layer.node].arg("bias")? {
             Arg::None => Some(vec![0.0; channels]),
@@ -158,24 +158,24 @@ impl<'a> Reader<'a> {
 }
 
 impl Matrix {
-    /// The rows with the position first: of `[channels, taps]` they become `[taps, channels]`.
+    /// The weights with the kernel position as the outer index of a row: `[channels, taps]` becomes `[taps, channels]`.
     pub fn by_tap(&self) -> Vec<f32> {
         exchanged(&self.numbers, self.k, self.taps)
     }
 
-    /// Integers in the order of [`by_tap`](Self::by_tap) as the weights are.
+    /// Permutes integers from the order of [`by_tap`](Self::by_tap) to that of the weights.
     pub fn as_weights(&self, integers: &[i8]) -> Vec<i8> {
         exchanged(integers, self.k, self.k / self.taps.max(1))
     }
 }
 
-/// Elements `[first, second, each]` as `[second, first, each]`.
+/// Permutes elements `[first, second, each]` to `[second, first, each]`.
 pub(super) fn turned<T: Copy>(elements: &[T], [first, second, each]: [usize; 3]) -> Vec<T> {
     let pairs = (0..second).flat_map(|j| (0..first).map(move |i| (i * second + j) * each));
     pairs.flat_map(|at| &elements[at..at + each]).copied().collect()
 }
 
-/// Rows of `k` elements, `[k / last, last]`, with the last index first.
+/// Transposes each row of `k` elements, `[k / last, last]`, to `[last, k / last]`.
 fn exchanged<T: Copy>(elements: &[T], k: usize, last: usize) -> Vec<T> {
     if last <= 1 || k == 0 {
         return elements.to_vec();
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn outputs_come_first_and_back() {
-        // Two inputs, three outputs, windows of two.
+        // Two inputs, three outputs, two taps.
         let numbers: Vec<i8> = (0..12).collect();
         let matrix = turned(&numbers, [2, 3, 2]);
         assert_eq!(matrix, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::scheme::{Observer, Rounding, Scheme};
 
-/// The signal-to-noise of an output, in dB, below which a report warns: the noise of rounding is then more than a tenth of the
-/// output's power.
+/// A report warns of an output whose signal-to-noise ratio, in dB, is below this. The noise of rounding is then more
+/// than a tenth of the output's power.
 pub const LOW_SNR: f64 = 10.0;
 
 /// Maximum number of layers or outputs that a warning names.
@@ -21,17 +21,17 @@ pub struct Report {
     pub rounding: Rounding,
     /// Inputs of the calibration, over all methods.
     pub samples: usize,
-    /// The worst first: by signal-to-noise, those in floats last.
+    /// The layers, the worst first: by signal-to-noise ratio, those in floats last.
     pub layers: Vec<LayerReport>,
-    /// Signal-to-noise of all floating-point outputs together, in dB; `None` if they were not compared.
+    /// Signal-to-noise ratio of all floating-point outputs together, in dB; `None` if they were not compared.
     pub output_snr: Option<f64>,
     /// The floating-point outputs.
     pub outputs: Vec<OutputReport>,
-    /// The inputs that layers and outputs were compared on; `None` if they were not.
+    /// The inputs of the comparison of layers and outputs; `None` if they were not compared.
     pub compared_on: Option<Inputs>,
-    /// Why outputs were not compared, if they were not.
+    /// The reason why outputs were not compared, if they were not.
     pub not_compared: Option<String>,
-    /// Warnings about the quality of the quantized model, each with what to do about it.
+    /// Warnings about the quality of the quantized model, each with advice.
     pub warnings: Vec<String>,
 }
 
@@ -39,28 +39,28 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Inputs {
-    /// Those of the calibration.
+    /// The inputs of the calibration.
     Calibration,
-    /// Those that the model was exported with. They measure the deviation of outputs, but decide nothing.
+    /// The example inputs of the export. They measure the deviation of outputs, but change nothing.
     Example,
 }
 
-/// The signal-to-noise of an output.
+/// The signal-to-noise ratio of an output.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutputReport {
     pub method: String,
     /// Position among the outputs of the method.
     pub index: usize,
-    /// Its name among the outputs of the exported function, or the value's in the exported program.
+    /// The name among the outputs of the exported function, or else the value's name in the exported program.
     pub name: String,
-    /// Signal to noise in dB; `None` where both are zero.
+    /// Signal-to-noise ratio in dB; `None` if both signal and noise are zero.
     pub snr: Option<f64>,
-    /// Count of elements that are NaN or infinite, but finite in floats.
+    /// Number of elements that are NaN or infinite here, but finite in floats.
     pub non_finite: u64,
 }
 
 impl OutputReport {
-    /// True if the output's signal-to-noise is below a limit in dB, or it has elements that are NaN or infinite.
+    /// True if the output's signal-to-noise ratio is below a limit in dB, or an element became NaN or infinite.
     pub fn is_below(&self, limit: f64) -> bool {
         self.non_finite > 0 || self.snr.is_some_and(|ratio| ratio < limit)
     }
@@ -74,32 +74,32 @@ pub struct LayerReport {
     pub name: String,
     /// Full name of the operator.
     pub op: String,
-    /// The line of Python, if known.
+    /// The line of Python source, if known.
     pub source: Option<String>,
-    /// Of its weights.
+    /// Sizes of the weights.
     pub sizes: Vec<usize>,
-    /// Why it computes in floats, if it does.
+    /// The reason why the layer stays in floats, if it does.
     pub kept: Option<String>,
-    /// Of its weights: in floats, and as integers with scales of 32 bits, of which a back end may keep fewer.
+    /// Bytes of the weights: in floats, and as integers with 32-bit scales. A backend may store smaller scales.
     pub bytes_before: u64,
     pub bytes_after: u64,
-    /// Of its weights against their rounding, in dB.
+    /// Signal-to-noise ratio of the rounded weights, in dB.
     pub weight_snr: Option<f64>,
-    /// Of its results against those with rounded weights and inputs, in dB; `None` if they were not compared.
+    /// Signal-to-noise ratio of the results with rounded weights and inputs, in dB; `None` if they were not compared.
     pub snr: Option<f64>,
-    /// The range that its inputs are rounded within, if it is known before the program runs.
+    /// The range of the quantized inputs, if it is known before the program runs.
     pub range: Option<(f32, f32)>,
 }
 
 impl LayerReport {
-    /// Signal-to-noise ratio of the results if a calibration showed them, or else of the weights.
+    /// Signal-to-noise ratio of the results if they were compared, or else of the weights.
     pub fn quality(&self) -> Option<f64> {
         self.snr.or(self.weight_snr)
     }
 }
 
 impl Report {
-    /// Bytes of the weights of all layers: in floats, and as they are written.
+    /// Bytes of the weights of all layers: in floats, and in the written program.
     pub fn bytes(&self) -> (u64, u64) {
         let sum = |of: fn(&LayerReport) -> u64| self.layers.iter().map(of).sum();
         (sum(|layer| layer.bytes_before), sum(|layer| layer.bytes_after))
@@ -110,7 +110,7 @@ impl Report {
         self.layers.iter().filter(|layer| layer.kept.is_none()).count()
     }
 
-    /// Adds a warning that names the outputs that are mostly noise, and what to do about it.
+    /// Adds a warning that names the outputs that are mostly noise, with advice.
     pub(super) fn warn_of_noise(&mut self) {
         let noisy: Vec<&OutputReport> = self.outputs.iter().filter(|output| output.is_below(LOW_SNR)).collect();
         if noisy.is_empty() {
@@ -174,7 +174,7 @@ impl Report {
     }
 }
 
-/// A ratio of squares in dB; infinite where there is no noise. `None` where there is no signal either, or it is no number.
+/// A ratio of powers in dB; infinite without noise. `None` if there is no signal either, or a power is NaN.
 pub(super) fn decibels(signal: f64, noise: f64) -> Option<f64> {
     let ratio = 10.0 * (signal / noise).log10();
     (!ratio.is_nan()).then_some(ratio)

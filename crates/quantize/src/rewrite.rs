@@ -1,4 +1,4 @@
-//! Writes a quantization into a graph, as PyTorch's own operators.
+//! Writes a quantization into a graph, with PyTorch's own operators.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::weights::{Integers, Rounded, Width};
 pub(super) struct Decisions<'a> {
     pub scheme: Scheme,
     pub sites: &'a Sites,
-    /// For each scale of the sites its value and its zero point; none if activations are not rounded to known scales.
+    /// The value of each scale of the sites, with its zero point; empty if activations have no static scales.
     pub scales: &'a [(f32, i32)],
     pub weights: &'a FxHashMap<NodeId, Rounded>,
     /// Embeddings, whose tables become integers.
@@ -44,12 +44,13 @@ impl Scheme {
     }
 }
 
-/// Has a method compute in integers.
+/// Rewrites a method so that its layers compute in integers.
 pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_>) -> Result<(), Error> {
     let Model { methods, constants, schemas, .. } = model;
     let Some(graph) = methods.get_mut(method) else { return Ok(()) };
     let layers: FxHashMap<NodeId, &Layer> = decisions.sites.layers.iter().map(|layer| (layer.node, layer)).collect();
-    // What stands for a value after it was rounded; then the same of what is computed in integers, which gives nothing else.
+    // The dequantized copy of each value. The second map has the results of integer operators, whose copies all readers
+    // use.
     let mut rounded: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let mut given: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     let body = graph.body;
@@ -94,8 +95,8 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
     Ok(())
 }
 
-/// Adds a second node for each layer, which computes in integers from the results of the float layers before. Returns the results of
-/// both for each: first those of the floats.
+/// Adds a second node for each layer, which computes in integers from the results of the float layers before it.
+/// Returns the results of each pair: first the float one, then the integer one.
 pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'_>) -> Result<Vec<ValueId>, Error> {
     let Model { methods, constants, schemas, .. } = model;
     let Some(graph) = methods.get_mut(method) else { return Ok(Vec::new()) };
@@ -139,7 +140,7 @@ fn set(node: &mut Node, param: &str, value: ValueId) -> Result<(), Error> {
     Ok(())
 }
 
-/// The dequantized integers of a value; `None` if it is not quantized. Images have one scale.
+/// Adds nodes that quantize and dequantize a value; `None` if it is not quantized. Images have one scale.
 fn round_input(
     builder: &mut Builder<'_>,
     value: ValueId,
@@ -151,7 +152,7 @@ fn round_input(
     let range = || [Arg::from(-128), Arg::from(127)];
     if scheme.is_dynamic() {
         let (choice, [round, back], form) = if is_convolution {
-            // Windows see many pixels, which all have the same scale.
+            // All pixels of a window must have the same scale.
             let [min, max] = range();
             let args = vec![Arg::Value(value), min, max, Arg::from(f64::from(f32::EPSILON)), byte()];
             let names =
@@ -187,7 +188,7 @@ fn round_input(
     builder.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR, parameters(integers)).map(Some)
 }
 
-/// The dequantized integers of a weight.
+/// Adds the dequantized integers of a weight.
 fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: Width) -> Result<ValueId, Error> {
     let Some(id) = builder.graph.constant_of(layer.weight) else {
         return Err(Error::new(ErrorKind::Verification, format!("the weight of `{}` is no constant", layer.name)));
@@ -225,7 +226,7 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, args)
 }
 
-/// Numbers as bytes, which share their memory.
+/// Numbers as bytes, in shared memory.
 struct Shared<T>(Arc<Vec<T>>);
 
 impl<T: bytemuck::Pod> AsRef<[u8]> for Shared<T> {
@@ -234,7 +235,7 @@ impl<T: bytemuck::Pod> AsRef<[u8]> for Shared<T> {
     }
 }
 
-/// A constant of floats that others hold too.
+/// Adds a constant of floats in shared memory.
 fn shared(builder: &mut Builder<'_>, name: &str, sizes: &[i64], numbers: &Arc<Vec<f32>>) -> Result<ValueId, Error> {
     if cfg!(target_endian = "big") {
         return floats(builder, name, sizes, numbers);
@@ -243,7 +244,7 @@ fn shared(builder: &mut Builder<'_>, name: &str, sizes: &[i64], numbers: &Arc<Ve
     Ok(builder.constant(Constant::dense(name, TensorType::of(ScalarType::Float, sizes), bytes)?))
 }
 
-/// A constant of floats.
+/// Adds a constant of floats.
 fn floats(builder: &mut Builder<'_>, name: &str, sizes: &[i64], numbers: &[f32]) -> Result<ValueId, Error> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     Ok(builder.constant(Constant::dense(name, TensorType::of(ScalarType::Float, sizes), bytes)?))

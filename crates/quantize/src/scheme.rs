@@ -1,4 +1,4 @@
-//! Schemes of quantization, observers and rounding.
+//! Quantization schemes, observers and rounding.
 
 use serde::{Serialize, Serializer};
 
@@ -7,23 +7,23 @@ use rushlight_graph::Error;
 /// The quantization of convolutions and linear layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// Weights and activations of 8 bits. Scales of activations are chosen from the inputs of a calibration, and the
-    /// operators between layers are computed in integers as well.
+    /// 8-bit weights and activations. Scales of activations are chosen from the inputs of a calibration, and the
+    /// operators between layers are computed in integers too.
     #[default]
     Int8,
-    /// Weights of 8 bits by channel, and activations of 8 bits, whose scales are chosen when the program runs: for each
-    /// row of a linear layer, and for all that a convolution sees.
+    /// 8-bit weights with a scale per channel, and 8-bit activations with scales that are chosen at run time: one for
+    /// each row of a linear layer, and one for the whole input of a convolution.
     Int8Dynamic,
-    /// Likewise for linear layers alone, with weights of 4 bits in groups.
+    /// Like `Int8Dynamic`, for linear layers only, with 4-bit weights in groups.
     FourBitDynamic,
-    /// Linear layers: weights of 4 bits in groups, activations in floats.
+    /// Linear layers: 4-bit weights in groups, activations in floats.
     Int4,
-    /// Linear layers: weights of 8 bits by channel, activations in floats.
+    /// Linear layers: 8-bit weights with a scale per channel, activations in floats.
     Int8Weight,
 }
 
 impl Scheme {
-    /// All of them.
+    /// All schemes.
     pub const ALL: [Self; 5] = [Self::Int8, Self::Int8Dynamic, Self::FourBitDynamic, Self::Int4, Self::Int8Weight];
 
     /// The name in options and reports.
@@ -37,23 +37,23 @@ impl Scheme {
         }
     }
 
-    /// True if the operators between layers are computed in integers as well, with scales that are chosen before the program
-    /// runs.
+    /// True if the operators between layers are computed in integers too, with scales that are chosen before the
+    /// program runs.
     pub const fn is_static(self) -> bool {
         matches!(self, Self::Int8)
     }
 
-    /// True if convolutions become integers, too, rather than linear layers alone.
+    /// True if convolutions are quantized too, not only linear layers.
     pub const fn takes_convolutions(self) -> bool {
         matches!(self, Self::Int8 | Self::Int8Dynamic)
     }
 
-    /// True if weights have four bits.
+    /// True if weights have 4 bits.
     pub const fn has_four_bits(self) -> bool {
         matches!(self, Self::FourBitDynamic | Self::Int4)
     }
 
-    /// True if activations are rounded to scales that are chosen when the program runs.
+    /// True if the scales of activations are chosen at run time.
     pub const fn is_dynamic(self) -> bool {
         matches!(self, Self::Int8Dynamic | Self::FourBitDynamic)
     }
@@ -64,23 +64,22 @@ impl Scheme {
 pub enum Observer {
     /// Minimum and maximum.
     MinMax,
-    /// Their averages over the inputs, of which the last ones count most.
+    /// The moving averages of minimum and maximum over the inputs; the last ones count most.
     Average,
     /// The range of all but one in ten thousand elements.
     Percentile,
-    /// The range whose rounding, and cutting off of what is outside, has the least expected squared error, as a histogram has
-    /// it.
+    /// The range with the smallest expected squared error of rounding and clipping, computed from a histogram.
     #[default]
     Histogram,
-    /// Likewise, but both ends of the range move towards zero together.
+    /// Like `Histogram`, but both ends of the range move towards zero together.
     SquaredError,
-    /// Of the histogram's, the percentile's and the minimum and maximum, those that the results of the layers that take
-    /// the tensor are the nearest with. Each is tried, which takes its time.
+    /// The best of histogram, percentile and minimum and maximum, by the results of the layers that read the tensor.
+    /// Each is tried, which takes time.
     Best,
 }
 
 impl Observer {
-    /// All of them.
+    /// All observers.
     pub const ALL: [Self; 6] =
         [Self::MinMax, Self::Average, Self::Percentile, Self::Histogram, Self::SquaredError, Self::Best];
 
@@ -100,18 +99,18 @@ impl Observer {
 /// Rounding of weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest, with a scale that the maximum weight of each group just fits.
+    /// To the nearest integer, with a scale at which the largest weight of each group just fits.
     Nearest,
-    /// The nearest, with the scale of the least squared error.
+    /// To the nearest integer, with the scale that has the smallest squared error.
     #[default]
     SquaredError,
-    /// Such scales, and integers that are chosen one after the other so that later ones make up for the error that earlier
-    /// ones make on the inputs of a calibration (GPTQ, Frantar et al. 2022).
+    /// With the same scales as `SquaredError`. The integers are chosen one after the other, so that later ones
+    /// compensate for the errors of earlier ones on the inputs of a calibration (GPTQ, Frantar et al. 2022).
     Gptq,
 }
 
 impl Rounding {
-    /// All of them.
+    /// All kinds of rounding.
     pub const ALL: [Self; 3] = [Self::Nearest, Self::SquaredError, Self::Gptq];
 
     /// The name in options and reports.
@@ -124,7 +123,7 @@ impl Rounding {
     }
 }
 
-/// Reads a type from its name, and writes it as it.
+/// Reads a type from its name, and serializes it as its name.
 macro_rules! by_name {
     ($($type:ty, $what:literal;)+) => {$(
         impl std::str::FromStr for $type {

@@ -1,4 +1,4 @@
-//! Programs that show what is inside of a model.
+//! Programs that return intermediate values of a model.
 
 use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
@@ -11,8 +11,8 @@ use rushlight_graph::{Arg, Builder, Def, Expr, Graph, Model, Op, OriginId, Value
 use super::read::Reader;
 use super::sites::Layer;
 
-/// A model with one method, of which it returns some values. The first `turned` of them have their channels last if they are
-/// the results of convolutions, which is how they are computed.
+/// Makes a model with one method that returns some values. The first `turned` of them are returned with their channels
+/// last if they are results of convolutions, because this is how they are computed.
 pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId], turned: usize) -> Result<Model, Error> {
     let mut model = alone(model, method);
     let Model { methods, constants, schemas, .. } = &mut model;
@@ -43,7 +43,7 @@ pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId], turn
     Ok(model)
 }
 
-/// A model with one method alone, which a caller need not know the structure of.
+/// Makes a model with one method, without the nesting of its outputs.
 pub(super) fn alone(model: &Model, method: &str) -> Model {
     let mut model = model.clone();
     model.constant_methods.clear();
@@ -65,11 +65,11 @@ pub(super) fn is_float(graph: &Graph, value: ValueId) -> bool {
     graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
 }
 
-/// What the left-hand matrix of a layer's GEMM is made of: layers with equal sources multiply the same matrix.
+/// The source of the left-hand matrix of a layer's GEMM: layers with equal sources multiply the same matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LhsSource {
     input: ValueId,
-    /// For convolutions: the matrix is the `im2col` of the input.
+    /// The geometry of a convolution, whose matrix is the `im2col` of the input; `None` for a linear layer.
     window: Option<ConvGeometry>,
 }
 
@@ -83,7 +83,8 @@ struct ConvGeometry {
 }
 
 impl LhsSource {
-    /// Of a layer; `None` of convolutions with groups, of which each has few weights, and of transposed ones.
+    /// The source of a layer's matrix; `None` for grouped convolutions, which have few weights per group, and for
+    /// transposed ones.
     pub fn of(reader: Reader<'_>, layer: &Layer) -> Option<Self> {
         let node = &reader.graph.nodes[layer.node];
         if reader.is_linear(layer) {
@@ -100,8 +101,8 @@ impl LhsSource {
     }
 }
 
-/// A model that returns the Gram matrix of each kind of rows: `rows' * rows`. The columns
-/// of windows are ordered by position, then by channel.
+/// Makes a model that returns the Gram matrix `rowsᵀ * rows` of each source. The columns of windows are ordered by
+/// position, then by channel.
 pub(super) fn with_gram_matrices(model: &Model, method: &str, all: &[(&LhsSource, OriginId)]) -> Result<Model, Error> {
     let mut model = alone(model, method);
     let Model { methods, constants, schemas, .. } = &mut model;
@@ -112,7 +113,7 @@ pub(super) fn with_gram_matrices(model: &Model, method: &str, all: &[(&LhsSource
     }
     let body = graph.body;
     let nodes = std::mem::take(&mut graph.blocks[body].nodes);
-    // Inputs of the method are there before any node.
+    // Inputs of the method are available before any node.
     let mut outputs = vec![None; all.len()];
     let mut ready: Vec<ValueId> = graph.blocks[body].params.clone();
     let mut rest = nodes.into_iter();
@@ -151,7 +152,7 @@ fn matrix(b: &mut Builder<'_>, rows: &LhsSource) -> Result<ValueId, Error> {
     b.one(aten::VIEW_COPY, vec![Arg::Value(value), Arg::from(vec![Expr::product(outer), k.clone()])])
 }
 
-/// Unfolds the windows of a convolution: kernel positions side by side as channels.
+/// Unfolds the windows of a convolution: the kernel positions become channels.
 fn windows(b: &mut Builder<'_>, input: ValueId, window: &ConvGeometry) -> Result<ValueId, Error> {
     let dims = window.sizes.len();
     let mut value = input;
@@ -171,7 +172,7 @@ fn windows(b: &mut Builder<'_>, input: ValueId, window: &ConvGeometry) -> Result
             if size == 1 && stride == 1 {
                 continue;
             }
-            // The last window begins where its last position still fits.
+            // The last window begins where its last position is still inside.
             let end = shape[dim + 2].sub((size - 1 - at) * dilation);
             let args = vec![
                 Arg::Value(slice),

@@ -11,13 +11,13 @@ use rushlight_graph::{Computed, Constant, Error};
 use super::report::decibels;
 use super::scheme::Rounding;
 
-/// Weights as integers.
+/// Weights as integers with scales.
 #[derive(Clone, Debug)]
 pub(super) struct Rounded {
     pub integers: Integers,
-    /// One for each group of elements.
+    /// The scale of each group of elements.
     pub scales: Arc<Vec<f32>>,
-    /// Elements in a row that share a scale.
+    /// Consecutive elements that share a scale.
     pub group: usize,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Rounded {
 #[derive(Clone)]
 pub(super) enum Integers {
     Held(Arc<Vec<i8>>),
-    /// Rounded each time that they are read: those of a large model would need much memory.
+    /// Rounded at each read, because the integers of a large model would need much memory.
     Nearest(Arc<Nearest>),
 }
 
@@ -34,7 +34,7 @@ impl Integers {
         Self::Held(Arc::new(integers))
     }
 
-    /// All of them.
+    /// Returns all integers.
     pub fn read(&self) -> Result<Arc<Vec<i8>>, Error> {
         match self {
             Self::Held(integers) => Ok(integers.clone()),
@@ -56,13 +56,13 @@ impl fmt::Debug for Integers {
     }
 }
 
-/// The nearest integers of weights `[N, …]` of known scales.
+/// Computes the nearest integers of weights `[N, …]` with known scales.
 pub(super) struct Nearest {
     pub weights: Constant,
     pub scales: Arc<Vec<f32>>,
-    /// Those of the scales that are of these weights.
+    /// The range of `scales` that belongs to these weights.
     pub groups: Range<usize>,
-    /// Weights in a row that share a scale; rows have a multiple of them.
+    /// Consecutive weights that share a scale; the length of a row is a multiple of it.
     pub group: usize,
     pub width: Width,
 }
@@ -90,7 +90,7 @@ impl Computed for Nearest {
     }
 }
 
-/// The integers that weights become.
+/// The range of the integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     /// From -8 to 7.
@@ -99,7 +99,7 @@ pub(super) enum Width {
     Eight,
 }
 
-/// Floats from here on are whole: adding it rounds, in a way that loops become vectors of.
+/// 1.5 * 2^23: adding it rounds to an integer, in code that compilers vectorize.
 const WHOLE: f32 = 12_582_912.0;
 
 impl Width {
@@ -123,12 +123,12 @@ impl Width {
         (f32::from(min), f32::from(max))
     }
 
-    /// The nearest integer within the range, of two the even one.
+    /// The nearest integer within the range; ties go to the even one.
     pub fn nearest(self, weight: f32, inverse: f32) -> f32 {
         self.rounded(weight, inverse) - WHOLE
     }
 
-    /// The nearest integer as a byte: the last of the sum's bits are its own.
+    /// The nearest integer as a byte: the low bits of the sum.
     fn nearest_byte(self, weight: f32, inverse: f32) -> u8 {
         self.rounded(weight, inverse).to_bits() as u8
     }
@@ -155,7 +155,7 @@ impl Rounded {
     }
 }
 
-/// The squares of weights, and of what their integers are off, as sums.
+/// Returns the sums of the squares of the weights and of the errors of their integers.
 pub(super) fn noise(weights: &[f32], integers: &[u8], scales: &[f32], group: usize) -> (f64, f64) {
     let (mut signal, mut noise) = (0.0, 0.0);
     let group = group.max(1);
@@ -185,11 +185,11 @@ fn sum<T: Copy>(one: &[f32], two: &[T], each: impl Fn(f32, T) -> f32) -> f32 {
     sums.iter().sum()
 }
 
-/// Scales that are tried for the least error, relative to the scale that the maximum weight just fits.
+/// Scales that are tried for the smallest error, relative to the scale at which the largest weight just fits.
 const TRIED: [f32; 13] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7, 0.65, 0.6];
 
-/// Rounds weights, of which each `group` in a row have a scale, to the nearest integers. `importance` says, for the weights of
-/// a row, how much of a squared error counts; a row of weights has as many elements.
+/// Rounds weights to the nearest integers. Each `group` of weights has a scale. `importance` is the weight of the
+/// squared error of each element of a row.
 #[cfg(test)]
 pub(super) fn round(
     engine: &Engine,
@@ -213,7 +213,7 @@ pub(super) fn round_into(weights: &[f32], scales: &[f32], group: usize, width: W
     }
 }
 
-/// The scales of groups of weights.
+/// Chooses the scales of groups of weights.
 pub(super) fn scales(
     engine: &Engine,
     weights: &[f32],
@@ -236,13 +236,13 @@ pub(super) fn scales(
 fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
     let (low, high) = width.bounds();
     let FiniteRange { min, max, .. } = finite_range(engine, weights);
-    // As small as PyTorch's minimum scale of weights; it keeps its inverse finite.
+    // The minimum is that of PyTorch's scales of weights; it keeps the inverse finite.
     let fits = |low: f32, high: f32| (min.min(0.0) / low).max(max.max(0.0) / high).max(f32::EPSILON);
     let whole = fits(-high, high);
     if rounding == Rounding::Nearest {
         return whole;
     }
-    // The first is the whole one.
+    // The last entry is the scale of the full asymmetric range, which 4-bit integers have.
     let asymmetric = if low < -high { fits(low, high) } else { whole };
     let mut scales = [asymmetric; TRIED.len() + 1];
     scales.iter_mut().zip(TRIED).for_each(|(scale, share)| *scale = whole * share);
