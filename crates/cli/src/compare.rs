@@ -13,7 +13,7 @@ use crate::inputs::{Inputs, borrow};
 use crate::output::{self, number_json};
 use crate::progress::Follower;
 
-/// Runs a model as it was exported and as it was compiled, node by node, and shows where the numbers part.
+/// Runs a model as it was exported and as it was compiled, node by node, and shows where the results start to differ.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
 Exit code 7 says that the numbers part: a result differs by more than the tolerance, or, with --fail-below, has a lower
 signal-to-noise. What is quantized or rounded to 16 bits differs by more than the default tolerance: use --fail-below.")]
 pub struct Compare {
-    /// The .pt2 file: every node of it is run by the reference operators
+    /// The .pt2 file: the reference operators run each of its nodes
     reference: PathBuf,
     #[command(flatten)]
     model: Model,
@@ -35,11 +35,11 @@ pub struct Compare {
     #[command(flatten)]
     limits: Limits,
 
-    /// How many of the results that differ most to show [default: 5, and with --json all, in order]
+    /// Number of results to show, those that differ most [default: 5, and with --json all, in order]
     #[arg(long, value_name = "N", value_parser = count)]
     worst: Option<usize>,
 
-    /// The difference, relative to a result's largest element, that counts
+    /// The smallest difference that counts, relative to a result's largest element
     #[arg(long, default_value = "1e-4", value_parser = magnitude)]
     tolerance: f64,
 
@@ -82,7 +82,7 @@ impl Compare {
         self.judge(&comparison)
     }
 
-    /// Fails if the numbers part.
+    /// Fails if the results differ.
     fn judge(&self, comparison: &Comparison) -> Result<(), Failure> {
         let differs = match self.fail_below {
             Some(least) => {
@@ -140,16 +140,17 @@ impl Compare {
         };
         let source = row.source.as_deref().unwrap_or("an unknown line");
         let module = if row.module.is_empty() { "the model itself" } else { &row.module };
-        // Where results were not seen, the line is only that of the first difference.
+        // If results before it were not seen, the line is only that of the first known difference.
         let of = if row.unseen == 0 { "" } else { " of the result" };
         output::print(&format!("{parting}\n  module{of}  {module}\n  source{of}  {source}"));
     }
 }
 
-/// How many results are shown unless it is said.
+/// Default number of results that are shown.
 const WORST: usize = 5;
 
-/// The largest difference, or the shapes that differ; the relative one; the signal-to-noise.
+/// The cells of a difference: the maximum or the shapes that differ, the relative difference, and the signal-to-noise
+/// ratio.
 fn cells(difference: &Difference) -> [String; 3] {
     let Difference { max_abs, snr_db, shapes, .. } = difference;
     let largest = shapes.as_ref().map_or_else(|| format!("{max_abs:.2e}"), |(a, b)| format!("{a:?} or {b:?}"));

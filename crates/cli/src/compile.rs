@@ -20,7 +20,7 @@ use crate::inputs::extension;
 use crate::output;
 use crate::progress::Follower;
 
-/// Compiles models that `torch.export.save` wrote, or language models as they are published, to a .pte file. Needs no Python.
+/// Compiles models that `torch.export.save` wrote, or published language models, to a .pte file. Needs no Python.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -39,16 +39,16 @@ Examples:
 A language model is a folder of Hugging Face, with config.json and .safetensors files, or a GGUF file. `forward` of its program takes tokens
 [1, T] and the position of the first, and returns the logits of the last; ExecuTorch's runners know such programs.")]
 pub struct Compile {
-    /// The .pt2 files, or the folder or .gguf file of a language model. NAME=FILE makes the file a method of that name; alone,
-    /// a file is `forward`
+    /// The .pt2 files, or the folder or .gguf file of a language model. NAME=FILE makes the file a method of that name;
+    /// a file without a name is `forward`
     #[arg(required = true, value_name = "[NAME=]FILE.pt2|FOLDER|FILE.gguf", value_parser = NonEmptyStringValueParser::new())]
     models: Vec<String>,
 
-    /// The file to write; by default the first input with the ending .pte
+    /// The file to write; by default the first input's name with the extension .pte
     #[arg(short, long, value_name = "FILE.pte", value_parser = output_file())]
     output: Option<PathBuf>,
 
-    /// Buffers of the same name in several methods are one
+    /// Treat buffers of the same name in several methods as one
     #[arg(long)]
     share_state: bool,
 
@@ -58,36 +58,38 @@ pub struct Compile {
     #[command(flatten)]
     language_model: LanguageModel,
 
-    /// Have a language model return the hidden states of all tokens after its last norm, for embeddings, rather than logits
+    /// Return the hidden states of all tokens after a language model's last norm, for embeddings, instead of logits
     #[arg(long, conflicts_with = "full_logits")]
     hidden_states: bool,
 
-    /// Give a language model a second method, which takes LoRA adapters up to this rank
+    /// Give a language model a second method, which accepts LoRA adapters up to this rank
     #[arg(long, value_name = "RANK")]
     lora_rank: Option<usize>,
 
-    /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
-    /// first. What none claims runs on the portable operators. `rushlight backends` lists the backends and their options
+    /// A backend that may claim nodes, with options such as `cpu:precision=bf16`. May be repeated: the first one is
+    /// asked first. Unclaimed nodes run on the portable operators. `rushlight backends` lists the backends and their
+    /// options
     #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]")]
     backends: Vec<String>,
 
-    /// Write who took which node, and why not: JSON if the name ends in .json, else text; `-` prints it
+    /// Write which backend claimed each node, and why others did not: JSON if the name ends in .json, else text; `-`
+    /// prints it
     #[arg(long, value_name = "FILE|-")]
     report: Option<PathBuf>,
 
-    /// A method that takes nothing and returns a number, truth value or text; may be repeated
+    /// A method without inputs that returns a number, truth value or text; may be repeated
     #[arg(long = "constant", value_name = "NAME=VALUE")]
     constants: Vec<String>,
 
-    /// Leave inputs where the caller has them, without a place in the arena
+    /// Read inputs from the caller's memory, without a place in the arena
     #[arg(long)]
     no_plan_inputs: bool,
 
-    /// Let the caller give memory for outputs
+    /// Let the caller provide the memory of outputs
     #[arg(long)]
     no_plan_outputs: bool,
 
-    /// Bytes that planned tensors start at multiples of
+    /// Alignment of planned tensors, in bytes
     #[arg(long, default_value_t = 16, value_name = "BYTES", value_parser = alignment)]
     alignment: u64,
 
@@ -95,13 +97,13 @@ pub struct Compile {
     #[arg(long)]
     stack_traces: bool,
 
-    /// Leave out what the tools need to name nodes and lines of Python
+    /// Leave out the data by which the tools name nodes and lines of Python
     #[arg(long)]
     no_debug_map: bool,
 
-    /// Write weights to .ptd files beside the program instead of into it, to be given at load (`--data`). FILE is a name
-    /// without a folder, by default the program's with the ending .ptd. PATTERN chooses weights by name, `*` is any text;
-    /// may be repeated: the first that fits counts, weights that fit none stay inside
+    /// Write weights to .ptd files beside the program, to be passed at load (`--data`). FILE is a name without a
+    /// folder, by default the program's with the extension .ptd. PATTERN chooses weights by name, `*` is any text. May
+    /// be repeated: the first pattern that matches counts, and weights that match none stay in the program
     #[arg(
         long,
         value_name = "[PATTERN=]FILE.ptd",
@@ -111,7 +113,7 @@ pub struct Compile {
     )]
     external_weights: Vec<String>,
 
-    /// Divide weights into several .ptd files of at most this many bytes each; a larger tensor has one of its own
+    /// Divide weights into several .ptd files of at most this many bytes each; a larger tensor has its own file
     #[arg(long, value_name = "BYTES", requires = "external_weights", value_parser = clap::value_parser!(u64).range(1..))]
     external_weights_max_bytes: Option<u64>,
 
@@ -245,7 +247,7 @@ impl Compile {
     }
 }
 
-/// The input with the ending .pte. Names of folders have no ending: what follows a dot is a version.
+/// The input's name with the extension .pte. Names of folders have no extension: a dot in them begins a version.
 fn default_output(input: &str) -> PathBuf {
     let path = Path::new(input);
     match path.file_name().filter(|_| path.is_dir()) {
@@ -254,7 +256,7 @@ fn default_output(input: &str) -> PathBuf {
     }
 }
 
-/// The method and the file of `[METHOD=]FILE`. A file may be called anything; a method is an identifier.
+/// The method and the file of `[METHOD=]FILE`. A file may have any name; a method is an identifier.
 fn method_and_path(text: &str) -> (&str, &str) {
     let is_identifier = |name: &str| {
         let is_inside = |char: char| char == '_' || char.is_alphanumeric();
@@ -281,7 +283,7 @@ fn external_rule(text: &str) -> (String, Option<String>) {
     (pattern.to_owned(), Some(file.to_owned()).filter(|file| !file.is_empty()))
 }
 
-/// Writes the report as the file's name says.
+/// Writes the report in the format of the file's extension.
 fn write_report(report: &Report, path: &Path) -> Result<(), Failure> {
     let text = match extension(path).as_str() {
         "json" => format!("{:#}\n", describe::partition(report)),
@@ -290,7 +292,7 @@ fn write_report(report: &Report, path: &Path) -> Result<(), Failure> {
     output::write_text(path, &text)
 }
 
-/// A number, a truth value, or else text.
+/// Parses a number, a truth value, or else text.
 fn literal(text: &str) -> Literal {
     match text {
         "true" | "True" => Literal::Bool(true),

@@ -1,4 +1,4 @@
-//! How the command fails: a message on standard error and an exit code that scripts can use.
+//! Failures of the command: a message on standard error and an exit code for scripts.
 
 use std::io;
 use std::path::Path;
@@ -8,17 +8,17 @@ use rushlight::{Code, Error};
 
 use crate::output::to_stderr;
 
-/// Why the command failed.
+/// The reason why the command failed.
 pub enum Failure {
-    /// An error of the library, with the code it stands for.
+    /// An error of the library, which has its own code.
     Model(Error),
     /// An error of the library about the arguments of the command.
     Usage(Error),
-    /// Arguments that contradict each other or mean nothing.
+    /// Arguments that contradict each other or have no effect.
     Arguments(String),
-    /// The numbers of two programs part.
+    /// The results of two programs differ.
     Differs(String),
-    /// A file could not be read or written: what was tried.
+    /// A file could not be read or written; `what` is the attempted action.
     File { what: String, error: io::Error },
     /// An input does not fit the model.
     Input(String),
@@ -27,7 +27,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Writes the failure for a person, or plainly into a pipe.
+    /// Writes the failure, with colours on a terminal.
     pub fn report(&self) {
         let (bold, red, plain) = ("\x1b[1m", "\x1b[1;31m", "\x1b[0m");
         let text = match self {
@@ -85,7 +85,7 @@ impl Failure {
         Self::File { what: "cannot write to standard output".to_owned(), error }
     }
 
-    /// An error of the library that, unless it is about files, is one of the arguments.
+    /// An error of the library about the arguments, unless it is about files.
     pub fn of_arguments(error: Error) -> Self {
         if error.code() == Code::InvalidArgument { Self::Usage(error) } else { Self::Model(error) }
     }

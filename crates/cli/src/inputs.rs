@@ -13,15 +13,15 @@ use rushlight_devtools::npy;
 use crate::failure::Failure;
 use crate::output;
 
-/// Where inputs come from.
+/// The sources of inputs.
 #[derive(Args)]
 pub struct Inputs {
-    /// An input, in order or by its name: a .npy, .png, .jpg or raw .bin file, a number, true, false or none; of a .npz file, all
-    /// arrays, by name if they are called as inputs are, else in the order that they have there
+    /// An input, in order or by its name: a .npy, .png, .jpg or raw .bin file, a number, true, false or none. A .npz
+    /// file gives all of its arrays: by name if they have the inputs' names, else in their order in the file
     #[arg(long = "input", short, value_name = "[NAME=]FILE|VALUE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
 
-    /// What inputs that are not given are filled with
+    /// Values of inputs that are not given
     #[arg(long, value_enum, default_value = "random")]
     pub fill: FillKind,
 
@@ -34,7 +34,7 @@ pub struct Inputs {
     #[arg(long, value_name = "INPUT=SHAPE")]
     pub shape: Vec<String>,
 
-    /// How the values of images are scaled after the division by 255
+    /// Normalization of images after the division by 255
     #[arg(long, value_enum, default_value = "none")]
     pub normalize: Normalize,
 }
@@ -58,9 +58,9 @@ impl FillKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Normalize {
-    /// Leave them in 0..1
+    /// Leave the values in 0..1
     None,
-    /// Mean and deviation of ImageNet, as torchvision's classifiers expect
+    /// Use the mean and deviation of ImageNet, as torchvision's classifiers expect
     Imagenet,
 }
 
@@ -74,13 +74,13 @@ impl From<Normalize> for images::Normalize {
 }
 
 impl Inputs {
-    /// The files that values come from, with names before them or without.
+    /// The files of values, with or without names before them.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
         let without_name = self.inputs.iter().flat_map(|text| splits(text).map(|(_, value)| value));
         self.inputs.iter().map(String::as_str).chain(without_name).map(PathBuf::from)
     }
 
-    /// The values for a method's inputs.
+    /// The values of a method's inputs.
     pub fn values(&self, meta: &MethodMeta) -> Result<Vec<Value>, Failure> {
         let mut given = Given { meta, values: meta.inputs.iter().map(|_| None).collect(), next: 0 };
         for text in &self.inputs {
@@ -116,7 +116,7 @@ impl Inputs {
             let meta = given.meta;
             let index = match (meta.input_index(name), name.parse::<usize>()) {
                 (Ok(index), _) | (_, Ok(index)) => index,
-                // Without names, what was meant is a position.
+                // Without input names, only a position is valid.
                 (Err(_), _) if meta.input_names.is_empty() => return Err(expected()),
                 (Err(error), _) => return Err(error.into()),
             };
@@ -137,7 +137,7 @@ impl Inputs {
 
     fn read(&self, text: &str, given: &mut Given<'_>) -> Result<(), Failure> {
         let meta = given.meta;
-        // A file may be called anything.
+        // A file name may contain `=`.
         let unknown = || text.split_once('=').filter(|_| !Path::new(text).exists());
         if let Some((name, text)) = known_name(text, &meta.input_names).or_else(unknown) {
             let index = meta.input_index(name)?;
@@ -190,7 +190,7 @@ impl Inputs {
     }
 }
 
-/// The name of an input and what is behind its `=`: names may have that character too.
+/// The name of an input and the text behind its `=`. Names may contain `=` too.
 fn known_name<'t>(text: &'t str, names: &[String]) -> Option<(&'t str, &'t str)> {
     splits(text).rev().find(|(name, _)| names.iter().any(|known| known == name))
 }
@@ -200,10 +200,10 @@ fn splits(text: &str) -> impl DoubleEndedIterator<Item = (&str, &str)> {
     text.match_indices('=').map(|(end, _)| (&text[..end], &text[end + 1..]))
 }
 
-/// The inputs of a method that are given so far.
+/// The inputs of a method that were given so far.
 struct Given<'m> {
     meta: &'m MethodMeta,
-    /// By position.
+    /// The values by position.
     values: Vec<Option<Value>>,
     /// The position of the next input without a name.
     next: usize,
@@ -234,7 +234,7 @@ impl Given<'_> {
         Ok(())
     }
 
-    /// Warns of tensors that are made up beside others that are not, and says that all are.
+    /// Reports generated inputs: a warning if other inputs are given, a note if none is.
     fn tell_of_missing(&self, filled: &str) {
         let missing = self.values.iter().zip(&self.meta.inputs).enumerate();
         let missing: Vec<String> = missing
@@ -253,7 +253,7 @@ impl Given<'_> {
     }
 }
 
-/// The bytes of a file, or of a pipe: a device may never end.
+/// Reads a file or a pipe. Refuses a device, which may never end.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     #[cfg(unix)]
     if fs::metadata(path).is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_char_device(&file.file_type())) {
@@ -262,12 +262,12 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|error| Failure::read(path, error))
 }
 
-/// The ending of a file's name, in small letters; empty if it has none.
+/// The extension of a file's name, in lower case; empty if it has none.
 pub fn extension(path: &Path) -> String {
     path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
 }
 
-/// Whether a file's name is that of an image.
+/// True if a file has the extension of an image.
 pub fn is_image(path: &Path) -> bool {
     matches!(extension(path).as_str(), "png" | "jpg" | "jpeg")
 }
@@ -278,7 +278,7 @@ pub fn image(path: &Path, bytes: &[u8], info: &TensorInfo, normalize: Normalize)
         .map_err(|error| Failure::Input(format!("`{}`: {error}", path.display())))
 }
 
-/// bfloat16 is stored as `uint16` in NumPy's files; gives it its type back where the method wants bfloat16.
+/// Reinterprets `uint16`, as which NumPy's files store bfloat16, if the method declares bfloat16.
 fn as_declared(array: Tensor, info: Option<&ValueInfo>) -> Result<Tensor, Failure> {
     let wanted = info.and_then(ValueInfo::as_tensor).map(|info| info.dtype);
     if wanted == Some(rushlight::ScalarType::BFloat16) && array.dtype() == rushlight::ScalarType::UInt16 {
@@ -287,7 +287,7 @@ fn as_declared(array: Tensor, info: Option<&ValueInfo>) -> Result<Tensor, Failur
     Ok(array)
 }
 
-/// The bytes of a tensor as declared; the first dimension of a dynamic one follows from the length.
+/// Reads raw bytes as the declared tensor. The first dimension of a dynamic one follows from the length.
 fn raw(text: &str, bytes: &[u8], info: &TensorInfo) -> Result<Tensor, Failure> {
     let mut shape = info.sizes.clone();
     let row: usize = shape.iter().skip(1).product::<usize>() * info.dtype.size();
@@ -320,7 +320,7 @@ fn literal(text: &str) -> Result<Value, Failure> {
     })
 }
 
-/// The values as a method takes them.
+/// Borrows the values as a method's inputs.
 pub fn borrow(values: &[Value]) -> Result<Vec<Input<'_>>, Failure> {
     Ok(values.iter().map(Input::try_from).collect::<Result<_, _>>()?)
 }

@@ -18,7 +18,7 @@ use crate::arguments::{Model, output_file};
 use crate::failure::Failure;
 use crate::output;
 
-/// Shows what a program holds, or the graph of a model. Nothing is run.
+/// Shows the contents of a program, or the graph of a model. Runs nothing.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,15 +36,15 @@ pub struct Inspect {
     #[arg(long)]
     json: bool,
 
-    /// Draw which tensors are where in planned memory, and when
+    /// Draw the place and lifetime of each tensor in planned memory
     #[arg(long, conflicts_with_all = ["json", "graph", "stage"])]
     memory: bool,
 
-    /// Show the graph of a .pte file, too; of a .pt2 file it is always shown
+    /// Also show the graph of a .pte file; that of a .pt2 file is always shown
     #[arg(long)]
     graph: bool,
 
-    /// How far the graph is compiled
+    /// The stage of compilation to show
     #[arg(long, value_enum, value_name = "STAGE")]
     stage: Option<GraphStage>,
 
@@ -55,11 +55,11 @@ pub struct Inspect {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum GraphStage {
-    /// As it was exported, or lifted from a program
+    /// The graph of the export, or lifted from a program
     Imported,
-    /// Functional and simplified, of operators that kernels have
+    /// Functional and simplified, with operators that kernels have
     Canonical,
-    /// What the compiler writes to the program
+    /// The graph that the compiler writes to the program
     Final,
 }
 
@@ -73,7 +73,7 @@ impl From<GraphStage> for Stage {
     }
 }
 
-/// Columns of the drawing, which leave room for its axis in a terminal of 80.
+/// Columns of the drawing, so that it fits with its axis in a terminal of 80 columns.
 const WIDTH: usize = 66;
 
 impl Inspect {

@@ -1,4 +1,4 @@
-//! What machine this is, for `doctor` and `hwbench`.
+//! Describes the machine, for `doctor` and `hwbench`.
 
 use std::env::consts::{ARCH, OS};
 
@@ -6,9 +6,9 @@ use serde_json::{Value as Json, json};
 
 /// The machine that the command runs on.
 pub struct Machine {
-    /// The processor's name; `None` where the system does not tell.
+    /// The processor's name; `None` if the system does not report it.
     name: Option<String>,
-    /// How many threads run at once; `None` where the system does not tell.
+    /// Number of threads that run at the same time; `None` if the system does not report it.
     processors: Option<usize>,
     features: Vec<&'static str>,
 }
@@ -19,7 +19,7 @@ impl Machine {
         Self { name: cpu_name(), processors, features: cpu_features() }
     }
 
-    /// Names and values for people.
+    /// Names and values, as text.
     pub fn rows(&self) -> [(&'static str, String); 4] {
         let unknown = || "unknown".to_owned();
         let features = if self.features.is_empty() { "none that matter".to_owned() } else { self.features.join(" ") };
@@ -42,12 +42,12 @@ impl Machine {
     }
 }
 
-/// What Linux calls the processor.
+/// The processor's name, from Linux.
 fn cpu_name() -> Option<String> {
     name_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
 }
 
-/// The name in the text of `/proc/cpuinfo`. On Arm there often is none.
+/// The name in the text of `/proc/cpuinfo`. On Arm it is often missing.
 fn name_in(cpuinfo: &str) -> Option<String> {
     let fields =
         || cpuinfo.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key.trim(), value.trim()));
@@ -57,7 +57,7 @@ fn name_in(cpuinfo: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-/// What the processor has of the instruction sets that matter to inference.
+/// The processor's instruction set extensions that matter to inference.
 fn cpu_features() -> Vec<&'static str> {
     #[cfg_attr(
         not(any(target_arch = "x86_64", target_arch = "aarch64")),

@@ -1,7 +1,7 @@
 //! `rushlight ops --npm`: the npm package with some of its operators.
 //!
-//! A kernel is reached through the table of functions alone, so that another one in its place makes it dead code. Indices stay:
-//! what is dead keeps a body of three bytes.
+//! A kernel is referenced by the function table only. Another one in its place therefore makes it dead code. Function
+//! indices do not change: a dead function keeps a body of three bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,16 +12,17 @@ use wasmparser::{ElementItems, ElementKind, ExternalKind, Operator, Parser, Payl
 
 use crate::failure::Failure;
 
-/// Operators by name, and their kernels by index in the table; that of the kernel in place of others has no name.
+/// Operators by name, with the table index of their kernels. The kernel that replaces others has no name.
 type Places = BTreeMap<String, u32>;
 
-/// Minimum bytes of a body that is replaced: LLVM may have merged shorter ones of different functions.
+/// Minimum bytes of a body that is replaced: LLVM may have merged shorter bodies of different functions.
 const MIN_BODY: usize = 8;
 
 /// A function that only traps.
 const DEAD: &[u8] = &[0x00, 0x00, 0x0b];
 
-/// Copies the package in `from` to a folder, with these operators alone. Returns the modules with their sizes before and after.
+/// Copies the package in `from` to a folder, with these operators only. Returns the modules with their sizes before and
+/// after.
 pub fn write(from: &Path, to: &Path, needed: &BTreeSet<&str>) -> Result<Vec<(String, usize, usize)>, Failure> {
     if !from.join("wasm/run-simd.operators.json").exists() {
         let text = format!(
@@ -47,7 +48,7 @@ pub fn write(from: &Path, to: &Path, needed: &BTreeSet<&str>) -> Result<Vec<(Str
         let smaller = without(&module, &places, needed)
             .map_err(|error| Failure::Input(format!("{name}.wasm is not as it was built: {error}")))?;
         save(&file("wasm"), &smaller)?;
-        // What is left out cannot be had back.
+        // The list is removed, because removed operators cannot be restored.
         fs::remove_file(file("operators.json"))
             .map_err(|error| failure("cannot remove", &file("operators.json"), error))?;
         modules.push((format!("{name}.wasm"), module.len(), smaller.len()));
@@ -59,15 +60,15 @@ pub fn write(from: &Path, to: &Path, needed: &BTreeSet<&str>) -> Result<Vec<(Str
 #[derive(Default)]
 struct Functions {
     imported: u32,
-    /// Where the body of each function is that is not imported.
+    /// The body of each function that is not imported.
     bodies: Vec<Range<usize>>,
-    /// The functions that each of them names.
+    /// The functions that each body refers to.
     named: Vec<Vec<u32>>,
-    /// Those that are used whatever is in the table.
+    /// The functions that are used whatever the table contains.
     roots: Vec<u32>,
-    /// Functions of the table, and where their index is in the module.
+    /// Functions of the table, and the place of their index in the module.
     table: BTreeMap<u32, (u32, Range<usize>)>,
-    /// The code section with its head.
+    /// The code section, with its header.
     code: Range<usize>,
 }
 
@@ -153,7 +154,7 @@ fn read_functions(module: &[u8]) -> wasmparser::Result<Functions> {
     Ok(found)
 }
 
-/// Enters the functions that code calls or takes the address of.
+/// Adds the functions that code calls or takes the address of.
 fn names_of(operators: wasmparser::OperatorsReader<'_>, named: &mut Vec<u32>) -> wasmparser::Result<()> {
     for operator in operators {
         match operator? {
@@ -199,7 +200,7 @@ fn read_element(element: wasmparser::Element<'_>, found: &mut Functions) -> wasm
     Ok(())
 }
 
-/// The functions that are reached from outside and through the table.
+/// The functions that are reachable from outside and through the table.
 fn used(functions: &Functions) -> BTreeSet<u32> {
     let table = functions.table.values().map(|(function, _)| *function);
     let mut waiting: Vec<u32> = functions.roots.iter().copied().chain(table).collect();
@@ -215,7 +216,7 @@ fn used(functions: &Functions) -> BTreeSet<u32> {
     used
 }
 
-/// Writes an index over another one, with as many bytes; false if it needs more.
+/// Overwrites an index with the same number of bytes; false if the new one needs more.
 fn write_index(mut index: u32, to: &mut [u8]) -> bool {
     if to.is_empty() || (to.len() < 5 && index >> (7 * to.len()) != 0) {
         return false;
@@ -236,7 +237,7 @@ fn write_leb(mut value: usize, to: &mut Vec<u8>) {
     to.push(value as u8);
 }
 
-/// True if a folder that is to be made is in another one, through links too.
+/// True if a folder, which may not exist yet, is inside another one. Symbolic links are followed.
 fn is_within(to: &Path, from: &Path) -> Result<bool, Failure> {
     let whole = |path: &Path| fs::canonicalize(path).map_err(|error| failure("cannot read", path, error));
     let to = std::path::absolute(to).map_err(|error| failure("cannot create", to, error))?;
@@ -288,8 +289,8 @@ mod tests {
         section
     }
 
-    /// Four functions without arguments: 0 and 1 are operators, 1 calls 2, and 3 stands in for what is left out. The table has 0, 1
-    /// and 3 from index 1 on.
+    /// Four functions without arguments: 0 and 1 are operators, 1 calls 2, and 3 replaces removed kernels. The table
+    /// has 0, 1 and 3 from index 1 on.
     fn module() -> Vec<u8> {
         let long = |end: &[u8]| [&[0x00][..], &[0x01; 80], end, &[0x0b]].concat();
         let bodies = [long(&[]), long(&[0x10, 0x02]), long(&[]), long(&[])];

@@ -13,7 +13,7 @@ use crate::npm;
 use crate::op_paths::PATHS;
 use crate::output;
 
-/// Lists the operators that programs need, which set has each, and what is missing.
+/// Lists the operators that programs need, the set of each, and the missing ones.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -22,10 +22,10 @@ Examples:
   rushlight ops --npm small a.pte b.pte        the npm package with exactly their operators, for small downloads
   rushlight ops                                every operator of this build")]
 pub struct Ops {
-    /// The .pte files; without any, lists the operators of this build
+    /// The .pte files; without any, the operators of this build are listed
     models: Vec<PathBuf>,
 
-    /// A .ptd file with constants that the programs do not hold; may be repeated
+    /// A .ptd file with constants that are not in the programs; may be repeated
     #[arg(long, value_name = "FILE.ptd")]
     data: Vec<PathBuf>,
 
@@ -109,8 +109,8 @@ impl Ops {
     }
 }
 
-/// Adds the operators that a program calls once a page has lowered it, which may be others. What cannot be lowered here runs as it
-/// is there too, unless it is for a foreign back end.
+/// Adds the operators that a program calls after a page has lowered it; lowering may change them. A program that cannot
+/// be lowered here is not lowered by the page either, unless it is for a foreign backend.
 fn add_lowered(path: &Path, module: &Module, needed: &mut BTreeMap<String, usize>) -> Result<(), Failure> {
     let portability = module.portability();
     if matches!(portability, Portability::Compiled | Portability::Small) {

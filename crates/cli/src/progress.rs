@@ -12,14 +12,14 @@ use rushlight::{Progress, ProgressListener};
 use crate::failure::Failure;
 use crate::output::{self, to_stderr};
 
-/// How much is said beside results and errors.
+/// The amount of output beside results and errors.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Verbosity {
-    /// Print results and errors alone: no progress, summaries and warnings
+    /// Print results and errors only: no progress, summaries and warnings
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Also print how long each stage takes, and who runs a program
+    /// Also print the time of each stage, and which operators and backends run a program
     #[arg(long, short, global = true)]
     verbose: bool,
 }
@@ -27,7 +27,7 @@ pub struct Verbosity {
 static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
 
 impl Verbosity {
-    /// Makes it that of the process.
+    /// Sets the verbosity of the process.
     pub fn apply(self) {
         VERBOSITY.get_or_init(|| self);
     }
@@ -51,26 +51,26 @@ pub fn is_cancelled() -> bool {
     IS_CANCELLED.load(Ordering::Relaxed)
 }
 
-/// Exit code of a program that Ctrl-C ends.
+/// Exit code of a program that is ended by Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
-/// How long the work may take to end, and to remove what it has written, after Ctrl-C.
+/// Time for the work to end, and to remove its partial output, after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Minimum duration of work that shows a bar.
 const WORTH_A_BAR: Duration = Duration::from_millis(500);
 
-/// A bar on standard error for work of a known length, where a person watches; nothing in a pipe.
+/// A progress bar on standard error for work of a known length. It is drawn on a terminal only.
 pub fn bar(len: u64, unit: &str) -> ProgressBar {
     styled(ProgressBar::new(len), &format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left"))
 }
 
-/// A line on standard error that says what is being done, where a person watches; nothing in a pipe.
+/// A line on standard error about the current work. It is drawn on a terminal only.
 pub fn spinner() -> ProgressBar {
     styled(ProgressBar::new_spinner(), "{spinner} {msg}")
 }
 
-/// True if a person watches, who wants more than results and errors.
+/// True if standard error is a terminal and output is not quiet.
 fn shows_bars() -> bool {
     !is_quiet() && io::stderr().is_terminal()
 }
@@ -86,7 +86,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     }
 }
 
-/// All bars, so that what is written meanwhile stands above them.
+/// All bars, so that other output is written above them.
 static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Writes to standard error while no bar is drawn there.
@@ -94,10 +94,10 @@ pub fn without_bars<T>(write: impl FnOnce() -> T) -> T {
     BARS.suspend(write)
 }
 
-/// Follows a compilation, or other work in stages, and cancels it when Ctrl-C is pressed.
+/// Reports the progress of a compilation or other work in stages, and cancels it when Ctrl-C is pressed.
 pub struct Follower(Arc<Stages>);
 
-/// The listener behind a [`Follower`].
+/// The state of a [`Follower`], which the work reports to.
 struct Stages {
     began: Instant,
     current: Mutex<Option<Stage>>,
@@ -112,7 +112,7 @@ struct Stage {
 }
 
 impl Follower {
-    /// Follows from here on. Work that it is handed to has to end within [`GRACE`] after Ctrl-C.
+    /// Starts to follow. The work must end within [`GRACE`] after Ctrl-C.
     pub fn start() -> Result<Self, Failure> {
         let end = || {
             if !IS_CANCELLED.swap(true, Ordering::Relaxed) {
@@ -125,7 +125,7 @@ impl Follower {
         let stages = Arc::new(Stages { began: Instant::now(), current: Mutex::new(None) });
         if shows_bars() {
             let watched = Arc::downgrade(&stages);
-            // Draws the bar of a step that makes no report for longer.
+            // Draws the bar of a step that reports nothing for longer.
             std::thread::spawn(move || {
                 std::thread::sleep(WORTH_A_BAR);
                 if let Some(stages) = watched.upgrade() {
@@ -136,7 +136,7 @@ impl Follower {
         Ok(Self(stages))
     }
 
-    /// The handle for the work.
+    /// The handle that the work reports to.
     pub fn progress(&self) -> Progress {
         Progress::new(self.0.clone())
     }
@@ -164,7 +164,7 @@ impl Stage {
             styled(bar, "{msg:<18} {bar:30} {percent:>3} %, {eta} left")
         });
         bar.set_position(done);
-        // This draws.
+        // This call draws the bar.
         bar.set_length(total);
     }
 

@@ -43,56 +43,57 @@ pub struct Quantize {
     #[arg(value_name = "FILE.pt2")]
     model: PathBuf,
 
-    /// What becomes integers
+    /// The quantization scheme
     #[arg(long, default_value = "int8", value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
     scheme: Scheme,
 
-    /// Inputs that show what numbers are like inside of the model: a .npz file with an array for each input, a .npy file, an
-    /// image, or a folder of images. Arrays hold many inputs along their first dimension. May be repeated
+    /// Inputs from which the ranges of activations are measured: a .npz file with an array for each input, a .npy file,
+    /// an image, or a folder of images. Arrays hold many inputs along their first dimension. May be repeated
     #[arg(long, value_name = "FILE|FOLDER")]
     calibrate: Vec<PathBuf>,
 
-    /// How the values of images are scaled after the division by 255
+    /// Normalization of images after the division by 255
     #[arg(long, value_enum, default_value = "none")]
     normalize: Normalize,
 
-    /// How ranges of activations are chosen
+    /// The choice of the ranges of activations
     #[arg(long, default_value = "histogram", value_name = "OBSERVER", value_parser = named::<Observer>(Observer::ALL.map(Observer::name)))]
     observer: Observer,
 
-    /// How integers of weights are chosen
+    /// The rounding of weights
     #[arg(long, default_value = "mse", value_name = "ROUNDING", value_parser = named::<Rounding>(Rounding::ALL.map(Rounding::name)))]
     weights: Rounding,
 
-    /// Make the tables of embeddings integers of so many bits too: 8, by row, or 4, in groups of 32. The backend `cpu`, and
-    /// others that know tables of integers, read them as they are
+    /// Also quantize the tables of embeddings, to 8 bits with a scale per row, or to 4 bits in groups of 32. The
+    /// backend `cpu`, and others that support quantized tables, read them directly
     #[arg(long, value_name = "BITS")]
     embeddings: Option<u32>,
 
-    /// Modules that stay floats, by name; `*` is any text. A pattern that no module fits is an error. May be repeated
+    /// Modules that stay floats, by name; `*` is any text. A pattern that matches no module is an error. May be
+    /// repeated
     #[arg(long, value_name = "PATTERN")]
     keep: Vec<String>,
 
-    /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached
+    /// Minimum signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached
     #[arg(long, value_name = "DB", value_parser = finite, allow_negative_numbers = true)]
     min_snr: Option<f64>,
 
-    /// Leave the biases of convolutions as they are, instead of having them make up for what rounding adds to the means of
+    /// Keep the biases of convolutions, instead of correcting them for the shift that rounding causes in the means of
     /// results
     #[arg(long)]
     no_bias_correction: bool,
 
-    /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated, the first one is asked
-    /// first. `rushlight backends` lists the backends and their options
+    /// A backend that may claim nodes, with options such as `cpu:precision=bf16`. May be repeated: the first one is
+    /// asked first. `rushlight backends` lists the backends and their options
     #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]", default_value = "cpu")]
     backends: Vec<String>,
 
-    /// The file to write; by default the model's name with the ending .pte
+    /// The file to write; by default the model's name with the extension .pte
     #[arg(short, long, value_name = "FILE.pte", value_parser = output_file())]
     output: Option<PathBuf>,
 
-    /// Write what became of each layer, the worst first: JSON or a web page if the name ends in .json or .html, else text; `-`
-    /// prints it
+    /// Write the result of each layer, the worst first: JSON or a web page if the name ends in .json or .html, else
+    /// text; `-` prints it
     #[arg(long, value_name = "FILE|-")]
     report: Option<PathBuf>,
 
@@ -101,7 +102,7 @@ pub struct Quantize {
     json: bool,
 }
 
-/// The layers of a summary.
+/// Number of layers in a summary.
 const WORST: usize = 5;
 
 impl Quantize {
@@ -183,7 +184,7 @@ impl Quantize {
                 let what = format!("`{}` has no images: files that end in .png, .jpg or .jpeg", path.display());
                 return Err(Failure::Input(what));
             }
-            // A pipe or device of that name may never end.
+            // A pipe or device with the name of an image may never end.
             if let Some(file) = images.iter().find(|file| !file.is_file()) {
                 let what = format!("`{}` is no regular file: move it out of the folder", file.display());
                 return Err(Failure::Input(what));

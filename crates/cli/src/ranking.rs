@@ -1,4 +1,4 @@
-//! The largest elements of outputs, as the classes that they stand for.
+//! The largest elements of outputs, as class scores.
 
 use std::fs;
 use std::path::Path;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::output;
 
-/// One of the largest elements of a row: of the last dimension.
+/// One of the largest elements of a row; a row runs along the last dimension.
 #[derive(Debug, PartialEq)]
 pub struct Ranked<'l> {
-    /// Which row of the tensor, counted in the order of its elements.
+    /// Index of the row, in the order of the tensor's elements.
     pub row: usize,
     pub index: usize,
     pub value: f64,
-    /// The softmax of the row, unless its elements are no floats or are probabilities already.
+    /// The softmax of the row, unless its elements are integers or already probabilities.
     pub softmax: Option<f64>,
     pub label: Option<&'l str>,
 }
@@ -26,8 +26,8 @@ pub struct Ranked<'l> {
 pub struct Labels(Vec<String>);
 
 impl Labels {
-    /// Reads a file: text with a line for each class, a list in JSON, or an object from positions to names, which Keras calls
-    /// `class_index` and transformers' `config.json` has as `id2label`.
+    /// Reads a file: text with a line for each class, a list in JSON, or an object from positions to names. Keras names
+    /// this object `class_index`, and transformers' `config.json` names it `id2label`.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(path).map_err(|error| Failure::read(path, error))?;
         let wrong = |what: &str| Failure::Input(format!("--labels `{}`: {what}", path.display()));
@@ -42,7 +42,7 @@ impl Labels {
         if labels.is_empty() { Err(wrong("it has no names")) } else { Ok(Self(labels)) }
     }
 
-    /// Fails unless there is one for each element of a row.
+    /// Fails unless there is one label for each element of a row.
     fn check(&self, label: &str, count: usize) -> Result<(), Failure> {
         let Self(names) = self;
         if names.len() == count {
@@ -56,7 +56,7 @@ impl Labels {
 }
 
 fn of_json(json: &Value) -> Option<Vec<String>> {
-    // Of a pair of an identifier and a name, the name.
+    // A pair consists of an identifier and a name; only the name is used.
     let name = |value: &Value| match value {
         Value::Array(parts) => parts.last()?.as_str().map(str::to_owned),
         value => value.as_str().map(str::to_owned),
@@ -71,7 +71,7 @@ fn of_json(json: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// The largest elements of each row of a tensor, which errors call `label`.
+/// Returns the largest elements of each row of a tensor. Errors name the tensor `label`.
 pub fn largest<'l>(
     tensor: &Tensor,
     count: usize,
@@ -102,7 +102,8 @@ pub fn largest<'l>(
     Ok(all)
 }
 
-/// Whether the numbers are probabilities of classes: their sum may be off by what 16 bits round away.
+/// True if the numbers are probabilities of classes. Their sum may deviate from 1 by the rounding error of 16-bit
+/// floats.
 fn is_distribution(values: &[f64]) -> bool {
     values.iter().all(|value| (0.0..=1.0).contains(value)) && (values.iter().sum::<f64>() - 1.0).abs() < 1e-2
 }
@@ -113,7 +114,7 @@ struct Softmax {
 }
 
 impl Softmax {
-    /// `None` for numbers that have none.
+    /// The softmax of a row; `None` if the row has fewer than two numbers, or some are not finite.
     fn of(values: &[f64]) -> Option<Self> {
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = values.iter().map(|value| (value - most).exp()).sum();
@@ -125,7 +126,7 @@ impl Softmax {
     }
 }
 
-/// A table for people, with a column for what there is.
+/// A table as text. It omits columns without values.
 pub fn table(ranked: &[Ranked<'_>]) -> String {
     let has_rows = ranked.iter().any(|of| of.row > 0);
     let has_softmax = ranked.iter().any(|of| of.softmax.is_some());
@@ -148,7 +149,7 @@ pub fn table(ranked: &[Ranked<'_>]) -> String {
     output::table(&header, ranked.iter().map(line))
 }
 
-/// A list of objects with the fields that there are.
+/// A list of objects. It omits fields without values.
 pub fn json(ranked: &[Ranked<'_>]) -> Value {
     let has_rows = ranked.iter().any(|of| of.row > 0);
     let object = |of: &Ranked<'_>| {

@@ -29,7 +29,7 @@ pub struct Bench {
     #[command(flatten)]
     lora: Lora,
 
-    /// Lengths of prompts, which the context has to have room for
+    /// Lengths of prompts, which must fit in the context
     #[arg(long, value_name = "TOKENS,...", value_delimiter = ',', default_value = "128,512", value_parser = count)]
     prompt: Vec<usize>,
 
@@ -37,7 +37,7 @@ pub struct Bench {
     #[arg(long, value_name = "POSITION,...", value_delimiter = ',', default_value = "128,512")]
     at: Vec<usize>,
 
-    /// Numbers of sessions that decode at once
+    /// Numbers of sessions that decode at the same time
     #[arg(long, value_name = "SESSIONS,...", value_delimiter = ',', default_value = "1", value_parser = count)]
     sessions: Vec<usize>,
 
@@ -45,7 +45,7 @@ pub struct Bench {
     #[arg(long, short = 'n', value_name = "TOKENS", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
 
-    /// How often each is timed
+    /// Number of runs of each measurement
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
 
@@ -54,13 +54,13 @@ pub struct Bench {
     json: bool,
 }
 
-/// Something that was timed.
+/// One measurement.
 struct Measured {
     what: &'static str,
     /// Length of the prompt, or the position.
     at: usize,
     sessions: usize,
-    /// Tokens of all sessions.
+    /// Tokens of all sessions together.
     tokens: usize,
     median: Duration,
 }
@@ -71,7 +71,7 @@ impl Bench {
         let mut session = model.session()?;
         let mut measured = Vec::new();
         let new = self.tokens as usize;
-        // The first call touches memory for the first time.
+        // The first call also pays for the first touch of memory.
         prefill(&mut model, &mut session, 1)?;
         let capacity = model.limits().max_context_len;
         let fits = |what: &str, at: usize, tokens: usize| {
@@ -140,7 +140,7 @@ impl Bench {
     }
 }
 
-/// Begins anew with a prompt of this length; how long that takes.
+/// Starts again with a prompt of this length. Returns the duration.
 fn prefill(model: &mut Model, session: &mut Session, len: usize) -> Result<Duration, Failure> {
     session.reset(model)?;
     let tokens = tokens_of(model, len);
@@ -151,7 +151,7 @@ fn prefill(model: &mut Model, session: &mut Session, len: usize) -> Result<Durat
     Ok(start.elapsed())
 }
 
-/// Adds `count` tokens to each session, one to all of them at a time; how long that takes.
+/// Adds `count` tokens to each session, one to all of them at a time. Returns the duration.
 fn decode(model: &mut Model, first: &mut Session, mut more: Vec<Session>, count: usize) -> Result<Duration, Failure> {
     let tokens = tokens_of(model, count);
     let start = Instant::now();
@@ -162,7 +162,7 @@ fn decode(model: &mut Model, first: &mut Session, mut more: Vec<Session>, count:
     Ok(start.elapsed())
 }
 
-/// Tokens from all of the vocabulary.
+/// Returns tokens from the whole vocabulary.
 fn tokens_of(model: &Model, count: usize) -> Vec<u32> {
     const STEP: usize = 7919;
     let vocab_size = model.limits().vocab_size;

@@ -26,7 +26,8 @@ pub struct Chat {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
-    /// A variable of the chat template, such as `enable_thinking=false`; may be repeated. What is no JSON is a text
+    /// A variable of the chat template, such as `enable_thinking=false`; may be repeated. A value that is not JSON is a
+    /// text
     #[arg(long = "template-arg", value_name = "NAME=VALUE", value_parser = template_arg)]
     template_args: Vec<(String, Json)>,
 

@@ -7,10 +7,10 @@ use rushlight_llm::{Constraint, Grammar, GrammarCompiler, Model, Tokenizer};
 
 use crate::failure::Failure;
 
-/// What an answer may be. Tokens that the form does not allow are not chosen.
+/// The form of an answer. Tokens that it does not allow are not chosen.
 #[derive(Args)]
 pub struct Form {
-    /// Answer in JSON that a schema allows: a file, or the schema itself, such as `{"type": "object"}`
+    /// Answer in JSON that follows a schema: a file, or the schema itself, such as `{"type": "object"}`
     #[arg(long, value_name = "FILE|JSON", conflicts_with_all = ["regex", "grammar"])]
     json_schema: Option<String>,
 
@@ -34,7 +34,7 @@ impl Form {
     fn grammar(&self) -> Result<Option<Grammar>, Failure> {
         let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| Failure::read(path, error));
         if let Some(given) = &self.json_schema {
-            // No schema but an object has anything to say.
+            // Only a schema that is an object restricts anything.
             let text = if given.trim_start().starts_with('{') { given.clone() } else { read(&given.into())? };
             let schema = serde_json::from_str(&text)
                 .map_err(|error| Failure::Arguments(format!("`--json-schema` is no JSON: {error}")))?;

@@ -13,18 +13,18 @@ use crate::failure::Failure;
 /// A LoRA adapter.
 #[derive(Args)]
 pub struct Lora {
-    /// The folder of a LoRA adapter as PEFT saves it, with adapter_config.json and adapter_model.safetensors; the model is to be
-    /// compiled with `--lora-rank`
+    /// The folder of a LoRA adapter as PEFT saves it, with adapter_config.json and adapter_model.safetensors; compile
+    /// the model with `--lora-rank`
     #[arg(long, value_name = "FOLDER")]
     lora: Option<PathBuf>,
 
-    /// Multiply what the adapter adds
+    /// Scale of the adapter
     #[arg(long, value_name = "X", default_value_t = 1.0, requires = "lora", allow_negative_numbers = true)]
     lora_scale: f32,
 }
 
 impl Lora {
-    /// Loads a model, and gives its sessions the adapter.
+    /// Loads a model, and adds the adapter to its sessions.
     pub fn load(&self, model: &arguments::Model, running: &arguments::Running) -> Result<Model, Failure> {
         let mut model = Model::new(model.load_to_run(running)?)?;
         if let Some(folder) = &self.lora {
@@ -45,9 +45,9 @@ pub struct TextModel {
     #[command(flatten)]
     pub lora: Lora,
 
-    /// The tokenizer: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, a folder, or a .pte that
-    /// carries one; by default that inside of the model, or else MODEL.tokenizer.json, tokenizer.json, tekken.json,
-    /// tokenizer.model or tokenizer.bin beside it
+    /// The tokenizer: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, a folder, or a
+    /// .pte that contains one. By default the one inside the model, or else MODEL.tokenizer.json, tokenizer.json,
+    /// tekken.json, tokenizer.model or tokenizer.bin beside it
     #[arg(long, short, value_name = "FILE|FOLDER")]
     tokenizer: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ impl TextModel {
         Ok(match &self.tokenizer {
             Some(path) => Tokenizer::open(path)?,
             None => {
-                // Mapped in any mode: the file is read again to be run.
+                // The file is mapped in any mode, because the run reads it again.
                 let module = self.model.load_with(|builder| builder.lower(Lower::Off).mode(LoadMode::Mmap))?;
                 Tokenizer::of_model(module.program(), Some(&self.model.model))?
             }
@@ -69,10 +69,10 @@ impl TextModel {
     }
 }
 
-/// How tokens are chosen, and when to stop.
+/// The choice of tokens, and the end of the answer.
 #[derive(Args)]
 pub struct Options {
-    /// Maximum number of tokens to generate; by default as many as the context has room for
+    /// Maximum number of tokens to generate; by default as many as fit in the context
     #[arg(long, short = 'n', value_name = "TOKENS")]
     max_new_tokens: Option<usize>,
 
@@ -84,32 +84,32 @@ pub struct Options {
     #[arg(long, value_name = "K", default_value_t = Sampling::RANDOM.top_k)]
     top_k: usize,
 
-    /// Choose among the most likely tokens that together have this probability
+    /// Choose among the most likely tokens, up to this total probability
     #[arg(long, value_name = "P", default_value_t = Sampling::RANDOM.top_p, allow_negative_numbers = true)]
     top_p: f32,
 
-    /// Choose among tokens with at least this share of the probability of the most likely one
+    /// Choose among tokens with at least this fraction of the highest probability
     #[arg(long, value_name = "P", default_value_t = Sampling::RANDOM.min_p, allow_negative_numbers = true)]
     min_p: f32,
 
-    /// Choose among tokens whose information is closest to the entropy, as many as together have this probability
+    /// Choose among tokens whose information is closest to the entropy, up to this total probability
     #[arg(long, value_name = "P", default_value_t = Sampling::RANDOM.typical_p, allow_negative_numbers = true)]
     typical_p: f32,
 
-    /// Divide logits of tokens that were seen by this, and multiply negative ones
+    /// Divide positive logits of earlier tokens by this, and multiply negative ones
     #[arg(long, value_name = "X", default_value_t = Sampling::RANDOM.repetition_penalty, allow_negative_numbers = true)]
     repetition_penalty: f32,
 
-    /// Subtract this from logits of tokens that were generated
+    /// Subtract this from logits of generated tokens
     #[arg(long, value_name = "X", default_value_t = Sampling::RANDOM.presence_penalty, allow_negative_numbers = true)]
     presence_penalty: f32,
 
-    /// Subtract this from logits of tokens for each time that they were generated
+    /// Subtract this from logits of generated tokens, once for each occurrence
     #[arg(long, value_name = "X", default_value_t = Sampling::RANDOM.frequency_penalty, allow_negative_numbers = true)]
     frequency_penalty: f32,
 
-    /// Subtract this, times the base to the power of how much longer than allowed it is, from logits of tokens that would go on with a
-    /// repetition (DRY); 0 is off
+    /// Penalize tokens that continue a repetition (DRY): subtract this times the base to the power of the excess length
+    /// from their logits; 0 is off
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     dry_multiplier: f32,
 
@@ -117,19 +117,20 @@ pub struct Options {
     #[arg(long, value_name = "X", default_value_t = Dry::DEFAULT.base, allow_negative_numbers = true)]
     dry_base: f32,
 
-    /// Length of a repetition from which it is penalized
+    /// Length above which a repetition is penalized
     #[arg(long, value_name = "TOKENS", default_value_t = Dry::DEFAULT.allowed_length)]
     dry_allowed_length: usize,
 
-    /// Number of last tokens in which repetitions are looked for; by default all
+    /// Number of last tokens that are searched for repetitions; by default all
     #[arg(long, value_name = "TOKENS")]
     dry_penalty_last_n: Option<usize>,
 
-    /// A text that no repetition goes across, in place of the line break, `:`, `"` and `*`; may be repeated, and `none` is none
+    /// A text that ends repetitions, in place of the line break, `:`, `"` and `*`; may be repeated, and `none` is none
     #[arg(long, value_name = "TEXT")]
     dry_sequence_breaker: Vec<String>,
 
-    /// Keep the surprisal of the answer near a target, in place of top-k, top-p, min-p and typical-p: version 2 of mirostat; 0 is off
+    /// Keep the surprisal of the answer near a target, in place of top-k, top-p, min-p and typical-p: version 2 of
+    /// mirostat; 0 is off
     #[arg(long, value_name = "VERSION", default_value = "0", value_parser = PossibleValuesParser::new(["0", "2"]))]
     mirostat: String,
 
@@ -137,16 +138,16 @@ pub struct Options {
     #[arg(long, value_name = "BITS", default_value_t = Mirostat::DEFAULT.tau, allow_negative_numbers = true)]
     mirostat_tau: f32,
 
-    /// How fast mirostat learns
+    /// Learning rate of mirostat
     #[arg(long, value_name = "X", default_value_t = Mirostat::DEFAULT.eta, allow_negative_numbers = true)]
     mirostat_eta: f32,
 
-    /// Choose the tokens that the sampler of ExecuTorch's runners chooses, of the temperature, the seed and top-p 0.9
+    /// Sample as ExecuTorch's runners do, with the temperature, the seed and top-p 0.9
     #[arg(long, conflicts_with_all = ["top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
         "frequency_penalty", "dry_multiplier", "mirostat"])]
     executorch_sampler: bool,
 
-    /// Seed of the random number generator; the same one gives the same text
+    /// Seed of the random number generator; the same seed gives the same text
     #[arg(long, value_name = "N", default_value_t = Sampling::RANDOM.seed)]
     seed: u64,
 
@@ -154,16 +155,16 @@ pub struct Options {
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
-    /// Go on after tokens that end an answer
+    /// Continue after tokens that end an answer
     #[arg(long)]
     ignore_eos: bool,
 
-    /// Guess tokens, and verify several in one call: the answer is the same, and comes faster where the guesses are right. The
-    /// model is to be compiled with `--full-logits`
+    /// Guess tokens, and verify several in one call: the answer is the same, and is faster if the guesses are right.
+    /// Compile the model with `--full-logits`
     #[arg(long, value_name = "HOW", conflicts_with = "draft_model")]
     speculate: Option<Guess>,
 
-    /// Guess tokens by a smaller model that has the same tokens
+    /// Guess tokens with a smaller model that has the same tokens
     #[arg(long, value_name = "FILE")]
     pub draft_model: Option<PathBuf>,
 
@@ -172,10 +173,10 @@ pub struct Options {
     draft_max: usize,
 }
 
-/// How tokens are guessed without a model.
+/// A way to guess tokens without a model.
 #[derive(Clone, Copy, ValueEnum)]
 enum Guess {
-    /// What followed the last tokens when they came before
+    /// The continuation after an earlier occurrence of the last tokens
     Lookup,
 }
 
@@ -225,7 +226,7 @@ impl Options {
         Some(Speculation::lookup(self.draft_max))
     }
 
-    /// What guesses tokens, if that is asked for.
+    /// Returns the source of guessed tokens, if guesses are asked for.
     pub fn draft(&self, model: &Model, files: &TextModel) -> Result<Option<Box<dyn Draft>>, Failure> {
         if let Some(path) = &self.draft_model {
             let file = arguments::Model { model: path.clone(), data: Vec::new(), load_mode: files.model.load_mode };

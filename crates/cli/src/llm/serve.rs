@@ -28,37 +28,37 @@ pub struct Serve {
     #[command(flatten)]
     model: TextModel,
 
-    /// The address to listen on; 0.0.0.0 is reached from other machines
+    /// The address to listen on; 0.0.0.0 is reachable from other machines
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
 
-    /// The port to listen on; 0 for one that is free
+    /// The port to listen on; 0 for a free one
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
 
-    /// What clients call the model; by default the name of its file
+    /// Name of the model in requests; by default the name of its file
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// A LoRA adapter, and the name of the model with it, which requests choose it by; may be repeated. The model is to be compiled
-    /// with `--lora-rank`
+    /// A LoRA adapter, with the name by which requests choose it; may be repeated. Compile the model with `--lora-rank`
     #[arg(long, value_name = "NAME=FOLDER", value_parser = named_folder)]
     lora_module: Vec<(String, PathBuf)>,
 
-    /// A key that clients must have one of; may be repeated. Others on the machine see it: RUSHLIGHT_API_KEY is a key too
+    /// A key, one of which clients must send; may be repeated. Other users of the machine can see it: RUSHLIGHT_API_KEY
+    /// is also a key
     #[arg(long, value_name = "KEY")]
     api_key: Vec<String>,
 
-    /// A name of this server, which requests may have in `Host`; may be repeated. Without keys, only these, `localhost` and addresses
-    /// are: another site could make its own name point here, and its pages would read the answers
+    /// A name of this server, which requests may have in `Host`; may be repeated. Without keys, only these, `localhost`
+    /// and addresses are accepted: another site could point its own name here, and its pages would read the answers
     #[arg(long, value_name = "NAME")]
     allowed_host: Vec<String>,
 
-    /// Maximum number of answers at a time, each with a KV cache of its own
+    /// Maximum number of answers at a time, each with its own KV cache
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
     sessions: u16,
 
-    /// Maximum number of requests that wait
+    /// Maximum number of waiting requests
     #[arg(long, value_name = "N", default_value_t = 64)]
     queue: usize,
 
@@ -66,20 +66,20 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     max_body: usize,
 
-    /// Maximum number of connections at a time; more wait
+    /// Maximum number of connections at a time; others wait
     #[arg(long, value_name = "N", default_value = "1000", value_parser = crate::arguments::count)]
     max_connections: usize,
 
-    /// Maximum time that a client may take to send the head of a request, and then its body, that it may read nothing of an answer,
-    /// and that it may keep a connection without using it
+    /// Maximum time to receive the head of a request, and then its body. Also the maximum time that a client may read
+    /// nothing of an answer, or keep an idle connection
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..))]
     client_timeout: u64,
 
-    /// Maximum time of a request, from when it has arrived to its last token
+    /// Maximum time of a request, from its arrival to its last token
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 
-    /// How the hidden states of a text become its embedding, with a program of `compile --hidden-states`
+    /// Pooling of the hidden states of a text to its embedding, with a program of `compile --hidden-states`
     #[arg(long, value_name = "POOLING", default_value = "last", value_parser = ["last", "mean"])]
     pooling: String,
 
@@ -87,7 +87,7 @@ pub struct Serve {
     options: generation::Options,
 }
 
-/// A key from the environment.
+/// The environment variable of a key.
 const KEY_VARIABLE: &str = "RUSHLIGHT_API_KEY";
 
 impl Serve {

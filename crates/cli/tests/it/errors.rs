@@ -1,10 +1,10 @@
-//! Exit codes and errors of all subcommands, for what users get wrong.
+//! Exit codes and error messages of all subcommands, for mistakes of users.
 
 use std::fs;
 
 use crate::command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
 
-/// Two methods of one name are refused, whatever they are made of.
+/// Two methods of the same name are refused, for all sources of methods.
 #[test]
 fn methods_have_names_of_their_own() {
     let folder = folder("method-names");
@@ -25,7 +25,7 @@ fn methods_have_names_of_their_own() {
     }
 }
 
-/// An existing file wins over a name, and a path is no name.
+/// An existing file takes precedence over a name, and a path is not a name.
 #[test]
 fn paths_may_have_an_equals_sign() {
     let folder = folder("equals=sign");
@@ -40,7 +40,7 @@ fn paths_may_have_an_equals_sign() {
     fails(&["compile".into(), "-o".into(), output, missing.clone()], 3, &[&missing]);
 }
 
-/// Values that no option can mean, for each option of each subcommand: the exit code, and what the error says.
+/// Invalid values of each option of each subcommand, with the exit code and the error's text.
 #[test]
 fn odd_values_of_options_are_refused() {
     let folder = folder("odd-values");
@@ -90,7 +90,7 @@ fn odd_values_of_options_are_refused() {
         (&compile, &["--external-weights-max-bytes", "10"], 2, "--external-weights"),
         (&quantize, &["--min-snr", "nan"], 2, "finite number"),
         (&quantize, &["--embeddings", "-8"], 2, "-8"),
-        // Names of what there is.
+        // Names that do not exist: the error lists the known ones.
         (&run, &["--method", "backward"], 2, "forward"),
         (&run, &["--method", ""], 2, "forward"),
         (&bench, &["--method", "backward"], 2, "forward"),
@@ -173,7 +173,7 @@ fn odd_values_of_options_are_refused() {
     assert!(!std::path::Path::new("x.npz").exists(), "a refused name is not made a folder");
 }
 
-/// The only output of a method goes to a file that is named as one.
+/// A method's only output can be written to a `.npy` file of the given name; several outputs need a folder.
 #[test]
 fn one_output_is_one_file() {
     let folder = folder("one-output");
@@ -185,7 +185,7 @@ fn one_output_is_one_file() {
     fails(&["run", &format!("{CORPUS}/1.5.1/lstm.pte"), "-o", &file], 2, &["name a folder"]);
 }
 
-/// A file that is given for another is called what it is, and the error says the next command.
+/// If a file of the wrong kind is given, the error names its kind and the command to run next.
 #[test]
 fn files_are_called_what_they_are() {
     let folder = folder("kinds");
@@ -255,13 +255,13 @@ fn files_are_called_what_they_are() {
     fails(&["compare", &program, &program], 4, &["a compiled program (.pte)"]);
 }
 
-/// A program whose weights are elsewhere says where, by the names of the files that lie beside it.
+/// If a program's weights are in other files, the error names the files beside it.
 #[test]
 fn empty_archives_and_devices_are_no_inputs() {
     let folder = folder("no-inputs");
     let program = format!("{EXAMPLE}/digits.pte");
     let empty = at(&folder, "empty.npz");
-    // The end of an archive without entries, as `numpy.savez` of nothing writes it.
+    // The end of an archive without entries, as `numpy.savez` writes it without arrays.
     fs::write(&empty, [&b"PK\x05\x06"[..], &[0; 18]].concat()).expect("a file");
     fails(&["run", &program, "-i", &empty], 6, &["empty.npz", "no arrays"]);
     #[cfg(unix)]
@@ -274,7 +274,7 @@ fn empty_archives_and_devices_are_no_inputs() {
     }
 }
 
-/// A file is as invalid by what it holds for a back end as by anything else.
+/// A damaged payload of a backend makes the file invalid, like any other damage.
 #[test]
 fn a_damaged_payload_is_an_invalid_file() {
     let folder = folder("damaged-payload");
@@ -301,7 +301,7 @@ fn missing_data_is_named() {
     let error = fails(&["run", &program], 5, &["--data", "weights.ptd"]);
     assert!(!error.contains("other.ptd"), "{error}");
     succeeds(&["run", &program, "--data", &at(&folder, "weights.ptd")]);
-    // Files of other programs do not have it.
+    // Data files of other programs do not contain it.
     let model = format!("{EXAMPLE}/digits.pt2");
     succeeds(&["compile", &model, "--external-weights", "-o", &at(&folder, "digits.pte")]);
     fails(&["run", &program, "--data", &at(&folder, "digits.ptd")], 5, &["digits.ptd", "weights.ptd"]);

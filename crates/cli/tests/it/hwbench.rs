@@ -1,5 +1,5 @@
-//! `rushlight hwbench`, and the machine's limits in the profile: that figures are there, named right and in order. How
-//! large they are is this machine's business.
+//! `rushlight hwbench`, and the machine's limits in the profile: the figures exist and have the right names and order.
+//! Their sizes depend on the machine and are not checked.
 
 use std::process::Output;
 
@@ -27,7 +27,7 @@ fn array(json: &Json) -> &[Json] {
     json.as_array().expect("an array")
 }
 
-/// That a figure is a positive number.
+/// Asserts that a figure is a positive number.
 fn assert_positive(json: &Json) {
     assert!(json.as_f64().is_some_and(|figure| figure > 0.0), "{json}");
 }

@@ -1,4 +1,4 @@
-//! `rushlight llm serve`, with a tiny Llama that transformers knows, over sockets.
+//! `rushlight llm serve` over sockets, with a tiny Llama whose results are known from transformers.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::command;
 use crate::llm::{SAMPLE, model};
 
-/// A server in a process of its own, which ends with the test.
+/// A server in its own process, which ends with the test.
 pub struct Server {
     pub process: Child,
     pub address: SocketAddr,
@@ -51,7 +51,7 @@ impl Server {
 
     pub fn request(&self, head: &str, body: &[u8]) -> (u16, String) {
         let mut bytes = Vec::new();
-        // A connection that the server resets has its answer before.
+        // If the server resets a connection, its answer has already arrived.
         let _ = self.send(head, body).read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes);
         let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Server {
         (status, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
     }
 
-    /// The JSON values of a stream, without the mark at its end.
+    /// The JSON values of a stream, without the end marker.
     fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
         let (status, text) = self.request(&format!("POST {path} HTTP/1.1"), body.to_string().as_bytes());
         assert_eq!(status, 200, "{text}");
@@ -156,7 +156,7 @@ fn completions_are_those_of_transformers() {
         let count = answer["choices"].as_array().expect("choices").len();
         assert_eq!(answer["usage"]["completion_tokens"], 40 * count);
     }
-    // All but the last token of the prompt was known by then.
+    // All tokens of the prompt but the last were cached by then.
     let (_, again) = server.post("/v1/completions", &ask(&json!(prompt)));
     let usage = &again["usage"];
     assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"].as_u64().expect("tokens") - 1);
@@ -169,7 +169,7 @@ fn completions_are_those_of_transformers() {
     let text: String = chunks.iter().map(|chunk| text_of(&chunk["choices"][0])).collect();
     assert_eq!(text, greedy[..40]);
     assert_eq!(chunks.last().expect("chunks")["choices"][0]["finish_reason"], "length");
-    // Several answers: the first of them is the one by itself; at a temperature they differ.
+    // Several answers: the first equals the single answer; at a temperature they differ.
     let (_, several) = server.post(
         "/v1/completions",
         &json!({ "prompt": prompt, "max_tokens": 20, "n": 3, "temperature": 1.5, "seed": 7, "ignore_eos": true }),
@@ -200,13 +200,13 @@ fn log_probabilities_are_those_of_the_prompt_and_the_answer() {
     assert!(
         of_tokens[0].is_null() && of_tokens[1..].iter().all(|score| score.as_f64().is_some_and(|score| score <= 0.0))
     );
-    // What was chosen is most likely.
+    // The chosen token is the most likely one.
     for (token, likely) in tokens.iter().zip(list("top_logprobs")).rev().take(4) {
         let likely = likely.as_object().expect("alternatives").clone();
         let most = likely.iter().max_by(|a, b| a.1.as_f64().partial_cmp(&b.1.as_f64()).expect("numbers"));
         assert_eq!(most.map(|(token, _)| token.as_str()), token.as_str());
     }
-    // The same as scores of a stream.
+    // A stream has the same scores.
     let mut streamed = ask.clone();
     streamed["stream"] = true.into();
     let chunks = server.stream("/v1/completions", &streamed);
@@ -331,14 +331,14 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
     assert!(status == 404 && is_refusal(status, &text), "{text}");
     let (status, text) = server.request("POST /v1/embeddings HTTP/1.1", b"{\"input\": \"a\"}");
     assert!(status == 400 && text.contains("--hidden-states"), "{text}");
-    // A page of another site.
+    // A request from a page of another site.
     let body = b"{\"prompt\": \"a\"}";
     let (status, text) = server.request("POST /v1/completions HTTP/1.1\r\norigin: http://example.com", body);
     assert!(status == 403 && is_refusal(status, &text), "{text}");
     assert_eq!(server.request("POST /v1/completions HTTP/1.1\r\norigin: http://localhost", body).0, 200);
     let (status, text) = server.request("POST /v1/completions HTTP/1.1\r\nhost: example.com", body);
     assert!(status == 400 && is_refusal(status, &text), "{text}");
-    // Requests whose lengths do not say where the next one begins are refused, or the last of their connection.
+    // Requests with ambiguous lengths are refused, or are the last of their connection.
     let next = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for lengths in [
         "content-length: 6\r\ntransfer-encoding: chunked",
@@ -356,7 +356,7 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
         assert_eq!(answers.matches("HTTP/1.1 4").count(), 1, "{lengths}: {answers}");
         assert_eq!(answers.matches("HTTP/1.1").count(), 1, "{lengths}: {answers}");
     }
-    // Bytes that are cut or changed anywhere are refused, or valid still.
+    // Requests with cut or changed bytes are refused, or still valid.
     let valid =
         json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 1, "stop": ["x"], "seed": 4 });
     let valid = valid.to_string().into_bytes();
@@ -373,7 +373,7 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
         let (status, text) = server.request("POST /v1/chat/completions HTTP/1.1", &bytes);
         assert!(status == 200 || is_refusal(status, &text), "{}: {status} {text}", String::from_utf8_lossy(&bytes));
     }
-    // What is no HTTP at all.
+    // Bytes that are no HTTP.
     for bytes in [b"\0\0\0\0".to_vec(), b"GET\r\n\r\n".to_vec(), vec![b'a'; 100_000]] {
         let mut stream = TcpStream::connect(server.address).expect("a connection");
         let _ = stream.write_all(&bytes);
@@ -403,7 +403,7 @@ fn answers_have_the_form_that_is_asked_for() {
         texts[choice["index"].as_u64().expect("an index") as usize].push_str(&text_of(choice));
     }
     assert!(texts.iter().all(|text| text.len() == 7 && text.ends_with('!')), "{texts:?}");
-    // The model's letters have no quotes, so that nothing may come.
+    // The model's letters have no quotes, so that no token is allowed.
     let (status, answer) =
         server.post("/v1/completions", &json!({ "prompt": "abc", "guided_json": { "type": "string" } }));
     assert!((400..500).contains(&status), "{answer}");
@@ -433,7 +433,7 @@ fn clients_that_leave_free_their_session() {
         stream.read_exact(&mut head).expect("an answer");
         assert_eq!(&head, b"HTTP/1.1 200");
         drop(stream);
-        // One that leaves before its answer begins.
+        // A client that leaves before its answer begins.
         drop(server.send("POST /v1/completions HTTP/1.1", endless.as_bytes()));
     }
     server.until("all are over", |server| {
@@ -442,13 +442,13 @@ fn clients_that_leave_free_their_session() {
     assert!(server.metric("requests_cancelled_total") >= 30.0);
     let (status, _) = server.post("/v1/completions", &json!({ "prompt": "a", "max_tokens": 2 }));
     assert_eq!(status, 200);
-    // More requests than sessions and the queue have room for.
+    // More requests than fit in the sessions and the queue.
     let mut busy = Vec::new();
     server.until("the queue is full", |server| {
         let mut stream = server.send("POST /v1/completions HTTP/1.1", endless.as_bytes());
         let mut head = [0; 12];
         stream.read_exact(&mut head).expect("an answer");
-        // Those before go on, as nobody reads them.
+        // The requests before it stay active, because nobody reads their answers.
         busy.push(stream);
         &head == b"HTTP/1.1 429"
     });
@@ -463,7 +463,7 @@ fn limits_are_kept() {
     {
         assert_eq!(ask(header), 401, "{header}");
     }
-    // The time of any request is over at once.
+    // The time limit is 0, therefore each request exceeds it at once.
     for header in ["\r\nauthorization: Bearer first", "\r\nauthorization: Bearer second"] {
         assert_eq!(ask(header), 504, "{header}");
     }
@@ -498,7 +498,7 @@ fn slow_clients_lose_their_connection() {
     let mut half_a_head = connect(&head);
     let mut half_a_body = connect(&format!("{head}\r\n{}", &body[..5]));
     let mut idle = connect("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    // One that sends a letter at a time.
+    // A client that sends one letter at a time.
     let mut drip = connect("");
     while start.elapsed() < Duration::from_secs(10) && drip.write_all(b"G").is_ok() {
         std::thread::sleep(Duration::from_millis(100));
@@ -511,7 +511,7 @@ fn slow_clients_lose_their_connection() {
     assert!(late.starts_with("HTTP/1.1 408 "), "{late}");
     let idle = until_closed(&mut idle).expect("it is closed");
     assert!(idle.starts_with("HTTP/1.1 200 "), "{idle}");
-    // One that reads nothing of what it asked for: more than the buffers on the way hold.
+    // A client that reads nothing of a long answer, which does not fit in the buffers of the connection.
     let ask = json!({
         "model": "x".repeat(1000), "prompt": "a", "max_tokens": 19_000, "ignore_eos": true, "stream": true, "logprobs": 20,
     });
@@ -526,7 +526,7 @@ fn slow_clients_lose_their_connection() {
 #[test]
 fn connections_beyond_the_limit_wait() {
     let server = Server::start("llm-serve-connections", &["--max-connections", "8"]);
-    // Within a second, none gives way to another of its client.
+    // Within the first second, no connection is closed for another of the same client.
     let ask = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let open = || {
         let mut stream = TcpStream::connect(server.address).expect("a connection");
@@ -548,7 +548,7 @@ fn connections_beyond_the_limit_wait() {
     let mut ninth = open();
     ninth.set_read_timeout(Some(Duration::from_millis(300))).expect("a time limit");
     assert!(read(&mut ninth).is_err(), "it is served");
-    // Those that are served go on.
+    // The active connections continue to be served.
     streams.iter_mut().for_each(|stream| stream.write_all(ask).expect("it is taken"));
     streams.iter_mut().for_each(|stream| read(stream).expect("an answer"));
     drop(streams.pop());
@@ -573,7 +573,7 @@ fn a_server_stops_when_it_is_told_to() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(status.success(), "{status}");
-    // Another server cannot listen where one does.
+    // A second server cannot listen on the same port.
     let second = Server::start("llm-serve-second", &[]);
     let port = second.address.port().to_string();
     let model = model("llm-serve-third");

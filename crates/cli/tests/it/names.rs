@@ -1,4 +1,4 @@
-//! Inputs and outputs by the names of the exported function, in every command that takes or shows them.
+//! Inputs and outputs by the names of the exported function, in every command that accepts or shows them.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use rushlight_devtools::numbers::doubles;
 
 use crate::command::{CORPUS, at, fails, folder, succeeds};
 
-/// A compiled sample with nested keyword arguments, the folder that it is in, and files of its inputs.
+/// A compiled sample with nested keyword arguments, its folder, and files of its inputs.
 struct Sample {
     folder: std::path::PathBuf,
     model: String,
@@ -45,7 +45,7 @@ fn arrays() -> Vec<(&'static str, Tensor)> {
     ]
 }
 
-/// Names and elements of what PyTorch computes of these inputs.
+/// Names and elements of PyTorch's results for these inputs.
 const EXPECTED: [(&str, &str); 4] = [
     ("logits", "[1.5,-3.0,8.0,5.0]"),
     ("stats.mean", "[2.875]"),

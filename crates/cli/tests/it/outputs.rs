@@ -1,4 +1,4 @@
-//! Where outputs go: never over an input, through links, into what is no regular file, with the modes that files had.
+//! Files of outputs: they never replace an input, follow symbolic links, may be pipes or devices, and keep their modes.
 #![cfg(unix)]
 
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::command::{CORPUS, EXAMPLE, at, fails, folder, run, succeeds};
 use crate::llm::SAMPLE;
 
-/// A copy of the classifier in a folder.
+/// Copies the classifier to a folder.
 fn model(folder: &Path) -> String {
     for name in ["digits.pt2", "digits.pte"] {
         fs::copy(format!("{EXAMPLE}/{name}"), folder.join(name)).expect("a copy");
@@ -67,10 +67,10 @@ fn an_input_is_not_written_over() {
         fs::remove_file(link).and_then(|()| fs::remove_file(second)).expect("the test's own files");
     }
     assert!(!Path::new(&other).exists(), "nothing is written when one output is refused");
-    // The file that an option names is beside the program, not where the command runs.
+    // The file that an option names is beside the program, not in the current folder.
     let weights = "--external-weights=digits.pt2";
     fails(&["compile", &model, "-o", &other, weights], 2, &["input", "digits.pt2"]);
-    // Inputs of a run are not written over by its outputs.
+    // A run's outputs do not overwrite its inputs.
     let arrays = at(&folder, "arrays");
     succeeds(&["run", &program, "-o", &arrays]);
     let add = format!("{CORPUS}/1.5.1/add.pte");
@@ -138,7 +138,7 @@ fn modes_are_kept_and_new_files_get_the_usual_one() {
     }
 }
 
-/// What is written into pipes and devices is there, and they are still what they were.
+/// Output to pipes and devices arrives there, and they stay pipes and devices.
 #[test]
 fn what_is_no_regular_file_stays() {
     let folder = folder("no-regular-file");
@@ -162,7 +162,8 @@ fn what_is_no_regular_file_stays() {
                 File::open(from).and_then(|mut file| file.read_to_end(&mut bytes)).map(|_| bytes)
             });
             succeeds(arguments);
-            // It ends when the writer closes the pipe: a file in its place would leave it waiting.
+            // The reader ends when the writer closes the pipe. If a file replaced the pipe, the reader would wait
+            // forever.
             assert!(fs::metadata(&pipe).is_ok_and(|file| file.file_type().is_fifo()), "{arguments:?}");
             let bytes = reader.join().expect("a thread").expect("the pipe");
             assert!(bytes.windows(what.len()).take(16).any(|window| window == what), "{arguments:?}");
@@ -170,7 +171,7 @@ fn what_is_no_regular_file_stays() {
     }
 }
 
-/// A device that this test makes, where the system lets it: only root may.
+/// A device that this test makes, if the system allows it: only root may.
 #[test]
 fn a_device_stays_a_device() {
     let folder = folder("device");
@@ -179,7 +180,7 @@ fn a_device_stays_a_device() {
     if !Command::new("mknod").args([&device, "c", "1", "3"]).status().is_ok_and(|status| status.success()) {
         return;
     }
-    // Where the folder's file system has no devices, the node is there and cannot be opened.
+    // On a file system without devices, the node exists and cannot be opened.
     if fs::write(&device, "x").is_err() {
         return;
     }
@@ -211,7 +212,7 @@ fn a_failure_leaves_what_was_there() {
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("partial")), "{left:?}");
 }
 
-/// Whatever ends a process, also in the middle of a file, it leaves nothing beside what was there.
+/// A process that is ended in any way, even in the middle of a file, leaves no partial files.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn nothing_half_written_is_left_by_any_signal() {
@@ -231,7 +232,7 @@ fn nothing_half_written_is_left_by_any_signal() {
         let names: Vec<_> = entries.collect();
         assert_eq!(names, ["model.pte"], "{what}");
     };
-    // A limit on the size of files, which is a signal by default.
+    // A limit on the size of files, which raises a signal by default.
     let status = compile("ulimit -f 1;").status().expect("the command");
     assert!(!status.success(), "{status}");
     check("SIGXFSZ");

@@ -1,4 +1,4 @@
-//! What the command prints: errors of standard output, the numbers, and that JSON says what was asked for.
+//! Printed output: errors of standard output, the numbers, and JSON with the requested contents.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn json<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Json {
     serde_json::from_str(&succeeds(arguments)).expect("JSON")
 }
 
-/// The classifier, compiled with its debug map to a file in a folder.
+/// Compiles the classifier, with its debug map, to a file in a folder.
 fn compiled(folder: &Path) -> String {
     let program = at(folder, "digits.pte");
     succeeds(&["compile", &format!("{EXAMPLE}/digits.pt2"), "-o", &program]);
@@ -57,7 +57,7 @@ fn a_full_device_is_an_error() {
     }
 }
 
-/// A reader that has gone away, as `head` does, changes neither the exit code nor what is printed elsewhere.
+/// If a reader closes the pipe, as `head` does, the exit code and the rest of the output do not change.
 #[cfg(unix)]
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
@@ -74,7 +74,7 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
-/// Where errors cannot be printed, the exit code still tells them.
+/// If errors cannot be printed, the exit code still reports them.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_standard_error_keeps_the_exit_code() {
@@ -87,7 +87,7 @@ fn a_full_standard_error_keeps_the_exit_code() {
     }
 }
 
-/// A program that is written to standard output is all that is there: what is said of it goes to standard error.
+/// A program on standard output is the only output there; messages go to standard error.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_program_on_standard_output_is_alone_there() {
@@ -142,7 +142,7 @@ fn small_and_large_numbers_are_printed_as_they_are() {
     assert!(largest.contains(" 1e30") && (count < 8 || largest.contains(" 1e-10")), "{largest}");
 }
 
-/// Options that say how much is shown do so in JSON too.
+/// Options that limit the shown results also do so in JSON.
 #[test]
 fn json_shows_what_is_asked_for() {
     let folder = folder("json");
@@ -181,7 +181,7 @@ fn json_shows_what_is_asked_for() {
     assert_eq!(some["first_difference"], Json::Null, "{some}");
 }
 
-/// `compare` fails where numbers part, and says no more than it saw.
+/// `rushlight backends` lists each backend with its options.
 #[test]
 fn backends_are_listed_with_their_options() {
     let list = json(&["backends", "--json"]);
@@ -197,6 +197,7 @@ fn backends_are_listed_with_their_options() {
     }
 }
 
+/// `compare` fails if results differ, and reports only differences that it saw.
 #[test]
 fn compare_says_what_it_saw_and_fails_where_numbers_part() {
     let folder = folder("compare");
@@ -209,7 +210,7 @@ fn compare_says_what_it_saw_and_fails_where_numbers_part() {
     fails(&["compare", &model, &rounded], 7, &["a result differs by more than 1e-4 of its scale"]);
     fails(&["compare", &model, &rounded, "--fail-below", "90"], 7, &["is below 90 dB"]);
     let text = succeeds(&["compare", &model, &rounded, "--fail-below", "10"]);
-    // The CPU back end shows what it returns, and nothing of what it computes on the way.
+    // The CPU backend shows its results only, not the values inside its delegate.
     assert!(text.contains("the numbers part after the inputs and not after"), "{text}");
     let json = run(&["compare", &model, &rounded, "--json"]);
     assert_eq!(json.status.code(), Some(7));
