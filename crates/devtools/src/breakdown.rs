@@ -1,5 +1,4 @@
-//! Where the time of an execution goes: by operator, and by instruction with the node and line of Python that it comes
-//! from.
+//! The time of an execution, by operator and by instruction. Each instruction names its node and its line of Python.
 
 use std::time::Duration;
 
@@ -10,14 +9,14 @@ use serde_json::{Value as Json, json};
 
 use crate::profile::{Profiler, Timing};
 
-/// What a [`Profiler`] saw of a method, per execution.
+/// The times that a [`Profiler`] recorded for a method, per execution.
 #[derive(Clone, Debug, Default)]
 pub struct Breakdown {
-    /// The whole executions, on average.
+    /// The average time of a whole execution.
     pub execution: Duration,
-    /// By operator, the most expensive first.
+    /// The times by operator, the most expensive first.
     pub operators: Vec<Part>,
-    /// By instruction, in the method's order. What a loop runs several times is one.
+    /// The times by instruction, in the method's order. An instruction that a loop repeats has one entry.
     pub instructions: Vec<InstructionTime>,
 }
 
@@ -26,26 +25,26 @@ pub struct Breakdown {
 pub struct Part {
     /// The operator, the delegate's backend, or the name of the instruction.
     pub name: String,
-    /// How often it ran per execution, rounded down.
+    /// Number of runs per execution, rounded down.
     pub calls: usize,
-    /// Per execution.
+    /// The time per execution.
     pub time: Duration,
-    /// Of the time of all instructions, from 0 to 1.
+    /// Fraction of the time of all instructions, from 0 to 1.
     pub share: f64,
 }
 
-/// The time of an instruction, and what it comes from.
+/// The time of an instruction, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstructionTime {
-    /// Its index in the method.
+    /// Index of the instruction in the method.
     pub instruction: usize,
     pub part: Part,
-    /// What the program's debug map says, if it has one.
+    /// The origin in the program's debug map, if the program has one.
     pub origin: Option<InstructionOrigin>,
 }
 
-/// Where the instructions of a method come from that runs: by what its program was lowered to, or by the debug map of the
-/// program; `None` if that was compiled without, or by another compiler.
+/// Returns the origins of the instructions that run for a method: from its lowering, or else from the debug map of the
+/// program. `None` if the program was compiled without a map, or by another compiler.
 pub fn map_of(module: &Module, method: &str) -> Option<MethodMap> {
     if let Some(map) = module.lowered_map(method) {
         return Some(map.clone());
@@ -54,7 +53,7 @@ pub fn map_of(module: &Module, method: &str) -> Option<MethodMap> {
 }
 
 impl Breakdown {
-    /// Puts together what was measured and what the debug map of the same method says.
+    /// Combines the recorded times with the debug map of the same method.
     pub fn of(profiler: &Profiler, map: Option<&MethodMap>) -> Self {
         let executions = u32::try_from(profiler.executions().len()).unwrap_or(u32::MAX).max(1);
         let total: f64 = profiler.instructions().map(|timing| timing.total.as_secs_f64()).sum();
@@ -77,7 +76,7 @@ impl Breakdown {
         }
     }
 
-    /// The instructions that take longest, the slowest first.
+    /// The slowest instructions, the slowest first.
     pub fn slowest(&self, count: usize) -> Vec<&InstructionTime> {
         let mut rows: Vec<_> = self.instructions.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.part.time));
@@ -118,7 +117,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `file:line` of an origin's source, without the function and the code behind it.
+/// `file:line` of an origin's source, without the function and the code after it.
 pub fn place(origin: &InstructionOrigin) -> &str {
     let source = origin.source.as_deref().unwrap_or_default();
     source.split_once(" in ").map_or(source, |(place, _)| place)

@@ -1,7 +1,8 @@
-//! Two programs of one model side by side: where their numbers part.
+//! Compares two programs of one model, and finds where their results start to differ.
 //!
-//! Both run with a tracer that keeps what every instruction wrote, and their debug maps say which result of the exported
-//! program that is. Results of the same name are compared in the order in which the reference computes them.
+//! Both run with a tracer that keeps the results of every instruction. Their debug maps name the result of the exported
+//! program that each of these is. Results of the same name are compared, in the order in which the reference computes
+//! them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +14,7 @@ use rushlight_compiler::emit::{InstructionOrigin, MethodMap};
 
 use crate::numbers::doubles;
 
-/// An exported program, compiled so that every node of it is run: what to compare with.
+/// An exported program, compiled so that each of its nodes is run. It is the reference of a comparison.
 #[derive(Debug)]
 pub struct Reference {
     module: Module,
@@ -21,17 +22,17 @@ pub struct Reference {
     progress: Progress,
 }
 
-/// Why there is nothing to compare.
+/// The reason why nothing can be compared.
 #[derive(Debug)]
 pub enum Incomparable {
     Failed(Error),
-    /// The compiled program does not say what the instructions of this method come from.
+    /// The compiled program does not tell the origins of this method's instructions.
     NoDebugMap {
         method: String,
     },
 }
 
-/// What a call computed, in order: each result of the exported program that an instruction wrote.
+/// The results of the exported program that the instructions of a call wrote, in order.
 #[derive(Debug, Default)]
 pub struct Trace {
     results: Vec<TracedResult>,
@@ -46,7 +47,7 @@ struct TracedResult {
     value: Tensor,
 }
 
-/// How far a result of the candidate is from the reference's.
+/// The difference between a result of the candidate and that of the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The name of the result in the exported program.
@@ -58,12 +59,12 @@ pub struct Row {
     /// The line of Python, if known.
     pub source: Option<String>,
     pub difference: Difference,
-    /// Number of results between the previous row and this one that only the reference has: a difference that shows here may
-    /// begin in any of them.
+    /// Number of results between the previous row and this one that only the reference has. A difference in this row
+    /// may begin in any of them.
     pub unseen: usize,
 }
 
-/// How far an output of the candidate is from the reference's.
+/// The difference between an output of the candidate and that of the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputRow {
     /// The name in the exported function, or `output 0` if it has none.
@@ -71,33 +72,33 @@ pub struct OutputRow {
     pub difference: Difference,
 }
 
-/// How far a tensor is from the one that it should be.
+/// The difference between a tensor and its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The largest absolute difference; infinite where one is finite and the other is not.
+    /// The largest absolute difference; infinite if only one of the two numbers is finite.
     pub max_abs: f64,
     /// The largest absolute value of the reference.
     pub scale: f64,
     /// Ten times the decimal logarithm of the reference's energy over the difference's, in dB.
     pub snr_db: f64,
-    /// Shapes, where they differ; nothing else is compared then.
+    /// Both shapes, if they differ; nothing else is compared then.
     pub shapes: Option<(Vec<usize>, Vec<usize>)>,
 }
 
-/// The results that both programs have.
+/// The comparison of the results that both programs have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// In the order in which the reference computes them.
+    /// The rows, in the order in which the reference computes the results.
     pub rows: Vec<Row>,
-    /// The tensors that the method returns, in order.
+    /// The outputs of the method, in order.
     pub outputs: Vec<OutputRow>,
     /// Results that only the reference has: the candidate folded or fused them.
     pub only_in_reference: usize,
 }
 
 impl Reference {
-    /// Compiles the methods of `compiler`, and loads them as `builder` says. `progress` follows the runs of
-    /// [`compare`](Self::compare), of which each instruction is a unit.
+    /// Compiles the methods of `compiler`, and loads them with the options of `builder`. `progress` follows the runs of
+    /// [`compare`](Self::compare); its unit is one instruction.
     ///
     /// # Errors
     /// The compiler's, and those of loading.
@@ -109,11 +110,11 @@ impl Reference {
         Ok(Self { module, maps: program.compiled().debug.clone(), progress })
     }
 
-    /// Runs a method of both, and compares the results that both have. The candidate is one that was loaded with
-    /// [`Lower::Off`]: lowering merges the instructions whose results are compared.
+    /// Runs a method of both, and compares the results that both have. The candidate must be loaded with
+    /// [`Lower::Off`], because lowering merges the instructions whose results are compared.
     ///
     /// # Errors
-    /// When either fails, or the candidate has no debug map.
+    /// If either fails, or the candidate has no debug map.
     pub fn compare(
         &mut self,
         candidate: &mut Module,
@@ -154,7 +155,7 @@ impl fmt::Display for Incomparable {
 
 impl std::error::Error for Incomparable {}
 
-/// Runs a method once and keeps what its instructions wrote.
+/// Runs a method once and keeps the results of its instructions.
 ///
 /// # Errors
 /// The module's.
@@ -165,11 +166,11 @@ pub fn trace(module: &mut Module, method: &str, inputs: &[Input<'_>], map: &Meth
 
 struct Keeper<'m> {
     map: &'m MethodMap,
-    /// How many results of the running instruction came already.
+    /// The last argument and the number of results so far, by instruction.
     written: HashMap<usize, (usize, usize)>,
     trace: Trace,
     error: Option<Error>,
-    /// The stage of progress, whose units are instructions.
+    /// The stage of progress; its unit is one instruction.
     stage: &'static str,
     progress: &'m Progress,
     done: u64,
@@ -180,7 +181,7 @@ impl<'m> Keeper<'m> {
         Self { map, written: HashMap::new(), trace: Trace::default(), error: None, stage, progress, done: 0 }
     }
 
-    /// Returns the outputs too.
+    /// Runs the method, and returns the outputs too.
     fn trace(mut self, module: &mut Module, method: &str, inputs: &[Input<'_>]) -> Result<(Trace, Vec<Value>), Error> {
         let outputs = module.call(method).inputs(inputs).tracer(&mut self).run()?;
         match self.error {
@@ -201,7 +202,7 @@ impl EventTracer for Keeper<'_> {
         if let Event::Operator { .. } | Event::Delegate { .. } = event {
             self.done += 1;
             let total = (self.map.instructions.len() as u64).max(self.done);
-            // Whether it is to end is asked before the next instruction.
+            // Cancellation is checked before the next instruction, not here.
             drop(self.progress.report(self.stage, self.done, total));
         }
     }
@@ -216,7 +217,7 @@ impl EventTracer for Keeper<'_> {
 
     fn tensor(&mut self, instruction: usize, argument: usize, tensor: TensorRef<'_>) {
         let Some(Some(origin)) = self.map.instructions.get(instruction) else { return };
-        // Results come in the order of the arguments; a loop begins again.
+        // Results arrive in the order of the arguments; a repetition in a loop starts again at the first.
         let (last, index) = self.written.get(&instruction).copied().unwrap_or((usize::MAX, 0));
         let index = if last == usize::MAX || argument <= last { 0 } else { index + 1 };
         self.written.insert(instruction, (argument, index));
@@ -230,7 +231,7 @@ impl EventTracer for Keeper<'_> {
 
 impl Trace {
     fn keep(&mut self, name: &str, origin: &InstructionOrigin, value: Tensor) {
-        // What a loop computes again replaces what it computed before.
+        // A result of a later repetition of a loop replaces that of an earlier one.
         if let Some(known) = self.by_name.get(name).and_then(|at| self.results.get_mut(*at)) {
             known.value = value;
             return;
@@ -243,12 +244,12 @@ impl Trace {
         Some(&self.results.get(*self.by_name.get(name)?)?.value)
     }
 
-    /// How many results were kept.
+    /// Number of results that were kept.
     pub fn len(&self) -> usize {
         self.results.len()
     }
 
-    /// Whether none was.
+    /// True if no result was kept.
     pub fn is_empty(&self) -> bool {
         self.results.is_empty()
     }
@@ -276,7 +277,7 @@ impl Comparison {
         self.rows.iter().find(|row| row.difference.relative() > tolerance)
     }
 
-    /// Whether no result and no output differs by more than `tolerance` of the reference's scale.
+    /// True if no result and no output differs by more than `tolerance` of the reference's scale.
     pub fn agrees(&self, tolerance: f64) -> bool {
         self.differences().all(|difference| difference.relative() <= tolerance)
     }
@@ -285,8 +286,9 @@ impl Comparison {
         self.rows.iter().map(|row| &row.difference).chain(self.outputs.iter().map(|row| &row.difference))
     }
 
-    /// Describes where the numbers part: at the first result that differs by more than `tolerance`, or between that
-    /// one and the last that agrees, if results in between are only in the reference. `None` if none differs.
+    /// Describes where the results start to differ: at the first result that differs by more than `tolerance`, or
+    /// between that one and the last that agrees, if results in between are only in the reference. `None` if none
+    /// differs.
     pub fn parting(&self, tolerance: f64) -> Option<String> {
         let at = self.rows.iter().position(|row| row.difference.relative() > tolerance)?;
         let row = self.rows.get(at)?;
@@ -306,7 +308,8 @@ impl Comparison {
         ))
     }
 
-    /// The least signal-to-noise of a result or output, in dB; negative infinity where shapes differ, and infinity where nothing does.
+    /// The lowest signal-to-noise ratio of a result or output, in dB. It is negative infinity if shapes differ, and
+    /// infinity if nothing differs.
     pub fn min_snr(&self) -> f64 {
         let ratio = |of: &Difference| if of.shapes.is_some() { f64::NEG_INFINITY } else { of.snr_db };
         self.differences().map(ratio).fold(f64::INFINITY, f64::min)
@@ -332,7 +335,7 @@ impl Difference {
         for (want, got) in doubles(reference).into_iter().zip(doubles(candidate)) {
             let same = want == got || (want.is_nan() && got.is_nan());
             let distance = if same { 0.0 } else { (want - got).abs() };
-            // A number is as far from NaN as it can be.
+            // The distance of a number from NaN is infinite.
             let distance = if distance.is_nan() { f64::INFINITY } else { distance };
             difference.max_abs = difference.max_abs.max(distance);
             if want.is_finite() {
@@ -369,7 +372,7 @@ fn row(name: &str, origin: &InstructionOrigin, difference: Difference, unseen: u
     }
 }
 
-/// The outputs that both return as tensors.
+/// The outputs that are tensors in both.
 fn output_rows(meta: &MethodMeta, wanted: &[Value], got: &[Value]) -> Vec<OutputRow> {
     let pairs = wanted.iter().zip(got).enumerate();
     let row = |(index, pair): (usize, (&Value, &Value))| {

@@ -1,5 +1,5 @@
-//! A program's description as JSON: what `rushlight inspect --json` and the reports of `rushlight compile`
-//! and `rushlight quantize` write.
+//! A program's description as JSON: the output of `rushlight inspect --json` and the reports of `rushlight compile` and
+//! `rushlight quantize`.
 
 use rushlight::{MethodMeta, QuantizationReport, SizeRange, TensorInfo, ValueInfo};
 use rushlight_compiler::partition::{Entry, Report};
@@ -41,7 +41,7 @@ pub fn method(meta: &MethodMeta) -> Json {
     })
 }
 
-/// Who took which node, and why others left it.
+/// Lists the backend that claimed each node, and the reasons of the others.
 pub fn partition(report: &Report) -> Json {
     let node = |entry: &Entry| {
         let reasons = entry.reasons().iter().map(|(backend, reason)| (backend.clone(), reason.as_str().into()));
@@ -59,7 +59,8 @@ pub fn partition(report: &Report) -> Json {
     json!({ "shares": report.claim_counts(), "nodes": report.entries.iter().map(node).collect::<Vec<_>>() })
 }
 
-/// What a quantization did, the worst layers first. Ratios are in dB, null where nothing was compared or nothing differs.
+/// Describes a quantization, the worst layers first. Ratios are in dB; they are null if nothing was compared or nothing
+/// differs.
 pub fn quantization(report: &QuantizationReport) -> Json {
     let (before, after) = report.bytes();
     let mut json = serde_json::to_value(report).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! PNG and JPEG images as tensors, upright and grey as Pillow makes them. The files are untrusted: the memory of an image is bounded before it is decoded.
+//! PNG and JPEG images as tensors, upright and grey as in Pillow. The files are untrusted: the memory of an image is
+//! bounded before it is decoded.
 
 use std::fmt;
 use std::io::Cursor;
@@ -13,17 +14,18 @@ const MAX_DECODED: u64 = 256 << 20;
 /// Maximum width and height of an image, in pixels.
 const MAX_SIDE: u32 = 1 << 16;
 
-/// Maximum pixels of a resized image, and of the one between its two passes; each takes up to 16 bytes.
+/// Maximum pixels of a resized image, and of the one between the two passes of resizing. Each pixel takes up to 16
+/// bytes.
 const MAX_RESIZED: u64 = 1 << 25;
 
-/// Pixels that a byte of a JPEG image stands for at most: a block of 64 has a code of at least one bit. A decoder fills what is
-/// missing with grey, once for each scan of a progressive image.
+/// Maximum number of pixels per byte of a JPEG image: the code of a block of 64 pixels has at least one bit. A decoder
+/// fills missing pixels with grey, once for each scan of a progressive image.
 const PIXELS_PER_BYTE: u64 = 8 * 64;
 
-/// How the values of images are scaled after the division by 255.
+/// Normalization of images after the division by 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Normalize {
-    /// They stay in 0..1.
+    /// Values stay in 0..1.
     #[default]
     None,
     /// Mean and standard deviation of ImageNet, as torchvision's classifiers expect.
@@ -33,10 +35,10 @@ pub enum Normalize {
 /// torchvision's mean and standard deviation of the three channels.
 const IMAGENET: [(f32, f32); 3] = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)];
 
-/// Why an image cannot be an input.
+/// The reason why an image cannot be an input.
 #[derive(Debug)]
 pub enum ImageError {
-    /// The file is damaged, of another format, or larger than an image may be.
+    /// The file is damaged, of another format, or larger than the limit.
     Decode(image::ImageError),
     /// A JPEG image ends long before its last pixel.
     Truncated {
@@ -44,9 +46,9 @@ pub enum ImageError {
         height: u32,
         bytes: usize,
     },
-    /// The input is not that of an image; describes the input.
+    /// The input does not have the shape of an image; describes the input.
     NotAnImage(String),
-    /// Resizing takes more pixels than are allowed.
+    /// Resizing would take more pixels than are allowed.
     TooLarge {
         pixels: u64,
     },
@@ -80,7 +82,7 @@ impl std::error::Error for ImageError {}
 /// Decodes an image into a `[1, C, H, W]` or `[C, H, W]` tensor of floats, resized to the input's size.
 ///
 /// # Errors
-/// If the file is no image of at most 256 MiB when decoded, or if the input is not that of an image.
+/// If the file is not an image of at most 256 MiB when decoded, or if the input does not have the shape of an image.
 pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Tensor, ImageError> {
     let unfit = || ImageError::NotAnImage(info.to_string());
     let (&[channels, height, width], true) = (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
@@ -129,7 +131,7 @@ fn decode(file: &[u8]) -> Result<DynamicImage, ImageError> {
         let (width, height) = decoder.dimensions();
         return Err(ImageError::TooLarge { pixels: u64::from(width) * u64::from(height) });
     }
-    // A damaged orientation is none, as Pillow has it.
+    // A damaged orientation is ignored, as in Pillow.
     let orientation = match format {
         Some(ImageFormat::Png) => png_orientation(file),
         _ => decoder.orientation().ok(),
@@ -149,7 +151,7 @@ fn png_orientation(file: &[u8]) -> Option<Orientation> {
         if kind == b"eXIf" {
             return exif_orientation(data);
         }
-        // Its checksum.
+        // Skips the checksum.
         rest = after.get(4..)?;
     }
 }
@@ -167,7 +169,7 @@ fn resized(image: DynamicImage, width: usize, height: usize) -> Result<DynamicIm
     Ok(image.resize_exact(width, height, image::imageops::FilterType::Triangle))
 }
 
-/// The orientation in the first directory of EXIF data, which is that of a TIFF image.
+/// The orientation in the first directory of EXIF data, which has the format of a TIFF image.
 fn exif_orientation(data: &[u8]) -> Option<Orientation> {
     const ORIENTATION: u16 = 0x112;
     let is_big_endian = match data.get(..4)? {
@@ -228,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The samples of Pillow: all orientations and kinds of pixels.
+    /// Compares with Pillow's samples: all orientations and kinds of pixels.
     #[test]
     fn images_are_upright_and_grey_as_by_pillow() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/images");
@@ -237,7 +239,7 @@ mod tests {
         for row in rows.as_array().expect("rows") {
             let name = row["file"].as_str().expect("a name");
             let file = std::fs::read(folder.join(name)).expect("an image");
-            // Decoders of JPEG round differently.
+            // JPEG decoders round differently.
             let is_jpeg = std::path::Path::new(&name).extension().is_some_and(|extension| extension == "jpg");
             let tolerance = if is_jpeg { 4.0 / 255.0 } else { 1e-6 };
             let [width, height] = ["width", "height"].map(|side| row[side].as_u64().expect("a side") as usize);
@@ -248,7 +250,7 @@ mod tests {
                 let bytes = row[kind].as_array().expect("bytes");
                 assert_eq!(got.len(), bytes.len());
                 for (at, got) in got.iter().enumerate() {
-                    // Planar here, interleaved there.
+                    // The tensor is planar, Pillow's pixels are interleaved.
                     let (channel, pixel) = (at / (width * height), at % (width * height));
                     let expected = bytes[pixel * channels + channel].as_f64().expect("a byte") as f32 / 255.0;
                     assert!((got - expected).abs() <= tolerance, "{name}, {kind} {at}: {got}, not {expected}");
@@ -257,7 +259,7 @@ mod tests {
         }
     }
 
-    /// An image of one colour as JPEG, the smallest that there is of its size.
+    /// A JPEG image of one colour, the smallest possible of its size.
     fn jpeg(side: u32) -> Vec<u8> {
         let mut file = Cursor::new(Vec::new());
         DynamicImage::new_luma8(side, side).write_to(&mut file, ImageFormat::Jpeg).expect("an image");
@@ -275,7 +277,7 @@ mod tests {
     fn pixels_that_no_byte_stands_for_are_not_decoded() {
         let mut file = jpeg(64);
         let header = file.windows(2).position(|marker| marker == [0xff, 0xc0]).expect("a frame header");
-        // Height and width stand behind the marker, the length of the header and the precision.
+        // Height and width follow the marker, the length of the header and the precision.
         file[header + 5..header + 9].copy_from_slice(&[0x40, 0, 0x15, 0]);
         let error = tensor(&file, &input(), Normalize::None).expect_err("88 million pixels").to_string();
         assert_eq!(error, format!("the file is truncated: {} bytes cannot hold 5376 x 16384 pixels", file.len()));

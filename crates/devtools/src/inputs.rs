@@ -1,19 +1,19 @@
-//! Inputs made from what a method's metadata says.
+//! Inputs generated from a method's metadata.
 
 use rushlight::runtime::Bool8;
 use rushlight::{Error, ScalarType, Tensor, TensorInfo, Value, ValueInfo};
 
-/// What to fill generated tensors with.
+/// The values of generated tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     Zeros,
     Ones,
-    /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed. A tensor of one i32
-    /// or i64 is 0: it may be a position, and only 0 is always in range.
+    /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed. A tensor with a single
+    /// i32 or i64 is 0: it may be a position, and only 0 is always in range.
     Random(u64),
 }
 
-/// A value that fits the declaration of an input. Dynamic dimensions take their upper bound.
+/// Generates a value that fits the declaration of an input. Dynamic dimensions have their upper bound.
 pub fn generate(info: &ValueInfo, fill: Fill) -> Result<Value, Error> {
     Ok(match info {
         ValueInfo::Tensor(info) => Value::Tensor(tensor(info, &info.sizes, fill)?),
@@ -25,7 +25,7 @@ pub fn generate(info: &ValueInfo, fill: Fill) -> Result<Value, Error> {
     })
 }
 
-/// A tensor of the declared element type and these sizes.
+/// Generates a tensor of the declared element type with these sizes.
 pub fn tensor(info: &TensorInfo, shape: &[usize], fill: Fill) -> Result<Tensor, Error> {
     let mut tensor = Tensor::zeros(info.dtype, shape)?;
     let dtype = info.dtype;

@@ -7,18 +7,18 @@ use rushlight::{ScalarType, Tensor};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// Bytes up to which the arrays of any compressed archive may expand.
+/// Maximum bytes of the arrays of a compressed archive, unless [`MAX_RATIO`] allows more.
 pub const MAX_EXPANDED: u64 = 256 << 20;
 
-/// Maximum ratio of the arrays' bytes to those of a larger archive.
+/// Maximum ratio of the arrays' bytes to those of the archive, for larger archives.
 pub const MAX_RATIO: u64 = 64;
 
-/// Why a `.npy` or `.npz` file could not be read or written.
+/// The reason why a `.npy` or `.npz` file could not be read or written.
 #[derive(Debug)]
 pub enum NpyError {
-    /// The bytes are not what the format says: what was wrong.
+    /// The bytes violate the format; the text says how.
     Malformed(String),
-    /// An element type or byte order that tensors do not have.
+    /// An element type or byte order that tensors do not support.
     UnsupportedType(String),
     Io(std::io::Error),
     Tensor(rushlight::Error),
@@ -88,7 +88,7 @@ pub fn read(bytes: &[u8]) -> Result<Tensor, NpyError> {
     Ok(Tensor::copy_of(&view)?)
 }
 
-/// The dictionary before the elements.
+/// The dictionary before the elements of an array.
 struct Header<'a> {
     descr: &'a str,
     fortran_order: bool,
@@ -96,10 +96,10 @@ struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Parses a literal of Python with the three keys, each once, and no others, as NumPy demands.
+    /// Parses a Python literal with exactly the three keys, each once, as NumPy demands.
     ///
     /// # Errors
-    /// What was expected.
+    /// The expected text.
     fn parse(text: &'a str) -> Result<Self, &'static str> {
         let mut literal = Literal { rest: text };
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
@@ -131,7 +131,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Parser of Python literals; `rest` is the text that is left.
+/// Parser of Python literals; `rest` is the unread text.
 struct Literal<'a> {
     rest: &'a str,
 }
@@ -191,11 +191,11 @@ impl<'a> Literal<'a> {
         let mut sizes = Vec::new();
         self.expect('(', "a tuple of sizes")?;
         while !self.eat(')') {
-            // Python 2 wrote long integers with an L.
+            // Python 2 wrote long integers with the suffix L.
             let size = self.word();
             sizes.push(size.strip_suffix('L').unwrap_or(size).parse().map_err(|_| "a tuple of sizes")?);
             if !self.eat(',') {
-                // Without a comma one number in parentheses is no tuple.
+                // A number in parentheses without a comma is not a tuple.
                 if sizes.len() == 1 {
                     return Err("`,` after a single size");
                 }
@@ -281,7 +281,7 @@ pub fn read_archive(bytes: &[u8]) -> Result<Vec<(String, Tensor)>, NpyError> {
 fn read_archive_within(bytes: &[u8], limit: u64) -> Result<Vec<(String, Tensor)>, NpyError> {
     let zip = |error: zip::result::ZipError| NpyError::Malformed(error.to_string());
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(zip)?;
-    // An archive keeps one entry of each name; the others would be lost without a word.
+    // An archive keeps one entry of each name; the others would be lost silently.
     if entry_count(bytes).is_some_and(|count| count != archive.len()) {
         return malformed("several entries have the same name");
     }
@@ -291,7 +291,7 @@ fn read_archive_within(bytes: &[u8], limit: u64) -> Result<Vec<(String, Tensor)>
         let mut entry = archive.by_index(i).map_err(zip)?;
         let name = entry.name().map_err(zip)?.trim_end_matches(".npy").to_owned();
         let mut data = Vec::new();
-        // The size in the directory need not be true.
+        // The size in the directory may be wrong.
         (&mut entry).take(left.saturating_add(1)).read_to_end(&mut data)?;
         left = left.checked_sub(data.len() as u64).ok_or_else(|| {
             let got = format!("`{name}` takes the arrays beyond {limit} bytes");
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(tensor.as_slice::<i16>().expect("shorts"), [1, 2, 3, 4, 5, 6]);
     }
 
-    /// An archive with an entry for each name and content, deflated.
+    /// A deflated archive with an entry for each name and content.
     fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
         let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
         let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);

@@ -1,4 +1,4 @@
-//! What a quantization did, as a web page without any other file.
+//! A report of a quantization, as a self-contained web page.
 
 use rushlight::{Decibels, LayerReport, QuantizationReport};
 
@@ -18,10 +18,10 @@ td.bar { width: 16rem; }
 code { font-size: 12px; }
 ";
 
-/// Results above this ratio fill the bar.
+/// Ratios above this fill the bar.
 const GOOD: f64 = 60.0;
 
-/// A page with what became of the whole and a line for each layer, the worst first.
+/// A page with the overall result and a row for each layer, the worst first.
 pub fn html(title: &str, report: &QuantizationReport) -> String {
     let title = escaped(title);
     let (before, after) = report.bytes();

@@ -1,4 +1,4 @@
-//! From a graph to what a page or a script shows of it.
+//! Converts a graph to the view that a page or a script shows.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub fn method(name: &str, graph: &Graph, model: &Model) -> MethodView {
     let signature = model.signature(name);
     let input_names = signature.as_ref().map(Signature::input_names).unwrap_or_default();
     let output_names = signature.as_ref().map(Signature::output_names).unwrap_or_default();
-    // Of the only output, the position leads to it.
+    // A single output has no name in the signature: its position identifies it.
     let name_of = |names: &[String], position| names.get(position).filter(|name: &&String| !name.is_empty()).cloned();
     for (position, input) in graph.inputs.iter().enumerate() {
         let known = name_of(&input_names, position);
@@ -61,7 +61,7 @@ struct Writer<'m> {
     graph: &'m Graph,
     model: &'m Model,
     nodes: Vec<NodeView>,
-    /// The node that gives a value, and which of its results it is.
+    /// The node of a value, and the index of the value among the node's results.
     given: HashMap<ValueId, (usize, usize)>,
 }
 
@@ -72,7 +72,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds a node, after those of its blocks. `group` is that of the block it is in; empty for the body of the method.
+    /// Adds a node, after those of its blocks. `group` is that of the surrounding block; it is empty in the body of the
+    /// method.
     fn node(&mut self, id: NodeId, group: &str) {
         let node = &self.graph.nodes[id];
         let origin = &self.graph.origins[node.origin];
@@ -108,7 +109,7 @@ impl Writer<'_> {
         self.nodes.push(view);
     }
 
-    /// Lets the parameters of a block stand for what its node is given.
+    /// Maps the parameters of a block to the values that its node passes.
     fn bind(&mut self, block: BlockId, args: &[Arg]) {
         let items = args.iter().filter_map(|arg| if let Arg::List(items) = arg { Some(items) } else { None }).flatten();
         for (param, arg) in self.graph.blocks[block].params.iter().zip(items) {
@@ -120,7 +121,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Notes the values that an argument holds.
+    /// Records the values that an argument contains.
     fn take(&self, arg: &Arg, node: &mut NodeView) {
         arg.for_each_value(&mut |value| {
             let kind = match (self.given.get(&value), self.graph.values[value].def) {
@@ -142,7 +143,7 @@ impl Writer<'_> {
         ResultView { name: value.name.clone(), ty: value.ty.display(&self.graph.symbols).to_string(), bytes }
     }
 
-    /// An argument as the text form writes it, cut if it is long.
+    /// An argument in the text form, cut if it is long.
     fn text(&self, arg: &Arg) -> String {
         let mut out = String::new();
         self.write(arg, &mut out);
@@ -193,7 +194,7 @@ impl Writer<'_> {
     }
 }
 
-/// A node of which nothing else is known yet.
+/// A node without any details.
 fn blank(kind: NodeKind, name: &str) -> NodeView {
     let operator = match kind {
         NodeKind::Input => "input",
@@ -215,18 +216,18 @@ fn blank(kind: NodeKind, name: &str) -> NodeView {
     }
 }
 
-/// In the body of a method its module, in a nested block the block.
+/// The group of a node: its module in the body of a method, else the nested block.
 fn group_of<'g>(module: &'g str, group: &'g str) -> &'g str {
     if group.is_empty() { module } else { group }
 }
 
 fn joined(group: &str, name: &str) -> String {
-    // A dot in the name would make another level.
+    // A dot in the name would add a level.
     let name = name.replace('.', "_");
     if group.is_empty() { name } else { format!("{group}.{name}") }
 }
 
-/// What a block is to its node.
+/// The role of a block in its node.
 fn part(op: &Op, position: usize) -> &'static str {
     match (op, position) {
         (Op::Cond, 0) => "then",

@@ -1,5 +1,5 @@
-//! A graph for people: what each node takes and gives, and where in the model's source it comes from, as JSON and as a
-//! web page.
+//! A readable graph: the inputs and results of each node, and its place in the model's source, as JSON and as a web
+//! page.
 
 mod describe;
 mod html;
@@ -9,17 +9,18 @@ use serde::Serialize;
 
 pub use html::html;
 
-/// A model, to look at.
+/// The view of a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelView {
     pub methods: Vec<MethodView>,
 }
 
-/// A method. The nodes of nested blocks stand before the node that they belong to.
+/// A method. The nodes of nested blocks precede the node that they belong to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodView {
     pub name: String,
-    /// Inputs, then nodes in the order in which they run, then outputs and updates: none takes values of a later one.
+    /// Inputs, then nodes in the order in which they run, then outputs and updates. No node reads a value of a later
+    /// one.
     pub nodes: Vec<NodeView>,
 }
 
@@ -27,26 +28,26 @@ pub struct MethodView {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
     pub kind: NodeKind,
-    /// The name of its first result, or of what is stored.
+    /// The name of its first result, or of the stored value.
     pub name: String,
     /// Full name of the operator, or the kind.
     pub operator: String,
-    /// The path of the module that it was called in.
+    /// The path of the module whose call it belongs to.
     pub module: String,
-    /// The module's path, or for what is in a nested block that of the block: `net.1.while_loop body`.
+    /// The module's path; inside a nested block, that of the block: `net.1.while_loop body`.
     pub group: String,
     /// `file:line in function: code`, if known.
     pub source: Option<String>,
-    /// The values that it takes: index of the node that gives each, and which of its results it is.
+    /// The values that it reads: the index of the node, and the index among that node's results.
     pub inputs: Vec<(usize, usize)>,
-    /// Names of parameters with what they are given, as text.
+    /// Names of parameters with their arguments, as text.
     pub arguments: Vec<(String, String)>,
-    /// The constants and states that it takes.
+    /// The constants and states that it reads.
     pub constants: Vec<ConstantView>,
     pub results: Vec<ResultView>,
 }
 
-/// What a [`NodeView`] stands for.
+/// The kind of a [`NodeView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeKind {
@@ -57,18 +58,18 @@ pub enum NodeKind {
     Update,
 }
 
-/// A value that a node gives.
+/// A result of a node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultView {
     pub name: String,
-    /// Such as `f32[1, s77]`.
+    /// The type, such as `f32[1, s77]`.
     #[serde(rename = "type")]
     pub ty: String,
-    /// At the largest sizes; `None` for what is no tensor or has no bound.
+    /// Bytes at the largest sizes; `None` if it is not a tensor or has no bound.
     pub bytes: Option<u64>,
 }
 
-/// A constant or state that a node takes.
+/// A constant or state that a node reads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConstantView {
     /// `constant` or `state`.

@@ -1,4 +1,4 @@
-//! The memory plan of a method, for people: which tensor is where and when, and what fills the arenas.
+//! The memory plan of a method as a map: the place and lifetime of each tensor, and the peak of each arena.
 
 mod html;
 mod text;
@@ -17,7 +17,7 @@ pub struct MemoryMap {
     pub method: String,
     /// The operator or other step of each instruction, such as `aten::add.out` or `delegate XnnpackBackend`.
     pub steps: Vec<String>,
-    /// By memory id.
+    /// The arenas by memory id.
     pub arenas: Vec<ArenaMap>,
 }
 
@@ -25,17 +25,17 @@ pub struct MemoryMap {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArenaMap {
     pub memory_id: u32,
-    /// Its size in the file.
+    /// The arena's size in the file.
     pub bytes: u64,
-    /// The size that Rushlight's planner finds for the same tensors, if they do not contradict each other.
+    /// The size of Rushlight's own plan for the same tensors, if they do not contradict each other.
     pub best: Option<u64>,
     /// The bytes in use over time.
     pub live: LiveBytes,
-    /// In the order in which they are written.
+    /// The tensors, in the order in which they are written.
     pub tensors: Vec<PlacedTensor>,
 }
 
-/// A tensor's content, from the instruction that writes it to the last that reads it.
+/// A tensor's content, from the instruction that writes it to the last one that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedTensor {
     /// Its value, type and sizes, and its name if the program has one: `%12 f32 [1, 64]`.
@@ -47,7 +47,7 @@ pub struct PlacedTensor {
 }
 
 impl MemoryMap {
-    /// Follows what the instructions of a method write and read.
+    /// Follows the reads and writes of a method's instructions.
     pub fn of(method: &Plan<'_>) -> Self {
         let Recovered { buffers, values, plan: placed } = recover(method);
         let best = plan(&buffers).ok();
@@ -78,14 +78,14 @@ impl MemoryMap {
         }
     }
 
-    /// What instruction `at` does; empty past the end.
+    /// The step of instruction `at`; empty past the end.
     fn step(&self, at: usize) -> &str {
         self.steps.get(at).map_or("", String::as_str)
     }
 }
 
 impl ArenaMap {
-    /// The first instruction with the most bytes in use, and how many they are: no plan can be smaller.
+    /// The first instruction with the most bytes in use, and that number of bytes. No plan can be smaller.
     pub fn peak(&self) -> (usize, u64) {
         self.live.peak()
     }
@@ -100,7 +100,7 @@ impl ArenaMap {
     }
 }
 
-/// Names are cut to this many characters, so that a long one does not make the drawing as large as often as it is used.
+/// Maximum length of a name in characters. A long name would make the drawing larger with each use.
 const LONGEST_NAME: usize = 100;
 
 fn short(name: &str) -> String {
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// x at 0, a = relu(x) at 64, b = relu(a) at 0, c = relu(b) at 128: 192 bytes where 128 are enough.
+    /// x at 0, a = relu(x) at 64, b = relu(a) at 0, c = relu(b) at 128: 192 bytes, although 128 are enough.
     fn chain() -> Vec<u8> {
         let mut method = PlanModel::new("forward");
         let at = |offset| {

@@ -5,11 +5,11 @@ use crate::units::bytes;
 
 /// Rows of a drawing.
 const ROWS: u64 = 12;
-/// How full a cell is.
+/// The shades of a cell, from empty to full.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
-/// Draws each arena with time from left to right in at most `width` columns, and offsets from the bottom to the top.
-/// A cell's shade says how much of it is in use. The tensors in use at the peak are listed below.
+/// Draws each arena with time from left to right in at most `width` columns, and offsets from the bottom to the top. A
+/// cell's shade is the fraction of it that is in use. The tensors in use at the peak are listed below.
 pub fn text(map: &MemoryMap, width: usize) -> String {
     let mut out = format!("method {}\n", map.method);
     if map.arenas.is_empty() {
@@ -51,7 +51,7 @@ fn draw(map: &MemoryMap, arena: &ArenaMap, width: usize, out: &mut String) {
     }
 }
 
-/// By row from the bottom and column: the part of the cell's bytes and time that is in use, from 0 to 1.
+/// The fraction of each cell's bytes and time that is in use, from 0 to 1, by row from the bottom and column.
 fn cells(arena: &ArenaMap, instructions: usize, columns: usize) -> Vec<Vec<f64>> {
     let mut cells = vec![vec![0.0; columns]; ROWS as usize];
     let per_column = instructions as f64 / columns as f64;
@@ -68,12 +68,12 @@ fn cells(arena: &ArenaMap, instructions: usize, columns: usize) -> Vec<Vec<f64>>
     cells
 }
 
-/// How much of the unit from `index` lies between `from` and `to`.
+/// The fraction of the unit interval from `index` that is between `from` and `to`.
 fn covered(index: usize, from: f64, to: f64) -> f64 {
     (to.min(index as f64 + 1.0) - from.max(index as f64)).max(0.0)
 }
 
-/// Anything in use shows.
+/// The shade of a fraction. Any use is visible.
 fn shade(part: f64) -> char {
     let steps = (SHADES.len() - 1) as f64;
     let at = if part <= 0.0 { 0.0 } else { (part * steps).round().clamp(1.0, steps) };
