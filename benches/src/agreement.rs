@@ -1,11 +1,11 @@
-//! Whether both sides computed the same: a slip in a measured call would make its times meaningless.
+//! Checks that both sides compute the same result. If a measured call is wrong, its times mean nothing.
 
 use half::{bf16, f16};
 use rushlight::ScalarType;
 
 use crate::ours::Produced;
 
-/// What differs between our outputs and the bytes of theirs; `None` if they agree within a few roundings.
+/// Describes the difference between our outputs and the bytes of theirs; `None` if they agree within a few roundings.
 pub fn difference(ours: &[Produced], theirs: &[u8]) -> Option<String> {
     let total: usize = ours.iter().map(|output| output.bytes.len()).sum();
     if total != theirs.len() {
@@ -26,8 +26,8 @@ pub fn difference(ours: &[Produced], theirs: &[u8]) -> Option<String> {
     None
 }
 
-/// The largest difference of float32 values over the largest expected one; `None` if there are more of one than of the
-/// other. NaN if one has it.
+/// The largest difference of float32 values, relative to the largest expected one. `None` if the lengths differ; NaN if
+/// either side has NaN.
 pub fn relative_error(expected: &[u8], got: &[u8]) -> Option<f64> {
     if expected.len() != got.len() {
         return None;
@@ -42,7 +42,7 @@ fn tolerance(dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Half => 2e-3,
         ScalarType::BFloat16 => 2e-2,
-        // Values on the border of two quantization steps may fall to either side.
+        // Values on the border of two quantization steps may be rounded either way.
         ScalarType::Char | ScalarType::Byte => 1e-2,
         dtype if dtype.is_floating() || dtype.is_complex() => 1e-4,
         _ => 0.0,

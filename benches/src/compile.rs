@@ -1,4 +1,4 @@
-//! Compiling `.pt2` files to `.pte` files, beside ExecuTorch's compiler.
+//! Compiles `.pt2` files to `.pte` files, and compares with ExecuTorch's compiler.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,18 +16,18 @@ use crate::resident;
 
 const MODELS: &[&str] = &["mobilenet_v3_small", "resnet50", "vit_b_16", "swin_t"];
 const CHAINS: &[usize] = &[10, 100, 1_000, 10_000];
-/// The longest chain that ExecuTorch's compiler is given.
+/// The longest chain that ExecuTorch's compiler compiles.
 const LONGEST_OF_THEIRS: usize = 1_000;
-/// Runs of ours, half of them before theirs and half behind.
+/// Number of our runs, half of them before theirs and half after.
 const RUNS: usize = 10;
 
-/// What compiling one file took.
+/// The time and memory of compiling one file.
 pub struct Taken {
     pub seconds: f64,
     pub peak_bytes: f64,
 }
 
-/// Compiles what `tools/models/large.py` exported to `models`; the section of the document.
+/// Compiles the programs that `tools/models/large.py` exported to `models`. Returns the section of the document.
 pub fn run(models: &Path, python: &Path) -> Result<String> {
     let mut text = conditions("cargo xtask bench compile");
     text.push_str(
@@ -75,7 +75,7 @@ pub fn run(models: &Path, python: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Compiles one file in this process, and prints what that took.
+/// Compiles one file in this process, and prints its time and memory.
 pub fn once(file: &Path) -> Result<()> {
     let out = std::env::temp_dir().join(format!("rushlight-bench-{}.pte", std::process::id()));
     let compiled = save(Compiler::new().method("forward", file), &out);
@@ -83,7 +83,7 @@ pub fn once(file: &Path) -> Result<()> {
     compiled
 }
 
-/// Compiles to a file in this process, and prints what that took.
+/// Compiles to a file in this process, and prints its time and memory.
 pub fn save(compiler: Compiler, out: &Path) -> Result<()> {
     let start = Instant::now();
     compiler.compile().and_then(|program| program.save(out)).map_err(|e| anyhow::anyhow!("{e}"))?;
@@ -91,7 +91,7 @@ pub fn save(compiler: Compiler, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ours, and theirs if there is an interpreter for it.
+/// Measures our compiler, and theirs if there is an interpreter for it.
 fn measure(file: &Path, python: Option<&Path>) -> Result<(Taken, Option<Taken>)> {
     let mut ours = Vec::new();
     let mut theirs = None;
@@ -109,7 +109,7 @@ fn measure(file: &Path, python: Option<&Path>) -> Result<(Taken, Option<Taken>)>
     Ok((Taken { seconds: median(&mut seconds), peak_bytes }, theirs))
 }
 
-/// What a process says of itself.
+/// Runs a process that prints its time and memory, and reads them.
 pub fn taken(command: &mut Command) -> Result<Taken> {
     let taken = answer(command)?;
     let number = |key: &str| taken[key].as_f64().with_context(|| format!("{key} in {taken}"));

@@ -1,4 +1,4 @@
-//! `docs/benchmarks.md`: a section for each kind of measurement, replaced when it is made again.
+//! `docs/benchmarks.md`: a section for each kind of measurement, replaced when it is measured again.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,7 @@ impl Document {
         Self { sections: sections.collect() }
     }
 
-    /// With this section in place of the one of the same title, or at the end.
+    /// Replaces the section of this title, or appends it.
     pub fn replace(mut self, title: &str, text: &str) -> Self {
         let text = text.trim().to_owned();
         match self.sections.iter_mut().find(|(t, _)| t == title) {
@@ -58,7 +58,7 @@ impl Document {
     }
 }
 
-/// What was measured, on what and how.
+/// A sentence about the command, the machine and the versions.
 pub fn conditions(command: &str) -> String {
     let versions = std::env::var("VERSIONS").unwrap_or_default();
     let rust = printed("rustc", &["--version"]);
@@ -79,17 +79,17 @@ fn printed(program: &str, arguments: &[&str]) -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// Microseconds with three digits that count.
+/// Microseconds with three significant digits.
 pub fn microseconds(nanoseconds: f64) -> String {
     significant(nanoseconds / 1e3)
 }
 
-/// Milliseconds with three digits that count.
+/// Milliseconds with three significant digits.
 pub fn milliseconds(nanoseconds: f64) -> String {
     significant(nanoseconds / 1e6)
 }
 
-/// Three digits that count.
+/// Three significant digits.
 pub fn significant(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

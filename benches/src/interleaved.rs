@@ -1,4 +1,4 @@
-//! Measuring several sides in turns, so that what else the machine does meets all.
+//! Measures several sides in turns, so that other work of the machine affects all sides equally.
 
 use std::time::Duration;
 
@@ -25,18 +25,19 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// How many times as long they take.
+    /// The ratio of their time to ours.
     pub fn ratio(self) -> f64 {
         self.theirs / self.ours
     }
 
-    /// The lesser figure of each side.
+    /// The smaller figure of each side.
     pub fn fastest(self, other: Self) -> Self {
         Self { theirs: self.theirs.min(other.theirs), ours: self.ours.min(other.ours) }
     }
 }
 
-/// Takes turns for a number of rounds after one to warm up; one figure of the rounds for each side, as their [`median`].
+/// Measures two sides in turns, for a number of rounds after one warm-up round. Returns one figure of the rounds for
+/// each side, such as their [`median`].
 pub fn interleaved(
     rounds: usize,
     of: fn(&mut [f64]) -> f64,
@@ -47,7 +48,7 @@ pub fn interleaved(
     Ok(Pair { theirs: figures[0], ours: figures[1] })
 }
 
-/// The same for any number of sides, which are measured by their index; another one begins each round.
+/// Measures any number of sides in turns, by their index. Each round begins with another side.
 pub fn in_turns(
     rounds: usize,
     of: fn(&mut [f64]) -> f64,
@@ -67,7 +68,7 @@ pub fn in_turns(
     Ok(samples.iter_mut().map(|samples| of(samples)).collect())
 }
 
-/// Calls at least so often and for so long; the median of what the calls took, in nanoseconds.
+/// Calls at least `calls` times and for at least `at_least`. Returns the median of the durations, in nanoseconds.
 pub fn timed(calls: usize, at_least: Duration, mut call: impl FnMut() -> Result<Duration>) -> Result<f64> {
     let (mut samples, mut spent) = (Vec::new(), Duration::ZERO);
     while samples.len() < calls || spent < at_least {
@@ -78,18 +79,18 @@ pub fn timed(calls: usize, at_least: Duration, mut call: impl FnMut() -> Result<
     Ok(median(&mut samples))
 }
 
-/// The upper median; NaN of no samples.
+/// The upper median; NaN without samples.
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The least, which other work disturbed least; NaN of no samples.
+/// The minimum, which other work disturbed least; NaN without samples.
 pub fn least(samples: &mut [f64]) -> f64 {
     samples.iter().copied().min_by(f64::total_cmp).unwrap_or(f64::NAN)
 }
 
-/// The geometric mean; NaN of nothing.
+/// The geometric mean; NaN without values.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (sum, count) = values.into_iter().fold((0.0, 0), |(sum, count), value| (sum + value.ln(), count + 1));
     (sum / f64::from(count)).exp()

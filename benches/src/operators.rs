@@ -16,27 +16,27 @@ use crate::ours::{self, Tensor};
 use crate::peer::Peer;
 use crate::process::on_cores;
 
-/// Both sides copy the inputs anew before the clock starts, so that caches are in the same state, and so are tensors
-/// that are updated in place.
+/// Both sides copy the inputs before the clock starts, so that caches are in the same state. Tensors that are updated
+/// in place are then in the same state too.
 pub const PLACEMENT: Placement = Placement::Planned;
 
 const ROUNDS: usize = 7;
 const TURN: Duration = Duration::from_millis(3);
 
-/// Rounds for calls that come out slower than theirs in the first ones, or less than a quarter faster: what else the
-/// machine does may make as much of a difference.
+/// Rounds for calls that in the first rounds are slower than theirs, or less than a quarter faster. Other work of the
+/// machine can cause such a difference.
 const MORE_ROUNDS: usize = 31;
 const CLEARLY_FASTER: f64 = 1.25;
 
-/// How often such calls are loaded anew on both sides, by new processes: which physical pages a side's tensors were given
-/// decides what caches hold of them, which made as much as a factor of 1.9.
+/// Number of times that such calls are loaded again by new processes of both sides. The physical pages of a side's
+/// tensors decide which of them stay in the caches, which can change a time by a factor of 1.9.
 const PLACES: usize = 12;
 
-/// Below this ratio it is measured, too, how much two processes of theirs differ: that is how far a ratio can be trusted.
+/// Below this ratio, the difference between two processes of theirs is measured too. It is the error of a ratio.
 const CLOSE: f64 = 1.05;
 
-/// Operators for which the wheel's kernel library has, in place of the portable kernel, one that uses vector
-/// instructions or a matrix library (the symbols `opt_*` of `libexecutorch_kernels_optimized.so`).
+/// Operators for which the wheel's kernel library replaces the portable kernel by one that uses vector instructions or
+/// a matrix library (the symbols `opt_*` of `libexecutorch_kernels_optimized.so`).
 const OPTIMIZED: &[&str] = &[
     "aten::_fft_c2r.out",
     "aten::_fft_r2c.out",
@@ -63,12 +63,12 @@ const OPTIMIZED: &[&str] = &[
     "aten::where.self_out",
 ];
 
-/// Measures the calls that contain `filter`; the section of the document.
+/// Measures the calls that contain `filter`. Returns the section of the document.
 pub fn run(worker: &Path, filter: Option<&str>) -> Result<String> {
     let mut sides = Sides::start(worker)?;
     let mut rows = Vec::new();
     for call in calls::all(filter)? {
-        // All of PyTorch comes with them, so nothing else shall be measured afterwards.
+        // These libraries load all of PyTorch, therefore these calls are measured last.
         if is_llama(&call.case.op) && sides.libraries.is_empty() {
             sides.libraries = llama_libraries();
             sides.restart()?;
@@ -85,10 +85,10 @@ pub fn run(worker: &Path, filter: Option<&str>) -> Result<String> {
     Ok(section(&rows))
 }
 
-/// A process of each side, and what it takes to start others.
+/// A process of each side, and the parameters to start others.
 struct Sides<'w> {
     worker: &'w Path,
-    /// With ExecuTorch's kernels.
+    /// Libraries with ExecuTorch's kernels.
     libraries: Vec<String>,
     theirs: Peer,
     ours: Peer,
@@ -110,14 +110,14 @@ impl<'w> Sides<'w> {
         Ok(())
     }
 
-    /// Has another process of theirs in the place of ours.
+    /// Starts two processes of theirs, one of them in the place of ours.
     fn restart_with_theirs_alone(&mut self) -> Result<()> {
         let theirs = || process_of_theirs(self.worker, &self.libraries);
         (self.theirs, self.ours) = (theirs()?, theirs()?);
         Ok(())
     }
 
-    /// Both sides' fastest turns in several places, for which `restart` starts processes and `load` loads the call.
+    /// The fastest turns of both sides in several processes. `restart` starts the processes and `load` loads the call.
     fn in_places(
         &mut self,
         restart: fn(&mut Self) -> Result<()>,
@@ -133,20 +133,20 @@ impl<'w> Sides<'w> {
         Ok(all)
     }
 
-    /// Both sides' fastest turns.
+    /// The fastest turns of both sides.
     fn turns(&mut self, rounds: usize) -> Result<Pair> {
         interleaved(rounds, least, || self.theirs.time(1, TURN), || self.ours.time(1, TURN))
     }
 }
 
-/// A process of theirs, with kernels of other libraries.
+/// Starts a process of theirs, with the kernels of these libraries.
 fn process_of_theirs(worker: &Path, libraries: &[String]) -> Result<Peer> {
     let mut theirs = Peer::spawn(&mut on_cores(worker, 1), folder(worker)?)?;
     libraries.iter().try_for_each(|library| theirs.library(library))?;
     Ok(theirs)
 }
 
-/// A process of ours, with files where the worker's are.
+/// Starts a process of ours, with its files beside the worker.
 fn process_of_ours(worker: &Path) -> Result<Peer> {
     Peer::spawn(on_cores(std::env::current_exe()?, 1).arg("serve-portable"), folder(worker)?)
 }
@@ -156,9 +156,9 @@ fn folder(worker: &Path) -> Result<&Path> {
 }
 
 enum Outcome {
-    /// And the ratio of theirs to theirs, where ours is [`CLOSE`].
+    /// Both times, and the ratio between two processes of theirs if the first ratio is [`CLOSE`].
     Both(Pair, Option<f64>),
-    /// Why they do not run it, and our nanoseconds.
+    /// The reason why they do not run it, and our nanoseconds.
     TheyFail(String, f64),
     Differ(Pair, String),
 }

@@ -1,13 +1,13 @@
-//! The work of other programs during a measurement, so that a disturbed one shows (Linux).
+//! Measures the work of other programs during a measurement, so that a disturbance shows (Linux).
 
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// Of the fields of /proc/stat and /proc/PID/stat; the same on every platform that Linux has users on.
+/// The unit of the fields of /proc/stat and /proc/PID/stat; the same on every common Linux platform.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Counts since it was made.
+/// Counts from its creation on.
 #[derive(Debug)]
 pub struct Others {
     own: Vec<u32>,
@@ -16,20 +16,20 @@ pub struct Others {
 }
 
 impl Others {
-    /// Starts counting all work but that of these processes and this one.
+    /// Starts to count all work except that of these processes and this one.
     pub fn than(processes: impl IntoIterator<Item = u32>) -> Result<Self> {
         let own: Vec<u32> = processes.into_iter().chain([std::process::id()]).collect();
         let before = seconds(&own)?;
         Ok(Self { own, start: Instant::now(), before })
     }
 
-    /// How many cores the others kept busy, on average.
+    /// Number of cores that other programs kept busy, on average.
     pub fn cores(&self) -> Result<f64> {
         Ok(((seconds(&self.own)? - self.before) / self.start.elapsed().as_secs_f64()).max(0.0))
     }
 }
 
-/// Seconds that all cores were busy with other processes, since the machine started.
+/// Seconds of all cores in other processes, since the machine started.
 fn seconds(own: &[u32]) -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/stat").context("other work is only known on Linux")?;
     let ticks: Vec<f64> = numbers(stat.lines().next().unwrap_or_default());
@@ -39,7 +39,7 @@ fn seconds(own: &[u32]) -> Result<f64> {
     Ok((busy - ours) / TICKS_PER_SECOND)
 }
 
-/// Ticks that a process has had; none if it has ended.
+/// Ticks that a process has used; 0 if it has ended.
 fn spent(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The program's name is in parentheses and may contain anything; utime and stime are fields 14 and 15.

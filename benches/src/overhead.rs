@@ -1,4 +1,4 @@
-//! What the runtime costs by itself: programs of 2 and 100 additions and products of one-element tensors.
+//! The overhead of the runtime: programs of 2 and 100 additions and multiplications of one-element tensors.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::peer::Peer;
 const LENGTHS: &[usize] = &[2, 100];
 const ROUNDS: usize = 15;
 
-/// A stage, how many batches of it are timed in a turn, and its name.
+/// A stage, its number of batches in a turn, and its name.
 type Timed = (Stage, usize, &'static str);
 
 const STAGES: &[Timed] = &[
@@ -26,7 +26,7 @@ const STAGES: &[Timed] = &[
     (Stage::Call, 100, "set inputs, execute, read outputs"),
 ];
 
-/// Measures both languages; the section of the document.
+/// Measures both languages. Returns the section of the document.
 pub fn run(worker: &Path, models: &Path, python: &Path) -> Result<String> {
     let mut text = conditions("cargo xtask bench overhead");
     let _ = write!(
@@ -71,7 +71,7 @@ struct Row {
     pair: Pair,
 }
 
-/// Appends a table, and prints each row once it is measured.
+/// Appends a table, and prints each row as soon as it is measured.
 fn table(text: &mut String, rows: impl Iterator<Item = Result<Row>>) -> Result<()> {
     text.push_str("| operators | stage | ExecuTorch | Rushlight | ratio |\n|--:|---|--:|--:|--:|\n");
     for row in rows {
@@ -102,7 +102,7 @@ impl Chain {
         Row { operators: self.operators, stage: stage.to_owned(), pair }
     }
 
-    /// Gives a program of this chain to ExecuTorch; its bytes.
+    /// Loads a program of this chain in ExecuTorch, and returns its bytes.
     fn load(&self, file: &str, peer: &mut Peer) -> Result<Vec<u8>> {
         let file = self.folder.join(file);
         let program = std::fs::read(&file).with_context(|| file.display().to_string())?;
@@ -117,7 +117,7 @@ impl Chain {
         })
     }
 
-    /// Lowered for XNNPACK.
+    /// Measures the chain lowered for XNNPACK.
     fn delegated(&self, &(stage, batches, _): &Timed, peer: &mut Peer) -> Result<Pair> {
         let program = self.load("xnnpack.pte", peer)?;
         let error = |e: rushlight::Error| anyhow::anyhow!("{e}");

@@ -1,5 +1,5 @@
-//! An engine in a process of its own: ExecuTorch's, built from `executorch/worker.cpp`, which describes the commands; one
-//! of `peers/worker.py`; or ours (`serve.rs`).
+//! An engine in its own process: ExecuTorch's, built from `executorch/worker.cpp`, which describes the commands; one of
+//! `peers/worker.py`; or ours (`serve.rs`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::interleaved::Stage;
 
-/// A worker, and the folder through which files reach it.
+/// A worker, and the folder for the files that it reads and writes.
 pub struct Peer {
     process: Child,
     commands: ChildStdin,
@@ -18,28 +18,28 @@ pub struct Peer {
     folder: PathBuf,
 }
 
-/// What it took to make a program ready.
+/// Time and memory of loading a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
     /// Nanoseconds from the name of the file to the loaded method.
     pub load: f64,
     /// Nanoseconds of the first execution.
     pub first: f64,
-    /// Bytes that both added to the largest resident size of the process.
+    /// Bytes that both added to the peak resident size of the process.
     pub added: f64,
 }
 
 impl Peer {
-    /// ExecuTorch's side.
+    /// Starts ExecuTorch's side.
     pub fn start(worker: &Path) -> Result<Self> {
         let folder = worker.parent().context("the worker is in no folder")?;
         Self::spawn(&mut Command::new(worker), folder)
     }
 
-    /// Any side; `folder` is for the files through which its outputs come.
+    /// Starts any side; its outputs are written to files in `folder`.
     pub fn spawn(worker: &mut Command, folder: &Path) -> Result<Self> {
         let folder = folder.to_owned();
-        // Engines log to stderr what they answer as an error too.
+        // Engines log errors to stderr and also return them as answers.
         let mut process = worker
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -64,8 +64,8 @@ impl Peer {
         self.ask(&format!("load {} {}", program_file.display(), inputs_file.display())).map(|_| ())
     }
 
-    /// Loads the program from its file, for so many threads, and executes it once on the values of a file, which are a
-    /// float32 tensor of these sizes.
+    /// Loads the program from its file, for `threads` threads, and executes it once. The input is a float32 tensor of
+    /// these sizes, whose values are in a file.
     pub fn open(&mut self, program: &Path, threads: usize, input: &Path, sizes: &str) -> Result<Opened> {
         let answer = self.ask(&format!("open {} {threads} {} {sizes}", program.display(), input.display()))?;
         let mut numbers = answer.split_whitespace().map(str::parse);
@@ -73,34 +73,34 @@ impl Peer {
         Ok(Opened { load: next()?, first: next()?, added: next()? })
     }
 
-    /// Gives the program that was opened another input.
+    /// Sets another input of the opened program.
     pub fn input(&mut self, input: &Path, sizes: &str) -> Result<()> {
         self.ask(&format!("input {} {sizes}", input.display())).map(|_| ())
     }
 
-    /// How long Rushlight took to lower the program that was opened, in nanoseconds.
+    /// Nanoseconds that Rushlight took to lower the opened program.
     pub fn lowering(&mut self) -> Result<f64> {
         Ok(self.ask("lowering")?.parse()?)
     }
 
-    /// The number of its process.
+    /// The id of the process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Executes at least `calls` times and for this long; the median of the calls in nanoseconds.
+    /// Executes at least `calls` times and for this long. Returns the median of the calls in nanoseconds.
     pub fn time(&mut self, calls: usize, at_least: Duration) -> Result<f64> {
         Ok(self.ask(&format!("time {calls} {}", at_least.as_nanos()))?.parse()?)
     }
 
-    /// Executes; the bytes of all output tensors.
+    /// Executes the program, and returns the bytes of all output tensors.
     pub fn outputs(&mut self) -> Result<Vec<u8>> {
         let file = self.folder.join("outputs.bin");
         self.ask(&format!("outputs {}", file.display()))?;
         Ok(std::fs::read(file)?)
     }
 
-    /// One stage of the program's life, the median of batches, in nanoseconds.
+    /// Times one stage of the program's life. Returns the median of batches, in nanoseconds.
     pub fn stage(&mut self, stage: Stage, batches: usize) -> Result<f64> {
         let name = match stage {
             Stage::Verify => "verify",
@@ -131,7 +131,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It ends by itself when its commands do; a failure to end it is nobody's concern any more.
+        // The process also ends with its standard input, so a failure to kill it does no harm.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

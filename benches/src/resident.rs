@@ -1,4 +1,4 @@
-//! How much of a process lies in memory, as Linux knows it.
+//! The resident size of a process, as Linux reports it.
 
 use anyhow::{Context, Result};
 
@@ -12,7 +12,7 @@ pub fn peak() -> Result<u64> {
     status("VmHWM:")
 }
 
-/// Starts the largest resident size again from the present one.
+/// Resets the peak resident size to the current one.
 pub fn forget_peak() -> Result<()> {
     std::fs::write("/proc/self/clear_refs", "5").context("peaks are only known on Linux")
 }

@@ -1,4 +1,4 @@
-//! The engines, and how each is started on a model.
+//! The engines, and the start of each with a model.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,15 +11,15 @@ use crate::environment::{llama_libraries, variable};
 use crate::peer::{Opened, Peer};
 use crate::process::on_cores;
 
-/// The largest error of a result over its largest value, against eager PyTorch.
+/// Maximum error of a result relative to its largest value, against eager PyTorch.
 const FLOAT32_ERROR: f64 = 1e-4;
 /// bfloat16 has 8 bits of precision, which random weights amplify from layer to layer.
 const BFLOAT16_ERROR: f64 = 0.2;
 
-/// So do the steps of 8 bits; what is compared is that it is the same model.
+/// So do 8-bit steps. The limit only shows that it is the same model.
 const INT8_ERROR: f64 = 0.7;
 
-/// Who runs a program, and from which file.
+/// An engine, and the file that it runs.
 #[derive(Debug)]
 pub struct Engine {
     pub name: &'static str,
@@ -32,7 +32,7 @@ pub struct Engine {
 enum Worker {
     Ours,
     ExecuTorch,
-    /// With the kernels for language models.
+    /// ExecuTorch with the kernels for language models.
     ExecuTorchLlama,
     /// `peers/worker.py` with this argument.
     Python(&'static str),
@@ -58,7 +58,7 @@ impl Precision {
     }
 }
 
-/// What our compiler makes of `model.pt2` for the CPU back end.
+/// The file that our compiler writes for `model.pt2`, for the CPU backend.
 const fn compiled(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "compiled.pte",
@@ -82,7 +82,7 @@ const fn integer(name: &'static str, worker: Worker, file: &'static str) -> Engi
     Engine { error: INT8_ERROR, ..engine(name, worker, file) }
 }
 
-/// What our compiler makes of `model_int8.pt2`.
+/// The file that our compiler writes for `model_int8.pt2`.
 const COMPILED_INT8: &str = "compiled_int8.pte";
 
 pub const OURS_INT8: Engine = integer("Rushlight", Worker::Ours, COMPILED_INT8);
@@ -91,7 +91,7 @@ pub const ONNX_RUNTIME_INT8: Engine = integer("ONNX Runtime", Worker::Python("on
 pub const OPENVINO_INT8: Engine = integer("OpenVINO", Worker::Python("openvino"), "openvino_int8.xml");
 pub const LITERT_INT8: Engine = integer("LiteRT", Worker::Python("litert"), "model_int8.tflite");
 
-/// Rows of 8 bits and weights of 4 are rounded by all sides, by llama.cpp to scales of 16 bits.
+/// All sides use 8-bit rows and 4-bit weights; llama.cpp rounds scales to 16 bits.
 const FOUR_BITS_ERROR: f64 = 0.02;
 const Q4_0_ERROR: f64 = 0.3;
 
@@ -102,11 +102,12 @@ pub const EXECUTORCH_FOUR_BITS: Engine =
 pub const LLAMA_CPP: Engine =
     Engine { error: Q4_0_ERROR, ..engine("llama.cpp Q4_0", Worker::Python("ggml"), "model.pt2") };
 
-/// Rows are rounded to 8 bits in each layer anew, and quantizers choose scales of their own for weights that are made so that four
-/// bits hold them (`tools/models/language_models.py`). The answer to another text is off by as much as the largest logit.
+/// Rows are rounded to 8 bits again in each layer, and quantizers choose their own scales. The weights are made so that
+/// 4 bits represent them (`tools/models/language_models.py`). The error for a wrong text is as large as the largest
+/// logit.
 const LANGUAGE_MODEL_ERROR: f64 = 0.5;
 
-/// A program of our compiler for a language model.
+/// An engine for a language model that our compiler compiled.
 pub const fn ours_language_model(name: &'static str, file: &'static str) -> Engine {
     Engine { error: LANGUAGE_MODEL_ERROR, ..engine(name, Worker::Ours, file) }
 }
@@ -122,27 +123,27 @@ pub const PEERS_INT8: [&Engine; 4] = [&EXECUTORCH_INT8, &ONNX_RUNTIME_INT8, &OPE
 /// The peers that compute in float32.
 pub const PEERS: [&Engine; 4] = [&EXECUTORCH, &ONNX_RUNTIME, &OPENVINO, &LITERT];
 
-/// An engine that holds a model.
+/// A running engine with a model.
 pub struct Session {
     pub engine: &'static Engine,
     pub peer: Peer,
     pub opened: Opened,
 }
 
-/// Where everything is.
+/// The paths of the engines and models.
 pub struct Engines {
     pub models: PathBuf,
     executorch: PathBuf,
-    /// Libraries of its kernels for language models.
+    /// Libraries of ExecuTorch's kernels for language models.
     llama_libraries: Vec<String>,
-    /// The interpreter with the peers.
+    /// The Python interpreter that has the peers.
     python: PathBuf,
-    /// For outputs.
+    /// The folder for outputs.
     folder: PathBuf,
 }
 
 impl Engines {
-    /// From the variables that main.rs describes.
+    /// Reads the environment variables that main.rs describes.
     pub fn of_environment() -> Result<Self> {
         let executorch = variable("EXECUTORCH_WORKER")?;
         let folder = executorch.parent().context("the worker is in no folder")?.to_owned();
@@ -150,12 +151,12 @@ impl Engines {
         Ok(Self { models, python, executorch, folder, llama_libraries: llama_libraries() })
     }
 
-    /// Compiles a model for the CPU back end; the file. An earlier one is gone even if that fails.
+    /// Compiles a model for the CPU backend, and returns the file. An earlier file is removed even if that fails.
     pub fn compile(&self, model: &str, precision: Precision) -> Result<PathBuf> {
         self.compile_from(model, "model.pt2", compiled(precision), precision)
     }
 
-    /// The same of the model that PyTorch's quantizer made.
+    /// Like [`compile`](Self::compile), for the model that PyTorch's quantizer made.
     pub fn compile_int8(&self, model: &str) -> Result<PathBuf> {
         self.compile_from(model, "model_int8.pt2", COMPILED_INT8, Precision::F32)
     }
@@ -173,7 +174,7 @@ impl Engines {
         Ok(file)
     }
 
-    /// Starts an engine on a model, and compares what it gives with eager PyTorch.
+    /// Starts an engine on a model, and compares its result with eager PyTorch.
     pub fn open(&self, engine: &'static Engine, model: &str, threads: usize, sizes: &str) -> Result<Session> {
         let folder = self.models.join(model);
         let file = folder.join(engine.file);
@@ -191,7 +192,7 @@ impl Engines {
         Ok(session)
     }
 
-    /// The command of a process on the first cores.
+    /// The command of a process that runs on the first cores.
     fn worker(&self, worker: &Worker, threads: usize) -> Result<Command> {
         let mut command = match worker {
             Worker::Ours => on_cores(std::env::current_exe()?, threads),
@@ -210,7 +211,7 @@ impl Engines {
 }
 
 impl Session {
-    /// Gives the program another input, and compares its answer too.
+    /// Sets another input of the program, and compares its result too.
     pub fn input(&mut self, folder: &Path, sizes: &str) -> Result<()> {
         self.peer.input(&folder.join(format!("input_{sizes}.bin")), sizes)?;
         self.check(folder, sizes)
@@ -221,7 +222,7 @@ impl Session {
         let expected = std::fs::read(&file).with_context(|| file.display().to_string())?;
         let got = self.peer.outputs()?;
         let error = agreement::relative_error(&expected, &got).context("it gives a tensor of another size")?;
-        // Not a number is no agreement either.
+        // A NaN is not an agreement.
         if error <= self.engine.error { Ok(()) } else { bail!("it is off from eager PyTorch by {error:.1e}") }
     }
 }

@@ -1,4 +1,4 @@
-//! Language models with weights of four bits.
+//! Language models with 4-bit weights.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,26 +18,26 @@ use crate::agreement;
 use crate::compile::{Taken, save, taken};
 use crate::document::{conditions, milliseconds, significant};
 
-/// Models of `tools/models/language_models.py`, whose names end with their number of layers.
+/// Models of `tools/models/language_models.py`; their names end with their number of layers.
 const MODELS: [&str; 3] = ["llama_3_2_1b-16", "qwen3_0_6b-28", "phi_4_mini-4"];
-/// The one of 256 elements.
+/// The model with a hidden size of 256.
 const TINY: &str = "tiny-4";
 
-/// Shapes there, with the names and the layers of the models that have them.
+/// Shapes of these models: the key, and the name and number of layers of the published model.
 const SHAPES: [(&str, &str, &str); 3] =
     [("llama_3_2_1b", "Llama-3.2-1B", "16"), ("qwen3_0_6b", "Qwen3-0.6B", "28"), ("phi_4_mini", "Phi-4-mini", "32")];
 
-/// Positions of the caches, and tokens of a call at most, as there.
+/// Positions of the caches, and maximum tokens of a call, as in `tools/models/language_models.py`.
 const POSITIONS: usize = 2176;
 const LONGEST_CALL: usize = 1024;
 
-/// Bits of a weight in a group of 32 with its scale of 16 bits.
+/// Bits of a weight in a group of 32, including its share of the 16-bit scale.
 const BITS: f64 = 4.5;
 
-/// Fresh processes that load a model.
+/// Number of new processes that load a model.
 const LOADS: usize = 3;
 
-/// What our compiler makes of a model, and the engine that runs it.
+/// A model as our compiler writes it, and the engine that runs it.
 struct Variant {
     engine: Engine,
     scheme: Scheme,
@@ -82,11 +82,11 @@ const fn decode(position: usize) -> Call {
 const FIRST: Call = decode(0);
 const CALLS: [Call; 5] = [prefill(128), prefill(512), decode(128), decode(512), decode(2048)];
 
-/// Turns of a prefill, which takes seconds.
+/// Turns of a prefill, each of which takes seconds.
 const PREFILL: Turns = Turns { rounds: 3, warm_up: None, calls: 1, at_least: Duration::ZERO };
 
 impl Call {
-    /// As workers name it.
+    /// The name of the call in the workers' commands.
     fn sizes(self) -> String {
         format!("{}@{}", self.count, self.position)
     }
@@ -99,7 +99,7 @@ impl Call {
         }
     }
 
-    /// What a time in nanoseconds is in the unit of the name.
+    /// Converts a time in nanoseconds to the unit of the name.
     fn show(self, time: f64) -> String {
         if self.count > 1 { significant(self.count as f64 / time * 1e9) } else { milliseconds(time) }
     }
@@ -109,15 +109,15 @@ impl Call {
     }
 }
 
-/// Bytes that decoding reads once.
+/// Bytes that one decode step reads.
 struct Reads {
     weights: f64,
-    /// Of the cache, for each position.
+    /// Bytes of the cache, for each position.
     position: f64,
 }
 
 impl Reads {
-    /// Of the matrices of a model's folder, and a file that was compiled from it.
+    /// Computes the bytes from the matrices in a model's folder, and from a file that was compiled from it.
     fn of(folder: &Path, file: &Path) -> Result<Self> {
         let config: Json = serde_json::from_slice(&std::fs::read(folder.join("config.json"))?)?;
         let number = |key: &str| config[key].as_f64().with_context(|| format!("{key} in {}", folder.display()));
@@ -140,7 +140,7 @@ fn cache_bytes(file: &Path) -> Result<f64> {
     Ok(module.session().map_err(|e| anyhow::anyhow!("{e}"))?.size() as f64)
 }
 
-/// All tables.
+/// Measures all tables.
 pub fn run() -> Result<String> {
     let (engines, mut missing) = (Engines::of_environment()?, Missing::default());
     let machines = THREADS.map(Machine::measure).into_iter().collect::<Result<Vec<_>>>()?;
@@ -174,7 +174,7 @@ pub fn run() -> Result<String> {
     Ok(text)
 }
 
-/// The table of one model.
+/// Measures the table of one model.
 pub fn run_one(model: &str) -> Result<String> {
     let (engines, mut missing) = (Engines::of_environment()?, Missing::default());
     let machines = THREADS.map(Machine::measure).into_iter().collect::<Result<Vec<_>>>()?;
@@ -184,13 +184,14 @@ pub fn run_one(model: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Compiles a variant of a model in a process of its own.
+/// Compiles a variant of a model in its own process.
 fn compile(engines: &Engines, model: &str, variant: &Variant) -> Result<Taken> {
     let mut command = Command::new(std::env::current_exe()?);
     taken(command.arg("compile-language-model").arg(engines.models.join(model)).arg(variant.engine.file))
 }
 
-/// Compiles the variant of this file in this process, and prints what that took. An earlier one is gone even if that fails.
+/// Compiles the variant of this file in this process, and prints its time and memory. An earlier file is removed even
+/// if that fails.
 pub fn compile_once(folder: &Path, file: &str) -> Result<()> {
     let variant = VARIANTS.iter().find(|variant| variant.engine.file == file).context("no such file")?;
     let (file, positions) = (folder.join(file), Some(variant.positions));
@@ -249,7 +250,7 @@ fn measure(
     Ok(measured)
 }
 
-/// How our time compares with the least of the peers, which are the other columns.
+/// The ratio of our time to the fastest peer's. The last column is ours, the others are the peers'.
 fn compared(times: &[Option<f64>]) -> Option<f64> {
     let peers = times.split_last().map_or(times, |(_, peers)| peers);
     let fastest = peers.iter().flatten().copied().min_by(f64::total_cmp);
@@ -282,7 +283,7 @@ fn beside_peers(engines: &Engines, model: &str, machines: &[Machine], missing: &
     Ok(text)
 }
 
-/// The name of the model that has the shape, and how many of its layers there are.
+/// The name of the model with this shape, and its number of layers.
 fn title(model: &str) -> String {
     let Some((shape, layers)) = model.rsplit_once('-') else { return model.to_owned() };
     match SHAPES.iter().find(|(known, ..)| *known == shape) {
@@ -313,7 +314,7 @@ fn tiny(engines: &Engines, missing: &mut Missing) -> Result<String> {
     Ok(text)
 }
 
-/// Rushlight's own forms of the first model, beside each other.
+/// Compares Rushlight's variants of the first model.
 fn variants(engines: &Engines, missing: &mut Missing) -> Result<String> {
     let model = MODELS[0];
     for variant in VARIANTS.iter().filter(|variant| variant.engine.file != OURS.engine.file) {
@@ -360,7 +361,7 @@ fn variants(engines: &Engines, missing: &mut Missing) -> Result<String> {
     Ok(text)
 }
 
-/// How far logits with int8 caches are from those with f32.
+/// The deviation of logits with int8 caches from those with f32 caches.
 fn cache_error(engines: &Engines, model: &str) -> Result<f64> {
     let outputs = |variant: &'static Variant| -> Result<Vec<u8>> {
         let call = decode(2048);

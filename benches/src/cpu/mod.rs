@@ -1,6 +1,6 @@
-//! The CPU engine beside its peers: ExecuTorch's XNNPACK delegate, ONNX Runtime, OpenVINO and LiteRT, on the models of
-//! `tools/models/peers.py`. Each engine runs each model in a process of its own, and they take turns. So do those that run
-//! language models: Rushlight, ExecuTorch and llama.cpp.
+//! Compares the CPU engine with its peers, ExecuTorch's XNNPACK delegate, ONNX Runtime, OpenVINO and LiteRT, on the
+//! models of `tools/models/peers.py`. Each engine runs each model in its own process, and the engines take turns.
+//! Language models are measured the same way, with Rushlight, ExecuTorch and llama.cpp.
 
 mod engines;
 pub mod language_models;
@@ -21,14 +21,14 @@ use engines::{Engines, PEERS};
 const MODELS: &[&str] =
     &["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet18", "resnet50", "swin_t", "vit_b_16"];
 
-/// Sizes of the input of all of them.
+/// Shape of the input of all models.
 const IMAGE_SHAPE: &str = "1x3x224x224";
 
 /// Numbers of threads in one run.
 const THREADS: [usize; 2] = [1, 2];
 
-/// One measurement of `table` (`latency`, `int8`, `linear`, `sources`, `loading` or `scaling`): title and text of its section. With a model,
-/// of that one alone.
+/// Makes one measurement of `table` (`latency`, `int8`, `linear`, `sources`, `loading` or `scaling`). Returns the title
+/// and the text of its section. `model` restricts it to one model.
 pub fn run(table: &str, model: Option<&str>) -> Result<(&'static str, String)> {
     let models: Vec<&str> = MODELS.iter().copied().filter(|&name| model.is_none_or(|model| model == name)).collect();
     let engines = Engines::of_environment()?;
@@ -43,12 +43,12 @@ pub fn run(table: &str, model: Option<&str>) -> Result<(&'static str, String)> {
     })
 }
 
-/// What could not be measured, under the tables that lack it.
+/// Failed measurements, which are listed below the tables that lack them.
 #[derive(Debug, Default)]
 struct Missing(Vec<String>);
 
 impl Missing {
-    /// The value, or nothing and a note why there is none.
+    /// Returns the value; for an error, returns `None` and adds a note with the reason.
     fn unless<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
         result
             .map_err(|reason| {
@@ -72,13 +72,13 @@ impl Missing {
     }
 }
 
-/// The header of a table: its first column on the left, the others on the right.
+/// The header of a table: the first column is left-aligned, the others are right-aligned.
 fn header<'a>(columns: impl IntoIterator<Item = &'a str>) -> String {
     let columns: Vec<&str> = columns.into_iter().collect();
     format!("\n| {} |\n|---{}|\n", columns.join(" | "), "|--:".repeat(columns.len() - 1))
 }
 
-/// A row, which is printed too.
+/// Appends a row, and prints it.
 fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
     let line = format!("| {} |", cells.into_iter().collect::<Vec<_>>().join(" | "));
     println!("{line}");
@@ -86,17 +86,17 @@ fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
     text.push('\n');
 }
 
-/// Ours of the values of the peers and, in the last column, of Rushlight.
+/// Our value, which is in the last column.
 fn ours(values: &[Option<f64>]) -> Option<f64> {
     values.last().copied().flatten()
 }
 
-/// The least among the peers, whose columns are the first.
+/// The smallest value of the peers, whose columns are the first.
 fn fastest(values: &[Option<f64>]) -> Option<f64> {
     values[..PEERS.len()].iter().flatten().copied().min_by(f64::total_cmp)
 }
 
-/// The cell of a value that there may not be.
+/// The cell of a value that may be missing.
 fn cell(value: Option<f64>, show: impl FnOnce(f64) -> String) -> String {
     value.map_or_else(|| "missing".to_owned(), show)
 }

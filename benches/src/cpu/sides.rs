@@ -1,4 +1,4 @@
-//! Engines that hold a model, measured in turns.
+//! Engines with loaded models, measured in turns.
 
 use std::time::Duration;
 
@@ -11,13 +11,14 @@ use crate::others::Others;
 pub const ROUNDS: usize = 7;
 pub const TURN: Duration = Duration::from_millis(120);
 
-/// How often and how long each side is measured.
+/// Number and duration of the measurements of each side.
 pub struct Turns {
-    /// After one to warm up.
+    /// Number of rounds, after one warm-up round.
     pub rounds: usize,
-    /// Untimed work at the start of a turn, since others have just used the caches and an engine's threads slept.
+    /// Untimed work at the start of a turn. Other engines have just used the caches, and this engine's threads have
+    /// slept.
     pub warm_up: Option<Duration>,
-    /// Calls at least.
+    /// Minimum number of calls.
     pub calls: usize,
     pub at_least: Duration,
 }
@@ -26,7 +27,7 @@ impl Turns {
     pub const SHORT: Self = Self { rounds: ROUNDS, warm_up: Some(Duration::from_millis(30)), calls: 2, at_least: TURN };
 }
 
-/// What takes turns, each with the place of its time in a table.
+/// The engines that take turns, each with its place in a table.
 pub struct Sides<P> {
     sessions: Vec<Session>,
     places: Vec<P>,
@@ -46,12 +47,12 @@ impl<P: Copy> Sides<P> {
         &mut self.sessions
     }
 
-    /// The nanoseconds of an execution for each place, and how many cores other programs kept busy meanwhile.
+    /// Returns the nanoseconds of an execution for each place, and the number of cores that other programs kept busy.
     pub fn measure(&mut self) -> Result<(Vec<(P, f64)>, f64)> {
         self.measure_in(&Turns::SHORT)
     }
 
-    /// The same in turns of another length.
+    /// Like [`measure`](Self::measure), with other turns.
     pub fn measure_in(&mut self, turns: &Turns) -> Result<(Vec<(P, f64)>, f64)> {
         let others = Others::than(self.sessions.iter().map(|session| session.peer.id()))?;
         let medians = in_turns(turns.rounds, median, self.sessions.len(), |side| {
