@@ -1,4 +1,4 @@
-//! The operator cases: one JSON object a line in `cases/<family>.jsonl.gz`, written by `tools/op_cases`.
+//! The operator cases: one JSON object per line in `cases/<family>.jsonl.gz`, written by `tools/op_cases`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,21 +15,21 @@ use serde_json::Value as Json;
 /// One call of one operator with its expected results.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The operator as a program names it, for example `aten::add.out`.
+    /// The operator's name in a program, for example `aten::add.out`.
     pub op: String,
-    /// Unique within the operator.
+    /// Name of the case, unique within the operator.
     pub name: String,
-    /// The arguments in schema order with the outputs at the end, without the value that the call returns.
+    /// The arguments in schema order with the outputs at the end. The return value of the call is not among them.
     pub args: Vec<Arg>,
     /// The expected results that [`Arg::Out`], [`Arg::OutList`] and [`Arg::InOut`] refer to.
     pub expect: Vec<Arg>,
-    /// How to compare.
+    /// The kind of comparison.
     pub check: Check,
-    /// Largest sum of magnitudes that an element accumulates; rounding errors scale with it.
+    /// Largest sum of magnitudes that an element accumulates. Rounding errors are proportional to it.
     pub magnitude: Option<f64>,
-    /// (relative, absolute) tolerance that this case needs instead of its operator's.
+    /// (relative, absolute) tolerance of this case, in place of its operator's.
     pub tolerance: Option<(f64, f64)>,
-    /// Indices of the results whose sizes and values do not count.
+    /// Indices of the results whose sizes and values are not compared.
     pub unspecified: Vec<usize>,
 }
 
@@ -47,11 +47,11 @@ pub enum Arg {
     Tensor(TensorData),
     TensorList(Vec<TensorData>),
     OptionalTensorList(Vec<Option<TensorData>>),
-    /// An output: expected result of this index gives its dtype, sizes and dim order.
+    /// An output: the expected result of this index states its dtype, sizes and dim order.
     Out(usize),
     /// A list of output tensors.
     OutList(Vec<usize>),
-    /// A tensor that the operator reads and writes; what it holds afterwards is an expected result.
+    /// A tensor that the operator reads and writes; its contents afterwards are an expected result.
     InOut(TensorData, usize),
 }
 
@@ -66,18 +66,18 @@ pub struct TensorData {
     pub bytes: Vec<u8>,
 }
 
-/// What an expected result means.
+/// The meaning of an expected result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The values are compared.
     Values,
-    /// Only dtype and sizes are: the values are unspecified.
+    /// Only dtype and sizes are compared: the values are unspecified.
     Shape,
     /// Samples of the uniform distribution on [0, 1).
     Uniform,
     /// Samples of the standard normal distribution.
     Normal,
-    /// Input elements kept with a probability and scaled, beside the mask of those kept.
+    /// Input elements kept with a probability and scaled, with the mask of the kept ones.
     Dropout,
     /// A permutation of 0..n.
     Permutation,
@@ -89,7 +89,7 @@ pub enum Check {
     Eig,
 }
 
-/// Why a file of cases cannot be read: the file, the line and what is wrong there.
+/// The reason why a file of cases cannot be read: the file, the line and the error.
 #[derive(Debug)]
 pub struct BadCase(String);
 
@@ -106,10 +106,10 @@ pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cases")
 }
 
-/// The names of the families of composite operators, which programs do not name, start so.
+/// Prefix of the families of composite operators, which programs do not contain.
 pub const COMPOSITES: &str = "composites_";
 
-/// The names of the families of operators that programs name and that have a file, sorted.
+/// The families of operators that programs contain and that have a file, sorted.
 pub fn families() -> Result<Vec<String>, BadCase> {
     let listing = std::fs::read_dir(directory()).map_err(|e| BadCase(format!("{}: {e}", directory().display())))?;
     let mut names: Vec<String> = listing
@@ -134,12 +134,12 @@ pub fn read(family: &str) -> Result<Vec<Case>, BadCase> {
     Ok(cases)
 }
 
-/// What `manifest.json` says of the cases.
+/// The contents of `manifest.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// Number of cases of each operator.
     pub operators: BTreeMap<String, usize>,
-    /// Operators without cases, and why.
+    /// Operators without cases, each with the reason.
     pub skipped: BTreeMap<String, String>,
 }
 
@@ -250,7 +250,7 @@ fn index(json: &Json) -> Result<usize, String> {
     json.as_u64().map(|v| v as usize).ok_or_else(|| format!("expected an index, got {json}"))
 }
 
-/// A number, or the text of one: JSON has no NaN and no infinities.
+/// Reads a number, or the text of one: JSON has no NaN and no infinities.
 fn number(json: &Json) -> Result<f64, String> {
     match json {
         Json::String(text) => text.parse().map_err(|_| format!("{text:?} is no number")),

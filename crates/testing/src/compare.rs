@@ -8,17 +8,17 @@ use crate::cases::{Check, TensorData};
 use crate::reconstruct::decomposition;
 use crate::tolerance::{Tolerance, epsilon};
 
-/// What an operator's results are held to.
+/// The tolerance of an operator's results, with its scale.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     pub tolerance: Tolerance,
-    /// The distance from 1 to the next number, in the coarsest precision that the result went through.
+    /// The machine epsilon of the lowest precision that the result passed through.
     pub epsilon: f64,
     /// The largest sum of magnitudes that an element accumulates, or 0.
     pub magnitude: f64,
 }
 
-/// Fails with a sentence that names the first element that is too far off, and how many are.
+/// Fails if elements are out of tolerance, with the first such element and their count.
 pub fn values(got: &TensorData, expected: &TensorData, limit: Limit) -> Result<(), String> {
     if got.bytes.len() != expected.bytes.len() {
         return Err(format!("{} bytes for {}", got.bytes.len(), expected.bytes.len()));
@@ -63,7 +63,8 @@ pub fn statistics(got: &[TensorData], case_input: Option<&TensorData>, check: Ch
     if fine { Ok(()) } else { Err(format!("not {check:?}: mean {mean:.3}, standard deviation {deviation:.3}")) }
 }
 
-/// Every element is zero where the mask is, and the input times one factor elsewhere; the mask is neither empty nor full.
+/// Checks dropout: every element is zero where the mask is, and the input times one factor elsewhere. The mask must be
+/// neither empty nor full.
 fn dropout(samples: &[f64], mask: Option<&TensorData>, input: Option<&TensorData>) -> Result<(), String> {
     let (Some(mask), Some(input)) = (mask, input) else { return Err("no mask or no input".into()) };
     let input = numbers(input);
@@ -108,7 +109,7 @@ fn matches(g: &[u8], e: &[u8], dtype: ScalarType, limit: Limit) -> bool {
     apart <= 1 || error <= allowed * limit.epsilon
 }
 
-/// The type of the numbers that an element consists of.
+/// The type of the numbers in an element, such as the parts of a complex number.
 fn part_type(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::ComplexHalf => ScalarType::Half,

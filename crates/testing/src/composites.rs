@@ -1,4 +1,4 @@
-//! Cases of operators that the compiler makes of simpler ones: each is compiled alone and run.
+//! Cases of operators that the compiler lowers to simpler ones: each is compiled alone and run.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +16,25 @@ use crate::compare::{self, Limit};
 use crate::skips;
 use crate::tolerance::{Tolerance, epsilon};
 
-/// What became of the cases of a family.
+/// The outcome of the cases of a family.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub passed: usize,
-    /// Cases that need something that the compiler does not have, or a size that it must know.
+    /// Cases that need a feature that the compiler lacks, or a size that it must know.
     pub left_out: usize,
-    /// By operator: what went wrong with which case.
+    /// The failures by operator, each with its case.
     pub failed: BTreeMap<String, Vec<String>>,
 }
 
-/// The sizes that the compiler knows.
+/// The sizes that are known to the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// All.
+    /// All sizes.
     Static,
-    /// None of the inputs' that are greater than 1: equal ones are one symbol. What depends on a size that must be
-    /// known is left out.
+    /// All sizes, except those of the inputs that are greater than 1: equal ones are one symbol. Cases that depend on a
+    /// size that must be known are left out.
     Symbolic,
-    /// All, but numbers that are no integers come from inputs, so that only the run knows them.
+    /// All sizes. Floating-point numbers come from inputs, so that only the run knows them.
     StaticWithNumbers,
 }
 
@@ -54,7 +54,7 @@ pub fn run(family: &str, sizes: Sizes, filter: &str) -> Result<Outcome, BadCase>
     Ok(outcome)
 }
 
-/// False for a case that is left out.
+/// Runs a case; false if it is left out.
 fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
     let mut inputs = Vec::new();
     let model = model(case, sizes, &mut inputs)?;
@@ -67,7 +67,7 @@ fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
     let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
     let outputs = interpret::run(&file, METHOD, &inputs).map_err(|error| error.to_string())?;
     let results: Vec<&TensorData> = case.expect.iter().filter_map(as_tensor).collect();
-    // The statistics that a training batch norm writes are inputs, and come first.
+    // A training batch norm returns the statistics that it writes to inputs first.
     let written = if case.op.contains("batch_norm") { outputs.len().saturating_sub(results.len()) } else { 0 };
     let outputs = outputs.get(written..).unwrap_or_default();
     if outputs.len() != results.len() {
@@ -84,22 +84,22 @@ fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
 
 const METHOD: &str = "forward";
 
-/// What the compiler says it does not have, by operator.
+/// Errors of unsupported calls, by operator.
 const UNSUPPORTED: &[(&str, &str)] = &[(aten::ONE_HOT, "`one_hot` without a number of classes")];
 
-/// Whether the error is one of those that are expected of the operator.
+/// True if the error is an expected one of the operator.
 fn is_unsupported(op: &str, error: &rushlight_graph::Error) -> bool {
     error.kind() == ErrorKind::Unsupported
         && UNSUPPORTED.iter().any(|(name, message)| *name == op && error.message().starts_with(message))
 }
 
-/// Whether an error says that a size must be known.
+/// True if an error states that a size must be known.
 fn needs_known_sizes(error: &rushlight_graph::Error) -> bool {
     let text = error.to_string();
     ["depend", "known size", "is only known", "no fixed size", "static"].iter().any(|part| text.contains(part))
 }
 
-/// Whether an error says that a number must be known.
+/// True if an error states that a number must be known.
 fn needs_known_numbers(error: &rushlight_graph::Error) -> bool {
     error.to_string().contains("known when the program is compiled")
 }
@@ -111,7 +111,7 @@ const fn as_tensor(arg: &cases::Arg) -> Option<&TensorData> {
     }
 }
 
-/// A method that makes the case's call on its tensors.
+/// Makes a method that makes the case's call on its tensors.
 fn model(case: &Case, sizes: Sizes, inputs: &mut Vec<Datum>) -> Result<Model, String> {
     let mut model = Model::default();
     let schema = model.schemas.expect(&case.op).map_err(|error| error.to_string())?;
@@ -128,7 +128,7 @@ fn model(case: &Case, sizes: Sizes, inputs: &mut Vec<Datum>) -> Result<Model, St
             check_types(&types, &expected, &graph, &case.unspecified)?;
             types
         }
-        // What depends on data, the exported program tells.
+        // If sizes depend on data, the types are those of the exported program.
         Err(_) => expected,
     };
     let origin = graph.origins.push(Origin { node: case.name.clone(), ..Origin::default() });
@@ -144,7 +144,7 @@ fn static_type(tensor: &TensorData) -> TensorType {
     TensorType::of(tensor.dtype, &sizes)
 }
 
-/// Fails where inference says something else than PyTorch, as far as sizes are known.
+/// Fails if the inferred types differ from PyTorch's, as far as sizes are known.
 fn check_types(types: &[Type], expected: &[Type], graph: &Graph, unspecified: &[usize]) -> Result<(), String> {
     let text =
         |types: &[Type]| types.iter().map(|ty| ty.display(&graph.symbols).to_string()).collect::<Vec<_>>().join(", ");
@@ -203,7 +203,7 @@ fn argument(graph: &mut Graph, arg: &cases::Arg, param: &Param, sizes: Sizes, in
     }
 }
 
-/// A number that a node reads from an input.
+/// Adds an input for a number, and the node that reads it.
 fn number(graph: &mut Graph, value: f64, inputs: &mut Vec<Datum>) -> Arg {
     let ty = TensorType::of(ScalarType::Double, &[]);
     let bytes = value.to_le_bytes().to_vec();
@@ -235,7 +235,7 @@ fn input(graph: &mut Graph, tensor: &TensorData, sizes: Sizes, inputs: &mut Vec<
     Arg::Value(graph.input(&format!("input_{}", inputs.len()), Type::Tensor(ty)))
 }
 
-/// Integers must be equal, and numbers near on the scale of the largest.
+/// Compares results: integers must be equal, and numbers close relative to the largest.
 fn compare(got: &Datum, expected: &TensorData) -> Result<(), String> {
     let Datum::Tensor(got) = got else { return Err(format!("{got:?}")) };
     if got.dtype != expected.dtype || got.sizes != expected.sizes {

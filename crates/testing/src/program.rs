@@ -1,31 +1,31 @@
-//! Turns a case into a `.pte` file whose one method calls the operator once.
+//! Turns a case into a `.pte` file whose only method calls the operator once.
 
 use rushlight_format::pte::{PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel};
 use rushlight_format::{FormatError, ScalarType};
 
 use crate::cases::{Arg, Case, TensorData};
 
-/// Where a program keeps the tensors of the call.
+/// The place of the call's tensors in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Inputs and outputs in planned memory.
     Planned,
     /// As `Planned`, with upper bounds of the outputs that are larger than the results.
     DynamicOutputs,
-    /// Outputs in memory of the caller's, inputs read in place.
+    /// Outputs in the caller's memory, inputs read in place.
     Unplanned,
-    /// Inputs as constants of the program; those that are written as buffers with initial values.
+    /// Inputs as constants of the program. Inputs that are written are buffers with initial values.
     Constants,
 }
 
 /// A program for one case.
 #[derive(Debug)]
 pub struct OneOperator<'c> {
-    /// The file.
+    /// The contents of the file.
     pub bytes: Vec<u8>,
-    /// What to pass to the method, in order.
+    /// The inputs of the method, in order.
     pub inputs: Vec<&'c TensorData>,
-    /// For each output whether the caller provides its memory, and how many bytes.
+    /// The outputs whose memory the caller provides, each with its number of bytes.
     pub unplanned: Vec<(usize, usize)>,
 }
 
@@ -110,7 +110,7 @@ impl<'c> Builder<'c> {
 
     /// A tensor that the operator reads and writes, in planned memory.
     fn updated(&mut self, t: &'c TensorData) -> u32 {
-        // The operator may change the sizes, up to those that it finds.
+        // The operator may change the sizes, up to the initial ones.
         let planned = self.plan.planned(model(t).dynamic());
         if self.placement != Placement::Constants {
             self.inputs.push(t);
@@ -148,7 +148,7 @@ impl<'c> Builder<'c> {
         value
     }
 
-    /// The return value, which programs list behind the arguments: the `out` argument, or a list of several. Symbolic
+    /// The return value, which programs repeat after the arguments: the `out` argument, or a list of several. Symbolic
     /// operators have none.
     fn returned(&mut self, args: &[u32]) -> Option<u32> {
         let written = |arg: &Arg| matches!(arg, Arg::Out(_) | Arg::OutList(_));
@@ -184,7 +184,7 @@ pub fn strides(sizes: &[usize], dim_order: &[u8]) -> Vec<usize> {
     strides
 }
 
-/// True for types whose values round.
+/// True for types whose values are rounded.
 pub fn rounds(dtype: ScalarType) -> bool {
     dtype.is_floating() || dtype.is_complex()
 }

@@ -1,4 +1,4 @@
-//! Recorded calls of whole programs: inputs and what eager PyTorch answered. `tools/cases.py` describes the files.
+//! Recorded calls of whole programs: inputs and the results of eager PyTorch. `tools/cases.py` describes the files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,31 +19,31 @@ pub struct Recording {
     json: Json,
 }
 
-/// Models that differ on the CPU back end, with what stands in the failure and why.
+/// Models whose results differ on the CPU backend: name, part of the failure, and the reason.
 const DIFFERS_ON_CPU: &[(&str, &str, &str)] = &[(
     "mixed_precision",
     "output 2 of `forward`",
     "the mean of normalised rows is zero but for roundings to bfloat16 between operators, which the back end leaves out",
 )];
 
-/// For what of a program's inputs and outputs memory is planned.
+/// The inputs and outputs of a program that have planned memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Planning {
     pub inputs: bool,
     pub outputs: bool,
 }
 
-/// The folder that an environment variable names, or the one of this name in `target`.
+/// The folder in an environment variable, or else the one of this name in `target`.
 pub fn folder(variable: &str, name: &str) -> PathBuf {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
     std::env::var_os(variable).map_or(default, PathBuf::from)
 }
 
-/// The recordings of generated models, sorted: those in the folder that an environment variable names, or in one of this
-/// name in `target`.
+/// The recordings of generated models, sorted. They are in the folder in an environment variable, or else in the one of
+/// this name in `target`.
 ///
 /// # Panics
-/// If there is no such folder: the models were not made.
+/// If there is no such folder, because the models were not generated.
 pub fn generated(variable: &str, folder: &str) -> Vec<PathBuf> {
     let models = self::folder(variable, folder);
     let mut paths: Vec<PathBuf> = fs::read_dir(&models)
@@ -62,10 +62,10 @@ pub fn only() -> Option<Vec<String>> {
     Some(names.split(',').map(str::to_owned).collect())
 }
 
-/// Those of [`generated`] that RUSHLIGHT_ONLY names, by their folders; all of them without it.
+/// The recordings of [`generated`] that RUSHLIGHT_ONLY names, by their folders; all of them without it.
 ///
 /// # Panics
-/// As [`generated`].
+/// Like [`generated`].
 pub fn wanted_paths(variable: &str, folder: &str) -> Vec<PathBuf> {
     let mut paths = generated(variable, folder);
     if let Some(names) = only() {
@@ -77,13 +77,13 @@ pub fn wanted_paths(variable: &str, folder: &str) -> Vec<PathBuf> {
 /// The recordings at [`wanted_paths`].
 ///
 /// # Panics
-/// As [`generated`], and if one cannot be read.
+/// Like [`generated`], and if a recording cannot be read.
 pub fn wanted(variable: &str, folder: &str) -> Vec<Recording> {
     let open = |path: &PathBuf| Recording::open(path).unwrap_or_else(|failure| panic!("{failure}"));
     wanted_paths(variable, folder).iter().map(open).collect()
 }
 
-/// Why a recording did not pass: the call, and what differed.
+/// The reason why a recording did not pass: the call, and the difference.
 pub type Failure = String;
 
 impl Recording {
@@ -95,7 +95,7 @@ impl Recording {
         Ok(Self { name, folder: path.parent().unwrap_or(Path::new("")).to_owned(), json })
     }
 
-    /// Whether there is a program: ExecuTorch's compiler cannot make one of every exported model.
+    /// True if there is a program. ExecuTorch's compiler cannot compile every exported model.
     pub fn has_program(&self) -> bool {
         self.json["program"].is_string()
     }
@@ -105,14 +105,14 @@ impl Recording {
         self.folder.join(self.json["program"].as_str().unwrap_or_default())
     }
 
-    /// The exported programs of each method: straight from the exporter, and decomposed.
+    /// The exported programs of each method: the exporter's own output, and its decomposition.
     pub fn exported(&self) -> Vec<(&str, [PathBuf; 2])> {
         let methods = self.json["exported"].as_object().into_iter().flatten();
         let file = |files: &Json, index: usize| self.folder.join(files[index].as_str().unwrap_or_default());
         methods.map(|(method, files)| (method.as_str(), [file(files, 0), file(files, 1)])).collect()
     }
 
-    /// Methods that are called and were not exported: they return constants, which are these.
+    /// Methods that are called and were not exported, with the constants that they return.
     pub fn constant_methods(&self) -> Result<Vec<(String, Value)>, Failure> {
         let mut found: Vec<(String, Value)> = Vec::new();
         for call in self.json["calls"].as_array().into_iter().flatten() {
@@ -127,17 +127,17 @@ impl Recording {
         Ok(found)
     }
 
-    /// Part of what the error must say for a model that cannot be compiled.
+    /// Part of the error message of a model that cannot be compiled.
     pub fn unsupported(&self) -> Option<&str> {
         self.json["unsupported"].as_str()
     }
 
-    /// The version of a package that the files were made with.
+    /// The version of a package that made the files.
     pub fn made_with(&self, package: &str) -> &str {
         self.json["made_with"][package].as_str().unwrap_or_default()
     }
 
-    /// The folder with the recording.
+    /// The folder of the recording.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -152,8 +152,8 @@ impl Recording {
         )
     }
 
-    /// Whether ExecuTorch's compiler planned memory for the inputs and outputs of the recorded program, if it was compiled
-    /// by ExecuTorch and all of them are tensors alike.
+    /// Returns the inputs and outputs for which ExecuTorch's compiler planned memory in the recorded program. `None` if
+    /// there is no program of ExecuTorch's compiler.
     ///
     /// # Errors
     /// If the program cannot be read.
@@ -172,13 +172,13 @@ impl Recording {
         Ok(Some(Planning { inputs, outputs }))
     }
 
-    /// Why this failure is none on the CPU back end.
+    /// The reason why this failure is expected on the CPU backend; `None` if it is not.
     pub fn differs_on_cpu(&self, failure: &str) -> Option<&'static str> {
         let known = DIFFERS_ON_CPU.iter().find(|(name, site, _)| self.name == *name && failure.contains(site));
         known.map(|(_, _, reason)| *reason)
     }
 
-    /// Backends without which the program cannot be loaded.
+    /// Backends that the program needs.
     pub fn backends(&self) -> Vec<&str> {
         self.json["backends"].as_array().into_iter().flatten().filter_map(Json::as_str).collect()
     }
@@ -191,7 +191,7 @@ impl Recording {
 
     /// Loads the program with its data files, on the reference operators or lowered.
     pub fn load(&self, lower: &str) -> Result<Module, Failure> {
-        // Miri maps no files.
+        // Miri cannot map files.
         let mode = if cfg!(miri) { LoadMode::File } else { LoadMode::default() };
         let mut builder = Module::builder().lower(lower).mode(mode);
         for data in self.data() {
@@ -200,13 +200,13 @@ impl Recording {
         builder.load(self.program()).map_err(|e| e.to_string())
     }
 
-    /// Makes every call on one module and compares the outputs. Returns how many calls there were.
+    /// Makes every call on one module and compares the outputs. Returns the number of calls.
     pub fn run(&self, module: &mut Module) -> Result<usize, Failure> {
         self.run_with(module, None)
     }
 
-    /// As [`run`](Self::run), with another tolerance than the recorded one. With an infinite one, elements may have any value
-    /// but NaN, and everything else must be as recorded.
+    /// Like [`run`](Self::run), with a tolerance in place of the recorded one. With an infinite one, elements may have
+    /// any value but NaN, and everything else must be as recorded.
     pub fn run_with(&self, module: &mut Module, tolerance: Option<f64>) -> Result<usize, Failure> {
         for (i, call) in self.recorded_calls().iter().enumerate() {
             self.call(module, call, tolerance).map_err(|e| format!("call {i}: {e}"))?;
@@ -231,14 +231,14 @@ impl Recording {
         self.json["calls"].as_array().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// As [`run`](Self::run); gives the largest difference, relative to the scale of its output.
+    /// Like [`run`](Self::run). Returns the largest difference, relative to the scale of its output.
     pub fn run_within(&self, module: &mut Module) -> Result<f64, Failure> {
         let calls = self.recorded_calls().iter().enumerate();
         let differences = calls.map(|(i, call)| self.call(module, call, None).map_err(|e| format!("call {i}: {e}")));
         differences.collect::<Result<Vec<_>, _>>().map(|all| all.into_iter().fold(0.0, f64::max))
     }
 
-    /// As [`run_within`](Self::run_within), with another tolerance than the calls'.
+    /// Like [`run_within`](Self::run_within), with a tolerance in place of the recorded ones.
     pub fn run_within_tolerance(&self, module: &mut Module, tolerance: f64) -> Result<f64, Failure> {
         let mut largest = 0.0f64;
         for (i, call) in self.recorded_calls().iter().enumerate() {
@@ -247,7 +247,7 @@ impl Recording {
         Ok(largest)
     }
 
-    /// The signal-to-noise of the worst floating-point output over all calls, in dB; infinite without noise.
+    /// The signal-to-noise ratio of the worst floating-point output over all calls, in dB; infinite without noise.
     pub fn signal_to_noise(&self, module: &mut Module) -> Result<f64, Failure> {
         let mut powers: Vec<(f64, f64)> = Vec::new();
         for call in self.recorded_calls() {
@@ -273,12 +273,12 @@ impl Recording {
             }
         }
         let ratios = powers.iter().filter(|(signal, _)| *signal > 0.0).map(|(signal, noise)| signal / noise);
-        // A NaN is the worst of all.
+        // A NaN counts as the worst ratio.
         let worst = ratios.fold(f64::INFINITY, |worst, ratio| if ratio >= worst { worst } else { ratio });
         if worst.is_nan() { Err("the outputs are NaN".to_owned()) } else { Ok(10.0 * worst.log10()) }
     }
 
-    /// The architecture's family, of a model of the zoo.
+    /// The family of a zoo model's architecture.
     pub fn family(&self) -> &str {
         self.json["family"].as_str().unwrap_or_default()
     }
@@ -290,7 +290,7 @@ impl Recording {
         serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// A figure that stands in the file beside the calls.
+    /// A figure of the file with the calls.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.json[name].as_f64()
     }
@@ -300,7 +300,7 @@ impl Recording {
         self.json["calls"][0]["tolerance"].as_f64()
     }
 
-    /// Makes a call and compares; the largest difference, relative to the scale of its output.
+    /// Makes a call and compares its results. Returns the largest difference, relative to the scale of its output.
     fn call(&self, module: &mut Module, call: &Json, tolerance: Option<f64>) -> Result<f64, Failure> {
         let method = call["method"].as_str().ok_or("the call names no method")?;
         let inputs: Vec<Recorded> = self.values(&call["inputs"])?;
@@ -356,7 +356,7 @@ impl Recording {
     }
 }
 
-/// The same elements with the dimensions in another order in memory: strides and bytes.
+/// Reorders the elements for another dimension order; returns strides and bytes.
 fn lay_out(dtype: ScalarType, shape: &[usize], bytes: &[u8], order: &[usize]) -> (Vec<usize>, Vec<u8>) {
     let mut strides = vec![1; shape.len()];
     rushlight::runtime::dense_strides(shape, order.iter().copied(), &mut strides);
@@ -454,7 +454,8 @@ fn doubles(tensor: &Tensor) -> Result<Vec<f64>, Failure> {
     }
 }
 
-/// The largest difference relative to the scale of what is wanted, or what is wrong.
+/// Returns the largest difference relative to the scale of the expected values. Fails if an element is out of
+/// tolerance.
 fn compare(got: &Tensor, want: &Tensor, tolerance: f64) -> Result<f64, Failure> {
     if (got.dtype(), got.shape()) != (want.dtype(), want.shape()) {
         return Err(format!("got {got:?}, expected {want:?}"));

@@ -1,4 +1,4 @@
-//! Runs cases through one-operator programs and collects what happened, by operator.
+//! Runs cases through one-operator programs and collects the outcomes by operator.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +14,34 @@ use crate::program::{self, METHOD, OneOperator, Placement};
 use crate::tolerance::{self, Tolerance};
 use crate::{compare, skips};
 
-/// What became of an operator's cases.
+/// The outcome of an operator's cases.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Cases that ran and agreed.
     pub passed: usize,
-    /// Names of the cases that did not, each with what differed.
+    /// Names of the failed cases, each with the difference.
     pub failed: Vec<String>,
     /// Cases that were left out, by reason.
     pub skipped: BTreeMap<&'static str, usize>,
-    /// True if no operator set has it.
+    /// True if no operator set has the operator.
     pub missing: bool,
     /// Element types of the cases' tensors, in the order of their codes.
     pub dtypes: BTreeMap<u8, &'static str>,
-    /// The operator set that provides it.
+    /// The operator set that has the operator.
     pub set: Option<&'static str>,
 }
 
-/// Why a case did not pass.
+/// The reason why a case did not pass.
 #[derive(Debug)]
 enum Failure {
     Missing,
     Differs(String),
 }
 
-/// Environment variable with the one operator to run; a trailing `*` stands for any rest.
+/// Environment variable with the operator to run; a trailing `*` matches any suffix.
 pub const FILTER: &str = "RUSHLIGHT_OP";
 
-/// Runs all cases of a family that the filter lets through.
+/// Runs all cases of a family that the filter selects.
 pub fn run_family(family: &str) -> Result<BTreeMap<String, Tally>, BadCase> {
     let filter = std::env::var(FILTER).ok();
     let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
@@ -79,13 +79,13 @@ impl Tally {
     }
 }
 
-/// Every case runs planned, and in one more way.
+/// Every case runs with planned memory, and in one more placement.
 fn placements(number: usize) -> [Placement; 2] {
     let other = [Placement::DynamicOutputs, Placement::Unplanned, Placement::Constants][number % 3];
     [Placement::Planned, other]
 }
 
-/// Whether the [`FILTER`] lets an operator through.
+/// True if the [`FILTER`] selects an operator.
 pub fn passes(filter: &str, op: &str) -> bool {
     filter.strip_suffix('*').map_or(op == filter, |start| op.starts_with(start))
 }
@@ -107,7 +107,7 @@ fn dtypes(case: &Case) -> impl Iterator<Item = (u8, &'static str)> {
     all.into_iter().map(|t| (t.code(), t.name()))
 }
 
-/// Runs one case. What differs, or that the operator is missing, if it does not pass.
+/// Runs one case. The error is the difference, or `missing` if no operator set has the operator.
 pub fn run_case(case: &Case, placement: Placement) -> Result<(), String> {
     run(case, placement).map_err(|failure| match failure {
         Failure::Missing => "missing".to_owned(),
@@ -115,18 +115,18 @@ pub fn run_case(case: &Case, placement: Placement) -> Result<(), String> {
     })
 }
 
-/// What became of a case that was lowered when it was loaded.
+/// The outcome of a case that was lowered at load.
 #[derive(Debug)]
 pub enum Lowered {
-    /// It ran on the CPU back end and agreed.
+    /// It ran on the CPU backend and agreed.
     Passed,
-    /// It stays on the reference operators: why.
+    /// It stays on the reference operators, for this reason.
     Left(String),
     /// It ran and differed, or failed.
     Differs(String),
 }
 
-/// Runs a case on the CPU back end, as far as that takes its operator.
+/// Runs a case on the CPU backend, if the backend supports its operator.
 pub fn run_lowered(case: &Case, placement: Placement) -> Lowered {
     let differs = |what: &str, error: &dyn std::fmt::Display| Lowered::Differs(format!("{what}: {error}"));
     let written = match program::write(case, placement) {
@@ -155,7 +155,7 @@ pub fn run_lowered(case: &Case, placement: Placement) -> Lowered {
     }
 }
 
-/// How far results may be from what is expected, by operator and type of the result.
+/// The tolerance of a result, by operator and type of the result.
 pub(crate) type Tolerances = fn(&str, ScalarType) -> Tolerance;
 
 fn run(case: &Case, placement: Placement) -> Result<(), Failure> {
@@ -216,7 +216,7 @@ fn limit(case: &Case, dtype: ScalarType, tolerances: Tolerances) -> compare::Lim
     }
 }
 
-/// The precision of the widest floating-point tensor among the inputs; float32 if there are only others.
+/// The precision of the widest floating-point tensor among the inputs; that of float32 without one.
 fn precision(case: &Case) -> f64 {
     let (mut finest, mut any) = (None, false);
     for arg in &case.args {

@@ -1,25 +1,26 @@
-//! What each operator's results may differ by, and why. Every tolerance of the operator suite is a row here.
+//! The tolerance of each operator's results, with the reason. Every tolerance of the operator suite is a row here.
 
 use rushlight_format::ScalarType;
 
-/// How far a result may be from the expected value. A rounding is half the distance from 1 to the next number, in the
-/// precision that the operator computes in: the output's, or that of its widest input where that is coarser.
+/// The maximum difference between a result and the expected value. Epsilon is the distance from 1 to the next number,
+/// in the precision that the operator computes in: the output's, or that of its widest input if that is lower. A
+/// rounding is half of epsilon.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// The same bits; any NaN for a NaN.
     Exact,
-    /// At most so many representable values apart.
+    /// At most this many representable values apart.
     Ulp(u64),
-    /// So many times the distance from 1 to the next number, relative and absolute; or one representable value.
+    /// At most this many times epsilon, relative and absolute; or one representable value.
     Close { rel: f64, abs: f64 },
-    /// So many times that distance, scaled by the largest sum of magnitudes that an element accumulates (`mag` of the
-    /// case); or one representable value.
+    /// At most this many times epsilon, scaled by the largest sum of magnitudes that an element accumulates (`mag` of
+    /// the case); or one representable value.
     Accumulated(f64),
 }
 
-/// Rows by operator. The first that matches holds.
+/// A row of the table, by operator. The first row that matches is used.
 struct Row {
-    /// Names without namespace and overload.
+    /// Operator names without namespace and overload.
     names: &'static [&'static str],
     /// For f32 and f64 results, complex ones included.
     wide: Tolerance,
@@ -196,7 +197,7 @@ const ROWS: &[Row] = &[
     Row { names: &["arange"], wide: Ulp(1), half: Ulp(1), why: "a product and a sum, which may be fused" },
 ];
 
-/// Functions that the reference operators compute in f64, whatever the type.
+/// Functions that the reference operators compute in f64 for every type.
 const SPECIAL: &[&str] = &[
     "lgamma",
     "digamma",
@@ -258,13 +259,12 @@ fn of_rows(rows: &[Row], op: &str, dtype: ScalarType) -> Option<Tolerance> {
     }
 }
 
-/// The tolerance of a result of the CPU back end. Where no row of its own holds, it is held to what the reference
-/// operators are held to.
+/// The tolerance of a result of the CPU backend. Without a row of its own, it is that of the reference operators.
 pub fn lowered(op: &str, dtype: ScalarType) -> Tolerance {
     of_rows(LOWERED, op, dtype).unwrap_or_else(|| of(op, dtype))
 }
 
-/// Rows of the CPU back end.
+/// Rows of the CPU backend.
 const LOWERED: &[Row] = &[
     Row {
         names: &["avg_pool3d"],

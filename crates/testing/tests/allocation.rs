@@ -1,5 +1,5 @@
-//! Executing a lowered program allocates nothing, by one thread and by two, nor does a language model for a token. A binary of its
-//! own, whose allocator counts.
+//! Executing a lowered program allocates nothing, with one thread or two. Decoding a token with a language model
+//! allocates nothing either. This is a separate binary, because its allocator counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use serde_json::Value as Json;
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
 
-/// Tests allocate one after the other.
+/// Held by each test, so that tests allocate one after the other.
 static COUNTING: Mutex<()> = Mutex::new(());
 
-/// What was allocated so far, once the threads of the pool have started: the system decides when they first run, and each
-/// allocates its name.
+/// Returns the bytes allocated so far, once the threads of the pool have started. The system decides when they first
+/// run, and each allocates its name.
 fn settled() -> usize {
     let mut before = ALLOCATOR.total_allocated();
     loop {
@@ -62,7 +62,7 @@ fn executing_what_was_lowered_allocates_nothing() {
     }
 }
 
-/// A copy of a sample decoder that has more positions: its rotations do not depend on their number.
+/// Copies a sample decoder with more positions. Its rotations do not depend on their number.
 fn with_context(from: &Path, context: usize) -> PathBuf {
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("long-session").join(from.file_name().unwrap());
     fs::create_dir_all(&to).unwrap();
@@ -73,8 +73,8 @@ fn with_context(from: &Path, context: usize) -> PathBuf {
     to
 }
 
-/// Layers with a window have rings, whose memory does not grow with the context; logits are those of transformers in eager mode
-/// for all tokens at once (`tools/decoder_samples.py --long`).
+/// Layers with a window have ring caches, whose memory does not grow with the context. Logits are those of transformers
+/// in eager mode for all tokens at once (`tools/decoder_samples.py --long`).
 #[test]
 fn tokens_of_long_sessions_allocate_nothing() {
     let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,8 +94,8 @@ fn tokens_of_long_sessions_allocate_nothing() {
         let method = module.method("forward").unwrap();
         let mut states = States::new();
         method.add_states(&mut states).unwrap();
-        // Keys and values of 2 heads of 8 elements, in a ring of the window and the longest call, or of all positions; and the end
-        // of the positions.
+        // Keys and values have 2 heads of 8 elements. A cache has a slot for each position, or is a ring of the window
+        // and the longest call. One more element is the end of the positions.
         let rows = if name == "gemma3" { 3 * (6 + 7) + context } else { 4 * (5 + 7) };
         assert_eq!(states.size(), (rows * 2 * 2 * 8 + 1) * 4, "{name}");
         let mut checks = expected["after"].as_array().unwrap().iter().zip(expected["logits"].as_array().unwrap());

@@ -1,7 +1,7 @@
-//! Deterministic mutations of the corpus, taken through parse, load and execute. No panic, no hang, no memory beyond
-//! what the file and its declared buffers justify. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+//! Deterministic mutations of the corpus, through parse, load and execute. No panic, no hang, no memory beyond the
+//! amount that the file and its declared buffers justify. `RUSHLIGHT_MUTATIONS` sets the number of mutations.
 //!
-//! A binary of its own: its allocator limits the process while a file is tried.
+//! This is a separate binary, because its allocator limits the process while a file is tried.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use rushlight_testing::mutations::{Random, corpus, mutate};
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
 
-/// What one method may take, its declared buffers included. Mutations that declare more fail to load.
+/// Memory limit of one method, its declared buffers included. Mutations that declare more fail to load.
 const MEMORY_LIMIT: usize = 4 << 20;
-/// Test scaffolding: inputs, outputs, messages.
+/// Memory of the test itself: inputs, outputs, messages.
 const SLACK: usize = 1 << 20;
-/// A loop may run up to the cap of instructions, which takes a while where nothing is optimised.
+/// A loop may run up to the cap of instructions, which takes a while in an unoptimized build.
 const TOO_SLOW: Duration = Duration::from_mins(1);
 
-/// Sizes and zeros for a method's tensor inputs, as far as they are small.
+/// Sizes and zeros for a method's tensor inputs, if they are small.
 fn tensors(
     plan: &Plan<'_>,
     indices: impl Iterator<Item = u32>,

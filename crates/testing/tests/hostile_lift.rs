@@ -1,7 +1,7 @@
-//! Deterministic mutations of the corpus, taken through parse, lift and compile. No panic, no hang, no memory beyond a
-//! fixed limit. `RUSHLIGHT_MUTATIONS` sets how many there are in all.
+//! Deterministic mutations of the corpus, through parse, lift and compile. No panic, no hang, no memory beyond a fixed
+//! limit. `RUSHLIGHT_MUTATIONS` sets the number of mutations.
 //!
-//! A binary of its own: its allocator limits the process while a file is tried.
+//! This is a separate binary, because its allocator limits the process while a file is tried.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use rushlight_testing::mutations::{Random, corpus, edited, mutate};
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
 
-/// What lifting and compiling a file of a few kilobytes may take.
+/// Memory limit of lifting and compiling a file of a few kilobytes.
 const MEMORY_LIMIT: usize = 256 << 20;
 const TOO_SLOW: Duration = Duration::from_secs(20);
 

@@ -1,5 +1,5 @@
-//! Back ends spoil nothing of each other's: what one is shown and what it refuses depends on no other, and what is claimed
-//! is compiled.
+//! Backends are independent: the model that a backend sees, and the nodes that it refuses, depend on no other backend.
+//! Claimed nodes are compiled.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use rushlight_graph::operators::{aten, quantized_decomposed};
 use rushlight_graph::text::{Contents, Detail};
 use rushlight_graph::{Bytes, Error, Model};
 
-/// Refuses everything, and keeps the text of what it was shown.
+/// Refuses every node, and keeps the text of the models that it saw.
 #[derive(Debug, Default)]
 struct Refusing {
     shown: Arc<Mutex<Vec<String>>>,
@@ -51,7 +51,7 @@ fn models() -> Vec<(String, Model)> {
     let mut models = Vec::new();
     for path in files("pt2", "pt2") {
         let bytes = Bytes::from(std::fs::read(&path).unwrap());
-        // One is of a version whose programs are not read.
+        // One file has an unsupported version.
         if let Ok(model) = import_pt2(&[("forward", bytes)], ImportOptions::default()) {
             models.push((path.display().to_string(), model));
         }
@@ -63,7 +63,7 @@ fn models() -> Vec<(String, Model)> {
             }
         }
     }
-    // Some are exported without upper bounds of sizes, which is an error with any back end.
+    // Some programs have sizes without upper bounds, which is an error with any backend.
     models.retain(|(_, model)| compile(model.clone(), &CompileOptions::default()).is_ok());
     assert!(models.len() >= 30, "{}", models.len());
     models

@@ -1,7 +1,8 @@
-//! Whole models that `tools/models/generate.py` exported as `.pt2`, compiled and run against what eager PyTorch answered.
+//! Whole models that `tools/models/generate.py` exported as `.pt2`, compiled, run, and compared with eager PyTorch.
 //!
-//! Ignored by default, since the models are generated: `cargo xtask test models` generates and compiles them. The folder
-//! is `target/models`, or the one that RUSHLIGHT_MODELS names; RUSHLIGHT_ONLY takes names to run, separated by commas.
+//! Ignored by default, because the models are generated: `cargo xtask test models` generates and compiles them. The
+//! folder is `target/models`, or the one in RUSHLIGHT_MODELS; RUSHLIGHT_ONLY lists the names to run, separated by
+//! commas.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -41,20 +42,20 @@ This page is written by `UPDATE_DOCS=1 cargo test -p rushlight-testing --test it
 /// Models whose methods share their buffers.
 const SHARED_STATE: &[&str] = &["shared_state"];
 
-/// Models that are compiled once more, with their weights in `.ptd` files: one file, as the wheel's bindings take no more.
+/// Models that are compiled again with their weights in one `.ptd` file. The wheel's bindings accept no more than one.
 const EXTERNAL_WEIGHTS: &[&str] = &["external_one", "external_two", "llama_hf", "mobilenet_v3_small", "tied_weights"];
 
-/// A model that compiled and agreed.
+/// A model whose compiled program agreed with PyTorch.
 struct Agreed {
     calls: usize,
     seconds: f64,
     planned: u64,
-    /// The largest sum of the bytes in use at a time, of all methods.
+    /// The peak of the bytes in use, summed over all methods.
     in_use: u64,
 }
 
-/// Compiles one of the two forms and makes the recorded calls. With RUSHLIGHT_SAVE, the program goes to a folder there
-/// beside the recorded calls, for other runtimes to run.
+/// Compiles one of the two forms and makes the recorded calls. With RUSHLIGHT_SAVE, the program is saved beside the
+/// recorded calls in a folder there, for other runtimes to run.
 fn compile_and_run(
     recording: &Recording,
     form: usize,
@@ -112,7 +113,7 @@ fn compile_and_run(
     Ok(Agreed { calls, seconds, planned, in_use: in_use(&file)? })
 }
 
-/// A folder that goes when the value does.
+/// A folder that is removed when the value is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -129,7 +130,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The largest sum of the bytes that are in use at a time, of all methods of a program.
+/// The peak of the bytes in use, summed over all methods of a program.
 fn in_use(file: &[u8]) -> Result<u64, String> {
     let program = Program::parse(file).map_err(|e| e.to_string())?;
     Ok(program.methods().flat_map(|plan| lower_bound(&recover(&plan).buffers).into_values()).sum())
@@ -264,12 +265,12 @@ fn models_for_the_cpu_back_end_give_the_recorded_results() {
 /// The outcome of quantizing a model.
 enum Quantized {
     Calls(usize),
-    /// The scheme finds nothing in it, or the compiler does not have what it needs.
+    /// The scheme applies to nothing in it, or the compiler lacks a feature.
     Refused(String),
 }
 
-/// Quantizes one of the two forms without PyTorch, for the CPU back end, with the recorded inputs as a calibration, and makes the
-/// recorded calls: results have the recorded types and shapes, and are numbers.
+/// Quantizes one of the two forms without PyTorch, for the CPU backend, with the recorded inputs as the calibration.
+/// Makes the recorded calls: results must have the recorded types and shapes, and no NaN.
 fn quantize_and_run(recording: &Recording, form: usize, scheme: Scheme) -> Result<Quantized, String> {
     let share_state = SHARED_STATE.contains(&recording.name.as_str());
     let mut quantization = Quantization::new(scheme);
@@ -294,7 +295,7 @@ fn quantize_and_run(recording: &Recording, form: usize, scheme: Scheme) -> Resul
     recording.run_with(module, Some(f64::INFINITY)).map(Quantized::Calls).map_err(|e| format!("run: {e}"))
 }
 
-/// Models that cannot give the recorded results in integers: name, part of the failure, and the reason.
+/// Models that cannot compute the recorded results in integers: name, part of the failure, and the reason.
 const KNOWN_QUANTIZED: &[(&str, &str, &str)] =
     &[("cross_attention ", "NaN", "a query whose keys are all padding gives NaN, which integers do not have")];
 

@@ -1,4 +1,5 @@
-//! Decoders that are built from folders of Hugging Face and from GGUF files compute what transformers does: `tools/decoder_samples.py`.
+//! Decoders that are built from folders of Hugging Face and from GGUF files agree with transformers:
+//! `tools/decoder_samples.py`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +13,9 @@ use serde_json::Value as Json;
 /// Largest deviation of logits, relative to the largest logit.
 const TOLERANCE: f32 = 2e-5;
 
-/// The same where rows are rounded to 16 bits for weights that are integers: an element by up to 2^-16 of the largest of 256, which
-/// is 3e-5 of a typical one as a standard deviation, and a largest logit is three typical ones.
+/// The same for quantized weights, whose input rows are rounded to 16 bits. The rounding error of an element is up to
+/// 2^-16 of the largest of 256 elements. Its standard deviation is 3e-5 of a typical element, and a largest logit is
+/// three typical ones.
 const ROUNDED_TOLERANCE: f32 = 1e-4;
 
 fn folder() -> PathBuf {
@@ -35,7 +37,7 @@ fn tokens(list: &Json) -> Vec<i64> {
     list.as_array().unwrap().iter().map(|token| token.as_i64().unwrap()).collect()
 }
 
-/// The logits after tokens that begin at a position.
+/// The logits after tokens from a position on.
 fn logits(module: &mut Module, tokens: &[i64], start: i64) -> Vec<f32> {
     let (sizes, start) = ([1, tokens.len()], [start]);
     let tokens = TensorView::of(&sizes, tokens).unwrap();
@@ -81,7 +83,7 @@ fn compiled_with(path: &Path, backend: &str, kv_cache: KvCache) -> Module {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// `file` is that of the model in the folder; none for the folder itself.
+/// `file` is the model's file in the folder; `None` for the folder itself.
 fn agree(backend: &str, file: Option<&str>) {
     let of = |name: String| {
         let folder = folder().join(name);
@@ -92,14 +94,14 @@ fn agree(backend: &str, file: Option<&str>) {
     models_agree(backend, &models, TOLERANCE);
 }
 
-/// Models compute what the file beside each says.
+/// Compares each model with the results in the file beside it.
 fn models_agree(backend: &str, models: &[(PathBuf, PathBuf)], tolerance: f32) {
     let mut wrong = Vec::new();
     for (path, sample) in models {
         let name = path.display();
         let expected: Json = serde_json::from_slice(&fs::read(sample).unwrap()).unwrap();
         let (prompt, continuation) = (tokens(&expected["prompt"]), tokens(&expected["greedy"]));
-        // The prompt at once, and in two calls.
+        // The prompt in one call, and in two.
         for first in [prompt.len(), 3] {
             let mut module = compiled(path, backend);
             let (head, rest) = prompt.split_at(first);
@@ -162,7 +164,7 @@ fn blocks_in_gguf_files_agree_with_transformers_on_the_cpu_back_end() {
     models_agree("cpu", &files_of_blocks(), ROUNDED_TOLERANCE);
 }
 
-/// Programs for the CPU back end have what the files have, and tables for the positions and instructions.
+/// Programs for the CPU backend have the size of the files, plus tables for the positions and instructions.
 #[test]
 fn blocks_in_gguf_files_keep_their_size() {
     let options =
@@ -183,7 +185,7 @@ fn blocks_in_gguf_files_keep_their_size() {
     }
 }
 
-/// `--quantize` says what weights become, whatever the file has.
+/// `--quantize` decides the type of the weights, for every type in the file.
 #[test]
 fn blocks_in_gguf_files_are_quantized_again() {
     let options =
@@ -203,8 +205,8 @@ fn blocks_in_gguf_files_are_quantized_again() {
     );
 }
 
-/// Logits are those of transformers with keys and values as a cache keeps them; some element may lie on the other side of a
-/// half. They are off from those of floats by what rounding may make of them, which PyTorch's derivatives say.
+/// Logits agree with those of transformers with the keys and values of a cache; an element at a rounding boundary may
+/// be rounded the other way. Their distance from those of float caches is within a bound from PyTorch's derivatives.
 fn caches_agree(backend: &str, kind: KvCache) {
     let mut wrong = Vec::new();
     for name in names() {
@@ -253,7 +255,7 @@ fn caches_agree_with_transformers_on_the_cpu_back_end() {
 
 #[test]
 fn decoders_are_quantized() {
-    // Random weights lose more than trained ones.
+    // Random weights lose more precision than trained ones.
     for (scheme, limit) in [(Scheme::Int8Weight, 0.1), (Scheme::FourBitDynamic, 0.8)] {
         for name in ["llama-3.2", "gemma3", "phi3", "lfm2", "mixtral", "qwen2-moe", "qwen3.5"] {
             let path = folder().join(name);
@@ -300,12 +302,12 @@ fn what_a_program_does_not_have_is_refused() {
             }
             println!("{backend}, {} from {start}: {error}", tokens.len());
         }
-        // The session is as it was.
+        // The failed call left the session unchanged.
         call(&[1, 2, 3, 4], 4).unwrap();
     }
 }
 
-/// States without positions do not have what a call added that failed: here in the last layer, whose cache is full.
+/// A failed call adds nothing to states without positions: here it fails in the last layer, whose cache is full.
 #[test]
 fn a_call_that_fails_adds_nothing_to_recurrent_states() {
     let path = folder().join("qwen3.5");
@@ -327,8 +329,8 @@ fn a_call_that_fails_adds_nothing_to_recurrent_states() {
     }
 }
 
-/// A ring of 12 slots, for a window of 5 and calls of 8 tokens, has what a call needs that goes back by 8 positions at most, or
-/// starts again. Others are refused, and change nothing.
+/// A ring of 12 slots, for a window of 5 and calls of 8 tokens, allows a call that goes back by at most 8 positions, or
+/// starts again. Other calls are refused, and change nothing.
 #[test]
 fn a_ring_is_not_read_where_it_is_overwritten() {
     for backend in ["portable", "cpu"] {
@@ -349,7 +351,7 @@ fn a_ring_is_not_read_where_it_is_overwritten() {
         for start in [22usize, 29, 0] {
             let got = logits(&mut module, &tokens[start..=start], start as i64);
             assert!(deviation(&got, &after[start]) < TOLERANCE, "{backend} at {start}");
-            // On to where the session was.
+            // Continues to the previous end of the session.
             for (position, token) in tokens.iter().enumerate().skip(start + 1) {
                 let got = logits(&mut module, &[*token], position as i64);
                 assert!(deviation(&got, &after[position]) < TOLERANCE, "{backend} at {position} after {start}");

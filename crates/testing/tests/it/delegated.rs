@@ -1,4 +1,4 @@
-//! What the compiler makes for the CPU back end, seen in its payload, and run.
+//! Programs that the compiler writes for the CPU backend: their payloads and their results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use rushlight_graph::{Arg, Builder, Constant, Graph, Model, Origin, TensorType, 
 use rushlight_runtime::{Delegate, DelegateContext, DelegateHandle, Element, InitContext};
 use rushlight_testing::mutations::Random;
 
-/// A method with an input of so many elements.
+/// A method with an input of `size` elements.
 fn model(dtype: ScalarType, size: i64, build: impl FnOnce(&mut Builder<'_>, ValueId) -> Vec<Arg>) -> Model {
     let mut model = Model::default();
     model.add_method("forward", Graph::new());
@@ -26,7 +26,7 @@ fn model(dtype: ScalarType, size: i64, build: impl FnOnce(&mut Builder<'_>, Valu
     model
 }
 
-/// The program as the reference operators run it, that of the back end, and the back end's own.
+/// The program for the reference operators, the one for the backend, and the payload in the latter.
 fn compiled(model: &Model) -> (Vec<u8>, Vec<u8>, CpuProgram) {
     let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };
     let portable = emit(model, &options.emit).unwrap().program.to_bytes().unwrap();
@@ -53,7 +53,7 @@ fn outputs_that_are_read_again_are_not_copied() {
         let flipped = call(aten::RECIPROCAL, vec![exponential.into()]);
         let sum = call(aten::CUMSUM, vec![exponential.into(), Arg::from(0)]);
         let last = call(aten::MUL_TENSOR, vec![sum.into(), flipped.into()]);
-        // Results that are read by others come before and after them.
+        // Results that other nodes read are returned before and after them.
         vec![last.into(), exponential.into(), sum.into()]
     });
     let (portable, ours, payload) = compiled(&model);
@@ -93,7 +93,7 @@ fn run_everywhere(program: &[u8], elements: &[f32]) -> Vec<Vec<f32>> {
 
 #[test]
 fn constants_without_elements_load_and_run() {
-    // A cache of keys begins as an empty tensor of one dimension, to which the first keys are appended.
+    // A cache of keys begins as an empty tensor of rank 1, to which the first keys are appended.
     let empty = |b: &mut Builder<'_>, sizes: &[i64]| -> Arg {
         b.constant(Constant::dense("empty", TensorType::of(ScalarType::Float, sizes), Vec::new()).unwrap()).into()
     };
@@ -149,7 +149,7 @@ fn delegates_have_any_number_of_outputs() {
 
 #[test]
 fn sums_of_matrices_and_products_are_taken() {
-    // The step of an LSTM adds what the input contributes, a matrix, to the product of the hidden state and its weights.
+    // The step of an LSTM adds the contribution of the input, a matrix, to the hidden state times its weights.
     for (beta, alpha) in [(1.0, 1.0), (0.5, 1.0), (1.0, -2.0), (0.0, 3.0)] {
         for computed in [false, true] {
             let model = model(ScalarType::Float, 6, |b, x| {
@@ -216,7 +216,7 @@ impl Delegate for Live {
 #[test]
 fn delegates_are_dropped_when_loading_fails_after_them() {
     let model = model(ScalarType::Float, 3, |b, x| {
-        // Two delegates, with an operator between them that the back end leaves.
+        // Two delegates, with an operator between them that the backend does not claim.
         let first = b.one(aten::EXP, vec![x.into()]).unwrap();
         let sum = b.one(aten::CUMSUM, vec![first.into(), Arg::from(0)]).unwrap();
         vec![b.one(aten::EXP, vec![sum.into()]).unwrap().into()]
@@ -273,7 +273,7 @@ fn embeddings_of_packed_integers_are_read_as_they_are() {
     }
 }
 
-/// The numbers that int8 stands for.
+/// Quantizes to int8 and dequantizes.
 fn rounded(b: &mut Builder<'_>, x: ValueId, scale: f64) -> ValueId {
     let parameters =
         || [Arg::from(scale), Arg::from(-3), Arg::from(-128), Arg::from(127), Arg::DType(ScalarType::Char)];
@@ -287,7 +287,7 @@ fn rounded(b: &mut Builder<'_>, x: ValueId, scale: f64) -> ValueId {
     value
 }
 
-/// Whether the steps of a kind write bytes; none if there is no such step.
+/// True if all steps of a kind write bytes; `None` if there is no such step.
 fn write_bytes(payload: &CpuProgram, name: &str) -> Option<bool> {
     let is_bytes = |id: TensorId| payload.tensors[id as usize].affine.is_some();
     let steps = payload.steps.iter().filter(|step| step.name() == name);
@@ -314,13 +314,13 @@ fn what_is_rounded_before_and_after_stays_bytes() {
         };
         assert_eq!(write_bytes(&compiled(&of(true, true)).2, kind), Some(true), "{name}");
         assert_eq!(write_bytes(&compiled(&of(false, true)).2, kind), Some(false), "{name}");
-        // The nearest are bytes whatever comes after.
+        // Nearest resizing writes bytes, for any consumer.
         let alone = name == aten::UPSAMPLE_NEAREST2D_VEC;
         assert_eq!(write_bytes(&compiled(&of(true, false)).2, kind), Some(alone), "{name}");
     }
 }
 
-/// Weights of int8 with a scale for each index of an axis, as the numbers that they stand for.
+/// Dequantized int8 weights, with a scale for each index of an axis.
 fn weights(b: &mut Builder<'_>, sizes: &[i64], axis: usize) -> ValueId {
     let mut constant = |ty: TensorType, bytes: Vec<u8>| -> Arg {
         let constant = Constant::dense("weights", ty, bytes).unwrap();
@@ -350,7 +350,7 @@ fn geometry(weights: ValueId, transposed: bool, groups: i64) -> Vec<Arg> {
     vec![weights.into(), Arg::None, stride, padding, dilation, Arg::from(transposed), output_padding, Arg::from(groups)]
 }
 
-/// Whether the convolutions of a program multiply bytes; none if there is none.
+/// True if all convolutions of a program multiply bytes; `None` if there are none.
 fn convolves_bytes(payload: &CpuProgram) -> Option<bool> {
     let is_integer = |step: &Step| match step {
         Step::Convolution(Convolution { kind, .. }) => Some(matches!(
@@ -366,7 +366,8 @@ fn convolves_bytes(payload: &CpuProgram) -> Option<bool> {
 
 #[test]
 fn transposed_convolutions_multiply_bytes() {
-    // Scales of output channels, which are the second dimension of the weights; those of input channels are for floats.
+    // The output channels are the second dimension of the weights. Weights with scales of input channels are converted
+    // to float.
     for (axis, groups, expected) in [(1, 1, true), (1, 2, true), (0, 1, false)] {
         let model = model(ScalarType::Float, 60, |b, x| {
             let x = b.one(aten::VIEW_COPY, vec![x.into(), Arg::from([1, 4, 3, 5])]).unwrap();

@@ -1,4 +1,4 @@
-//! Damaged programs for the CPU back end: typed errors, no panic, no memory beyond the limit.
+//! Damaged programs for the CPU backend: typed errors, no panic, no memory beyond the limit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use rushlight_cpu_payload::HEADER;
 use rushlight_testing::mutations::{Random, mutate};
 use rushlight_testing::zeros::Zeros;
 
-/// What one method, and its delegates, may take.
+/// Memory limit of one method, its delegates included.
 const MEMORY_LIMIT: usize = 4 << 20;
 
-/// The exported programs of the corpus, compiled for the back end; with the place of the payload in each.
+/// The exported programs of the corpus, compiled for the backend, each with the position of its payload.
 fn programs() -> Vec<(PathBuf, Vec<u8>, usize)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/pt2");
     let mut programs = Vec::new();

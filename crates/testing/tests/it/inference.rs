@@ -1,7 +1,7 @@
-//! Every operator case, through the compiler's inference of dtypes and shapes: the functional twin of the out variant is
-//! called in a graph on tensors of the case's types, and what is inferred must be what PyTorch gave.
+//! Every operator case, through the compiler's inference of dtypes and shapes. The functional twin of the out variant
+//! is called in a graph on tensors of the case's types, and the inferred types must be PyTorch's.
 //!
-//! `RUSHLIGHT_OP=aten::add.out` checks one operator, `RUSHLIGHT_FAILURES=50` lists so many failures of each.
+//! `RUSHLIGHT_OP=aten::add.out` checks one operator, `RUSHLIGHT_FAILURES=50` lists up to 50 failures of each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rushlight_graph::{self as graph, Graph, Kind, Schema, Schemas, TensorType, T
 use rushlight_testing::cases::{self, Arg, Case, TensorData};
 use rushlight_testing::runner::FILTER;
 
-/// Operators with sizes that depend on what tensors hold, which inference says where they do.
+/// Operators with sizes that depend on the contents of tensors. Inference refuses these cases.
 const DATA_DEPENDENT: &[&str] = &[
     aten::INDEX_TENSOR_OUT,
     aten::NONZERO_OUT,
@@ -26,7 +26,7 @@ const DATA_DEPENDENT: &[&str] = &[
     aten::BINCOUNT_OUT,
 ];
 
-/// Operators without a functional form that programs contain.
+/// Operators in programs that have no functional form.
 const NOT_FUNCTIONAL: &[(&str, &str)] = &[
     (aten::COPY_, "writes to its argument"),
     (aten::INDEX_PUT_, "writes to its argument"),
@@ -42,7 +42,7 @@ const NOT_FUNCTIONAL: &[(&str, &str)] = &[
     ("preprocess::tile_crop.out", "has no schema in PyTorch's registry"),
 ];
 
-/// What became of the cases of an operator.
+/// The outcome of the cases of an operator.
 #[derive(Default)]
 struct Tally {
     agreed: usize,
@@ -60,7 +60,7 @@ fn types_are_what_pytorch_gives() {
     for family in cases::families().unwrap() {
         for case in cases::read(&family).unwrap() {
             let skipped = NOT_FUNCTIONAL.iter().any(|(name, _)| *name == case.op) || case.op.contains("_prim::");
-            // Out variants take outputs of other dtypes than the functional operator gives.
+            // Out variants accept outputs of other dtypes than the functional operator returns.
             let converted = case.name.starts_with("out-dtype");
             if skipped
                 || converted
@@ -90,7 +90,7 @@ fn types_are_what_pytorch_gives() {
     assert!(filter.is_some() || (operators > 200 && agreed > 20_000));
 }
 
-/// Core ATen operators that no definition makes tensors of.
+/// Core ATen operators without a definition, because they return no tensors.
 const NO_TENSORS: &[&str] = &[
     aten::_LOCAL_SCALAR_DENSE,
     aten::SYM_IS_CONTIGUOUS,
@@ -100,7 +100,7 @@ const NO_TENSORS: &[&str] = &[
     aten::SYM_STRIDE_INT,
 ];
 
-/// Run with `--nocapture` to list the functional operators that the compiler does not know.
+/// Lists the functional operators without a definition if it is run with `--nocapture`.
 #[test]
 fn every_core_operator_has_a_definition() {
     let functional = Schemas::table().map(|schema| schema.unwrap()).filter(|schema| {
@@ -120,7 +120,7 @@ fn twins() -> HashMap<String, String> {
     schemas.filter_map(|schema| Some((schema.out_variant?, schema.name))).collect()
 }
 
-/// Whether the sizes are known; what is inferred agrees.
+/// Checks that the inferred types agree. Returns false if the sizes depend on data.
 fn check(case: &Case, schemas: &Schemas, twins: &HashMap<String, String>) -> Result<bool, String> {
     let name = twins.get(&case.op).ok_or("no functional operator has this out variant")?;
     let (functional, out) = (schemas.get(name).ok_or("no schema")?, schemas.get(&case.op).ok_or("no schema")?);
@@ -162,8 +162,8 @@ fn results(case: &Case) -> Vec<&TensorData> {
     indices.filter_map(result).collect()
 }
 
-/// The arguments of the functional operator: those of the out variant by name, and the dtype of the result where the
-/// out variant takes it from its output.
+/// The arguments of the functional operator. They are those of the out variant by name, and the dtype of the result if
+/// the out variant takes it from its output.
 fn arguments(
     case: &Case,
     functional: &Schema,
@@ -173,7 +173,7 @@ fn arguments(
     let mut named = Vec::new();
     for (position, param) in functional.params.iter().enumerate() {
         let found = out.position(&param.name).or_else(|| {
-            // The first parameters need not agree in name.
+            // The first parameters may have different names.
             (position == 0 && functional.params.first() == Some(param)).then_some(0)
         });
         let arg = match found.and_then(|index| case.args.get(index)) {

@@ -1,4 +1,4 @@
-//! Programs that are lifted into the compiler's graph and compiled again give the results that were recorded.
+//! Programs that are lifted into the compiler's graph and compiled again compute the recorded results.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use rushlight_graph::Bytes;
 use rushlight_graph::Model;
 use rushlight_testing::recorded::{self, Recording};
 
-/// Programs that cannot be lifted, with what stands in the error.
+/// Programs that cannot be lifted, with part of the error.
 const SKIPPED: &[(&str, &str)] = &[];
 
 fn json_files(root: &Path) -> Vec<PathBuf> {
@@ -35,7 +35,7 @@ fn text(model: Result<Model, rushlight_graph::Error>) -> Result<Model, String> {
     model.map_err(|error| format!("lift: {error}"))
 }
 
-/// Compiles a lifted model, makes the recorded calls, and gives their number and the program.
+/// Compiles a lifted model, makes the recorded calls, and returns their number and the program.
 fn compile_and_run(model: Model, recording: &Recording) -> Result<(usize, Vec<u8>), String> {
     model.verify().map_err(|error| format!("verify: {error}"))?;
     let compiled = compile(model, &CompileOptions::default()).map_err(|error| format!("compile: {error}"))?;
@@ -45,7 +45,7 @@ fn compile_and_run(model: Model, recording: &Recording) -> Result<(usize, Vec<u8
     Ok((calls, file))
 }
 
-/// Lifts and compiles a recorded program, and what comes out once more.
+/// Lifts and compiles a recorded program, and then the result again.
 fn round_trip(recording: &Recording) -> Result<usize, String> {
     let data = recording.data().iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let model = text(lift(&read(&recording.program())?, &data))?;
@@ -55,14 +55,14 @@ fn round_trip(recording: &Recording) -> Result<usize, String> {
     Ok(calls)
 }
 
-/// Lifts what the compiler made of the exported program.
+/// Compiles the exported program and lifts the result.
 fn round_trip_of_compiled(recording: &Recording) -> Result<usize, String> {
     let exported = recording.exported();
     let files = exported.iter().map(|(method, files)| Ok((*method, read(&files[0])?)));
     let files = files.collect::<Result<Vec<_>, String>>()?;
     let Ok(compiled) = compile_pt2(&files, &CompileOptions::default()) else { return Ok(0) };
     let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
-    // What the compiler gets wrong is the matter of other tests.
+    // Errors of the compiler itself are the subject of other tests.
     let mut module = Module::builder().lower(Lower::Off).load_bytes(&file).map_err(|error| format!("load: {error}"))?;
     if recording.run(&mut module).is_err() {
         return Ok(0);
@@ -70,7 +70,7 @@ fn round_trip_of_compiled(recording: &Recording) -> Result<usize, String> {
     compile_and_run(text(lift(&file.into(), &[]))?, recording).map(|(calls, _)| calls)
 }
 
-/// Runs a round trip on every recording, and says which did not pass. Gives the number of programs and calls.
+/// Runs a round trip on every recording, and reports the failures. Returns the number of programs and calls.
 fn check(paths: &[PathBuf], trip: impl Fn(&Recording) -> Result<usize, String>) -> (usize, usize) {
     let mut failures = Vec::new();
     let (mut programs, mut calls) = (0, 0);

@@ -1,9 +1,10 @@
-//! Decoders as ExecuTorch's users export them, over several calls that share their caches: those of `export_llama` against
-//! what ExecuTorch's own runtime answered, those of transformers against eager PyTorch. Each is compiled to the reference
-//! operators and for the CPU back end, and a `.pte` is lowered at load as well.
+//! Decoders as ExecuTorch's users export them, over several calls that share their caches. Those of `export_llama` are
+//! compared with ExecuTorch's own runtime, those of transformers with eager PyTorch. Each is compiled for the reference
+//! operators and for the CPU backend, and a `.pte` is lowered at load too.
 //!
-//! Ignored by default, since the models are made by `tools/models/export_llama.py`: `cargo xtask test models` does it. The
-//! folder is `target/llama-models`, or the one that RUSHLIGHT_LLAMA_MODELS names; RUSHLIGHT_ONLY takes names to run.
+//! Ignored by default, because the models are made by `tools/models/export_llama.py`: `cargo xtask test models` makes
+//! them. The folder is `target/llama-models`, or the one in RUSHLIGHT_LLAMA_MODELS; RUSHLIGHT_ONLY lists the names to
+//! run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,7 +34,7 @@ This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight
 |---|---|---|---|---|---|
 ";
 
-/// The largest errors of a program on the reference operators and on the CPU back end, and the back end's report.
+/// The largest errors of a program on the reference operators and on the CPU backend, and the backend's report.
 fn check(recording: &Recording) -> Result<(f64, f64, Report), String> {
     let (reference, _) = compiled(recording, Vec::new()).map_err(|error| format!("reference operators: {error}"))?;
     let (ahead, report) =
@@ -47,7 +48,7 @@ fn check(recording: &Recording) -> Result<(f64, f64, Report), String> {
     Ok((reference, ahead.max(at_load), report))
 }
 
-/// The largest error of a program compiled for some back ends.
+/// The largest error of a program compiled for some backends.
 fn compiled(recording: &Recording, backends: Vec<Box<dyn Backend>>) -> Result<(f64, Report), String> {
     let read = |path: &Path| std::fs::read(path).map(Bytes::from).map_err(|error| error.to_string());
     let options = CompileOptions { backends, ..CompileOptions::default() };
@@ -66,7 +67,7 @@ fn compiled(recording: &Recording, backends: Vec<Box<dyn Backend>>) -> Result<(f
     Ok((error, compiled.report))
 }
 
-/// The nodes that no back end claimed, as counts by operator.
+/// The nodes that no backend claimed, as counts by operator.
 fn left(report: &Report) -> BTreeMap<&str, usize> {
     let mut left = BTreeMap::new();
     for entry in report.entries.iter().filter(|entry| !matches!(entry.fate, Fate::Claimed { .. })) {

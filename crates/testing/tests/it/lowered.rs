@@ -1,6 +1,6 @@
-//! Every operator case that the CPU back end takes, lowered when its program is loaded.
+//! Every operator case that the CPU backend supports, lowered when its program is loaded.
 //!
-//! `RUSHLIGHT_OP=aten::add.out` runs one operator (`aten::add*` all that start so).
+//! `RUSHLIGHT_OP=aten::add.out` runs one operator; `aten::add*` runs all with this prefix.
 
 use rushlight_graph::operators::aten;
 use std::collections::BTreeMap;
@@ -67,7 +67,8 @@ fn operators_that_are_lowered_give_the_expected_results() {
 #[test]
 fn operators_give_the_expected_results_for_views() {
     let run = |case: &Case, dim| {
-        // The factors of a resize are kept in f32 and then inverted, PyTorch inverts them in f64: 1.7 gives another index.
+        // A resize stores its factors in f32 and then inverts them. PyTorch inverts them in f64: 1.7 results in another
+        // index.
         if case.op == aten::UPSAMPLE_BILINEAR2D_VEC_OUT && case.name.starts_with("scale") {
             return Lowered::Left("its factors are rounded before they are inverted".to_owned());
         }

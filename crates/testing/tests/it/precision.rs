@@ -1,7 +1,7 @@
-//! The precision that reports name, compared with the steps of the payload, which run.
+//! The precision in reports, compared with the payload's steps.
 //!
-//! Each node of a part is given a name of its own, by which its steps are found. Expected is what their tensors are: bytes with a
-//! scale, integers of weights, or floats.
+//! Each node of a part gets its own name, by which its steps are found. The expected precision follows from their
+//! tensors: quantized bytes, integer weights, or floats.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -43,7 +43,7 @@ impl<'p> Found<'p> {
         matches!(self.step, Step::Matmul(_) | Step::Convolution(_))
     }
 
-    /// True if the step reads bytes that stand for numbers; of a GEMM, if it multiplies such.
+    /// True if the step reads quantized bytes. Only the left side of a GEMM counts.
     fn reads_bytes(&self) -> bool {
         let count = if self.is_gemm() { 1 } else { usize::MAX };
         self.inputs().iter().take(count).any(|tensor| tensor.affine.is_some())
@@ -54,7 +54,7 @@ impl<'p> Found<'p> {
         self.inputs()[1]
     }
 
-    /// The bits of each weight, rounded down, with its share of the scales; `None` if the weights are floats.
+    /// The bits of each weight, rounded down, including its share of the scales; `None` if the weights are floats.
     fn bits_of_weights(&self) -> Option<u64> {
         let (weights, count) = match self.step {
             Step::Matmul(step) => {
@@ -64,7 +64,7 @@ impl<'p> Found<'p> {
             Step::Convolution(_) => (self.weights(), 0),
             Step::Gather(step) => {
                 let columns = fixed(self.tensor(step.y).dims.last()?)?;
-                // A table of integers says its bytes alone.
+                // Only the number of bytes of a table of integers is known.
                 let rows = self.tensor(step.table);
                 return is_of_integers(rows).then_some(columns);
             }
@@ -82,14 +82,14 @@ fn fixed(size: &Size) -> Option<u64> {
     }
 }
 
-/// True of packed weights of integers: bytes that stand for nothing by themselves.
+/// True for packed integer weights: bytes without a scale of their own.
 fn is_of_integers(tensor: &Tensor) -> bool {
     tensor.affine.is_none() && matches!(tensor.dtype, ScalarType::Char | ScalarType::Byte)
 }
 
-/// Compares the precision that a node is said to have with its steps. Returns the number of steps.
+/// Compares the reported precision of a node with its steps. Returns the number of steps.
 fn check(op: &str, precision: &str, steps: &[Found<'_>]) -> Result<usize, String> {
-    // Conversions of inputs and outputs have the names of values.
+    // Conversions of inputs and outputs have the names of values, not of nodes.
     let steps = steps.iter().filter(|found| !matches!(found.step, Step::Convert(_)));
     let steps: Vec<_> = steps.collect();
     let gemm = steps.iter().find(|found| found.is_gemm());
@@ -97,7 +97,7 @@ fn check(op: &str, precision: &str, steps: &[Found<'_>]) -> Result<usize, String
     if let Some(gemm) = gemm {
         let bits = gemm.bits_of_weights();
         let is_float = bits.is_none() && !gemm.reads_bytes();
-        // With scales, and zero points or minima.
+        // The weights include scales, and zero points or minima.
         let named = [4, 6].into_iter().find(|bits| precision.contains(&format!("weights of {bits} bits")));
         let is_of_bits = bits.is_some_and(|bits| named.map_or(bits >= 8, |named| (named..8).contains(&bits)));
         return match precision {
@@ -122,7 +122,7 @@ fn check(op: &str, precision: &str, steps: &[Found<'_>]) -> Result<usize, String
         let inputs = found.inputs();
         let all_bytes = inputs.iter().all(|tensor| tensor.affine.is_some());
         let is_alone = match found.step {
-            // What else is computed in the step may read other tensors.
+            // The other instructions of the step may read other tensors.
             Step::Elementwise(step) => step.instructions.len() == 1,
             _ => true,
         };
@@ -149,12 +149,12 @@ fn check(op: &str, precision: &str, steps: &[Found<'_>]) -> Result<usize, String
 
 #[derive(Debug, Default)]
 struct Tally {
-    /// Nodes with steps, by their precision up to a colon.
+    /// Number of nodes with steps, by the reported precision before its colon.
     nodes: BTreeMap<String, usize>,
     failures: Vec<String>,
 }
 
-/// The CPU back end, which compares what it says of each node of a part with what it compiled.
+/// The CPU backend, with a check of the reported precision of each node of a part against the compiled steps.
 #[derive(Debug)]
 struct Checked {
     cpu: Cpu,
@@ -214,8 +214,8 @@ impl Backend for Checked {
     }
 }
 
-/// Compiles a model, and compares the precision of each claimed node with its steps, and with what the report says. A model that
-/// no back end can compile is left out.
+/// Compiles a model, and compares the precision of each claimed node with its steps and with the report. A model that
+/// no backend can compile is skipped.
 fn check_model(name: &str, model: Model, cpu: Cpu, tally: &Mutex<Tally>) {
     let (said, own) = (Arc::default(), Arc::default());
     let checked = Checked { cpu, said: Arc::clone(&said), tally: Arc::clone(&own) };
@@ -236,7 +236,7 @@ fn check_model(name: &str, model: Model, cpu: Cpu, tally: &Mutex<Tally>) {
             None => own.failures.push(format!("the report says of `{}`: {:?}", entry.node, entry.precision)),
         }
     }
-    // Copies of a node have a precision in each part, and none in the report.
+    // A copy of a node has a precision in each part, but no entry in the report.
     let is_lost = |(op, precision): &(String, Option<String>)| {
         precision.is_some()
             && !compiled.report.entries.iter().any(|entry| entry.op == *op && entry.claimant() != CPU_BACKEND)
@@ -249,7 +249,7 @@ fn check_model(name: &str, model: Model, cpu: Cpu, tally: &Mutex<Tally>) {
     tally.failures.extend(own.failures.into_iter().map(|what| format!("{name}: {what}")));
 }
 
-/// Fails with all failures, or if fewer kinds of precision were met than `expected`.
+/// Fails with all failures, or if a precision in `expected` did not occur.
 fn finish(tally: Mutex<Tally>, expected: &[&str]) {
     let Tally { nodes, failures } = tally.into_inner().unwrap();
     println!("{nodes:#?}");
@@ -272,7 +272,7 @@ fn reports_name_the_precision_of_exported_programs() {
                 Some("pte") => lift(&bytes(), &[]).ok(),
                 _ => None,
             };
-            // Some are of versions that are not read, or have sizes without bounds, which no back end can compile.
+            // Some have unsupported versions, or sizes without bounds, which no backend can compile.
             if let Some(model) = model {
                 let bf16 = Cpu { precision: Precision::Bf16, ..Cpu::default() };
                 check_model(&path.display().to_string(), model.clone(), Cpu::default(), &tally);
@@ -299,11 +299,11 @@ fn reports_name_the_precision_of_models() {
     }
     let rows = ["int8 rows, weights of 8 bits", "int8 rows, weights of 4 bits"];
     let of_all = [&rows[..], &["int8", "int8, weights of 8 bits", "f32"]].concat();
-    // A part of the models may have no quantized one.
+    // A selection of the models may have no quantized one.
     finish(tally, if rushlight_testing::recorded::only().is_some() { &[""] } else { &of_all });
 }
 
-/// Quantizes and dequantizes the inputs of a node that are floats, and its results where `with_results`.
+/// Quantizes and dequantizes the float inputs of a node, and its results if `with_results`.
 fn quantized(builder: &mut Builder<'_>, node: NodeId, with_results: bool) -> Result<Action, Error> {
     let Node { op, args, results, .. } = builder.graph.nodes[node].clone();
     let is_float = |builder: &Builder<'_>, value: ValueId| {

@@ -1,4 +1,5 @@
-//! States that the CPU back end owns: the same numbers as on the reference operators, shared by methods, apart in sessions.
+//! States that the CPU backend owns: they have the same results as on the reference operators, methods share them, and
+//! sessions do not.
 
 use std::fmt::Write as _;
 
@@ -12,7 +13,7 @@ use rushlight_graph::text::Contents;
 /// Positions of the caches.
 const CAPACITY: usize = 16;
 
-/// Two methods with the same caches: one takes any number of positions, the other one.
+/// Two methods with the same caches: one accepts any number of positions, the other only one.
 fn caches() -> Model {
     let mut text = String::new();
     for name in ["k_cache", "v_cache"] {
@@ -69,7 +70,7 @@ struct Call {
     k: Vec<f32>,
     v: Vec<f32>,
     positions: Vec<i64>,
-    /// The sizes of all four.
+    /// The sizes of all four inputs.
     sizes: [Vec<usize>; 4],
 }
 
@@ -137,7 +138,7 @@ fn sessions_have_caches_of_their_own() {
     let mut other = cpu.session().unwrap();
     run_in(&mut cpu, &mut other, 0, 9);
     assert_eq!(run_in(&mut cpu, &mut one, 4, 1), expected[1]);
-    // What a fork adds the first one does not see.
+    // Positions that a fork adds are not visible in the original.
     let mut fork = one.fork().unwrap();
     run_in(&mut cpu, &mut fork, 5, 3);
     let std::task::Poll::Ready(saved) = one.save().unwrap() else { panic!("the CPU does not wait") };
@@ -180,7 +181,7 @@ fn batches(mut cpu: Module) {
             assert_close(&floats(outputs), &expected);
         }
     }
-    // A position that one of them cannot have is an error; what the others keep is unchanged after going back.
+    // A position outside of one of the caches is an error. The contents of the others are unchanged after going back.
     let calls = [Call::new(6, 1), Call::new(CAPACITY, 1)];
     let inputs = calls.each_ref().map(Call::inputs);
     let each = sessions.iter_mut().zip(&inputs);
@@ -209,7 +210,7 @@ fn positions_outside_of_the_cache_are_refused_and_leave_it_as_it_was() {
 
 #[test]
 fn states_of_every_form_are_kept() {
-    // One is added to, one is exchanged with another, one is written in part and returned.
+    // One state is accumulated, two are exchanged, and one is written in part and returned.
     let text = "
         state $sum : f32[4] = zeros
         state $a : f32[4] = zeros

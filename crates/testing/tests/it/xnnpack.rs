@@ -1,8 +1,9 @@
-//! Well-known models that ExecuTorch lowered for its XNNPACK delegate, compiled for the CPU back end and lowered at load,
-//! against what XNNPACK itself answered.
+//! Well-known models that ExecuTorch lowered for its XNNPACK delegate. They are compiled for the CPU backend and
+//! lowered at load, and compared with XNNPACK's own results.
 //!
-//! Ignored by default, since the models are made by `tools/models/xnnpack.py`: `cargo xtask test models` does it. The folder
-//! is `target/xnnpack-models`, or the one that RUSHLIGHT_XNNPACK_MODELS names; RUSHLIGHT_ONLY takes names to run.
+//! Ignored by default, because the models are made by `tools/models/xnnpack.py`: `cargo xtask test models` makes them.
+//! The folder is `target/xnnpack-models`, or the one in RUSHLIGHT_XNNPACK_MODELS; RUSHLIGHT_ONLY lists the names to
+//! run.
 
 use std::path::Path;
 use std::time::Instant;
@@ -30,7 +31,8 @@ This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight
 |---|---|---|---|---|---|---|
 ";
 
-/// The largest error of a program compiled ahead of time, and of one lowered at load; and who takes how many nodes.
+/// The largest error of a program compiled ahead of time, and of one lowered at load; and the numbers of claimed and of
+/// other nodes.
 fn check(recording: &Recording) -> Result<(f64, [usize; 2]), String> {
     let file = Bytes::from(std::fs::read(recording.program()).map_err(|error| error.to_string())?);
     let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };

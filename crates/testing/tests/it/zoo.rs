@@ -1,11 +1,12 @@
-//! Architectures by the hundred, at small sizes: all of torchvision's classifiers, segmentation networks and classifiers of
-//! clips, and those of transformers that `tools/models/definitions/zoo_*.py` list. Each is compiled, lowered at load from
-//! what ExecuTorch's compiler made of it, and quantized in every scheme, against eager PyTorch.
+//! Hundreds of architectures, at small sizes: all of torchvision's classifiers, segmentation networks and video
+//! classifiers, and those of transformers that `tools/models/definitions/zoo_*.py` list. Each is compiled, lowered at
+//! load from the program of ExecuTorch's compiler, and quantized in every scheme, and compared with eager PyTorch.
 //!
-//! Ignored by default, since the models are generated: `cargo xtask test zoo` makes and runs all of them, which takes hours,
-//! `cargo xtask test models` a few. The folder is `target/zoo`, or the one that RUSHLIGHT_ZOO names; RUSHLIGHT_ONLY takes
-//! names to run. What became of a model goes to `target/zoo-results`, so that a run may be made in parts; with UPDATE_DOCS
-//! all that is there goes to `zoo.json` beside these tests, of which a section of `docs/models.md` is made.
+//! Ignored by default, because the models are generated: `cargo xtask test zoo` makes and runs all of them, which takes
+//! hours, `cargo xtask test models` a few. The folder is `target/zoo`, or the one in RUSHLIGHT_ZOO; RUSHLIGHT_ONLY
+//! lists the names to run. The results of a model are written to `target/zoo-results`, so that a run may be made in
+//! parts. UPDATE_DOCS adds all results there to `zoo.json` beside these tests, from which a section of `docs/models.md`
+//! is generated.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,30 +37,30 @@ This section is written by `cargo xtask test zoo`.
 
 ";
 
-/// Largest difference from eager PyTorch, relative to the largest element of an output: f32 rounding in another order of
-/// accumulation.
+/// Maximum difference from eager PyTorch, relative to the largest element of an output. It allows for f32 rounding in
+/// another order of accumulation.
 const TOLERANCE: f64 = 1e-4;
 
-/// The same for programs that ExecuTorch lowered for XNNPACK, which computes GELU without the approximation that the model asks
-/// for.
+/// The same for programs that ExecuTorch lowered for XNNPACK. XNNPACK computes GELU without the approximation that the
+/// model requests.
 const XNNPACK_TOLERANCE: f64 = 1e-3;
 
-/// The same where eager PyTorch is far from itself in f64, in units of that distance: networks of random weights let rounding grow
-/// from layer to layer.
+/// The same for models where eager PyTorch in f32 deviates much from f64, in units of that deviation. In networks of
+/// random weights, rounding errors grow from layer to layer.
 const OF_ROUNDING: f64 = 4.0;
 
-/// The larger of a tolerance and what the rounding of a model allows.
+/// The tolerance, or that of the model's rounding if it is larger.
 fn widened(recording: &Recording, tolerance: f64) -> f64 {
     let rounding = recording.beside("rounding.json").ok().and_then(|rounding| rounding["error"].as_f64());
     tolerance.max(OF_ROUNDING * rounding.unwrap_or_default())
 }
 
-/// Maximum difference in signal-to-noise to PyTorch's flow, in dB, below [`GOOD`] and where the flow quantizes at least half as many
-/// layers.
+/// Maximum loss of signal-to-noise ratio against PyTorch's flow, in dB. It applies below [`GOOD`], and if the flow
+/// quantizes at least half as many layers.
 const MAX_LOSS: f64 = 8.0;
 
-/// Models whose results depend on which of their intermediate results are the largest. Noise lets others be chosen, and what
-/// is computed of these is something else.
+/// Models that select their largest intermediate results. Noise may change the selection, and then the results are not
+/// comparable.
 const CHOOSING: [&str; 1] = ["transformers.rt_detr"];
 
 /// See [`MAX_LOSS`].
@@ -72,7 +73,7 @@ const LOW: f64 = 10.0;
 enum Cell {
     /// The largest difference.
     Agrees(f64),
-    /// Signal-to-noise in dB, infinite without noise, and the number of layers that are quantized.
+    /// Signal-to-noise ratio in dB, infinite without noise, and the number of quantized layers.
     Quantized(f64, usize),
     /// Refused with a reason that is not a defect.
     Refused(String),
@@ -101,7 +102,7 @@ fn of_compiler(error: &Error) -> Cell {
     }
 }
 
-/// Runs one way; a panic is a defect.
+/// Runs one configuration; a panic is a defect.
 fn cell(way: impl FnOnce() -> Result<Cell, Failure>) -> Cell {
     match catch_unwind(AssertUnwindSafe(way)) {
         Ok(Ok(cell)) => cell,
@@ -133,7 +134,7 @@ fn compiled(recording: &Recording, form: usize, backend: &str) -> Result<Cell, F
     Ok(Cell::Agrees(recording.run_within_tolerance(&mut module, widened(recording, TOLERANCE))?))
 }
 
-/// A program of ExecuTorch's compiler, or why there is none.
+/// Runs a program of ExecuTorch's compiler; refused if there is none.
 fn lowered(recording: &Recording, file: &str) -> Result<Cell, Failure> {
     let path = recording.folder().join(file);
     if !path.exists() {
@@ -187,12 +188,12 @@ fn quantized(recording: &Recording, scheme: Scheme) -> Result<Cell, Failure> {
     }
 }
 
-/// Whether PyTorch's flow leaves more than half of the layers in floats.
+/// True if PyTorch's flow leaves more than half of the layers in floats.
 fn quantizes_few(pytorch: &Json, layers: u64) -> bool {
     pytorch["layers"].as_u64().is_some_and(|theirs| 2 * theirs < layers)
 }
 
-/// The ways of a model with their results, by name.
+/// The configurations of a model with their results, by name.
 fn row(recording: &Recording) -> Map<String, Json> {
     let mut cells = Map::new();
     let mut put = |name: &str, way: &dyn Fn() -> Result<Cell, Failure>| {
@@ -240,7 +241,7 @@ fn architectures_compile_lower_and_quantize() {
     for recording in recorded::wanted("RUSHLIGHT_ZOO", "zoo") {
         let start = Instant::now();
         let path = folder.join(format!("{}.json", recording.name));
-        // It stays if the process ends in the model.
+        // This file remains if the process ends while it runs the model.
         let ended = json!({ "name": recording.name, "cells": { "all": { "defect": "the process ended" } } });
         fs::write(&path, ended.to_string()).unwrap();
         let cells = row(&recording);
@@ -258,8 +259,9 @@ fn architectures_compile_lower_and_quantize() {
     assert!(defects.is_empty(), "{} defects:\n{}", defects.len(), defects.join("\n"));
 }
 
-/// What became of each architecture when it was run last, by name. With UPDATE_DOCS, the results that are there are put into it,
-/// and the section of the page is written; without, the section must be what the record says, and the record without defects.
+/// `zoo.json` has the latest result of each architecture, by name. With UPDATE_DOCS, new results are added to it, and
+/// the section of the page is written. Otherwise, the section must match the record, and the record must have no
+/// defects.
 #[test]
 fn the_page_has_all_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -282,7 +284,7 @@ fn the_page_has_all_results() {
     assert!(defects.is_empty(), "defects of {defects:?}");
 }
 
-/// What is kept of a result: no times, no folders of this machine, and as many digits as the page shows.
+/// The part of a result that is kept: no times, no folders of this machine, and only the digits that the page shows.
 fn kept(row: &Json) -> Json {
     let cell = |cell: &Json| {
         let mut kept = Map::new();
@@ -383,7 +385,7 @@ fn note(reason: &str, reasons: &mut Vec<String>) -> String {
     format!("({})", index + 1)
 }
 
-/// The beginning of a text, without the folders that packages of Python are installed in.
+/// The beginning of a text, without the folders of installed Python packages.
 fn one_line(text: &str) -> String {
     let words = text.split_whitespace().map(|word| word.rsplit_once("site-packages/").map_or(word, |(_, path)| path));
     words.collect::<Vec<_>>().join(" ").chars().take(240).collect()
