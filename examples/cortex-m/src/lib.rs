@@ -15,7 +15,7 @@ pub fn exit(success: bool) -> ! {
     }
 }
 
-/// There is no message: panics are bugs, and their messages would be linked.
+/// Prints no message: panics are bugs, and their messages would be linked.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     exit(false)
@@ -28,7 +28,7 @@ pub fn print(text: &str) {
 
 fn print_bytes(bytes: &[u8]) {
     if let Ok(mut out) = hio::hstdout() {
-        // A host that does not listen is no reason to stop.
+        // Output that the host does not read is ignored.
         let _ = out.write_all(bytes);
     }
 }
@@ -48,7 +48,7 @@ pub fn print_unsigned(mut value: u32) {
     print_bytes(digits);
 }
 
-/// The value to three places, cut off.
+/// Prints the value with three decimal places, truncated.
 pub fn print_float(value: f32) {
     if value < 0.0 {
         print("-");
@@ -59,7 +59,7 @@ pub fn print_float(value: f32) {
     print_bytes(&[b'.', b'0' + (fraction / 100) as u8, b'0' + (fraction / 10 % 10) as u8, b'0' + (fraction % 10) as u8]);
 }
 
-/// The bits of the value in hexadecimal.
+/// Prints the bits of the value in hexadecimal.
 pub fn print_bits(value: f32) {
     let bits = value.to_bits();
     let mut digits = [0; 8];
@@ -75,14 +75,14 @@ unsafe extern "C" {
     static mut _stack_start: u32;
 }
 
-/// The most bytes of stack that were ever in use: how far the pattern that `cortex-m-rt` paints before `main` is gone.
+/// The peak of the stack in bytes: the part that has overwritten the pattern that `cortex-m-rt` paints before `main`.
 pub fn stack_used() -> u32 {
     let end = (&raw const _stack_end).addr();
     let start = (&raw const _stack_start).addr();
     let mut at = end;
     while at < start {
-        // SAFETY: the linker script places aligned RAM from `_stack_end` to `_stack_start`. A volatile read of what
-        // the running functions do not own observes bytes without making references to them.
+        // SAFETY: the linker script places aligned RAM from `_stack_end` to `_stack_start`. A volatile read of memory
+        // that the running functions do not own observes bytes without making references to them.
         let word = unsafe { core::ptr::with_exposed_provenance::<u32>(at).read_volatile() };
         if word != cortex_m_rt::STACK_PAINT_VALUE {
             break;

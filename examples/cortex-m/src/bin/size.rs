@@ -1,6 +1,6 @@
-//! The runtime without operators: parse, load, execute. Built to be measured by `cargo xtask size`.
+//! The runtime without operators: parse, load, execute. `cargo xtask size` builds and measures it.
 //!
-//! When it runs, loading fails for want of operators; the exit status is 0 if exactly that happens.
+//! When it runs, loading fails because operators are missing. The exit status is 0 if exactly this happens.
 #![no_std]
 #![no_main]
 
@@ -23,12 +23,12 @@ fn main() -> ! {
 }
 
 fn run() -> Result<()> {
-    // What the compiler could conclude from an empty set must not shrink the runtime.
+    // Hides the empty set from the compiler, which could otherwise shrink the runtime.
     let sets = [black_box(&OPS)];
     let program = Program::parse(black_box(PROGRAM))?;
     let memory = Memory::new(ARENA.take().unwrap_or_default());
     let mut method = Method::load(&program, "forward", memory, &LoadOptions::new(Registry::new(&sets)))?;
-    // Not a constant, which would be counted.
+    // Not a constant, because its size would count.
     let pixels = black_box([0; 256]);
     let image = TensorView::new(ScalarType::Float, &[1, 1, 8, 8], &pixels)?;
     let outputs = method.execute(&[image.into()])?;
