@@ -29,8 +29,8 @@ pub struct Inputs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
-    /// Shape of a generated input with dynamic dimensions, by name or position, such as image=1x3x64x64 or 0=1x3x64x64; may be
-    /// repeated
+    /// Shape of a generated input with dynamic dimensions, by name or position, such as image=1x3x64x64 or 0=1x3x64x64.
+    /// May be repeated
     #[arg(long, value_name = "INPUT=SHAPE")]
     pub shape: Vec<String>,
 

@@ -64,7 +64,7 @@ struct Functions {
     bodies: Vec<Range<usize>>,
     /// The functions that each body refers to.
     named: Vec<Vec<u32>>,
-    /// The functions that are used whatever the table contains.
+    /// The functions that are used with any contents of the table.
     roots: Vec<u32>,
     /// Functions of the table, and the place of their index in the module.
     table: BTreeMap<u32, (u32, Range<usize>)>,

@@ -286,9 +286,9 @@ impl Comparison {
         self.rows.iter().map(|row| &row.difference).chain(self.outputs.iter().map(|row| &row.difference))
     }
 
-    /// Describes where the results start to differ: at the first result that differs by more than `tolerance`, or
-    /// between that one and the last that agrees, if results in between are only in the reference. `None` if none
-    /// differs.
+    /// Describes where the results start to differ: at the first result that differs by more than `tolerance`, if the
+    /// reference has no results between it and the last that agrees. Otherwise, somewhere between these two. `None` if
+    /// none differs.
     pub fn parting(&self, tolerance: f64) -> Option<String> {
         let at = self.rows.iter().position(|row| row.difference.relative() > tolerance)?;
         let row = self.rows.get(at)?;

@@ -48,7 +48,7 @@ mod sealed {
 #[inline(always)]
 unsafe fn transpose8<S: Simd, T: CopyElement>(s: S, from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
     if const { size_of::<T>() == size_of::<f32>() } {
-        // SAFETY: the caller guarantees it, and floats are moved as they are.
+        // SAFETY: the caller guarantees it, and floats are moved without a change.
         return unsafe { s.transpose8(from.cast(), from_stride, to.cast(), to_stride) };
     }
     let row = |i: usize| from.wrapping_add(i * from_stride).cast::<[T; 8]>();

@@ -53,7 +53,7 @@ pub struct Delegate {
     pub nodes: Vec<PartNode>,
 }
 
-/// A node that a backend compiled: the full name of its operator, and where it comes from.
+/// A node that a backend compiled: the full name of its operator, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartNode {
     pub op: String,

@@ -11,8 +11,8 @@ pub enum Scheme {
     /// operators between layers are computed in integers too.
     #[default]
     Int8,
-    /// 8-bit weights with a scale per channel, and 8-bit activations with scales that are chosen at run time: one for
-    /// each row of a linear layer, and one for the whole input of a convolution.
+    /// 8-bit weights with a scale per channel, and 8-bit activations with scales that are chosen at run time. A linear
+    /// layer has a scale for each row of its input, a convolution one for its whole input.
     Int8Dynamic,
     /// Like `Int8Dynamic`, for linear layers only, with 4-bit weights in groups.
     FourBitDynamic,

@@ -2,9 +2,10 @@
 //!
 //! A program plans tensors as byte ranges of shared buffers, moves handles between values, and makes views. For each
 //! instruction, a written argument and any other argument must not share memory. The memory that a value may use
-//! follows from the tensors' upper-bound ranges and two kinds of edges: a view also uses its base's memory, and a move
-//! makes its target a handle on its source's tensor. A view whose output is such a handle changes the source too. In a
-//! program with one, moves therefore count in both directions, which allows for more than can happen.
+//! follows from the tensors' upper-bound ranges and two kinds of edges. A view also uses its base's memory. A move
+//! makes its target a handle on its source's tensor. If the output of a view is such a handle, the view changes the
+//! source too. In a program with such a view, moves therefore count in both directions, which allows for more than can
+//! happen.
 
 use core::slice;
 

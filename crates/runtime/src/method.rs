@@ -96,8 +96,9 @@ impl<'m> Method<'m> {
         self.loaded.0.input_written.get(index).copied().unwrap_or(false)
     }
 
-    /// True if `view` can be read in place, or the method can copy it: the input is planned, or its memory has the dim
-    /// order and alignment that the program expects and no instruction writes to it.
+    /// True if `view` can be read in place, or the method can copy it. It can be copied if the input is planned. It can
+    /// be read in place if its memory has the dim order and alignment that the program expects and no instruction
+    /// writes to it.
     pub fn accepts(&self, index: usize, view: &TensorView<'_>) -> bool {
         match self.input_state(index) {
             Some(state) if state.access == Access::Bound => {

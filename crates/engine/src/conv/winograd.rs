@@ -23,8 +23,8 @@ use crate::{Engine, Epilogue};
 
 /// Size of the output tiles.
 ///
-/// The error, relative to the largest output of the layer, is about that of [`conv2d`](crate::conv2d) for `F2` and
-/// three times that for `F4`: below 2e-6 with normally distributed inputs and 512 channels.
+/// The error is relative to the largest output of the layer. `F2` has about that of [`conv2d`](crate::conv2d), and `F4`
+/// three times that: below 2e-6 with normally distributed inputs and 512 channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Winograd {
     /// F(2x2, 3x3): 2.25 times fewer multiplications, 1.8 times more weights.

@@ -179,9 +179,9 @@ impl<'a> From<&'a [f32]> for Data<'a> {
 /// `y`, which is dense and row-major.
 ///
 /// # Errors
-/// If there is no instruction, there are more than [`MAX_DIMS`] dimensions, an instruction names an operand or register
-/// that does not exist or reads a register before it is written, a slice is too short, or an operand is bf16 and the
-/// processor does not support that.
+/// If there is no instruction, a slice is too short, or there are more than [`MAX_DIMS`] dimensions. If an instruction
+/// names an unknown operand or register, or reads a register before it is written. If an operand is bf16 and the
+/// processor does not support it.
 pub fn elementwise<'y>(
     engine: &Engine,
     instructions: &[Instruction],

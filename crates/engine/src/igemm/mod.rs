@@ -1,13 +1,13 @@
 //! Indirect GEMM: the driver of all f32 and bf16 GEMMs and convolutions.
 //!
-//! The left side is read through an indirection buffer, a pointer per row and kernel position (tap), so that
-//! convolutions of any kernel, stride, dilation, group count and dimension run without an im2col copy: Dukhan, "The
-//! Indirect Convolution Algorithm", 2019, arXiv:1907.02129. A plain GEMM has one tap.
+//! The left side is read through an indirection buffer, a pointer per row and kernel position (tap). Convolutions of
+//! any kernel, stride, dilation, group count and dimension therefore run without an im2col copy: Dukhan, "The Indirect
+//! Convolution Algorithm", 2019, arXiv:1907.02129. A plain GEMM has one tap.
 //!
 //! Blocking follows Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008. Tasks are blocks
-//! of the output. A task goes through its rows in blocks whose left side fits in the L2 cache, through K in blocks
-//! whose panel of weights fits in L1, through panels, and through register tiles. Sums are accumulated in the output
-//! from one block of K to the next.
+//! of the output. A task loops over blocks of rows whose left side fits in the L2 cache, then over blocks of K whose
+//! panel of weights fits in L1. Inside these, it loops over panels and register tiles. Sums are accumulated in the
+//! output from one block of K to the next.
 #![allow(unsafe_code)]
 
 pub(crate) mod microkernel;
@@ -26,7 +26,7 @@ use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Half, Weights};
 use microkernel::{KStep, Prefetch, TileOperands, TileStack};
 use narrow_weights::NarrowPass;
 
-/// The left side of the GEMM: where the elements of each row are stored.
+/// The left side of the GEMM: the layout of the elements of each row.
 pub(crate) trait LhsRows: Sync {
     /// Taps per row; K is taps times depth.
     fn taps(&self) -> usize;
@@ -193,8 +193,8 @@ impl<R: LhsRows> Igemm<'_, R> {
     /// Computes the GEMM on all threads.
     ///
     /// # Safety
-    /// `packed` has `groups` packed matrices of `taps * depth` rows and `columns` columns; `out`, the bias and the
-    /// residual cover all output positions, which nobody else accesses meanwhile; `lhs` fulfils the contract of its
+    /// `packed` has `groups` packed matrices of `taps * depth` rows and `columns` columns. `out`, the bias and the
+    /// residual cover all output positions, which nobody else accesses meanwhile. `lhs` fulfils the contract of its
     /// trait.
     pub(crate) unsafe fn run(&self, engine: &Engine) {
         if self.m_outer == 0 || self.m_inner == 0 || self.groups == 0 || self.columns == 0 {

@@ -47,7 +47,7 @@ impl Default for WriteOptions {
 }
 
 impl ProgramModel<'_> {
-    /// Lays the program out as a file. Equal models give equal files.
+    /// Lays the program out as a file. Equal models result in equal files.
     ///
     /// # Errors
     /// `Missing` for an external tensor without a name, `Unsupported` for inline placement of data that only segments

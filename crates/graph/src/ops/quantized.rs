@@ -93,7 +93,7 @@ fn embedding(operands: &Operands<'_>, graph: &Graph, indices: usize, packed: i64
     one(operands.dtype_or(named(operands, "dtype"), natural)?, shape)
 }
 
-/// A matmul, the second matrix of which is transposed or not.
+/// The type of a matmul whose second matrix may be transposed.
 fn product(operands: &Operands<'_>, graph: &Graph, transposed: bool) -> Result<Vec<Type>, Error> {
     let (input, weight) = (operands.tensor(0, graph)?, operands.tensor(1, graph)?);
     let mut shape = input.shape.clone();

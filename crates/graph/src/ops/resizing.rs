@@ -115,7 +115,7 @@ impl TargetSizes {
     /// sizes.
     ///
     /// # Errors
-    /// `Unsupported` for a factor that gives another size: no kernel takes both.
+    /// `Unsupported` for a factor that results in another size: no kernel supports both.
     fn args(&self, dims: &[usize]) -> Result<(Arg, Arg), Error> {
         let scales: Option<Vec<Arg>> =
             dims.iter().map(|dim| self.scales.get(*dim).copied().flatten().map(Arg::Float)).collect();

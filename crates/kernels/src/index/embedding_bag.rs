@@ -78,7 +78,7 @@ fn embedding_bag(cx: &KernelContext<'_>) -> Result<()> {
     })
 }
 
-/// Resizes all outputs. PyTorch leaves the bag of each index empty where it takes its fast path for sums.
+/// Resizes all outputs. PyTorch leaves the bag of each index empty in its fast path for sums.
 fn resize_outs(
     outs: &mut [TensorMut<'_>; 4],
     bags: &Bags<'_>,

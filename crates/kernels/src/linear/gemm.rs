@@ -70,20 +70,20 @@ impl<'a, A: Accumulator> MatrixOperand<'a, A> {
         Self { layout: Layout { offset: self.layout.at(i, j), ..self.layout }, ..self }
     }
 
-    /// The rows from the first on and their distance, if they can be read where they are.
+    /// The rows from the first on and their distance, if they can be read in place.
     fn in_place(&self) -> Option<DenseRows<'a, A>> {
         let values = self.native?.get(self.layout.offset..)?;
         (self.layout.col == 1).then_some(DenseRows { values, step: self.layout.row })
     }
 
-    /// The first `len` elements of row `i`, if they can be read where they are.
+    /// The first `len` elements of row `i`, if they can be read in place.
     #[inline(always)]
     pub(crate) fn row_in_place(&self, i: usize, len: usize) -> Option<&'a [A]> {
         let start = self.layout.at(i, 0);
         self.native.filter(|_| self.layout.col == 1)?.get(start..start.checked_add(len)?)
     }
 
-    /// Row `i` from column `j` on, `buffer.len()` elements; in place if they lie next to each other.
+    /// Row `i` from column `j` on, `buffer.len()` elements; read in place if they are contiguous.
     #[inline(always)]
     pub(crate) fn run<'b>(&self, i: usize, j: usize, buffer: &'b mut [A]) -> Result<&'b [A]>
     where
@@ -100,7 +100,7 @@ impl<'a, A: Accumulator> MatrixOperand<'a, A> {
     }
 }
 
-/// Rows of a matrix whose elements lie next to each other.
+/// Rows of a matrix whose elements are contiguous.
 #[derive(Clone, Copy)]
 struct DenseRows<'a, A> {
     values: &'a [A],
@@ -218,7 +218,7 @@ struct Output<'o, 't, A> {
     addend: Addend<'o, A>,
 }
 
-/// Destination of the result: accumulators as they are, or through a conversion.
+/// Destination of the result: accumulators of the same type, or another type through a conversion.
 enum OutMemory<'o, 't, A> {
     Native(&'o mut [A]),
     Converted(&'o mut TensorMut<'t>, Store<A>),
@@ -361,7 +361,7 @@ fn blocks<A: Accumulator, const DEPTH: usize>(
     Ok(())
 }
 
-/// Adds the product of a row tile and panels to up to [`MR`] rows, which are not read if `is_first`.
+/// Multiplies a row tile by panels, and adds the result to up to [`MR`] rows. These are not read if `is_first`.
 fn multiply_rows<A: Accumulator, const DEPTH: usize>(
     rows: &mut [&mut [A]; MR],
     is_first: bool,
@@ -504,8 +504,8 @@ fn copy_panel<A: Accumulator>(
     Ok(())
 }
 
-/// Adds the product of a row tile and a panel of the same depth to sums, which are not read if `is_first`. It is a
-/// separate function, so that the optimizer keeps the accumulators in registers.
+/// Multiplies a row tile by a panel of the same depth, and adds the result to sums. These are not read if `is_first`.
+/// It is a separate function, so that the optimizer keeps the accumulators in registers.
 #[inline(never)]
 fn multiply<A: Accumulator>(
     sums: &mut [&mut [A; NR]; MR],

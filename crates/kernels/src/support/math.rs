@@ -407,7 +407,7 @@ pub(crate) fn trunc(x: f32) -> f32 {
     (if r > a { r - 1.0 } else { r }).copysign(x)
 }
 
-/// The kernel of the exact square root: `out = sqrt(a)`. `libm` uses the processor's instruction where there is one.
+/// The kernel of the exact square root: `out = sqrt(a)`. `libm` uses the processor's instruction if there is one.
 pub(crate) fn sqrt(a: &[f32], out: &mut [f32]) {
     for (out, &a) in out.iter_mut().zip(a) {
         *out = libm::sqrtf(a);

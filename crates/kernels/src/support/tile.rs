@@ -1,8 +1,9 @@
 //! Reads of tensors of any type, layout and broadcast as short runs of one compute type.
 //!
-//! Kernels are written for few compute types: `i32` stands in for bool and the integers up to 32 bits, `i64` for `i64`,
-//! `f32` for itself and the 16-bit floats, `f64` for `f64`. Elements of other types or layouts pass through a tile on
-//! the stack. A kernel is therefore compiled once per compute type and not once per combination of element types.
+//! Kernels are written for few compute types. `i32` stands in for bool and the integers up to 32 bits, and `f32` for
+//! itself and the 16-bit floats. `i64` and `f64` stand for themselves. Elements of other types or layouts pass through
+//! a tile on the stack. A kernel is therefore compiled once per compute type and not once per combination of element
+//! types.
 
 use half::{bf16, f16};
 use rushlight_runtime::{Bool8, Complex, Detail, Element, Error, Result, Scalar, ScalarType, Tensor, TensorMut};
