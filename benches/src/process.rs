@@ -1,4 +1,4 @@
-//! Processes: where they run, and what they print.
+//! Processes: their cores and their output.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};

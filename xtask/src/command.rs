@@ -15,7 +15,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap_or_else(|_| PathBuf::from("."))
 }
 
-/// Where cargo puts what it builds.
+/// The folder of cargo's build outputs.
 pub fn target_folder() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
@@ -27,8 +27,8 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Comm
     command
 }
 
-/// Runs a command, shows what it is, what it prints and how long it took, and fails if it does: the error ends with the last that
-/// was printed.
+/// Runs a command, and shows its command line, its output and its duration. Fails if the command does; the error ends
+/// with the last output.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = describe(command);
     println!("$ {line}");
@@ -69,7 +69,7 @@ fn forward(mut from: impl Read, mut to: impl Write, tail: &Mutex<VecDeque<u8>>) 
     }
 }
 
-/// Runs a command and returns what it prints.
+/// Runs a command and returns its standard output.
 pub fn output(command: &mut Command) -> Result<String> {
     let line = describe(command);
     let output = command.output().with_context(|| format!("cannot start `{line}`"))?;

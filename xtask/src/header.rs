@@ -122,7 +122,7 @@ fn list_path() -> PathBuf {
     root().join("docs/api/rushlight-c.txt")
 }
 
-/// Major and minor version: what is new in a patch belongs to the version that it repairs.
+/// Major and minor version: an item that is new in a patch release counts as part of the release that it repairs.
 fn version() -> Result<String> {
     let version = env!("CARGO_PKG_VERSION");
     let (version, _) = version.rsplit_once('.').context("the version has three numbers")?;

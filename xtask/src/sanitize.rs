@@ -78,8 +78,8 @@ const DESELECTED: (&str, &str) = (
     "the sanitizer's allocator does not survive a fork while another thread allocates",
 );
 
-/// The tests of the Python extension under the address sanitizer, beside torch and NumPy, which are not instrumented: what they
-/// allocate is watched, and what Rust does with it. Python's own allocator is replaced, so that its objects are, too.
+/// Runs the tests of the Python extension under the address sanitizer. torch and NumPy are not instrumented, but their
+/// allocations are watched. Python's own allocator is replaced, so that its objects are watched too.
 fn python() -> Result<()> {
     setup::one("python")?;
     let host = nightly_host()?;
@@ -107,8 +107,8 @@ fn python() -> Result<()> {
         println!("NOT RUN under the sanitizer: {name}: {reason}");
     }
 
-    // The interpreter knows nothing of the sanitizer, whose library must come first. That of C++ must be there when it
-    // looks for what throws.
+    // The interpreter is not linked with the sanitizer, whose library must come first. The C++ library must be loaded
+    // when the sanitizer looks for the functions that throw.
     let preload = format!("{} {}", shared_library("libasan.so")?, shared_library("libstdc++.so.6")?);
     let mut test = command(venv_python(), &["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]);
     test.args(&names).arg("--deselect").arg(DESELECTED.0);

@@ -6,8 +6,8 @@ use crate::check::api::LISTED;
 use crate::command::{command, output, run};
 use crate::setup;
 
-/// Compares with a revision, or else with the last release. Fails if the version does not say what has changed, as Cargo reads
-/// versions: what breaks before 1.0 takes a new middle number.
+/// Compares with a revision, or else with the last release. Fails if the version does not announce the changes, by
+/// Cargo's rules: before 1.0, a breaking change needs a new minor version.
 pub fn check(revision: Option<&str>) -> Result<()> {
     let release = last_release()?;
     let Some(baseline) = revision.or(release.as_deref()) else {

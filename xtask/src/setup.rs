@@ -1,4 +1,5 @@
-//! Installs what the tests need and the toolchain does not bring. Everything is pinned; what is there is kept.
+//! Installs the tools and packages of tests that the toolchain does not include. Everything is pinned; installed ones
+//! are kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -81,9 +82,9 @@ fn python() -> Result<()> {
     environment(".venv", "tools/requirements.txt", &[], || Ok(()))
 }
 
-/// Makes `.venv-peers` with the versions that `tools/requirements-peers.txt` pins: other engines, and what writes their
-/// formats. PyTorch and all else comes from `.venv`, as that would be as large again; pip knows nothing of that, so the
-/// file lists everything and nothing else is installed.
+/// Makes `.venv-peers` with the versions that `tools/requirements-peers.txt` pins: other engines, and the writers of
+/// their formats. PyTorch and other large packages come from `.venv`. pip does not know of these, so the file lists
+/// everything and nothing else is installed.
 fn peers() -> Result<()> {
     python()?;
     environment(".venv-peers", "tools/requirements-peers.txt", &["--no-deps"], || see_main(&peers_python()))
@@ -241,7 +242,7 @@ fn cross() -> Result<()> {
     run(&mut command("rustup", &arguments))
 }
 
-/// Installs the packages whose programs are missing, and with them those that have none.
+/// Installs the packages whose programs are missing, and with them the packages without programs.
 fn system_packages(packages: &[(&str, &str)], with: &[&str]) -> Result<()> {
     let missing: Vec<&str> =
         packages.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();

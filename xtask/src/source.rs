@@ -147,7 +147,7 @@ impl Crate {
         Ok(())
     }
 
-    /// Reads what is not at a module's level: bodies, fields, arguments.
+    /// Reads code below a module's level: bodies, fields, arguments.
     fn body(&mut self, index: usize, tokens: &TokenStream) {
         let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
         let mut at = 0;

@@ -27,8 +27,8 @@ impl Steps {
         Self::run_beside(chore, steps, &[])
     }
 
-    /// The same, with other steps of the chore beside them, each in a process of its own: what it prints is shown when it ends. They
-    /// build in a folder of their own, which cargo would lock otherwise.
+    /// Like [`run`](Self::run), with other steps of the chore in parallel, each in its own process. Their output is
+    /// shown when they end. They build in their own folder, because cargo would lock a shared one.
     pub fn run_beside(chore: &str, steps: &[Step], beside: &[Step]) -> Result<()> {
         let start = Instant::now();
         let this = thread::scope(|scope| {

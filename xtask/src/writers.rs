@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{command, root, run};
 
-/// An environment: its name, and what is installed there at once. Of those that differ in `flatbuffers` alone, the later ones
-/// only change that package.
+/// An environment: its name, and the packages that are installed together. Of environments that differ in `flatbuffers`
+/// only, the later ones replace that package only.
 struct Environment {
     name: &'static str,
     packages: &'static [&'static str],

@@ -60,7 +60,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// Medians of so many fresh processes by engine.
+/// Medians over `loads` new processes, by engine.
 pub fn measured(
     engines: &Engines,
     model: &str,

@@ -11,7 +11,7 @@ use crate::document::{conditions, milliseconds};
 
 const COLUMNS: [&Engine; 2] = [&ONNX_RUNTIME, &OURS];
 
-/// A model of `tools/models/peers.py`, what it is, and the sizes that it is run with.
+/// A model of `tools/models/peers.py`: its name, its symbolic dimension, its description, and the sizes of its runs.
 const PROGRAMS: &[(&str, &str, &str, &[usize])] = &[
     ("resnet50_batch", "batch", "ResNet50, with the batch as a symbol up to 16", &[1, 4, 16]),
     (

@@ -161,7 +161,7 @@ impl Resize {
         let last = input - 1;
         match self.mode {
             ResizeMode::Nearest => {
-                // PyTorch looks at these sizes first, whatever the factor is.
+                // PyTorch checks these sizes first and ignores the factor.
                 let source = if input == output {
                     position
                 } else if output == 2 * input {

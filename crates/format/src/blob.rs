@@ -63,18 +63,18 @@ impl Blob<'_> {
         }
     }
 
-    /// The bytes of a piece, where they are already or else made in `buffer`, whose content goes; `None` if they could not
-    /// be made, or are not as many as was said.
+    /// The bytes of a piece, borrowed if they exist, else produced in `buffer`, whose contents are replaced. `None` if
+    /// they could not be produced, or their number is not the declared one.
     pub fn piece<'b>(&'b self, piece: u64, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         let (Self::Made(data), None) = (self, self.in_place()) else { return self.in_place() };
         data.make(piece, buffer)?;
-        // With the last piece all are known to be as many as was said.
+        // At the last piece, the sizes of all pieces must add up to the declared size.
         let is_last = piece.checked_add(1)? == data.pieces();
         let is_whole = || (0..data.pieces()).map(|piece| data.piece_size(piece)).sum::<u64>() == data.size();
         (buffer.len() as u64 == data.piece_size(piece) && (!is_last || is_whole())).then_some(buffer)
     }
 
-    /// All bytes; `None` if they could not be made, or are not as many as was said.
+    /// All bytes; `None` if they could not be produced, or their number is not the declared one.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         if let Some(bytes) = self.in_place() {
             return Some(Cow::Borrowed(bytes));

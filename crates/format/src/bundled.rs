@@ -24,7 +24,7 @@ pub struct TestSuite<'a> {
     cases: TableList,
 }
 
-/// Inputs of a method, and what it should return for them.
+/// Inputs of a method, and its expected outputs.
 #[derive(Clone, Copy, Debug)]
 pub struct TestCase<'a> {
     buf: &'a [u8],
@@ -86,7 +86,7 @@ impl<'a> BundledProgram<'a> {
         Some(bundled)
     }
 
-    /// True if a file claims to be a bundled program, of whatever generation.
+    /// True if a file has the identifier of a bundled program, of any generation.
     pub fn is_bundled(file: &[u8]) -> bool {
         file.get(4..6) == Some(&IDENTIFIER[..2])
     }
@@ -118,7 +118,7 @@ impl<'a> TestSuite<'a> {
         self.cases.len()
     }
 
-    /// Case `index`, if there are so many.
+    /// Case `index`; `None` past the last one.
     pub fn case(&self, index: usize) -> Option<TestCase<'a>> {
         self.cases.entry(self.buf, index, TestCase::decode)
     }

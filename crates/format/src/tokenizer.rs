@@ -9,8 +9,8 @@ pub const KEY_PREFIX: &str = "rushlight.tokenizer/";
 /// The vocabulary as Hugging Face has it.
 pub const HUGGING_FACE: &str = "tokenizer.json";
 
-/// Names of the file with the vocabulary, by priority: that of Hugging Face, Mistral's, what SentencePiece and Llama 3 have, and
-/// ExecuTorch's. A file of another name is carried as [`OTHER_VOCABULARY`]; its content says what it is.
+/// Names of the vocabulary's file, by priority: those of Hugging Face, of Mistral, of SentencePiece and Llama 3, and of
+/// ExecuTorch. A file of another name is stored as [`OTHER_VOCABULARY`]; its kind is detected from its content.
 pub const VOCABULARIES: [&str; 4] = [HUGGING_FACE, "tekken.json", OTHER_VOCABULARY, "tokenizer.bin"];
 
 /// The name of a vocabulary whose file is called otherwise.

@@ -206,7 +206,8 @@ impl Expr {
         (low..=high).all(|size| value(size) == of(size)).then_some(fitted)
     }
 
-    /// Minimum and maximum value (`None` is no bound) for the symbols' ranges; may be wider than what is reached.
+    /// Minimum and maximum value for the symbols' ranges, `None` without a bound. The range may be wider than the
+    /// reached values.
     pub fn range(&self, symbols: &Symbols) -> (Option<i64>, Option<i64>) {
         match self {
             Self::Int(value) => (Some(*value), Some(*value)),

@@ -22,7 +22,7 @@ impl Model {
     /// - sizes are made of symbols that an input or an earlier result has.
     ///
     /// # Errors
-    /// Of the kind `Verification`, with method, node, what was expected and what is there.
+    /// `Verification`, with method, node, the expected and the actual value.
     pub fn verify(&self) -> Result<(), Error> {
         for (_, constant) in self.constants.iter() {
             if let ConstantData::Dense(bytes) = &constant.data {
@@ -215,7 +215,7 @@ impl Verifier<'_> {
                 broken(format!("the argument `{}`", param.name), kind_text(&param.kind), self.arg_text(arg))
             })?;
         }
-        // Numbers that nodes compute say nothing of sizes: the last passes put them where expressions stood.
+        // Numbers that nodes compute do not tell sizes. The last passes insert them in place of expressions.
         let mut has_computed_numbers = false;
         node.args.iter().for_each(|arg| {
             arg.for_each_value(&mut |value| has_computed_numbers |= !matches!(self.graph.ty(value), Type::Tensor(_)));
@@ -235,7 +235,7 @@ impl Verifier<'_> {
         self.result_types(&types, node)
     }
 
-    /// The argument with the integers that nodes compute as what they are.
+    /// The argument, with integers that nodes compute replaced by their expressions.
     fn with_sizes(&self, arg: &Arg) -> Arg {
         match arg {
             Arg::Value(value) => match self.graph.ty(*value) {

@@ -35,7 +35,7 @@ macro_rules! faults {
     };
 }
 
-/// The numbers of a fault: what is needed and what there is, most often.
+/// The numbers of a fault; most often the needed and the available amount.
 pub(crate) struct Numbers {
     pub(crate) a: usize,
     pub(crate) b: usize,

@@ -80,12 +80,12 @@ impl<'a> TensorView<'a> {
         aligned.ok_or_else(|| Error::fault(Fault::UnalignedData, align_of::<T>(), 0))
     }
 
-    /// Copies the elements into `to` with the dimensions in this order in memory, as many as fit.
+    /// Copies elements into `to` in this dimension order, until `to` is full.
     pub fn copy_ordered(&self, dim_order: &[u8], to: &mut [u8]) {
         strided::copy_ordered(self, dim_order, to);
     }
 
-    /// Copies the elements into `to` in row-major order, as many as fit.
+    /// Copies elements into `to` in row-major order, until `to` is full.
     pub fn copy_to_row_major(&self, to: &mut [u8]) {
         match self.data.get(..to.len()) {
             Some(from) if self.strides.is_none() => strided::copy_bytes(to, from),

@@ -1,4 +1,4 @@
-//! Deterministic damage to programs: to their bytes, and to what they say.
+//! Deterministic damage to programs: to their bytes, and to their fields.
 
 use std::path::{Path, PathBuf};
 

@@ -77,7 +77,7 @@ pub fn section(path: &Path) -> io::Result<String> {
     Ok(page.find(HEADING).map_or("", |at| &page[at + 1..]).to_owned())
 }
 
-/// Writes the section of a page, with its heading; what stands before it stays.
+/// Writes the section of a page, with its heading. The text before it is kept.
 ///
 /// # Errors
 /// If the page cannot be read or written.

@@ -40,7 +40,7 @@ struct recorded_program {
 
 ";
 
-/// Programs that take and return tensors alone and need nothing of ours; and the answer of a small Llama.
+/// Programs whose inputs and outputs are tensors and that need no operators of ours; and the answer of a small Llama.
 pub fn header() -> Result<String> {
     let mut header = TYPES.to_owned();
     let mut programs = String::new();

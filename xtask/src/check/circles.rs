@@ -1,5 +1,5 @@
-//! No circle between files of different folders, nor between any files of the crates without folders that are listed here:
-//! what is in a folder can be read, and moved, without what uses it.
+//! Refuses circles between files of different folders, and between any files of the crates without folders that are
+//! listed here. The files of a folder can then be read, and moved, without the files that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::command::{command, output, root};
 
-/// Fails if a crate has no level, depends on one of its own or a higher level, does not pin what it depends on, or depends on
-/// what has another licence; or if a manifest belongs to no workspace.
+/// Fails if a crate has no level, depends on a crate of its own or a higher level, or has an unpinned dependency. Also
+/// fails if a dependency has another licence, or a manifest belongs to no workspace.
 pub fn check() -> Result<()> {
     let mut members = BTreeSet::new();
     for manifest in MANIFESTS {

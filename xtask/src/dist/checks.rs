@@ -86,7 +86,7 @@ fn emulated(libraries: &Path, program: &Path) -> Command {
     emulator
 }
 
-/// Debian's packages of Python and what it links.
+/// Debian's packages of Python and of the libraries that it links.
 const PYTHON_PACKAGES: &[&str] = &[
     "libc6",
     "libexpat1",

@@ -1,4 +1,4 @@
-//! Looks at what was built for macOS with LLVM's tools, as it only runs there.
+//! Checks the builds for macOS with LLVM's tools, because they only run there.
 
 use std::path::Path;
 

@@ -29,7 +29,7 @@ struct Target {
     linux_platform: Option<&'static str>,
     /// The command by which this machine runs a program of the target, if it can.
     run: fn(&Path) -> Result<Option<Command>>,
-    /// Runs what was built, as far as this machine can.
+    /// Runs the build, as far as this machine can.
     check: fn(&Built) -> Result<()>,
 }
 
@@ -216,7 +216,7 @@ impl Place {
 
     fn build(&self, target: &Target) -> Result<Built> {
         std::fs::create_dir_all(&self.out)?;
-        // Cargo locks the folder of a profile: what is linked for one leaves a core to the other.
+        // Cargo locks the folder of a profile. While one profile links, the other can use its core.
         let (archive, libraries) = thread::scope(|scope| {
             let archive = scope.spawn(|| self.archive(target));
             let libraries = self.libraries(target);

@@ -1,4 +1,4 @@
-//! Links wheels for Windows, and runs what was built for it in Wine.
+//! Links wheels for Windows, and runs the builds for it in Wine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -152,7 +152,7 @@ fn is_there() -> bool {
     exists("javac")
 }
 
-/// The tests' classes, and what they read.
+/// The tests' classes, and the files that they read.
 struct Tests {
     folder: PathBuf,
     class_path: String,
@@ -179,7 +179,7 @@ impl Tests {
 
     fn run(&self) -> Result<()> {
         for checks in [&[][..], &["-Xcheck:jni"]] {
-            // Little memory, so that what is kept is noticed.
+            // A small heap, so that memory leaks are noticed.
             let mut tests = command("java", &["-Xmx256m", "-XX:MaxDirectMemorySize=64m"]);
             tests.args(checks).args(["-cp", &self.class_path, "org.pytorch.executorch.Tests"]);
             let printed = output(tests.arg(root()).arg(&self.folder))?;

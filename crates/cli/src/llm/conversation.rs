@@ -82,7 +82,7 @@ impl Conversation {
         });
         let usage = match answered {
             Ok(usage) => usage,
-            // A person can begin anew.
+            // The user can start again.
             Err(error @ Error::ContextFull { .. }) if self.is_watched => {
                 output::warn(&format!("{error}, or /reset"));
                 self.messages.pop();
@@ -102,7 +102,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Writes the messages. The file is whole, or what was there.
+    /// Writes the messages. On failure, the file keeps its old contents.
     fn save(&self, path: &Path) -> Result<(), rushlight::Error> {
         let system = self.system.iter().map(|text| json!({ "role": "system", "content": text }));
         let others = self.messages.iter().map(|Message { role, content }| json!({ "role": role, "content": content }));

@@ -8,8 +8,8 @@ const STYLE: &str = include_str!("page.css");
 const LAYOUT: &str = include_str!("layout.js");
 const PAGE: &str = include_str!("page.js");
 
-/// A page that draws the graph of each method: layers from top to bottom, modules that open and close, search, and what
-/// is known of each node. Only what is in view is drawn, so that it stays quick with ten thousand nodes.
+/// A page that draws the graph of each method: layers from top to bottom, modules that open and close, search, and the
+/// details of each node. Only the visible part is drawn, so that the page stays fast with ten thousand nodes.
 pub fn html(title: &str, model: &ModelView) -> String {
     // In the text of a script only `<` can end it, or begin a comment.
     let data = serde_json::to_string(model).unwrap_or_else(|_| r#"{"methods":[]}"#.to_owned()).replace('<', "\\u003c");

@@ -56,7 +56,7 @@ impl Amx {
     /// releases the registers.
     ///
     /// # Panics
-    /// If the thread has them already: another use would write over what is in the registers.
+    /// If the thread already has them, because another use would overwrite the registers.
     #[inline]
     pub(crate) fn configure(self) -> Tiles {
         assert!(!thread::uses_tiles(true), "the thread's tiles are in use");

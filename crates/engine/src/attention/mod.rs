@@ -56,7 +56,7 @@ pub struct Strides {
 /// Elements between batches, heads and queries of a mask, 0 where it is broadcast; the keys are contiguous.
 pub type MaskStrides = Strides;
 
-/// Returns the scratch memory that [`attention`] needs, in floats, whatever keys a mask hides.
+/// Returns the scratch memory that [`attention`] needs, in floats. It is enough for every mask.
 pub fn attention_scratch(engine: &Engine, attention: &Attention) -> usize {
     let of_threads = ScratchLayout::largest(attention).saturating_mul(engine.threads());
     of_threads.saturating_add(KeySplit::largest_scratch(attention))

@@ -274,7 +274,7 @@ impl<'a, T: Element, Kv: Rows<T>> AttentionOperands<'a, T, Kv> {
         } else {
             self.group.wrapping_mul(strides.head).wrapping_add((next + key).wrapping_mul(strides.row))
         };
-        // Behind the last key strides may lead anywhere.
+        // Strides past the last key may point outside of the tensor.
         let at = rows.wrapping_add(self.batch * strides.batch);
         at.min(self.at(strides, kv_heads - 1, keys - 1))
     }

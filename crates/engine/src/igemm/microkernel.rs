@@ -1,8 +1,8 @@
 //! The register-tile microkernel: up to MR ([`Simd::MR`]) rows of the left side times one or two panels of packed
 //! weights.
 //!
-//! Each output element has a single accumulator that runs through K in order, whatever the height of the tile. The
-//! partition of rows into tiles and tasks therefore never changes a result.
+//! Each output element has a single accumulator that runs through K in order, for any height of the tile. The partition
+//! of rows into tiles and tasks therefore never changes a result.
 
 use crate::arch::{Bf16Pairs, Kernel, LANES, Simd};
 use crate::element::{ElementPtr, ElementPtrMut};

@@ -237,8 +237,8 @@ struct QuantizedTensor {
 }
 
 impl QuantizedTensor {
-    /// Random rows `[batch, heads, rows, width]`, with heads or rows outermost and other rows between them, their strides, and
-    /// what they stand for.
+    /// Random rows `[batch, heads, rows, width]`, with heads or rows outermost and other rows between them. Also their
+    /// strides and their dequantized values.
     fn random(rng: &mut Rng, [batch, heads, rows, width]: [usize; 4]) -> (Self, Strides, Vec<f32>) {
         let gap = 1 + rng.below(2);
         let (head, row) = if rng.below(2) == 0 { (rows * gap, gap) } else { (gap, heads * gap) };

@@ -100,7 +100,7 @@ pub(super) fn sources(resize: &Resize, axis: usize, position: usize) -> [(usize,
     let scale = resize.scales[axis].map_or(input as f64 / output as f64, |scale| 1.0 / f64::from(scale));
     let last = input - 1;
     if resize.mode == ResizeMode::Nearest {
-        // PyTorch looks at these sizes first, whatever the factor is.
+        // PyTorch checks these sizes first and ignores the factor.
         let source = match output {
             _ if output == input => position,
             _ if output == 2 * input => position / 2,

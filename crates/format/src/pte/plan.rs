@@ -148,7 +148,7 @@ impl<'a> Plan<'a> {
         self.instructions.len()
     }
 
-    /// Instruction `index`, if there are so many.
+    /// Instruction `index`; `None` past the last one.
     #[inline]
     pub fn instruction(&self, index: usize) -> Option<Instruction<'a>> {
         self.instructions.entry(self.buf, index, |table| Instruction::decode(table, None)).flatten()
@@ -176,7 +176,7 @@ impl<'a> Plan<'a> {
         self.operators.len()
     }
 
-    /// Operator `index`, if there are so many.
+    /// Operator `index`; `None` past the last one.
     pub fn operator(&self, index: usize) -> Option<OperatorName<'a>> {
         self.operators.entry(self.buf, index, OperatorName::decode)
     }
@@ -185,7 +185,7 @@ impl<'a> Plan<'a> {
         self.delegates.len()
     }
 
-    /// Delegate `index`, if there are so many.
+    /// Delegate `index`; `None` past the last one.
     pub fn delegate(&self, index: usize) -> Option<DelegateSpec<'a>> {
         self.delegates.entry(self.buf, index, DelegateSpec::decode).flatten()
     }

@@ -134,7 +134,7 @@ impl<'a> Program<'a> {
         self.plans.len()
     }
 
-    /// Method `index`, if there are so many.
+    /// Method `index`; `None` past the last one.
     pub fn method(&self, index: usize) -> Option<Plan<'a>> {
         self.plans.entry(self.buf(), index, Plan::decode).map(|plan| plan.with_blobs_of(self))
     }
@@ -181,7 +181,7 @@ impl<'a> Program<'a> {
         self.segments.len()
     }
 
-    /// Segment `index`, if there are so many.
+    /// Segment `index`; `None` past the last one.
     pub fn segment(&self, index: usize) -> Option<&'a [u8]> {
         self.segments.get(index)
     }

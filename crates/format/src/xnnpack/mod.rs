@@ -79,7 +79,7 @@ pub enum Quantization<'a> {
     PerToken {
         dims: i32,
     },
-    /// A scale for each so many elements of a row.
+    /// A scale for each `group` elements of a row.
     PerGroup {
         scales: Scales<'a>,
         group: i32,

@@ -1,4 +1,4 @@
-//! Checks that a program makes of itself. They hold for what was exported, and the runtime checks shapes, so they go.
+//! Checks that a program makes of itself. They are removed: they held at the export, and the runtime checks shapes.
 
 use rushlight_format::ScalarType;
 

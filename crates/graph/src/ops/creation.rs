@@ -226,7 +226,7 @@ fn spaced_at_run_time(b: &mut Builder<'_>, operands: &Operands<'_>, dtype: Scala
     let wide = if dtype == ScalarType::Double { ScalarType::Double } else { ScalarType::Float };
     let (start, end, steps) = (operands.number(0)?, operands.number(1)?, operands.expr(2)?);
     let width = b.number_difference(&end, &start)?;
-    // A single number is the start, whatever the step is.
+    // A single number is the start, for any step.
     let gaps = steps.sub(1).at_least(1);
     let step = b.number_quotient(&width, &Arg::Int(gaps))?;
     let index = indices(b, steps.clone(), wide)?;

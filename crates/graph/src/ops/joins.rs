@@ -78,7 +78,7 @@ fn concatenated(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Err
     let tensors = values.iter().map(|value| graph.tensor(*value)).collect::<Result<Vec<_>, _>>()?;
     let args: Vec<Arg> = values.iter().map(|value| Arg::Value(*value)).collect();
     let dtype = promote(&args.iter().collect::<Vec<_>>(), graph)?;
-    // Empty lists are left out, whatever the others' rank.
+    // Tensors of size [0] are ignored, for any rank of the others.
     let is_empty = |tensor: &TensorType| matches!(tensor.shape.as_slice(), [size] if size.is(0));
     let Some(first) = tensors.iter().find(|tensor| !is_empty(tensor)) else {
         return Ok(result(dtype, vec![Expr::Int(0)]));
@@ -423,7 +423,7 @@ fn rot90(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     Ok(Some(vec![turned]))
 }
 
-/// Sets what is below the diagonal to zero.
+/// Sets the elements below the diagonal to zero.
 fn triu(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?.clone();
     let matrix = tensor.shape.get(tensor.rank().saturating_sub(2)..).unwrap_or_default().to_vec();

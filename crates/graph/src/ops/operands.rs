@@ -1,4 +1,4 @@
-//! The arguments of a call, by position and as what they must be.
+//! The arguments of a call, by position and by expected kind.
 
 use rushlight_format::ScalarType;
 
@@ -186,7 +186,7 @@ impl<'a> Operands<'a> {
         Ok(dims)
     }
 
-    /// The error that an argument is not what it must be.
+    /// The error for an argument of the wrong kind.
     pub fn wrong(&self, index: usize, expected: &str) -> Error {
         let param = self.schema.params.get(index).map_or("?", |param| &param.name);
         Error::type_error(format!("wrong argument `{param}` of `{}`", self.schema.name))

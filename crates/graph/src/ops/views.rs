@@ -1,4 +1,5 @@
-//! The same elements under other sizes or in another order: `view`, `permute`, `expand` and what is made of them.
+//! Views, which have other sizes or another order of the same elements: `view`, `permute`, `expand` and their
+//! composites.
 //!
 //! Views that keep the order of the elements become `view_copy`, those that change it `permute_copy`; late passes make
 //! views of copies where they can.
@@ -131,7 +132,7 @@ pub(crate) fn squeeze(b: &mut Builder<'_>, value: ValueId, dim: usize) -> Result
     b.view(value, shape)
 }
 
-/// The sizes that `view(sizes)` of a tensor of shape `from` has, with -1 replaced by what is left.
+/// The sizes of `view(sizes)` for a tensor of shape `from`, with -1 replaced by the inferred size.
 pub(crate) fn resolve(from: &[Expr], sizes: &[Expr]) -> Result<Vec<Expr>, Error> {
     let unknown = sizes.iter().filter(|size| size.is(-1)).count();
     let mismatch = || {

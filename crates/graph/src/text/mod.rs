@@ -85,8 +85,7 @@ impl Model {
     /// Reads a text of full detail.
     ///
     /// # Errors
-    /// `Input`, with line and column, for what is no such text, names what is not known, or refers to content that is
-    /// not there.
+    /// `Input`, with line and column, for a malformed text, an unknown name, or missing content.
     pub fn parse(text: &str, contents: &Contents) -> Result<Self, Error> {
         parse::parse(text, contents)
     }

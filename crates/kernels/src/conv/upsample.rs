@@ -83,7 +83,7 @@ fn nearest(cx: &KernelContext<'_>) -> Result<()> {
     target.resize(&input, &mut out).map_err(|e| e.arg(3))?;
     let source = |dim: usize, index: usize| {
         let (from, to) = (input.size(2 + dim), target.size[dim]);
-        // PyTorch looks at these sizes first, whatever the factor is.
+        // PyTorch checks these sizes first and ignores the factor.
         if from == to {
             return index;
         }
@@ -236,7 +236,7 @@ struct Triangle<F> {
 impl<F: Real> Triangle<F> {
     fn new(index: usize, input: usize, output: usize, ratio: F) -> Self {
         if input == output {
-            // An axis that keeps its size is not filtered, whatever the factor is.
+            // An axis that keeps its size is not filtered, for any factor.
             return Self { start: index, end: index + 1, center: F::ZERO, steepness: F::ZERO, total: F::ONE };
         }
         let half = F::from_f64(0.5);

@@ -154,7 +154,7 @@ fn store<T: Number + Element>(out: &mut TensorMut<'_>, at: usize, value: f64) ->
     Ok(())
 }
 
-/// Tries after which a sample is what was tried last: chance does not get so far.
+/// Maximum number of tries for a sample, after which the last try is used. Practically no sample needs that many.
 const TRIES: usize = 1 << 16;
 
 /// By products of uniform numbers for small means, else by transformed rejection (Hörmann, "The Transformed Rejection Method for

@@ -95,7 +95,7 @@ fn native_dropout(cx: &KernelContext<'_>) -> Result<()> {
     dispatch!(FLOATHBF16, out.dtype(), T => drop_elements::<T>(&mut out, &mask, scale)).map_err(|e| e.arg(0))
 }
 
-/// Multiplies by the mask and the scale, so that what is not finite stays so.
+/// Multiplies by the mask and the scale, so that NaN and infinity are kept.
 fn drop_elements<T: Number>(out: &mut TensorMut<'_>, mask: &TensorMut<'_>, scale: f64) -> Result<()> {
     let kept = |x: T, keep: Bool8| T::from_f64(x.to_f64() * keep.to_f64() * scale);
     let (sizes, strides) = (Dims::from_slice(out.sizes())?, Dims::from_slice(out.strides())?);

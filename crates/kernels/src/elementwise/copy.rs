@@ -47,7 +47,7 @@ fn copy_in_place(cx: &KernelContext<'_>) -> Result<()> {
     convert(&src, &mut cx.out(0)?).map_err(|e| e.arg(1))
 }
 
-/// The output has the layout that its tensor was planned with, whatever the memory format argument says.
+/// The output has the layout of its plan; the memory format argument has no effect.
 fn duplicate(cx: &KernelContext<'_>, index: usize) -> Result<()> {
     let a = cx.tensor(0)?;
     let mut out = cx.out(index)?;

@@ -101,8 +101,8 @@ fn divide_complex(a: &Tensor<'_>, b: &Tensor<'_>, out: &mut TensorMut<'_>, commo
     })
 }
 
-/// A division whose quotient is whole, in each compute type: that quotient, or what it leaves. The integer functions say
-/// whether there was a zero divisor.
+/// An integer division in each compute type: its quotient or its remainder. The integer functions return true if there
+/// was a zero divisor.
 pub(super) struct Whole {
     i32: fn(&[i32], &[i32], &mut [i32]) -> bool,
     i64: fn(&[i64], &[i64], &mut [i64]) -> bool,

@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, Tensor, Tensor
 
 /// `llama::update_cache.out(Tensor value, Tensor(a!) cache, SymInt start_pos, *, Tensor(b!) out) -> Tensor(b!)`
 ///
-/// `out` is a placeholder, it keeps what it holds.
+/// `out` is a placeholder; it is not written.
 pub const UPDATE_CACHE_OUT: Op = Op::new("llama::update_cache.out", 4, update_cache).writing(&[1, 3]);
 
 /// `llama::update_cache_with_indices.out(Tensor value, Tensor(a!) cache, SymInt start_pos, Tensor indices, *,

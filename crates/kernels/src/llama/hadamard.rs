@@ -77,7 +77,7 @@ fn transform_rows_as_f32<T: Number>(mat: &[T], out: &mut [T], rows: &mut [f32], 
     }
 }
 
-/// Transforms a row in parts of 2^k elements, and then by the matrix of order 28 if there are so many.
+/// Transforms a row in parts of 2^k elements, and then by the matrix of order 28 if there are 28 parts.
 fn transform<T: Arithmetic>(row: &[T], out: &mut [T], part: usize) {
     for (row, out) in row.chunks_exact(part).zip(out.chunks_exact_mut(part)) {
         transform_part(row, out);

@@ -12,7 +12,7 @@ use super::math;
 static SEED: AtomicU32 = AtomicU32::new(0x5EED_1DEA);
 static STREAM: AtomicU32 = AtomicU32::new(0);
 
-/// Sets the seed of all random operators for all threads and starts their streams anew.
+/// Sets the seed of all random operators for all threads and restarts their streams.
 pub fn set_seed(seed: u32) {
     SEED.store(seed, Ordering::Relaxed);
     STREAM.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Every case of operators that the compiler makes of simpler ones: compiled with the inputs' sizes known, then with sizes
-//! that are only known when the program runs.
+//! Every case of operators that the compiler lowers to simpler ones. It is compiled with the inputs' sizes known, then
+//! with sizes that are only known at run time.
 //!
-//! `RUSHLIGHT_OP=aten::conv2d` runs the operators whose names start so, `RUSHLIGHT_FAILURES=50` lists so many failures.
+//! `RUSHLIGHT_OP=aten::conv2d` runs the operators with this prefix, `RUSHLIGHT_FAILURES=50` lists up to 50 failures.
 
 use rushlight_testing::composites::{Sizes, run};
 
