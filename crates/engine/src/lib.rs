@@ -98,6 +98,7 @@
 //!   child of a `fork` has no workers: its first job starts a pool of its own (`pool/fork.rs`), and nothing of the parent's is
 //!   joined.
 #![cfg_attr(not(feature = "std"), no_std)]
+#![warn(clippy::large_stack_frames)]
 
 extern crate alloc;
 
@@ -134,6 +135,7 @@ mod reduce;
 mod resize;
 mod slice_ops;
 mod softmax;
+mod task_memory;
 mod top_k;
 mod weights;
 

@@ -12,9 +12,6 @@
 
 use core::arch::asm;
 use core::marker::PhantomData;
-use core::mem;
-
-use alloc::vec::Vec;
 
 use super::{I32, LANES, Simd};
 
@@ -263,95 +260,28 @@ impl Drop for Tiles {
     }
 }
 
-/// A type of which any bytes are a value.
-///
-/// # Safety
-/// Any bytes are, and it is aligned to at most 64 of them.
-pub(crate) unsafe trait AnyBytes {}
-
-/// Memory of a task that uses tiles, with the contents that an earlier task left. The thread keeps it for its next task. It is not on the
-/// stack, since the threads of some callers have too little.
-pub(crate) struct TaskMemory<T> {
-    lines: Vec<Line>,
-    of: PhantomData<T>,
-}
-
-/// One line of a [`TaskMemory`]: 64 bytes, with the largest alignment of its contents.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-impl<T: AnyBytes> TaskMemory<T> {
-    pub(crate) fn take() -> Self {
-        let mut lines = thread::take_memory();
-        let count = size_of::<T>().div_ceil(size_of::<Line>());
-        if lines.len() < count {
-            lines = alloc::vec![Line([0; 64]); count];
-        }
-        Self { lines, of: PhantomData }
-    }
-
-    pub(crate) fn get(&mut self) -> &mut T {
-        const { assert!(align_of::<T>() <= align_of::<Line>()) };
-        assert!(size_of_val(&*self.lines) >= size_of::<T>());
-        // SAFETY: the lines have the size and alignment of `T`, as the assertions check, and any bytes are a `T` (`AnyBytes`). The result
-        // borrows `self`, and so the lines.
-        unsafe { &mut *self.lines.as_mut_ptr().cast::<T>() }
-    }
-}
-
-impl<T> Drop for TaskMemory<T> {
-    fn drop(&mut self) {
-        thread::keep_memory(mem::take(&mut self.lines));
-    }
-}
-
 /// State of each thread.
 #[cfg(all(target_os = "linux", feature = "std"))]
 mod thread {
     use std::cell::Cell;
     use std::thread_local;
-    use std::vec::Vec;
-
-    use super::Line;
 
     thread_local! {
         static USES_TILES: Cell<bool> = const { Cell::new(false) };
-        static MEMORY: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     }
 
     /// Notes that the thread's tiles are in use, or no longer; returns if they were.
     pub(super) fn uses_tiles(now: bool) -> bool {
         USES_TILES.replace(now)
     }
-
-    /// The memory that the thread kept; none after its end began.
-    pub(super) fn take_memory() -> Vec<Line> {
-        MEMORY.try_with(Cell::take).unwrap_or_default()
-    }
-
-    pub(super) fn keep_memory(lines: Vec<Line>) {
-        // Where the thread ends, it is freed.
-        MEMORY.try_with(|memory| memory.set(lines)).unwrap_or_default();
-    }
 }
 
-/// Nothing is kept where there are no tiles.
+/// There are no tiles elsewhere.
 #[cfg(not(all(target_os = "linux", feature = "std")))]
 mod thread {
-    use alloc::vec::Vec;
-
-    use super::Line;
-
     pub(super) fn uses_tiles(_: bool) -> bool {
         false
     }
-
-    pub(super) fn take_memory() -> Vec<Line> {
-        Vec::new()
-    }
-
-    pub(super) fn keep_memory(_: Vec<Line>) {}
 }
 
 #[cfg(all(target_os = "linux", feature = "std"))]
@@ -399,25 +329,6 @@ mod linux {
 #[cfg(all(test, target_os = "linux", feature = "std"))]
 mod tests {
     use super::*;
-
-    struct Numbers([u32; 1000]);
-
-    // SAFETY: numbers.
-    unsafe impl AnyBytes for Numbers {}
-
-    #[test]
-    fn a_thread_keeps_its_memory() {
-        let mut memory = TaskMemory::<Numbers>::take();
-        memory.get().0[999] = 7;
-        let first = memory.lines.as_ptr();
-        // Another task meanwhile has its own.
-        let other = TaskMemory::<Numbers>::take();
-        assert_ne!(other.lines.as_ptr(), first);
-        drop(other);
-        drop(memory);
-        let mut again = TaskMemory::<Numbers>::take();
-        assert_eq!((again.lines.as_ptr(), again.get().0[999]), (first, 7));
-    }
 
     #[test]
     fn tiles_are_configured_once_at_a_time() {

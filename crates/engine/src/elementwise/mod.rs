@@ -3,7 +3,7 @@
 mod loops;
 mod tile;
 
-use crate::arch::{LANES, Scalar, Simd as _};
+use crate::arch::LANES;
 use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::quantized::U8Quantizer;
@@ -233,14 +233,12 @@ fn elementwise_impl(
         DataMut::Bf16(bits) => Target::Bf16(SharedOutput::new(bits)),
     };
     let tiles = ElementwiseRun { plan: &plan, instructions, operands, y };
-    let all = tiles.range(0..plan.tiles());
     match engine {
-        None => Scalar::new().vectorize(all),
-        Some(engine) if elements <= MIN_TASK_ELEMENTS => engine.dispatch.run(all),
-        Some(engine) => {
+        Some(engine) if elements > MIN_TASK_ELEMENTS => {
             let min_tiles = MIN_TASK_ELEMENTS.div_ceil(plan.rows * plan.row_elements);
-            engine.parallel_for(plan.tiles(), min_tiles, |range| engine.dispatch.run(tiles.range(range)));
+            engine.parallel_for(plan.tiles(), min_tiles, |range| tiles.run(Some(engine), range));
         }
+        _ => tiles.run(engine, 0..plan.tiles()),
     }
     Ok(())
 }

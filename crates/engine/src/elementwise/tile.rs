@@ -6,12 +6,13 @@ use core::ops::Range;
 
 use super::loops::{LoopInput, LoopOp};
 use super::{Data, Instruction, MAX_DIMS, Operand, REGISTERS, Source, TilePlan};
-use crate::Affine;
-use crate::arch::{Kernel, LANES, Simd};
+use crate::arch::{Kernel, LANES, Scalar, Simd};
 use crate::element::{Element, run_for_element};
 use crate::float16::from_bf16;
 use crate::parallel::SharedOutput;
 use crate::quantized::U8Quantizer;
+use crate::task_memory::{AnyBytes, TaskMemory};
+use crate::{Affine, Engine};
 
 /// Maximum elements of a tile.
 pub(super) const TILE_ELEMENTS: usize = 512;
@@ -40,16 +41,22 @@ pub(super) enum Target<'a> {
 }
 
 impl<'a> ElementwiseRun<'a> {
-    /// Returns the task of a range of tiles.
-    pub(super) fn range(&'a self, range: Range<usize>) -> ElementwiseTask<'a> {
-        ElementwiseTask { tiles: self, range }
+    /// Computes a range of tiles on the calling thread, by the engine or by portable code.
+    pub(super) fn run(&'a self, engine: Option<&Engine>, range: Range<usize>) {
+        let mut memory = TaskMemory::take();
+        let task = ElementwiseTask { tiles: self, range, scratch: memory.get() };
+        match engine {
+            Some(engine) => engine.dispatch.run(task),
+            None => Scalar::new().vectorize(task),
+        }
     }
 }
 
 /// One task: a range of tiles.
-pub(super) struct ElementwiseTask<'a> {
+struct ElementwiseTask<'a> {
     tiles: &'a ElementwiseRun<'a>,
     range: Range<usize>,
+    scratch: &'a mut Scratch,
 }
 
 type TileBuffer = [MaybeUninit<f32>; TILE_ELEMENTS];
@@ -57,6 +64,11 @@ type TileBuffer = [MaybeUninit<f32>; TILE_ELEMENTS];
 /// Working memory of a task.
 struct Scratch {
     registers: [TileBuffer; REGISTERS],
+    operands: OperandTiles,
+}
+
+/// What operands are expanded to.
+struct OperandTiles {
     cached: [TileBuffer; MAX_CACHED],
     /// First element and number of elements that each cached tile was expanded for.
     cached_for: [(usize, usize); MAX_CACHED],
@@ -64,25 +76,22 @@ struct Scratch {
     constants: [[f32; LANES]; MAX_INPUTS],
 }
 
+// SAFETY: arrays of numbers, some of which may be without a value.
+unsafe impl AnyBytes for Scratch {}
+
 impl Kernel for ElementwiseTask<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let empty = [MaybeUninit::uninit(); TILE_ELEMENTS];
-        let mut scratch = Scratch {
-            registers: [empty; REGISTERS],
-            cached: [empty; MAX_CACHED],
-            cached_for: [(0, 0); MAX_CACHED],
-            expanded: [empty; MAX_INPUTS],
-            constants: [[0.0; LANES]; MAX_INPUTS],
-        };
+        let Self { tiles, range, scratch } = self;
+        scratch.operands.cached_for = [(0, 0); MAX_CACHED];
         let mut tile = TilePosition::default();
-        for index in self.range.clone() {
-            tile.locate(self.tiles.plan, index);
-            for (i, instruction) in self.tiles.instructions.iter().enumerate() {
-                let is_last = i + 1 == self.tiles.instructions.len();
-                self.tiles.step(s, &tile, instruction, is_last, &mut scratch);
+        for index in range {
+            tile.locate(tiles.plan, index);
+            for (i, instruction) in tiles.instructions.iter().enumerate() {
+                let is_last = i + 1 == tiles.instructions.len();
+                tiles.step(s, &tile, instruction, is_last, scratch);
             }
         }
     }
@@ -135,11 +144,17 @@ impl ElementwiseRun<'_> {
             Instruction::Select { to, condition, a, b } => (to, LoopOp::Select, [condition, a, b]),
             Instruction::Activate { to, activation, x } => (to, LoopOp::Activate(activation), [x, zero, zero]),
         };
+        // One pointer for what is read and written, which may be the same register.
+        let registers = scratch.registers.as_mut_ptr();
         let mut inputs = [LoopInput::NONE; MAX_INPUTS];
         for i in 0..function.operands() {
-            inputs[i] = self.input(s, tile, operands[i], i, scratch);
+            inputs[i] = match operands[i] {
+                Operand::Register(register) => LoopInput::memory(registers.wrapping_add(register.into()).cast()),
+                Operand::Constant(x) => LoopInput::number(x, &mut scratch.operands.constants[i]),
+                Operand::Tensor(index) => self.tensor(s, tile, index.into(), i, &mut scratch.operands),
+            };
         }
-        let register = scratch.registers[usize::from(to)].as_mut_ptr().cast();
+        let register = registers.wrapping_add(to.into()).cast::<f32>();
         let to = match self.y {
             Target::Floats(y) if is_last => y.at(tile.first),
             _ => register,
@@ -161,72 +176,65 @@ impl ElementwiseRun<'_> {
         }
     }
 
-    /// Resolves operand number `position` of an instruction.
+    /// Resolves a tensor as operand number `position` of an instruction.
     #[inline(always)]
-    fn input<S: Simd>(
+    fn tensor<S: Simd>(
         &self,
         s: S,
         tile: &TilePosition,
-        operand: Operand,
+        index: usize,
         position: usize,
-        scratch: &mut Scratch,
+        to: &mut OperandTiles,
     ) -> LoopInput {
-        match operand {
-            Operand::Register(register) => LoopInput::memory(scratch.registers[usize::from(register)].as_ptr().cast()),
-            Operand::Constant(x) => LoopInput::number(x, &mut scratch.constants[position]),
-            Operand::Tensor(index) => {
-                let source = &self.operands[usize::from(index)];
-                let plan = self.plan;
-                let stride = |dim: usize| source.strides[plan.axes[dim]];
-                let mut at = tile.first_row * stride(plan.row_dim);
-                for dim in 0..plan.row_dim {
-                    at += tile.outer[dim] * stride(dim);
-                }
-                let mut dense = 1;
-                let (mut is_dense, mut is_number) = (true, true);
-                for dim in (plan.row_dim..plan.rank).rev() {
-                    is_dense &= stride(dim) == dense;
-                    is_number &= stride(dim) == 0;
-                    dense *= plan.sizes[dim];
-                }
-                let is_dense = is_dense || tile.elements == 1;
-                if let (Data::Floats(data), true) = (source.data, is_dense) {
-                    return LoopInput::memory(data.as_ptr().wrapping_add(at));
-                }
-                if is_number {
-                    let number = match source.data {
-                        Data::Floats(data) => data[at],
-                        Data::Bytes(data, affine) => dequantize(data[at], affine),
-                        Data::Bf16(data) => from_bf16(data[at]),
-                    };
-                    return LoopInput::number(number, &mut scratch.constants[position]);
-                }
-                let make = |to: &mut TileBuffer| match source.data {
-                    Data::Bytes(data, affine) if is_dense => {
-                        let (from, to) = (data.as_ptr().wrapping_add(at), to.as_mut_ptr().cast());
-                        s.vectorize(DequantizeTile { from, to, n: tile.elements, affine });
-                    }
-                    Data::Bf16(data) if is_dense => {
-                        let (from, to) = (data.as_ptr().wrapping_add(at), to.as_mut_ptr().cast::<f32>());
-                        run_for_element::<u16, _, _>(s, ConvertTile { from, to, n: tile.elements });
-                    }
-                    Data::Floats(data) => self.expanded(tile, source, at, to, |at| data[at]),
-                    Data::Bf16(data) => self.expanded(tile, source, at, to, |at| from_bf16(data[at])),
-                    Data::Bytes(data, affine) => self.expanded(tile, source, at, to, |at| dequantize(data[at], affine)),
-                };
-                let index = usize::from(index);
-                if index >= MAX_CACHED {
-                    make(&mut scratch.expanded[position]);
-                    return LoopInput::memory(scratch.expanded[position].as_ptr().cast());
-                }
-                let (made_at, made) = scratch.cached_for[index];
-                if made_at != at || made < tile.elements {
-                    make(&mut scratch.cached[index]);
-                    scratch.cached_for[index] = (at, tile.elements);
-                }
-                LoopInput::memory(scratch.cached[index].as_ptr().cast())
-            }
+        let source = &self.operands[index];
+        let plan = self.plan;
+        let stride = |dim: usize| source.strides[plan.axes[dim]];
+        let mut at = tile.first_row * stride(plan.row_dim);
+        for dim in 0..plan.row_dim {
+            at += tile.outer[dim] * stride(dim);
         }
+        let mut dense = 1;
+        let (mut is_dense, mut is_number) = (true, true);
+        for dim in (plan.row_dim..plan.rank).rev() {
+            is_dense &= stride(dim) == dense;
+            is_number &= stride(dim) == 0;
+            dense *= plan.sizes[dim];
+        }
+        let is_dense = is_dense || tile.elements == 1;
+        if let (Data::Floats(data), true) = (source.data, is_dense) {
+            return LoopInput::memory(data.as_ptr().wrapping_add(at));
+        }
+        if is_number {
+            let number = match source.data {
+                Data::Floats(data) => data[at],
+                Data::Bytes(data, affine) => dequantize(data[at], affine),
+                Data::Bf16(data) => from_bf16(data[at]),
+            };
+            return LoopInput::number(number, &mut to.constants[position]);
+        }
+        let make = |buffer: &mut TileBuffer| match source.data {
+            Data::Bytes(data, affine) if is_dense => {
+                let (from, to) = (data.as_ptr().wrapping_add(at), buffer.as_mut_ptr().cast());
+                s.vectorize(DequantizeTile { from, to, n: tile.elements, affine });
+            }
+            Data::Bf16(data) if is_dense => {
+                let (from, to) = (data.as_ptr().wrapping_add(at), buffer.as_mut_ptr().cast::<f32>());
+                run_for_element::<u16, _, _>(s, ConvertTile { from, to, n: tile.elements });
+            }
+            Data::Floats(data) => self.expanded(tile, source, at, buffer, |at| data[at]),
+            Data::Bf16(data) => self.expanded(tile, source, at, buffer, |at| from_bf16(data[at])),
+            Data::Bytes(data, affine) => self.expanded(tile, source, at, buffer, |at| dequantize(data[at], affine)),
+        };
+        if index >= MAX_CACHED {
+            make(&mut to.expanded[position]);
+            return LoopInput::memory(to.expanded[position].as_ptr().cast());
+        }
+        let (made_at, made) = to.cached_for[index];
+        if made_at != at || made < tile.elements {
+            make(&mut to.cached[index]);
+            to.cached_for[index] = (at, tile.elements);
+        }
+        LoopInput::memory(to.cached[index].as_ptr().cast())
     }
 
     /// Expands a strided operand into a contiguous tile.

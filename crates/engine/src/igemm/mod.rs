@@ -21,10 +21,11 @@ use crate::epilogue::EpilogueArgs;
 use crate::error::Error;
 use crate::pack::padded_rows;
 use crate::partition::{OutputBlock, OutputPartition};
+use crate::task_memory::{AnyBytes, TaskMemory};
 use crate::{Engine, Epilogue, FloatSlice, FloatSliceMut, Half, Weights};
 
 use microkernel::{KStep, Prefetch, TileOperands, TileStack};
-use narrow_weights::NarrowPass;
+use narrow_weights::{NarrowMemory, NarrowPass};
 
 /// The left side of the GEMM: the layout of the elements of each row.
 pub(crate) trait LhsRows: Sync {
@@ -56,7 +57,16 @@ pub(crate) trait LhsRows: Sync {
     );
 }
 
-/// Indirection buffer: pointers into the left side, and storage for copied parts of it.
+/// Memory of a task.
+struct Memory {
+    pointers: IndirectionBuffer,
+    narrow: NarrowMemory,
+}
+
+// SAFETY: arrays without a value of their own.
+unsafe impl AnyBytes for Memory {}
+
+/// Indirection buffer: pointers into the left side, and storage for the parts of it that have to be copied.
 pub(crate) struct IndirectionBuffer {
     pub(crate) pointers: [MaybeUninit<*const f32>; MAX_POINTERS],
     pub(crate) copies: [MaybeUninit<f32>; MAX_COPIES],
@@ -202,7 +212,7 @@ impl<R: LhsRows> Igemm<'_, R> {
         }
         let partition = self.partition(engine);
         engine.pool.run(partition.tasks(), |task| {
-            engine.dispatch.run(IgemmTask { igemm: self, partition, task });
+            self.run_task(engine.dispatch, partition, task);
         });
     }
 
@@ -216,8 +226,13 @@ impl<R: LhsRows> Igemm<'_, R> {
         }
         // One task per group.
         for task in 0..self.groups {
-            dispatch.run(IgemmTask { igemm: self, partition: self.whole(), task });
+            self.run_task(dispatch, self.whole(), task);
         }
+    }
+
+    fn run_task(&self, dispatch: Dispatch, partition: OutputPartition, task: usize) {
+        let mut memory = TaskMemory::take();
+        dispatch.run(IgemmTask { igemm: self, block: partition.block(task), memory: memory.get() });
     }
 
     /// One task per group.
@@ -235,8 +250,8 @@ impl<R: LhsRows> Igemm<'_, R> {
 /// One task.
 struct IgemmTask<'a, R> {
     igemm: &'a Igemm<'a, R>,
-    partition: OutputPartition,
-    task: usize,
+    block: OutputBlock,
+    memory: &'a mut Memory,
 }
 
 impl<R: LhsRows> Kernel for IgemmTask<'_, R> {
@@ -244,16 +259,13 @@ impl<R: LhsRows> Kernel for IgemmTask<'_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { igemm, partition, task } = self;
-        let OutputBlock { group, m_outer, m_inner, panels } = partition.block(task);
+        let Self { igemm, block, memory: Memory { pointers, narrow } } = self;
+        let OutputBlock { group, m_outer, m_inner, panels } = block;
         let (taps, depth) = (igemm.lhs.taps(), igemm.lhs.depth());
         let k_blocks = if R::IS_BF16 { KBlocking::whole(taps, depth) } else { KBlocking::new(taps, depth) };
         let max_rows = k_blocks.max_rows::<R>(S::MR, igemm.lhs.max_rows(), panels.len() * LANES, igemm.out.is_bf16());
-        let mut pointers = IndirectionBuffer {
-            pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
-            copies: [const { MaybeUninit::uninit() }; MAX_COPIES],
-            bf16_copies: [const { MaybeUninit::uninit() }; MAX_BF16_COPIES],
-        };
+        // All pointers that are read have been filled.
+        assert!(max_rows.saturating_mul(k_blocks.block_taps) <= MAX_POINTERS, "the taps of a tile");
         for outer in m_outer {
             let row_blocks = m_inner.len().div_ceil(max_rows);
             let row_block = m_inner.len().div_ceil(row_blocks).next_multiple_of(S::MR).min(max_rows);
@@ -266,23 +278,17 @@ impl<R: LhsRows> Kernel for IgemmTask<'_, R> {
                         let depth = (k_blocks.depth - offset).min(k_blocks.block_depth);
                         let is_last = tap + taps == k_blocks.taps && offset + depth == k_blocks.depth;
                         let whole_row = outer * igemm.m_inner + first;
-                        igemm.lhs.fill_pointers(group, whole_row, count, (tap, taps), offset, &mut pointers);
+                        igemm.lhs.fill_pointers(group, whole_row, count, (tap, taps), offset, pointers);
                         let block = MacroKernel { group, outer, first, count, tap, taps, offset, depth, is_last };
                         let panels = panels.clone();
                         match igemm.packed {
                             Weights::F32(packed) if const { !R::IS_BF16 } => {
                                 let right = InPlacePanels(packed.as_ptr());
-                                block.run(
-                                    s,
-                                    igemm,
-                                    &k_blocks,
-                                    panels,
-                                    &mut IndirectOperands { pointers: &pointers, right },
-                                );
+                                block.run(s, igemm, &k_blocks, panels, &mut IndirectOperands { pointers, right });
                             }
                             packed => {
-                                let (k_blocks, pointers) = (&k_blocks, &mut pointers);
-                                NarrowPass { packed, block, igemm, k_blocks, panels, pointers }.run(s);
+                                let (k_blocks, pointers, memory) = (&k_blocks, &mut *pointers, &mut *narrow);
+                                NarrowPass { packed, block, igemm, k_blocks, panels, pointers, memory }.run(s);
                             }
                         }
                     }

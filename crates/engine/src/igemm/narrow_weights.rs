@@ -30,7 +30,14 @@ pub(super) struct NarrowPass<'a, R> {
     pub(super) k_blocks: &'a KBlocking,
     pub(super) panels: Range<usize>,
     pub(super) pointers: &'a mut IndirectionBuffer,
+    pub(super) memory: &'a mut NarrowMemory,
 }
+
+/// Words of memory for weights that are widened or repacked, or for copies of rows: a vector may be written past their end.
+const MEMORY_WORDS: usize = COPIED_ELEMENTS / 2 + LANES;
+
+/// Memory of a task with narrow weights.
+pub(super) type NarrowMemory = [MaybeUninit<u32>; MEMORY_WORDS];
 
 impl<R: LhsRows> NarrowPass<'_, R> {
     /// Runs the macrokernel.
@@ -50,21 +57,18 @@ impl<R: LhsRows> NarrowPass<'_, R> {
     }
 }
 
-/// Computes in f32; a kernel of its own because of its stack frame.
+/// Computes in f32.
 struct WidenKernel<'a, R>(NarrowPass<'a, R>);
 
 impl<R: LhsRows> Kernel for WidenKernel<'_, R> {
     type Out = ();
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "48 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
     fn run<S: Simd>(self, s: S) {
-        let NarrowPass { packed, block, igemm, k_blocks, panels, pointers } = self.0;
-        let floats = [const { MaybeUninit::uninit() }; MAX_PANELS * MAX_BLOCK_K * LANES];
-        let right = WidenedPanels { packed, floats };
+        const { assert!(MAX_PANELS * MAX_BLOCK_K * LANES <= MEMORY_WORDS) };
+        let NarrowPass { packed, block, igemm, k_blocks, panels, pointers, memory } = self.0;
+        assert!(block.taps * block.depth <= MAX_BLOCK_K, "a block of K");
+        let right = WidenedPanels { packed, floats: memory };
         block.run(s, igemm, k_blocks, panels, &mut IndirectOperands { pointers, right });
     }
 }
@@ -72,7 +76,7 @@ impl<R: LhsRows> Kernel for WidenKernel<'_, R> {
 /// Panels of which one block of K is widened, once for all tiles of the macrokernel.
 struct WidenedPanels<'a> {
     packed: Weights<'a>,
-    floats: [MaybeUninit<f32>; MAX_PANELS * MAX_BLOCK_K * LANES],
+    floats: &'a mut NarrowMemory,
 }
 
 impl PanelSource for WidenedPanels<'_> {
@@ -101,15 +105,11 @@ impl<R: LhsRows> Kernel for Bf16Kernel<'_, R> {
     type Out = ();
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "64 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
     fn run<S: Simd>(self, s: S) {
-        let Self(NarrowPass { block, igemm, k_blocks, panels, pointers, .. }, packed) = self;
+        let Self(NarrowPass { block, igemm, k_blocks, panels, pointers, memory, .. }, packed) = self;
         if const { R::IS_BF16 } && !block.depth.is_multiple_of(2) {
-            let pairs = [const { MaybeUninit::uninit() }; MAX_PANELS * MAX_REPACKED_PAIRS * LANES];
-            let mut operands = OddDepthRows { pointers, packed, pairs };
+            const { assert!(MAX_PANELS * MAX_REPACKED_PAIRS * LANES <= MEMORY_WORDS) };
+            let mut operands = OddDepthRows { pointers, packed, pairs: memory };
             block.run(s, igemm, k_blocks, panels, &mut operands);
             return;
         }
@@ -119,21 +119,21 @@ impl<R: LhsRows> Kernel for Bf16Kernel<'_, R> {
             return;
         }
         let pairs = (block.taps * block.depth).div_ceil(2);
-        let mut rows = [const { MaybeUninit::<u32>::uninit() }; COPIED_ELEMENTS / 2 + LANES];
         let limit = (COPIED_ELEMENTS / (2 * pairs).max(1) / S::MR).max(1) * S::MR;
         let chunk = block.count.div_ceil(block.count.div_ceil(limit)).next_multiple_of(S::MR);
+        assert!(chunk * pairs + LANES <= MEMORY_WORDS, "the copies of a tile's rows");
         // Whole vectors of a tap and the remainder: the mask is the same for all taps.
         let (whole, rest) = (block.depth / LANES * LANES, block.depth % LANES);
         for first in (0..block.count).step_by(chunk) {
             let count = (block.count - first).min(chunk);
             for row in 0..count {
-                let copy = rows.as_mut_ptr().wrapping_add(row * pairs);
+                let copy = memory.as_mut_ptr().wrapping_add(row * pairs);
                 let mut to = copy.cast::<u16>();
                 for tap in 0..block.taps {
                     // SAFETY: `fill_pointers` has written a pointer to `depth` floats for each tap and row.
                     let from = unsafe { pointers.pointers[tap * block.count + first + row].assume_init() };
                     for k in (0..whole).step_by(LANES) {
-                        // SAFETY: as above; `rows` has room for `chunk` rows.
+                        // SAFETY: as above; there is room for `chunk` rows.
                         unsafe { s.narrow_to_bf16(from.wrapping_add(k), LANES, to.wrapping_add(k)) };
                     }
                     if rest > 0 {
@@ -193,7 +193,7 @@ impl Operands for PairedRows<'_> {
 struct OddDepthRows<'a> {
     pointers: &'a IndirectionBuffer,
     packed: &'a [u16],
-    pairs: [MaybeUninit<f32>; MAX_PANELS * MAX_REPACKED_PAIRS * LANES],
+    pairs: &'a mut NarrowMemory,
 }
 
 /// Pairs of a tap of odd depth, including the unpaired element.

@@ -10,6 +10,7 @@ use core::ops::Range;
 use crate::arch::{Aligned, I8Quads, I32, Kernel, LANES, Simd};
 use crate::error::{Error, at_least};
 use crate::pack::depthwise2d_i8_len;
+use crate::task_memory::{AnyBytes, TaskMemory};
 use crate::{Conv2d, Engine};
 
 use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs, RegisterTile};
@@ -66,7 +67,8 @@ pub fn depthwise2d_u8(
     let depthwise = DepthwiseU8 { conv, zero, input, weights, epilogue, out, out_h, out_w, reach, chunk };
     let work = out_w * conv.in_c * kernel_h * kernel_w;
     engine.parallel_for(conv.batch * out_h, MIN_TASK_OPS.div_ceil(work), |out_rows| {
-        engine.dispatch.run_int8(DepthwiseU8Task { depthwise: &depthwise, out_rows });
+        let mut memory = TaskMemory::take();
+        engine.dispatch.run_int8(DepthwiseU8Task { depthwise: &depthwise, out_rows, buffers: memory.get() });
     });
     Ok(())
 }
@@ -103,6 +105,7 @@ unsafe impl Sync for DepthwiseU8<'_> {}
 struct DepthwiseU8Task<'a> {
     depthwise: &'a DepthwiseU8<'a>,
     out_rows: Range<usize>,
+    buffers: &'a mut Buffers,
 }
 
 impl Kernel for DepthwiseU8Task<'_> {
@@ -134,7 +137,7 @@ impl Kernel for DepthwiseU8Task<'_> {
                     channel,
                     lanes: (conv.in_c - channel).min(LANES),
                 };
-                s.vectorize(row);
+                s.vectorize(AllPixels { row: &row, buffers: &mut *self.buffers });
             }
         }
     }
@@ -162,24 +165,38 @@ struct ChannelRow<'a> {
 /// Accumulators of pixels, or quads of columns.
 type VectorBuffer<const N: usize> = [MaybeUninit<Aligned>; N];
 
-impl Kernel for ChannelRow<'_> {
+/// Memory of a task.
+struct Buffers {
+    sums: VectorBuffer<MAX_PIXELS>,
+    quads: VectorBuffer<MAX_COLUMNS>,
+}
+
+// SAFETY: arrays without a value of their own, of vectors of 64 bytes.
+unsafe impl AnyBytes for Buffers {}
+
+/// Computes all pixels of a [`ChannelRow`].
+struct AllPixels<'a> {
+    row: &'a ChannelRow<'a>,
+    buffers: &'a mut Buffers,
+}
+
+impl Kernel for AllPixels<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let DepthwiseU8 { conv, out_w, reach, chunk, .. } = *self.depthwise;
+        let Self { row, buffers: Buffers { sums, quads } } = self;
+        let DepthwiseU8 { conv, out_w, reach, chunk, .. } = *row.depthwise;
         let ([kernel_h, _], [_, step]) = (conv.kernel, conv.stride);
-        let mut sums: VectorBuffer<MAX_PIXELS> = [const { MaybeUninit::uninit() }; MAX_PIXELS];
-        let mut quads: VectorBuffer<MAX_COLUMNS> = [const { MaybeUninit::uninit() }; MAX_COLUMNS];
-        let epilogue = &self.depthwise.epilogue;
+        let epilogue = &row.depthwise.epilogue;
         // SAFETY: there is an offset for each channel.
-        let offset = unsafe { s.load_partial_i32(epilogue.offsets.wrapping_add(self.channel), self.lanes) };
+        let offset = unsafe { s.load_partial_i32(epilogue.offsets.wrapping_add(row.channel), row.lanes) };
         // SAFETY: a convolution has one zero for all rows.
         let offset = unsafe { epilogue.start(s, offset, 0) };
         for start in (0..out_w).step_by(chunk) {
             let pixels = chunk.min(out_w - start);
             let first = (start * step).wrapping_sub(conv.padding[1][0]);
-            if (SmallKernel { row: &self, start, first, pixels }).run(s, offset, &mut sums) {
+            if (SmallKernel { row, start, pixels, first }).run(s, offset, sums) {
                 continue;
             }
             for sum in &mut sums[..pixels] {
@@ -188,7 +205,7 @@ impl Kernel for ChannelRow<'_> {
             }
             for group in 0..kernel_h.div_ceil(4) {
                 let quads = &mut quads[..(pixels - 1) * step + reach];
-                let row_quads = RowQuads { row: &self, group, first, quads };
+                let row_quads = RowQuads { row, group, first, quads };
                 match kernel_h - 4 * group {
                     1 => row_quads.quads::<S, 1>(s),
                     2 => row_quads.quads::<S, 2>(s),
@@ -197,16 +214,16 @@ impl Kernel for ChannelRow<'_> {
                 }
                 let sums = &mut sums[..pixels];
                 match step {
-                    1 => self.tiles::<S, 1>(s, group, quads, sums),
-                    2 => self.tiles::<S, 2>(s, group, quads, sums),
+                    1 => row.tiles::<S, 1>(s, group, quads, sums),
+                    2 => row.tiles::<S, 2>(s, group, quads, sums),
                     _ => {
                         for x in 0..pixels {
-                            self.add::<S, 1, 1>(s, group, &quads[x * step..], &mut sums[x..=x]);
+                            row.add::<S, 1, 1>(s, group, &quads[x * step..], &mut sums[x..=x]);
                         }
                     }
                 }
             }
-            self.finish(s, &sums, start, pixels);
+            row.finish(s, sums, start, pixels);
         }
     }
 }

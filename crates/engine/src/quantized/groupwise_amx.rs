@@ -5,13 +5,13 @@ use core::ops::Range;
 
 use crate::Engine;
 use crate::arch::amx::{
-    Amx, AnyBytes, GroupPipeline, HALF_K, PAIR_BYTES, StoredTile, TILE_ROW_BYTES, TILE_ROWS, TaskMemory, Tiles,
-    half_offsets,
+    Amx, GroupPipeline, HALF_K, PAIR_BYTES, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets,
 };
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::parallel::chunk_range;
 use crate::partition::{OutputBlock, OutputPartition, row_blocks};
+use crate::task_memory::{AnyBytes, TaskMemory};
 
 use super::epilogue::{ApplyQuantEpilogue, OutPtr};
 use super::groupwise::{GroupwiseGemm, GroupwiseTask, NIBBLE_ROWS, scale};

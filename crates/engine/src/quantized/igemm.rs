@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::igemm::OutputLayout;
 use crate::pack::pad_to_4;
 use crate::partition::{OutputBlock, OutputPartition};
+use crate::task_memory::{AnyBytes, TaskMemory};
 
 use super::MAX_QUANT_K;
 use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs, RegisterTile};
@@ -49,6 +50,9 @@ pub(super) struct U8IndirectionBuffer {
     pub(super) copies: [MaybeUninit<u8>; MAX_COPIED_BYTES],
     pub(super) pad: [MaybeUninit<u8>; MAX_PAD_BYTES],
 }
+
+// SAFETY: arrays without a value of their own.
+unsafe impl AnyBytes for U8IndirectionBuffer {}
 
 /// A GEMM for each group of columns.
 #[derive(Clone, Copy)]
@@ -89,7 +93,9 @@ impl<R: U8LhsRows> U8Igemm<'_, R> {
         let whole = OutputPartition::per_group(self.groups, [self.m_outer, self.m_inner], self.columns);
         let partition = whole.for_threads(engine, self.columns, quads, engine.dispatch.tile());
         engine.pool.run(partition.tasks(), |task| {
-            engine.dispatch.run_int8(U8IgemmTask { igemm: self, block: partition.block(task) });
+            let mut memory = TaskMemory::take();
+            let (block, pointers) = (partition.block(task), memory.get());
+            engine.dispatch.run_int8(U8IgemmTask { igemm: self, block, pointers });
         });
     }
 }
@@ -98,29 +104,23 @@ impl<R: U8LhsRows> U8Igemm<'_, R> {
 struct U8IgemmTask<'a, R> {
     igemm: &'a U8Igemm<'a, R>,
     block: OutputBlock,
+    pointers: &'a mut U8IndirectionBuffer,
 }
 
 impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
     type Out = ();
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "64 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
     fn run<S: Simd>(self, s: S) {
-        let Self { igemm, block: OutputBlock { group, m_outer, m_inner, panels } } = self;
-        let mut pointers = U8IndirectionBuffer {
-            pointers: [const { MaybeUninit::uninit() }; MAX_POINTERS],
-            copies: [const { MaybeUninit::uninit() }; MAX_COPIED_BYTES],
-            pad: [const { MaybeUninit::uninit() }; MAX_PAD_BYTES],
-        };
+        let Self { igemm, block: OutputBlock { group, m_outer, m_inner, panels }, pointers } = self;
         let (taps, depth) = (igemm.lhs.taps(), igemm.lhs.depth());
         pointers.pad[..depth.clamp(1, MAX_PAD_BYTES)].fill(MaybeUninit::new(igemm.zero));
         let by_cache = (BLOCK_ROWS_BYTES / (taps * depth).max(1)).max(S::INT8_MR);
         let limit = by_cache.min(MAX_POINTERS / taps.max(1)).min(max_rows_by_copies(igemm.lhs.copies())).max(1);
         let limit = if limit > S::INT8_MR { limit / S::INT8_MR * S::INT8_MR } else { limit };
         let chunk = m_inner.len().div_ceil(m_inner.len().div_ceil(limit)).next_multiple_of(S::INT8_MR).min(limit);
+        // All pointers that are read have been filled.
+        assert!(chunk.saturating_mul(taps) <= MAX_POINTERS, "the taps of a tile");
         let panel_bytes = taps * depth * LANES;
         let group_panels = igemm.columns.div_ceil(LANES);
         for outer in m_outer {
@@ -130,7 +130,7 @@ impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
             let out_stride = igemm.out_stride * igemm.layout.step;
             for first in m_inner.clone().step_by(chunk) {
                 let count = (m_inner.end - first).min(chunk);
-                igemm.lhs.fill_pointers(group, outer * igemm.m_inner + first, count, &mut pointers);
+                igemm.lhs.fill_pointers(group, outer * igemm.m_inner + first, count, pointers);
                 for panel in panels.clone().step_by(S::NR_PANELS) {
                     let together = (panels.end - panel).min(S::NR_PANELS);
                     let group_column = panel * LANES;

@@ -6,14 +6,13 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::lhs::{Lhs, RoundRows, SplitForTiles};
-use super::{BLOCK_K, BLOCK_ROWS, Block, GroupPart, Int16Gemm, MAX_GROUPS, Task};
+use super::{BLOCK_K, BLOCK_ROWS, Block, GroupPart, Int16Gemm, MAX_GROUPS};
 use crate::Engine;
-use crate::arch::amx::{
-    Amx, AnyBytes, HALF_K, PAIR_BYTES, StoredTile, TILE_K, TILE_ROW_BYTES, TILE_ROWS, TaskMemory, Tiles, half_offsets,
-};
+use crate::arch::amx::{Amx, HALF_K, PAIR_BYTES, StoredTile, TILE_K, TILE_ROW_BYTES, TILE_ROWS, Tiles, half_offsets};
 use crate::arch::{I8Quads, Kernel, LANES, Simd};
 use crate::pack::Bits;
 use crate::partition::{OutputBlock, OutputPartition, row_blocks};
+use crate::task_memory::{AnyBytes, TaskMemory};
 use crate::weights::QuantizedGroup;
 
 /// Panels whose weights are unpacked at a time: a tile of rows is multiplied by them while it is in the L1 cache.
@@ -40,7 +39,7 @@ pub(super) unsafe fn run(engine: &Engine, gemm: &Int16Gemm<'_>) -> bool {
     engine.pool.run(partition.tasks(), |task| {
         let block = partition.block(task);
         if block.m_inner.len() < TILE_ROWS {
-            engine.dispatch.run_int8(Task { gemm, block });
+            gemm.run_block(engine, block);
         } else {
             let mut memory = TaskMemory::take();
             simd.vectorize(AmxTask { gemm, block, amx, memory: memory.get() });

@@ -14,11 +14,12 @@ use super::super::operands::Matrix;
 use super::lhs::Rounding;
 use super::{BLOCK_K, Block, Int16Gemm};
 use crate::Engine;
-use crate::arch::amx::{Amx, AnyBytes, GroupPipeline, StoredTile, TILE_ROW_BYTES, TILE_ROWS, TaskMemory, Tiles};
+use crate::arch::amx::{Amx, GroupPipeline, StoredTile, TILE_ROW_BYTES, TILE_ROWS, Tiles};
 use crate::arch::{I16Pairs, Kernel, LANES, Simd};
 use crate::pack::{Bits, QuantizedMatrix};
 use crate::parallel::SharedOutput;
 use crate::partition::{OutputBlock, OutputPartition};
+use crate::task_memory::{AnyBytes, TaskMemory};
 
 /// Rows of a group of weights, and elements of K in a tile.
 const GROUP: usize = 32;

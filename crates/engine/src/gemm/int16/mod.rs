@@ -16,7 +16,6 @@ mod gemv;
 mod lhs;
 mod tile;
 
-use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use super::operands::{Gemm, Matrix};
@@ -25,6 +24,7 @@ use crate::arch::{I16Pairs, Kernel, LANES, Simd};
 use crate::epilogue::{ApplyEpilogue, EpilogueArgs};
 use crate::pack::QuantizedMatrix;
 use crate::partition::{OutputBlock, OutputPartition};
+use crate::task_memory::{AnyBytes, TaskMemory};
 use crate::weights::{PanelGroups, QuantizedGroup, QuantizedWeights};
 
 use gemv::{Gemv, Panel};
@@ -114,8 +114,14 @@ impl Int16Gemm<'_> {
         let [rows, panels] = [TILE_ROWS[PANELS - 1], PANELS];
         let partition = OutputPartition::per_group(1, [1, m], n).for_threads(engine, n, k / 2, (rows, panels));
         engine.pool.run(partition.tasks(), |task| {
-            engine.dispatch.run_int8(Task { gemm: self, block: partition.block(task) });
+            self.run_block(engine, partition.block(task));
         });
+    }
+
+    /// Computes a block of the output on the calling thread.
+    fn run_block(&self, engine: &Engine, block: OutputBlock) {
+        let mut memory = TaskMemory::take();
+        engine.dispatch.run_int8(Task { gemm: self, block, memory: memory.get() });
     }
 }
 
@@ -123,32 +129,25 @@ impl Int16Gemm<'_> {
 struct Task<'a> {
     gemm: &'a Int16Gemm<'a>,
     block: OutputBlock,
+    memory: &'a mut Memory,
 }
+
+/// Memory of a task.
+struct Memory {
+    left: Lhs,
+    right: UnpackedPanels,
+}
+
+// SAFETY: arrays of numbers, some of which may be without a value.
+unsafe impl AnyBytes for Memory {}
 
 impl Kernel for Task<'_> {
     type Out = ();
 
     #[inline(always)]
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "76 KB, in the stacks of threads of our own or of a caller with threads"
-    )]
     fn run<S: Simd>(self, s: S) {
-        let OutputBlock { m_inner, panels, .. } = self.block;
-        let (gemm, k) = (self.gemm, self.gemm.gemm.k);
-        let mut left = Lhs {
-            pairs: [const { [const { MaybeUninit::uninit() }; _] }; _],
-            scales: [const { MaybeUninit::uninit() }; _],
-            sums: [const { [const { MaybeUninit::uninit() }; _] }; _],
-        };
-        let mut right = UnpackedPanels {
-            pairs: [const { [const { MaybeUninit::uninit() }; _] }; _],
-            scales: [const { [const { MaybeUninit::uninit() }; _] }; _],
-            minima: [const { [const { MaybeUninit::uninit() }; _] }; _],
-            ends: [0; MAX_GROUPS],
-            groups: 0,
-            has_minima: false,
-        };
+        let Self { gemm, block: OutputBlock { m_inner, panels, .. }, memory: Memory { left, right } } = self;
+        let k = gemm.gemm.k;
         let is_int8 = const { S::MULTIPLIES_NIBBLES } && k.is_multiple_of(8) && gemm.weights.has_nibbles_in_eights();
         // Blocks of about the same number of rows, of whole tiles.
         let blocks = m_inner.len().div_ceil(BLOCK_ROWS);
@@ -161,15 +160,15 @@ impl Kernel for Task<'_> {
             loop {
                 let ks = from..k.min(from + depth);
                 let block = Block { gemm, rows: rows.clone(), ks: ks.clone() };
-                s.vectorize_int8(RoundRows { block: &block, left: &mut left });
+                s.vectorize_int8(RoundRows { block: &block, left: &mut *left });
                 if is_gemv && is_int8 {
-                    s.vectorize_int8(SplitForInt8 { block: &block, left: &mut left });
-                    block.gemv::<S, true>(s, &left, panels.clone());
+                    s.vectorize_int8(SplitForInt8 { block: &block, left: &mut *left });
+                    block.gemv::<S, true>(s, left, panels.clone());
                 } else if is_gemv {
-                    block.gemv::<S, false>(s, &left, panels.clone());
+                    block.gemv::<S, false>(s, left, panels.clone());
                 } else {
                     for panel in panels.clone().step_by(PANELS) {
-                        block.run(s, &left, &mut right, panel..panels.end.min(panel + PANELS));
+                        block.run(s, left, right, panel..panels.end.min(panel + PANELS));
                     }
                 }
                 from = ks.end;

@@ -19,7 +19,8 @@ pub(super) struct UnpackedPanels {
     /// The end of each group, in pairs.
     pub(super) ends: [usize; MAX_GROUPS],
     pub(super) groups: usize,
-    pub(super) has_minima: bool,
+    /// 1 if there are minima, else 0.
+    pub(super) has_minima: u32,
 }
 
 /// Unpacks the weights of a block.
@@ -63,7 +64,7 @@ impl Kernel for Unpack<'_> {
                 // SAFETY: there is room for a vector.
                 unsafe { s.store(right.scales[panel][part.index].as_mut_ptr().cast(), group.scales(s)) };
                 let minima = group.minima(s);
-                right.has_minima = minima.is_some();
+                right.has_minima = u32::from(minima.is_some());
                 if let Some(minima) = minima {
                     // SAFETY: likewise.
                     unsafe { s.store(right.minima[panel][part.index].as_mut_ptr().cast(), minima) };
@@ -146,7 +147,7 @@ impl<const R: usize, const P: usize> Kernel for Tile<'_, R, P> {
                 for r in 0..R {
                     totals[r][p] = s.fma(s.i32_to_f32(products[r][p]), scales, totals[r][p]);
                 }
-                if right.has_minima {
+                if right.has_minima != 0 {
                     // SAFETY: likewise.
                     let minima = unsafe { s.load(right.minima[panel + p][group].as_ptr().cast()) };
                     for r in 0..R {
