@@ -412,8 +412,8 @@ typedef struct rl_run_options {
   const char *const *input_names;
   // Memory for outputs, by position: the data of an output is copied, row-major, to the tensor that
   // is here, which gets its sizes, whatever `sizes` says. Its `dtype` has to be the output's, its
-  // `nbytes` at least the output's bytes, and become these. Values of the kind none are left as
-  // they are.
+  // `nbytes` at least the output's bytes, and become these. It overlaps no other output, nor an
+  // input that the method returns as it is. Values of the kind none are left as they are.
   struct rl_value *outputs;
   size_t num_outputs;
   // The state that is used in place of the module's own, or NULL.

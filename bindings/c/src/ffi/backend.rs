@@ -10,7 +10,7 @@ use rushlight::runtime::{self, Backend, Delegate, DelegateContext, DelegateHandl
 use super::kernel::{Scratch, new_sizes, read, written};
 use super::status::take;
 use super::value::{rl_string, rl_tensor, rl_value};
-use super::{Growing, Result, guard, null, rl_status, set, text};
+use super::{Growing, Result, guard, guard_or, null, rl_status, set, text};
 use crate::callback;
 
 /// Bytes of somebody else's. `data` is NULL where there are none.
@@ -182,15 +182,19 @@ impl Drop for CustomDelegate {
 /// Returns the name of the method that is loaded; empty for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_init_method(context: *const rl_init_context<'_, '_, '_>) -> rl_string {
-    // SAFETY: NULL or the context of this call.
-    rl_string::of(unsafe { context.as_ref() }.map_or("", |context| context.0.method))
+    guard_or(rl_string::of(""), || {
+        // SAFETY: NULL or the context of this call.
+        rl_string::of(unsafe { context.as_ref() }.map_or("", |context| context.0.method))
+    })
 }
 
 /// Returns the payload, which lives as long as the delegate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_init_payload(context: *const rl_init_context<'_, '_, '_>) -> rl_bytes {
-    // SAFETY: NULL or the context of this call.
-    rl_bytes::of(unsafe { context.as_ref() }.map(|context| context.0.payload))
+    guard_or(rl_bytes::of(None), || {
+        // SAFETY: NULL or the context of this call.
+        rl_bytes::of(unsafe { context.as_ref() }.map(|context| context.0.payload))
+    })
 }
 
 /// Returns the value of a compile spec, which the ahead-of-time half was given; it lives as long as the delegate.
@@ -199,10 +203,12 @@ pub unsafe extern "C" fn rl_init_compile_spec(
     context: *const rl_init_context<'_, '_, '_>,
     key: *const c_char,
 ) -> rl_bytes {
-    // SAFETY: NULL, or the context of this call and a string.
-    let (context, key) = unsafe { (context.as_ref(), text(key, "key")) };
-    let (Some(context), Ok(key)) = (context, key) else { return rl_bytes::of(None) };
-    rl_bytes::of(context.0.compile_specs().find(|spec| spec.key == key).map(|spec| spec.value))
+    guard_or(rl_bytes::of(None), || {
+        // SAFETY: NULL, or the context of this call and a string.
+        let (context, key) = unsafe { (context.as_ref(), text(key, "key")) };
+        let (Some(context), Ok(key)) = (context, key) else { return rl_bytes::of(None) };
+        rl_bytes::of(context.0.compile_specs().find(|spec| spec.key == key).map(|spec| spec.value))
+    })
 }
 
 /// Returns named data of the program or its data files; it lives as long as the delegate.
@@ -211,17 +217,21 @@ pub unsafe extern "C" fn rl_init_named_data(
     context: *const rl_init_context<'_, '_, '_>,
     key: *const c_char,
 ) -> rl_bytes {
-    // SAFETY: NULL, or the context of this call and a string.
-    let (context, key) = unsafe { (context.as_ref(), text(key, "key")) };
-    let (Some(context), Ok(key)) = (context, key) else { return rl_bytes::of(None) };
-    rl_bytes::of(context.0.named_data(key))
+    guard_or(rl_bytes::of(None), || {
+        // SAFETY: NULL, or the context of this call and a string.
+        let (context, key) = unsafe { (context.as_ref(), text(key, "key")) };
+        let (Some(context), Ok(key)) = (context, key) else { return rl_bytes::of(None) };
+        rl_bytes::of(context.0.named_data(key))
+    })
 }
 
 /// Returns the number of inputs; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_delegate_num_inputs(context: *const rl_delegate_context<'_, '_>) -> usize {
-    // SAFETY: NULL or the context of this call.
-    unsafe { context.as_ref() }.map_or(0, |context| context.context.num_inputs())
+    guard_or(0, || {
+        // SAFETY: NULL or the context of this call.
+        unsafe { context.as_ref() }.map_or(0, |context| context.context.num_inputs())
+    })
 }
 
 /// Reads an input: a tensor or a number. What the value points at lives until the delegate returns, and must not be written.

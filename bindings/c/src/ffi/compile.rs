@@ -1,7 +1,8 @@
 //! Compiling exported programs.
 
 use std::ffi::{c_char, c_void};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 
 use rushlight::{CompiledProgram, Compiler, Progress, ProgressListener, Quantization};
 
@@ -68,6 +69,15 @@ struct Listener {
     user_data: *mut c_void,
     /// Held by the thread that reports.
     turn: Mutex<()>,
+    /// The thread that has the turn.
+    reporting: Mutex<Option<ThreadId>>,
+}
+
+impl Listener {
+    /// The thread that has the turn. No panic comes while the lock is held.
+    fn reporting(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.reporting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 // SAFETY: the function may be called on any thread: the header says so.
@@ -78,9 +88,16 @@ unsafe impl Sync for Listener {}
 impl ProgressListener for Listener {
     fn report(&self, stage: &'static str, done: u64, total: u64) {
         let Some(on_progress) = self.on_progress else { return };
+        let this = thread::current().id();
+        // Nobody waits for what its own callback called.
+        if *self.reporting() == Some(this) {
+            return;
+        }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.reporting() = Some(this);
         // SAFETY: the caller's function.
         unsafe { on_progress(rl_string::of(stage), done, total, self.user_data) }
+        *self.reporting() = None;
     }
 
     fn is_cancelled(&self) -> bool {
@@ -153,6 +170,7 @@ unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Re
         on_progress: options.on_progress,
         user_data: options.progress_data,
         turn: Mutex::new(()),
+        reporting: Mutex::new(None),
     };
     let progress = Progress::new(Arc::new(listener));
     Ok((compiler.progress(progress.clone()), progress))
@@ -207,4 +225,40 @@ pub unsafe extern "C" fn rl_program_save(program: *const rl_program, path: *cons
 pub unsafe extern "C" fn rl_program_free(program: *mut rl_program) {
     // SAFETY: NULL or a program that the caller uses no more.
     unsafe { free(program) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Again {
+        listener: Option<Listener>,
+        calls: usize,
+    }
+
+    unsafe extern "C" fn again(_: rl_string, _: u64, _: u64, again: *mut c_void) {
+        let again = again.cast::<Again>();
+        // SAFETY: the object of the test, of which only this field changes.
+        unsafe { (*again).calls += 1 };
+        // SAFETY: as above.
+        if let Some(listener) = unsafe { &(*again).listener } {
+            listener.report("again", 1, 1);
+        }
+    }
+
+    #[test]
+    fn a_report_in_a_report_does_not_wait_for_itself() {
+        let mut object = Again { listener: None, calls: 0 };
+        let user_data = (&raw mut object).cast();
+        let (turn, reporting) = (Mutex::new(()), Mutex::new(None));
+        let listener = Listener { interrupt: None, on_progress: Some(again), user_data, turn, reporting };
+        object.listener = Some(listener);
+        let again = (&raw mut object).cast::<Again>();
+        // SAFETY: the object lives, and has a listener.
+        let listener = unsafe { &(*again).listener };
+        listener.iter().for_each(|listener| listener.report("first", 1, 2));
+        listener.iter().for_each(|listener| listener.report("second", 2, 2));
+        // SAFETY: as above.
+        assert_eq!(unsafe { (*again).calls }, 2);
+    }
 }

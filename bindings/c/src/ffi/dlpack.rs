@@ -6,7 +6,7 @@ use rushlight::{Code, Tensor};
 use rushlight_format::dlpack::{self, DataType, ManagedTensorVersioned as DLManagedTensorVersioned, VERSION, Version};
 
 use super::value::{read_sizes, rl_tensor, view};
-use super::{guard, null, rl_status, set};
+use super::{check_aligned, guard, guard_or, null, rl_status, set};
 use crate::status::Status;
 
 /// Describes a tensor of another library, by its `DLManagedTensorVersioned` of dlpack.h: a view without a copy, which lives as long as
@@ -23,6 +23,7 @@ pub unsafe extern "C" fn rl_tensor_from_dlpack(
         if managed.is_null() {
             return Err(null("managed"));
         }
+        check_aligned(managed, "managed")?;
         // SAFETY: a managed tensor, whose version is the same in all of them.
         let Version { major, minor } = unsafe { (*managed).version };
         if major != VERSION.major {
@@ -139,8 +140,10 @@ pub unsafe extern "C" fn rl_tensor_to_dlpack(
 /// # Safety
 /// `managed` is of [`rl_tensor_to_dlpack`], and not used again.
 unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
-    if !managed.is_null() {
-        // SAFETY: as the caller promises.
-        unsafe { super::free((*managed).context.cast::<Exported>()) }
-    }
+    guard_or((), || {
+        if !managed.is_null() {
+            // SAFETY: as the caller promises.
+            unsafe { super::free((*managed).context.cast::<Exported>()) }
+        }
+    })
 }

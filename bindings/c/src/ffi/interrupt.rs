@@ -1,6 +1,6 @@
 //! Interrupts.
 
-use super::{Result, free, guard, hand_out};
+use super::{Result, free, guard, guard_or, hand_out};
 use crate::tracer::Flag;
 
 /// A flag that ends calls early. Threads: any number of them may set and clear it while others run calls with it; setting it is safe in
@@ -29,11 +29,13 @@ pub unsafe extern "C" fn rl_interrupt_new(interrupt: *mut *mut rl_interrupt) -> 
 /// It stays set until it is cleared. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_interrupt_set(interrupt: *mut rl_interrupt, is_set: bool) {
-    // SAFETY: NULL or a live interrupt.
-    let interrupt: Result<&rl_interrupt> = unsafe { super::reference(interrupt, "interrupt") };
-    if let Ok(interrupt) = interrupt {
-        interrupt.0.set(is_set);
-    }
+    guard_or((), || {
+        // SAFETY: NULL or a live interrupt.
+        let interrupt: Result<&rl_interrupt> = unsafe { super::reference(interrupt, "interrupt") };
+        if let Ok(interrupt) = interrupt {
+            interrupt.0.set(is_set);
+        }
+    })
 }
 
 /// Frees an interrupt. NULL is allowed.

@@ -8,7 +8,7 @@ use rushlight::{Code, Scalar};
 
 use super::status::take;
 use super::value::{Dims, read_sizes, rl_kind, rl_tensor, rl_value};
-use super::{Result, guard, null, rl_status, set};
+use super::{Result, guard, guard_or, null, rl_status, set};
 use crate::callback;
 use crate::status::Status;
 
@@ -74,8 +74,10 @@ pub const KERNEL: Kernel = |context| {
 /// Returns the number of arguments, outputs included; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_kernel_num_arguments(context: *const rl_kernel_context<'_, '_>) -> usize {
-    // SAFETY: NULL or the context of this call.
-    unsafe { context.as_ref() }.map_or(0, |context| context.arguments)
+    guard_or(0, || {
+        // SAFETY: NULL or the context of this call.
+        unsafe { context.as_ref() }.map_or(0, |context| context.arguments)
+    })
 }
 
 /// Reads an argument that is no output. What the value points at lives until the kernel returns, and must not be written.

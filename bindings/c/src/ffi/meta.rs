@@ -6,7 +6,7 @@ use std::ptr;
 use rushlight::{MethodMeta, TensorInfo, ValueInfo};
 
 use super::value::{Dims, rl_kind, rl_tensor, rl_value};
-use super::{Result, free, guard, reference, rl_status, set_sized};
+use super::{Result, free, guard, guard_or, reference, rl_status, set_sized};
 use crate::status::{Status, c_string};
 
 /// Metadata of a method. It is independent of the module that it came from. Threads: it never changes, so that any
@@ -112,14 +112,14 @@ impl Info {
             rank: info.sizes.len(),
             dtype: info.dtype.code().into(),
         });
-        let expressions: Vec<Option<CString>> =
-            info.ranges.iter().map(|range| range.expression.as_deref().map(c_string)).collect();
+        let expressions: Vec<CString> =
+            info.ranges.iter().map(|range| range.expression.as_deref().map(c_string).unwrap_or_default()).collect();
         let ranges = info.ranges.iter().zip(&expressions).map(|(range, expression)| rl_size_range {
             min: range.min,
             max: range.max,
             unit: range.step.0,
             offset: range.step.1,
-            expression: expression.as_ref().map_or(ptr::null(), |text| text.as_ptr()),
+            expression: range.expression.as_ref().map_or(ptr::null(), |_| expression.as_ptr()),
         });
         Self {
             name: info.name.as_deref().map(c_string),
@@ -129,7 +129,7 @@ impl Info {
             is_dynamic: info.is_dynamic,
             is_memory_planned: info.is_memory_planned,
             _dims: dims,
-            _expressions: expressions.into_iter().flatten().collect(),
+            _expressions: expressions,
             ..plain
         }
     }
@@ -169,29 +169,37 @@ impl rl_meta {
 /// Returns the method's name, or NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_name(meta: *const rl_meta) -> *const c_char {
-    // SAFETY: NULL or a live object.
-    unsafe { meta.as_ref() }.map_or(ptr::null(), |meta| meta.name.as_ptr())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live object.
+        unsafe { meta.as_ref() }.map_or(ptr::null(), |meta| meta.name.as_ptr())
+    })
 }
 
 /// Returns the number of inputs; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_num_inputs(meta: *const rl_meta) -> usize {
-    // SAFETY: NULL or a live object.
-    unsafe { meta.as_ref() }.map_or(0, |meta| meta.inputs.len())
+    guard_or(0, || {
+        // SAFETY: NULL or a live object.
+        unsafe { meta.as_ref() }.map_or(0, |meta| meta.inputs.len())
+    })
 }
 
 /// Returns the number of outputs; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_num_outputs(meta: *const rl_meta) -> usize {
-    // SAFETY: NULL or a live object.
-    unsafe { meta.as_ref() }.map_or(0, |meta| meta.outputs.len())
+    guard_or(0, || {
+        // SAFETY: NULL or a live object.
+        unsafe { meta.as_ref() }.map_or(0, |meta| meta.outputs.len())
+    })
 }
 
 /// Returns the number of attributes, the parameters and buffers that the program names; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_num_attributes(meta: *const rl_meta) -> usize {
-    // SAFETY: NULL or a live object.
-    unsafe { meta.as_ref() }.map_or(0, |meta| meta.attributes.len())
+    guard_or(0, || {
+        // SAFETY: NULL or a live object.
+        unsafe { meta.as_ref() }.map_or(0, |meta| meta.attributes.len())
+    })
 }
 
 /// Describes an input. `info->struct_size` has to be set.
@@ -247,39 +255,49 @@ unsafe fn describe(
 /// often.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_backend(meta: *const rl_meta, index: usize) -> *const c_char {
-    // SAFETY: NULL or a live object.
-    let name = unsafe { meta.as_ref() }.and_then(|meta| meta.backends.get(index));
-    name.map_or(ptr::null(), |name| name.as_ptr())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live object.
+        let name = unsafe { meta.as_ref() }.and_then(|meta| meta.backends.get(index));
+        name.map_or(ptr::null(), |name| name.as_ptr())
+    })
 }
 
 /// Returns the full name of an operator that the method calls, such as `aten::add.out`; NULL behind the last one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_operator(meta: *const rl_meta, index: usize) -> *const c_char {
-    // SAFETY: NULL or a live object.
-    let name = unsafe { meta.as_ref() }.and_then(|meta| meta.operators.get(index));
-    name.map_or(ptr::null(), |name| name.as_ptr())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live object.
+        let name = unsafe { meta.as_ref() }.and_then(|meta| meta.operators.get(index));
+        name.map_or(ptr::null(), |name| name.as_ptr())
+    })
 }
 
 /// Returns the number of planned buffers; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_num_planned_buffers(meta: *const rl_meta) -> usize {
-    // SAFETY: NULL or a live object.
-    unsafe { meta.as_ref() }.map_or(0, |meta| meta.planned_buffers.len())
+    guard_or(0, || {
+        // SAFETY: NULL or a live object.
+        unsafe { meta.as_ref() }.map_or(0, |meta| meta.planned_buffers.len())
+    })
 }
 
 /// Returns the bytes of a planned buffer; 0 where there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_planned_buffer_size(meta: *const rl_meta, index: usize) -> u64 {
-    // SAFETY: NULL or a live object.
-    let size = unsafe { meta.as_ref() }.and_then(|meta| meta.planned_buffers.get(index));
-    size.copied().unwrap_or(0)
+    guard_or(0, || {
+        // SAFETY: NULL or a live object.
+        let size = unsafe { meta.as_ref() }.and_then(|meta| meta.planned_buffers.get(index));
+        size.copied().unwrap_or(0)
+    })
 }
 
 /// Returns the number of instructions; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_num_instructions(meta: *const rl_meta) -> usize {
-    // SAFETY: NULL or a live object.
-    unsafe { meta.as_ref() }.map_or(0, |meta| meta.num_instructions)
+    guard_or(0, || {
+        // SAFETY: NULL or a live object.
+        unsafe { meta.as_ref() }.map_or(0, |meta| meta.num_instructions)
+    })
 }
 
 /// Frees a description. NULL is allowed.

@@ -45,11 +45,25 @@ type Result<T> = std::result::Result<T, Status>;
 
 /// Runs the body of a function. Its error, or a panic, becomes a status of the caller's.
 fn guard(body: impl FnOnce() -> Result<()>) -> *mut rl_status {
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(panicked(&*panic)));
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let status = panicked(&*panic);
+        // Its end may panic, too.
+        std::mem::forget(panic);
+        Err(status)
+    });
     match result {
         Ok(()) => ptr::null_mut(),
         Err(status) => rl_status::from(status).into_raw(),
     }
+}
+
+/// Runs the body of a function that returns no status. Of a panic the result is `otherwise`.
+fn guard_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        // Its end may panic, too.
+        std::mem::forget(panic);
+        otherwise
+    })
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Status {
@@ -59,8 +73,17 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
 /// # Safety
 /// `pointer` is NULL or points at a `T` that is valid for `'a`.
 unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
+    check_aligned(pointer, name)?;
     // SAFETY: as the caller promises.
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
+}
+
+/// Fails for a pointer that is not aligned, as none to an object or a variable of the caller's is.
+fn check_aligned<T>(pointer: *const T, name: &str) -> Result<()> {
+    if pointer.is_aligned() {
+        return Ok(());
+    }
+    Err(Status::invalid(format!("`{name}` is not aligned to {} bytes", align_of::<T>())))
 }
 
 fn null(name: impl Display) -> Status {
@@ -77,9 +100,7 @@ unsafe fn elements<'a, T>(pointer: *const T, len: usize, name: &str) -> Result<&
         let unit = if size_of::<T>() == 1 { "bytes" } else { "elements" };
         return Err(Status::invalid(format!("`{name}` is NULL, with {len} {unit}")));
     }
-    if !pointer.is_aligned() {
-        return Err(Status::invalid(format!("`{name}` is not aligned to {} bytes", align_of::<T>())));
-    }
+    check_aligned(pointer, name)?;
     if len > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Status::invalid(format!("`{name}` has {len} elements, more than memory has")));
     }
@@ -133,6 +154,7 @@ unsafe fn set<T>(out: *mut T, name: &str, value: T) -> Result<()> {
     if out.is_null() {
         return Err(null(name));
     }
+    check_aligned(out, name)?;
     // SAFETY: as the caller promises.
     unsafe { out.write(value) };
     Ok(())
@@ -146,6 +168,7 @@ unsafe fn hand_out<T>(out: *mut *mut T, name: &str, make: impl FnOnce() -> Resul
     if out.is_null() {
         return Err(null(name));
     }
+    check_aligned(out, name)?;
     let made = Box::new(make()?);
     // SAFETY: as the caller promises.
     unsafe { set(out, name, Box::into_raw(made)) }
@@ -159,7 +182,7 @@ unsafe fn set_sized<T>(out: *mut T, name: &str, value: impl FnOnce(usize) -> T) 
     if out.is_null() {
         return Err(null(name));
     }
-    check_struct(out, name)?;
+    check_aligned(out, name)?;
     // SAFETY: as the caller promises.
     let size = unsafe { out.cast::<usize>().read() };
     check_size(size, name)?;
@@ -171,11 +194,6 @@ unsafe fn set_sized<T>(out: *mut T, name: &str, value: impl FnOnce(usize) -> T) 
 
 /// Bytes of a structure in any version of the header.
 const MAX_STRUCT: usize = 1 << 12;
-
-/// Fails for a structure that is not aligned, as none of the caller's is.
-fn check_struct<T>(pointer: *const T, name: &str) -> Result<()> {
-    if pointer.is_aligned() { Ok(()) } else { Err(Status::invalid(format!("`{name}` is not aligned"))) }
-}
 
 /// Fails for a size that no structure has, such as that of one that was not initialized.
 fn check_size(size: usize, name: &str) -> Result<()> {
@@ -198,7 +216,7 @@ unsafe trait Growing {}
 unsafe fn options<T: Growing>(pointer: *const T, name: &str) -> Result<T> {
     let mut options = std::mem::MaybeUninit::<T>::zeroed();
     if !pointer.is_null() {
-        check_struct(pointer, name)?;
+        check_aligned(pointer, name)?;
         // SAFETY: structures of this kind begin with their size.
         let size = unsafe { *pointer.cast::<usize>() };
         check_size(size, name)?;
@@ -238,13 +256,91 @@ unsafe fn free<T>(handle: *mut T) {
         // SAFETY: as the caller promises.
         let handle = unsafe { Box::from_raw(handle) };
         // A panic while it is dropped must not reach the caller.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(handle))));
+        guard_or((), || drop(handle));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
     use super::*;
+
+    /// The body of each function that C calls is one call of a guard.
+    #[test]
+    fn every_entry_is_guarded() {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
+        let files =
+            [folder.clone(), folder.join("ffi")].into_iter().flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+        let mut entries = Vec::new();
+        let mut unguarded = Vec::new();
+        for path in
+            files.map(|file| file.expect("a file").path()).filter(|path| path.extension().is_some_and(|e| e == "rs"))
+        {
+            let source = fs::read_to_string(&path).expect("a source");
+            let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+            for function in source.split("extern \"C\" fn ").skip(1) {
+                let (name, rest) = function.split_once('(').expect("arguments");
+                let lines: Vec<&str> = rest.lines().map(str::trim).collect();
+                // A definition, whose last line is the brace at the margin.
+                let Some(open) = lines.iter().position(|line| line.ends_with('{')) else { continue };
+                let body = lines[open + 1..].iter().filter(|line| !line.starts_with("//")).copied().collect::<Vec<_>>();
+                let is_guarded =
+                    ["guard(|| ", "guard_or(", "unsafe { free("].iter().any(|guard| body[0].starts_with(guard));
+                entries.push(name.to_owned());
+                if !is_guarded {
+                    unguarded.push(name.to_owned());
+                }
+            }
+            assert!(!source.contains("extern \"C-unwind\""), "{}", path.display());
+        }
+        assert!(unguarded.is_empty(), "{unguarded:?}");
+        // All that are exported, and a deleter of DLPack.
+        let exported = include_str!("../../include/rushlight.h");
+        assert!(entries.len() > 80, "{}", entries.len());
+        for name in entries.iter().filter(|name| *name != "delete") {
+            assert!(exported.contains(&format!("{name}(")), "{name} is not in the header");
+        }
+    }
+
+    /// Its end panics.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("at its end")
+        }
+    }
+
+    #[test]
+    fn no_panic_leaves_functions_without_a_status() {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let code = guard_or(7, || panic!("on purpose"));
+        // SAFETY: a handle that was just made.
+        unsafe { free(Box::into_raw(Box::new(Bomb))) };
+        let thrown = guard(|| std::panic::panic_any(Bomb));
+        std::panic::set_hook(hook);
+        assert_eq!(code, 7);
+        // SAFETY: a status that was just made, and that nobody else has.
+        assert!(unsafe { status::take(thrown) }.is_err());
+    }
+
+    #[test]
+    fn pointers_that_are_not_aligned_are_refused() {
+        let mut words = [0_u64; 3];
+        let odd = words.as_mut_ptr().cast::<u8>().wrapping_add(1);
+        // SAFETY: they are refused before anything is read or written there.
+        unsafe {
+            assert!(reference(odd.cast::<u64>(), "pointer").is_err());
+            assert!(elements(odd.cast::<u64>(), 1, "pointer").is_err());
+            assert!(set(odd.cast(), "pointer", 1_u64).is_err());
+            assert!(hand_out(odd.cast(), "pointer", || Ok(1_u64)).is_err());
+            assert!(set_sized(odd.cast(), "pointer", |size| size).is_err());
+        }
+        assert_eq!(words, [0; 3]);
+    }
 
     #[test]
     fn a_panic_becomes_a_status() {
@@ -269,7 +365,7 @@ mod tests {
         assert!(check_size(size_of::<usize>(), "options").is_ok());
         let words = [0_usize; 2];
         let odd = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<usize>();
-        assert!(check_struct(odd, "options").is_err() && check_struct(words.as_ptr(), "options").is_ok());
+        assert!(check_aligned(odd, "options").is_err() && check_aligned(words.as_ptr(), "options").is_ok());
     }
 
     #[test]

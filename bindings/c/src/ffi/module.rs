@@ -14,8 +14,8 @@ use super::registry::rl_registry;
 use super::session::rl_session;
 use super::value::{Dims, Lent, inputs, rl_kind, rl_string, rl_tensor, rl_value, view};
 use super::{
-    Growing, Result, elements, free, guard, hand_out, locked, optional_text, options, path, reference, rl_status, set,
-    text,
+    Growing, Result, elements, free, guard, guard_or, hand_out, locked, optional_text, options, path, reference,
+    rl_status, set, text,
 };
 use crate::callback;
 use crate::status::{Status, c_string};
@@ -155,7 +155,7 @@ pub struct rl_run_options {
     pub input_names: *const *const c_char,
     /// Memory for outputs, by position: the data of an output is copied, row-major, to the tensor that is here, which gets its
     /// sizes, whatever `sizes` says. Its `dtype` has to be the output's, its `nbytes` at least the output's bytes, and become these.
-    /// Values of the kind none are left as they are.
+    /// It overlaps no other output, nor an input that the method returns as it is. Values of the kind none are left as they are.
     pub outputs: *mut rl_value,
     pub num_outputs: usize,
     /// The state that is used in place of the module's own, or NULL.
@@ -361,9 +361,11 @@ pub unsafe extern "C" fn rl_module_free(module: *mut rl_module) {
 /// Returns the name of a method, in the file's order; NULL behind the last one. It lives as long as the module. Any thread may ask.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_method(module: *const rl_module, index: usize) -> *const c_char {
-    // SAFETY: NULL or a live module.
-    let name = unsafe { module.as_ref() }.and_then(|module| module.names.get(index));
-    name.map_or(ptr::null(), |name| name.as_ptr())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live module.
+        let name = unsafe { module.as_ref() }.and_then(|module| module.names.get(index));
+        name.map_or(ptr::null(), |name| name.as_ptr())
+    })
 }
 
 /// Describes a method, without loading it. The description is freed with `rl_meta_free`.
@@ -486,13 +488,17 @@ pub unsafe extern "C" fn rl_module_run(
         inner.lent.clear();
         // SAFETY: as their descriptions say.
         unsafe { inner.run(method, values, &options) }?;
+        if options.num_outputs > 0 {
+            // SAFETY: as their descriptions say. The inputs, some of which may be in the same memory, are read no more.
+            unsafe { write_outputs(&inner.lent, &options) }?;
+        }
         // SAFETY: NULL, or the caller's variables.
         unsafe {
             if !outputs.is_null() {
-                outputs.write(inner.lent.values.as_ptr());
+                set(outputs, "outputs", inner.lent.values.as_ptr())?;
             }
             if !num_outputs.is_null() {
-                num_outputs.write(inner.lent.values.len());
+                set(num_outputs, "num_outputs", inner.lent.values.len())?;
             }
         }
         Ok(())
@@ -535,12 +541,7 @@ impl Inner {
             None => call.read(|outputs| lent.fill(outputs)),
             Some(session) => call.session(&mut *session.lock()?).read(|outputs| lent.fill(outputs)),
         }
-        .map_err(callback::explained)?;
-        if options.num_outputs > 0 {
-            // SAFETY: as the caller promises.
-            unsafe { write_outputs(lent, options) }?;
-        }
-        Ok(())
+        .map_err(callback::explained)
     }
 }
 
@@ -577,13 +578,31 @@ unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
         if to.nbytes < size || (to.data.is_null() && size > 0) {
             return Err(at(Status::invalid(format!("the output takes {size} bytes, its memory has {}", to.nbytes))));
         }
-        if size > 0 {
-            // SAFETY: the caller's memory, which has at least as many bytes and is no part of the module's.
-            read.copy_to_row_major(unsafe { std::slice::from_raw_parts_mut(to.data.cast::<u8>(), size) });
+        if is_apart(lent, to.data.addr(), size) {
+            if size > 0 {
+                // SAFETY: the caller's memory, which has at least as many bytes. No output is in it: neither memory of the module nor
+                // an input that the method returned as it is.
+                read.copy_to_row_major(unsafe { std::slice::from_raw_parts_mut(to.data.cast::<u8>(), size) });
+            }
+        } else if to.data != from.data || !from.strides.is_null() {
+            let message =
+                "the memory for an output overlaps another output, or an input that the method returns as it is";
+            return Err(at(Status::invalid(message)));
         }
         *to = rl_tensor { data: to.data, nbytes: size, strides: ptr::null(), ..*from };
     }
     Ok(())
+}
+
+/// True if no output has a byte in some memory.
+fn is_apart(lent: &Lent, address: usize, size: usize) -> bool {
+    lent.values.iter().filter(|value| value.is(rl_kind::RL_KIND_TENSOR)).all(|value| {
+        // SAFETY: of this kind, it is a tensor.
+        let tensor = unsafe { &value.r#as.tensor };
+        let start = tensor.data.addr();
+        let is_empty = size == 0 || tensor.nbytes == 0;
+        is_empty || start.saturating_add(tensor.nbytes) <= address || address.saturating_add(size) <= start
+    })
 }
 
 fn described(event: Event<'_>, begins: bool) -> rl_event {
@@ -597,4 +616,51 @@ fn described(event: Event<'_>, begins: bool) -> rl_event {
         Event::Copy { instruction, .. } => (rl_event_kind::RL_EVENT_COPY, instruction, ""),
     };
     rl_event { kind: kind as u32, begins: begins.into(), instruction, name: rl_string::of(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has outputs written to the caller's memory: `outputs` are those of the call, with 4 numbers each.
+    fn write(outputs: &[rl_value], to: &mut [rl_value]) -> Result<()> {
+        let mut lent = Lent::default();
+        lent.values = outputs.to_vec();
+        // SAFETY: all of its bytes may be zero.
+        let zero: rl_run_options = unsafe { options(ptr::null(), "options") }?;
+        let options = rl_run_options { outputs: to.as_mut_ptr(), num_outputs: to.len(), ..zero };
+        // SAFETY: the values are those of tensors, and of memory for them.
+        unsafe { write_outputs(&lent, &options) }
+    }
+
+    #[test]
+    fn memory_for_outputs_overlaps_none_but_its_own() {
+        let sizes = [4_i64];
+        let mut memory = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let start = memory.as_mut_ptr();
+        let tensor = |first: usize| {
+            let data = start.wrapping_add(first).cast();
+            rl_value::tensor(rl_tensor {
+                data,
+                nbytes: 16,
+                sizes: sizes.as_ptr(),
+                strides: ptr::null(),
+                rank: 1,
+                dtype: 6,
+            })
+        };
+        // An input that the method returns as it is, to where it is.
+        write(&[tensor(0)], &mut [tensor(0)]).expect("in place");
+        write(&[tensor(0)], &mut [tensor(4)]).expect("elsewhere");
+        for (outputs, to) in [
+            (&[tensor(0)][..], &mut [tensor(1)][..]),
+            (&[tensor(1)], &mut [tensor(0)]),
+            (&[tensor(0), tensor(4)], &mut [tensor(4)]),
+            (&[tensor(0), tensor(4)], &mut [rl_value::none(), tensor(2)]),
+        ] {
+            let refused = write(outputs, to).expect_err("overlapping memory");
+            assert!(refused.message.to_string_lossy().contains("overlaps another output"), "{refused:?}");
+        }
+        assert_eq!(memory, [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+    }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
-use super::free;
+use super::{free, guard, guard_or};
 use crate::status::Status;
 
 /// Codes of errors. The numbers are ExecuTorch's for the same conditions.
@@ -81,75 +81,95 @@ fn field(status: Option<&rl_status>, field: impl FnOnce(&Status) -> Option<&CStr
 /// Returns the code of a status, an `rl_code`; `RL_OK` for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_code(status: *const rl_status) -> u32 {
-    // SAFETY: NULL or a live status.
-    unsafe { status.as_ref() }.map_or(rl_code::RL_OK as u32, |status| status.0.code)
+    guard_or(rl_code::RL_INTERNAL as u32, || {
+        // SAFETY: NULL or a live status.
+        unsafe { status.as_ref() }.map_or(rl_code::RL_OK as u32, |status| status.0.code)
+    })
 }
 
 /// Returns what went wrong, in one line. Like the other texts of a status it is UTF-8, lives as long as the status, and is NULL
 /// if the status is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_message(status: *const rl_status) -> *const c_char {
-    // SAFETY: NULL or a live status.
-    field(unsafe { status.as_ref() }, |status| Some(&status.message))
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live status.
+        field(unsafe { status.as_ref() }, |status| Some(&status.message))
+    })
 }
 
 /// Returns where it went wrong, such as an input or an instruction with its line of Python; NULL if that is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_site(status: *const rl_status) -> *const c_char {
-    // SAFETY: NULL or a live status.
-    field(unsafe { status.as_ref() }, |status| status.site.as_ref())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live status.
+        field(unsafe { status.as_ref() }, |status| status.site.as_ref())
+    })
 }
 
 /// Returns what would have been right, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_expected(status: *const rl_status) -> *const c_char {
-    // SAFETY: NULL or a live status.
-    field(unsafe { status.as_ref() }, |status| status.expected.as_ref())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live status.
+        field(unsafe { status.as_ref() }, |status| status.expected.as_ref())
+    })
 }
 
 /// Returns what came instead, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_got(status: *const rl_status) -> *const c_char {
-    // SAFETY: NULL or a live status.
-    field(unsafe { status.as_ref() }, |status| status.got.as_ref())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live status.
+        field(unsafe { status.as_ref() }, |status| status.got.as_ref())
+    })
 }
 
 /// Returns what to do about it, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_hint(status: *const rl_status) -> *const c_char {
-    // SAFETY: NULL or a live status.
-    field(unsafe { status.as_ref() }, |status| status.hint.as_ref())
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live status.
+        field(unsafe { status.as_ref() }, |status| status.hint.as_ref())
+    })
 }
 
 /// Returns all of it in several lines, for people.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_text(status: *const rl_status) -> *const c_char {
-    // SAFETY: NULL or a live status.
-    field(unsafe { status.as_ref() }, |status| Some(&status.text))
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live status.
+        field(unsafe { status.as_ref() }, |status| Some(&status.text))
+    })
 }
 
 /// Returns the full name of a missing operator, such as `my::nms.out`; NULL behind the last one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_missing_operator(status: *const rl_status, index: usize) -> *const c_char {
-    // SAFETY: NULL or a live status.
-    field(unsafe { status.as_ref() }, |status| status.missing_operators.get(index))
+    guard_or(ptr::null(), || {
+        // SAFETY: NULL or a live status.
+        field(unsafe { status.as_ref() }, |status| status.missing_operators.get(index))
+    })
 }
 
 /// Returns the system's number (`errno` on Unix) of the reason why a file could not be accessed; 0 for other errors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_os_error(status: *const rl_status) -> i32 {
-    // SAFETY: NULL or a live status.
-    unsafe { status.as_ref() }.map_or(0, |status| status.0.os_error)
+    guard_or(0, || {
+        // SAFETY: NULL or a live status.
+        unsafe { status.as_ref() }.map_or(0, |status| status.0.os_error)
+    })
 }
 
 /// Makes a status, for a callback to return. The message is copied. `code` is an `rl_code` other than `RL_OK`, which counts as
 /// `RL_INTERNAL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_new(code: u32, message: *const c_char) -> *mut rl_status {
-    // SAFETY: NULL or a string.
-    let message = if message.is_null() { c"" } else { unsafe { CStr::from_ptr(message) } };
-    let code = if code == rl_code::RL_OK as u32 { rl_code::RL_INTERNAL as u32 } else { code };
-    rl_status(Status::of_callback(code, message)).into_raw()
+    guard(|| {
+        // SAFETY: NULL or a string.
+        let message = if message.is_null() { c"" } else { unsafe { CStr::from_ptr(message) } };
+        let code = if code == rl_code::RL_OK as u32 { rl_code::RL_INTERNAL as u32 } else { code };
+        Err(Status::of_callback(code, message))
+    })
 }
 
 /// Frees a status. NULL is allowed.
@@ -162,6 +182,8 @@ pub unsafe extern "C" fn rl_status_free(status: *mut rl_status) {
 /// Returns the version of the library, such as `0.1.0`, which may be newer than that of the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_version() -> *const c_char {
-    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
-    VERSION.as_ptr().cast()
+    guard_or(ptr::null(), || {
+        const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+        VERSION.as_ptr().cast()
+    })
 }

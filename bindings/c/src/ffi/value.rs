@@ -6,7 +6,7 @@ use std::ptr;
 use rushlight::runtime::{MAX_RANK, Output, Outputs, Tensor};
 use rushlight::{Code, Input, ScalarType, TensorView};
 
-use super::{Result, elements};
+use super::{Result, elements, guard_or};
 use crate::status::Status;
 
 /// Element types of tensors. The numbers are those of PyTorch and of `.pte` files; types of PyTorch that are not listed have theirs.
@@ -362,40 +362,44 @@ pub extern "C" fn rl_value_tensor(
     data: *const c_void,
     nbytes: usize,
 ) -> rl_value {
-    rl_value::tensor(rl_tensor { data: data.cast_mut(), nbytes, sizes, strides: ptr::null(), rank, dtype })
+    guard_or(rl_value::none(), || {
+        rl_value::tensor(rl_tensor { data: data.cast_mut(), nbytes, sizes, strides: ptr::null(), rank, dtype })
+    })
 }
 
 /// Describes an int.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_value_int(value: i64) -> rl_value {
-    rl_value::int(value)
+    guard_or(rl_value::none(), || rl_value::int(value))
 }
 
 /// Describes a double.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_value_double(value: f64) -> rl_value {
-    rl_value::double(value)
+    guard_or(rl_value::none(), || rl_value::double(value))
 }
 
 /// Describes a bool.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_value_bool(value: bool) -> rl_value {
-    rl_value::bool(value)
+    guard_or(rl_value::none(), || rl_value::bool(value))
 }
 
 /// Describes a string, which is NUL-terminated and borrowed; NULL is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_value_string(text: *const c_char) -> rl_value {
-    if text.is_null() {
-        return rl_value::none();
-    }
-    // SAFETY: a string that the caller keeps.
-    let size = unsafe { std::ffi::CStr::from_ptr(text) }.count_bytes();
-    rl_value::new(rl_kind::RL_KIND_STRING, rl_value_as { string: rl_string { data: text, size } })
+    guard_or(rl_value::none(), || {
+        if text.is_null() {
+            return rl_value::none();
+        }
+        // SAFETY: a string that the caller keeps.
+        let size = unsafe { std::ffi::CStr::from_ptr(text) }.count_bytes();
+        rl_value::new(rl_kind::RL_KIND_STRING, rl_value_as { string: rl_string { data: text, size } })
+    })
 }
 
 /// Returns the bytes of one element; 0 for a number that is no `rl_dtype`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_dtype_size(dtype: u32) -> usize {
-    u8::try_from(dtype).ok().and_then(ScalarType::from_code).map_or(0, ScalarType::size)
+    guard_or(0, || u8::try_from(dtype).ok().and_then(ScalarType::from_code).map_or(0, ScalarType::size))
 }
