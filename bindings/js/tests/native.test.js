@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -226,6 +227,24 @@ test('workers of Node.js have the library each', async () => {
   const busy = new Worker(`${code.replace('20;', '1e9;')}`, { eval: true, workerData: { path: DIGITS } });
   await new Promise(resolve => setTimeout(resolve, 200));
   await busy.terminate();
+});
+
+test('a panic of the addon is an error, wherever it comes', async () => {
+  const file = readdirSync(join(packageFolder, 'native')).find(name => name.endsWith('.node'));
+  const addon = createRequire(import.meta.url)(join(packageFolder, 'native', file));
+  assert.throws(() => addon.panicForTests('call'), { defect: 'on purpose' });
+  await assert.rejects(addon.panicForTests('pool'), { defect: 'on purpose' });
+  assert.throws(() => addon.panicForTests('wrapper'), /on purpose/);
+});
+
+test('every export of the addon catches panics', () => {
+  const sources = join(root, 'bindings/node/src');
+  const exports = readdirSync(sources).flatMap(name => {
+    const lines = readFileSync(join(sources, name), 'utf8').split('\n').map(line => line.trim());
+    return lines.flatMap((line, at) => (line.startsWith('pub fn ') && lines[at - 1].startsWith('#[napi') ? [lines[at - 1]] : []));
+  });
+  assert.ok(exports.length > 30, `${exports.length} exports`);
+  assert.deepEqual(exports.filter(attribute => !attribute.includes('catch_unwind')), []);
 });
 
 test('a defect breaks its own program alone', async () => {

@@ -134,7 +134,8 @@ impl Conversation {
     }
 
     fn encoded(&self, prompt: &str, num_bos: i32, num_eos: i32) -> Result<Vec<u32>> {
-        let times = |count: i32| usize::try_from(count).unwrap_or(0);
+        // More tokens than the context has room for are refused for that, however many more they are.
+        let times = |count: i32| usize::try_from(count).unwrap_or(0).min(self.model.limits().max_context_len + 1);
         let (special, limits) = (self.tokenizer.special_tokens(), self.model.limits());
         let bos = special.bos.or(limits.bos).map_or_else(Vec::new, |bos| vec![bos; times(num_bos)]);
         let eos = special.eos.first().or(limits.eos.first()).map_or_else(Vec::new, |eos| vec![*eos; times(num_eos)]);

@@ -27,19 +27,19 @@ pub struct Bytes(Option<Content>);
 #[napi]
 impl Bytes {
     /// Zeros, to be written.
-    #[napi(constructor)]
+    #[napi(constructor, catch_unwind)]
     pub fn new(env: Env, len: f64) -> napi::Result<Self> {
         call(env, || Ok(Self(Some(Content::Block(HeapBlock::new(len as usize)?)))))
     }
 
     /// The file of a path.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn map(path: String) -> Self {
         Self(Some(Content::Path(path.into())))
     }
 
     /// Copies a part to an offset, where there is room for it.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn write(&mut self, env: Env, part: &[u8], at: f64) -> napi::Result<()> {
         call(env, || {
             let Some(Content::Block(block)) = &mut self.0 else { return Err(gone()) };
@@ -49,7 +49,7 @@ impl Bytes {
         })
     }
 
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn free(&mut self) {
         self.0 = None;
     }

@@ -13,7 +13,7 @@ use crate::job::{call, start};
 use crate::values::{Argument, Given};
 
 /// Compiles a `.pt2` file to the bytes of a `.pte` file with one method, and returns a promise.
-#[napi]
+#[napi(catch_unwind)]
 pub fn compile<'env>(
     env: &'env Env,
     mut exported: ClassInstance<'_, Bytes>,

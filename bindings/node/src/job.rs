@@ -18,6 +18,14 @@ pub fn start<T: IntoJs>(env: &Env, act: impl FnOnce() -> Result<T> + Send + 'sta
     env.spawn(Job(Some(Box::new(act))))?.promise_object().into_unknown(env)
 }
 
+/// Drops an object of the library, where JavaScript or its garbage collector frees one. A panic ends there.
+pub fn let_go<T>(object: T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(object))) {
+        // Its end may panic, too.
+        std::mem::forget(panic);
+    }
+}
+
 fn guarded<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(act))
         .unwrap_or_else(|panic| Err(Problem::Defect(rushlight::panic_message(&*panic).to_owned())))
@@ -35,6 +43,6 @@ impl<'env, T: IntoJs> ScopedTask<'env> for Job<T> {
     }
 
     fn resolve(&mut self, env: &'env Env, output: Self::Output) -> napi::Result<Self::JsValue> {
-        output.map_err(|problem| to_error(*env, &problem))?.into_js(env)
+        call(*env, || Ok(output?.into_js(env)))?
     }
 }

@@ -16,7 +16,11 @@ mod llm;
 mod module;
 mod values;
 
+use napi::bindgen_prelude::{Env, Unknown};
 use napi_derive::napi;
+use rushlight_js_plain::Plain;
+
+use into_js::IntoJs as _;
 
 pub use bytes::Bytes;
 pub use compile::compile;
@@ -24,7 +28,18 @@ pub use llm::{Answer, Generation, LanguageModel, Session, Tokenizer};
 pub use module::Module;
 
 /// The version of the package that the addon belongs to.
-#[napi]
+#[napi(catch_unwind)]
 pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
+}
+
+/// Panics, for tests: in a call of the library, in one on libuv's pool, or outside of both.
+#[napi(catch_unwind)]
+pub fn panic_for_tests(env: &Env, place: String) -> napi::Result<Unknown<'_>> {
+    let act = || -> error::Result<Plain> { panic!("on purpose") };
+    match place.as_str() {
+        "call" => job::call(*env, act)?.into_js(env),
+        "pool" => job::start(env, act),
+        _ => panic!("on purpose"),
+    }
 }

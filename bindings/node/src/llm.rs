@@ -12,7 +12,7 @@ use rushlight_llm::{Generator, Model, Sampling};
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
 use crate::into_js::IntoJs;
-use crate::job::{call, start};
+use crate::job::{call, let_go, start};
 use crate::module::{builder, contents, load, locked};
 
 /// An object that JavaScript frees, while calls on other threads may still use it.
@@ -29,29 +29,29 @@ pub struct Tokenizer(Arc<rushlight_llm::Tokenizer>);
 #[napi]
 impl Tokenizer {
     /// Reads a tokenizer's file.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn from_bytes<'env>(env: &'env Env, mut file: ClassInstance<'_, Bytes>) -> napi::Result<Unknown<'env>> {
         let file = call(*env, || take(&mut file))?;
         start(env, move || read_tokenizer(file).map(Arc::new))
     }
 
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn vocabulary_size(&self) -> u32 {
         self.0.vocab_size() as u32
     }
 
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn encode(&self, env: Env, text: String, special: bool) -> napi::Result<Uint32Array> {
         call(env, || Ok(self.0.encode(&text, special)?.into()))
     }
 
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn decode(&self, env: Env, tokens: &[u32], skip_special: bool) -> napi::Result<String> {
         call(env, || Ok(self.0.decode(tokens, skip_special)?))
     }
 
     /// Renders the chat template on messages, tools and variables, all of them JSON.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn chat_prompt(
         &self,
         env: Env,
@@ -87,7 +87,7 @@ pub struct LanguageModel {
 #[napi]
 impl LanguageModel {
     /// Loads a `.pte` file with `.ptd` files, and a tokenizer if the program carries none.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn load<'env>(
         env: &'env Env,
         mut program: ClassInstance<'_, Bytes>,
@@ -108,27 +108,33 @@ impl LanguageModel {
         })
     }
 
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn tokenizer(&self) -> Tokenizer {
         Tokenizer(self.tokenizer.clone())
     }
 
     /// The model's metadata.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn describe<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         call(*env, || Ok(limits(locked(&*held(self.model.as_ref())?)?.limits(), &self.tokenizer)))?.into_js(env)
     }
 
     /// Makes a session without tokens.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn session<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         let model = call(*env, || held(self.model.as_ref()))?;
         start(env, move || Ok(locked(&model)?.session()?))
     }
 
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn free(&mut self) {
-        self.model = None;
+        let_go(self.model.take());
+    }
+}
+
+impl Drop for LanguageModel {
+    fn drop(&mut self) {
+        let_go(self.model.take());
     }
 }
 
@@ -146,48 +152,54 @@ pub struct Session(Handle<rushlight_llm::Session>);
 
 #[napi]
 impl Session {
-    #[napi(getter)]
+    #[napi(getter, catch_unwind)]
     pub fn position(&self, env: Env) -> napi::Result<u32> {
         call(env, || Ok(locked(&*held(self.0.as_ref())?)?.position() as u32))
     }
 
     /// Removes all tokens. Also makes a session usable again whose last call failed.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn reset(&self, env: Env, llm: &LanguageModel) -> napi::Result<()> {
         call(env, || self.with(llm, rushlight_llm::Session::reset))
     }
 
     /// Removes the tokens after the first `position` tokens.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn rewind(&self, env: Env, llm: &LanguageModel, position: u32) -> napi::Result<()> {
         call(env, || self.with(llm, |session, model| session.rewind(model, position as usize)))
     }
 
     /// Keeps the common prefix of the session and a prompt, and removes the other tokens. Returns the number of tokens
     /// that are kept.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn keep_common_prefix(&self, env: Env, llm: &LanguageModel, tokens: &[u32]) -> napi::Result<u32> {
         call(env, || self.with(llm, |session, model| session.keep_common_prefix(model, tokens))).map(|kept| kept as u32)
     }
 
     /// Makes a session with the same tokens.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn fork<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         let session = call(*env, || held(self.0.as_ref()))?;
         start(env, move || Ok(locked(&session)?.fork()?))
     }
 
     /// Reads tokens. Returns a promise of the logits of the token after them.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn prefill<'env>(&self, env: &'env Env, llm: &LanguageModel, tokens: &[u32]) -> napi::Result<Unknown<'env>> {
         let (session, model) = call(*env, || Ok((held(self.0.as_ref())?, held(llm.model.as_ref())?)))?;
         let tokens = tokens.to_vec();
         start(env, move || Ok(Logits(locked(&session)?.prefill(&mut *locked(&model)?, &tokens)?.to_vec())))
     }
 
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn free(&mut self) {
-        self.0 = None;
+        let_go(self.0.take());
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let_go(self.0.take());
     }
 }
 
@@ -223,19 +235,19 @@ pub struct Generation(rushlight_llm::Generation);
 #[napi]
 impl Generation {
     /// Returns the defaults of `rushlight llm`.
-    #[napi(constructor)]
+    #[napi(constructor, catch_unwind)]
     pub fn new() -> Self {
         Self(rushlight_llm::Generation { sampling: Sampling::RANDOM, ..Default::default() })
     }
 
     /// Sets a number. Returns false for an unknown name.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn set(&mut self, name: String, value: f64) -> bool {
         set_option(&mut self.0, &name, value)
     }
 
     /// Adds a stop string. It ends the answer, and is not part of it.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn add_stop(&mut self, text: String) {
         self.0.stop.push(text);
     }
@@ -255,7 +267,7 @@ pub struct Answer(Handle<Generator>);
 impl Answer {
     /// Adds the tokens of a prompt to a session, and returns a promise. If there are none, the answer continues from
     /// the session's last token.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn start<'env>(
         env: &'env Env,
         llm: &LanguageModel,
@@ -272,7 +284,7 @@ impl Answer {
     }
 
     /// Chooses the next token. Returns a promise of its text and number; of `undefined` if the answer is over.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn step<'env>(&self, env: &'env Env, llm: &LanguageModel, session: &Session) -> napi::Result<Unknown<'env>> {
         let (generator, session, model) =
             call(*env, || Ok((held(self.0.as_ref())?, held(session.0.as_ref())?, held(llm.model.as_ref())?)))?;
@@ -285,14 +297,20 @@ impl Answer {
     }
 
     /// Returns counts of tokens, times in milliseconds, and the reason why the answer ended.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn usage<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         call(*env, || Ok(usage(&locked(&*held(self.0.as_ref())?)?.usage())))?.into_js(env)
     }
 
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn free(&mut self) {
-        self.0 = None;
+        let_go(self.0.take());
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let_go(self.0.take());
     }
 }
 

@@ -14,7 +14,7 @@ use rushlight_js_plain::{Plain, Timer, meta};
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
 use crate::into_js::IntoJs;
-use crate::job::{call, start};
+use crate::job::{call, let_go, start};
 use crate::values::{Argument, Given, Returned, returned};
 
 /// A program whose methods are loaded when they are first used.
@@ -43,7 +43,7 @@ pub struct LoadOptions {
 #[napi]
 impl Module {
     /// Loads a `.pte` file with `.ptd` files, and lowers it if that pays.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn load<'env>(
         env: &'env Env,
         mut program: ClassInstance<'_, Bytes>,
@@ -63,7 +63,7 @@ impl Module {
     }
 
     /// Returns the metadata of the methods, or the error of a damaged method.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn describe<'env>(&self, env: &'env Env) -> napi::Result<Unknown<'env>> {
         let methods = call(*env, || {
             let program = self.program()?;
@@ -81,7 +81,7 @@ impl Module {
     }
 
     /// Runs a method on values, with names or in order. Returns its outputs, or a promise of them.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn run<'env>(
         &self,
         env: &'env Env,
@@ -98,7 +98,7 @@ impl Module {
     }
 
     /// Runs a method `runs` times and returns a promise of the time of each step.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn profile<'env>(
         &self,
         env: &'env Env,
@@ -113,11 +113,18 @@ impl Module {
     }
 
     /// Ends running calls, and frees the program when they have ended.
-    #[napi]
+    #[napi(catch_unwind)]
     pub fn free(&mut self) {
         if let Some(program) = self.0.take() {
             program.is_ended.store(true, Ordering::Relaxed);
+            let_go(program);
         }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let_go(self.0.take());
     }
 }
 

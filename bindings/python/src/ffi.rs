@@ -16,6 +16,7 @@ use pyo3::{ffi, intern};
 use rushlight::{ScalarType, TensorView};
 use rushlight_format::dlpack::{self, DataType, ManagedTensor, ManagedTensorVersioned, VERSION, Version};
 
+use crate::guard::ending_panics;
 use crate::interpreter::in_python;
 use crate::refusal::Refusal;
 
@@ -538,7 +539,7 @@ impl Exported {
 
     unsafe extern "C" fn delete(managed: *mut ManagedTensorVersioned) {
         // SAFETY: `context` is the box that `managed` is part of; the deleter is called once.
-        drop(unsafe { Box::from_raw((*managed).context.cast::<Self>()) });
+        ending_panics(|| drop(unsafe { Box::from_raw((*managed).context.cast::<Self>()) }));
     }
 }
 
@@ -546,13 +547,13 @@ impl Exported {
 pub fn capsule(py: Python<'_>, tensor: rushlight::Tensor) -> PyResult<Py<PyAny>> {
     unsafe extern "C" fn drop_unused(capsule: *mut ffi::PyObject) {
         // SAFETY: called with the capsule that is being freed; a consumer has renamed it.
-        unsafe {
+        ending_panics(|| unsafe {
             let name = c"dltensor_versioned";
             if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) != 0 {
                 let pointer = ffi::PyCapsule_GetPointer(capsule, name.as_ptr());
                 delete(pointer.cast());
             }
-        }
+        });
     }
     let managed = Exported::managed(tensor)?;
     // SAFETY: the pointer is not null, the name is static, the destructor fits the contents.
@@ -574,6 +575,9 @@ pub unsafe fn fill_buffer(
     shape: &[usize],
     bytes: &[u8],
 ) -> PyResult<()> {
+    // Of a view that is refused.
+    // SAFETY: `view` is valid for writes.
+    unsafe { (*view).obj = ptr::null_mut() };
     if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
         return Err(PyBufferError::new_err("the tensor is read-only"));
     }
@@ -615,5 +619,5 @@ pub unsafe fn fill_buffer(
 /// `view` must be filled by `fill_buffer`, and be released only once.
 pub unsafe fn release_buffer(view: *mut ffi::Py_buffer) {
     // SAFETY: `internal` is the box that `fill_buffer` leaked.
-    drop(unsafe { Box::from_raw((*view).internal.cast::<Box<[ffi::Py_ssize_t]>>()) });
+    ending_panics(|| drop(unsafe { Box::from_raw((*view).internal.cast::<Box<[ffi::Py_ssize_t]>>()) }));
 }

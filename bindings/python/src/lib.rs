@@ -70,10 +70,12 @@ mod _rushlight {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        first_interpreter::check_is_first(module.py())?;
-        // Names of the files of a tokenizer.
-        module.add("TOKENIZER_VOCABULARIES", rushlight_format::tokenizer::VOCABULARIES.to_vec())?;
-        module.add("TOKENIZER_SETTINGS", rushlight_format::tokenizer::SETTINGS.to_vec())?;
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+        guard::guarded(|| {
+            first_interpreter::check_is_first(module.py())?;
+            // Names of the files of a tokenizer.
+            module.add("TOKENIZER_VOCABULARIES", rushlight_format::tokenizer::VOCABULARIES.to_vec())?;
+            module.add("TOKENIZER_SETTINGS", rushlight_format::tokenizer::SETTINGS.to_vec())?;
+            module.add("__version__", env!("CARGO_PKG_VERSION"))
+        })
     }
 }

@@ -27,3 +27,19 @@ def test_every_entry_is_guarded():
                 entries += 1
                 unguarded += lines[index - 1].strip() != "#[guarded]"
     assert entries > 20 and unguarded == 0
+
+
+def test_every_function_that_c_calls_ends_panics():
+    bodies = []
+    for path in SOURCES.rglob("*.rs"):
+        # Definitions, unlike the types of functions, have a name.
+        for function in re.split(r'extern "C" fn \w+', path.read_text())[1:]:
+            lines = [line.strip() for line in function.split("{", 1)[1].splitlines()]
+            bodies.append(next(line for line in lines if line and not line.startswith("//")))
+    assert len(bodies) >= 2 and all(body.startswith("ending_panics(") for body in bodies)
+
+
+def test_the_module_itself_is_guarded():
+    lines = (SOURCES / "lib.rs").read_text().splitlines()
+    (init,) = [index for index, line in enumerate(lines) if line.strip() == "#[pymodule_init]"]
+    assert lines[init + 2].strip() == "guard::guarded(|| {"

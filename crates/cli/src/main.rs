@@ -103,19 +103,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::try_parse() {
-        Ok(cli) => {
-            cli.verbosity.apply();
-            without_panics(|| run(cli.command))
-        }
-        // It has an exit code of its own.
-        Err(error) if error.use_stderr() => error.exit(),
-        Err(help) => {
-            output::print(help.render().ansi().to_string().trim_end());
-            Ok(())
-        }
-    };
-    match result.and_then(|()| output::printed()) {
+    match without_panics(parse_and_run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) if progress::is_cancelled() => {
             output::to_stderr("cancelled");
@@ -126,6 +114,20 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Parses the arguments, runs the command and writes what it printed.
+fn parse_and_run() -> Result<(), Failure> {
+    match Cli::try_parse() {
+        Ok(cli) => {
+            cli.verbosity.apply();
+            run(cli.command)?;
+        }
+        // It has an exit code of its own.
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => output::print(help.render().ansi().to_string().trim_end()),
+    }
+    output::printed()
 }
 
 /// Has a panic, whose line the standard hook prints, end as any other failure.

@@ -83,3 +83,33 @@ fn texts<'local>(env: &mut Env<'local>, array: &JObjectArray<'local, JString<'lo
     }
     Ok(texts)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// The body of each function that Java calls is one call of `with_env`, which catches panics, and `Throw`, which throws them.
+    #[test]
+    fn every_entry_throws_its_panics() {
+        let mut entries = 0;
+        for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ffi")).expect("the sources") {
+            let source = fs::read_to_string(file.expect("a file").path()).expect("a source");
+            let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+            for function in source.split("extern \"system\" fn ").skip(1) {
+                let (name, _) = function.split_once('<').expect("a name");
+                let (_, body) = function.split_once("{\n").expect("a body");
+                let (body, _) = body.split_once("\n}\n").expect("an end");
+                let (first, last) = (body.lines().next().unwrap_or_default(), body.lines().last().unwrap_or_default());
+                let result = first.trim().strip_prefix("let ").and_then(|line| line.split_once(" = env.with_env(|"));
+                let Some((result, _)) = result else { panic!("{name} begins with {first}") };
+                assert_eq!(last.trim().trim_end_matches(';'), format!("{result}.resolve::<Throw>()"), "{name}");
+                // What is at the margin of the body is nothing else.
+                let statements = body.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
+                assert_eq!(statements.count(), if body.lines().count() > 2 { 3 } else { 2 }, "{name}");
+                entries += 1;
+            }
+        }
+        assert!(entries >= 15, "{entries}");
+    }
+}
