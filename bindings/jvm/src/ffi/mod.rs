@@ -104,7 +104,7 @@ mod tests {
                 let result = first.trim().strip_prefix("let ").and_then(|line| line.split_once(" = env.with_env(|"));
                 let Some((result, _)) = result else { panic!("{name} begins with {first}") };
                 assert_eq!(last.trim().trim_end_matches(';'), format!("{result}.resolve::<Throw>()"), "{name}");
-                // What is at the margin of the body is nothing else.
+                // Nothing else is at the margin of the body.
                 let statements = body.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
                 assert_eq!(statements.count(), if body.lines().count() > 2 { 3 } else { 2 }, "{name}");
                 entries += 1;

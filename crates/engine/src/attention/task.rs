@@ -373,8 +373,11 @@ impl<T: Element, Kv: Rows<T>> KeyBlock<'_, T, Kv> {
                         continue;
                     };
                     let whole = if keys == 8 && is_whole { rows_of_keys / 8 * 8 } else { 0 };
+                    // All keys are read through one pointer, and so not through the slice of the first.
+                    let at = self.inputs.at(k, self.inputs.group, self.first + first);
+                    debug_assert!(whole == 0 || first_key.len() == depth, "the first of the keys");
                     for panel_row in (0..whole).step_by(8) {
-                        let from = first_key[panel_row * per_row..].as_ptr().cast::<f32>();
+                        let from = self.inputs.k.address().0.cast::<T>().wrapping_add(at + panel_row * per_row).cast();
                         let to = to[panel_row * LANES + half..].as_mut_ptr();
                         // SAFETY: there are 8 more keys of 8 more such elements, and 8 rows of 16 in the panel.
                         unsafe { s.transpose8(from, k.row / per_row, to, LANES) };

@@ -67,7 +67,7 @@ struct Scratch {
     operands: OperandTiles,
 }
 
-/// What operands are expanded to.
+/// The tiles that operands are expanded to.
 struct OperandTiles {
     cached: [TileBuffer; MAX_CACHED],
     /// First element and number of elements that each cached tile was expanded for.
