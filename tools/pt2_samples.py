@@ -13,17 +13,14 @@ this runs.
 
 import argparse
 import collections
-import io
-import re
 import warnings
-from pathlib import Path
 
 import torch
+import traces
 from torch import nn
 from torch.export import Dim
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "tests" / "corpus" / "pt2"
+FOLDER = traces.ROOT / "tests" / "corpus" / "pt2"
 SIZE_LIMIT = 60_000
 SAMPLES = {}
 
@@ -277,23 +274,8 @@ def int4():
     return unwrap_tensor_subclass(weights_in_4_bits()), (torch.randn(1, 64),)
 
 
-def strip(program):
-    """Shortens what the nodes of all graphs remember of the machine that exported them."""
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            for node in module.graph.nodes:
-                node.meta.pop("from_node", None)
-                if node.meta.get("stack_trace"):
-                    trace = re.sub(r'File "[^"]*/', 'File "', node.meta["stack_trace"])
-                    node.meta["stack_trace"] = "\n".join(trace.splitlines()[-2:])
-
-
 def save(name, program):
-    strip(program)
-    file = io.BytesIO()
-    torch.export.save(program, file, extra_files={"note.txt": name} if name == "misc" else None)
-    data = file.getvalue()
-    assert str(ROOT).encode() not in data and b"site-packages" not in data, f"{name} names folders of this machine"
+    data = traces.archive(program, name, extra_files={"note.txt": name} if name == "misc" else None)
     assert len(data) <= SIZE_LIMIT, f"{name} has {len(data)} bytes"
     (FOLDER / f"{name}.pt2").write_bytes(data)
     print(f"{name:16} {len(data):6} bytes")

@@ -7,17 +7,16 @@ refuses must be refused too. The inputs are `sin(0), sin(1), …` in row-major o
 the Python of `tools/requirements.txt`.
 """
 
-import io
 import itertools
 import json
 import warnings
 
 import torch
-from pt2_samples import ROOT, strip
+import traces
 from torch import nn
 from torch.export import Dim
 
-FOLDER = ROOT / "tests" / "shapes"
+FOLDER = traces.ROOT / "tests" / "shapes"
 SIZE_LIMIT = 40_000
 CASES = {}
 
@@ -275,10 +274,7 @@ def main():
                 continue
             numbers = [round(number, 6) for number in result.flatten().tolist()]
             calls.append({"shapes": call, "output": list(result.shape), "sum": sum(numbers)})
-        strip(program)
-        file = io.BytesIO()
-        torch.export.save(program, file)
-        data = file.getvalue()
+        data = traces.archive(program, name)
         assert len(data) <= SIZE_LIMIT, f"{name} has {len(data)} bytes"
         (FOLDER / f"{name}.pt2").write_bytes(data)
         taken = sum("output" in call for call in calls)

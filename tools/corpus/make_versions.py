@@ -28,6 +28,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 import make  # isort: skip
+import traces  # isort: skip
 from make import GENERATION, Program, cases, uniform
 
 PROGRAMS = {}
@@ -288,7 +289,7 @@ def exported(out):
         built = PROGRAMS[name]()
         (model,) = built.methods.values()
         program = torch.export.export(model, built.calls[0][1], dynamic_shapes=built.dynamic)
-        torch.export.save(program, out / f"{name}.pt2")
+        (out / f"{name}.pt2").write_bytes(traces.archive(program, name))
         calls = [
             {
                 "method": "forward",
