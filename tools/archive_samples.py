@@ -28,11 +28,11 @@ SIZE_LIMIT = 40_000
 SAMPLES = {}
 
 
-def sample(since="torch", tolerance=1e-5):
-    """Registers a function that returns a module and the shapes of its inputs."""
+def sample(since="torch", tolerance=1e-5, decomposed=False):
+    """Registers a function that returns a module and the shapes of its inputs. `decomposed` saves it after `run_decompositions`."""
 
     def register(make):
-        SAMPLES[make.__name__] = make, since, tolerance
+        SAMPLES[make.__name__] = make, since, tolerance, decomposed
         return make
 
     return register
@@ -118,6 +118,20 @@ def powers():
     return Powers(), [(4, 6)]
 
 
+class Checks(nn.Module):
+    def forward(self, x):
+        torch.ops.aten._print("a line that a program does not print")
+        square = x @ x.mT + 4 * torch.eye(4)
+        lu, pivots = torch.linalg.lu_factor(square)
+        return torch.linalg.inv(square), torch.linalg.solve(square, x), torch.linalg.cholesky(square), lu, pivots * 1.0
+
+
+@sample(decomposed=True)
+def checks():
+    """Checks of linear algebra and a printed line, which tokens order from torch 2.15 on."""
+    return Checks(), [(2, 4, 3)]
+
+
 class Quantized(nn.Module):
     def __init__(self):
         super().__init__()
@@ -185,7 +199,7 @@ def strip(program):
 
 def main():
     FOLDER.mkdir(exist_ok=True)
-    for name, (make, package, tolerance) in SAMPLES.items():
+    for name, (make, package, tolerance, decomposed) in SAMPLES.items():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         try:
@@ -199,6 +213,7 @@ def main():
         arguments = inputs(shapes)
         with torch.no_grad():
             program = torch.export.export(model, arguments)
+            program = program.run_decompositions() if decomposed else program
             results = model(*arguments)
         strip(program)
         file = io.BytesIO()

@@ -21,6 +21,9 @@ impl<'a> Importer<'_, '_, 'a> {
             "scan" => self.scan(scope, import, false),
             "wrap_with_set_grad_enabled" => self.wrapped(scope, import),
             "wrap_with_autocast" => self.autocast_region(scope, import),
+            "with_effects" => self.with_effects(scope, import),
+            // A program prints nothing.
+            "print" => Ok(()),
             other => Err(Error::unsupported(format!("the higher-order operator `{other}`"))
                 .help("control flow that compiles: torch.cond, while_loop, map and scan")),
         }
@@ -179,7 +182,7 @@ impl<'a> Importer<'_, '_, 'a> {
         // Weights that wrap tensors are seen inside; all other names are the graph's own.
         let wraps = |(name, binding): (&String, &Binding)| match binding {
             Binding::Subclass(_) => Some((name.clone(), binding.clone())),
-            Binding::Arg(_) => None,
+            Binding::Arg(_) | Binding::Token => None,
         };
         let mut inner: Scope = scope.iter().filter_map(wraps).collect();
         for (input, operand) in graph.inputs.iter().zip(operands) {
@@ -220,6 +223,6 @@ fn names(argument: &Argument<'_>) -> Vec<String> {
     }
 }
 
-fn malformed(name: &str, node: &Node<'_>) -> Error {
+pub(super) fn malformed(name: &str, node: &Node<'_>) -> Error {
     Error::invalid(format!("a `{name}` with unusual arguments")).got(format!("{} arguments", node.inputs.len()))
 }

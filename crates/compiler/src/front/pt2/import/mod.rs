@@ -5,6 +5,7 @@
 
 mod args;
 mod control;
+mod effects;
 mod formula;
 mod guards;
 mod nodes;
@@ -130,6 +131,8 @@ enum Binding {
     Arg(Arg),
     /// A tensor that wraps others.
     Subclass(super::pickle::Subclass),
+    /// The order of side effects.
+    Token,
 }
 
 /// The names that are known in a graph of the program.
@@ -207,9 +210,8 @@ impl<'a> Importer<'_, '_, 'a> {
                     .got(format!("an object of class {}", spec.arg.class_fqn))
                     .help("remove the object from the model before exporting it"));
             }
-            InputSpec::Token(_) => {
-                return Err(Error::unsupported("the program orders side effects by tokens")
-                    .help("export the model without operators that have effects"));
+            InputSpec::Token(spec) => {
+                scope.insert(spec.arg.name.to_string(), Binding::Token);
             }
             InputSpec::Unknown { tag } => {
                 return Err(Error::unsupported(format!("an input of the unknown kind `{tag}`"))

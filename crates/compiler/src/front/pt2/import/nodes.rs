@@ -7,11 +7,10 @@ use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{Arg, BlockId, Expr, Kind, NodeId, Op, OriginId, Schema, TensorType, Type, ValueId, bind};
 
 use super::super::schema::{
-    Argument, Graph as Source, NamedArgument, Node, OptionalTensorArgument, SymBool, SymBoolArgument, SymFloatArgument,
+    Argument, Graph as Source, NamedArgument, Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument,
     SymIntArgument, Text,
 };
-use super::guards;
-use super::sizes::Sizes;
+use super::effects::is_check;
 use super::{Binding, Importer, Scope};
 
 /// The full name of an operator that a node calls; `None` for Python's operators and higher-order ones.
@@ -27,20 +26,6 @@ pub(super) fn operator_name(target: &str) -> Option<String> {
         overload => format!("{namespace}::{name}.{overload}"),
     })
 }
-
-/// Operators that only check or promise something.
-const CHECKS: &[&str] = &[
-    aten::_ASSERT_ASYNC,
-    aten::_ASSERT_ASYNC_MSG,
-    aten::_ASSERT_SCALAR,
-    aten::_ASSERT_TENSOR_METADATA,
-    aten::SYM_CONSTRAIN_RANGE,
-    aten::SYM_CONSTRAIN_RANGE_FOR_SIZE,
-    aten::_FUNCTIONAL_ASSERT_SCALAR,
-    aten::_FUNCTIONAL_ASSERT_ASYNC_MSG,
-    // Without tensors it is not among the schemas, and has no constant.
-    "aten::_print",
-];
 
 /// Operators for whose states torch records wrong shapes.
 const RECURRENT: &[&str] = &["aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"];
@@ -76,38 +61,11 @@ impl<'a> Importer<'_, '_, 'a> {
             return self.higher_order(scope, import, hop);
         }
         match operator_name(&node.target) {
-            Some(name) if CHECKS.contains(&name.as_str()) => self.check(import, &name),
+            Some(name) if is_check(&name) => self.check(scope, import, &name, &node.inputs),
             Some(name) if name == export::ACCESS_SUBCLASS_INNER_TENSOR => self.access_subclass(scope, node),
             Some(name) => self.call(scope, import, &name),
             None => self.python_operator(scope, import),
         }
-    }
-
-    /// Records an asserted condition on sizes, which becomes a rule about the inputs. Other assertions are left out: operators check the
-    /// sizes and indices of their arguments.
-    fn check(&mut self, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
-        let NodeImport { source, node, block, .. } = import;
-        let asserts = matches!(name, aten::_ASSERT_SCALAR | aten::_FUNCTIONAL_ASSERT_SCALAR);
-        // The assertions of a branch need not hold when another branch runs.
-        let condition = node.inputs.first().filter(|_| asserts && block == self.graph.body);
-        let Some(Argument::SymBool(SymBoolArgument::Name(condition))) = condition.map(|input| &input.arg) else {
-            return Ok(());
-        };
-        let Some(SymBool::Expr(expr)) = source.sym_bool_values.get(condition) else { return Ok(()) };
-        let message = node.inputs.get(1).and_then(|input| match &input.arg {
-            Argument::String(text) => Some(text.as_str()),
-            _ => None,
-        });
-        let text = message.and_then(|message| message.strip_prefix("Runtime assertion failed for expression "));
-        let text = text.map_or(&*expr.expr_str, |text| text.split_once(" on node").map_or(text, |(text, _)| text));
-        if !Sizes::is_of_inputs(&expr.expr_str) {
-            return Ok(());
-        }
-        match self.sizes.formula(&expr.expr_str) {
-            Some(formula) => self.asserted.push((formula, text.to_owned())),
-            None => return Err(guards::not_understood(text)),
-        }
-        Ok(())
     }
 
     fn call(&mut self, scope: &mut Scope, import: NodeImport<'_, 'a>, name: &str) -> Result<(), Error> {
