@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Arena, Arg, BlockId, Builder, Constant, Def, Error, ErrorKind, Expr, Graph, Model, NodeId, OriginId, Schemas,
-    SymbolId, Type, ValueId,
+    Arena, Arg, BlockId, Builder, Constant, Def, Error, ErrorKind, Expr, Graph, Input, Model, NodeId, OriginId,
+    Schemas, SymbolId, Type, ValueId,
 };
 
 /// The decision of a rewrite on a node.
@@ -190,9 +190,36 @@ fn stand_in(graph: &mut Graph, node: NodeId, values: &[ValueId]) -> Result<(), E
             && graph.values[new].name.ends_with(&format!("_{}", new.index()))
         {
             graph.values[new].name = name;
+            keep_symbols(graph, old, new);
         }
     }
     Ok(())
+}
+
+/// Gives a value the sizes of the one that it replaces, where these are symbols that no input has: a later node may use such a symbol, and
+/// the replaced value may have been the only one that shows it.
+fn keep_symbols(graph: &mut Graph, old: ValueId, new: ValueId) {
+    let (Type::Tensor(from), Type::Tensor(to)) = (graph.ty(old), graph.ty(new)) else { return };
+    let is_input = |size: &Expr| {
+        let mut types = graph.inputs.iter().filter_map(|input| match input {
+            Input::Value(value) => graph.ty(*value).as_tensor(),
+            Input::Literal(_) => None,
+        });
+        types.any(|ty| ty.shape.contains(size))
+    };
+    let is_kept =
+        |(old, new): (&Expr, &Expr)| matches!(old, Expr::Symbol(_)) && old != new && !new.is_static() && !is_input(old);
+    let kept: Vec<bool> = from.shape.iter().zip(&to.shape).map(is_kept).collect();
+    if kept.contains(&true) {
+        let sizes = from.shape.clone();
+        if let Type::Tensor(to) = &mut graph.values[new].ty {
+            for ((size, old), kept) in to.shape.iter_mut().zip(sizes).zip(kept) {
+                if kept {
+                    *size = old;
+                }
+            }
+        }
+    }
 }
 
 /// True if values of these types can replace each other: sizes that depend on symbols may be written differently.

@@ -6,15 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 use rushlight_graph::Error;
 use rushlight_graph::expr::Function;
 use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::{
-    Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Input, Model, NodeId, Op, Origin, OriginId, Schemas,
-    SymbolId, Type, ValueId,
+    Arena, Arg, BlockId, Builder, Constant, Def, Expr, Graph, Model, NodeId, Op, Origin, OriginId, Schemas, SymbolId,
+    Type, ValueId,
 };
 
 use rushlight_graph::Pass;
@@ -34,11 +34,10 @@ impl Pass for LowerSymbolicSizes {
             if graph.symbols.is_empty() {
                 continue;
             }
-            let definitions = definitions(graph);
             let body = graph.body;
-            let mut known = FxHashMap::default();
-            lower_block(graph, constants, schemas, &definitions, &mut known, body)
-                .and_then(|()| lower_outputs(graph, constants, schemas, &definitions, &mut known))
+            let mut visible = Visible::default();
+            lower_block(graph, constants, schemas, &mut visible, body)
+                .and_then(|()| lower_outputs(graph, constants, schemas, &mut visible))
                 .map_err(|error| error.at(format!("method `{name}`")))?;
         }
         Ok(())
@@ -46,6 +45,7 @@ impl Pass for LowerSymbolicSizes {
 }
 
 /// The source of a symbol's value at run time.
+#[derive(Clone, Copy)]
 enum Definition {
     /// A dimension of a tensor is `factor * symbol + offset`.
     Dimension { tensor: ValueId, dim: usize, factor: i64, offset: i64 },
@@ -53,52 +53,43 @@ enum Definition {
     Number(ValueId),
 }
 
-/// The numbers that are there where a node runs, by what they are worth.
-type Known = FxHashMap<Expr, ValueId>;
-
-fn definitions(graph: &Graph) -> FxHashMap<SymbolId, Definition> {
-    let mut found = FxHashMap::default();
-    let inputs = graph.inputs.iter().filter_map(|input| match input {
-        Input::Value(value) => Some(*value),
-        Input::Literal(_) => None,
-    });
-    for value in inputs {
-        define(graph, value, &mut found);
-    }
-    // What nodes and loops compute defines the symbols that no input has.
-    let from_inputs: FxHashSet<SymbolId> = found.keys().copied().collect();
-    for value in graph.values.ids() {
-        let mut computed = FxHashMap::default();
-        define(graph, value, &mut computed);
-        computed.retain(|symbol, _| !from_inputs.contains(symbol));
-        for (symbol, definition) in computed {
-            found.entry(symbol).or_insert(definition);
-        }
-    }
-    found
+/// Sources of numbers that are visible where a node runs.
+#[derive(Clone, Default)]
+struct Visible {
+    definitions: FxHashMap<SymbolId, Definition>,
+    /// Values of expressions that nodes have computed.
+    numbers: FxHashMap<Expr, ValueId>,
 }
 
-/// Notes the symbols that a value shows.
-fn define(graph: &Graph, value: ValueId, found: &mut FxHashMap<SymbolId, Definition>) {
-    match graph.ty(value) {
-        Type::Int(Expr::Symbol(symbol)) => {
-            found.entry(*symbol).or_insert(Definition::Number(value));
-        }
-        Type::Tensor(tensor) => {
-            for (dim, size) in tensor.shape.iter().enumerate() {
-                let Some((symbol, factor, offset)) = linear(size) else { continue };
-                let definition = Definition::Dimension { tensor: value, dim, factor, offset };
-                match found.get(&symbol) {
-                    // A dimension that is the symbol itself is better than one that must be divided.
-                    Some(Definition::Dimension { factor: 1, offset: 0, .. } | Definition::Number(_)) => {}
-                    Some(_) if factor != 1 || offset != 0 => {}
-                    _ => {
-                        found.insert(symbol, definition);
+impl Visible {
+    /// Adds the symbols that the types of `values` show. Keeps earlier definitions. Among `values`, prefers a dimension that is the
+    /// symbol itself, which needs no division.
+    fn define(&mut self, graph: &Graph, values: &[ValueId]) {
+        let mut found: FxHashMap<SymbolId, Definition> = FxHashMap::default();
+        for value in values.iter().copied() {
+            match graph.ty(value) {
+                Type::Int(Expr::Symbol(symbol)) => {
+                    found.entry(*symbol).or_insert(Definition::Number(value));
+                }
+                Type::Tensor(tensor) => {
+                    for (dim, size) in tensor.shape.iter().enumerate() {
+                        let Some((symbol, factor, offset)) = linear(size) else { continue };
+                        let definition = Definition::Dimension { tensor: value, dim, factor, offset };
+                        match found.get(&symbol) {
+                            Some(Definition::Dimension { factor: 1, offset: 0, .. } | Definition::Number(_)) => {}
+                            Some(_) if factor != 1 || offset != 0 => {}
+                            _ => {
+                                found.insert(symbol, definition);
+                            }
+                        }
                     }
                 }
+                _ => {}
             }
         }
-        _ => {}
+        for (symbol, definition) in found {
+            self.definitions.entry(symbol).or_insert(definition);
+        }
     }
 }
 
@@ -122,16 +113,16 @@ fn lower_block(
     graph: &mut Graph,
     constants: &mut Arena<Constant>,
     schemas: &Arc<Schemas>,
-    definitions: &FxHashMap<SymbolId, Definition>,
-    known: &mut Known,
+    visible: &mut Visible,
     block: BlockId,
 ) -> Result<(), Error> {
     let nodes = std::mem::take(&mut graph.blocks[block].nodes);
+    visible.define(graph, &graph.blocks[block].params);
     if block == graph.body {
         // Sizes of inputs are read first, so that the inputs are not kept for their sizes.
         let origin = graph.origins.push(Origin::default());
-        let symbols = symbols_of_inputs(graph, &nodes, definitions);
-        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), definitions, known };
+        let symbols = symbols_of_inputs(graph, &nodes, &visible.definitions);
+        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), visible };
         for symbol in symbols {
             maker.number(&symbol.into())?;
         }
@@ -139,20 +130,21 @@ fn lower_block(
     for node in nodes {
         let origin = graph.nodes[node].origin;
         let mut args = std::mem::take(&mut graph.nodes[node].args);
-        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), definitions, known };
+        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), visible };
         args.iter_mut().try_for_each(|arg| maker.lower(arg)).map_err(|error| graph.locate(error, node))?;
         graph.nodes[node].args = args;
         let inner: Vec<BlockId> = graph.nodes[node].blocks().collect();
         for inner in inner {
             // What a block computes is not there outside of it.
-            lower_block(graph, constants, schemas, definitions, &mut known.clone(), inner)?;
+            lower_block(graph, constants, schemas, &mut visible.clone(), inner)?;
         }
         graph.blocks[block].nodes.push(node);
+        visible.define(graph, &graph.nodes[node].results);
     }
     if block != graph.body {
         let mut results = std::mem::take(&mut graph.blocks[block].results);
         let origin = last_origin(graph, block);
-        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), definitions, known };
+        let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), visible };
         results.iter_mut().try_for_each(|arg| maker.lower(arg))?;
         graph.blocks[block].results = results;
     }
@@ -189,12 +181,11 @@ fn lower_outputs(
     graph: &mut Graph,
     constants: &mut Arena<Constant>,
     schemas: &Arc<Schemas>,
-    definitions: &FxHashMap<SymbolId, Definition>,
-    known: &mut Known,
+    visible: &mut Visible,
 ) -> Result<(), Error> {
     let (body, mut outputs) = (graph.body, std::mem::take(&mut graph.outputs));
     let origin = last_origin(graph, body);
-    let mut maker = Maker { builder: Builder::new(graph, constants, schemas, body, origin), definitions, known };
+    let mut maker = Maker { builder: Builder::new(graph, constants, schemas, body, origin), visible };
     outputs.iter_mut().try_for_each(|arg| maker.lower(arg))?;
     graph.outputs = outputs;
     Ok(())
@@ -210,8 +201,7 @@ fn last_origin(graph: &mut Graph, block: BlockId) -> OriginId {
 
 struct Maker<'a, 'm> {
     builder: Builder<'m>,
-    definitions: &'a FxHashMap<SymbolId, Definition>,
-    known: &'a mut Known,
+    visible: &'a mut Visible,
 }
 
 impl Maker<'_, '_> {
@@ -227,7 +217,7 @@ impl Maker<'_, '_> {
 
     /// An expression as a literal or a computed number.
     fn number(&mut self, expr: &Expr) -> Result<Arg, Error> {
-        if let Some(value) = self.known.get(expr) {
+        if let Some(value) = self.visible.numbers.get(expr) {
             return Ok(Arg::Value(*value));
         }
         let value = match expr {
@@ -245,7 +235,7 @@ impl Maker<'_, '_> {
                 self.fold(name, call.function, &call.args)?
             }
         };
-        self.known.insert(expr.clone(), value);
+        self.visible.numbers.insert(expr.clone(), value);
         Ok(Arg::Value(value))
     }
 
@@ -274,18 +264,18 @@ impl Maker<'_, '_> {
             Error::unsupported(format!("the size `{name}` is used, and no dimension of an input is equal to it"))
                 .help("pass a tensor with that size to the model, or export with a fixed size")
         };
-        match self.definitions.get(&symbol).ok_or_else(undefined)? {
-            Definition::Number(value) => Ok(*value),
+        match self.visible.definitions.get(&symbol).copied().ok_or_else(undefined)? {
+            Definition::Number(value) => Ok(value),
             Definition::Dimension { tensor, dim, factor, offset } => {
-                let size = Expr::Symbol(symbol).mul(*factor).add(*offset);
-                let args = vec![Arg::Value(*tensor), Arg::from(*dim as i64)];
+                let size = Expr::Symbol(symbol).mul(factor).add(offset);
+                let args = vec![Arg::Value(tensor), Arg::from(dim as i64)];
                 let mut value = self.call(aten::SYM_SIZE_INT, args, size)?;
-                if *offset != 0 {
-                    let rest = Expr::Symbol(symbol).mul(*factor);
-                    value = self.call(executorch_prim::SUB_SCALAR, vec![value.into(), Arg::from(*offset)], rest)?;
+                if offset != 0 {
+                    let rest = Expr::Symbol(symbol).mul(factor);
+                    value = self.call(executorch_prim::SUB_SCALAR, vec![value.into(), Arg::from(offset)], rest)?;
                 }
-                if *factor != 1 {
-                    let args = vec![value.into(), Arg::from(*factor)];
+                if factor != 1 {
+                    let args = vec![value.into(), Arg::from(factor)];
                     value = self.call(executorch_prim::FLOORDIV_SCALAR, args, symbol.into())?;
                 }
                 Ok(value)

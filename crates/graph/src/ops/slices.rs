@@ -330,9 +330,10 @@ fn tensor_split_by_data(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered
     let (x, indices) = (operands.value(0)?, operands.value(1)?);
     let tensor = b.tensor(x)?;
     let (dim, size) = dim_and_size(operands, 2, &tensor)?;
-    if b.tensor(indices)?.rank() != 1 {
-        return Err(Error::unsupported("`tensor_split` into a number of sections that a tensor holds")
-            .help("give the number as an integer"));
+    if b.tensor(indices)?.rank() == 0 {
+        // `torch.export` accepts only a constant number of sections, and has recorded that many results.
+        let sections = Arg::from(operands.results.len() as i64);
+        return b.call(aten::TENSOR_SPLIT_SECTIONS, vec![x.into(), sections, Arg::from(dim as i64)]).map(Some);
     }
     let types = by_data(operands, b.graph)?;
     let indices = b.cast(indices, ScalarType::Long)?;

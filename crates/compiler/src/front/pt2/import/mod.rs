@@ -4,6 +4,7 @@
 //! stay as they are: making the graph functional is a pass.
 
 mod args;
+mod bounds;
 mod control;
 mod effects;
 mod formula;

@@ -113,9 +113,11 @@ impl<'a> Importer<'_, '_, 'a> {
         if self.is_autocast {
             self.autocast(import, &schema, &mut args)?;
         }
+        self.count_from_start(&schema, &mut args);
         let id = self.push(scope, import, Op::Call(schema), args)?;
         self.trust_inference(id);
         self.bound_data_dependent(id);
+        self.bound_slice(id);
         Ok(())
     }
 

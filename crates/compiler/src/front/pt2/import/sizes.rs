@@ -72,6 +72,21 @@ impl Sizes {
         self.symbols.get(symbol).is_some_and(|symbol| symbol.name.starts_with(OPAQUE))
     }
 
+    /// True if an expression has a symbol that comes from data, and not from a size of an input.
+    pub fn is_of_data(&self, expr: &Expr) -> bool {
+        let mut is_of_data = false;
+        expr.for_each_symbol(&mut |symbol| {
+            is_of_data |= self.symbols.get(symbol).is_some_and(|symbol| !symbol.name.starts_with('s'));
+        });
+        is_of_data
+    }
+
+    /// True if an expression is negative for some values of its symbols, and not for all.
+    pub fn may_be_negative(&self, expr: &Expr) -> bool {
+        let (least, most) = expr.range(&self.symbols);
+        least.is_none_or(|least| least < 0) && most.is_none_or(|most| most >= 0)
+    }
+
     /// Gives a symbol an upper bound, if it has none.
     pub fn bound(&mut self, expr: &Expr, max: i64) {
         if let Expr::Symbol(id) = expr
