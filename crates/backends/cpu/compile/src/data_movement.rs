@@ -173,6 +173,25 @@ fn row_major(sizes: &[i64]) -> Option<Vec<i64>> {
     Some(strides)
 }
 
+/// A call whose input and result have fixed sizes.
+struct FixedCall {
+    input: ValueId,
+    /// Row-major strides of the input.
+    strides: Vec<i64>,
+    /// Sizes of the result.
+    result: Vec<i64>,
+}
+
+impl FixedCall {
+    /// Reads a call. `None` if a size is not fixed, or if the strides overflow.
+    fn new(call: &Call<'_>) -> Result<Option<Self>, Error> {
+        let input = call.value("self")?;
+        let strides = fixed_sizes(call.shape(input)?).as_deref().and_then(row_major);
+        let result = fixed_sizes(call.shape(call.result()?)?);
+        Ok(strides.zip(result).map(|(strides, result)| Self { input, strides, result }))
+    }
+}
+
 /// The elements of a row-major tensor with these strides.
 fn strided(
     builder: &mut Builder<'_>,
@@ -188,19 +207,17 @@ fn strided(
 /// A step along a diagonal is one along each of its dimensions.
 fn diagonal(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
-    let input = call.value("self")?;
-    let rank = call.shape(input)?.len();
-    let (Some(sizes), Some(result)) = (fixed_sizes(call.shape(input)?), fixed_sizes(call.shape(call.result()?)?))
-    else {
-        return Ok(None);
-    };
+    let Some(FixedCall { input, strides, result }) = FixedCall::new(&call)? else { return Ok(None) };
+    let rank = strides.len();
     let (Some(first), Some(second), Some(offset)) =
         (dim_of(&call, "dim1", rank), dim_of(&call, "dim2", rank), call.int("offset"))
     else {
         return Ok(None);
     };
     // An empty diagonal begins nowhere.
-    let (Some(strides), false) = (row_major(&sizes), result.contains(&0)) else { return Ok(None) };
+    if result.contains(&0) {
+        return Ok(None);
+    }
     let kept = strides.iter().enumerate().filter(|(dim, _)| *dim != first && *dim != second);
     let moved: Vec<i64> = kept.map(|(_, stride)| *stride).chain([strides[first] + strides[second]]).collect();
     let start = if offset < 0 { strides[first] * -offset } else { strides[second] * offset };
@@ -210,15 +227,8 @@ fn diagonal(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, 
 /// A window begins `step` elements after the one before.
 fn windows(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
-    let input = call.value("self")?;
-    let rank = call.shape(input)?.len();
-    let (Some(sizes), Some(result)) = (fixed_sizes(call.shape(input)?), fixed_sizes(call.shape(call.result()?)?))
-    else {
-        return Ok(None);
-    };
-    let (Some(dim), Some(step), Some(mut strides)) =
-        (dim_of(&call, "dimension", rank), call.int("step"), row_major(&sizes))
-    else {
+    let Some(FixedCall { input, mut strides, result }) = FixedCall::new(&call)? else { return Ok(None) };
+    let (Some(dim), Some(step)) = (dim_of(&call, "dimension", strides.len()), call.int("step")) else {
         return Ok(None);
     };
     let within = strides[dim];
