@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use rushlight::runtime::{self, Code, Detail, Error, Kernel, KernelContext};
@@ -17,6 +17,9 @@ use rushlight_python_macros::guarded;
 use crate::callback;
 use crate::interpreter::attached;
 use crate::turns::locked;
+
+/// Maximum number of arguments of an operator, results included.
+const MAX_ARGUMENTS: u8 = 32;
 
 /// How many operators a process can register.
 const SLOTS: usize = 64;
@@ -33,6 +36,8 @@ static KERNELS: [Kernel; SLOTS] = kernels!(
 /// An operator, and the function that computes it.
 struct Slot {
     op: &'static Op,
+    /// Number of results, which are the last arguments.
+    outputs: u8,
     set: &'static OpSet,
     function: Py<PyAny>,
 }
@@ -42,17 +47,23 @@ static REGISTERED: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 /// Number of registered operators.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes `function` the kernel of the out variant of `name`, with `inputs` arguments before the result.
+/// Makes `function` the kernel of the out variant of `name`, with `inputs` arguments before its `outputs` results.
 #[guarded]
 #[pyfunction]
-pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize) -> PyResult<()> {
+pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize, outputs: usize) -> PyResult<()> {
     let out_variant = out_variant(name)?;
-    let arity = u8::try_from(inputs.saturating_add(1)).ok().filter(|arity| *arity <= 32);
-    let arity = arity.ok_or_else(|| PyValueError::new_err(format!("{inputs} inputs are more than 31")))?;
+    if outputs == 0 {
+        return Err(PyValueError::new_err(format!("`{name}` needs at least 1 output")));
+    }
+    let arity = u8::try_from(inputs.saturating_add(outputs)).ok().filter(|arity| *arity <= MAX_ARGUMENTS);
+    let (Some(arity), Ok(outputs)) = (arity, u8::try_from(outputs)) else {
+        let text = format!("{inputs} inputs and {outputs} outputs are more than {MAX_ARGUMENTS} arguments");
+        return Err(PyValueError::new_err(text));
+    };
     let mut registered = locked(&REGISTERED);
     // Methods take the last of a name, so that none before it may be replaced.
     let last = registered.iter_mut().rev().find(|slot| slot.op.name == out_variant);
-    if let Some(slot) = last.filter(|slot| slot.op.arity == arity) {
+    if let Some(slot) = last.filter(|slot| slot.op.arity == arity && slot.outputs == outputs) {
         let old = std::mem::replace(&mut slot.function, function);
         // Dropped without the lock: the object's end may run Python code that registers.
         drop(registered);
@@ -64,12 +75,12 @@ pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize) -> PyResult<(
         return Err(PyRuntimeError::new_err(text));
     };
     // Programs refer to their operators for as long as they live; there are few, and each is made once.
-    let op: &'static Op = Box::leak(Box::new(Op::new(String::leak(out_variant), arity, *kernel)));
+    let op: &'static Op = Box::leak(Box::new(Op::new(String::leak(out_variant), arity, *kernel).outs(outputs)));
     let group: &'static [Op] = std::slice::from_ref(op);
     let groups: &'static [&'static [Op]] = std::slice::from_ref(Box::leak(Box::new(group)));
     let groups = std::slice::from_ref(Box::leak(Box::new(groups)));
     let set: &'static OpSet = Box::leak(Box::new(OpSet { name: "PYTHON", groups }));
-    registered.push(Slot { op, set, function });
+    registered.push(Slot { op, outputs, set, function });
     COUNT.store(registered.len(), Ordering::Relaxed);
     Ok(())
 }
@@ -100,16 +111,23 @@ fn out_variant(name: &str) -> PyResult<String> {
 
 fn kernel<const SLOT: usize>(context: &KernelContext<'_>) -> runtime::Result<()> {
     attached(|py| {
-        let slot = locked(&REGISTERED).get(SLOT).map(|slot| (slot.op.arity, slot.function.clone_ref(py)));
-        let Some((arity, function)) = slot else {
+        let registered = locked(&REGISTERED);
+        let slot = registered.get(SLOT).map(|slot| (slot.op.arity, slot.outputs, slot.function.clone_ref(py)));
+        drop(registered);
+        let Some((arity, outputs, function)) = slot else {
             return Err(Error::new(Code::OperatorMissing, Detail::Text("no function is registered")));
         };
-        compute(context, usize::from(arity).saturating_sub(1), function.bind(py))
+        compute(context, usize::from(arity.saturating_sub(outputs)), usize::from(outputs), function.bind(py))
     })
 }
 
-/// Calls the function with copies of the `inputs` arguments and copies its result to the one behind them.
-fn compute(context: &KernelContext<'_>, inputs: usize, function: &Bound<'_, PyAny>) -> runtime::Result<()> {
+/// Calls the function with copies of the `inputs` arguments, and copies its results to the `outputs` arguments behind them.
+fn compute(
+    context: &KernelContext<'_>,
+    inputs: usize,
+    outputs: usize,
+    function: &Bound<'_, PyAny>,
+) -> runtime::Result<()> {
     let py = function.py();
     let mut arguments = Vec::with_capacity(inputs);
     for index in 0..inputs {
@@ -117,7 +135,31 @@ fn compute(context: &KernelContext<'_>, inputs: usize, function: &Bound<'_, PyAn
     }
     let arguments = PyTuple::new(py, arguments).map_err(callback::failed)?;
     let result = callback::call_with(function, &arguments)?;
-    callback::write(&result, context.out(inputs)?, inputs)
+    if outputs == 1 {
+        return callback::write(&result, context.out(inputs)?, inputs);
+    }
+    let results = several(&result, outputs).map_err(callback::failed)?;
+    for (index, result) in (inputs..).zip(&results) {
+        callback::write(result, context.out(index)?, index)?;
+    }
+    Ok(())
+}
+
+/// The items of a tuple or list of `count` results.
+fn several<'py>(result: &Bound<'py, PyAny>, count: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let items: Option<Vec<_>> = if let Ok(tuple) = result.cast::<PyTuple>() {
+        Some(tuple.iter().collect())
+    } else if let Ok(list) = result.cast::<PyList>() {
+        Some(list.iter().collect())
+    } else {
+        None
+    };
+    let got = match &items {
+        Some(items) if items.len() == count => return Ok(items.clone()),
+        Some(items) => format!("{} results", items.len()),
+        None => format!("a {}", result.get_type().name()?),
+    };
+    Err(PyTypeError::new_err(format!("the function has to return a tuple of {count} tensors or arrays, got {got}")))
 }
 
 /// An argument as a Python object. Which kind it is only the context knows: the first that fits is it.

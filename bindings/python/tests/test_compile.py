@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import re
 
 import numpy as np
 import pytest
@@ -341,6 +342,76 @@ def test_custom_operators_run_python_kernels():
         close(rushlight.load(unregistered)(x), model(x))
 
 
+@torch.library.custom_op("rushlight_test::moments", mutates_args=())
+def moments(x: torch.Tensor, order: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return x.mean(-1), (x**order).mean(-1), x.argmax(-1)
+
+
+@moments.register_fake
+def _(x, order):
+    return x.new_empty(x.shape[:-1]), x.new_empty(x.shape[:-1]), x.new_empty(x.shape[:-1], dtype=torch.int64)
+
+
+@torch.library.custom_op("rushlight_test::halves", mutates_args=())
+def halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[:, :3].clone(), x[:, 3:].clone()
+
+
+@halves.register_fake
+def _(x):
+    return x.new_empty(x.shape[0], 3), x.new_empty(x.shape[0], x.shape[1] - 3)
+
+
+class Several(nn.Module):
+    """Calls operators with two and three results, of which it leaves some."""
+
+    def forward(self, x):
+        first, rest = halves(x + 1)
+        mean, square, place = moments(rest, 2)
+        return first * 2, square - mean**2, place, moments(first, 3)[1]
+
+
+@pytest.mark.parametrize("backend", [None, "cpu"])
+def test_custom_operators_have_several_results(backend):
+    model = Several()
+    sizes = {0: torch.export.Dim("rows", min=2, max=9)}
+    exported = torch.export.export(model, (torch.randn(5, 8),), dynamic_shapes=(sizes,))
+    calls = []
+
+    def kernel(x, order):
+        calls.append(order)
+        return moments(torch.from_dlpack(x), order)
+
+    rushlight.register_op("rushlight_test::moments", kernel, outputs=3)
+    rushlight.register_op("rushlight_test::halves", lambda x: list(halves(torch.from_dlpack(x))), outputs=2)
+    module = rushlight.compile(exported, backend=backend)
+    for rows in (5, 2, 9):
+        x = torch.randn(rows, 8)
+        for got, expected in zip(module(x), model(x), strict=True):
+            close(got, expected)
+            assert got.dtype == expected.dtype
+    assert calls == [2, 3] * 3
+
+    x, x_numpy = torch.randn(4, 8), np.zeros((4, 3), np.float32)
+    failures = {
+        (lambda x: x): "tuple of 2 tensors or arrays, got a Tensor",
+        (lambda x: (x_numpy,)): "tuple of 2 tensors or arrays, got 1 results",
+        (lambda x: (x_numpy, x_numpy, x_numpy)): "tuple of 2 tensors or arrays, got 3 results",
+        (lambda x: (x_numpy, 3.0)): "tensor or an array",
+        (lambda x: (x_numpy, x_numpy.astype(np.float64))): "float64|double|f64",
+    }
+    for function, text in failures.items():
+        rushlight.register_op("rushlight_test::halves", function, outputs=2)
+        with pytest.raises(rushlight.Error, match="halves") as caught:
+            module(x)
+        assert re.search(text, f"{caught.value} {caught.value.__cause__}"), caught.value
+
+    # With another number of results it is another operator, which the program does not call.
+    rushlight.register_op("rushlight_test::halves", lambda x: x)
+    with pytest.raises(rushlight.Error, match="(?s)arguments.*halves"):
+        rushlight.compile(exported, backend=backend)(x)
+
+
 def test_failures_of_python_kernels_are_errors():
     def raises(x, scale, powers):
         raise ZeroDivisionError("in the kernel")
@@ -369,8 +440,12 @@ def test_names_and_signatures_of_operators_are_checked():
         rushlight.register_op("rushlight_test::a", 3)
     with pytest.raises(TypeError, match="inputs="):
         rushlight.register_op("rushlight_test::a", lambda *args: args[0])
-    with pytest.raises(ValueError, match="31"):
-        rushlight.register_op("rushlight_test::a", lambda *args: args[0], inputs=32)
+    for counts in ({"inputs": 32}, {"inputs": 30, "outputs": 3}, {"inputs": 0, "outputs": 33}):
+        with pytest.raises(ValueError, match="32 arguments"):
+            rushlight.register_op("rushlight_test::a", lambda *args: args[0], **counts)
+    for counts in ({"inputs": -1}, {"outputs": 0}, {"outputs": 1.5}, {"outputs": True}):
+        with pytest.raises(ValueError, match="inputs|outputs?"):
+            rushlight.register_op("rushlight_test::a", lambda x: x, **counts)
 
 
 def test_classes_that_there_are_not_are_errors():

@@ -60,7 +60,8 @@ impl Op {
     /// The last `count` arguments are written (`out` arguments of multi-output operators).
     #[must_use]
     pub const fn outs(mut self, count: u8) -> Self {
-        self.writes = ((1 << count) - 1) << (self.arity - count);
+        let ones = if count < 32 { (1 << count) - 1 } else { u32::MAX };
+        self.writes = ones << (self.arity - count);
         self
     }
 

@@ -473,7 +473,7 @@ def _warn_of_noise(floats, converted, inputs):
             )
 
 
-def register_op(name, function, *, inputs=None):
+def register_op(name, function, *, inputs=None, outputs=1):
     """Makes a Python function the kernel of a custom operator, in methods that are loaded from now on.
 
     A method is loaded when it is first called: one that could not be, because the operator was missing, can be called again.
@@ -481,11 +481,12 @@ def register_op(name, function, *, inputs=None):
     `name` is the operator's name in PyTorch, `"namespace::name"` or with an overload. The function gets the operator's
     arguments in order: tensors as `rushlight.Tensor` (a copy; `numpy.asarray` and `torch.from_dlpack` take it without
     another), numbers, strs, None, and lists of these. It returns one tensor or array of the result's dtype, which is
-    copied to the program's memory. `inputs` is the number of arguments, by default that of the function's parameters.
+    copied to the program's memory; with several `outputs` a tuple or list of that many. `inputs` is the number of
+    arguments, by default that of the function's parameters.
 
     For trying an operator out, before it is written in Rust: every call copies and takes the interpreter's lock. The
-    operator has one tensor as its result and at most 31 arguments, and a process can have 64 operators. To register a
-    name again replaces its function, also in programs that are loaded.
+    results of the operator are tensors, its arguments and results are at most 32, and a process can have 64 operators.
+    To register a name again replaces its function, also in programs that are loaded.
     What the function raises becomes the `__cause__` of the `rushlight.Error` that the program's call raises. It may call
     other programs, but not the one that calls it: that is an error, as is any circle of programs that wait for each other.
     A thread that the function starts and waits for must not call it either: nobody can see that the two wait for each other.
@@ -494,7 +495,9 @@ def register_op(name, function, *, inputs=None):
         raise TypeError(f"the kernel of {name} has to be callable, got a {type(function).__name__}")
     if inputs is None:
         inputs = _parameters(name, function)
-    _rushlight.register_op(name, function, inputs)
+    check_count("inputs", inputs)
+    check_count("outputs", outputs)
+    _rushlight.register_op(name, function, inputs, outputs)
 
 
 def _external_rules(weights, max_bytes):
