@@ -1,6 +1,8 @@
 """Files: what is written where, and what is given for another. Needs neither torch nor numpy."""
 
 import array
+import base64
+import json
 import os
 import pathlib
 import shutil
@@ -75,6 +77,33 @@ def test_files_are_called_what_they_are(model, tmp_path):
     with pytest.raises(rushlight.Error, match="truncated") as caught:
         rushlight.load(short)
     assert (caught.value.expected, caught.value.got) == ("at least 12328 bytes", "12228 bytes")
+
+
+BUNDLES = sorted((ROOT / "tests" / "corpus").glob("*/bundle*.bpte"))
+
+
+def recorded(value):
+    return memoryview(base64.b64decode(value["base64"])).cast("f", value["shape"])
+
+
+@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.parent.name)
+def test_a_bundled_program_is_the_program_in_it(path, tmp_path):
+    description = json.loads(path.with_suffix(".json").read_text())
+    renamed = shutil.copy(path, tmp_path / "model.pte")
+    for source in (path, str(path), renamed, path.read_bytes(), bytearray(path.read_bytes())):
+        module = rushlight.load(source)
+        assert module.meta("forward").inputs[0].sizes == tuple(description["calls"][0]["inputs"][0]["shape"])
+        for call in description["calls"]:
+            (expected,) = map(recorded, call["outputs"])
+            result = module.run(call["method"], *map(recorded, call["inputs"]))
+            assert result.shape == expected.shape
+            scale = max(map(abs, expected.cast("B").cast("f")))
+            pairs = zip(memoryview(result).cast("B").cast("f"), expected.cast("B").cast("f"))
+            assert all(abs(got - wanted) <= call["tolerance"] * scale for got, wanted in pairs)
+    with pytest.raises(rushlight.Error, match="(?s)a bundled program.*compiled"):
+        rushlight.compile(path)
+    with pytest.raises(rushlight.Error, match="bundled program"):
+        rushlight.load(path.read_bytes()[:500])
 
 
 def test_missing_data_is_named(tmp_path):

@@ -97,7 +97,8 @@ pub(crate) fn matrices(operands: &Operands<'_>, index: usize, graph: &Graph) -> 
     if !matches!(input.dtype, ScalarType::Float | ScalarType::Double) {
         return Err(Error::unsupported(format!("`{}` of this dtype", operands.schema.name))
             .expected("f32 or f64")
-            .got(input.dtype.name()));
+            .got(input.dtype.name())
+            .help("convert it first, as with `x.to(torch.float32)`; complex matrices have no kernels"));
     }
     let [batch @ .., rows, columns] = input.shape.as_slice() else {
         return Err(operands.wrong(index, "a tensor of at least 2 dimensions"));
