@@ -110,8 +110,9 @@ fn check_archives(archives: &Path) -> usize {
 const PAGE_END: &str = "\
 ## What was checked
 
-Written by `UPDATE_DOCS=1 cargo xtask test writers`: programs and archives that these versions wrote gave the results of their own
-runtime, or of PyTorch, on the reference operators where no delegate keeps them from it, and on the CPU back end.
+`UPDATE_DOCS=1 cargo xtask test writers` writes this table. It runs programs and archives that these versions wrote. All results agree
+with those of the version's own runtime, or with PyTorch's. Programs run on the CPU backend, and on the reference operators if they have
+no delegates.
 
 | ExecuTorch | torch | `flatbuffers` | programs | archives |
 |---|---|---|--:|--:|
