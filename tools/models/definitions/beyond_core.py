@@ -18,17 +18,19 @@ def twice(function, make):
 def equations():
     """Solutions, inverses and determinants."""
 
-    # Only functions that do not check for errors: `run_decompositions` makes side effects of the checks, which are not supported.
     def solve(a, b):
         linalg, eye = torch.linalg, torch.eye(4)
         a = a + 4 * eye
         s = a @ a.mT + eye
-        lower, _ = linalg.cholesky_ex(s)
-        lu, pivots, _ = linalg.lu_factor_ex(a)
+        lower = linalg.cholesky(s)
+        lu, pivots = linalg.lu_factor(a)
         return (
-            *linalg.inv_ex(a), *linalg.solve_ex(a, b), linalg.solve_triangular(a.triu(), b, upper=True), *linalg.cholesky_ex(s),
+            linalg.inv(a), torch.inverse(a), *linalg.inv_ex(a), linalg.solve(a, b), linalg.solve(a, b.mT, left=False),
+            *linalg.solve_ex(a, b), linalg.solve_triangular(a.triu(), b, upper=True), lower, *linalg.cholesky_ex(s),
             torch.cholesky_solve(b, lower), torch.cholesky_inverse(lower), linalg.det(a), torch.det(a), torch.logdet(s),
-            *linalg.slogdet(a), *linalg.lu(a), linalg.lu_solve(lu, pivots, b), *torch.lu_unpack(lu, pivots), linalg.matrix_exp(a * 0.1),
+            *linalg.slogdet(a), *linalg.lu(a), linalg.lu_solve(lu, pivots, b), *torch.lu_unpack(lu, pivots),
+            linalg.matrix_power(a, -2), linalg.matrix_exp(a * 0.1), linalg.tensorsolve(s[0].reshape(2, 2, 4), b[0, :, 0].reshape(2, 2)),
+            linalg.tensorinv(a[0].reshape(2, 2, 4)),
         )
 
     return twice(solve, lambda: (uniform(2, 4, 4), uniform(2, 4, 3)))
@@ -144,7 +146,7 @@ def slopes_and_margins():
             functional.multi_margin_loss(x, i[:3]), functional.multilabel_margin_loss(x, torch.tensor([[1, 0, -1, 2, 2], [3, -1, 0, 0, 0], [0, 1, 2, 3, 4]])),
             torch.nanmedian(hole), torch.nanmedian(hole, 1).values, torch.nanquantile(hole, 0.3, dim=1), *torch.frexp(x), torch.nextafter(x, y),
             torch.gcd(i, j), torch.lcm(i, j), torch.renorm(x, 2, 0, 1.0), torch.combinations(x[0], 2),
-            torch.combinations(x[0], 3, with_replacement=True),
+            torch.combinations(x[0], 3, with_replacement=True), *torch.tensor_split(x, torch.tensor([1, 3]), dim=1),
             functional.embedding(i, y.mT * 1.0, max_norm=1.0), torch.linspace(x[0, 0], y[0, 0], 5), torch.logspace(x[0, 0], y[0, 0], 5),
             torch._masked_softmax(x, y > 0, 1, 2),
         )
