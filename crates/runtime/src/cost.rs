@@ -55,7 +55,7 @@ mod tests {
     fn the_nearer_limit_binds() {
         let limits = Limits { flop_rate: 100.0, byte_rate: 10.0 };
         assert_eq!(limits.share(50.0, 1.0), (0.5, Bound::Compute));
-        assert_eq!(limits.share(50.0, 8.0), (0.8, Bound::Memory));
+        assert_eq!(limits.share(50.0, 20.0), (2.0, Bound::Memory));
         assert_eq!(Limits { flop_rate: 0.0, byte_rate: 0.0 }.share(1.0, 1.0), (0.0, Bound::Compute));
     }
 }

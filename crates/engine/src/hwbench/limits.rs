@@ -325,16 +325,3 @@ fn consume<S: Simd, const N: usize>(s: S, vectors: [S::V; N]) {
     }
     black_box(s.to_array(sum));
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearer_limit_is_the_one_with_the_larger_share() {
-        let limits = Limits { isa: Isa::Scalar, threads: 1, flop_rate: 100.0, byte_rate: 10.0 };
-        assert_eq!(limits.share(50.0, 1.0), (0.5, Bound::Compute));
-        assert_eq!(limits.share(50.0, 20.0), (2.0, Bound::Memory));
-        assert_eq!(Limits { flop_rate: 0.0, ..limits }.share(50.0, 0.0), (0.0, Bound::Compute));
-    }
-}
