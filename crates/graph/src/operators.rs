@@ -9,6 +9,7 @@ pub mod rushlight {
     pub const EXPERTS_LINEAR: &str = "rushlight::experts_linear";
     pub const EXPERTS_MM: &str = "rushlight::experts_mm";
     pub const QUANTIZE_INT4_ROWS: &str = "rushlight::quantize_int4_rows";
+    pub const QUANTIZE_ROWS: &str = "rushlight::quantize_rows";
 }
 
 /// Operators on numbers, views and stacks, which are part of the runtime and are in no registry of PyTorch.

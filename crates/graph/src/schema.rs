@@ -294,6 +294,7 @@ const PRIMS: &[&str] = &[
 
 /// Rushlight's own operators.
 const OWN: &[&str] = &[
+    "rushlight::quantize_rows(Tensor rows, ScalarType factor) -> (Tensor, Tensor, Tensor)",
     "rushlight::quantize_int4_rows(Tensor rows, SymInt group) -> (Tensor, Tensor, Tensor)",
     "rushlight::experts_linear(Tensor input, Tensor weight, Tensor experts, SymInt count) -> Tensor",
     "rushlight::experts_mm(Tensor input, Tensor mat2, Tensor experts, SymInt count) -> Tensor",

@@ -2,8 +2,9 @@
 
 use crate::arch::{Kernel, LANES, Simd};
 use crate::error::{Error, at_least, size};
+use crate::float16::{from_bf16, from_f16, to_bf16, to_f16};
 use crate::parallel::SharedOutput;
-use crate::{Engine, Reduction, reduce};
+use crate::{Engine, Half, Reduction, reduce};
 
 use super::Affine;
 use super::epilogue::U8Quantizer;
@@ -15,6 +16,19 @@ pub enum ZeroPointRule {
     FromMin { eps: f32 },
     /// Zero point from the end of the range with the smaller rounding error; the scale is at least 2^-23.
     MinError,
+    /// Chooses as XNNPACK does: the inverse scale is `(max - min) / (high - low)`, or 1 for a row of zeros, the zero point is as
+    /// for `MinError`, and values are multiplied by the inverse scale. `half` is the format that it is then rounded to first.
+    Inverse { half: Option<Half> },
+}
+
+impl ZeroPointRule {
+    /// Parameters of a row: its scale and zero point, and the factor of its values where the rule has one.
+    const fn parameters(self) -> usize {
+        match self {
+            Self::FromMin { .. } | Self::MinError => 2,
+            Self::Inverse { .. } => 3,
+        }
+    }
 }
 
 /// Shape and parameters of a dynamic quantization.
@@ -30,9 +44,9 @@ pub struct DynamicQuantization {
 }
 
 impl DynamicQuantization {
-    /// Number of elements of the scales and zero points.
+    /// Number of elements of the scales, zero points and factors.
     fn qparams(&self) -> Result<usize, Error> {
-        size("scales", &[2, if self.per_tensor { 1 } else { self.rows }])
+        size("scales", &[self.rule.parameters(), if self.per_tensor { 1 } else { self.rows }])
     }
 }
 
@@ -40,7 +54,8 @@ impl DynamicQuantization {
 const MIN_TASK_ELEMENTS: usize = 16 << 10;
 
 /// Computes quantization parameters. `to` becomes `[2][rows]`, the scales and then the zero points, which are integral
-/// values in 0..=255, or `[2][1]` with `per_tensor`.
+/// values in 0..=255, or `[2][1]` with `per_tensor`. [`ZeroPointRule::Inverse`] gives `[3][rows]`, the last being the factors that
+/// values are multiplied by.
 ///
 /// # Errors
 /// If a slice is too short, or `columns` is 0.
@@ -55,39 +70,63 @@ pub fn choose_qparams(engine: &Engine, shape: &DynamicQuantization, x: &[f32], t
         return Err(Error::Size { what: "columns of a dynamic quantization" });
     }
     let (outer, each) = if per_tensor { (1, rows * columns) } else { (rows, columns) };
-    let (minima, maxima) = to[..2 * outer].split_at_mut(outer);
+    let (minima, others) = to.split_at_mut(outer);
+    let (maxima, factors) = others.split_at_mut(outer);
     reduce(engine, Reduction::Min, outer, each, 1, x, minima)?;
     reduce(engine, Reduction::Max, outer, each, 1, x, maxima)?;
     let [min, max] = range.map(f32::from);
-    for (low, high) in minima.iter_mut().zip(maxima) {
-        (*low, *high) = parameters(low.min(0.0), high.max(0.0), min, max, rule);
+    for (row, (low, high)) in minima.iter_mut().zip(maxima).enumerate() {
+        let row_range = [low.min(0.0), high.max(0.0)];
+        match rule {
+            ZeroPointRule::FromMin { eps } => (*low, *high) = from_min(row_range, [min, max], eps),
+            ZeroPointRule::MinError => (*low, *high) = min_error(row_range, [min, max]),
+            ZeroPointRule::Inverse { half } => {
+                (*low, *high, factors[row]) = inverse(row_range, [min, max], half);
+            }
+        }
     }
     Ok(())
 }
 
-/// Returns the scale and zero point that map `low..=high` to `min..=max`.
-fn parameters(low: f32, high: f32, min: f32, max: f32, rule: ZeroPointRule) -> (f32, f32) {
-    let eps = match rule {
-        ZeroPointRule::FromMin { eps } => eps,
-        ZeroPointRule::MinError => f32::EPSILON,
-    };
-    let scale = (high - low) / (max - min);
-    // NaN becomes `eps` as well.
-    let scale = if scale > eps && scale.is_finite() { scale } else { eps };
-    // PyTorch computes with signed integers, 128 lower; rounding ties to even can differ by parity.
-    let (low, high) = (low / scale, high / scale);
-    let zero = match rule {
-        ZeroPointRule::FromMin { .. } => min - libm::rintf(low),
-        ZeroPointRule::MinError => {
-            let [min, max] = [min - 128.0, max - 128.0];
-            let error = (min + low) + (max + high);
-            libm::rintf((if error > 0.0 { min - low } else { max - high }).max(min).min(max)) + 128.0
-        }
-    };
-    (scale, zero.max(min).min(max))
+/// Returns the scale and zero point that map a range to `min..=max`, the zero point from the minimum.
+fn from_min([low, high]: [f32; 2], [min, max]: [f32; 2], eps: f32) -> (f32, f32) {
+    let scale = scale([low, high], [min, max], eps);
+    (scale, (min - libm::rintf(low / scale)).max(min).min(max))
 }
 
-/// Quantizes each row to u8 with the parameters from [`choose_qparams`].
+/// Returns the scale and zero point that map a range to `min..=max`, the zero point from the end with the smaller error.
+fn min_error([low, high]: [f32; 2], [min, max]: [f32; 2]) -> (f32, f32) {
+    let scale = scale([low, high], [min, max], f32::EPSILON);
+    (scale, zero_of_min_error([low / scale, high / scale], [min, max]))
+}
+
+fn scale([low, high]: [f32; 2], [min, max]: [f32; 2], eps: f32) -> f32 {
+    let scale = (high - low) / (max - min);
+    // NaN becomes `eps` as well.
+    if scale > eps && scale.is_finite() { scale } else { eps }
+}
+
+/// Returns the scale, the zero point and the factor of values that map a range to `min..=max`, all from the inverse scale.
+fn inverse([low, high]: [f32; 2], [min, max]: [f32; 2], half: Option<Half>) -> (f32, f32, f32) {
+    let inverse = if low == high { 1.0 } else { (max - min) / (high - low) };
+    let factor = match half {
+        None => inverse,
+        Some(Half::F16) => from_f16(to_f16(inverse)),
+        Some(Half::Bf16) => from_bf16(to_bf16(inverse)),
+    };
+    (1.0 / inverse, zero_of_min_error([low * inverse, high * inverse], [min, max]), factor)
+}
+
+/// Returns the zero point of a range in units of the scale, from the end with the smaller rounding error.
+fn zero_of_min_error([low, high]: [f32; 2], [min, max]: [f32; 2]) -> f32 {
+    // PyTorch and XNNPACK compute with signed integers, 128 lower; rounding ties to even can differ by parity.
+    let [least, most] = [min - 128.0, max - 128.0];
+    let error = (least + low) + (most + high);
+    let zero = if error > 0.0 { least - low } else { most - high };
+    (libm::rintf(zero.max(least).min(most)) + 128.0).max(min).min(max)
+}
+
+/// Quantizes each row to u8 with the parameters from [`choose_qparams`] by the same rule.
 ///
 /// # Errors
 /// When a slice is too short.
@@ -98,14 +137,22 @@ pub fn quantize_rows(
     qparams: &[f32],
     y: &mut [u8],
 ) -> Result<(), Error> {
-    let &DynamicQuantization { rows, columns, range: [min, max], .. } = shape;
+    let &DynamicQuantization { rows, columns, rule, range: [min, max], .. } = shape;
     let elements = size("x", &[rows, columns])?;
     at_least("x", x.len(), elements)?;
     at_least("y", y.len(), elements)?;
     at_least("scales", qparams.len(), shape.qparams()?)?;
     let y = SharedOutput::new(y);
+    let outer = if shape.per_tensor { 1 } else { rows };
+    let quantizer = |row: usize| {
+        let affine = Affine { scale: qparams[row], zero_point: qparams[outer + row] as u8, min, max };
+        match rule {
+            ZeroPointRule::FromMin { .. } | ZeroPointRule::MinError => U8Quantizer::of(affine),
+            ZeroPointRule::Inverse { .. } => U8Quantizer::with_factor(affine, qparams[2 * outer + row]),
+        }
+    };
     if shape.per_tensor {
-        let quantizer = U8Quantizer::of(Affine { scale: qparams[0], zero_point: qparams[1] as u8, min, max });
+        let quantizer = quantizer(0);
         engine.parallel_for(elements, MIN_TASK_ELEMENTS, |range| {
             // SAFETY: ranges are disjoint.
             let y = unsafe { y.slice(range.clone()) };
@@ -115,14 +162,9 @@ pub fn quantize_rows(
     }
     engine.parallel_for(rows, MIN_TASK_ELEMENTS.div_ceil(columns.max(1)), |range| {
         for row in range {
-            let affine = Affine { scale: qparams[row], zero_point: qparams[rows + row] as u8, min, max };
             // SAFETY: rows are disjoint.
             let y = unsafe { y.slice(row * columns..(row + 1) * columns) };
-            engine.dispatch.run(QuantizeRow {
-                x: &x[row * columns..][..columns],
-                y,
-                quantizer: U8Quantizer::of(affine),
-            });
+            engine.dispatch.run(QuantizeRow { x: &x[row * columns..][..columns], y, quantizer: quantizer(row) });
         }
     });
     Ok(())

@@ -222,8 +222,13 @@ pub(crate) struct U8Quantizer {
 
 impl U8Quantizer {
     pub(crate) fn of(affine: Affine) -> Self {
-        let Affine { scale, zero_point, min, max } = affine;
-        Self { inverse: 1.0 / scale, zero: f32::from(zero_point), min: f32::from(min), max: f32::from(max) }
+        Self::with_factor(affine, 1.0 / affine.scale)
+    }
+
+    /// The same for values that are multiplied by `factor`, which need not be exactly the reciprocal of the scale.
+    pub(crate) fn with_factor(affine: Affine, factor: f32) -> Self {
+        let Affine { zero_point, min, max, .. } = affine;
+        Self { inverse: factor, zero: f32::from(zero_point), min: f32::from(min), max: f32::from(max) }
     }
 
     /// The same after a clamp of the argument: rounding is monotonic.

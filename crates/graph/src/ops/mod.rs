@@ -19,6 +19,7 @@ mod counting;
 mod creation;
 mod decompositions;
 mod distance;
+mod dynamic_rows;
 mod einsum;
 mod experts;
 mod fft;
@@ -118,6 +119,7 @@ const FAMILIES: &[&[Definition]] = &[
     creation::OPS,
     decompositions::OPS,
     distance::OPS,
+    dynamic_rows::OPS,
     einsum::OPS,
     experts::OPS,
     fft::OPS,

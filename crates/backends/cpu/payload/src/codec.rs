@@ -366,7 +366,7 @@ union! {
     Bits { 0 Four, 1 Six, 2 Eight }
     Offsets { 0 None, 1 ZeroPoints, 2 Minima }
     ScaleFormat { 0 F32, 1 F16, 2 Products }
-    ZeroPointRule { 0 FromMin { eps }, 1 MinError }
+    ZeroPointRule { 0 FromMin { eps }, 1 MinError, 2 Inverse { half } }
     Activation {
         0 None, 1 Clamp { min, max }, 2 LeakyRelu { slope }, 3 HardSwish, 4 HardSigmoid, 5 Sigmoid, 6 Silu, 7 Tanh, 8 GeluErf,
         9 GeluTanh, 10 Elu { alpha }

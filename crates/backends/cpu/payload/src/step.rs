@@ -69,7 +69,7 @@ pub struct Experts {
 }
 
 /// Chooses the scale and zero point of each row of `x`, its last dimension, or of all of it: `y` is `[2, rows]`, scales before
-/// zero points, or `[2, 1]`.
+/// zero points, or `[2, 1]`. With [`ZeroPointRule::Inverse`] it is `[3, rows]` or `[3, 1]`, and the last are factors of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChooseQparams {
     pub x: TensorId,
@@ -81,7 +81,8 @@ pub struct ChooseQparams {
     pub range: [u8; 2],
 }
 
-/// Quantizes rows of `x` to u8 with the scales and zero points in `qparams`, as [`ChooseQparams`] gives them.
+/// Quantizes rows of `x` to u8 with the scales and zero points in `qparams`, as [`ChooseQparams`] gives them, and with the factors
+/// if there are any.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantizeRows {
     pub x: TensorId,

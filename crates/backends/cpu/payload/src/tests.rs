@@ -337,7 +337,13 @@ fn steps() -> Vec<Step> {
     ];
     let average = AveragePool { count_include_pad: true, divisor_override: Some(5) };
     let pools = [PoolKind::Max, PoolKind::Average(average)];
-    let rules = [ZeroPointRule::FromMin { eps: 0.25 }, ZeroPointRule::MinError];
+    let half = Some(Half::F16);
+    let rules = [
+        ZeroPointRule::FromMin { eps: 0.25 },
+        ZeroPointRule::MinError,
+        ZeroPointRule::Inverse { half: None },
+        ZeroPointRule::Inverse { half },
+    ];
     let types = [ScalarType::Half, ScalarType::BFloat16, ScalarType::Bool, ScalarType::Char, ScalarType::Byte];
     let tables = [TableFormat::F32, TableFormat::Quantized { format: quantized, rows: 9 }];
     let mut steps: Vec<Step> =

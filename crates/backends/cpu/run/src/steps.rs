@@ -216,10 +216,13 @@ fn choose_qparams(step: &payload::ChooseQparams, engine: &Engine, cx: &mut StepC
 fn quantize_rows(step: &payload::QuantizeRows, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     let (y, reader) = cx.split_quantized(step.y)?;
     let (x, qparams) = (reader.floats(step.x)?, reader.floats(step.qparams)?);
+    let dims = reader.dims(step.qparams);
     // One row has one as well.
-    let per_tensor = reader.dims(step.qparams) == [2, 1];
-    // The rule is of no consequence once scales and zero points are chosen.
-    let shape = dynamic_quantization(step.x, &reader, ZeroPointRule::MinError, per_tensor, step.range)?;
+    let per_tensor = matches!(dims, [2 | 3, 1]);
+    // Factors are the only difference of a rule once scales and zero points are chosen.
+    let has_factors = dims.first() == Some(&3);
+    let rule = if has_factors { ZeroPointRule::Inverse { half: None } } else { ZeroPointRule::MinError };
+    let shape = dynamic_quantization(step.x, &reader, rule, per_tensor, step.range)?;
     done(rushlight_engine::quantize_rows(engine, &shape, x, qparams, y))
 }
 

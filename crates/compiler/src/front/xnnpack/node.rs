@@ -68,9 +68,9 @@ impl Nodes<'_, '_> {
             _ => return Err(Error::unsupported(format!("the node {} of XNNPACK", node.name()))),
         };
         let value = self.clamp_output(node, value)?;
-        let dtype = self.values.dtype(output)?;
+        let (from, dtype) = (self.site.tensor(value)?.dtype, self.values.dtype(output)?);
         let value = self.cast(value, dtype)?;
-        match rounded(self.site, value, self.values.rounding(output)?)? {
+        match rounded(self.site, value, self.values.rounding(output, from)?)? {
             Some((integers, value)) => self.values.write_integers(output, integers, value),
             None => self.values.write(output, value),
         }

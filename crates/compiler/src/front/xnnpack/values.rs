@@ -8,7 +8,7 @@ use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, S
 use crate::front::part;
 use rushlight_graph::Bytes;
 use rushlight_graph::Error;
-use rushlight_graph::operators::{aten, quantized_decomposed};
+use rushlight_graph::operators::{aten, quantized_decomposed, rushlight};
 use rushlight_graph::{Arg, Constant, Expr, TensorType, ValueId};
 
 use super::Site;
@@ -34,8 +34,9 @@ pub(super) enum Rounding {
     None,
     /// With a scale and a zero point, between these bounds.
     Static { scale: f32, zero_point: i32, range: [i64; 2], dtype: ScalarType },
-    /// Dynamic quantization, with a scale and zero point for each index of the dimensions before the last `dims`.
-    Dynamic { dims: usize },
+    /// Dynamic quantization, with a scale and zero point for each index of the dimensions before the last `dims`. Numbers are
+    /// multiplied by an inverse scale of the type `factor`.
+    Dynamic { dims: usize, factor: ScalarType },
 }
 
 impl<'a> Values<'a> {
@@ -87,13 +88,13 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// The rounding of the numbers that a node writes to a tensor.
-    pub fn rounding(&self, id: u32) -> Result<Rounding, Error> {
+    /// The rounding of the numbers that a node writes to a tensor. They are of the type `from` before.
+    pub fn rounding(&self, id: u32, from: ScalarType) -> Result<Rounding, Error> {
         let tensor = self.tensor(id)?;
         let (dtype, range) = match tensor.datatype {
             Datatype::Qint8 => (ScalarType::Char, [-128, 127]),
             Datatype::Quint8 => (ScalarType::Byte, [0, 255]),
-            Datatype::Qdint8 => return Self::dynamic(tensor),
+            Datatype::Qdint8 => return Self::dynamic(tensor, from),
             _ if tensor.quantization.is_none() => return Ok(Rounding::None),
             datatype => {
                 return Err(Error::unsupported(format!("computing a tensor of the datatype {}", datatype.name())));
@@ -107,7 +108,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn dynamic(tensor: &TensorValue<'_>) -> Result<Rounding, Error> {
+    fn dynamic(tensor: &TensorValue<'_>, factor: ScalarType) -> Result<Rounding, Error> {
         let Some(Quantization::PerToken { dims }) = tensor.quantization else {
             return Err(Error::unsupported("scales that are chosen when it runs, as parameters say that are not"));
         };
@@ -117,7 +118,7 @@ impl<'a> Values<'a> {
                 .expected(format!("1 to {rank}"))
                 .got(dims)
         })?;
-        Ok(Rounding::Dynamic { dims })
+        Ok(Rounding::Dynamic { dims, factor })
     }
 
     /// The real numbers of a tensor, which is a constant, an input, or a result of a node.
@@ -162,7 +163,7 @@ impl<'a> Values<'a> {
                 let Some(integers) = self.integers.get(&id).copied() else {
                     return Err(Error::invalid(format!("tensor {id} of the delegate is read before it is written")));
                 };
-                dequantized(site, integers, self.rounding(id)?)?
+                dequantized(site, integers, self.rounding(id, dtype)?)?
             }
         };
         self.known.insert(id, value);
@@ -366,30 +367,26 @@ pub(super) fn rounded(
             let integers = site.one(quantized_decomposed::QUANTIZE_PER_TENSOR, args)?;
             Ok(Some((integers, dequantized(site, integers, rounding)?)))
         }
-        Rounding::Dynamic { dims } if dims > 1 => {
+        Rounding::Dynamic { dims, factor } if dims > 1 => {
             // The dimensions that share a scale become one row.
             let shape = site.tensor(value)?.shape.clone();
             let (outer, inner) = shape.split_at(shape.len().saturating_sub(dims));
             let rows: Vec<Expr> = outer.iter().cloned().chain([Expr::product(inner)]).collect();
             let rows = site.one(aten::VIEW_COPY, vec![value.into(), rows.into()])?;
-            let Some((integers, value)) = rounded(site, rows, Rounding::Dynamic { dims: 1 })? else { return Ok(None) };
+            let Some((integers, value)) = rounded(site, rows, Rounding::Dynamic { dims: 1, factor })? else {
+                return Ok(None);
+            };
             let mut back = |value: ValueId| site.one(aten::VIEW_COPY, vec![value.into(), shape.clone().into()]);
             Ok(Some((back(integers)?, back(value)?)))
         }
-        Rounding::Dynamic { .. } => {
-            let dtype = ScalarType::Char;
-            let name = quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
-            let chosen = site.call(name, vec![value.into(), dtype.into()], &[])?;
-            let [scale, zero_point] = chosen[..] else {
-                return Err(Error::unsupported("scales of rows without zero points"));
+        Rounding::Dynamic { factor, .. } => {
+            let quantized = site.call(rushlight::QUANTIZE_ROWS, vec![value.into(), factor.into()], &[])?;
+            let [integers, scales, zero_points] = quantized[..] else {
+                return Err(Error::unsupported("quantized rows without scales and zero points"));
             };
-            let args = |value: ValueId| {
-                vec![value.into(), scale.into(), zero_point.into(), (-128).into(), 127.into(), dtype.into()]
-            };
-            let integers = site.one(quantized_decomposed::QUANTIZE_PER_TOKEN, args(value))?;
-            let mut last = args(integers);
-            last.push(ScalarType::Float.into());
-            Ok(Some((integers, site.one(quantized_decomposed::DEQUANTIZE_PER_TOKEN, last)?)))
+            let mut args = vec![integers.into(), scales.into(), zero_points.into(), (-128).into(), 127.into()];
+            args.extend([ScalarType::Char.into(), ScalarType::Float.into()]);
+            Ok(Some((integers, site.one(quantized_decomposed::DEQUANTIZE_PER_TOKEN, args)?)))
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rushlight_cpu_payload::{
     Activation, Affine, Binary, ChooseQparams, Elementwise, GroupwiseEpilogue, GroupwiseFormat, Instruction,
-    Int8Epilogue, Matmul, MatmulKind, Operand, QuantizeRows, Step, TensorId,
+    Int8Epilogue, Matmul, MatmulKind, Operand, QuantizeRows, Step, TensorId, ZeroPointRule,
 };
 use rushlight_engine::pack::GroupwiseMatrix;
 use rushlight_format::ScalarType;
@@ -41,34 +41,17 @@ impl Lowering<'_> {
         let result = call.result()?;
         match dynamic {
             Dynamic::ChooseScales(parameters) => {
-                let x = self.dynamic_input(parameters)?;
-                let rows = match x.shape.split_last() {
-                    Some((_, outer)) if !parameters.is_shared => Expr::product(outer),
-                    _ => Expr::Int(1),
-                };
-                let y = self.plan.dense(vec![Expr::Int(2), rows])?;
-                let step = ChooseQparams {
-                    x: self.plan.tensor(&x)?,
-                    y: self.plan.tensor(&y)?,
-                    rule: parameters.choice,
-                    per_tensor: parameters.is_shared,
-                    range: parameters.range,
-                };
-                self.plan.step(self.label(call), Step::ChooseQparams(step));
-                self.scales.insert(result, y);
+                let scales = self.choose_scales(call, parameters)?;
+                self.scales.insert(result, scales);
             }
             Dynamic::Quantize { scales, parameters } => {
-                let scales = self.chosen(*scales)?;
-                let x = self.dynamic_input(parameters)?;
-                let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
-                let step = QuantizeRows {
-                    x: self.plan.tensor(&x)?,
-                    qparams: self.plan.tensor(&scales)?,
-                    y: self.plan.tensor(&bytes)?,
-                    range: parameters.range,
-                };
-                self.plan.step(self.label(call), Step::QuantizeRows(step));
-                self.rows.insert(result, DynamicRows { bytes, scales });
+                let rows = self.quantize_rows(call, parameters, &self.chosen(*scales)?)?;
+                self.rows.insert(result, rows);
+            }
+            Dynamic::QuantizeRows(parameters) => {
+                let scales = self.choose_scales(call, parameters)?;
+                let rows = self.quantize_rows(call, parameters, &scales)?;
+                self.rows.insert(result, rows);
             }
             Dynamic::Dequantize { input, .. } => {
                 let rows = self.dynamic_rows(*input)?;
@@ -94,6 +77,41 @@ impl Lowering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Chooses scales and zero points, `[2, rows]`, or `[3, rows]` with factors of values.
+    fn choose_scales(&mut self, call: &Call<'_>, parameters: &Parameters) -> Result<View, Error> {
+        let x = self.dynamic_input(parameters)?;
+        let rows = match x.shape.split_last() {
+            Some((_, outer)) if !parameters.is_shared => Expr::product(outer),
+            _ => Expr::Int(1),
+        };
+        let of_row = if matches!(parameters.choice, ZeroPointRule::Inverse { .. }) { 3 } else { 2 };
+        let y = self.plan.dense(vec![Expr::Int(of_row), rows])?;
+        let step = ChooseQparams {
+            x: self.plan.tensor(&x)?,
+            y: self.plan.tensor(&y)?,
+            rule: parameters.choice,
+            per_tensor: parameters.is_shared,
+            range: parameters.range,
+        };
+        self.plan.step(self.label(call), Step::ChooseQparams(step));
+        Ok(y)
+    }
+
+    /// Quantizes rows with scales that were chosen for them.
+    fn quantize_rows(&mut self, call: &Call<'_>, parameters: &Parameters, scales: &View) -> Result<DynamicRows, Error> {
+        let x = self.dynamic_input(parameters)?;
+        let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
+        let step = QuantizeRows {
+            x: self.plan.tensor(&x)?,
+            qparams: self.plan.tensor(scales)?,
+            y: self.plan.tensor(&bytes)?,
+            range: parameters.range,
+        };
+        self.plan.step(self.label(call), Step::QuantizeRows(step));
+        // Readers of the bytes need no factors.
+        Ok(DynamicRows { bytes, scales: scales.sliced(0, &Expr::Int(0), &Expr::Int(2)) })
     }
 
     /// Scales and zero points that were chosen, `[2, rows]`.

@@ -1,8 +1,8 @@
 //! Dynamic quantization: three operators, of which one chooses scales at run time, one quantizes and one dequantizes. Rows
-//! have a scale each (per token), or a tensor has one.
+//! have a scale each (per token), or a tensor has one. XNNPACK's has one operator for the first two.
 
 use rushlight_cpu_payload::ZeroPointRule;
-use rushlight_engine::NibbleRows;
+use rushlight_engine::{Half, NibbleRows};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
@@ -29,6 +29,8 @@ pub(crate) struct Parameters {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Dynamic {
     ChooseScales(Parameters),
+    /// Chooses scales and quantizes.
+    QuantizeRows(Parameters),
     /// `scales` is what the node gives that chose them.
     Quantize {
         scales: ValueId,
@@ -101,10 +103,12 @@ pub(super) fn nibbles(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
 
 /// The selection of a node that has a role; `None` if its quantization has another form, or other users.
 pub(super) fn select(graph: &Graph, node: NodeId, role: Role) -> Option<Dynamic> {
-    let choose = if role == Role::Choose { node } else { choice_of(graph, node)? };
+    let chooses = matches!(role, Role::Choose | Role::QuantizeRows);
+    let choose = if chooses { node } else { choice_of(graph, node)? };
     let parameters = chosen(graph, choose).filter(|_| is_alone(graph, choose))?;
     Some(match role {
         Role::Choose => Dynamic::ChooseScales(parameters),
+        Role::QuantizeRows => Dynamic::QuantizeRows(parameters),
         Role::Quantize => Dynamic::Quantize { scales: *graph.nodes[choose].results.first()?, parameters },
         Role::Dequantize => Dynamic::Dequantize { input: Call::new(graph, node).optional("input")?, parameters },
     })
@@ -162,6 +166,8 @@ pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<RowDequantize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Choose,
+    /// Chooses and quantizes.
+    QuantizeRows,
     Quantize,
     Dequantize,
 }
@@ -172,6 +178,7 @@ pub(super) fn role(name: &str) -> Option<Role> {
         quantized_decomposed::CHOOSE_QPARAMS_TENSOR
         | quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC
         | torchao::CHOOSE_QPARAMS_AFFINE => Role::Choose,
+        rushlight::QUANTIZE_ROWS => Role::QuantizeRows,
         quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR
         | quantized_decomposed::QUANTIZE_PER_TOKEN
         | torchao::QUANTIZE_AFFINE => Role::Quantize,
@@ -185,10 +192,19 @@ pub(super) fn role(name: &str) -> Option<Role> {
 /// How a node chooses scales, if they are those of `u8`.
 fn chosen(graph: &Graph, node: NodeId) -> Option<Parameters> {
     let call = Call::new(graph, node);
-    let x = call.optional("input")?;
+    let x = call.optional("input").or_else(|| call.optional("rows"))?;
     let ty = graph.tensor(x).ok()?;
     if ty.dtype != ScalarType::Float || ty.shape.is_empty() {
         return None;
+    }
+    if call.name() == rushlight::QUANTIZE_ROWS {
+        let half = match dtype(call.node, "factor")? {
+            ScalarType::Float => None,
+            ScalarType::Half => Some(Half::F16),
+            ScalarType::BFloat16 => Some(Half::Bf16),
+            _ => return None,
+        };
+        return Some(Parameters { x, choice: ZeroPointRule::Inverse { half }, is_shared: false, range: [0, 255] });
     }
     let (choice, is_shared, [low, high]) = match call.name() {
         quantized_decomposed::CHOOSE_QPARAMS_TENSOR => {
@@ -244,6 +260,12 @@ fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
     let of = |name: &str| call.optional(name);
     let scale = of("scale").or_else(|| of("scales"))?;
     let zero = of("zero_point").or_else(|| of("zero_points"))?;
+    if let (Def::Result(choose, 1), Def::Result(other, 2)) = (graph.values[scale].def, graph.values[zero].def) {
+        let is_rows = graph.nodes[choose].op.name() == rushlight::QUANTIZE_ROWS;
+        let is_of_rows = graph.values[of("input")?].def == Def::Result(choose, 0);
+        let dequantizes = role(call.name()) == Some(Role::Dequantize);
+        return (is_rows && choose == other && is_of_rows && dequantizes).then_some(choose);
+    }
     let (Def::Result(choose, 0), Def::Result(other, 1)) = (graph.values[scale].def, graph.values[zero].def) else {
         return None;
     };
@@ -256,7 +278,7 @@ fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
             let is_quantize = role(graph.nodes[quantize].op.name()) == Some(Role::Quantize);
             (is_quantize && choice_of(graph, quantize) == Some(choose)).then_some(choose)
         }
-        Role::Choose => None,
+        Role::Choose | Role::QuantizeRows => None,
     }
 }
 

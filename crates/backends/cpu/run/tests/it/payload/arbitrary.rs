@@ -822,7 +822,8 @@ impl Maker<'_, '_> {
     fn dynamic_quantization(&mut self) -> Step {
         let (rows, columns) = (self.source.size(9), self.source.size(40));
         let per_tensor = self.source.once_in(2);
-        let qparams = [2, if per_tensor { 1 } else { rows }];
+        let has_factors = self.source.once_in(2);
+        let qparams = [if has_factors { 3 } else { 2 }, if per_tensor { 1 } else { rows }];
         let range = if self.source.once_in(4) { [self.source.byte(), self.source.byte()] } else { [0, 255] };
         if self.source.once_in(4) {
             let (x, affine) = (self.bytes(&[rows, columns]), self.affine());
@@ -842,7 +843,12 @@ impl Maker<'_, '_> {
             return Step::QuantizeRows(QuantizeRows { x, qparams, y, range });
         }
         let eps = self.source.float();
-        let rule = self.source.one_of(&[ZeroPointRule::MinError, ZeroPointRule::FromMin { eps }]);
+        let rules = if has_factors {
+            [None, Some(Half::F16)].map(|half| ZeroPointRule::Inverse { half })
+        } else {
+            [ZeroPointRule::MinError, ZeroPointRule::FromMin { eps }]
+        };
+        let rule = self.source.one_of(&rules);
         Step::ChooseQparams(ChooseQparams { x, y: self.output(&qparams), rule, per_tensor, range })
     }
 }
