@@ -17,7 +17,7 @@ use crate::passes::{
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;
-use rushlight_graph::operators::{aten, quantized_decomposed, torchao};
+use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
 use rushlight_graph::ops;
 use rushlight_graph::{Constant, Literal, Model, Progress};
 use rushlight_graph::{Error, ErrorKind};
@@ -235,12 +235,13 @@ impl ConstantResult {
 
 /// Composite operators that stay whole in the canonical form, if it is shown to backends: accelerators compute them in
 /// one step.
-const CANONICAL_COMPOSITES: [&str; 5] = [
+const CANONICAL_COMPOSITES: [&str; 6] = [
     aten::SCALED_DOT_PRODUCT_ATTENTION,
     torchao::CHOOSE_QPARAMS_AFFINE,
     torchao::QUANTIZE_AFFINE,
     torchao::DEQUANTIZE_AFFINE,
     quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP,
+    rushlight::QUANTIZE_ROWS,
 ];
 
 /// Passes from the front end's graph to the canonical form: a functional graph of operators that kernels have, and of

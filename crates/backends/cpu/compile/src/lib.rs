@@ -124,13 +124,7 @@ impl Backend for Cpu {
     }
 
     fn keeps_whole(&self, op: &str) -> bool {
-        matches!(
-            op,
-            rushlight::EXPERTS_MM
-                | rushlight::QUANTIZE_INT4_ROWS
-                | rushlight::DEQUANTIZE_INT4_ROWS
-                | rushlight::QUANTIZE_ROWS
-        )
+        matches!(op, rushlight::EXPERTS_MM | rushlight::QUANTIZE_INT4_ROWS | rushlight::DEQUANTIZE_INT4_ROWS)
     }
 
     fn options(&self) -> &'static [OptionSpec] {
