@@ -66,7 +66,7 @@ struct Memory {
 // SAFETY: arrays without a value of their own.
 unsafe impl AnyBytes for Memory {}
 
-/// Indirection buffer: pointers into the left side, and storage for the parts of it that have to be copied.
+/// Indirection buffer: pointers into the left side, and storage for the parts of it that must be copied.
 pub(crate) struct IndirectionBuffer {
     pub(crate) pointers: [MaybeUninit<*const f32>; MAX_POINTERS],
     pub(crate) copies: [MaybeUninit<f32>; MAX_COPIES],

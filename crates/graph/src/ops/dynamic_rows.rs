@@ -1,5 +1,5 @@
-//! Dynamic quantization of rows as XNNPACK computes it: an operator of Rushlight's own, which is made of PyTorch's where no back
-//! end computes it.
+//! Dynamic quantization of rows as XNNPACK computes it: an operator of Rushlight's own. It is
+//! decomposed to PyTorch's operators where no backend computes it.
 //!
 //! PyTorch chooses the scale and divides by it. XNNPACK chooses the inverse scale and multiplies by it, and has no smallest scale,
 //! so that some integers differ by one.
