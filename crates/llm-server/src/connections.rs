@@ -67,7 +67,7 @@ pub(crate) async fn serve(
             let (routes, is_stopping) = (routes.clone(), is_stopping.clone());
             tokio::spawn(async move {
                 let open = entering.enter(number).await;
-                connection(stream, routes, timeout, is_stopping, open).await;
+                connection(stream, client, routes, timeout, is_stopping, open).await;
             });
         }
     }
@@ -92,6 +92,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, Client) {
 /// Serves one connection, until it ends or gives way.
 async fn connection(
     stream: TcpStream,
+    client: Client,
     routes: Router,
     timeout: Duration,
     mut is_stopping: watch::Receiver<()>,
@@ -107,6 +108,7 @@ async fn connection(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let busy = activity.begin();
         request.extensions_mut().insert(activity.clone());
+        request.extensions_mut().insert(client);
         let answering = routes.call(request);
         async move { Ok::<_, Infallible>(answering.await?.map(|body| Sent { body, _busy: busy })) }
     });

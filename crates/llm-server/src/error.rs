@@ -70,6 +70,10 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "the answer was cut off")
     }
 
+    pub fn queue_is_full() -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "the queue is full")
+    }
+
     pub fn timeout() -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "the request took longer than the server allows")
     }

@@ -6,6 +6,8 @@ use rushlight_llm::{Adapter, Constraint, FinishReason, Generation, Step, TokenSc
 use tokio::sync::mpsc;
 
 use crate::error::Refusal;
+use crate::fair::Tenant;
+use crate::queue::Waits;
 
 /// The owner of a request. Only requests of the same owner share its session's cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) struct Owner {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub owner: Owner,
+    /// The client that the work is for.
+    pub tenant: Tenant,
     pub prompt: Vec<u32>,
     /// The adapter that the request names; `None` for the model's default.
     pub adapter: Option<Adapter>,
@@ -33,6 +37,21 @@ pub(crate) struct Job {
     /// When the request has taken too long.
     pub deadline: Instant,
     pub events: mpsc::Sender<Event>,
+}
+
+impl Waits for Job {
+    fn tenant(&self) -> Tenant {
+        self.tenant
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.events.is_closed() || now >= self.deadline
+    }
+
+    fn refuse(self, refusal: Refusal) {
+        // The channel of a job that has not begun is empty.
+        let _ = self.events.try_send(Event::Failed(refusal));
+    }
 }
 
 /// An event of a job. After the end of all choices, or a failure, the channel closes.

@@ -21,12 +21,15 @@ mod api;
 mod connections;
 mod embedder;
 mod error;
+mod fair;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod job;
 mod metrics;
 mod open;
+mod pace;
 mod preparing;
+mod queue;
 mod scheduler;
 mod server;
 mod service;

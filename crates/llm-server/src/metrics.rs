@@ -11,6 +11,8 @@ pub(crate) struct Metrics {
     pub refused: AtomicU64,
     /// Requests whose client went away, or that took too long.
     pub cancelled: AtomicU64,
+    /// Times that an answer gave its session to another client.
+    pub paused: AtomicU64,
     pub prompt_tokens: AtomicU64,
     pub cached_tokens: AtomicU64,
     pub generated_tokens: AtomicU64,
@@ -44,6 +46,12 @@ impl Metrics {
                 "counter",
                 "Requests whose client left or that timed out.",
                 count(&self.cancelled),
+            ),
+            (
+                "answers_paused_total",
+                "counter",
+                "Times that an answer gave its session to another client.",
+                count(&self.paused),
             ),
             ("prompt_tokens_total", "counter", "Tokens of prompts.", count(&self.prompt_tokens)),
             ("prompt_tokens_cached_total", "counter", "Tokens of prompts that were known.", count(&self.cached_tokens)),

@@ -17,6 +17,12 @@ const MAX_ENTERING: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
+impl Default for Client {
+    fn default() -> Self {
+        Self(Ipv6Addr::UNSPECIFIED.into())
+    }
+}
+
 impl Client {
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {

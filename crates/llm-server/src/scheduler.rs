@@ -1,29 +1,39 @@
 //! The thread that owns the model: all answers get a token in one call of it, and a prompt is read in parts between these calls.
+//!
+//! [`fair`](crate::fair) decides which client's work begins, is read next, or gives its session to another client. The session of a paused
+//! answer may be dropped. Its tokens are then read again when it goes on.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rushlight_llm::{Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
-use tokio::sync::mpsc::{self, error::TryRecvError, error::TrySendError};
+use tokio::sync::mpsc::error::TrySendError;
 
 use crate::error::{Refusal, defect};
+use crate::fair::{Admission, Running, Shares, Tenant, admit};
 use crate::job::{Event, Job, Owner};
 use crate::metrics::{Metrics, add, add_time};
+use crate::pace::Pace;
+use crate::queue::Receiver;
 
 /// Maximum number of a prompt's tokens that are read in a turn, so that other answers go on meanwhile.
 const PREFILL_TURN: usize = 256;
-
-/// Minimum number of them, if a turn is limited to the time of a token of the other answers.
-const MIN_PREFILL_TURN: usize = 8;
 
 /// As [`PREFILL_TURN`], of tokens that are scored: a program may be called for each.
 const SCORE_TURN: usize = 16;
 
 /// Minimum number of tokens that a prompt has in common with an answer in the making, for a copy of its session.
 const MIN_SHARED: usize = 32;
+
+/// Minimum number of tokens of an answer before it is paused.
+const QUANTUM: usize = 16;
+
+/// Service that a token of an answer counts for; a token of a prompt counts for one.
+const DECODE_COST: u64 = 2;
 
 /// How long the thread sleeps when all clients are slower than the model.
 const BACKPRESSURE_SLEEP: Duration = Duration::from_millis(1);
@@ -36,41 +46,22 @@ pub(crate) struct Scheduler {
     model: Model,
     tokenizer: Arc<Tokenizer>,
     metrics: Arc<Metrics>,
-    jobs: mpsc::Receiver<Job>,
+    jobs: Receiver<Job>,
     /// Maximum number of sessions; fewer if the model turns out to make fewer.
     max_sessions: usize,
     /// Idle sessions with their owners. They keep their caches. The latest is the last.
     idle: Vec<(Owner, Session)>,
+    /// Answers with a session, in the order in which they got it.
     answers: Vec<Answer>,
-    /// A job that waits for sessions.
-    waiting: Option<Arc<Job>>,
+    /// Work of jobs that have begun, without a session.
+    paused: Vec<Paused>,
+    /// Tokens that the model read for each tenant.
+    shares: Shares,
     pace: Pace,
-}
-
-/// The times of the last calls.
-#[derive(Debug, Default)]
-struct Pace {
-    /// A token of all answers.
-    decode: Duration,
-    /// The last part of a prompt, and its number of tokens.
-    prefill: Duration,
-    prefill_len: usize,
-}
-
-impl Pace {
-    /// Number of a prompt's tokens that are read beside answers: a call for them takes no longer than a token of the answers.
-    fn prefill_turn(&self) -> usize {
-        let (decode, prefill) = (self.decode.as_nanos(), self.prefill.as_nanos().max(1));
-        let len = (self.prefill_len as u128).saturating_mul(decode) / prefill;
-        // At most double, as longer calls take less time for each token.
-        let len = usize::try_from(len).unwrap_or(usize::MAX).min(2 * self.prefill_len);
-        len.clamp(MIN_PREFILL_TURN, PREFILL_TURN)
-    }
 }
 
 /// An answer that is being generated.
 struct Answer {
-    choice: usize,
     session: Session,
     job: Arc<Job>,
     phase: Phase,
@@ -81,12 +72,49 @@ struct Answer {
     prefill: Duration,
     /// Since when the channel of events is full.
     stalled: Option<Instant>,
+    /// Number of tokens since the answer has its session.
+    turns: usize,
 }
 
 enum Phase {
-    /// The prompt is read up to the session's position.
-    Prefill,
-    Decode(Box<Generator>),
+    /// The tokens are read up to the session's position.
+    Prefill(Next),
+    Decode {
+        choice: usize,
+        generator: Box<Generator>,
+    },
+}
+
+/// Work for which tokens are to be read.
+enum Next {
+    /// These choices of the job, after the prompt.
+    Begin(Range<usize>),
+    /// An answer that was paused after these tokens.
+    GoOn { choice: usize, generator: Box<Generator>, tokens: Vec<u32> },
+}
+
+impl Next {
+    fn tokens<'t>(&'t self, job: &'t Job) -> &'t [u32] {
+        match self {
+            Self::Begin(_) => &job.prompt,
+            Self::GoOn { tokens, .. } => tokens,
+        }
+    }
+
+    /// True if the prompt's tokens are scored as they are read.
+    fn is_scored(&self, job: &Job) -> bool {
+        job.scores_prompt && matches!(self, Self::Begin(choices) if choices.start == 0)
+    }
+}
+
+/// Work without a session.
+struct Paused {
+    job: Arc<Job>,
+    next: Next,
+    /// `None` if the job has not begun.
+    cached: Option<usize>,
+    prefill: Duration,
+    stalled: Option<Instant>,
 }
 
 /// The state of an answer after its turn.
@@ -103,7 +131,7 @@ impl Scheduler {
         mut model: Model,
         tokenizer: Arc<Tokenizer>,
         metrics: Arc<Metrics>,
-        jobs: mpsc::Receiver<Job>,
+        jobs: Receiver<Job>,
         max_sessions: usize,
     ) -> Result<Self> {
         let first = model.session()?;
@@ -116,7 +144,8 @@ impl Scheduler {
             max_sessions,
             idle: vec![(Owner::default(), first)],
             answers: Vec::new(),
-            waiting: None,
+            paused: Vec::new(),
+            shares: Shares::default(),
             pace: Pace::default(),
         })
     }
@@ -124,134 +153,189 @@ impl Scheduler {
     /// Runs jobs until their senders are gone and all are over.
     pub fn run(mut self) {
         while self.accept() {
-            self.metrics.active.store(self.answers.len() as u64, Ordering::Relaxed);
+            self.show_active();
             let mut all_wait = !self.answers.is_empty();
+            let mut tokens = 0;
             let start = Instant::now();
             self.read_batch();
-            let mut prefilling = Duration::ZERO;
-            let mut has_decoded = false;
-            let mut has_prefilled = false;
             let mut index = 0;
             while let Some(answer) = self.answers.get(index) {
-                let is_prefill = matches!(answer.phase, Phase::Prefill);
-                if is_prefill && has_prefilled {
-                    // One part of a prompt for each token of the others.
+                if matches!(answer.phase, Phase::Prefill(_)) {
                     index += 1;
                     continue;
                 }
-                has_prefilled |= is_prefill;
-                has_decoded |= !is_prefill;
-                let turn = Instant::now();
-                let after = catch_unwind(AssertUnwindSafe(|| self.turn(index)));
-                if is_prefill {
-                    prefilling = turn.elapsed();
-                }
-                match after {
-                    Ok(Turn::GoesOn) => {
-                        all_wait = false;
-                        index += 1;
-                    }
-                    Ok(Turn::Waits) => index += 1,
-                    Ok(Turn::Over) => {
-                        let answer = self.answers.swap_remove(index);
-                        self.count(&answer);
-                        self.keep(answer);
-                        all_wait = false;
-                    }
-                    // A defect, which spoils one session.
-                    Err(_) => {
-                        let answer = self.answers.swap_remove(index);
-                        let _ = answer.job.events.try_send(Event::Failed(defect()));
-                    }
-                }
+                let turn = self.guarded_turn(index);
+                all_wait &= matches!(turn, Turn::Waits);
+                tokens += usize::from(matches!(turn, Turn::GoesOn));
+                index += usize::from(!matches!(turn, Turn::Over));
             }
-            if has_decoded && !all_wait {
-                self.pace.decode = start.elapsed().saturating_sub(prefilling);
+            if tokens > 0 {
+                self.pace.decoded(tokens, start.elapsed());
             }
-            self.metrics.active.store(self.answers.len() as u64, Ordering::Relaxed);
+            // A part of a prompt for each token of the others.
+            if let Some(index) = self.next_prefill() {
+                all_wait &= matches!(self.guarded_turn(index), Turn::Waits);
+            }
+            self.show_active();
             if all_wait {
                 std::thread::sleep(BACKPRESSURE_SLEEP);
             }
         }
     }
 
-    /// Takes jobs for which there are sessions; waits for one if there is nothing else to do. False if all is over.
+    fn show_active(&self) {
+        self.metrics.active.store((self.answers.len() + self.paused.len()) as u64, Ordering::Relaxed);
+    }
+
+    /// Goes on with an answer, and removes it at its end.
+    fn guarded_turn(&mut self, index: usize) -> Turn {
+        let turn = catch_unwind(AssertUnwindSafe(|| self.turn(index)));
+        match turn {
+            Ok(Turn::Over) if index < self.answers.len() => {
+                let answer = self.answers.remove(index);
+                self.count(&answer.phase, answer.prefill);
+                self.keep(answer.job.owner.clone(), answer.session);
+            }
+            Ok(_) => {}
+            // A defect, which spoils one session.
+            Err(_) if index < self.answers.len() => {
+                let answer = self.answers.remove(index);
+                let _ = answer.job.events.try_send(Event::Failed(defect()));
+            }
+            Err(_) => {}
+        }
+        turn.unwrap_or(Turn::Over)
+    }
+
+    /// Gives sessions to jobs; waits for a job if there is nothing else to do. False if all is over.
     fn accept(&mut self) -> bool {
+        if self.answers.is_empty() && self.paused.is_empty() && !self.jobs.wait() {
+            return false;
+        }
+        self.remove_left();
         loop {
-            let job = match self.waiting.take() {
-                Some(job) => job,
-                None if self.answers.is_empty() => match self.jobs.blocking_recv() {
-                    Some(job) => Arc::new(job),
-                    None => return false,
-                },
-                None => match self.jobs.try_recv() {
-                    Ok(job) => Arc::new(job),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
-                },
-            };
-            if job.events.is_closed() {
-                self.dequeue();
-                add(&self.metrics.cancelled, 1);
-                continue;
-            }
-            if self.answers_to_be() + job.choices > self.max_sessions && !self.answers.is_empty() {
-                self.waiting = Some(job);
-                return true;
-            }
-            match self.start(&job) {
-                Ok(()) => self.dequeue(),
-                // The model makes no more sessions than there are: the job waits for one of them.
-                Err(Error::NotSupported(_)) if !self.answers.is_empty() => {
-                    self.max_sessions = self.answers_to_be().max(1);
-                    self.waiting = Some(job);
-                    return true;
+            let mut waiting: Vec<Tenant> = self.paused.iter().map(|paused| paused.job.tenant).collect();
+            waiting.extend(self.jobs.tenants());
+            let running: Vec<Running> = self.answers.iter().map(Answer::running).collect();
+            let active: Vec<Tenant> =
+                running.iter().map(|answer| answer.tenant).chain(waiting.iter().copied()).collect();
+            self.shares.settle(&active);
+            match admit(&running, &waiting, self.max_sessions, &self.shares) {
+                Some(Admission::Begin(index)) => {
+                    let paused = match waiting.get(index) {
+                        _ if index < self.paused.len() => self.paused.remove(index),
+                        Some(tenant) => match self.take(*tenant) {
+                            Some(paused) => paused,
+                            None => continue,
+                        },
+                        None => return true,
+                    };
+                    if let Err(paused) = self.begin(paused) {
+                        // The model makes no more sessions than there are: the job waits for one of them.
+                        self.max_sessions = self.answers.len().max(1);
+                        self.paused.insert(0, paused);
+                        return true;
+                    }
                 }
-                Err(error) => {
-                    self.dequeue();
-                    // A client that has gone needs no answer.
-                    let _ = job.events.try_send(Event::Failed(error.into()));
-                }
+                Some(Admission::Pause(index)) => self.pause(index),
+                None => return true,
             }
         }
     }
 
-    /// Number of answers once all prompts are read.
-    fn answers_to_be(&self) -> usize {
-        let choices = |answer: &Answer| match answer.phase {
-            Phase::Prefill => answer.job.choices,
-            Phase::Decode(_) => 1,
-        };
-        self.answers.iter().map(choices).sum()
+    /// Removes jobs for which nobody waits, and those that have waited for too long.
+    fn remove_left(&mut self) {
+        let left = self.jobs.remove_over();
+        self.metrics.queued.fetch_sub(left as u64, Ordering::Relaxed);
+        add(&self.metrics.cancelled, left);
+        let now = Instant::now();
+        let is_over = |paused: &Paused| paused.job.events.is_closed() || now >= paused.job.deadline;
+        while let Some(index) = self.paused.iter().position(is_over) {
+            let paused = self.paused.remove(index);
+            let _ = paused.job.events.try_send(Event::Failed(Refusal::timeout()));
+            add(&self.metrics.cancelled, 1);
+            if let Next::GoOn { choice, generator, .. } = paused.next {
+                self.count(&Phase::Decode { choice, generator }, paused.prefill);
+            }
+        }
     }
 
-    fn dequeue(&self) {
+    /// Takes the next job of a tenant from the queue.
+    fn take(&self, tenant: Tenant) -> Option<Paused> {
+        let job = self.jobs.take(tenant)?;
         self.metrics.queued.fetch_sub(1, Ordering::Relaxed);
+        let next = Next::Begin(0..job.choices);
+        Some(Paused { job: Arc::new(job), next, cached: None, prefill: Duration::ZERO, stalled: None })
     }
 
-    fn start(&mut self, job: &Arc<Job>) -> Result<()> {
+    /// Gives a session to work that has none. Returns the work if the model makes no more sessions.
+    fn begin(&mut self, paused: Paused) -> std::result::Result<(), Paused> {
+        let Paused { job, next, cached, prefill, stalled } = paused;
+        match self.session_at(&next, &job) {
+            Ok((session, known)) => {
+                if cached.is_none() {
+                    add(&self.metrics.requests, 1);
+                    add(&self.metrics.prompt_tokens, job.prompt.len());
+                    add(&self.metrics.cached_tokens, known);
+                }
+                self.answers.push(Answer {
+                    session,
+                    job,
+                    phase: Phase::Prefill(next),
+                    cached: cached.unwrap_or(known),
+                    scores: Vec::new(),
+                    prefill,
+                    stalled,
+                    turns: 0,
+                });
+                Ok(())
+            }
+            Err(Error::NotSupported(_)) if !self.answers.is_empty() => {
+                Err(Paused { job, next, cached, prefill, stalled })
+            }
+            Err(error) => {
+                // A client that has gone needs no answer.
+                let _ = job.events.try_send(Event::Failed(error.into()));
+                Ok(())
+            }
+        }
+    }
+
+    /// A session for work of a job, and the number of tokens that it knows.
+    fn session_at(&mut self, next: &Next, job: &Job) -> Result<(Session, usize)> {
         // A scored prompt is read as a whole.
-        let known = if job.scores_prompt { &[][..] } else { &job.prompt };
-        let mut session = self.session_for(known, job)?;
-        let cached = if job.scores_prompt {
+        if next.is_scored(job) {
+            let mut session = self.session_for(&[], job)?;
             session.reset(&mut self.model)?;
-            0
-        } else {
-            session.keep_common_prefix(&mut self.model, &job.prompt)?
+            return Ok((session, 0));
+        }
+        let mut session = self.session_for(next.tokens(job), job)?;
+        let known = session.keep_common_prefix(&mut self.model, next.tokens(job))?;
+        Ok((session, known))
+    }
+
+    /// Takes the session of an answer, which goes on later.
+    fn pause(&mut self, index: usize) {
+        if index >= self.answers.len() {
+            return;
+        }
+        let Answer { session, job, phase, cached, prefill, stalled, .. } = self.answers.remove(index);
+        let next = match phase {
+            Phase::Prefill(next) => next,
+            Phase::Decode { choice, generator } => Next::GoOn { choice, generator, tokens: session.tokens().to_vec() },
         };
-        add(&self.metrics.requests, 1);
-        add(&self.metrics.prompt_tokens, job.prompt.len());
-        add(&self.metrics.cached_tokens, cached);
-        self.answers.push(Answer {
-            choice: 0,
-            session,
-            job: job.clone(),
-            phase: Phase::Prefill,
-            cached,
-            scores: Vec::new(),
-            prefill: Duration::ZERO,
-            stalled: None,
-        });
-        Ok(())
+        add(&self.metrics.paused, 1);
+        self.keep(job.owner.clone(), session);
+        self.paused.push(Paused { job, next, cached: Some(cached), prefill, stalled });
+    }
+
+    /// The answer whose tokens are read next: of the tenant for which the model has read least. One whose client does not read is last.
+    fn next_prefill(&self) -> Option<usize> {
+        let reading = self.answers.iter().enumerate();
+        let reading = reading.filter(|(_, answer)| matches!(answer.phase, Phase::Prefill(_)));
+        let is_full = |answer: &Answer| answer.job.events.capacity() == 0 && !answer.job.events.is_closed();
+        let rank = |answer: &Answer| (is_full(answer), self.shares.of(answer.job.tenant));
+        reading.min_by_key(|(index, answer)| (rank(answer), *index)).map(|(index, _)| index)
     }
 
     /// The session that knows most of a prompt, a copy of one that is in use, or a new one, with the adapter of a job or the model's
@@ -304,9 +388,8 @@ impl Scheduler {
     }
 
     /// Counts what an answer took, however it ended.
-    fn count(&self, answer: &Answer) {
-        let mut prefill = answer.prefill;
-        if let Phase::Decode(generator) = &answer.phase {
+    fn count(&self, phase: &Phase, mut prefill: Duration) {
+        if let Phase::Decode { generator, .. } | Phase::Prefill(Next::GoOn { generator, .. }) = phase {
             let usage = generator.usage();
             add(&self.metrics.generated_tokens, usage.generated_tokens);
             add_time(&self.metrics.decode_nanoseconds, usage.decode);
@@ -315,8 +398,8 @@ impl Scheduler {
         add_time(&self.metrics.prefill_nanoseconds, prefill);
     }
 
-    fn keep(&mut self, answer: Answer) {
-        self.idle.push((answer.job.owner.clone(), answer.session));
+    fn keep(&mut self, owner: Owner, session: Session) {
+        self.idle.push((owner, session));
         self.drop_surplus(0);
     }
 
@@ -332,7 +415,7 @@ impl Scheduler {
         let now = Instant::now();
         let can_go_on = |answer: &Answer| {
             let events = &answer.job.events;
-            matches!(answer.phase, Phase::Decode(_))
+            matches!(answer.phase, Phase::Decode { .. })
                 && events.capacity() > 0
                 && !events.is_closed()
                 && now < answer.job.deadline
@@ -341,7 +424,7 @@ impl Scheduler {
         let ready: Vec<bool> = answers.iter().map(can_go_on).collect();
         let mut batch = Vec::new();
         for (answer, _) in answers.iter_mut().zip(&ready).filter(|(_, is_ready)| **is_ready) {
-            if let Phase::Decode(generator) = &mut answer.phase {
+            if let Phase::Decode { generator, .. } = &mut answer.phase {
                 batch.push((&mut **generator, &mut answer.session));
             }
         }
@@ -358,9 +441,9 @@ impl Scheduler {
         for (index, _) in failed.rev() {
             let answer = self.answers.remove(index);
             let _ = answer.job.events.try_send(Event::Failed(refusal.clone()));
-            self.count(&answer);
+            self.count(&answer.phase, answer.prefill);
             if !is_defect {
-                self.keep(answer);
+                self.keep(answer.job.owner.clone(), answer.session);
             }
         }
     }
@@ -392,22 +475,28 @@ impl Scheduler {
             return Turn::Over;
         }
         let next = match &mut answer.phase {
-            Phase::Prefill => self.prefill(index),
-            Phase::Decode(generator) => match generator.step(&mut self.model, &mut answer.session, &self.tokenizer) {
-                Ok(Some(step)) => Ok(Some(Event::Step { choice: answer.choice, step })),
-                Ok(None) => {
-                    let usage = generator.usage();
-                    let (choice, cached) = (answer.choice, answer.cached);
-                    let usage = rushlight_llm::Usage {
-                        prefill: answer.prefill + usage.prefill,
-                        prompt_tokens: job.prompt.len(),
-                        ..usage
-                    };
-                    permit.send(Event::Finished { choice, reason: usage.finish_reason, usage, cached });
-                    return Turn::Over;
+            Phase::Prefill(_) => self.prefill(index),
+            Phase::Decode { choice, generator } => {
+                match generator.step(&mut self.model, &mut answer.session, &self.tokenizer) {
+                    Ok(Some(step)) => {
+                        answer.turns += 1;
+                        self.shares.charge(job.tenant, DECODE_COST);
+                        Ok(Some(Event::Step { choice: *choice, step }))
+                    }
+                    Ok(None) => {
+                        let usage = generator.usage();
+                        let (choice, cached) = (*choice, answer.cached);
+                        let usage = rushlight_llm::Usage {
+                            prefill: answer.prefill + usage.prefill,
+                            prompt_tokens: job.prompt.len(),
+                            ..usage
+                        };
+                        permit.send(Event::Finished { choice, reason: usage.finish_reason, usage, cached });
+                        return Turn::Over;
+                    }
+                    Err(error) => Err(error),
                 }
-                Err(error) => Err(error),
-            },
+            }
         };
         match next {
             Ok(Some(event)) => permit.send(event),
@@ -420,21 +509,21 @@ impl Scheduler {
         Turn::GoesOn
     }
 
-    /// Reads a part of a prompt. Once it is read, all answers of its job begin.
+    /// Reads a part of the tokens before an answer. Once they are read, the answer begins, or goes on.
     fn prefill(&mut self, index: usize) -> Result<Option<Event>> {
-        let is_alone = !self.answers.iter().any(|answer| matches!(answer.phase, Phase::Decode(_)));
+        let is_alone = !self.answers.iter().any(|answer| matches!(answer.phase, Phase::Decode { .. }));
         let Some(answer) = self.answers.get_mut(index) else { return Ok(None) };
         let job = answer.job.clone();
-        let rest = job.prompt.get(answer.session.position()..).unwrap_or_default();
-        let len = match (job.scores_prompt, is_alone) {
-            (true, true) => SCORE_TURN,
-            (false, true) => PREFILL_TURN,
-            (true, false) => self.pace.prefill_turn().min(SCORE_TURN),
-            (false, false) => self.pace.prefill_turn(),
-        };
-        let part = rest.get(..len).unwrap_or(rest);
+        let Phase::Prefill(next) = &answer.phase else { return Ok(None) };
+        let tokens = next.tokens(&job);
+        let is_scored = next.is_scored(&job);
+        let most = if is_scored { SCORE_TURN } else { PREFILL_TURN };
+        let most = if is_alone { most } else { self.pace.prefill_turn(most) };
+        let rest = tokens.get(answer.session.position()..).unwrap_or_default();
+        let part = rest.get(..most).unwrap_or(rest);
+        let (len, is_last) = (part.len(), part.len() == rest.len());
         let start = Instant::now();
-        if job.scores_prompt {
+        if is_scored {
             let alternatives = job.generation.log_probabilities.unwrap_or(0);
             answer.scores.extend(answer.session.score_tokens(&mut self.model, part, alternatives)?);
         } else {
@@ -442,32 +531,77 @@ impl Scheduler {
         }
         let took = start.elapsed();
         answer.prefill += took;
-        (self.pace.prefill, self.pace.prefill_len) = (took, part.len());
-        if answer.session.position() < job.prompt.len() {
+        self.pace.prefilled(len, took);
+        self.shares.charge(job.tenant, len as u64);
+        if !is_last {
             return Ok(None);
         }
         let scores = std::mem::take(&mut answer.scores);
         self.decode(index)?;
-        Ok(job.scores_prompt.then_some(Event::Prompt(scores)))
+        Ok(is_scored.then_some(Event::Prompt(scores)))
     }
 
-    /// Begins all answers of a job whose prompt is read.
+    /// Begins the choices whose prompt is read, or goes on with a paused answer. Choices for which there is no session wait for one.
     fn decode(&mut self, index: usize) -> Result<()> {
-        let choices = self.answers.get(index).map_or(1, |answer| answer.job.choices);
-        self.drop_surplus(choices - 1);
-        let Self { model, tokenizer, answers, .. } = self;
+        let room = self.max_sessions.saturating_sub(self.answers.len());
+        let Self { model, tokenizer, answers, paused, .. } = self;
         let Some(answer) = answers.get_mut(index) else { return Ok(()) };
+        let nothing = Phase::Prefill(Next::Begin(0..0));
+        let choices = match std::mem::replace(&mut answer.phase, nothing) {
+            Phase::Prefill(Next::Begin(choices)) => choices,
+            Phase::Prefill(Next::GoOn { choice, generator, .. }) | Phase::Decode { choice, generator } => {
+                answer.phase = Phase::Decode { choice, generator };
+                return Ok(());
+            }
+        };
+        let (job, cached) = (answer.job.clone(), answer.cached);
         let mut others = Vec::new();
-        for choice in 1..choices {
-            let mut session = answer.session.fork()?;
-            let phase = begin(model, &mut session, tokenizer, &answer.job, choice)?;
-            let (job, cached) = (answer.job.clone(), answer.cached);
-            let (scores, prefill) = (Vec::new(), Duration::ZERO);
-            others.push(Answer { choice, session, job, phase, cached, scores, prefill, stalled: None });
+        let mut next = choices.start + 1;
+        while next < choices.end && others.len() < room {
+            let mut session = match answer.session.fork() {
+                Ok(session) => session,
+                // A program with one session.
+                Err(Error::NotSupported(_)) => break,
+                Err(error) => return Err(error),
+            };
+            let phase = begin(model, &mut session, tokenizer, &job, next)?;
+            others.push(Answer {
+                session,
+                job: job.clone(),
+                phase,
+                cached,
+                scores: Vec::new(),
+                prefill: Duration::ZERO,
+                stalled: None,
+                turns: 0,
+            });
+            next += 1;
         }
-        answer.phase = begin(model, &mut answer.session, tokenizer, &answer.job, 0)?;
+        answer.phase = begin(model, &mut answer.session, tokenizer, &job, choices.start)?;
+        answer.turns = 0;
         answers.extend(others);
+        if next < choices.end {
+            let next = Next::Begin(next..choices.end);
+            paused.push(Paused { job, next, cached: Some(cached), prefill: Duration::ZERO, stalled: None });
+        }
+        self.drop_surplus(0);
         Ok(())
+    }
+}
+
+impl Answer {
+    /// The answer as admission sees it.
+    fn running(&self) -> Running {
+        let may_pause = match self.phase {
+            Phase::Prefill(_) => true,
+            Phase::Decode { .. } => self.is_stalled() || self.turns >= QUANTUM,
+        };
+        Running { tenant: self.job.tenant, loss: may_pause.then(|| self.session.position()) }
+    }
+
+    /// True if the client does not read its answer.
+    fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
     }
 }
 
@@ -479,5 +613,5 @@ fn begin(model: &mut Model, session: &mut Session, tokenizer: &Tokenizer, job: &
     if let Some(constraint) = &job.constraint {
         generator.constrain(constraint.clone());
     }
-    Ok(Phase::Decode(Box::new(generator)))
+    Ok(Phase::Decode { choice, generator: Box::new(generator) })
 }

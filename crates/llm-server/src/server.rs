@@ -13,7 +13,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use rushlight_llm::{Model, Tokenizer};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::api;
 use crate::api::Key;
@@ -22,6 +22,7 @@ use crate::embedder::Embedder;
 use crate::error::{Error, Refusal, shown};
 use crate::metrics::{Metrics, add};
 use crate::preparing::{MAX_PREPARING, Preparing};
+use crate::queue::queue;
 use crate::scheduler::Scheduler;
 use crate::service::{Options, Queue, Service};
 use crate::sites;
@@ -59,7 +60,7 @@ pub fn serve(
         template,
         grammars: OnceLock::new(),
         limits,
-        preparing: Preparing::new(options.max_body, options.client_timeout),
+        preparing: Preparing::new(options.max_body, options.client_timeout, options.api_keys.len()),
         has_names,
         options,
         metrics,
@@ -97,13 +98,12 @@ fn model_thread(
     metrics: Arc<Metrics>,
     options: &Options,
 ) -> rushlight_llm::Result<(Queue, Box<dyn FnOnce() + Send>)> {
-    let capacity = options.max_queue.max(1);
     if let Some(size) = model.embedding_size() {
-        let (jobs, receiver) = mpsc::channel(capacity);
+        let (jobs, receiver) = queue(options.max_queue);
         let embedder = Embedder::new(model, options.pooling, metrics, receiver)?;
         return Ok((Queue::Embeddings { jobs, size }, Box::new(|| embedder.run())));
     }
-    let (jobs, receiver) = mpsc::channel(capacity);
+    let (jobs, receiver) = queue(options.max_queue);
     let scheduler = Scheduler::new(model, tokenizer, metrics, receiver, options.max_sessions)?;
     Ok((Queue::Answers(jobs), Box::new(|| scheduler.run())))
 }

@@ -13,9 +13,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::embedder::EmbeddingJob;
 use crate::error::{Refusal, shown};
+use crate::fair::Tenant;
 use crate::job::{Event, Job};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, add};
 use crate::preparing::{Permit, Preparing};
+use crate::queue::{Full, Gone, Sender, Waits};
 
 /// Options of a server: its address, and its limits.
 #[derive(Clone, Debug)]
@@ -93,10 +95,10 @@ pub(crate) struct Service {
 
 /// Requests that wait for the model.
 pub(crate) enum Queue {
-    Answers(mpsc::Sender<Job>),
+    Answers(Sender<Job>),
     /// `size` is the number of elements of an embedding.
     Embeddings {
-        jobs: mpsc::Sender<EmbeddingJob>,
+        jobs: Sender<EmbeddingJob>,
         size: usize,
     },
 }
@@ -158,7 +160,7 @@ impl Service {
     }
 
     /// The queue of answers, if the model generates some.
-    pub fn answers(&self) -> Result<&mpsc::Sender<Job>, Refusal> {
+    pub fn answers(&self) -> Result<&Sender<Job>, Refusal> {
         match &self.queue {
             Queue::Answers(jobs) => Ok(jobs),
             Queue::Embeddings { .. } => Err(rushlight_llm::Error::ReturnsHiddenStates.into()),
@@ -176,6 +178,7 @@ impl Service {
     /// Embeds texts.
     pub async fn embed(
         &self,
+        tenant: Tenant,
         prompts: Vec<Vec<u32>>,
         dimensions: usize,
         deadline: Instant,
@@ -184,9 +187,8 @@ impl Service {
             return Err(rushlight_llm::Error::ReturnsLogits.into());
         };
         let (embeddings, received) = oneshot::channel();
-        let permit = reserve(jobs)?;
-        self.metrics.queued.fetch_add(1, Ordering::Relaxed);
-        permit.send(EmbeddingJob { prompts, dimensions, deadline, embeddings });
+        let job = EmbeddingJob { tenant, prompts, dimensions, deadline, embeddings };
+        self.send(jobs, job).map_err(|(full, _)| Refusal::from(full))?;
         received.await.map_err(|_| Refusal::stopped())?
     }
 
@@ -217,8 +219,9 @@ impl Service {
 
     /// Puts a job into the queue. `job` is given the channel of its events.
     pub fn submit(&self, job: impl FnOnce(mpsc::Sender<Event>) -> Job) -> Result<mpsc::Receiver<Event>, Refusal> {
-        let permit = reserve(self.answers()?)?;
-        Ok(self.send(permit, job))
+        let (sender, events) = mpsc::channel(EVENTS);
+        self.send(self.answers()?, job(sender)).map_err(|(full, _)| Refusal::from(full))?;
+        Ok(events)
     }
 
     /// As [`submit`](Self::submit), but waits for room in the queue.
@@ -226,26 +229,30 @@ impl Service {
         &self,
         job: impl FnOnce(mpsc::Sender<Event>) -> Job,
     ) -> Result<mpsc::Receiver<Event>, Refusal> {
-        let permit = self.answers()?.reserve().await.map_err(|_| Refusal::stopped())?;
-        Ok(self.send(permit, job))
-    }
-
-    fn send(
-        &self,
-        permit: mpsc::Permit<'_, Job>,
-        job: impl FnOnce(mpsc::Sender<Event>) -> Job,
-    ) -> mpsc::Receiver<Event> {
         let (sender, events) = mpsc::channel(EVENTS);
-        self.metrics.queued.fetch_add(1, Ordering::Relaxed);
-        permit.send(job(sender));
-        events
+        let jobs = self.answers()?;
+        let mut waits = job(sender);
+        loop {
+            let gone = jobs.gone();
+            match self.send(jobs, waits) {
+                Ok(()) => return Ok(events),
+                Err((Full::Full, job)) => waits = job,
+                Err((Full::Closed, _)) => return Err(Refusal::stopped()),
+            }
+            gone.await;
+        }
     }
-}
 
-/// Takes a place in a queue.
-fn reserve<J>(jobs: &mpsc::Sender<J>) -> Result<mpsc::Permit<'_, J>, Refusal> {
-    jobs.try_reserve().map_err(|error| match error {
-        mpsc::error::TrySendError::Full(()) => Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the queue is full"),
-        mpsc::error::TrySendError::Closed(()) => Refusal::stopped(),
-    })
+    fn send<J: Waits>(&self, jobs: &Sender<J>, job: J) -> Result<(), (Full, J)> {
+        // Before, as the job may begin at once.
+        self.metrics.queued.fetch_add(1, Ordering::Relaxed);
+        let sent = jobs.send(job);
+        let Gone { over, refused } = match &sent {
+            Ok(gone) => *gone,
+            Err(_) => Gone { over: 0, refused: 1 },
+        };
+        self.metrics.queued.fetch_sub((over + refused) as u64, Ordering::Relaxed);
+        add(&self.metrics.cancelled, over);
+        sent.map(drop)
+    }
 }

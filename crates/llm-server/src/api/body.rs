@@ -11,8 +11,9 @@ use tokio_stream::StreamExt;
 
 use super::tokenize::encode;
 use crate::error::Refusal;
+use crate::fair::Tenant;
 use crate::job::Owner;
-use crate::open::Activity;
+use crate::open::{Activity, Client};
 use crate::preparing::{Permit, Room};
 use crate::service::Service;
 
@@ -21,8 +22,8 @@ use crate::service::Service;
 pub struct Body {
     bytes: Vec<u8>,
     pub permit: Permit,
-    /// The number of the request's key.
-    pub key: Key,
+    /// The client of the request.
+    pub tenant: Tenant,
     _room: Room,
 }
 
@@ -40,9 +41,11 @@ impl FromRequest<Arc<Service>> for Body {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Refusal> {
-        let key = request.extensions().get::<Key>().copied().unwrap_or_default();
+        let Key(key) = request.extensions().get().copied().unwrap_or_default();
+        let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+        let tenant = Tenant { key, client };
         let activity = request.extensions().get::<Activity>().cloned();
-        let mut room = Room::default();
+        let mut room = service.preparing.room(tenant);
         let received = tokio::time::timeout(service.options.client_timeout, receive(request, service, &mut room)).await;
         let late =
             |_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request took longer to arrive than the server allows");
@@ -50,8 +53,8 @@ impl FromRequest<Arc<Service>> for Body {
         if let Some(activity) = activity {
             activity.received();
         }
-        let permit = service.preparing.turn(bytes.len()).await?;
-        Ok(Self { bytes, permit, key, _room: room })
+        let permit = service.preparing.turn(tenant, bytes.len()).await?;
+        Ok(Self { bytes, permit, tenant, _room: room })
     }
 }
 
@@ -73,7 +76,7 @@ async fn receive(request: Request, service: &Service, room: &mut Room) -> Result
         if len > max {
             return Err(too_large());
         }
-        service.preparing.grow(room, len)?;
+        room.grow(len)?;
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)
@@ -97,7 +100,7 @@ impl Body {
                 let message = format!("expected a text of at most {MAX_SALT} bytes, got {}", salt.len());
                 Err(Refusal::of("cache_salt", message))
             }
-            _ => Ok(Owner { key: self.key.0, salt }),
+            _ => Ok(Owner { key: self.tenant.key, salt }),
         }
     }
 }

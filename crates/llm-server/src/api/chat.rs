@@ -71,6 +71,7 @@ pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Re
     let names = names_of(&tools);
     let variables = request.chat_template_kwargs.unwrap_or_default();
     let owner = body.owner(request.sampling.cache_salt.clone())?;
+    let tenant = body.tenant;
     let prompt = prompt(&service, &body.permit, Value::Array(messages), tools, variables).await?;
     let choices = request.sampling.choices();
     service.check(&prompt, choices)?;
@@ -78,6 +79,7 @@ pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Re
     check_scores(most * choices, alternatives)?;
     let mut events = service.submit(|events| Job {
         owner,
+        tenant,
         prompt,
         adapter,
         generation,

@@ -17,6 +17,7 @@ use super::head::{Head, TokenCounts, raw, respond};
 use super::sampling::{SamplingFields, check_scores};
 use super::stream;
 use crate::error::Refusal;
+use crate::fair::Tenant;
 use crate::job::{Event, Job, Owner};
 use crate::service::Service;
 
@@ -63,6 +64,7 @@ pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Re
         constraint,
         adapter,
         owner: body.owner(request.sampling.cache_salt.clone())?,
+        tenant: body.tenant,
     };
     prompts.iter().try_for_each(|prompt| service.check(prompt, answering.choices))?;
     let tokens = prompts.iter().map(|prompt| {
@@ -142,6 +144,7 @@ struct Answering {
     constraint: Option<Constraint>,
     adapter: Option<Adapter>,
     owner: Owner,
+    tenant: Tenant,
 }
 
 fn job(
@@ -153,6 +156,7 @@ fn job(
 ) -> Job {
     Job {
         owner: answering.owner.clone(),
+        tenant: answering.tenant,
         prompt: prompt.to_vec(),
         adapter: answering.adapter.clone(),
         generation: generation.clone(),

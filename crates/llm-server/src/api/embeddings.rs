@@ -67,8 +67,9 @@ pub async fn embed(State(service): State<Arc<Service>>, mut body: Body) -> Resul
     let prompts = request.input.tokens(&service, &body.permit, "input").await?;
     prompts.iter().try_for_each(|prompt| service.check_prompt("input", prompt))?;
     let counts = TokenCounts::of_prompts(prompts.iter().map(Vec::len).sum());
+    let tenant = body.tenant;
     drop(body);
-    let embeddings = service.embed(prompts, dimensions, deadline).await?;
+    let embeddings = service.embed(tenant, prompts, dimensions, deadline).await?;
     let data = embeddings.into_iter().enumerate().map(|(index, embedding)| {
         let embedding = if is_base64 {
             let bytes: Vec<u8> = embedding.iter().flat_map(|x| x.to_le_bytes()).collect();
