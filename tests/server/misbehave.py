@@ -2,8 +2,7 @@
 
     RUSHLIGHT=target/checked/rushlight .venv/bin/python tests/server/misbehave.py --seconds 600
 
-Starts a server with a tiny Llama, or with the program that `--program` names. One client streams answers, alone at first and then beside
-32 that leave, stall, hold connections, send the largest and the worst bodies, pretend to be web pages, and so on. Fails if a token of the
+Starts a server with a tiny Llama, or with the program that `--program` names. One client streams answers, alone and beside 32 in turn that leave, stall, hold connections, send the largest and the worst bodies, pretend to be web pages, and so on. Fails if a token of the
 one takes more than twice as long as its slowest token alone, if an answer of it is refused or cut off, if the server's memory grows beyond
 a bound, if another of its threads ends, or if Ctrl-C does not end it within two seconds in the middle of all this. The machine is to do
 nothing else: the times of tokens are those of the whole machine.
@@ -286,21 +285,34 @@ def shown(name, firsts, gaps):
     )
 
 
+def add(all, measured):
+    for values, more in zip(all, measured, strict=True):
+        values += more
+        values.sort()
+
+
 def measure(process, address, arguments):
+    """Alone and beside the others in turn, so that both see the same noise of the machine."""
     host, port = urlsplit(address).hostname, urlsplit(address).port
     client = WellBehaved(host, port)
-    alone = asyncio.run(client.run(arguments.alone))
-    shown("alone", *alone)
-    before = memory(process, "VmRSS")
     results = multiprocessing.Queue()
-    others = multiprocessing.Process(target=misbehave, args=(host, port, arguments.clients, arguments.seconds, results))
-    others.start()
-    beside = asyncio.run(client.run(arguments.seconds))
-    done = results.get(timeout=120)
-    others.join()
+    alone, beside, total = ([], []), ([], []), {}
+    before = None
+    for _ in range(arguments.rounds):
+        add(alone, asyncio.run(client.run(arguments.alone / arguments.rounds)))
+        before = before or memory(process, "VmRSS")
+        seconds = arguments.seconds / arguments.rounds
+        others = multiprocessing.Process(target=misbehave, args=(host, port, arguments.clients, seconds, results))
+        others.start()
+        add(beside, asyncio.run(client.run(seconds)))
+        for way, count in results.get(timeout=120).items():
+            total[way] = total.get(way, 0) + count if isinstance(count, int) else count
+        others.join()
+    done = total
     problems = client.problems[:10]
-    if not beside[1]:
+    if not alone[1] or not beside[1]:
         return [*problems, "the client got no answer"]
+    shown("alone", *alone)
     shown(f"beside {arguments.clients}", *beside)
     ratio = beside[1][-1] / alone[1][-1]
     peak = memory(process, "VmHWM")
@@ -340,7 +352,8 @@ def interrupted(program, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--alone", type=float, default=30, help="seconds in which the client is alone")
+    parser.add_argument("--alone", type=float, default=300, help="seconds in which the client is alone")
+    parser.add_argument("--rounds", type=int, default=10, help="parts of both times, which alternate")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--ratio", type=float, default=2.0, help="of the slowest token to the slowest alone")
     parser.add_argument("--interrupts", type=int, default=5)

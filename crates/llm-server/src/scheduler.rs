@@ -17,7 +17,7 @@ use crate::error::{Refusal, defect};
 use crate::fair::{Admission, Running, Shares, Tenant, admit};
 use crate::job::{Event, Job, Owner};
 use crate::metrics::{Metrics, add, add_time};
-use crate::pace::Pace;
+use crate::pace::{Call, Pace, Reading, Ready, Work};
 use crate::queue::Receiver;
 
 /// Maximum number of a prompt's tokens that are read in a turn, so that other answers go on meanwhile.
@@ -58,6 +58,8 @@ pub(crate) struct Scheduler {
     /// Tokens that the model read for each tenant.
     shares: Shares,
     pace: Pace,
+    /// Number of turns so far.
+    turn: u64,
 }
 
 /// An answer that is being generated.
@@ -74,6 +76,8 @@ struct Answer {
     stalled: Option<Instant>,
     /// Number of tokens since the answer has its session.
     turns: usize,
+    /// The turn of the model in which it had its last token, or a part of its prompt was read.
+    latest: u64,
 }
 
 enum Phase {
@@ -147,6 +151,7 @@ impl Scheduler {
             paused: Vec::new(),
             shares: Shares::default(),
             pace: Pace::default(),
+            turn: 0,
         })
     }
 
@@ -154,28 +159,8 @@ impl Scheduler {
     pub fn run(mut self) {
         while self.accept() {
             self.show_active();
-            let mut all_wait = !self.answers.is_empty();
-            let mut tokens = 0;
-            let start = Instant::now();
-            self.read_batch();
-            let mut index = 0;
-            while let Some(answer) = self.answers.get(index) {
-                if matches!(answer.phase, Phase::Prefill(_)) {
-                    index += 1;
-                    continue;
-                }
-                let turn = self.guarded_turn(index);
-                all_wait &= matches!(turn, Turn::Waits);
-                tokens += usize::from(matches!(turn, Turn::GoesOn));
-                index += usize::from(!matches!(turn, Turn::Over));
-            }
-            if tokens > 0 {
-                self.pace.decoded(tokens, start.elapsed());
-            }
-            // A part of a prompt for each token of the others.
-            if let Some(index) = self.next_prefill() {
-                all_wait &= matches!(self.guarded_turn(index), Turn::Waits);
-            }
+            self.turn += 1;
+            let all_wait = self.run_turn();
             self.show_active();
             if all_wait {
                 std::thread::sleep(BACKPRESSURE_SLEEP);
@@ -183,13 +168,91 @@ impl Scheduler {
         }
     }
 
+    /// Gives answers a token, and reads a part of a prompt. True if all wait for their clients.
+    fn run_turn(&mut self) -> bool {
+        let reading = self.next_prefill();
+        let (ready, work) = self.work(reading);
+        let chosen: Vec<usize> = work.answers.iter().filter_map(|place| ready.get(*place)).copied().collect();
+        let mut call = Call::default();
+        for index in &chosen {
+            if let Some(answer) = self.answers.get_mut(*index) {
+                answer.latest = self.turn;
+                call.add(answer.session.position());
+            }
+        }
+        // Answers that are over go; the others keep their order.
+        let reading = reading.and_then(|index| self.answers.get(index)).map(Answer::id);
+        let chosen: Vec<Id> = chosen.iter().filter_map(|index| self.answers.get(*index)).map(Answer::id).collect();
+        let mut all_wait = !self.answers.is_empty();
+        let start = Instant::now();
+        self.read_batch(&chosen);
+        let mut has_decoded = false;
+        let mut index = 0;
+        while let Some(answer) = self.answers.get(index) {
+            let is_prefill = matches!(answer.phase, Phase::Prefill(_));
+            if is_prefill {
+                index += 1;
+                continue;
+            }
+            let steps = chosen.contains(&answer.id());
+            let turn = self.guarded_turn(index, steps.then_some(0));
+            has_decoded |= steps && matches!(turn, Turn::GoesOn);
+            all_wait &= matches!(turn, Turn::Waits);
+            index += usize::from(!matches!(turn, Turn::Over));
+        }
+        if has_decoded {
+            self.pace.decoded(call, start.elapsed());
+        }
+        let reading = self.answers.iter().position(|answer| Some(answer.id()) == reading);
+        if let Some(index) = reading {
+            let turn = if work.prefill > 0 { self.guarded_prefill(index, work.prefill) } else { Turn::GoesOn };
+            all_wait &= matches!(turn, Turn::Waits);
+        }
+        all_wait
+    }
+
+    /// The work of a turn, and the indices of the answers that it chooses from.
+    fn work(&mut self, reading: Option<usize>) -> (Vec<usize>, Work) {
+        let now = Instant::now();
+        let is_ready = |answer: &Answer| {
+            let events = &answer.job.events;
+            matches!(answer.phase, Phase::Decode { .. })
+                && events.capacity() > 0
+                && !events.is_closed()
+                && now < answer.job.deadline
+        };
+        let indices: Vec<usize> =
+            self.answers.iter().enumerate().filter(|(_, answer)| is_ready(answer)).map(|(index, _)| index).collect();
+        let ready = indices.iter().filter_map(|index| self.answers.get(*index)).map(|answer| Ready {
+            tenant: answer.job.tenant,
+            position: answer.session.position(),
+            latest: answer.latest,
+        });
+        let ready: Vec<Ready> = ready.collect();
+        let reading = reading.and_then(|index| self.answers.get(index)).map(|answer| {
+            let is_scored = matches!(&answer.phase, Phase::Prefill(next) if next.is_scored(&answer.job));
+            let max = if is_scored { SCORE_TURN } else { PREFILL_TURN };
+            Reading { tenant: answer.job.tenant, latest: answer.latest, max }
+        });
+        let work = self.pace.work(&ready, reading);
+        (indices, work)
+    }
+
     fn show_active(&self) {
         self.metrics.active.store((self.answers.len() + self.paused.len()) as u64, Ordering::Relaxed);
     }
 
-    /// Goes on with an answer, and removes it at its end.
-    fn guarded_turn(&mut self, index: usize) -> Turn {
-        let turn = catch_unwind(AssertUnwindSafe(|| self.turn(index)));
+    /// Reads a part of a prompt. If it is the last, the first token follows at once.
+    fn guarded_prefill(&mut self, index: usize, len: usize) -> Turn {
+        let turn = self.guarded_turn(index, Some(len));
+        let begins = self.answers.get(index).is_some_and(|answer| matches!(answer.phase, Phase::Decode { .. }));
+        if matches!(turn, Turn::GoesOn) && begins { self.guarded_turn(index, Some(0)) } else { turn }
+    }
+
+    /// Goes on with an answer, and removes it at its end. `len` is the number of tokens of a prompt to read; with `None` it only ends an
+    /// answer whose client has left.
+    fn guarded_turn(&mut self, index: usize, len: Option<usize>) -> Turn {
+        let turn = catch_unwind(AssertUnwindSafe(|| self.turn(index, len)));
         match turn {
             Ok(Turn::Over) if index < self.answers.len() => {
                 let answer = self.answers.remove(index);
@@ -287,6 +350,7 @@ impl Scheduler {
                     prefill,
                     stalled,
                     turns: 0,
+                    latest: self.turn,
                 });
                 Ok(())
             }
@@ -410,20 +474,11 @@ impl Scheduler {
         self.idle.drain(..surplus);
     }
 
-    /// Gives the model the last tokens of all answers that can go on, if they are several.
-    fn read_batch(&mut self) {
-        let now = Instant::now();
-        let can_go_on = |answer: &Answer| {
-            let events = &answer.job.events;
-            matches!(answer.phase, Phase::Decode { .. })
-                && events.capacity() > 0
-                && !events.is_closed()
-                && now < answer.job.deadline
-        };
+    /// Gives the model the last tokens of the chosen answers, if they are several.
+    fn read_batch(&mut self, chosen: &[Id]) {
         let Self { model, answers, .. } = self;
-        let ready: Vec<bool> = answers.iter().map(can_go_on).collect();
         let mut batch = Vec::new();
-        for (answer, _) in answers.iter_mut().zip(&ready).filter(|(_, is_ready)| **is_ready) {
+        for answer in answers.iter_mut().filter(|answer| chosen.contains(&answer.id())) {
             if let Phase::Decode { generator, .. } = &mut answer.phase {
                 batch.push((&mut **generator, &mut answer.session));
             }
@@ -437,8 +492,7 @@ impl Scheduler {
             Ok(Err(error)) => (Refusal::from(error), false),
             Err(_) => (defect(), true),
         };
-        let failed = ready.iter().enumerate().filter(|(_, is_ready)| **is_ready);
-        for (index, _) in failed.rev() {
+        while let Some(index) = self.answers.iter().position(|answer| chosen.contains(&answer.id())) {
             let answer = self.answers.remove(index);
             let _ = answer.job.events.try_send(Event::Failed(refusal.clone()));
             self.count(&answer.phase, answer.prefill);
@@ -449,7 +503,7 @@ impl Scheduler {
     }
 
     /// Goes on with an answer.
-    fn turn(&mut self, index: usize) -> Turn {
+    fn turn(&mut self, index: usize, len: Option<usize>) -> Turn {
         let Some(answer) = self.answers.get_mut(index) else { return Turn::Over };
         let job = answer.job.clone();
         let now = Instant::now();
@@ -474,8 +528,10 @@ impl Scheduler {
             permit.send(Event::Failed(Refusal::timeout()));
             return Turn::Over;
         }
+        let Some(len) = len else { return Turn::GoesOn };
+        answer.latest = self.turn;
         let next = match &mut answer.phase {
-            Phase::Prefill(_) => self.prefill(index),
+            Phase::Prefill(_) => self.prefill(index, len),
             Phase::Decode { choice, generator } => {
                 match generator.step(&mut self.model, &mut answer.session, &self.tokenizer) {
                     Ok(Some(step)) => {
@@ -509,18 +565,15 @@ impl Scheduler {
         Turn::GoesOn
     }
 
-    /// Reads a part of the tokens before an answer. Once they are read, the answer begins, or goes on.
-    fn prefill(&mut self, index: usize) -> Result<Option<Event>> {
-        let is_alone = !self.answers.iter().any(|answer| matches!(answer.phase, Phase::Decode { .. }));
+    /// Reads up to `max` of the tokens before an answer. Once they are read, the answer begins, or goes on.
+    fn prefill(&mut self, index: usize, max: usize) -> Result<Option<Event>> {
         let Some(answer) = self.answers.get_mut(index) else { return Ok(None) };
         let job = answer.job.clone();
         let Phase::Prefill(next) = &answer.phase else { return Ok(None) };
         let tokens = next.tokens(&job);
         let is_scored = next.is_scored(&job);
-        let most = if is_scored { SCORE_TURN } else { PREFILL_TURN };
-        let most = if is_alone { most } else { self.pace.prefill_turn(most) };
         let rest = tokens.get(answer.session.position()..).unwrap_or_default();
-        let part = rest.get(..most).unwrap_or(rest);
+        let part = rest.get(..max).unwrap_or(rest);
         let (len, is_last) = (part.len(), part.len() == rest.len());
         let start = Instant::now();
         if is_scored {
@@ -544,7 +597,7 @@ impl Scheduler {
     /// Begins the choices whose prompt is read, or goes on with a paused answer. Choices for which there is no session wait for one.
     fn decode(&mut self, index: usize) -> Result<()> {
         let room = self.max_sessions.saturating_sub(self.answers.len());
-        let Self { model, tokenizer, answers, paused, .. } = self;
+        let Self { model, tokenizer, answers, paused, turn, .. } = self;
         let Some(answer) = answers.get_mut(index) else { return Ok(()) };
         let nothing = Phase::Prefill(Next::Begin(0..0));
         let choices = match std::mem::replace(&mut answer.phase, nothing) {
@@ -574,6 +627,7 @@ impl Scheduler {
                 prefill: Duration::ZERO,
                 stalled: None,
                 turns: 0,
+                latest: *turn,
             });
             next += 1;
         }
@@ -589,7 +643,18 @@ impl Scheduler {
     }
 }
 
+/// The identity of an answer among those with a session: its job, and its first choice.
+type Id = (usize, usize);
+
 impl Answer {
+    fn id(&self) -> Id {
+        let choice = match &self.phase {
+            Phase::Prefill(Next::Begin(choices)) => choices.start,
+            Phase::Prefill(Next::GoOn { choice, .. }) | Phase::Decode { choice, .. } => *choice,
+        };
+        (Arc::as_ptr(&self.job).addr(), choice)
+    }
+
     /// The answer as admission sees it.
     fn running(&self) -> Running {
         let may_pause = match self.phase {
