@@ -16,7 +16,7 @@ use crate::error::{Refusal, shown};
 use crate::fair::Tenant;
 use crate::job::{Event, Job};
 use crate::metrics::{Metrics, add};
-use crate::preparing::{Permit, Preparing};
+use crate::preparing::Preparing;
 use crate::queue::{Full, Gone, Sender, Waits};
 
 /// Options of a server: its address, and its limits.
@@ -107,19 +107,13 @@ pub(crate) enum Queue {
 const EVENTS: usize = 32;
 
 impl Service {
-    /// Compiles the form of an answer, beside the threads that serve.
-    pub async fn constraint(
-        self: &Arc<Self>,
-        permit: &Permit,
-        grammar: Option<Grammar>,
-    ) -> Result<Option<Constraint>, Refusal> {
+    /// Compiles the form of an answer.
+    pub fn constraint(&self, grammar: Option<&Grammar>) -> Result<Option<Constraint>, Refusal> {
         let Some(grammar) = grammar else { return Ok(None) };
-        let service = self.clone();
-        let compile = move || match service.grammars() {
-            Some(grammars) => Ok(Some(grammars.compile(&grammar)?)),
+        match self.grammars() {
+            Some(grammars) => Ok(Some(grammars.compile(grammar)?)),
             None => Err(Refusal::invalid("the model's tokens are not such that the form of an answer can be given")),
-        };
-        permit.work(compile).await
+        }
     }
 
     fn grammars(&self) -> Option<&GrammarCompiler> {

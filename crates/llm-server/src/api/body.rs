@@ -6,10 +6,10 @@ use axum::body::HttpBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
+use rushlight_llm::Tokenizer;
 use serde::de::DeserializeOwned;
 use tokio_stream::StreamExt;
 
-use super::tokenize::encode;
 use crate::error::Refusal;
 use crate::fair::Tenant;
 use crate::job::Owner;
@@ -91,17 +91,28 @@ impl Body {
         if len < WORTH_A_THREAD { read() } else { self.permit.work(read).await }
     }
 
-    /// Returns the owner of the request.
-    pub fn owner(&self, salt: Option<String>) -> Result<Owner, Refusal> {
-        /// Maximum bytes of a salt.
-        const MAX_SALT: usize = 1024;
-        match &salt {
-            Some(salt) if salt.len() > MAX_SALT => {
-                let message = format!("expected a text of at most {MAX_SALT} bytes, got {}", salt.len());
-                Err(Refusal::of("cache_salt", message))
-            }
-            _ => Ok(Owner { key: self.tenant.key, salt }),
+    /// Makes a job of a parsed request, beside the threads that serve: its parts may be large, and to drop them takes time too.
+    pub async fn prepare<T: Send + 'static, R: Send + 'static>(
+        &self,
+        service: &Arc<Service>,
+        request: T,
+        prepare: impl FnOnce(&Service, T, Tenant) -> Result<R, Refusal> + Send + 'static,
+    ) -> Result<R, Refusal> {
+        let (service, tenant) = (service.clone(), self.tenant);
+        self.permit.work(move || prepare(&service, request, tenant)).await
+    }
+}
+
+/// Returns the owner of a request.
+pub fn owner(tenant: Tenant, salt: Option<String>) -> Result<Owner, Refusal> {
+    /// Maximum bytes of a salt.
+    const MAX_SALT: usize = 1024;
+    match &salt {
+        Some(salt) if salt.len() > MAX_SALT => {
+            let message = format!("expected a text of at most {MAX_SALT} bytes, got {}", salt.len());
+            Err(Refusal::of("cache_salt", message))
         }
+        _ => Ok(Owner { key: tenant.key, salt }),
     }
 }
 
@@ -152,12 +163,7 @@ const MAX_PROMPTS: usize = 128;
 
 impl Prompt {
     /// The tokens of all; `param` is the field of the request.
-    pub async fn tokens(
-        self,
-        service: &Arc<Service>,
-        permit: &Permit,
-        param: &'static str,
-    ) -> Result<Vec<Vec<u32>>, Refusal> {
+    pub fn tokens(self, tokenizer: &Tokenizer, param: &'static str) -> Result<Vec<Vec<u32>>, Refusal> {
         let texts = match self {
             Self::Tokens(tokens) if !tokens.is_empty() => return Ok(vec![tokens]),
             Self::TokenLists(lists) if (1..=MAX_PROMPTS).contains(&lists.len()) => return Ok(lists),
@@ -165,11 +171,7 @@ impl Prompt {
             Self::Texts(texts) if (1..=MAX_PROMPTS).contains(&texts.len()) => texts,
             _ => return Err(Refusal::of(param, format!("expected 1 to {MAX_PROMPTS} texts"))),
         };
-        let mut prompts = Vec::with_capacity(texts.len());
-        for text in texts {
-            prompts.push(encode(service, permit, text, true).await?);
-        }
-        Ok(prompts)
+        texts.into_iter().map(|text| Ok(tokenizer.encode(&text, true)?)).collect()
     }
 }
 

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use rushlight_llm::{Grammar, Step, TokenScore, Tokenizer};
+use rushlight_llm::{Adapter, Constraint, Generation, Grammar, Step, TokenScore, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::body::Body;
+use super::body::{Body, owner};
 use super::completions::number;
 use super::head::{Head, TokenCounts, new_id, raw, respond};
 use super::sampling::{SamplingFields, check_scores};
 use super::stream;
 use crate::error::{Refusal, shown};
-use crate::job::{Event, Job};
-use crate::preparing::Permit;
+use crate::fair::Tenant;
+use crate::job::{Event, Job, Owner};
 use crate::service::Service;
 use crate::tool_calls::{Parsed, ToolCall, ToolCalls};
 
@@ -43,40 +43,12 @@ struct Request {
 
 pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
     service.answers()?;
-    let mut request: Request = body.read().await?;
-    let (tools, called) = tools(&request)?;
-    let grammar = match called {
-        Some(called) => Some(called),
-        None => request.sampling.grammar()?,
-    };
-    let constraint = service.constraint(&body.permit, grammar).await?;
-    let alternatives = request.logprobs.unwrap_or(false).then(|| request.top_logprobs.unwrap_or(0));
-    if alternatives.is_none() && request.top_logprobs.is_some_and(|count| count > 0) {
-        return Err(Refusal::of("top_logprobs", "expected `logprobs` to be true with it"));
-    }
-    let defaults = &service.options.generation;
-    let generation = request.sampling.generation(
-        defaults,
-        request.max_completion_tokens.or(request.max_tokens),
-        alternatives,
-        service.limits.vocab_size,
-    )?;
-    let messages = std::mem::take(&mut request.messages).into_iter().map(message).collect::<Result<Vec<_>, _>>()?;
-    if messages.is_empty() {
-        return Err(Refusal::of("messages", "expected at least one message"));
-    }
-    let adapter = service.adapter(request.model.as_deref())?;
-    let head = Head::new(&service, "chatcmpl", request.model)?;
+    let request: Request = body.read().await?;
     let deadline = service.deadline();
-    let names = names_of(&tools);
-    let variables = request.chat_template_kwargs.unwrap_or_default();
-    let owner = body.owner(request.sampling.cache_salt.clone())?;
     let tenant = body.tenant;
-    let prompt = prompt(&service, &body.permit, Value::Array(messages), tools, variables).await?;
-    let choices = request.sampling.choices();
-    service.check(&prompt, choices)?;
-    let most = generation.max_new_tokens.unwrap_or(usize::MAX).min(service.limits.max_context_len - prompt.len());
-    check_scores(most * choices, alternatives)?;
+    let prepared = body.prepare(&service, request, prepare).await?;
+    let Prepared { owner, prompt, adapter, generation, constraint, choices, .. } = prepared;
+    let Prepared { head, names, is_streamed, includes_usage, .. } = prepared;
     let mut events = service.submit(|events| Job {
         owner,
         tenant,
@@ -91,8 +63,7 @@ pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Re
     })?;
     drop(body);
     let mut answers: Vec<Answer> = (0..choices).map(|_| Answer::new(&names)).collect();
-    if request.sampling.is_streamed() {
-        let includes_usage = request.sampling.includes_usage();
+    if is_streamed {
         let chunks = Chunks { service, head, answers, tokens: TokenCounts::default(), includes_usage };
         return Ok(stream::respond(events, choices, &chunks.first(), chunks));
     }
@@ -118,6 +89,56 @@ pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Re
     let choices = answers.into_iter().enumerate().map(|(index, answer)| answer.into_json(index));
     let choices = choices.collect::<Result<Vec<_>, _>>()?;
     Ok(respond(head.json("chat.completion", &choices, Some(&tokens))))
+}
+
+/// A request that was checked, rendered and tokenized.
+struct Prepared {
+    head: Head,
+    owner: Owner,
+    prompt: Vec<u32>,
+    adapter: Option<Adapter>,
+    generation: Generation,
+    constraint: Option<Constraint>,
+    choices: usize,
+    /// Those of tools that may be called.
+    names: Vec<String>,
+    is_streamed: bool,
+    includes_usage: bool,
+}
+
+fn prepare(service: &Service, mut request: Request, tenant: Tenant) -> Result<Prepared, Refusal> {
+    let (tools, called) = tools(&request)?;
+    let grammar = match called {
+        Some(called) => Some(called),
+        None => request.sampling.grammar()?,
+    };
+    let constraint = service.constraint(grammar.as_ref())?;
+    let alternatives = request.logprobs.unwrap_or(false).then(|| request.top_logprobs.unwrap_or(0));
+    if alternatives.is_none() && request.top_logprobs.is_some_and(|count| count > 0) {
+        return Err(Refusal::of("top_logprobs", "expected `logprobs` to be true with it"));
+    }
+    let generation = request.sampling.generation(
+        &service.options.generation,
+        request.max_completion_tokens.or(request.max_tokens),
+        alternatives,
+        service.limits.vocab_size,
+    )?;
+    let messages = std::mem::take(&mut request.messages).into_iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    if messages.is_empty() {
+        return Err(Refusal::of("messages", "expected at least one message"));
+    }
+    let adapter = service.adapter(request.model.as_deref())?;
+    let head = Head::new(service, "chatcmpl", request.model)?;
+    let names = names_of(&tools);
+    let owner = owner(tenant, request.sampling.cache_salt.clone())?;
+    let variables = request.chat_template_kwargs.unwrap_or_default();
+    let prompt = prompt(service, Value::Array(messages), tools, variables)?;
+    let choices = request.sampling.choices();
+    service.check(&prompt, choices)?;
+    let most = generation.max_new_tokens.unwrap_or(usize::MAX).min(service.limits.max_context_len - prompt.len());
+    check_scores(most * choices, alternatives)?;
+    let (is_streamed, includes_usage) = (request.sampling.is_streamed(), request.sampling.includes_usage());
+    Ok(Prepared { head, owner, prompt, adapter, generation, constraint, choices, names, is_streamed, includes_usage })
 }
 
 /// The tools that the template is shown, null for none; and the form of the answer if it must call one.
@@ -213,23 +234,18 @@ fn message(message: Value) -> Result<Value, Refusal> {
 }
 
 /// The tokens of a conversation. The template has the special ones.
-async fn prompt(
-    service: &Arc<Service>,
-    permit: &Permit,
+fn prompt(
+    service: &Service,
     messages: Value,
     tools: Value,
     variables: Map<String, Value>,
 ) -> Result<Vec<u32>, Refusal> {
-    let service = service.clone();
-    let render = move || {
-        let Some(template) = &service.template else {
-            return Err(Refusal::invalid("the model's tokenizer has no chat template: use `/v1/completions`"));
-        };
-        let text = template.render_with(&messages, &tools, true, &variables)?;
-        drop((messages, tools, variables));
-        Ok(service.tokenizer.encode(&text, false)?)
+    let Some(template) = &service.template else {
+        return Err(Refusal::invalid("the model's tokenizer has no chat template: use `/v1/completions`"));
     };
-    permit.work(render).await
+    let text = template.render_with(&messages, &tools, true, &variables)?;
+    drop((messages, tools, variables));
+    Ok(service.tokenizer.encode(&text, false)?)
 }
 
 /// An answer in the making.
@@ -422,7 +438,7 @@ impl stream::Chunks for Chunks {
 
 /// The checks of a body that need no model.
 #[cfg(fuzzing)]
-pub fn check(body: &[u8], defaults: &rushlight_llm::Generation, vocabulary: usize) -> Result<(), Refusal> {
+pub fn check(body: &[u8], defaults: &Generation, vocabulary: usize) -> Result<(), Refusal> {
     let request: Request = super::body::parse(body)?;
     tools(&request)?;
     request.sampling.grammar()?;

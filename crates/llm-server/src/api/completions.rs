@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use super::body::{Body, Prompt};
+use super::body::{Body, Prompt, owner};
 use super::head::{Head, TokenCounts, raw, respond};
 use super::sampling::{SamplingFields, check_scores};
 use super::stream;
@@ -42,45 +42,17 @@ struct Request {
 pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
     service.answers()?;
     let request: Request = body.read().await?;
-    if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(Refusal::of("suffix", "it is not supported: the answer goes on from the prompt alone"));
-    }
-    if request.best_of.is_some_and(|best_of| best_of > request.sampling.choices()) {
-        return Err(Refusal::of("best_of", "it is not supported beyond `n`"));
-    }
-    let max_tokens = request.max_tokens.or(service.options.generation.max_new_tokens).unwrap_or(DEFAULT_MAX_TOKENS);
-    let defaults = &service.options.generation;
-    let generation =
-        request.sampling.generation(defaults, Some(max_tokens), request.logprobs, service.limits.vocab_size)?;
     let deadline = service.deadline();
-    let constraint = service.constraint(&body.permit, request.sampling.grammar()?).await?;
-    let prompts = request.prompt.tokens(&service, &body.permit, "prompt").await?;
-    let adapter = service.adapter(request.model.as_deref())?;
-    let head = Head::new(&service, "cmpl", request.model)?;
-    let answering = Answering {
-        echo: request.echo.unwrap_or(false),
-        has_scores: request.logprobs.is_some(),
-        choices: request.sampling.choices(),
-        constraint,
-        adapter,
-        owner: body.owner(request.sampling.cache_salt.clone())?,
-        tenant: body.tenant,
-    };
-    prompts.iter().try_for_each(|prompt| service.check(prompt, answering.choices))?;
-    let tokens = prompts.iter().map(|prompt| {
-        let answer = max_tokens.min(service.limits.max_context_len - prompt.len());
-        (answer + if answering.echo { prompt.len() } else { 0 }) * answering.choices
-    });
-    check_scores(tokens.sum(), request.logprobs)?;
+    let prepared = body.prepare(&service, request, prepare).await?;
+    let Prepared { head, prompts, generation, answering, is_streamed, includes_usage } = prepared;
     drop(body);
-    if request.sampling.is_streamed() {
+    if is_streamed {
         let [prompt] = &prompts[..] else {
             return Err(Refusal::of("prompt", "expected one prompt in a request that streams"));
         };
         let pieces = Pieces::new(&service.tokenizer, prompt, &answering)?;
         let events = service.submit(|events| job(prompt, &generation, &answering, deadline, events))?;
         let first = pieces.first();
-        let includes_usage = request.sampling.includes_usage();
         let mut chunks =
             Chunks { scores: vec![Scores::default(); answering.choices], service, head, pieces, includes_usage };
         let first = chunks.json(first)?;
@@ -123,14 +95,63 @@ pub async fn complete(State(service): State<Arc<Service>>, mut body: Body) -> Re
         }
         counts.add(&pieces.counts);
         let first = choices.len();
-        for answer in answers {
-            if answer.reason.is_none() {
-                return Err(Refusal::cut_off());
+        // Log probabilities may be many.
+        stream::beside(|| -> Result<(), Refusal> {
+            for answer in answers {
+                if answer.reason.is_none() {
+                    return Err(Refusal::cut_off());
+                }
+                choices.push(answer.json(&service.tokenizer, first, &mut Scores::default())?);
             }
-            choices.push(answer.json(&service.tokenizer, first, &mut Scores::default())?);
-        }
+            Ok(())
+        })?;
     }
     Ok(respond(head.json(OBJECT, &choices, Some(&counts))))
+}
+
+/// A request that was checked and tokenized.
+struct Prepared {
+    head: Head,
+    prompts: Vec<Vec<u32>>,
+    generation: Generation,
+    answering: Answering,
+    is_streamed: bool,
+    includes_usage: bool,
+}
+
+fn prepare(service: &Service, request: Request, tenant: Tenant) -> Result<Prepared, Refusal> {
+    if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+        return Err(Refusal::of("suffix", "it is not supported: the answer goes on from the prompt alone"));
+    }
+    let choices = request.sampling.choices();
+    if request.best_of.is_some_and(|best_of| best_of > choices) {
+        return Err(Refusal::of("best_of", "it is not supported beyond `n`"));
+    }
+    let defaults = &service.options.generation;
+    let max_tokens = request.max_tokens.or(defaults.max_new_tokens).unwrap_or(DEFAULT_MAX_TOKENS);
+    let generation =
+        request.sampling.generation(defaults, Some(max_tokens), request.logprobs, service.limits.vocab_size)?;
+    let constraint = service.constraint(request.sampling.grammar()?.as_ref())?;
+    let prompts = request.prompt.tokens(&service.tokenizer, "prompt")?;
+    let adapter = service.adapter(request.model.as_deref())?;
+    let head = Head::new(service, "cmpl", request.model)?;
+    let answering = Answering {
+        echo: request.echo.unwrap_or(false),
+        has_scores: request.logprobs.is_some(),
+        choices,
+        constraint,
+        adapter,
+        owner: owner(tenant, request.sampling.cache_salt.clone())?,
+        tenant,
+    };
+    prompts.iter().try_for_each(|prompt| service.check(prompt, choices))?;
+    let tokens = prompts.iter().map(|prompt| {
+        let answer = max_tokens.min(service.limits.max_context_len - prompt.len());
+        (answer + if answering.echo { prompt.len() } else { 0 }) * choices
+    });
+    check_scores(tokens.sum(), request.logprobs)?;
+    let (is_streamed, includes_usage) = (request.sampling.is_streamed(), request.sampling.includes_usage());
+    Ok(Prepared { head, prompts, generation, answering, is_streamed, includes_usage })
 }
 
 /// The options of a prompt's answers.

@@ -48,24 +48,9 @@ enum Elements {
 pub async fn embed(State(service): State<Arc<Service>>, mut body: Body) -> Result<Response, Refusal> {
     let size = service.embedding_size()?;
     let request: Request = body.read().await?;
-    let is_base64 = match request.encoding_format.as_deref() {
-        None | Some("float") => false,
-        Some("base64") => true,
-        Some(other) => {
-            return Err(Refusal::of(
-                "encoding_format",
-                format!("expected `float` or `base64`, got `{}`", shown(other)),
-            ));
-        }
-    };
-    let dimensions = request.dimensions.unwrap_or(size);
-    if !(1..=size).contains(&dimensions) {
-        return Err(Refusal::of("dimensions", format!("expected 1 to {size}, got {dimensions}")));
-    }
-    let model = model_name(&service, request.model)?;
     let deadline = service.deadline();
-    let prompts = request.input.tokens(&service, &body.permit, "input").await?;
-    prompts.iter().try_for_each(|prompt| service.check_prompt("input", prompt))?;
+    let prepared = body.prepare(&service, request, move |service, request, _| prepare(service, request, size)).await?;
+    let Prepared { prompts, is_base64, dimensions, model } = prepared;
     let counts = TokenCounts::of_prompts(prompts.iter().map(Vec::len).sum());
     let tenant = body.tenant;
     drop(body);
@@ -81,6 +66,36 @@ pub async fn embed(State(service): State<Arc<Service>>, mut body: Body) -> Resul
     });
     let list = List { object: "list", data: data.collect(), model, usage: counts.prompt_json() };
     Ok(Json(list).into_response())
+}
+
+/// A request that was checked and tokenized.
+struct Prepared {
+    prompts: Vec<Vec<u32>>,
+    is_base64: bool,
+    dimensions: usize,
+    model: String,
+}
+
+/// Checks a request, of a model whose embeddings have `size` elements.
+fn prepare(service: &Service, request: Request, size: usize) -> Result<Prepared, Refusal> {
+    let is_base64 = match request.encoding_format.as_deref() {
+        None | Some("float") => false,
+        Some("base64") => true,
+        Some(other) => {
+            return Err(Refusal::of(
+                "encoding_format",
+                format!("expected `float` or `base64`, got `{}`", shown(other)),
+            ));
+        }
+    };
+    let dimensions = request.dimensions.unwrap_or(size);
+    if !(1..=size).contains(&dimensions) {
+        return Err(Refusal::of("dimensions", format!("expected 1 to {size}, got {dimensions}")));
+    }
+    let model = model_name(service, request.model)?;
+    let prompts = request.input.tokens(&service.tokenizer, "input")?;
+    prompts.iter().try_for_each(|prompt| service.check_prompt("input", prompt))?;
+    Ok(Prepared { prompts, is_base64, dimensions, model })
 }
 
 /// The checks of a body that need no model.

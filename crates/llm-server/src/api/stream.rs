@@ -40,7 +40,9 @@ pub fn respond(
             let end = match event {
                 Some(event) => {
                     unfinished -= usize::from(matches!(event, Event::Finished { .. }));
-                    chunks.of(event).map(|values| text.push_str(&text_of(&values))).err()
+                    let is_large = matches!(event, Event::Prompt(_));
+                    let made = if is_large { beside(|| chunks.of(event)) } else { chunks.of(event) };
+                    made.map(|values| text.push_str(&text_of(&values))).err()
                 }
                 None if unfinished > 0 => Some(Refusal::cut_off()),
                 None => break,
@@ -60,6 +62,11 @@ pub fn respond(
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")];
     (headers, Body::from_stream(ReceiverStream::new(receiver))).into_response()
+}
+
+/// Runs work that may take long. Other tasks of the thread go on in another one meanwhile.
+pub fn beside<R>(work: impl FnOnce() -> R) -> R {
+    tokio::task::block_in_place(work)
 }
 
 fn text_of(values: &[String]) -> String {

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::body::Body;
 use crate::error::Refusal;
-use crate::preparing::Permit;
 use crate::service::Service;
 
 #[derive(Deserialize)]
@@ -76,17 +75,6 @@ const MAX_GROWTH: usize = 2;
 fn written(value: &impl Serialize) -> Result<Response, Refusal> {
     let text = serde_json::to_vec(value).map_err(|error| Refusal::invalid(error.to_string()))?;
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
-}
-
-/// Encodes beside the threads that serve, since a text may be long.
-pub async fn encode(
-    service: &Arc<Service>,
-    permit: &Permit,
-    text: String,
-    adds_special: bool,
-) -> Result<Vec<u32>, Refusal> {
-    let tokenizer = service.tokenizer.clone();
-    permit.work(move || Ok(tokenizer.encode(&text, adds_special)?)).await
 }
 
 /// The checks of a body that need no model.
