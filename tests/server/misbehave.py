@@ -2,10 +2,11 @@
 
     RUSHLIGHT=target/checked/rushlight .venv/bin/python tests/server/misbehave.py --seconds 600
 
-Starts a server with a tiny Llama, or with the program that `--program` names. One client streams answers, alone and beside 32 in turn that leave, stall, hold connections, send the largest and the worst bodies, pretend to be web pages, and so on. Fails if a token of the
-one takes more than twice as long as its slowest token alone, if an answer of it is refused or cut off, if the server's memory grows beyond
-a bound, if another of its threads ends, or if Ctrl-C does not end it within two seconds in the middle of all this. The machine is to do
-nothing else: the times of tokens are those of the whole machine.
+Starts a server with a tiny Llama, or with the program that `--program` names. One client streams answers: alone, and then beside 32 others,
+in several rounds. The others leave, stall, hold connections, send the largest and the worst bodies, pretend to be web pages, and so on.
+Fails if a token of the one takes more than twice as long as its slowest token alone, if an answer of it is refused or cut off, if the
+server's memory grows beyond a bound, if another of its threads ends, or if Ctrl-C does not end it within two seconds in the middle of all
+this. The machine is to do nothing else: the times of tokens are those of the whole machine.
 """
 
 import argparse

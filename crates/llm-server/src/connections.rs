@@ -63,13 +63,20 @@ pub(crate) async fn serve(
             () = &mut stop => break,
             accepted = accept(&listener) => accepted,
         };
-        if let Some(entering) = connections.arrive(client) {
-            let (routes, is_stopping) = (routes.clone(), is_stopping.clone());
-            tokio::spawn(async move {
-                let open = entering.enter(number).await;
-                connection(stream, client, routes, timeout, is_stopping, open).await;
-            });
+        let now = connections.enter_now(client, number);
+        let entering = if now.is_none() { connections.arrive(client) } else { None };
+        if now.is_none() && entering.is_none() {
+            continue;
         }
+        let (routes, is_stopping) = (routes.clone(), is_stopping.clone());
+        tokio::spawn(async move {
+            let open = match (now, entering) {
+                (Some(open), _) => open,
+                (None, Some(entering)) => entering.enter(number).await,
+                (None, None) => return,
+            };
+            connection(stream, client, routes, timeout, is_stopping, open).await;
+        });
     }
     drop(listener);
     drop(stopping);

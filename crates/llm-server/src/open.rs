@@ -89,6 +89,23 @@ impl Connections {
         Arc::new(Self { max: max.max(1), open, entering, closed: Notify::new() })
     }
 
+    /// Returns an open connection if there is room for it, and none waits for room.
+    pub fn enter_now(self: &Arc<Self>, client: Client, number: u64) -> Option<Connection> {
+        if self.entering().is_empty() { self.enter(&mut self.open(), client, number) } else { None }
+    }
+
+    /// Opens a connection if there is room.
+    fn enter(self: &Arc<Self>, open: &mut HashMap<u64, Entry>, client: Client, number: u64) -> Option<Connection> {
+        if open.len() >= self.max {
+            return None;
+        }
+        let gives_way = Arc::new(Notify::new());
+        let (state, since) = (State::Waits, Instant::now());
+        let entry = Entry { client, state, since, gives_way: gives_way.clone(), is_leaving: false };
+        open.insert(number, entry);
+        Some(Connection { number, all: self.clone(), gives_way })
+    }
+
     /// Returns a place among the connections that wait for room; `None` if too many of this client wait.
     pub fn arrive(self: &Arc<Self>, client: Client) -> Option<Entering> {
         let mut entering = self.entering();
@@ -129,17 +146,8 @@ impl Entering {
             let closed = all.closed.notified();
             {
                 let mut open = all.open();
-                if open.len() < all.max {
-                    let gives_way = Arc::new(Notify::new());
-                    let entry = Entry {
-                        client: *client,
-                        state: State::Waits,
-                        since: Instant::now(),
-                        gives_way: gives_way.clone(),
-                        is_leaving: false,
-                    };
-                    open.insert(number, entry);
-                    return Connection { number, all: all.clone(), gives_way };
+                if let Some(connection) = all.enter(&mut open, *client, number) {
+                    return connection;
                 }
                 // One at a time makes room for one.
                 if !open.values().any(|entry| entry.is_leaving)
@@ -276,6 +284,22 @@ mod tests {
         assert_eq!(surplus(&open, of(3), now), Some(1));
         assert_eq!(surplus(&open, of(2), now), None);
         assert_eq!(surplus(&open, of(1), now), None);
+    }
+
+    /// Connections that come at once are opened as far as there is room, before any that wait.
+    #[test]
+    fn connections_do_not_wait_while_there_is_room() {
+        let all = Connections::new(40);
+        let mut open: Vec<Connection> = (0..40).filter_map(|number| all.enter_now(of(1), number)).collect();
+        assert_eq!(open.len(), 40);
+        assert!(all.enter_now(of(1), 40).is_none());
+        let entering: Vec<_> = (0..20).filter_map(|_| all.arrive(of(1))).collect();
+        assert_eq!(entering.len(), MAX_ENTERING);
+        // Nobody overtakes those that wait.
+        open.pop();
+        assert!(all.enter_now(of(2), 41).is_none());
+        drop(entering);
+        assert!(all.enter_now(of(2), 41).is_some());
     }
 
     #[test]

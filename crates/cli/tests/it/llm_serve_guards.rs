@@ -220,6 +220,60 @@ fn a_client_does_not_keep_others_out() {
     }
 }
 
+/// One key's client fills all sessions and the queue with endless answers. Another's requests are answered all the same, one after the
+/// other, and the endless ones go on.
+#[test]
+fn many_requests_of_one_client_do_not_hold_up_another() {
+    let long = long_model("llm-serve-fair");
+    for (sessions, queue) in [("2", "64"), ("4", "8")] {
+        let server = Server::of(&long, &["--api-key", "a", "--api-key", "b", "--sessions", sessions, "--queue", queue]);
+        let endless = json!({ "prompt": "a", "stream": true, "ignore_eos": true, "max_tokens": 19_000 }).to_string();
+        let head = "POST /v1/completions HTTP/1.1\r\nauthorization: Bearer b";
+        let mut held: Vec<TcpStream> = (0..31).map(|_| server.send(head, endless.as_bytes())).collect();
+        // Those for which there is no room are refused.
+        for stream in &mut held {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).expect("an answer");
+            assert!([b"HTTP/1.1 200", b"HTTP/1.1 429"].contains(&&status), "{}", String::from_utf8_lossy(&status));
+        }
+        for number in 0..5 {
+            let ask = json!({ "prompt": format!("a{number}"), "max_tokens": 20, "ignore_eos": true, "n": 1 });
+            let (status, answer) = with_key(&server, "a", "/v1/completions", &ask);
+            assert_eq!(status, 200, "{answer}");
+            assert_eq!(answer["usage"]["completion_tokens"], 20);
+        }
+        let metric = |name: &str| {
+            let (_, text) = server.request("GET /metrics HTTP/1.1\r\nauthorization: Bearer a", b"");
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("rushlight_{name} ")));
+            line.and_then(|value| value.parse::<f64>().ok()).expect("a number")
+        };
+        assert!(metric("answers_paused_total") >= 1.0);
+        assert!(metric("requests_queued") > 0.0, "the other client's requests are over");
+        drop(held);
+    }
+}
+
+/// A program with one session gives the answers of a request one after the other.
+#[test]
+fn answers_without_a_session_wait_for_one() {
+    let program = command::folder("llm-serve-one").join("model.pte");
+    let mut compile = command::rushlight();
+    compile.args(["compile", SAMPLE, "--max-context-len", "80", "-o"]);
+    assert!(compile.arg(&program).output().expect("the command").status.success());
+    let server = Server::of(&program, &["--lower", "off", "--sessions", "3"]);
+    let ask = |n: usize| {
+        let ask =
+            json!({ "prompt": "abc", "max_tokens": 6, "n": n, "temperature": 1.5, "seed": 3, "ignore_eos": true });
+        let (status, answer) = server.post("/v1/completions", &ask);
+        assert_eq!(status, 200, "{answer}");
+        let choices = answer["choices"].as_array().expect("choices").clone();
+        choices.iter().map(|choice| choice["text"].as_str().expect("a text").to_owned()).collect::<Vec<_>>()
+    };
+    let (one, three) = (ask(1), ask(3));
+    assert_eq!((three.len(), &three[0]), (3, &one[0]));
+    assert!(three[0] != three[1] && three[1] != three[2], "{three:?}");
+}
+
 /// Sends what begins a state, and leaves the connections open.
 type Begin = fn(&Server) -> Vec<TcpStream>;
 
