@@ -206,23 +206,23 @@ impl Pace {
         if taken < ready.len() {
             self.crowded += 1;
             if self.crowded.is_multiple_of(PROBE) || self.crowded.is_power_of_two() {
-                self.lessen(&mut work, ready, &rest);
+                lessen(&mut work, ready, &rest);
             }
         }
         work.answers.sort_unstable();
         work
     }
+}
 
-    /// Leaves out the tenants of which some answers wait anyway, so that the others' times are known.
-    fn lessen(&self, work: &mut Work, ready: &[Ready], rest: &[(usize, Ready)]) {
-        let is_crowded = |index: &usize| {
-            let tenant = ready.get(*index).map(|answer| answer.tenant);
-            rest.iter().any(|(_, answer)| Some(answer.tenant) == tenant)
-        };
-        let fewer: Vec<usize> = work.answers.iter().copied().filter(|index| !is_crowded(index)).collect();
-        if !fewer.is_empty() {
-            work.answers = fewer;
-        }
+/// Leaves out the tenants of which some answers wait anyway, so that the others' times are known.
+fn lessen(work: &mut Work, ready: &[Ready], rest: &[(usize, Ready)]) {
+    let is_crowded = |index: &usize| {
+        let tenant = ready.get(*index).map(|answer| answer.tenant);
+        rest.iter().any(|(_, answer)| Some(answer.tenant) == tenant)
+    };
+    let fewer: Vec<usize> = work.answers.iter().copied().filter(|index| !is_crowded(index)).collect();
+    if !fewer.is_empty() {
+        work.answers = fewer;
     }
 }
 

@@ -119,8 +119,8 @@ impl Held {
     }
 
     pub fn remove(&mut self, tenant: Tenant) {
-        take_one(&mut self.keys, tenant.key);
-        take_one(&mut self.tenants, tenant);
+        take_one(&mut self.keys, &tenant.key);
+        take_one(&mut self.tenants, &tenant);
     }
 
     /// The tenants that hold something.
@@ -157,11 +157,11 @@ impl Held {
     }
 }
 
-fn take_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, who: K) {
-    if let Some(count) = counts.get_mut(&who) {
+fn take_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, who: &K) {
+    if let Some(count) = counts.get_mut(who) {
         *count = count.saturating_sub(1);
         if *count == 0 {
-            counts.remove(&who);
+            counts.remove(who);
         }
     }
 }

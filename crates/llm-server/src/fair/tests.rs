@@ -376,10 +376,10 @@ fn newcomers_start_level() {
     shares.settle(&[a]);
     shares.settle(&[a, b]);
     assert_eq!(shares.of(a), shares.of(b));
-    // All are idle.
+    // All are idle, and then two keys.
     shares.settle(&[]);
     shares.settle(&[b, tenant(1, 1)]);
-    assert_eq!(shares.of(b).1, 0u64.max(shares.of(b).1));
+    assert_eq!(shares.of(b).0, shares.of(tenant(1, 1)).0);
 }
 
 /// Clients that come and go, each from an address of its own, take a bounded amount of memory.
