@@ -19,7 +19,7 @@ const PROBE: u64 = 32;
 pub(crate) struct Pace {
     /// Nanoseconds of a call, of each answer in it, and of each 1024 tokens before them: recursive least squares with forgetting.
     weights: [f64; 3],
-    /// How uncertain these are.
+    /// The covariance of the weights.
     covariance: [[f64; 3]; 3],
     /// Number of calls that were measured.
     calls: u64,

@@ -44,7 +44,7 @@ struct Turns {
     free: usize,
     is_large_free: bool,
     held: Held,
-    /// Those of what one may take.
+    /// The turns that each tenant holds.
     held_by_one: HashMap<Tenant, usize>,
     /// Microseconds of work.
     shares: Shares,
@@ -203,7 +203,7 @@ impl Drop for Turn {
 }
 
 impl Room {
-    /// Makes it room for a body of `len` bytes. Nobody takes more than half of what the others leave.
+    /// Makes it room for a body of `len` bytes. Nobody takes more than half of the room that the others leave.
     pub fn grow(&mut self, len: usize) -> Result<(), Refusal> {
         let wanted = len.div_ceil(FREE).saturating_sub(1);
         if wanted <= self.pieces {
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn bodies_have_room_for_sixteen_of_the_largest() {
         let preparing = Preparing::new(1 << 20, Duration::from_secs(1), 0);
-        // One client has half of what there is, the next one half of the rest, and so on.
+        // One client has half of the room, the next one half of the rest, and so on.
         let mut rooms = Vec::new();
         let mut counts = Vec::new();
         for client in 1..=5 {

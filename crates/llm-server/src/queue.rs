@@ -271,7 +271,7 @@ mod tests {
         Tenant { key, client: Client::of([10, 0, 0, client].into()) }
     }
 
-    /// Whatever clients send: the queue keeps its size, each tenant its order, and no tenant has room that another one with fewer lacks.
+    /// For any requests the queue keeps its size, each tenant its order, and no tenant has room that another one with fewer lacks.
     #[test]
     fn tenants_share_the_queue() {
         for seed in 0..300u64 {

@@ -1,7 +1,7 @@
 //! Fair shares: which client is served next, and which one gives up a resource.
 //!
 //! A tenant is a client of an API key. Keys share the server equally, and the clients of a key share its part equally. Two rules decide,
-//! for keys first and then for the clients of a key. Of what is held for a while, such as sessions, the tenant that holds least is next.
+//! for keys first and then for the clients of a key. For resources that are held for a while, such as sessions, the tenant that holds least is next.
 //! Among equals, the one that was served least is next. Its counter is a virtual token counter (Sheng et al., "Fairness in Serving Large
 //! Language Models", 2024): an idle tenant gathers no credit, because a newcomer starts with the smallest counter of the active ones.
 
