@@ -27,7 +27,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
         text,
         "\n\nMedians of {LOADS} fresh processes with one thread, all libraries and plugins loaded and the files in the page \
          cache; the engines take turns.\n\n### From the file to ready, milliseconds\n\nWithout the first execution. Rushlight \
-         maps what `rushlight compile` made for the CPU back end. *Ratio* is Rushlight's time over that of the fastest peer.\n"
+         maps what `rushlight compile` made for the CPU backend. *Ratio* is Rushlight's time over that of the fastest peer.\n"
     );
     let names = || columns.iter().map(|engine| engine.name);
     text.push_str(&header(["model"].into_iter().chain(names()).chain(["ratio"])));

@@ -92,7 +92,7 @@ enum rl_code
   // The program needs operators that are neither built in nor registered; see
   // `rl_status_missing_operator`.
   RL_OPERATOR_MISSING = 20,
-  // There is no file, method, back end or option of that name.
+  // There is no file, method, backend or option of that name.
   RL_NOT_FOUND = 32,
   // There is not enough memory, or the memory limit is reached.
   RL_MEMORY_ALLOCATION_FAILED = 33,
@@ -104,7 +104,7 @@ enum rl_code
   RL_INVALID_EXTERNAL_DATA = 36,
   // A limit is reached: of time, or of a language model's context.
   RL_OUT_OF_RESOURCES = 37,
-  // The payload of a back end is not one that this version of it runs.
+  // The payload of a backend is not one that this version of it runs.
   RL_DELEGATE_INVALID_COMPATIBILITY = 48,
   RL_DELEGATE_MEMORY_ALLOCATION_FAILED = 49,
   RL_DELEGATE_INVALID_HANDLE = 50,
@@ -202,7 +202,7 @@ enum rl_event_kind
   RL_EVENT_EXECUTE = 0,
   // An operator, which `name` names in full.
   RL_EVENT_OPERATOR = 1,
-  // A call of a delegate; `name` is its back end.
+  // A call of a delegate; `name` is its backend.
   RL_EVENT_DELEGATE = 2,
   RL_EVENT_MOVE = 3,
   RL_EVENT_JUMP = 4,
@@ -269,7 +269,7 @@ typedef struct rl_module rl_module;
 // A compiled program. Threads: it never changes, so that any number of threads may use it.
 typedef struct rl_program rl_program;
 
-// Operators and back ends of the caller's, which are given to `rl_module_load`. Threads: any number
+// Operators and backends of the caller's, which are given to `rl_module_load`. Threads: any number
 // of them may use one at once.
 typedef struct rl_registry rl_registry;
 
@@ -341,9 +341,9 @@ typedef struct rl_data {
   size_t size;
 } rl_data;
 
-// An option of a back end.
+// An option of a backend.
 typedef struct rl_backend_option {
-  // The back end's name, such as `cpu`.
+  // The backend's name, such as `cpu`.
   const char *backend;
   // The option's name.
   const char *name;
@@ -363,8 +363,8 @@ typedef struct rl_load_options {
   // How many threads a call may use, the caller's among them. 0: as many as the machine runs at
   // once.
   size_t threads;
-  // Back end that a portable program is lowered to when its first method is loaded: `auto` (NULL),
-  // `off`, or a back end with its options, such as `cpu:precision=bf16`.
+  // Backend that a portable program is lowered to when its first method is loaded: `auto` (NULL),
+  // `off`, or a backend with its options, such as `cpu:precision=bf16`.
   const char *lower;
   // A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the
   // environment variable `RUSHLIGHT_CACHE`, or none; empty: none.
@@ -377,9 +377,9 @@ typedef struct rl_load_options {
   // `num_data` files of weights.
   const struct rl_data *data;
   size_t num_data;
-  // Operators and back ends besides the built-in ones, or NULL.
+  // Operators and backends besides the built-in ones, or NULL.
   const struct rl_registry *registry;
-  // `num_backend_options` options of back ends.
+  // `num_backend_options` options of backends.
   const struct rl_backend_option *backend_options;
   size_t num_backend_options;
 } rl_load_options;
@@ -490,8 +490,8 @@ typedef struct rl_operator {
 } rl_operator;
 
 // Makes a delegate of a payload when a method is loaded, and says how many outputs it has. Like the
-// other functions of a back end it must not throw exceptions or jump out of the call, and cannot
-// use the module that calls it.
+// other functions of a backend it must not throw exceptions or jump out of the call, and cannot use
+// the module that calls it.
 typedef struct rl_status *(*rl_init_fn)(const struct rl_init_context *context,
                                         void *user_data,
                                         void **delegate,
@@ -505,7 +505,7 @@ typedef struct rl_status *(*rl_execute_fn)(void *delegate,
 // Frees a delegate, on any thread.
 typedef void (*rl_destroy_fn)(void *delegate, void *user_data);
 
-// The run-time half of a back end: it makes a delegate of each part that its ahead-of-time half
+// The run-time half of a backend: it makes a delegate of each part that its ahead-of-time half
 // compiled. A delegate is used by one thread at a time, which may be another one at each call.
 typedef struct rl_backend {
   // `sizeof(rl_backend)`.
@@ -551,7 +551,7 @@ typedef void (*rl_progress_fn)(struct rl_string stage,
 typedef struct rl_compile_options {
   // `sizeof(rl_compile_options)`.
   size_t struct_size;
-  // `num_backends` back ends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None:
+  // `num_backends` backends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None:
   // a portable program, which is compiled for the machine when it is loaded.
   const char *const *backends;
   size_t num_backends;
@@ -749,7 +749,7 @@ struct rl_status *rl_module_load_method(struct rl_module *module,
 struct rl_status *rl_module_unload_method(struct rl_module *module,
                                           const char *method);
 
-// Changes an option of a back end for all methods, loaded or not.
+// Changes an option of a backend for all methods, loaded or not.
 struct rl_status *rl_module_set_option(struct rl_module *module,
                                        const struct rl_backend_option *option);
 
@@ -785,14 +785,14 @@ struct rl_status *rl_module_run(struct rl_module *module,
 // Makes a session over a module's weights. All methods are loaded for it.
 //
 // Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in
-// that of a back end.
+// that of a backend.
 struct rl_status *rl_session_new(struct rl_module *module,
                                  struct rl_session **session);
 
 // Sets all states to what they were at the beginning.
 struct rl_status *rl_session_clear(struct rl_session *session);
 
-// Forgets everything behind the first `length` positions, where the back ends can.
+// Forgets everything behind the first `length` positions, where the backends can.
 struct rl_status *rl_session_rewind(struct rl_session *session, size_t length);
 
 // Makes a session that goes on from the same state on its own.
@@ -828,7 +828,7 @@ struct rl_status *rl_meta_attribute(const struct rl_meta *meta,
                                     size_t index,
                                     struct rl_value_info *info);
 
-// Returns the name of a back end that runs a part of the method; NULL behind the last one. One that
+// Returns the name of a backend that runs a part of the method; NULL behind the last one. One that
 // runs several parts is there as often.
 const char *rl_meta_backend(const struct rl_meta *meta,
                             size_t index);
@@ -859,7 +859,7 @@ struct rl_status *rl_registry_new(struct rl_registry **registry);
 struct rl_status *rl_registry_add_operator(struct rl_registry *registry,
                                            const struct rl_operator *op);
 
-// Adds a back end, which runs the parts of programs that are delegated to its name.
+// Adds a backend, which runs the parts of programs that are delegated to its name.
 struct rl_status *rl_registry_add_backend(struct rl_registry *registry,
                                           const struct rl_backend *backend);
 

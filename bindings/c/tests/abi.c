@@ -615,7 +615,7 @@ static void addresses(void) {
   rl_module_free(module);
 }
 
-/* -- A back end of ours, in place of XNNPACK's -- */
+/* -- A backend of ours, in place of XNNPACK's -- */
 
 struct backend_calls {
   int made, destroyed;

@@ -21,7 +21,7 @@
 // Callbacks are any functions and lambdas. What they throw does not cross the library: it comes out of the call that they are part of.
 // Operators, whose exceptions become the error of the call, see to that by themselves.
 //
-// `get()` of an object is that of the C interface, for what has no form here: back ends, and tensors of DLPack.
+// `get()` of an object is that of the C interface, for what has no form here: backends, and tensors of DLPack.
 
 #pragma once
 

@@ -137,7 +137,7 @@ export interface MethodMeta {
   inputs: ValueInfo[];
   outputs: ValueInfo[];
   operators: string[];
-  /** The back ends of its delegates. */
+  /** The backends of its delegates. */
   backends: string[];
   /** Names and nesting, such as `(image, boxes: [_, _]) -> {logits}`; programs of ExecuTorch have none. */
   signature?: string;
@@ -145,7 +145,7 @@ export interface MethodMeta {
 
 /** The time of one step of a method. */
 export interface StepTime {
-  /** The operator; of what was compiled for a back end, the kind of the step. */
+  /** The operator; of what was compiled for a backend, the kind of the step. */
   name: string;
   /** The instruction of the method. */
   instruction: number;
@@ -183,7 +183,7 @@ export interface CompileOptions {
   engine?: Engine;
   /** The name of the method; `forward` by default. */
   method?: string;
-  /** A back end, with options, such as `cpu`. By default a portable program, which is compiled when it is loaded. */
+  /** A backend, with options, such as `cpu`. By default a portable program, which is compiled when it is loaded. */
   backend?: string;
   /** How layers are quantized, such as `int8` or `8da4w`. */
   quantize?: string;

@@ -1,4 +1,4 @@
-"""Models that the CPU back end's quantizer annotates, against the quantized graphs in eager PyTorch. Needs torch, torchao."""
+"""Models that the CPU backend's quantizer annotates, against the quantized graphs in eager PyTorch. Needs torch, torchao."""
 
 import copy
 

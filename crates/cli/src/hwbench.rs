@@ -19,7 +19,7 @@ use crate::progress;
 /// How long each variant is repeated.
 const BUDGET: Duration = Duration::from_millis(30);
 
-/// Measures what this machine can compute and read at most, and times each variant of the CPU back end's kernels with each
+/// Measures what this machine can compute and read at most, and times each variant of the CPU backend's kernels with each
 /// instruction set at shapes of common models. Marks what programs are run with here: the best instruction set, or the one
 /// that RUSHLIGHT_ISA names, and for convolutions direct or by Winograd's algorithm.
 #[derive(Args)]

@@ -27,7 +27,7 @@ pub struct StepTracer {
 pub struct StepTime {
     /// Index of the instruction in the method that calls the delegate.
     pub instruction: usize,
-    /// The name of the delegate's back end in programs.
+    /// The name of the delegate's backend in programs.
     pub backend: String,
     /// Index of the step in the payload.
     pub step: usize,
@@ -133,7 +133,7 @@ pub struct StepRow {
     /// Index of the instruction in the method that calls the delegate, and of the step in the delegate.
     pub instruction: usize,
     pub step: usize,
-    /// The name of the delegate's back end in programs.
+    /// The name of the delegate's backend in programs.
     pub backend: String,
     /// The node that it computes, the last one where several are fused.
     pub node: String,
@@ -184,7 +184,7 @@ pub fn per_second(amount: f64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { amount / time.as_secs_f64() }
 }
 
-/// The limits of the back ends that steps ran on. Back ends that measure nothing are left out.
+/// The limits of the backends that steps ran on. Backends that measure nothing are left out.
 ///
 /// # Errors
 /// Those of [`Module::measure_limits`].
@@ -195,12 +195,12 @@ pub fn limits(rows: &[StepRow], module: &Module) -> Result<Vec<DeviceLimits>, ru
     backends.into_iter().filter_map(|id| module.measure_limits(id).transpose()).collect()
 }
 
-/// The limits of a row's back end.
+/// The limits of a row's backend.
 pub fn limits_of<'l>(row: &StepRow, limits: &'l [DeviceLimits]) -> Option<&'l Limits> {
     limits.iter().find(|of| of.backend == row.backend).map(|of| &of.limits)
 }
 
-/// Times in nanoseconds, rates per second; where the back end's limits are known, the share of the nearer one and its name.
+/// Times in nanoseconds, rates per second; where the backend's limits are known, the share of the nearer one and its name.
 pub fn json(rows: &[StepRow], limits: &[DeviceLimits]) -> Json {
     let row = |row: &StepRow| {
         let mut json = json!({
@@ -232,7 +232,7 @@ pub fn add_share(json: &mut Json, limits: &Limits, flops: f64, bandwidth: f64) {
     json["limit"] = bound.name().into();
 }
 
-/// The limits of each back end, per second.
+/// The limits of each backend, per second.
 pub fn limits_json(limits: &[DeviceLimits]) -> Json {
     let row = |DeviceLimits { backend, device, limits }: &DeviceLimits| {
         json!({

@@ -3,7 +3,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/operators.rs"));
 
-/// Rushlight's own, which become PyTorch's where no back end computes them, so that no finished program has them.
+/// Rushlight's own, which become PyTorch's where no backend computes them, so that no finished program has them.
 pub mod rushlight {
     pub const DEQUANTIZE_INT4_ROWS: &str = "rushlight::dequantize_int4_rows";
     pub const EXPERTS_LINEAR: &str = "rushlight::experts_linear";

@@ -177,7 +177,7 @@ impl Error {
                 .got(got)
                 .help("use a smaller model of the same family"),
             Self::DraftRewind => Parts::new("the draft model cannot go back after a wrong guess")
-                .expected("a program that a back end runs, without a ring cache or a recurrent state")
+                .expected("a program that a backend runs, without a ring cache or a recurrent state")
                 .help("compile it with `--backend cpu`, and a sliding window with a --max-seq-len of its context"),
             Self::Draft(problem) => Parts::new(format!("the draft: {problem}")),
             Self::NoSession => Parts::new("the bytes are no saved session"),

@@ -201,7 +201,7 @@ impl Session {
             return Some("the program returns the logits of the last token alone: compile it with --full-logits");
         }
         self.cannot_rewind(model).then_some(
-            "the session cannot go back: the program has a ring cache, a recurrent state, or no back end for it",
+            "the session cannot go back: the program has a ring cache, a recurrent state, or no backend for it",
         )
     }
 

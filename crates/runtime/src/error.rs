@@ -271,10 +271,10 @@ impl fmt::Display for Detail {
             #[cfg(not(feature = "alloc"))]
             Self::UnknownOption { .. } | Self::OptionType { .. } => f.write_str("an option that there is not"),
             #[cfg(feature = "alloc")]
-            Self::UnknownOption { known: [] } => f.write_str("the back end has no options"),
+            Self::UnknownOption { known: [] } => f.write_str("the backend has no options"),
             #[cfg(feature = "alloc")]
             Self::UnknownOption { known } => {
-                f.write_str("the back end has no such option, only ")?;
+                f.write_str("the backend has no such option, only ")?;
                 known
                     .iter()
                     .enumerate()

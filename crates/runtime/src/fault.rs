@@ -97,14 +97,14 @@ faults! {
     EndlessLoop: InvalidProgram, "the method has run 10 million instructions: it seems to loop without end";
 
     NoExecute: NotImplemented, "the delegate can neither be executed nor submitted";
-    NoOptionBackend: NotFound, "the option is for a back end that is not registered, or that the method does not use";
+    NoOptionBackend: NotFound, "the option is for a backend that is not registered, or that the method does not use";
     FixedOption: NotSupported, "the option can be set only when a method is loaded";
     #[cfg(feature = "alloc")]
     NoState: InvalidState, "a state of the delegate is missing: add the method's states to the session first";
     #[cfg(feature = "alloc")]
     StateType: DelegateInvalidHandle, "a state is not of the type that the delegate expects";
     #[cfg(feature = "alloc")]
-    StateHook: NotImplemented, "the back end cannot do this with its state";
+    StateHook: NotImplemented, "the backend cannot do this with its state";
     #[cfg(feature = "alloc")]
     TooManyStates: InvalidProgram, "a delegate declares more than {a} states", a;
     #[cfg(feature = "alloc")]

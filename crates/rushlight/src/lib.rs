@@ -174,8 +174,8 @@
 //! |---|---|
 //! | none | [`runtime`], [`kernels`]: `no_std`, no allocator; `Program` and `Method` run programs from static memory with the operators of `kernels::PORTABLE`: see `examples/cortex-m` |
 //! | `std` | [`Module`]: files, mapping, owned tensors, explained errors |
-//! | `cpu` | the CPU back end's kernels, with threads |
-//! | `pt2`, `cpu-compile` | [`Compiler`] of `.pt2` files, quantization; compiling for the CPU back end |
+//! | `cpu` | the CPU backend's kernels, with threads |
+//! | `pt2`, `cpu-compile` | [`Compiler`] of `.pt2` files, quantization; compiling for the CPU backend |
 //! | `lower` | portable programs are compiled for the machine when they are loaded |
 //! | `llm` | [`Compiler::language_model`] |
 //!

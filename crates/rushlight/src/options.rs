@@ -66,10 +66,10 @@ pub(crate) fn check<'a>(
     let Some(backend) = backends.clone().find(|backend| backend.name == option.backend) else {
         let names: Vec<String> = backends.map(|backend| format!("`{}`", backend.name)).collect();
         let expected =
-            if names.is_empty() { "no options: the module has no back ends".into() } else { names.join(", ") };
+            if names.is_empty() { "no options: the module has no backends".into() } else { names.join(", ") };
         return Err(Error::new(
             Code::NotFound,
-            format!("option `{}` is for a back end that the module does not have", option.key),
+            format!("option `{}` is for a backend that the module does not have", option.key),
         )
         .expected(expected)
         .got(format!("`{}`", option.backend)));
@@ -85,9 +85,9 @@ pub(crate) fn explain(error: &rushlight_runtime::Error, option: &BackendOption<'
         Detail::UnknownOption { known } => {
             let known: Vec<String> = known.iter().map(OptionSpec::to_string).collect();
             let expected = if known.is_empty() { "no options".into() } else { known.join(", ") };
-            Error::new(error.code, format!("back end `{backend}` has no option `{key}`")).expected(expected)
+            Error::new(error.code, format!("backend `{backend}` has no option `{key}`")).expected(expected)
         }
         Detail::OptionType { .. } => Error::new(error.code, error.detail.to_string()).got(format!("{value:?}")),
-        _ => Error::new(error.code, error.detail.to_string()).site(format!("option `{key}` of back end `{backend}`")),
+        _ => Error::new(error.code, error.detail.to_string()).site(format!("option `{key}` of backend `{backend}`")),
     }
 }

@@ -120,7 +120,7 @@ impl Quantization {
     }
 }
 
-/// Runs programs on samples with a back end whose kernels compute in integers.
+/// Runs programs on samples with a backend whose kernels compute in integers.
 struct Runs<'a> {
     /// By method.
     samples: &'a [(String, Vec<Vec<Value>>)],
@@ -131,7 +131,7 @@ struct Runs<'a> {
     progress: &'a Progress,
     backend: &'static BackendInfo,
     kernels: &'static QuantizedKernels,
-    /// The back end with its defaults, and as it is faster where precision does not matter.
+    /// The backend with its defaults, and as it is faster where precision does not matter.
     exact: BackendSpec,
     rough: BackendSpec,
     /// What the compiler only knows as an error of its own.

@@ -47,7 +47,7 @@ impl Session {
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.states
             .restore(bytes)
-            .map_err(|error| Error::from(error).help("save and restore with the same program and the same back ends"))
+            .map_err(|error| Error::from(error).help("save and restore with the same program and the same backends"))
     }
 
     /// Returns the size of the states in bytes.
@@ -83,7 +83,7 @@ impl Module {
             if let Some(buffer) = method.planned_state() {
                 let message = format!("`{name}` keeps `{buffer}` in memory of the method, which sessions cannot have");
                 return Err(Error::new(Code::NotSupported, message).help(
-                    "run it with a back end that keeps the state, or make a copy of the method with `instantiate`",
+                    "run it with a backend that keeps the state, or make a copy of the method with `instantiate`",
                 ));
             }
             method.add_states(&mut states)?;

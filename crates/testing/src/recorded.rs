@@ -23,7 +23,7 @@ pub struct Recording {
 const DIFFERS_ON_CPU: &[(&str, &str, &str)] = &[(
     "mixed_precision",
     "output 2 of `forward`",
-    "the mean of normalised rows is zero but for roundings to bfloat16 between operators, which the back end leaves out",
+    "the mean of normalised rows is zero but for roundings to bfloat16 between operators, which the backend leaves out",
 )];
 
 /// The inputs and outputs of a program that have planned memory.

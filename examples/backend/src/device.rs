@@ -1,4 +1,4 @@
-//! A device that is simulated: what an API such as wgpu, CUDA or Core ML is to a real back end.
+//! A device that is simulated: what an API such as wgpu, CUDA or Core ML is to a real backend.
 //!
 //! It has buffers that the host reaches only by copies, and a queue of jobs that are done in order. Its clock ticks when the
 //! host polls, so that tests see every interleaving that they ask for, without threads.
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::payload::Payload;
 
-/// The device. Share it between the back ends that should use each other's buffers.
+/// The device. Share it between the backends that should use each other's buffers.
 #[derive(Debug)]
 pub struct Device {
     index: u32,

@@ -1,4 +1,4 @@
-//! Run-time halves of back ends.
+//! Run-time halves of backends.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -53,7 +53,7 @@ type Execute = unsafe extern "C" fn(
 ) -> *mut rl_status;
 type Destroy = unsafe extern "C" fn(delegate: *mut c_void, user_data: *mut c_void);
 
-/// Makes a delegate of a payload when a method is loaded, and says how many outputs it has. Like the other functions of a back end it must not
+/// Makes a delegate of a payload when a method is loaded, and says how many outputs it has. Like the other functions of a backend it must not
 /// throw exceptions or jump out of the call, and cannot use the module that calls it.
 pub type rl_init_fn = Option<
     unsafe extern "C" fn(
@@ -76,7 +76,7 @@ pub type rl_execute_fn = Option<
 /// Frees a delegate, on any thread.
 pub type rl_destroy_fn = Option<unsafe extern "C" fn(delegate: *mut c_void, user_data: *mut c_void)>;
 
-/// The run-time half of a back end: it makes a delegate of each part that its ahead-of-time half compiled. A delegate is used by one
+/// The run-time half of a backend: it makes a delegate of each part that its ahead-of-time half compiled. A delegate is used by one
 /// thread at a time, which may be another one at each call.
 #[repr(C)]
 pub struct rl_backend {
@@ -95,7 +95,7 @@ pub struct rl_backend {
 // SAFETY: integers, pointers, and functions that may be NULL.
 unsafe impl Growing for rl_backend {}
 
-/// A back end from C.
+/// A backend from C.
 pub struct CustomBackend {
     name: String,
     functions: Arc<Functions>,

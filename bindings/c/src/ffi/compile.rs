@@ -35,7 +35,7 @@ pub type rl_progress_fn = Option<unsafe extern "C" fn(stage: rl_string, done: u6
 pub struct rl_compile_options {
     /// `sizeof(rl_compile_options)`.
     pub struct_size: usize,
-    /// `num_backends` back ends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None: a portable program, which is
+    /// `num_backends` backends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None: a portable program, which is
     /// compiled for the machine when it is loaded.
     pub backends: *const *const c_char,
     pub num_backends: usize,

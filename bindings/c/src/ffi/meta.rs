@@ -251,7 +251,7 @@ unsafe fn describe(
     unsafe { set_sized(info, "info", |size| found.to_c(size)) }
 }
 
-/// Returns the name of a back end that runs a part of the method; NULL behind the last one. One that runs several parts is there as
+/// Returns the name of a backend that runs a part of the method; NULL behind the last one. One that runs several parts is there as
 /// often.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_backend(meta: *const rl_meta, index: usize) -> *const c_char {

@@ -65,11 +65,11 @@ pub struct rl_data {
     pub size: usize,
 }
 
-/// An option of a back end.
+/// An option of a backend.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_backend_option {
-    /// The back end's name, such as `cpu`.
+    /// The backend's name, such as `cpu`.
     pub backend: *const c_char,
     /// The option's name.
     pub name: *const c_char,
@@ -88,7 +88,7 @@ pub struct rl_load_options {
     pub share_memory: u32,
     /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
     pub threads: usize,
-    /// Back end that a portable program is lowered to when its first method is loaded: `auto` (NULL), `off`, or a back end with its options,
+    /// Backend that a portable program is lowered to when its first method is loaded: `auto` (NULL), `off`, or a backend with its options,
     /// such as `cpu:precision=bf16`.
     pub lower: *const c_char,
     /// A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the environment variable
@@ -101,9 +101,9 @@ pub struct rl_load_options {
     /// `num_data` files of weights.
     pub data: *const rl_data,
     pub num_data: usize,
-    /// Operators and back ends besides the built-in ones, or NULL.
+    /// Operators and backends besides the built-in ones, or NULL.
     pub registry: *const rl_registry,
-    /// `num_backend_options` options of back ends.
+    /// `num_backend_options` options of backends.
     pub backend_options: *const rl_backend_option,
     pub num_backend_options: usize,
 }
@@ -120,7 +120,7 @@ pub enum rl_event_kind {
     RL_EVENT_EXECUTE = 0,
     /// An operator, which `name` names in full.
     RL_EVENT_OPERATOR = 1,
-    /// A call of a delegate; `name` is its back end.
+    /// A call of a delegate; `name` is its backend.
     RL_EVENT_DELEGATE = 2,
     RL_EVENT_MOVE = 3,
     RL_EVENT_JUMP = 4,
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn rl_module_unload_method(module: *mut rl_module, method:
     })
 }
 
-/// Changes an option of a back end for all methods, loaded or not.
+/// Changes an option of a backend for all methods, loaded or not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_set_option(
     module: *mut rl_module,

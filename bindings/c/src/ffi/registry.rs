@@ -1,4 +1,4 @@
-//! Registries: the operators and back ends that a program is loaded with, besides the built-in ones.
+//! Registries: the operators and backends that a program is loaded with, besides the built-in ones.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use super::kernel::{CustomKernel, KERNEL, rl_kernel_fn};
 use super::{Growing, Result, free, guard, hand_out, null, options, reference, rl_status, text};
 use crate::status::Status;
 
-/// Operators and back ends of the caller's, which are given to `rl_module_load`. Threads: any number of them may use one at once.
+/// Operators and backends of the caller's, which are given to `rl_module_load`. Threads: any number of them may use one at once.
 #[derive(Default)]
 pub struct rl_registry {
     sets: Mutex<Vec<&'static OpSet>>,
@@ -102,7 +102,7 @@ fn operator_set(name: &str, operator: &rl_operator) -> Result<&'static OpSet> {
     Ok(Box::leak(Box::new(OpSet { name: "REGISTRY", groups: std::slice::from_ref(Box::leak(Box::new(groups))) })))
 }
 
-/// Adds a back end, which runs the parts of programs that are delegated to its name.
+/// Adds a backend, which runs the parts of programs that are delegated to its name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_registry_add_backend(
     registry: *mut rl_registry,

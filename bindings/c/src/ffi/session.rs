@@ -20,7 +20,7 @@ impl rl_session {
 
 /// Makes a session over a module's weights. All methods are loaded for it.
 ///
-/// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a back end.
+/// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a backend.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_new(module: *mut rl_module, session: *mut *mut rl_session) -> *mut rl_status {
     guard(|| {
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn rl_session_clear(session: *mut rl_session) -> *mut rl_s
     })
 }
 
-/// Forgets everything behind the first `length` positions, where the back ends can.
+/// Forgets everything behind the first `length` positions, where the backends can.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_rewind(session: *mut rl_session, length: usize) -> *mut rl_status {
     guard(|| {

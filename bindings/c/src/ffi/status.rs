@@ -26,7 +26,7 @@ pub enum rl_code {
     RL_INVALID_TYPE = 0x13,
     /// The program needs operators that are neither built in nor registered; see `rl_status_missing_operator`.
     RL_OPERATOR_MISSING = 0x14,
-    /// There is no file, method, back end or option of that name.
+    /// There is no file, method, backend or option of that name.
     RL_NOT_FOUND = 0x20,
     /// There is not enough memory, or the memory limit is reached.
     RL_MEMORY_ALLOCATION_FAILED = 0x21,
@@ -38,7 +38,7 @@ pub enum rl_code {
     RL_INVALID_EXTERNAL_DATA = 0x24,
     /// A limit is reached: of time, or of a language model's context.
     RL_OUT_OF_RESOURCES = 0x25,
-    /// The payload of a back end is not one that this version of it runs.
+    /// The payload of a backend is not one that this version of it runs.
     RL_DELEGATE_INVALID_COMPATIBILITY = 0x30,
     RL_DELEGATE_MEMORY_ALLOCATION_FAILED = 0x31,
     RL_DELEGATE_INVALID_HANDLE = 0x32,

@@ -55,7 +55,7 @@ class Meta {
   Result<ValueInfo> try_output(size_t index) const { return try_info(rl_meta_output, index); }
   Result<ValueInfo> try_attribute(size_t index) const { return try_info(rl_meta_attribute, index); }
 
-  // Back ends that run parts of the method, one name a part; and the full names of the operators that it calls.
+  // Backends that run parts of the method, one name a part; and the full names of the operators that it calls.
   std::vector<std::string_view> backends() const { return names(rl_meta_backend); }
   std::vector<std::string_view> operators() const { return names(rl_meta_operator); }
 

@@ -43,7 +43,7 @@ struct Data {
   Bytes bytes = {};
 };
 
-// An option of a back end: a bool, an int or a string.
+// An option of a backend: a bool, an int or a string.
 struct BackendOption {
   // Of any type of integers or text: which of the three it is does not depend on how a standard library converts to a variant.
   template <typename T>
@@ -75,7 +75,7 @@ struct LoadOptions {
   bool share_memory = false;
   // How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
   size_t threads = 0;
-  // What a portable program is compiled for when its first method is loaded: `auto` (empty), `off`, or a back end with its options, such
+  // What a portable program is compiled for when its first method is loaded: `auto` (empty), `off`, or a backend with its options, such
   // as `cpu:precision=bf16`.
   std::string lower = {};
   // A folder of the user's own that keeps what was compiled. None: that of the environment variable `RUSHLIGHT_CACHE`; empty: none.
@@ -84,7 +84,7 @@ struct LoadOptions {
   uint64_t memory_limit = 0;
   std::chrono::microseconds time_limit{0};
   std::vector<Data> data = {};
-  // Operators and back ends besides the built-in ones.
+  // Operators and backends besides the built-in ones.
   const Registry* registry = nullptr;
   std::vector<BackendOption> backend_options = {};
 };
@@ -93,7 +93,7 @@ struct LoadOptions {
 // be freed before or after its module.
 class Session {
  public:
-  // `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a back end.
+  // `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a backend.
   explicit Session(Module& module) : Session(try_new(module).value()) {}
   static Result<Session> try_new(Module& module);
 
@@ -101,7 +101,7 @@ class Session {
   void clear() { check(try_clear()); }
   Status try_clear() { return Status(rl_session_clear(get())); }
 
-  // Forgets everything behind the first positions, where the back ends can.
+  // Forgets everything behind the first positions, where the backends can.
   void rewind(size_t length) { check(try_rewind(length)); }
   Status try_rewind(size_t length) { return Status(rl_session_rewind(get(), length)); }
 
@@ -126,7 +126,7 @@ struct Event {
   bool begins;
   // Index of the instruction.
   size_t instruction;
-  // Of the method, operator or back end; it lives for the callback.
+  // Of the method, operator or backend; it lives for the callback.
   std::string_view name;
 };
 
@@ -356,7 +356,7 @@ class Module {
   void unload_method(internal::Text method) { check(try_unload_method(method)); }
   Status try_unload_method(internal::Text method) { return Status(rl_module_unload_method(get(), method.get())); }
 
-  // Changes an option of a back end for all methods, loaded or not.
+  // Changes an option of a backend for all methods, loaded or not.
   void set_option(const BackendOption& option) { check(try_set_option(option)); }
   Status try_set_option(const BackendOption& option) {
     LoadOptions options;

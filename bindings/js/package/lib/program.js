@@ -106,7 +106,7 @@ async function lowerHere(instance, program, files, lower, memoryLimit) {
     );
     return compiler.call(api => api.lower(source, data, lower, memoryLimit));
   } catch (error) {
-    // Most programs that cannot be lowered run as they are; those of foreign back ends do not.
+    // Most programs that cannot be lowered run as they are; those of foreign backends do not.
     const isMistake = isAsked && ['NotFound', 'InvalidArgument'].includes(error.codeName);
     if (portability === 'foreign' || isMistake || error.codeName === 'Internal') {
       throw error;

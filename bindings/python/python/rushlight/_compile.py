@@ -404,7 +404,7 @@ def export(
 
 
 def _default_backend(backend, quantize):
-    """The portable operators have no kernels for quantized layers: they are for the CPU back end if none is asked for."""
+    """The portable operators have no kernels for quantized layers: they are for the CPU backend if none is asked for."""
     return "cpu" if backend is None and quantize is not None else backend
 
 

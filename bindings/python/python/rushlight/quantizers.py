@@ -84,7 +84,7 @@ class Int8:
 
     def activations(self):
         """The specification of activations: int8, affine, one scale for a tensor."""
-        # Observers keep PyTorch's least scale, the epsilon of f32: the back end requantizes in f32, which needs no larger one.
+        # Observers keep PyTorch's least scale, the epsilon of f32: the backend requantizes in f32, which needs no larger one.
         if self.dynamic and self.qat:
             average = pt2e.MovingAverageMinMaxObserver.with_args(averaging_constant=1)
             constructor = pt2e.FakeQuantize.with_args(observer=average)
@@ -120,7 +120,7 @@ class Int8:
 
 
 class CpuQuantizer(Quantizer):
-    """Annotates what Rushlight's CPU back end computes in integers: convolutions and linear layers with the activation that
+    """Annotates what Rushlight's CPU backend computes in integers: convolutions and linear layers with the activation that
     follows, sums and products, functions of one tensor, and what moves, picks or averages elements.
 
     `config` is for all of the model (None for none of it). The nearest rule counts: a module's name before its type, that

@@ -21,7 +21,7 @@ public final class Interrupt: @unchecked Sendable {
 public struct LoadOptions: Sendable {
   /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
   public var threads = 0
-  /// What a portable program is compiled for when its first method is loaded: `auto` (nil), `off`, or a back end with its options.
+  /// What a portable program is compiled for when its first method is loaded: `auto` (nil), `off`, or a backend with its options.
   public var lower: String?
   /// A folder of the user's own that keeps what was compiled; nil: that of the environment variable `RUSHLIGHT_CACHE`, or none.
   public var cache: String?

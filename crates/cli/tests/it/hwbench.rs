@@ -91,7 +91,7 @@ fn steps_are_shown_beside_the_limits() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cortex-m/digits.pte");
     let run = ["run", model, "--lower", "cpu", "--threads", "1", "--profile"];
     let profile = &json(&[&run[..], &["--json"]].concat())["profile"];
-    let [limits] = array(&profile["limits"]) else { panic!("one back end: {profile:#}") };
+    let [limits] = array(&profile["limits"]) else { panic!("one backend: {profile:#}") };
     assert_eq!(limits["device"], format!("{}, threads: 1", Isa::detect()));
     assert_positive(&limits["flops_per_s"]);
     assert_positive(&limits["bytes_per_s"]);

@@ -82,7 +82,7 @@ pub trait Backend: fmt::Debug + Send {
     /// Decides if the backend claims a single node. The graph is functional, and its tensors are contiguous.
     fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
         let _ = (graph, node);
-        Offer::Leave("the back end claims no single nodes".to_owned())
+        Offer::Leave("the backend claims no single nodes".to_owned())
     }
 
     /// True if parts of the backend can hold a state that no other part and no operator of the runtime uses. The state
@@ -250,7 +250,7 @@ fn claim_method(model: &Model, method: &str, graph: &Graph, backends: &[Box<dyn 
                     refuse("the parts that use it compute it again".to_owned());
                 }
                 Some(Claim::Refuse(reason)) => refuse(reason),
-                None => refuse("the back end said nothing of it".to_owned()),
+                None => refuse("the backend said nothing of it".to_owned()),
             }
         }
     }

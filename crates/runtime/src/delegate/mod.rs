@@ -1,4 +1,4 @@
-//! Delegates: parts of a program that a back end compiled ahead of time and runs itself.
+//! Delegates: parts of a program that a backend compiled ahead of time and runs itself.
 //!
 //! A [`Backend`] makes a [`Delegate`] of each payload when a method is loaded. The least that a delegate does is
 //! [`execute`](Delegate::execute): read host slices, write host slices. Everything else is optional, and what a delegate uses
@@ -30,11 +30,11 @@
 //!
 //! # Options and events
 //!
-//! A back end [declares](Backend::options) its options with name, type and default; those that are not declared are errors. A
+//! A backend [declares](Backend::options) its options with name, type and default; those that are not declared are errors. A
 //! delegate reports its steps to [`Call::events`], with their [`Cost`](crate::Cost) and times of its own clock if it has them.
 //! Profiles, traces and the limits beside them are made from these events and from [`Backend::limits`].
 //!
-//! # What a back end may get wrong
+//! # What a backend may get wrong
 //!
 //! Nothing of this is `unsafe` to implement. A buffer that is too small, of another type, or a state of another type is an
 //! error; a call that never completes ends with the [interrupt](crate::Interrupt) of its execution.
@@ -77,7 +77,7 @@ pub trait Backend: Sync {
     /// Prepares one payload. What is needed during execution is allocated here.
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>) -> Result<DelegateHandle<'m>>;
 
-    /// The options that the back end has. Others are errors, in what is given at load and later.
+    /// The options that the backend has. Others are errors, in what is given at load and later.
     fn options(&self) -> &'static [OptionSpec] {
         &[]
     }
@@ -148,7 +148,7 @@ pub trait Delegate: Send {
         Err(Fault::NoState.into())
     }
 
-    /// Changes an option that the back end declares and that can change. The type is right.
+    /// Changes an option that the backend declares and that can change. The type is right.
     fn set_option(&mut self, name: &str, value: OptionValue<'_>) -> Result<()> {
         let _ = (name, value);
         Err(Fault::FixedOption.into())
@@ -178,7 +178,7 @@ impl core::fmt::Debug for DelegateHandle<'_> {
     }
 }
 
-/// Payload, memory and options from which a back end makes a delegate.
+/// Payload, memory and options from which a backend makes a delegate.
 #[derive(Debug)]
 pub struct InitContext<'a, 'm> {
     /// Name of the method that is loaded.

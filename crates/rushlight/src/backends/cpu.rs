@@ -1,4 +1,4 @@
-//! The CPU back end's entry in the table.
+//! The CPU backend's entry in the table.
 
 #[cfg(feature = "cpu-compile")]
 use rushlight_compiler::partition;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Error;
 
 /// The machine that run-time halves compute on.
-#[allow(dead_code, reason = "back ends read it, and a build may have none")]
+#[allow(dead_code, reason = "backends read it, and a build may have none")]
 #[derive(Default)]
 pub(crate) struct Host {
     /// Threads that a call uses, the caller's among them; as many as the machine runs at once if `None`.
@@ -16,7 +16,7 @@ pub(crate) struct Host {
     devices: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
-#[allow(dead_code, reason = "back ends open devices, and a build may have none")]
+#[allow(dead_code, reason = "backends open devices, and a build may have none")]
 impl Host {
     /// The device of a type, which `open` opens at the first call.
     ///

@@ -1,6 +1,6 @@
-//! The back ends that come with Rushlight.
+//! The backends that come with Rushlight.
 //!
-//! Each is a file here and an entry of [`TABLE`]. The rest of the facade asks the table, and names no back end.
+//! Each is a file here and an entry of [`TABLE`]. The rest of the facade asks the table, and names no backend.
 //!
 //! An entry has the name, the documentation and both halves of a backend. Text such as `cpu:precision=bf16` is parsed in one place
 //! (`spec.rs`), for the command line, Python and Rust, at compile time and for lowering at load.
@@ -48,7 +48,7 @@ pub use host::default_threads;
 #[cfg(feature = "compile")]
 pub use spec::{BackendChoice, BackendSpec};
 
-/// A back end that comes with Rushlight: [`backends`] has all of them.
+/// A backend that comes with Rushlight: [`backends`] has all of them.
 pub struct BackendInfo {
     name: &'static str,
     about: &'static str,
@@ -56,7 +56,7 @@ pub struct BackendInfo {
     halves: Option<Halves>,
 }
 
-/// The two halves of a back end, as far as this build has them.
+/// The two halves of a backend, as far as this build has them.
 struct Halves {
     /// Makes the ahead-of-time half; `None` if this build does not have it.
     #[cfg(feature = "compile")]
@@ -101,10 +101,10 @@ pub(crate) struct StepInfo {
 
 /// Where the result of a compilation goes.
 #[cfg(feature = "compile")]
-#[allow(dead_code, reason = "back ends read it, and a build may have none")]
+#[allow(dead_code, reason = "backends read it, and a build may have none")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Destination {
-    /// Number of threads that compile; as many as the machine runs at once if `None`. An option of the back end may replace it.
+    /// Number of threads that compile; as many as the machine runs at once if `None`. An option of the backend may replace it.
     pub threads: Option<NonZeroUsize>,
     /// True if this process runs the result at once and never writes it.
     pub in_memory: bool,
@@ -112,7 +112,7 @@ pub(crate) struct Destination {
     pub is_file: bool,
 }
 
-/// The functions by which quantization plans for a back end with integer kernels.
+/// The functions by which quantization plans for a backend with integer kernels.
 #[cfg(all(feature = "pt2", feature = "backends"))]
 pub(crate) struct QuantizedKernels {
     /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
@@ -123,7 +123,7 @@ pub(crate) struct QuantizedKernels {
     pub engine: fn(&Host) -> Result<Arc<Engine>, Error>,
 }
 
-/// The back ends, the preferred ones first.
+/// The backends, the preferred ones first.
 const TABLE: &[BackendInfo] = &[
     #[cfg(any(feature = "cpu", feature = "cpu-compile"))]
     cpu::CPU,
@@ -135,7 +135,7 @@ const TABLE: &[BackendInfo] = &[
     },
 ];
 
-/// The back ends that come with Rushlight, with what users can choose of each.
+/// The backends that come with Rushlight, with what users can choose of each.
 pub fn backends() -> impl ExactSizeIterator<Item = &'static BackendInfo> {
     TABLE.iter()
 }
@@ -191,32 +191,32 @@ impl core::fmt::Debug for BackendInfo {
     }
 }
 
-/// The back ends that programs can be lowered to, the preferred ones first.
+/// The backends that programs can be lowered to, the preferred ones first.
 #[cfg(feature = "lower")]
 pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
     let compiles = |backend: &&BackendInfo| backend.halves.as_ref().is_some_and(|halves| halves.compile.is_some());
     run_halves().map(|(backend, _)| backend).filter(compiles)
 }
 
-/// The back end that quantization is made for, with what it asks of that.
+/// The backend that quantization is made for, with what it asks of that.
 #[cfg(all(feature = "pt2", feature = "backends"))]
 pub(crate) fn quantizing() -> Option<(&'static BackendInfo, &'static QuantizedKernels)> {
     TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.quantized.as_ref()?)))
 }
 
-/// The back ends that this build runs, with their run-time halves.
+/// The backends that this build runs, with their run-time halves.
 #[cfg(feature = "backends")]
 fn run_halves() -> impl Iterator<Item = (&'static BackendInfo, &'static RunHalf)> + Clone {
     TABLE.iter().filter_map(|backend| Some((backend, backend.halves.as_ref()?.run.as_ref()?)))
 }
 
-/// The back end with an id, and its run-time half.
+/// The backend with an id, and its run-time half.
 #[cfg(feature = "backends")]
 fn with_id(id: &str) -> Option<(&'static BackendInfo, &'static RunHalf)> {
     run_halves().find(|(_, half)| half.id == id)
 }
 
-/// The name of the back end whose run-time half with this id is in this build.
+/// The name of the backend whose run-time half with this id is in this build.
 #[cfg(feature = "lower")]
 pub(crate) fn name_of(id: &str) -> Option<&'static str> {
     with_id(id).map(|(backend, _)| backend.name)
@@ -228,20 +228,20 @@ pub(crate) fn declared<'a>() -> impl Iterator<Item = Declared<'a>> + Clone {
     run_halves().map(|(backend, half)| Declared { name: backend.name, id: half.id, options: half.options })
 }
 
-/// The ids of back ends whose programs this build runs: what was compiled for its own, and what ExecuTorch gave XNNPACK, which
+/// The ids of backends whose programs this build runs: what was compiled for its own, and what ExecuTorch gave XNNPACK, which
 /// becomes operators again when it is loaded.
 #[cfg(feature = "lower")]
 pub fn program_backends() -> impl Iterator<Item = &'static str> {
     run_halves().map(|(_, half)| half.id).chain([rushlight_compiler::front::xnnpack::BACKEND])
 }
 
-/// True if this build runs what was compiled for the back end with this id.
+/// True if this build runs what was compiled for the backend with this id.
 #[cfg(feature = "backends")]
 pub fn runs_backend(id: &str) -> bool {
     with_id(id).is_some()
 }
 
-/// The run-time halves of the back ends that a method has delegates of.
+/// The run-time halves of the backends that a method has delegates of.
 #[cfg(feature = "backends")]
 pub(crate) fn running(
     plan: Option<rushlight_format::pte::Plan<'_>>,

@@ -1,4 +1,4 @@
-//! Back ends as users choose them.
+//! Backends as users choose them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::{BackendInfo, Destination, TABLE, backends};
 use crate::error::Error;
 use crate::options::OwnedValue;
 
-/// A back end that comes with Rushlight, with options: `cpu`, or `cpu:precision=bf16`.
+/// A backend that comes with Rushlight, with options: `cpu`, or `cpu:precision=bf16`.
 ///
 /// Every option exists and takes its value. [`backends`](crate::backends) says which there are.
 ///
@@ -32,7 +32,7 @@ pub struct BackendSpec {
 }
 
 impl BackendSpec {
-    /// The back end of a name, with the defaults of its options. `portable` stands for the reference operators.
+    /// The backend of a name, with the defaults of its options. `portable` stands for the reference operators.
     ///
     /// # Errors
     /// `NotFound`, with the names that exist.
@@ -49,7 +49,7 @@ impl BackendSpec {
         }
     }
 
-    /// The back end that lowering prefers, with the defaults of its options.
+    /// The backend that lowering prefers, with the defaults of its options.
     #[cfg(feature = "lower")]
     pub(crate) fn preferred() -> Option<Self> {
         super::compiling().next().map(Self::of)
@@ -61,7 +61,7 @@ impl BackendSpec {
         self.backend.halves.is_some()
     }
 
-    /// A back end with the defaults of its options.
+    /// A backend with the defaults of its options.
     #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
     pub(crate) fn of(backend: &'static BackendInfo) -> Self {
         Self { backend, options: Vec::new() }
@@ -70,7 +70,7 @@ impl BackendSpec {
     /// Sets an option.
     ///
     /// # Errors
-    /// `InvalidArgument`, with the options that exist, for a name that the back end does not declare, a value that the option
+    /// `InvalidArgument`, with the options that exist, for a name that the backend does not declare, a value that the option
     /// does not take, and an option that is set already.
     pub fn option<'v>(self, name: &str, value: impl Into<OptionValue<'v>>) -> Result<Self, Error> {
         let value = value.into();
@@ -164,7 +164,7 @@ impl fmt::Display for BackendSpec {
     }
 }
 
-/// A back end to compile for: one that comes with Rushlight, also as text such as `cpu:precision=bf16`, or one of your own.
+/// A backend to compile for: one that comes with Rushlight, also as text such as `cpu:precision=bf16`, or one of your own.
 #[derive(Debug)]
 pub enum BackendChoice {
     Known(BackendSpec),

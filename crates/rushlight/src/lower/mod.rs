@@ -327,7 +327,7 @@ impl Compiled {
         let report = advance(&mut model, &options, Stage::Final)?;
         if !translated && report.entries.iter().all(|entry| entry.claimant() == PORTABLE) {
             let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name())).collect();
-            return Err(left(format!("the back end {} claims no operator of it", names.join(", "))));
+            return Err(left(format!("the backend {} claims no operator of it", names.join(", "))));
         }
         // Weights that backends added: `Lowered` keeps them in memory, `to_file` writes them.
         let weights = model.named_data.split_off(known.min(model.named_data.len()));

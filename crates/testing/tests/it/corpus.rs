@@ -46,7 +46,7 @@ fn check_programs(corpus: &Path) -> usize {
     let (mut programs, mut calls) = (0, 0);
     for path in &paths {
         let result = Recording::open(path).and_then(|recording| {
-            // Miri looks at the runtime alone: it has neither the instructions of the CPU back end nor the time.
+            // Miri looks at the runtime alone: it has neither the instructions of the CPU backend nor the time.
             if cfg!(miri) {
                 let runs = recording.backends().is_empty() && !has_roots(&recording);
                 return if runs { recording.run(&mut recording.load("off")?) } else { Ok(0) };
@@ -79,7 +79,7 @@ fn check_programs(corpus: &Path) -> usize {
     programs
 }
 
-/// Compiles every archive of a folder, for the CPU back end and without, and runs what comes out. Returns how many there are.
+/// Compiles every archive of a folder, for the CPU backend and without, and runs what comes out. Returns how many there are.
 fn check_archives(archives: &Path) -> usize {
     let paths = recordings(archives);
     let mut failures = Vec::new();

@@ -24,13 +24,13 @@ const PAGE: &str = "\
 Made by `tools/models/export_llama.py` with random weights: a small Llama, and a small Qwen3.5, exported by ExecuTorch's own
 `export_llama` with different options, and decoders that transformers exports. Calls follow each other on one session, a prompt and then single
 tokens, and are compared with what ExecuTorch's runtime answered, or eager PyTorch for those of transformers. Each program is
-compiled twice: to the reference operators alone, and for the CPU back end. A `.pte` is also lowered at load. The error is the
-largest difference of all calls, relative to the largest element of the output. What the CPU back end leaves runs on the
+compiled twice: to the reference operators alone, and for the CPU backend. A `.pte` is also lowered at load. The error is the
+largest difference of all calls, relative to the largest element of the output. What the CPU backend leaves runs on the
 reference operators.
 
 This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it llama -- --ignored`.
 
-| model | error on reference operators | error on the CPU back end | allowed | nodes on the CPU back end | others |
+| model | error on reference operators | error on the CPU backend | allowed | nodes on the CPU backend | others |
 |---|---|---|---|---|---|
 ";
 

@@ -49,12 +49,12 @@ fn check(least: usize, run: impl Fn(&Case, usize) -> Lowered + Sync) {
         work();
     });
     let Tally { passed, left, failed } = tally.into_inner().expect("no test thread panics");
-    println!("{passed} of {} cases run on the CPU back end; the others are left:", all.len());
+    println!("{passed} of {} cases run on the CPU backend; the others are left:", all.len());
     for (reason, count) in &left {
         println!("{count:>6}  {reason}");
     }
     assert!(failed.is_empty(), "{} cases differ:\n{}", failed.len(), failed.join("\n"));
-    assert!(filter.is_some() || passed >= least, "only {passed} cases ran on the CPU back end");
+    assert!(filter.is_some() || passed >= least, "only {passed} cases ran on the CPU backend");
 }
 
 #[test]

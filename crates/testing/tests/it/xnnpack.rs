@@ -20,14 +20,14 @@ const PAGE: &str = "\
 # Models that ExecuTorch lowered for XNNPACK
 
 Made by `tools/models/xnnpack.py` with random weights and ExecuTorch's own partitioner, in two types and some in int8. Each program is
-compiled for the CPU back end, and loaded with lowering; both are run and compared with what ExecuTorch's XNNPACK delegate
+compiled for the CPU backend, and loaded with lowering; both are run and compared with what ExecuTorch's XNNPACK delegate
 answered for the same input. The error is the largest difference, relative to the largest element of the output. In
 float16 XNNPACK rounds at every step and Rushlight only at the end, so that most of the difference is XNNPACK's own error,
 which stands beside it: its difference from float32. Where that is all of the result, PyTorch's stands in for it.
 
 This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it xnnpack -- --ignored`.
 
-| model | delegate calls | nodes on the CPU back end | others | error | allowed | XNNPACK's own |
+| model | delegate calls | nodes on the CPU backend | others | error | allowed | XNNPACK's own |
 |---|---|---|---|---|---|---|
 ";
 

@@ -24,7 +24,7 @@ const SECTION: &str = "\
 ## Architectures
 
 Made by `tools/models/generate.py --zoo` at small sizes with random weights: torchvision's as its builders make them, those of
-transformers from configurations. Each is compiled for the reference operators and for the CPU back end, straight from
+transformers from configurations. Each is compiled for the reference operators and for the CPU backend, straight from
 `torch.export.export` and after `run_decompositions()`; lowered at load from ExecuTorch's own portable program and from the one
 for its XNNPACK delegate; and quantized without PyTorch in every scheme. A number is the largest difference from eager PyTorch,
 relative to the largest element of the output; for a quantized model it is the signal-to-noise of the worst output in dB, beside

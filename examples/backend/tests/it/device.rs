@@ -33,7 +33,7 @@ fn chain(operators: &[&str]) -> Model {
     model
 }
 
-/// Each back end takes one kind of operator, so that they alternate.
+/// Each backend takes one kind of operator, so that they alternate.
 fn alternating(operators: &[&str]) -> Vec<u8> {
     let backends: Vec<Box<dyn rushlight::compiler::partition::Backend>> = vec![
         Box::new(Chain::only("Adds", &["aten::add.Tensor"])),
@@ -56,7 +56,7 @@ fn builder() -> ModuleBuilder {
 #[test]
 fn neighbours_on_a_device_pass_values_without_copies() {
     let (add, mul, exp) = ("aten::add.Tensor", "aten::mul.Tensor", "aten::exp");
-    // Each entry: uploads and downloads on one device, and together where each back end has its own.
+    // Each entry: uploads and downloads on one device, and together where each backend has its own.
     let cases: [(&[&str], (usize, usize), (usize, usize)); 3] = [
         (&[add, mul, add, mul], (1, 1), (5, 4)),
         (&[add, exp, mul], (2, 2), (3, 2)),
@@ -288,7 +288,7 @@ fn options_that_do_not_exist_say_which_do() {
         assert!(error.what_was_expected().is_some_and(|names| names.contains("`latency` (how often")), "{error}");
         assert_eq!(
             (error.code(), error.message()),
-            (Code::NotFound, "back end `ChainBackend` has no option `latencies`")
+            (Code::NotFound, "backend `ChainBackend` has no option `latencies`")
         );
     }
     assert_eq!(with("timestamps", 1).unwrap_err().code(), Code::InvalidType);
@@ -300,7 +300,7 @@ fn options_that_do_not_exist_say_which_do() {
     );
     // Those that come with Rushlight are reached by the same names as when a model is compiled for them.
     let known = module.set_option("cpu", "latency", 1).unwrap_err();
-    assert_eq!(known.message(), "back end `cpu` has no option `latency`");
+    assert_eq!(known.message(), "backend `cpu` has no option `latency`");
     // Before a method is loaded, an option can still be given that only loading takes.
     module.set_option(NAME, "timestamps", false).unwrap();
     module.load_method("prefill").unwrap();

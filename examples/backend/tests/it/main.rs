@@ -1,4 +1,4 @@
-//! Both halves of a back end, through the public interface.
+//! Both halves of a backend, through the public interface.
 
 mod device;
 mod partition;

@@ -174,7 +174,7 @@ class LLM(_Speaker):
         return Adapter(self._core, folder, scale)
 
     def session(self, adapter=_DEFAULT):
-        """Makes a session. Any number of them shares the weights, where a back end keeps the KV cache. Each may have an `adapter` of
+        """Makes a session. Any number of them shares the weights, where a backend keeps the KV cache. Each may have an `adapter` of
         its own, or None, by default that of the model.
 
         Raises RuntimeError where the reference operators keep it, in memory of the program, for a second session while the

@@ -84,7 +84,7 @@ pub use settings::Keys;
 use lower::{Lowered, Rank};
 use settings::Settings;
 
-/// The ahead-of-time half of the CPU back end.
+/// The ahead-of-time half of the CPU backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
     /// The number of threads that pack weights; that of the machine if `None`.
@@ -145,7 +145,7 @@ impl Backend for Cpu {
                 self.threads = usize::try_from(threads).ok().and_then(NonZeroUsize::new);
             }
             (THREADS, _) => return wrong(&format!("0 to {MAX_THREADS}")),
-            _ => return wrong("an option that the back end declares"),
+            _ => return wrong("an option that the backend declares"),
         }
         Ok(())
     }

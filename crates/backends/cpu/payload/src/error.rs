@@ -151,7 +151,7 @@ impl PayloadFault {
     /// Returns the defect as a sentence.
     pub const fn sentence(&self) -> Sentence {
         let (text, numbers) = match *self {
-            Self::Magic => ("not a payload of the CPU back end", [0, 0]),
+            Self::Magic => ("not a payload of the CPU backend", [0, 0]),
             Self::Version { expected, got } => {
                 ("version {} of the CPU payload; this runtime reads version {}", [got as u64, expected as u64])
             }

@@ -55,7 +55,7 @@ use weights::Blob;
 
 pub use weights::{SharedBytes, Weights};
 
-/// The run-time half of the CPU back end.
+/// The run-time half of the CPU backend.
 #[derive(Clone)]
 pub struct CpuBackend {
     engine: Arc<Engine>,
@@ -66,7 +66,7 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Returns a back end that runs methods on `engine`.
+    /// Returns a backend that runs methods on `engine`.
     pub fn new(engine: Arc<Engine>) -> Self {
         let device = format!("{}, threads: {}", engine.isa(), engine.threads()).into();
         Self {
@@ -151,13 +151,13 @@ impl<'m> CpuDelegate<'m> {
         let mut blobs = Vec::with_capacity(program.blobs.len());
         for key in &program.blobs {
             let missing =
-                || Error::new(Code::NotFound, Detail::Text("weights of the CPU back end are not in the program"));
+                || Error::new(Code::NotFound, Detail::Text("weights of the CPU backend are not in the program"));
             let found = match backend.weights.get(key) {
                 Some(bytes) => Blob::shared(bytes),
                 None => Blob::borrowed(blob(key).ok_or_else(missing)?),
             };
             let unaligned =
-                || Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU back end are not aligned"));
+                || Error::new(Code::InvalidProgram, Detail::Text("weights of the CPU backend are not aligned"));
             blobs.push(found.ok_or_else(unaligned)?);
         }
         if backend.engine.supports_bf16() {

@@ -54,7 +54,7 @@ impl Arena {
 /// # Errors
 /// When memory does not hold them.
 pub(crate) fn zeros(len: u64) -> Result<Vec<f32>> {
-    let too_large = || Error::new(Code::MemoryAllocationFailed, Detail::Text("not enough memory for the CPU back end"));
+    let too_large = || Error::new(Code::MemoryAllocationFailed, Detail::Text("not enough memory for the CPU backend"));
     let len = usize::try_from(len).map_err(|_| too_large())?;
     // Nothing is written: the system gives zeros, page by page, when they are first used.
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| too_large())

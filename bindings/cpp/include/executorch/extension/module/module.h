@@ -105,8 +105,8 @@ class Module {
     return error;
   }
 
-  // Options that a back end does not have, or of one that is not there, are logged and left out, as are those of ExecuTorch's back
-  // ends.
+  // Options that a backend does not have, or of one that is not there, are logged and left out, as are those of ExecuTorch's
+  // backends.
   ET_NODISCARD virtual runtime::Error load(const LoadBackendOptionsMap& options,
                                            Program::Verification verification = Program::Verification::Minimal) {
     const runtime::Error error = load(verification);

@@ -256,7 +256,7 @@ inline TensorPtr clone_tensor_ptr(const TensorPtr& tensor) { return clone_tensor
 template <typename Tensor, typename... Device>
 TensorPtr clone_tensor_ptr_to(const Tensor&, Device...) {
   static_assert(rushlight::is_served<Tensor>,
-                "rushlight: tensors are in the memory of the CPU: clone_tensor_ptr copies one, back ends copy for their devices");
+                "rushlight: tensors are in the memory of the CPU: clone_tensor_ptr copies one, backends copy for their devices");
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// Options of several back ends, by their names.
+// Options of several backends, by their names.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace runtime {
 // The options stay the caller's until they are handed to a module.
 class LoadBackendOptionsMap final {
  public:
-  // Errors: `InvalidArgument` for no name, a too long one, or more than 8 back ends.
+  // Errors: `InvalidArgument` for no name, a too long one, or more than 8 backends.
   Error set_options(const char* backend, Span<BackendOption> options) {
     if (backend == nullptr || *backend == '\0' || std::strlen(backend) >= 64) {
       return Error::InvalidArgument;
@@ -59,7 +59,7 @@ class LoadBackendOptionsMap final {
     Span<const BackendOption> options;
   };
   EntryView entry_at(size_t index) const {
-    ET_CHECK_MSG(index < size(), "back end %zu of %zu", index, size());
+    ET_CHECK_MSG(index < size(), "backend %zu of %zu", index, size());
     const auto& entry = entries_[index];
     return {entry.first.c_str(), {entry.second.data(), entry.second.size()}};
   }

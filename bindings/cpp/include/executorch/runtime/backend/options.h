@@ -1,4 +1,4 @@
-// Options of a back end.
+// Options of a backend.
 
 #pragma once
 

@@ -122,7 +122,7 @@ class MethodMeta final {
   ET_DEPRECATED size_t num_non_const_buffers() const { return num_memory_planned_buffers(); }
   Result<int64_t> non_const_buffer_size(size_t index) const { return memory_planned_buffer_size(index); }
 
-  // Counts a back end as often as it runs a part of the method.
+  // Counts a backend as often as it runs a part of the method.
   size_t num_backends() const {
     size_t count = 0;
     while (rl_meta_backend(meta_.get(), count) != nullptr) {
@@ -132,7 +132,7 @@ class MethodMeta final {
   }
   Result<const char*> get_backend_name(size_t index) const {
     const char* name = rl_meta_backend(meta_.get(), index);
-    ET_CHECK_OR_RETURN_ERROR(name != nullptr, InvalidArgument, "back end %zu of %zu", index, num_backends());
+    ET_CHECK_OR_RETURN_ERROR(name != nullptr, InvalidArgument, "backend %zu of %zu", index, num_backends());
     return name;
   }
   bool uses_backend(const char* backend) const {

@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.jetbrains.annotations.NotNull;
 
-/** Options of back ends, by the back end's name and their own: {@code rushlight backends} lists them. */
+/** Options of backends, by the backend's name and their own: {@code rushlight backends} lists them. */
 public final class BackendOptionsMap {
   private final List<String> backends = new ArrayList<>();
   private final List<String> keys = new ArrayList<>();
@@ -14,7 +14,7 @@ public final class BackendOptionsMap {
   @NotNull
   public BackendOptionsMap setInt(@NotNull String backendName, @NotNull String key, int value) {
     if (backendName == null || key == null) {
-      throw new IllegalArgumentException("An option has the name of a back end and a key, got " + backendName + " and " + key);
+      throw new IllegalArgumentException("An option has the name of a backend and a key, got " + backendName + " and " + key);
     }
     for (int i = 0; i < keys.size(); i++) {
       if (backends.get(i).equals(backendName) && keys.get(i).equals(key)) {

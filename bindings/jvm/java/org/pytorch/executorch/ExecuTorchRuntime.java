@@ -43,7 +43,7 @@ public final class ExecuTorchRuntime {
     return operators();
   }
 
-  /** Returns the names of all back ends. */
+  /** Returns the names of all backends. */
   @NotNull
   public static String[] getRegisteredBackends() {
     return backends();

@@ -59,7 +59,7 @@ public final class MethodMetadata {
     return name;
   }
 
-  /** Returns the names of the back ends that the program was compiled for. */
+  /** Returns the names of the backends that the program was compiled for. */
   @NotNull
   public String[] getBackends() {
     return backends.clone();

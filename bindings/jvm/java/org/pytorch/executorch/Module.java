@@ -68,7 +68,7 @@ public class Module implements Closeable {
     }
 
     /**
-     * What a portable program is compiled for when its first method is loaded: {@code auto} by default, {@code off}, or a back end
+     * What a portable program is compiled for when its first method is loaded: {@code auto} by default, {@code off}, or a backend
      * with its options, such as {@code cpu:precision=bf16}.
      */
     @NotNull
@@ -84,7 +84,7 @@ public class Module implements Closeable {
       return this;
     }
 
-    /** Options of back ends. Those of back ends that the library does not have are left out. */
+    /** Options of backends. Those of backends that the library does not have are left out. */
     @NotNull
     public Options backendOptions(@NotNull BackendOptionsMap options) {
       backendOptions = options;
@@ -168,19 +168,19 @@ public class Module implements Closeable {
     return load(modelPath, new Options().loadMode(loadMode).threads(numThreads));
   }
 
-  /** Loads a program with options of back ends, which is read into memory. */
+  /** Loads a program with options of backends, which is read into memory. */
   @NotNull
   public static Module load(@NotNull String modelPath, @NotNull BackendOptionsMap options) {
     return load(modelPath, options, LOAD_MODE_FILE);
   }
 
-  /** Loads a program with options of back ends, in one of the modes {@code LOAD_MODE_...}. */
+  /** Loads a program with options of backends, in one of the modes {@code LOAD_MODE_...}. */
   @NotNull
   public static Module load(@NotNull String modelPath, @NotNull BackendOptionsMap options, int loadMode) {
     return load(modelPath, options, loadMode, 0);
   }
 
-  /** Loads a program with options of back ends. */
+  /** Loads a program with options of backends. */
   @NotNull
   public static Module load(
       @NotNull String modelPath, @NotNull BackendOptionsMap options, int loadMode, int numThreads) {

@@ -63,7 +63,7 @@ final class ModuleTest {
           calls++;
         }
       } catch (ExecutorchRuntimeException error) {
-        // Without lowering, there is nobody to run what is for another back end.
+        // Without lowering, there is nobody to run what is for another backend.
         Check.that(program.isLowered && error.getErrorCode() == ExecutorchRuntimeException.NOT_FOUND, error);
       }
     }

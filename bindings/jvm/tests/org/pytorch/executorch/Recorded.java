@@ -29,7 +29,7 @@ final class Recorded {
   final String path;
   final List<String> data = new ArrayList<>();
 
-  /** True for programs of other back ends, which run when they are translated. */
+  /** True for programs of other backends, which run when they are translated. */
   boolean isLowered;
 
   final List<Call> calls = new ArrayList<>();
