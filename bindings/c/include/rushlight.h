@@ -23,25 +23,25 @@
 //     ...
 //     rl_module_free(module);
 //
-// What holds for all functions:
+// These rules hold for all functions:
 //
 // Errors. A function that can fail returns an `rl_status *`: NULL on success, else an object that
-// says what went wrong, where, what was expected, what came and what to do. After an error,
-// variables for results are as they were. NULL where something is needed is an error, never a
-// crash; functions that only look something up return 0 or NULL for it.
+// says what failed and where, what was expected, what was given, and what to do. After an error,
+// variables for results are unchanged. NULL in place of a required argument is an error, never a
+// crash. Functions that only look something up return 0 or NULL for it.
 //
-// Ownership. Objects (`rl_module`, `rl_status` and the other types whose fields are hidden) belong
-// to who made them, and are freed once, by the function `..._free` of their type. What is handed to
-// a function is borrowed for the call, unless it says otherwise; what a function hands out by
-// pointer is borrowed, and its comment says for how long.
+// Ownership. Objects (`rl_module`, `rl_status` and the other types with hidden fields) belong to
+// the caller who made them, and are freed once, by the function `..._free` of their type. Arguments
+// are borrowed for the call, unless the comment says otherwise. Returned pointers are borrowed, and
+// the comment says how long they are valid.
 //
-// Threads. There is no global state. An object is used by one thread at a time unless its type says
-// otherwise. Functions without an object may be called by any thread at any time.
+// Threads. There is no global state. One thread at a time uses an object, unless its type says
+// otherwise. Any thread may call functions without an object at any time.
 //
 // Growth. Structures that begin with `struct_size` may get more fields at their end: set it to the
 // `sizeof` of your compiler, as the macros `RL_..._INIT` do. Programs that were built with an older
-// header run with a newer library of the same major version. Codes and kinds may become more: treat
-// others than those that you know as errors.
+// header run with a newer library of the same major version. There may be new codes and kinds:
+// treat unknown ones as errors.
 //
 // Text is UTF-8. Paths are UTF-8 on Windows, and the bytes of the file system elsewhere.
 //
@@ -78,16 +78,15 @@ enum rl_code
   RL_OK = 0,
   // A defect of the library.
   RL_INTERNAL = 1,
-  // The object is in no state for this call: it is in use by another one, or the call was
-  // interrupted.
+  // The object cannot be used now: another call uses it, or the call was interrupted.
   RL_INVALID_STATE = 2,
-  // The library, or this build of it, does not do this.
+  // The library, or this build of it, does not support this.
   RL_NOT_SUPPORTED = 16,
   RL_NOT_IMPLEMENTED = 17,
-  // An argument is wrong: NULL, of a wrong size or shape, or beyond what the program was exported
-  // for.
+  // An argument is wrong: NULL, of a wrong size or shape, or outside the range that the program was
+  // exported for.
   RL_INVALID_ARGUMENT = 18,
-  // A value is of another kind, or a tensor of another element type.
+  // A value has a wrong kind, or a tensor a wrong element type.
   RL_INVALID_TYPE = 19,
   // The program needs operators that are neither built in nor registered; see
   // `rl_status_missing_operator`.
@@ -102,9 +101,9 @@ enum rl_code
   RL_INVALID_PROGRAM = 35,
   // A data file (.ptd) is damaged, or does not fit the program.
   RL_INVALID_EXTERNAL_DATA = 36,
-  // A limit is reached: of time, or of a language model's context.
+  // A limit is reached: the time limit, or a language model's context.
   RL_OUT_OF_RESOURCES = 37,
-  // The payload of a backend is not one that this version of it runs.
+  // This version of a backend cannot run the payload.
   RL_DELEGATE_INVALID_COMPATIBILITY = 48,
   RL_DELEGATE_MEMORY_ALLOCATION_FAILED = 49,
   RL_DELEGATE_INVALID_HANDLE = 50,
@@ -113,8 +112,8 @@ enum rl_code
 typedef uint32_t rl_code;
 #endif // __cplusplus
 
-// Element types of tensors. The numbers are those of PyTorch and of `.pte` files; types of PyTorch
-// that are not listed have theirs.
+// Element types of tensors. The numbers are those of PyTorch and of `.pte` files. Types of PyTorch
+// that are not listed have PyTorch's numbers, too.
 enum rl_dtype
 #ifdef __cplusplus
   : uint32_t
@@ -141,7 +140,7 @@ enum rl_dtype
 typedef uint32_t rl_dtype;
 #endif // __cplusplus
 
-// Kinds of values. Lists are arguments of operators only: methods neither take nor return one.
+// Kinds of values. Only operators have lists as arguments: methods neither take nor return lists.
 enum rl_kind
 #ifdef __cplusplus
   : uint32_t
@@ -172,14 +171,14 @@ enum rl_kind
 typedef uint32_t rl_kind;
 #endif // __cplusplus
 
-// How files are brought into memory.
+// Ways to load a file into memory.
 enum rl_load_mode
 #ifdef __cplusplus
   : uint32_t
 #endif // __cplusplus
  {
-  // Mapped: pages are read when they are first used, and shared between processes. The file must
-  // not be changed or shortened while it is loaded.
+  // Mapped: pages are read at their first use, and shared between processes. The file must not be
+  // changed or shortened while it is loaded.
   RL_LOAD_MMAP = 0,
   // Read whole into memory.
   RL_LOAD_READ = 1,
@@ -198,9 +197,9 @@ enum rl_event_kind
   : uint32_t
 #endif // __cplusplus
  {
-  // The whole execution of a method, which `name` names.
+  // The whole execution of a method. `name` is the method's.
   RL_EVENT_EXECUTE = 0,
-  // An operator, which `name` names in full.
+  // An operator. `name` is its full name.
   RL_EVENT_OPERATOR = 1,
   // A call of a delegate; `name` is its backend.
   RL_EVENT_DELEGATE = 2,
@@ -214,15 +213,15 @@ enum rl_event_kind
 typedef uint32_t rl_event_kind;
 #endif // __cplusplus
 
-// Why an answer ended.
+// Reason why an answer ended.
 enum rl_llm_finish
 #ifdef __cplusplus
   : uint32_t
 #endif // __cplusplus
  {
-  // The model ended it, or a text that ends it came.
+  // The model ended it, or one of the stop texts was generated.
   RL_LLM_FINISH_STOP = 0,
-  // It has as many tokens as were asked for, or the context is full.
+  // It has the requested number of tokens, or the context is full.
   RL_LLM_FINISH_LENGTH = 1,
   // The callback or the interrupt ended it.
   RL_LLM_FINISH_CANCELLED = 2,
@@ -231,69 +230,68 @@ enum rl_llm_finish
 typedef uint32_t rl_llm_finish;
 #endif // __cplusplus
 
-// The arguments of one call of a delegate: it lives until `rl_backend.execute` returns, and belongs
+// The arguments of one call of a delegate. They live until `rl_backend.execute` returns, and belong
 // to its thread.
 typedef struct rl_delegate_context rl_delegate_context;
 
-// Arguments of `rl_backend.init`; it lives until that returns.
+// Arguments of `rl_backend.init`. They live until that function returns.
 typedef struct rl_init_context rl_init_context;
 
 // A flag that ends calls early. Threads: any number of them may set and clear it while others run
 // calls with it; setting it is safe in a signal handler.
 typedef struct rl_interrupt rl_interrupt;
 
-// The arguments of one call of an operator, by their position in its schema. It lives until the
-// kernel returns, and belongs to the kernel's thread.
+// The arguments of one call of an operator, by their position in its schema. They live until the
+// kernel returns, and belong to the kernel's thread.
 typedef struct rl_kernel_context rl_kernel_context;
 
 // A language model with its tokenizer. Threads: as an `rl_module`.
 typedef struct rl_llm rl_llm;
 
-// One conversation: the tokens so far, and the model's KV cache of them. Threads: as an
-// `rl_module`.
+// One conversation: the tokens so far, and their KV cache. Threads: as an `rl_module`.
 typedef struct rl_llm_session rl_llm_session;
 
 // Metadata of a method. It is independent of the module that it came from. Threads: it never
-// changes, so that any number of threads may read it.
+// changes, so any number of threads may read it.
 typedef struct rl_meta rl_meta;
 
-// A program whose methods can be run. They are loaded when they are first used, and keep their
-// state between calls.
+// A program whose methods can be run. Methods are loaded at their first use, and keep their state
+// between calls.
 //
-// Threads: one at a time uses a module, which may be another one at each call. A call that comes
-// while another one runs, in another thread or in a callback of it, fails with `RL_INVALID_STATE`
-// and changes nothing. For several threads at once, each loads its own module: they share the
-// mapped file.
+// Threads: one thread at a time uses a module. It may be another thread at each call. A call during
+// another call, from another thread or from a callback, fails with `RL_INVALID_STATE` and changes
+// nothing. To use several threads at once, load a module for each: the modules share the mapped
+// file.
 typedef struct rl_module rl_module;
 
-// A compiled program. Threads: it never changes, so that any number of threads may use it.
+// A compiled program. Threads: it never changes, so any number of threads may use it.
 typedef struct rl_program rl_program;
 
-// Operators and backends of the caller's, which are given to `rl_module_load`. Threads: any number
-// of them may use one at once.
+// Operators and backends of the caller's, for `rl_module_load`. Threads: any number of threads may
+// use a registry at once.
 typedef struct rl_registry rl_registry;
 
-// State of one user of a module, such as a KV cache: code and weights stay in the module. Threads:
+// State of one user of a module, such as a KV cache. Code and weights stay in the module. Threads:
 // as a module.
 typedef struct rl_session rl_session;
 
-// Why a call failed: what, where, what was expected and came, and what to do about it.
+// The error of a call: what failed and where, what was expected, what was given, and what to do.
 //
-// Functions that can fail return one, which is NULL on success. The caller frees it with
-// `rl_status_free`. Threads: a status never changes, so that any number of threads may read it.
+// Functions that can fail return a status, which is NULL on success. The caller frees it with
+// `rl_status_free`. Threads: a status never changes, so any number of threads may read it.
 typedef struct rl_status rl_status;
 
-// A tensor: a view of memory that somebody else owns.
+// A tensor: a view of memory that it does not own.
 typedef struct rl_tensor {
-  // The first element; any pointer if there are no elements. What the library only reads, such as
-  // an input, may be constant.
+  // The first element; any pointer if there are no elements. The memory may be constant if the
+  // library only reads it, as with an input.
   void *data;
-  // Bytes from `data` to the end of the last element: of a row-major tensor exactly as many as its
-  // sizes take, else at least as many as its strides reach.
+  // Bytes from `data` to the end of the last element. For a row-major tensor, exactly the bytes of
+  // its sizes; else at least the bytes that its strides reach.
   size_t nbytes;
   // `rank` sizes, from the outermost dimension.
   const int64_t *sizes;
-  // `rank` distances between neighbours, in elements and not negative; NULL if the tensor is
+  // `rank` distances between neighbours, in elements and not negative. NULL if the tensor is
   // row-major.
   const int64_t *strides;
   // Number of dimensions, at most 16.
@@ -302,13 +300,13 @@ typedef struct rl_tensor {
   uint32_t dtype;
 } rl_tensor;
 
-// UTF-8 text, with its length in bytes in place of a terminating NUL.
+// UTF-8 text with its length in bytes, without a terminating NUL.
 typedef struct rl_string {
   const char *data;
   size_t size;
 } rl_string;
 
-// Elements of a type that the value's kind says.
+// Elements of the type that the value's kind selects.
 typedef struct rl_list {
   const void *data;
   // Number of elements.
@@ -326,7 +324,7 @@ typedef union rl_value_as {
   struct rl_list list;
 } rl_value_as;
 
-// A value: an input or output of a method, or an argument of an operator. It owns nothing.
+// A value: an input or output of a method, or an argument of an operator. It owns no memory.
 typedef struct rl_value {
   // An `rl_kind`.
   uint32_t kind;
@@ -351,51 +349,51 @@ typedef struct rl_backend_option {
   struct rl_value value;
 } rl_backend_option;
 
-// How a program is loaded. `RL_LOAD_OPTIONS_INIT` has the defaults, which are all zero.
+// Options of loading a program. `RL_LOAD_OPTIONS_INIT` has the defaults, which are all zero.
 typedef struct rl_load_options {
   // `sizeof(rl_load_options)`.
   size_t struct_size;
   // An `rl_load_mode`.
   uint32_t mode;
-  // 1: all methods use one set of planned buffers, sized for the largest, and state in planned
-  // memory is common to them.
+  // 1: all methods use one set of planned buffers, sized for the largest, and share the state in
+  // planned memory.
   uint32_t share_memory;
-  // How many threads a call may use, the caller's among them. 0: as many as the machine runs at
+  // Number of threads of a call, the caller's included. 0: the number that the machine runs at
   // once.
   size_t threads;
-  // Backend that a portable program is lowered to when its first method is loaded: `auto` (NULL),
-  // `off`, or a backend with its options, such as `cpu:precision=bf16`.
+  // The backend that a portable program is lowered to when its first method is loaded: `auto`
+  // (NULL), `off`, or a backend with its options, such as `cpu:precision=bf16`.
   const char *lower;
-  // A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the
-  // environment variable `RUSHLIGHT_CACHE`, or none; empty: none.
+  // A folder of the user's own that keeps compiled programs for later loads. NULL: that of the
+  // environment variable `RUSHLIGHT_CACHE`, or none. Empty: none.
   const char *cache;
-  // Maximum bytes of memory of one method; 0: no limit.
+  // Maximum bytes of memory of one method. 0: no limit.
   uint64_t memory_limit;
-  // Maximum duration of a call in microseconds: it ends with `RL_OUT_OF_RESOURCES` one step later
-  // at most. 0: no limit.
+  // Maximum duration of a call in microseconds. A call ends with `RL_OUT_OF_RESOURCES` at most one
+  // step later. 0: no limit.
   uint64_t time_limit;
   // `num_data` files of weights.
   const struct rl_data *data;
   size_t num_data;
-  // Operators and backends besides the built-in ones, or NULL.
+  // Operators and backends besides the built-in ones. May be NULL.
   const struct rl_registry *registry;
   // `num_backend_options` options of backends.
   const struct rl_backend_option *backend_options;
   size_t num_backend_options;
 } rl_load_options;
 
-// Tells that borrowed memory is used no more, on any thread.
+// Called when borrowed memory is not used any more, on any thread.
 typedef void (*rl_release_fn)(void *user_data);
 
-// The beginning or the end of something in a call. Events nest.
+// The beginning or the end of an action in a call. Events nest.
 typedef struct rl_event {
   // An `rl_event_kind`.
   uint32_t kind;
-  // 1 where it begins, 0 where it ends.
+  // 1 at the beginning, 0 at the end.
   uint32_t begins;
   // Index of the instruction.
   size_t instruction;
-  // Lives for the callback; empty where nothing has a name.
+  // Lives until the callback returns. Empty for an action without a name.
   struct rl_string name;
 } rl_event;
 
@@ -403,24 +401,25 @@ typedef struct rl_event {
 // call.
 typedef void (*rl_event_fn)(const struct rl_event *event, void *user_data);
 
-// How a method is run. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
+// Options of a call. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
 typedef struct rl_run_options {
   // `sizeof(rl_run_options)`.
   size_t struct_size;
-  // The names of the inputs, as many as there are inputs, which may come in any order then: those
+  // The names of the inputs, one for each. With names, inputs may come in any order, and inputs
   // that the export fixed may be left out. NULL: inputs come in the method's order.
   const char *const *input_names;
-  // Memory for outputs, by position: the data of an output is copied, row-major, to the tensor that
-  // is here, which gets its sizes, whatever `sizes` says. Its `dtype` has to be the output's, its
-  // `nbytes` at least the output's bytes, and become these. It overlaps no other output, nor an
-  // input that the method returns as it is. Values of the kind none are left as they are.
+  // Memory for outputs, by position. The data of an output is copied, row-major, to the tensor at
+  // its position. This tensor's `dtype` must be the output's, and its `nbytes` at least the
+  // output's bytes. The call sets its `nbytes` and its sizes, and does not read its `sizes`. The
+  // memory must not overlap another output, or an input that the method returns as it is. Values of
+  // the kind none are left as they are.
   struct rl_value *outputs;
   size_t num_outputs;
-  // The state that is used in place of the module's own, or NULL.
+  // The state to use in place of the module's own. May be NULL.
   struct rl_session *session;
-  // Ends the call early, or NULL.
+  // Ends the call early. May be NULL.
   const struct rl_interrupt *interrupt;
-  // Receives events, or NULL; with `event_data`.
+  // Receives events; `event_data` is passed to it. May be NULL.
   rl_event_fn on_event;
   void *event_data;
 } rl_run_options;
@@ -429,69 +428,68 @@ typedef struct rl_run_options {
 typedef struct rl_size_range {
   // The smallest size. If it is 1, empty tensors are accepted too.
   uint64_t min;
-  // The greatest size.
+  // The largest size.
   uint64_t max;
   // The size minus `offset` is a multiple of `unit`.
   uint64_t unit;
   uint64_t offset;
-  // The expression of sizes of other inputs that it has to be, or NULL.
+  // The expression of other inputs' sizes that the size must equal, or NULL.
   const char *expression;
 } rl_size_range;
 
-// An input, output or attribute as the program declares it. What it points at lives as long as the
-// `rl_meta`.
+// An input, output or attribute as the program declares it. Its pointers are valid as long as the
+// `rl_meta` lives.
 typedef struct rl_value_info {
   // `sizeof(rl_value_info)`, set by the caller.
   size_t struct_size;
-  // Its name in the exported function, of an attribute its name in the module; NULL if the program
-  // records none.
+  // Its name in the exported function; for an attribute, its name in the module. NULL if the
+  // program records none.
   const char *name;
-  // For a tensor its element type and sizes, upper bounds where they are dynamic, without data;
-  // `nbytes` are those at the upper bound. For other kinds the value that the export fixed: an
-  // input has to be that one.
+  // For a tensor, its element type and sizes without data. Dynamic sizes are upper bounds, and
+  // `nbytes` is the size in bytes at these. For other kinds, the value that the export fixed: an
+  // input must have this value.
   struct rl_value value;
-  // For a tensor its `rank` dimensions in the order in memory, from the outermost; else NULL.
+  // For a tensor, its `rank` dimensions in memory order, from the outermost; else NULL.
   const uint8_t *dim_order;
-  // For a dynamic input of a program of Rushlight's compiler the range of each dimension; else
-  // NULL. ExecuTorch's programs have upper bounds alone.
+  // For a dynamic input of a program of Rushlight's compiler, the range of each dimension; else
+  // NULL. ExecuTorch's programs have only upper bounds.
   const struct rl_size_range *ranges;
   // True if sizes may change from call to call.
   bool is_dynamic;
-  // True if the program planned memory for the tensor: an input is copied there; one that has none
-  // is read where it is.
+  // True if the program planned memory for the tensor. Such an input is copied there; an input
+  // without planned memory is read in place.
   bool is_memory_planned;
 } rl_value_info;
 
-// Computes an operator: reads its arguments, writes its outputs. Returns NULL, or a status that
+// Computes an operator: reads its arguments and writes its outputs. Returns NULL, or a status that
 // becomes that of the call.
 //
-// It is called on the thread that runs the method, or loads it, and never twice at once for one
-// module. It must not throw exceptions or jump out of the call, and cannot use the module that
-// calls it.
+// The thread that runs or loads the method calls it, never twice at once for one module. It must
+// not throw exceptions or jump out of the call, and cannot use the module that calls it.
 typedef struct rl_status *(*rl_kernel_fn)(struct rl_kernel_context *context, void *user_data);
 
 // An operator of the caller's.
 typedef struct rl_operator {
   // `sizeof(rl_operator)`.
   size_t struct_size;
-  // Namespace, name and overload of the out variant, which is what programs call: for
+  // Namespace, name and overload of the out variant, which programs call. For
   // `example::twice(Tensor x) -> Tensor` it is `example::twice.out`, with the arguments `x` and
   // `out`.
   const char *name;
   // Number of arguments, outputs included; at most 32.
   uint32_t num_arguments;
-  // Number of outputs, which are the last arguments; 0 counts as 1.
+  // Number of outputs, which are the last arguments. 0 counts as 1.
   uint32_t num_outputs;
-  // The function that computes it.
+  // The function that computes the operator.
   rl_kernel_fn kernel;
-  // Handed to the kernel. It has to live as long as modules that were loaded with the registry, and
-  // may be used by several threads at once if these modules are.
+  // Passed to the kernel. It must live as long as modules that were loaded with the registry.
+  // Several threads use it at once if they use several of these modules at once.
   void *user_data;
 } rl_operator;
 
-// Makes a delegate of a payload when a method is loaded, and says how many outputs it has. Like the
-// other functions of a backend it must not throw exceptions or jump out of the call, and cannot use
-// the module that calls it.
+// Makes a delegate from a payload when a method is loaded, and returns the number of its outputs.
+// Like the other functions of a backend, it must not throw exceptions or jump out of the call, and
+// cannot use the module that calls it.
 typedef struct rl_status *(*rl_init_fn)(const struct rl_init_context *context,
                                         void *user_data,
                                         void **delegate,
@@ -505,32 +503,32 @@ typedef struct rl_status *(*rl_execute_fn)(void *delegate,
 // Frees a delegate, on any thread.
 typedef void (*rl_destroy_fn)(void *delegate, void *user_data);
 
-// The run-time half of a backend: it makes a delegate of each part that its ahead-of-time half
-// compiled. A delegate is used by one thread at a time, which may be another one at each call.
+// The run-time half of a backend: makes a delegate from each part that its ahead-of-time half
+// compiled. One thread at a time uses a delegate. It may be another thread at each call.
 typedef struct rl_backend {
   // `sizeof(rl_backend)`.
   size_t struct_size;
-  // The name in programs.
+  // The backend's name in programs.
   const char *name;
   rl_init_fn init;
   rl_execute_fn execute;
   // May be NULL.
   rl_destroy_fn destroy;
-  // Handed to the functions; as that of an operator.
+  // Passed to the functions. The rules for an operator's `user_data` hold.
   void *user_data;
 } rl_backend;
 
-// Bytes of somebody else's. `data` is NULL where there are none.
+// Borrowed bytes. `data` is NULL if there are none.
 typedef struct rl_bytes {
   const void *data;
   size_t size;
 } rl_bytes;
 
-// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or,
-// by itself, a language model as it is published, without PyTorch: the path of a folder of Hugging
-// Face, or of a GGUF file.
+// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. The
+// only source may also be a published language model, which needs no PyTorch: the path of a Hugging
+// Face folder or of a GGUF file.
 typedef struct rl_exported {
-  // The name of the method, such as `forward`. That of a language model is always `forward`.
+  // The name of the method, such as `forward`. A language model's is always `forward`.
   const char *method;
   // The path, or NULL for bytes.
   const char *path;
@@ -539,15 +537,15 @@ typedef struct rl_exported {
   size_t size;
 } rl_exported;
 
-// Is told how far long work is: the stage, which lives as long as the library, and units done of a
-// total; a total of 0 means that it has no measure. It is called on any thread, one at a time. It
-// must not throw exceptions or jump out of the call.
+// Receives the progress of long work: the stage, which lives as long as the library, and the
+// finished units of a total. A total of 0 means that the stage has no measure. Any thread may call
+// it, one at a time. It must not throw exceptions or jump out of the call.
 typedef void (*rl_progress_fn)(struct rl_string stage,
                                uint64_t done,
                                uint64_t total,
                                void *user_data);
 
-// How programs are compiled. `RL_COMPILE_OPTIONS_INIT` has the defaults, which are all zero.
+// Options of a compilation. `RL_COMPILE_OPTIONS_INIT` has the defaults, which are all zero.
 typedef struct rl_compile_options {
   // `sizeof(rl_compile_options)`.
   size_t struct_size;
@@ -555,54 +553,54 @@ typedef struct rl_compile_options {
   // a portable program, which is compiled for the machine when it is loaded.
   const char *const *backends;
   size_t num_backends;
-  // 1: buffers of the same name in several methods are one.
+  // 1: methods share the buffers that have the same name.
   uint32_t share_state;
-  // How layers are quantized, by the names of `rushlight quantize --help`, such as `int4` or
-  // `8da4w`; NULL: not at all. Schemes that need samples for their calibration take the inputs that
-  // the export holds.
+  // The quantization scheme, by a name that `rushlight quantize --help` lists, such as `int4` or
+  // `8da4w`. NULL: none. Schemes that need samples for their calibration use the inputs that the
+  // export recorded.
   const char *quantize;
-  // Number of positions of a language model's KV cache; 0: those of the model, at most 2048.
+  // Number of positions of a language model's KV cache. 0: that of the model, at most 2048.
   size_t max_context_len;
-  // Ends the compilation early, and the writing of its program, or NULL.
+  // Ends the compilation, or the writing of its program, early. May be NULL.
   const struct rl_interrupt *interrupt;
-  // Is told how far it is, also when the program is written, or NULL; with `progress_data`, which
-  // has to live as long as the program.
+  // Receives the progress, also while the program is written; `progress_data` is passed to it and
+  // must live as long as the program. May be NULL.
   rl_progress_fn on_progress;
   void *progress_data;
 } rl_compile_options;
 
 // A message of a conversation.
 typedef struct rl_llm_message {
-  // `system`, `user`, `assistant`, or another one that the model knows.
+  // `system`, `user`, `assistant`, or another role that the model knows.
   const char *role;
   const char *content;
 } rl_llm_message;
 
-// Receives the text of an answer as it comes, on the thread of the call. Returns true to go on,
-// false to end the answer. It must not throw exceptions or jump out of the call.
+// Receives the text of an answer while it is generated, on the thread of the call. Returns true to
+// go on, false to end the answer. It must not throw exceptions or jump out of the call.
 typedef bool (*rl_llm_text_fn)(struct rl_string text, void *user_data);
 
-// How text is generated. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero: the
-// most likely token, until the model ends the answer or the context is full.
+// Options of text generation. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero:
+// the most likely token, until the model ends the answer or the context is full.
 typedef struct rl_llm_generate_options {
   // `sizeof(rl_llm_generate_options)`.
   size_t struct_size;
-  // Maximum number of tokens; 0: as many as the context has room for.
+  // Maximum number of tokens. 0: until the context is full.
   size_t max_new_tokens;
-  // Logits are divided by it; 0: the most likely token.
+  // Divides the logits. 0: the most likely token.
   float temperature;
-  // Keeps the most likely tokens that together have this probability; 0 and 1: all.
+  // Keeps the most likely tokens that together have this probability. 0 and 1: all.
   float top_p;
-  // Keeps that many of the most likely tokens; 0: all.
+  // Number of most likely tokens to keep. 0: all.
   size_t top_k;
   // Seed of the random numbers: the same seed gives the same answer.
   uint64_t seed;
-  // `num_stop` texts that end the answer and are not part of it.
+  // `num_stop` texts that end the answer. They are not part of it.
   const char *const *stop;
   size_t num_stop;
-  // Ends the answer early, or NULL.
+  // Ends the answer early. May be NULL.
   const struct rl_interrupt *interrupt;
-  // Receives the text, or NULL; with `text_data`.
+  // Receives the text; `text_data` is passed to it. May be NULL.
   rl_llm_text_fn on_text;
   void *text_data;
 } rl_llm_generate_options;
@@ -611,10 +609,10 @@ typedef struct rl_llm_generate_options {
 typedef struct rl_llm_usage {
   // `sizeof(rl_llm_usage)`, set by the caller.
   size_t struct_size;
-  // Tokens of the prompt, without those that the session had already.
+  // Tokens of the prompt, without those that the session already had.
   size_t prompt_tokens;
   size_t generated_tokens;
-  // Nanoseconds in which the model read the prompt, and in which it read the answer, token by
+  // Nanoseconds in which the model read the prompt, and in which it generated the answer, token by
   // token.
   uint64_t prefill_ns;
   uint64_t decode_ns;
@@ -629,45 +627,45 @@ extern "C" {
 // Returns the code of a status, an `rl_code`; `RL_OK` for NULL.
 uint32_t rl_status_code(const struct rl_status *status);
 
-// Returns what went wrong, in one line. Like the other texts of a status it is UTF-8, lives as long
-// as the status, and is NULL if the status is NULL.
+// Returns one line that says what failed. Like the other texts of a status, it is UTF-8, lives as
+// long as the status, and is NULL if the status is NULL.
 const char *rl_status_message(const struct rl_status *status);
 
-// Returns where it went wrong, such as an input or an instruction with its line of Python; NULL if
-// that is not known.
+// Returns the place of the failure, such as an input, or an instruction with its line of Python;
+// NULL if it is not known.
 const char *rl_status_site(const struct rl_status *status);
 
-// Returns what would have been right, or NULL.
+// Returns what was expected, or NULL.
 const char *rl_status_expected(const struct rl_status *status);
 
-// Returns what came instead, or NULL.
+// Returns what was given instead, or NULL.
 const char *rl_status_got(const struct rl_status *status);
 
 // Returns what to do about it, or NULL.
 const char *rl_status_hint(const struct rl_status *status);
 
-// Returns all of it in several lines, for people.
+// Returns the whole error in several lines, for people.
 const char *rl_status_text(const struct rl_status *status);
 
-// Returns the full name of a missing operator, such as `my::nms.out`; NULL behind the last one.
+// Returns the full name of a missing operator, such as `my::nms.out`; NULL after the last.
 const char *rl_status_missing_operator(const struct rl_status *status, size_t index);
 
-// Returns the system's number (`errno` on Unix) of the reason why a file could not be accessed; 0
-// for other errors.
+// Returns the system's error number (`errno` on Unix) if a file could not be accessed; 0 for other
+// errors.
 int32_t rl_status_os_error(const struct rl_status *status);
 
-// Makes a status, for a callback to return. The message is copied. `code` is an `rl_code` other
-// than `RL_OK`, which counts as `RL_INTERNAL`.
+// Makes a status for a callback to return. Copies the message. `code` is an `rl_code`; `RL_OK`
+// counts as `RL_INTERNAL`.
 struct rl_status *rl_status_new(uint32_t code,
                                 const char *message);
 
 // Frees a status. NULL is allowed.
 void rl_status_free(struct rl_status *status);
 
-// Returns the version of the library, such as `0.1.0`, which may be newer than that of the header.
+// Returns the version of the library, such as `0.1.0`. It may be newer than the header's.
 const char *rl_version(void);
 
-// Describes a row-major tensor. `sizes` and `data` are borrowed: they have to live as long as the
+// Describes a row-major tensor. `sizes` and `data` are borrowed: they must live as long as the
 // value is used.
 struct rl_value rl_value_tensor(uint32_t dtype,
                                 const int64_t *sizes,
@@ -684,10 +682,10 @@ struct rl_value rl_value_double(double value);
 // Describes a bool.
 struct rl_value rl_value_bool(bool value);
 
-// Describes a string, which is NUL-terminated and borrowed; NULL is none.
+// Describes a NUL-terminated string, which is borrowed. NULL gives a value of the kind none.
 struct rl_value rl_value_string(const char *text);
 
-// Returns the bytes of one element; 0 for a number that is no `rl_dtype`.
+// Returns the bytes of one element; 0 for a number that is not an `rl_dtype`.
 size_t rl_dtype_size(uint32_t dtype);
 
 // Makes an interrupt, which is not set. It may be freed while calls run with it: they go on then.
@@ -703,8 +701,8 @@ void rl_interrupt_free(struct rl_interrupt *interrupt);
 
 // Loads a `.pte` file. `options` may be NULL.
 //
-// Errors: `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for what is in
-// it. What methods need, such as operators, is found when they are loaded.
+// Errors: `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for its content.
+// Methods are checked when they are loaded: a missing operator, for example, is an error then.
 struct rl_status *rl_module_load(const char *path,
                                  const struct rl_load_options *options,
                                  struct rl_module **module);
@@ -715,9 +713,9 @@ struct rl_status *rl_module_load_bytes(const void *bytes,
                                        const struct rl_load_options *options,
                                        struct rl_module **module);
 
-// Loads a program from the bytes of a `.pte` file where they are, which should be aligned to 16.
-// They must not change until `release` (which may be NULL) is called: when the last that uses them
-// is gone, or before this function returns if it fails.
+// Loads a program from the bytes of a `.pte` file without a copy. The bytes should be aligned to
+// 16. They must not change until `release` (which may be NULL) is called: when no object uses them
+// any more, or before this function returns if it fails.
 struct rl_status *rl_module_load_borrowed(const void *bytes,
                                           size_t size,
                                           rl_release_fn release,
@@ -725,27 +723,27 @@ struct rl_status *rl_module_load_borrowed(const void *bytes,
                                           const struct rl_load_options *options,
                                           struct rl_module **module);
 
-// Frees a module, which no thread uses. NULL is allowed. Outputs of it, and values that its
-// functions handed out, are gone then.
+// Frees a module that no thread uses. NULL is allowed. Its outputs, and values that its functions
+// returned, are freed with it.
 void rl_module_free(struct rl_module *module);
 
-// Returns the name of a method, in the file's order; NULL behind the last one. It lives as long as
-// the module. Any thread may ask.
+// Returns the name of a method, in the file's order; NULL after the last. It lives as long as the
+// module. Any thread may call this.
 const char *rl_module_method(const struct rl_module *module,
                              size_t index);
 
-// Describes a method, without loading it. The description is freed with `rl_meta_free`.
+// Describes a method without loading it. Free the description with `rl_meta_free`.
 struct rl_status *rl_module_meta(struct rl_module *module,
                                  const char *method,
                                  struct rl_meta **meta);
 
-// Loads a method now rather than with its first call. The first also compiles a portable program
-// for this machine.
+// Loads a method now rather than at its first call. The first method to be loaded also compiles a
+// portable program for this machine.
 struct rl_status *rl_module_load_method(struct rl_module *module,
                                         const char *method);
 
-// Frees a method and its state. It is loaded again when it is next used. Outputs of its last call
-// are gone.
+// Frees a method and its state. The next use loads it again. The outputs of its last call are
+// freed.
 struct rl_status *rl_module_unload_method(struct rl_module *module,
                                           const char *method);
 
@@ -753,8 +751,8 @@ struct rl_status *rl_module_unload_method(struct rl_module *module,
 struct rl_status *rl_module_set_option(struct rl_module *module,
                                        const struct rl_backend_option *option);
 
-// Copies a parameter or buffer of a method, by its name in the exported module. The tensor is the
-// module's until the next call of this function.
+// Copies a parameter or buffer of a method, by its name in the exported module. The module owns the
+// tensor, which lives until the next call of this function.
 struct rl_status *rl_module_attribute(struct rl_module *module,
                                       const char *method,
                                       const char *name,
@@ -762,18 +760,18 @@ struct rl_status *rl_module_attribute(struct rl_module *module,
 
 // Runs a method.
 //
-// Inputs are views of the caller's memory, which has to stay as it is until the call returns. The
-// method reads one where it is if the program planned no memory for it and its strides and
-// alignment are those that the program expects; else it is copied, once.
+// Inputs are views of the caller's memory, which must not change until the call returns. The method
+// reads an input in place if the program planned no memory for it, and its strides and alignment
+// are those that the program expects. Other inputs are copied once.
 //
 // `*outputs` are views, not copies, of the module's memory, or of an input that the method returns
-// as it is. They live until the module is used next, by any function but `rl_module_method` and
-// `rl_module_meta`. `outputs` and `num_outputs` may be NULL. `options` may be NULL.
+// as it is. They live until the next use of the module by any function except `rl_module_method`
+// and `rl_module_meta`. `outputs`, `num_outputs` and `options` may be NULL.
 //
 // Errors: `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that do not fit,
-// `RL_INVALID_STATE` for a call that was interrupted, `RL_OUT_OF_RESOURCES` for one that took too
-// long, and those of loading the method. After an error there are no outputs, and the method can be
-// run again; state may have been changed or not.
+// `RL_INVALID_STATE` for an interrupted call, `RL_OUT_OF_RESOURCES` for a call that took too long,
+// and those of loading the method. After an error there are no outputs. The method can be run
+// again; its state may have changed or not.
 struct rl_status *rl_module_run(struct rl_module *module,
                                 const char *method,
                                 const struct rl_value *inputs,
@@ -782,20 +780,20 @@ struct rl_status *rl_module_run(struct rl_module *module,
                                 const struct rl_value **outputs,
                                 size_t *num_outputs);
 
-// Makes a session over a module's weights. All methods are loaded for it.
+// Makes a session over a module's weights. Loads all methods.
 //
-// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in
-// that of a backend.
+// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in a
+// backend's.
 struct rl_status *rl_session_new(struct rl_module *module,
                                  struct rl_session **session);
 
-// Sets all states to what they were at the beginning.
+// Resets all states to their initial values.
 struct rl_status *rl_session_clear(struct rl_session *session);
 
-// Forgets everything behind the first `length` positions, where the backends can.
+// Forgets everything from position `length` on, if the backends support it.
 struct rl_status *rl_session_rewind(struct rl_session *session, size_t length);
 
-// Makes a session that goes on from the same state on its own.
+// Makes a session that begins with the same state and continues independently.
 struct rl_status *rl_session_fork(struct rl_session *session, struct rl_session **fork);
 
 // Frees a session, before or after its module. NULL is allowed.
@@ -810,38 +808,38 @@ size_t rl_meta_num_inputs(const struct rl_meta *meta);
 // Returns the number of outputs; 0 for NULL.
 size_t rl_meta_num_outputs(const struct rl_meta *meta);
 
-// Returns the number of attributes, the parameters and buffers that the program names; 0 for NULL.
+// Returns the number of attributes: the parameters and buffers that the program names. 0 for NULL.
 size_t rl_meta_num_attributes(const struct rl_meta *meta);
 
-// Describes an input. `info->struct_size` has to be set.
+// Describes an input. The caller must set `info->struct_size`.
 struct rl_status *rl_meta_input(const struct rl_meta *meta,
                                 size_t index,
                                 struct rl_value_info *info);
 
-// Describes an output. `info->struct_size` has to be set.
+// Describes an output. The caller must set `info->struct_size`.
 struct rl_status *rl_meta_output(const struct rl_meta *meta,
                                  size_t index,
                                  struct rl_value_info *info);
 
-// Describes an attribute. `info->struct_size` has to be set.
+// Describes an attribute. The caller must set `info->struct_size`.
 struct rl_status *rl_meta_attribute(const struct rl_meta *meta,
                                     size_t index,
                                     struct rl_value_info *info);
 
-// Returns the name of a backend that runs a part of the method; NULL behind the last one. One that
-// runs several parts is there as often.
+// Returns the name of a backend that runs a part of the method; NULL after the last. A backend that
+// runs several parts is listed once for each.
 const char *rl_meta_backend(const struct rl_meta *meta,
                             size_t index);
 
-// Returns the full name of an operator that the method calls, such as `aten::add.out`; NULL behind
-// the last one.
+// Returns the full name of an operator that the method calls, such as `aten::add.out`; NULL after
+// the last.
 const char *rl_meta_operator(const struct rl_meta *meta,
                              size_t index);
 
 // Returns the number of planned buffers; 0 for NULL.
 size_t rl_meta_num_planned_buffers(const struct rl_meta *meta);
 
-// Returns the bytes of a planned buffer; 0 where there is none.
+// Returns the bytes of a planned buffer; 0 if there is no such buffer.
 uint64_t rl_meta_planned_buffer_size(const struct rl_meta *meta, size_t index);
 
 // Returns the number of instructions; 0 for NULL.
@@ -853,31 +851,32 @@ void rl_meta_free(struct rl_meta *meta);
 // Makes an empty registry.
 struct rl_status *rl_registry_new(struct rl_registry **registry);
 
-// Adds an operator, which is found before built-in ones and those of the same name that were added
-// before. About 100 bytes of it are kept until the process ends: make one registry, not one for
-// each module.
+// Adds an operator. It is found before built-in operators, and before earlier ones of the same
+// name. About 100 bytes of it are kept until the process ends: make one registry, not one for each
+// module.
 struct rl_status *rl_registry_add_operator(struct rl_registry *registry,
                                            const struct rl_operator *op);
 
-// Adds a backend, which runs the parts of programs that are delegated to its name.
+// Adds a backend. It runs the parts of programs that are delegated to its name.
 struct rl_status *rl_registry_add_backend(struct rl_registry *registry,
                                           const struct rl_backend *backend);
 
-// Frees a registry; modules that were loaded with it keep what is in it. NULL is allowed.
+// Frees a registry. Modules that were loaded with it keep its operators and backends. NULL is
+// allowed.
 void rl_registry_free(struct rl_registry *registry);
 
 // Returns the number of arguments, outputs included; 0 for NULL.
 size_t rl_kernel_num_arguments(const struct rl_kernel_context *context);
 
-// Reads an argument that is no output. What the value points at lives until the kernel returns, and
-// must not be written.
+// Reads an argument that is not an output. Memory that the value points at lives until the kernel
+// returns, and must not be written.
 struct rl_status *rl_kernel_argument(struct rl_kernel_context *context,
                                      size_t index,
                                      struct rl_value *value);
 
-// Gives an output its sizes and hands it out to be written, once in a call. With `sizes` NULL it
-// keeps those that it has, which are upper bounds where they are dynamic. Memory that `tensor`
-// points at lives until the kernel returns.
+// Sets the sizes of an output and returns its memory for writing, once in a call. If `sizes` is
+// NULL, the output keeps its sizes, which are upper bounds if they are dynamic. Memory that
+// `tensor` points at lives until the kernel returns.
 struct rl_status *rl_kernel_output(struct rl_kernel_context *context,
                                    size_t index,
                                    const int64_t *sizes,
@@ -890,52 +889,52 @@ struct rl_string rl_init_method(const struct rl_init_context *context);
 // Returns the payload, which lives as long as the delegate.
 struct rl_bytes rl_init_payload(const struct rl_init_context *context);
 
-// Returns the value of a compile spec, which the ahead-of-time half was given; it lives as long as
-// the delegate.
+// Returns the value of a compile spec that the ahead-of-time half received. It lives as long as the
+// delegate.
 struct rl_bytes rl_init_compile_spec(const struct rl_init_context *context,
                                      const char *key);
 
-// Returns named data of the program or its data files; it lives as long as the delegate.
+// Returns named data of the program or its data files. It lives as long as the delegate.
 struct rl_bytes rl_init_named_data(const struct rl_init_context *context, const char *key);
 
 // Returns the number of inputs; 0 for NULL.
 size_t rl_delegate_num_inputs(const struct rl_delegate_context *context);
 
-// Reads an input: a tensor or a number. What the value points at lives until the delegate returns,
-// and must not be written.
+// Reads an input: a tensor or a number. Memory that the value points at lives until the delegate
+// returns, and must not be written.
 struct rl_status *rl_delegate_input(struct rl_delegate_context *context,
                                     size_t index,
                                     struct rl_value *value);
 
-// Gives an output its sizes and hands it out to be written, once in a call, as `rl_kernel_output`
-// does. Outputs are counted from 0.
+// Sets the sizes of an output and returns its memory for writing, once in a call, as
+// `rl_kernel_output` does. Outputs are counted from 0.
 struct rl_status *rl_delegate_output(struct rl_delegate_context *context,
                                      size_t index,
                                      const int64_t *sizes,
                                      size_t rank,
                                      struct rl_tensor *tensor);
 
-// Asks, between steps of a long call, whether it has to end: by its interrupt or its time limit.
-// The delegate returns the status then.
+// Checks, between steps of a long call, whether the call must end: its interrupt is set, or its
+// time limit is reached. If so, the delegate returns the status.
 struct rl_status *rl_delegate_check(const struct rl_delegate_context *context);
 
-// Compiles exported programs, each to a method of one program. `options` may be NULL.
+// Compiles exported programs. Each becomes a method of one program. `options` may be NULL.
 //
 // Errors: `RL_NOT_FOUND`, `RL_ACCESS_FAILED` and `RL_INVALID_PROGRAM` for files, `RL_NOT_SUPPORTED`
-// for what the compiler does not have, `RL_INVALID_STATE` if it was interrupted. The error names
-// the node and its line of Python.
+// for anything that the compiler does not have, `RL_INVALID_STATE` if it was interrupted. The error
+// names the node and its line of Python.
 struct rl_status *rl_compile(const struct rl_exported *exported,
                              size_t num_exported,
                              const struct rl_compile_options *options,
                              struct rl_program **program);
 
-// Gives the bytes of a compiled program, which live as long as it does. They are what
-// `rl_module_load_bytes` takes.
+// Returns the bytes of a compiled program, which live as long as the program.
+// `rl_module_load_bytes` takes them.
 struct rl_status *rl_program_bytes(const struct rl_program *program,
                                    struct rl_bytes *bytes);
 
-// Writes a compiled program to a file: beside its name and then renamed, so that a failure leaves
-// what was there before. It never replaces a file that the program was compiled from.
+// Writes a compiled program to a file. Writes a file beside it first and renames that, so that the
+// old file stays if writing fails. Never replaces a file that the program was compiled from.
 struct rl_status *rl_program_save(const struct rl_program *program,
                                   const char *path);
 
@@ -959,14 +958,13 @@ struct rl_status *rl_tensor_to_dlpack(const struct rl_tensor *tensor,
                                       struct DLManagedTensorVersioned **managed);
 
 // Loads a language model: a `.pte` file that `rushlight compile` or ExecuTorch made. `tokenizer` is
-// the path of one, or NULL for that which the program carries or that is beside it. `options` may
-// be NULL.
+// the path of a tokenizer. NULL selects the one in the program or beside it. `options` may be NULL.
 struct rl_status *rl_llm_load(const char *path,
                               const char *tokenizer,
                               const struct rl_load_options *options,
                               struct rl_llm **llm);
 
-// Turns text into tokens, which live until the next call of this model. `add_special`: with the
+// Encodes text to tokens, which live until the next call of this model. `add_special` adds the
 // tokens that a text begins and ends with.
 struct rl_status *rl_llm_encode(struct rl_llm *llm,
                                 struct rl_string text,
@@ -974,14 +972,15 @@ struct rl_status *rl_llm_encode(struct rl_llm *llm,
                                 const uint32_t **tokens,
                                 size_t *num_tokens);
 
-// Turns tokens into text, which lives until the next call of this model.
+// Decodes tokens to text, which lives until the next call of this model.
 struct rl_status *rl_llm_decode(struct rl_llm *llm,
                                 const uint32_t *tokens,
                                 size_t num_tokens,
                                 struct rl_string *text);
 
-// Makes the text of a prompt of messages, by the model's chat template. It lives until the next
-// call of this model. `rl_llm_encode` turns it into tokens, without special ones, which it has.
+// Formats messages as the text of a prompt, with the model's chat template. The text lives until
+// the next call of this model. `rl_llm_encode` encodes it to tokens; `add_special` must be false,
+// because the text has the special tokens.
 //
 // Errors: `RL_NOT_FOUND` for a model without a chat template.
 struct rl_status *rl_llm_chat_prompt(struct rl_llm *llm,
@@ -989,28 +988,27 @@ struct rl_status *rl_llm_chat_prompt(struct rl_llm *llm,
                                      size_t num_messages,
                                      struct rl_string *prompt);
 
-// Makes a session, which has read nothing yet.
+// Makes a session that has read nothing yet.
 struct rl_status *rl_llm_session_new(struct rl_llm *llm, struct rl_llm_session **session);
 
-// Forgets everything that a session has read. It also makes a session usable whose last call
-// failed.
+// Forgets everything that a session has read. A session whose last call failed can then be used
+// again.
 struct rl_status *rl_llm_session_reset(struct rl_llm *llm,
                                        struct rl_llm_session *session);
 
-// Forgets what a session has read behind the first `position` tokens.
+// Forgets all tokens of a session from `position` on.
 struct rl_status *rl_llm_session_rewind(struct rl_llm *llm,
                                         struct rl_llm_session *session,
                                         size_t position);
 
-// Gives the number of tokens that a session has read.
+// Returns the number of tokens that a session has read.
 struct rl_status *rl_llm_session_position(struct rl_llm_session *session, size_t *position);
 
-// Makes a session that has read the same and goes on by itself.
+// Makes a session that has read the same tokens and continues independently.
 struct rl_status *rl_llm_session_fork(struct rl_llm_session *session, struct rl_llm_session **fork);
 
-// Has a session read tokens, and gives the logits for the token behind them, as many as the
-// vocabulary has. They live until the next call of this session. `logits` and `num_logits` may be
-// NULL.
+// Makes a session read tokens, and returns the logits of the next token, one for each entry of the
+// vocabulary. They live until the next call of this session. `logits` and `num_logits` may be NULL.
 //
 // Errors: as for `rl_llm_generate`.
 struct rl_status *rl_llm_prefill(struct rl_llm *llm,
@@ -1020,12 +1018,12 @@ struct rl_status *rl_llm_prefill(struct rl_llm *llm,
                                  const float **logits,
                                  size_t *num_logits);
 
-// Adds the tokens of a prompt to a session and generates an answer, which the callback of `options`
-// gets as it comes. Without a prompt the answer goes on from what the session has read. `options`
-// and `usage` may be NULL.
+// Adds the tokens of a prompt to a session and generates an answer. The callback in `options`
+// receives it while it is generated. Without a prompt, the answer continues the tokens that the
+// session has read. `options` and `usage` may be NULL.
 //
-// Errors: `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for,
-// `RL_INVALID_STATE` for a session whose last call failed.
+// Errors: `RL_OUT_OF_RESOURCES` if the prompt does not fit the context, `RL_INVALID_STATE` for a
+// session whose last call failed.
 struct rl_status *rl_llm_generate(struct rl_llm *llm,
                                   struct rl_llm_session *session,
                                   const uint32_t *prompt,

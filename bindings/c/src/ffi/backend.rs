@@ -13,7 +13,7 @@ use super::value::{rl_string, rl_tensor, rl_value};
 use super::{Growing, Result, guard, guard_or, null, rl_status, set, text};
 use crate::callback;
 
-/// Bytes of somebody else's. `data` is NULL where there are none.
+/// Borrowed bytes. `data` is NULL if there are none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rl_bytes {
@@ -30,10 +30,10 @@ impl rl_bytes {
     }
 }
 
-/// Arguments of `rl_backend.init`; it lives until that returns.
+/// Arguments of `rl_backend.init`. They live until that function returns.
 pub struct rl_init_context<'a, 'c, 'm>(&'a InitContext<'c, 'm>);
 
-/// The arguments of one call of a delegate: it lives until `rl_backend.execute` returns, and belongs to its thread.
+/// The arguments of one call of a delegate. They live until `rl_backend.execute` returns, and belong to its thread.
 pub struct rl_delegate_context<'a, 'm> {
     context: &'a DelegateContext<'m>,
     interrupts: Interrupts<'a>,
@@ -53,8 +53,9 @@ type Execute = unsafe extern "C" fn(
 ) -> *mut rl_status;
 type Destroy = unsafe extern "C" fn(delegate: *mut c_void, user_data: *mut c_void);
 
-/// Makes a delegate of a payload when a method is loaded, and says how many outputs it has. Like the other functions of a backend it must not
-/// throw exceptions or jump out of the call, and cannot use the module that calls it.
+/// Makes a delegate from a payload when a method is loaded, and returns the number of its outputs. Like the other
+/// functions of a backend, it must not throw exceptions or jump out of the call, and cannot use the module that calls
+/// it.
 pub type rl_init_fn = Option<
     unsafe extern "C" fn(
         context: *const rl_init_context<'_, '_, '_>,
@@ -76,26 +77,26 @@ pub type rl_execute_fn = Option<
 /// Frees a delegate, on any thread.
 pub type rl_destroy_fn = Option<unsafe extern "C" fn(delegate: *mut c_void, user_data: *mut c_void)>;
 
-/// The run-time half of a backend: it makes a delegate of each part that its ahead-of-time half compiled. A delegate is used by one
-/// thread at a time, which may be another one at each call.
+/// The run-time half of a backend: makes a delegate from each part that its ahead-of-time half compiled. One thread at
+/// a time uses a delegate. It may be another thread at each call.
 #[repr(C)]
 pub struct rl_backend {
     /// `sizeof(rl_backend)`.
     pub struct_size: usize,
-    /// The name in programs.
+    /// The backend's name in programs.
     pub name: *const c_char,
     pub init: rl_init_fn,
     pub execute: rl_execute_fn,
     /// May be NULL.
     pub destroy: rl_destroy_fn,
-    /// Handed to the functions; as that of an operator.
+    /// Passed to the functions. The rules for an operator's `user_data` hold.
     pub user_data: *mut c_void,
 }
 
 // SAFETY: integers, pointers, and functions that may be NULL.
 unsafe impl Growing for rl_backend {}
 
-/// A backend from C.
+/// A backend that is written in C.
 pub struct CustomBackend {
     name: String,
     functions: Arc<Functions>,
@@ -108,7 +109,7 @@ struct Functions {
     user_data: *mut c_void,
 }
 
-// SAFETY: the functions and their data may be used by any thread that loads or runs a module: the header says so.
+// SAFETY: the header says that any thread that loads or runs a module may use the functions and their data.
 unsafe impl Send for Functions {}
 // SAFETY: as above.
 unsafe impl Sync for Functions {}
@@ -119,7 +120,7 @@ struct CustomDelegate {
     outputs: usize,
 }
 
-// SAFETY: a delegate may be used by another thread at each call: the header says so.
+// SAFETY: the header says that another thread may use a delegate at each call.
 unsafe impl Send for CustomDelegate {}
 
 impl CustomBackend {
@@ -173,7 +174,7 @@ impl Delegate for CustomDelegate {
 impl Drop for CustomDelegate {
     fn drop(&mut self) {
         if let Some(destroy) = self.functions.destroy {
-            // SAFETY: the caller's function, with a delegate that it made and that is used no more.
+            // SAFETY: the caller's function, with a delegate that it made and that is not used again.
             unsafe { destroy(self.delegate, self.functions.user_data) }
         }
     }
@@ -197,7 +198,7 @@ pub unsafe extern "C" fn rl_init_payload(context: *const rl_init_context<'_, '_,
     })
 }
 
-/// Returns the value of a compile spec, which the ahead-of-time half was given; it lives as long as the delegate.
+/// Returns the value of a compile spec that the ahead-of-time half received. It lives as long as the delegate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_init_compile_spec(
     context: *const rl_init_context<'_, '_, '_>,
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn rl_init_compile_spec(
     })
 }
 
-/// Returns named data of the program or its data files; it lives as long as the delegate.
+/// Returns named data of the program or its data files. It lives as long as the delegate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_init_named_data(
     context: *const rl_init_context<'_, '_, '_>,
@@ -234,7 +235,8 @@ pub unsafe extern "C" fn rl_delegate_num_inputs(context: *const rl_delegate_cont
     })
 }
 
-/// Reads an input: a tensor or a number. What the value points at lives until the delegate returns, and must not be written.
+/// Reads an input: a tensor or a number. Memory that the value points at lives until the delegate returns, and must not
+/// be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_delegate_input(
     context: *mut rl_delegate_context<'_, '_>,
@@ -255,7 +257,8 @@ pub unsafe extern "C" fn rl_delegate_input(
     })
 }
 
-/// Gives an output its sizes and hands it out to be written, once in a call, as `rl_kernel_output` does. Outputs are counted from 0.
+/// Sets the sizes of an output and returns its memory for writing, once in a call, as `rl_kernel_output` does. Outputs
+/// are counted from 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_delegate_output(
     context: *mut rl_delegate_context<'_, '_>,
@@ -275,8 +278,8 @@ pub unsafe extern "C" fn rl_delegate_output(
     })
 }
 
-/// Asks, between steps of a long call, whether it has to end: by its interrupt or its time limit. The delegate returns the status
-/// then.
+/// Checks, between steps of a long call, whether the call must end: its interrupt is set, or its time limit is reached.
+/// If so, the delegate returns the status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_delegate_check(context: *const rl_delegate_context<'_, '_>) -> *mut rl_status {
     guard(|| {

@@ -12,12 +12,12 @@ use super::value::rl_string;
 use super::{Growing, Result, elements, free, guard, hand_out, path, reference, rl_status, set, text};
 use crate::tracer::Flag;
 
-/// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or, by itself, a language model as
-/// it is published, without PyTorch: the path of a folder of Hugging Face, or of a GGUF file.
+/// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. The only source may also
+/// be a published language model, which needs no PyTorch: the path of a Hugging Face folder or of a GGUF file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rl_exported {
-    /// The name of the method, such as `forward`. That of a language model is always `forward`.
+    /// The name of the method, such as `forward`. A language model's is always `forward`.
     pub method: *const c_char,
     /// The path, or NULL for bytes.
     pub path: *const c_char,
@@ -26,29 +26,31 @@ pub struct rl_exported {
     pub size: usize,
 }
 
-/// Is told how far long work is: the stage, which lives as long as the library, and units done of a total; a total of 0 means that it
-/// has no measure. It is called on any thread, one at a time. It must not throw exceptions or jump out of the call.
+/// Receives the progress of long work: the stage, which lives as long as the library, and the finished units of a
+/// total. A total of 0 means that the stage has no measure. Any thread may call it, one at a time. It must not throw
+/// exceptions or jump out of the call.
 pub type rl_progress_fn = Option<unsafe extern "C" fn(stage: rl_string, done: u64, total: u64, user_data: *mut c_void)>;
 
-/// How programs are compiled. `RL_COMPILE_OPTIONS_INIT` has the defaults, which are all zero.
+/// Options of a compilation. `RL_COMPILE_OPTIONS_INIT` has the defaults, which are all zero.
 #[repr(C)]
 pub struct rl_compile_options {
     /// `sizeof(rl_compile_options)`.
     pub struct_size: usize,
-    /// `num_backends` backends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None: a portable program, which is
-    /// compiled for the machine when it is loaded.
+    /// `num_backends` backends in the order of priority, such as `cpu` or `cpu:precision=bf16`. None: a portable
+    /// program, which is compiled for the machine when it is loaded.
     pub backends: *const *const c_char,
     pub num_backends: usize,
-    /// 1: buffers of the same name in several methods are one.
+    /// 1: methods share the buffers that have the same name.
     pub share_state: u32,
-    /// How layers are quantized, by the names of `rushlight quantize --help`, such as `int4` or `8da4w`; NULL: not at all. Schemes that
-    /// need samples for their calibration take the inputs that the export holds.
+    /// The quantization scheme, by a name that `rushlight quantize --help` lists, such as `int4` or `8da4w`. NULL:
+    /// none. Schemes that need samples for their calibration use the inputs that the export recorded.
     pub quantize: *const c_char,
-    /// Number of positions of a language model's KV cache; 0: those of the model, at most 2048.
+    /// Number of positions of a language model's KV cache. 0: that of the model, at most 2048.
     pub max_context_len: usize,
-    /// Ends the compilation early, and the writing of its program, or NULL.
+    /// Ends the compilation, or the writing of its program, early. May be NULL.
     pub interrupt: *const rl_interrupt,
-    /// Is told how far it is, also when the program is written, or NULL; with `progress_data`, which has to live as long as the program.
+    /// Receives the progress, also while the program is written; `progress_data` is passed to it and must live as long
+    /// as the program. May be NULL.
     pub on_progress: rl_progress_fn,
     pub progress_data: *mut c_void,
 }
@@ -56,7 +58,7 @@ pub struct rl_compile_options {
 // SAFETY: integers, pointers, and a function that may be NULL.
 unsafe impl Growing for rl_compile_options {}
 
-/// A compiled program. Threads: it never changes, so that any number of threads may use it.
+/// A compiled program. Threads: it never changes, so any number of threads may use it.
 pub struct rl_program {
     compiled: CompiledProgram,
     progress: Progress,
@@ -74,22 +76,22 @@ struct Listener {
 }
 
 impl Listener {
-    /// The thread that has the turn. No panic comes while the lock is held.
+    /// The thread that has the turn. Nothing panics while the lock is held.
     fn reporting(&self) -> MutexGuard<'_, Option<ThreadId>> {
         self.reporting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// SAFETY: the function may be called on any thread: the header says so.
+// SAFETY: the header says that any thread may call the function.
 unsafe impl Send for Listener {}
-// SAFETY: as above; one at a time has the turn.
+// SAFETY: as above; one thread at a time has the turn.
 unsafe impl Sync for Listener {}
 
 impl ProgressListener for Listener {
     fn report(&self, stage: &'static str, done: u64, total: u64) {
         let Some(on_progress) = self.on_progress else { return };
         let this = thread::current().id();
-        // Nobody waits for what its own callback called.
+        // A callback that reports progress itself must not wait for its own turn.
         if *self.reporting() == Some(this) {
             return;
         }
@@ -105,10 +107,11 @@ impl ProgressListener for Listener {
     }
 }
 
-/// Compiles exported programs, each to a method of one program. `options` may be NULL.
+/// Compiles exported programs. Each becomes a method of one program. `options` may be NULL.
 ///
-/// Errors: `RL_NOT_FOUND`, `RL_ACCESS_FAILED` and `RL_INVALID_PROGRAM` for files, `RL_NOT_SUPPORTED` for what the compiler does not have,
-/// `RL_INVALID_STATE` if it was interrupted. The error names the node and its line of Python.
+/// Errors: `RL_NOT_FOUND`, `RL_ACCESS_FAILED` and `RL_INVALID_PROGRAM` for files, `RL_NOT_SUPPORTED` for anything that
+/// the compiler does not have, `RL_INVALID_STATE` if it was interrupted. The error names the node and its line of
+/// Python.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_compile(
     exported: *const rl_exported,
@@ -190,7 +193,7 @@ unsafe fn language_model(exported: &rl_exported) -> Result<Option<&std::path::Pa
     Ok(Some(path).filter(|path| rushlight::is_language_model(path)))
 }
 
-/// Gives the bytes of a compiled program, which live as long as it does. They are what `rl_module_load_bytes` takes.
+/// Returns the bytes of a compiled program, which live as long as the program. `rl_module_load_bytes` takes them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_program_bytes(program: *const rl_program, bytes: *mut rl_bytes) -> *mut rl_status {
     guard(|| {
@@ -208,8 +211,8 @@ pub unsafe extern "C" fn rl_program_bytes(program: *const rl_program, bytes: *mu
     })
 }
 
-/// Writes a compiled program to a file: beside its name and then renamed, so that a failure leaves what was there before. It never
-/// replaces a file that the program was compiled from.
+/// Writes a compiled program to a file. Writes a file beside it first and renames that, so that the old file stays if
+/// writing fails. Never replaces a file that the program was compiled from.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_program_save(program: *const rl_program, path: *const c_char) -> *mut rl_status {
     guard(|| {
@@ -223,7 +226,7 @@ pub unsafe extern "C" fn rl_program_save(program: *const rl_program, path: *cons
 /// Frees a compiled program. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_program_free(program: *mut rl_program) {
-    // SAFETY: NULL or a program that the caller uses no more.
+    // SAFETY: NULL or a program that the caller does not use again.
     unsafe { free(program) }
 }
 

@@ -12,8 +12,8 @@ use super::{Result, guard, guard_or, null, rl_status, set};
 use crate::callback;
 use crate::status::Status;
 
-/// The arguments of one call of an operator, by their position in its schema. It lives until the kernel returns, and belongs to the
-/// kernel's thread.
+/// The arguments of one call of an operator, by their position in its schema. They live until the kernel returns, and
+/// belong to the kernel's thread.
 pub struct rl_kernel_context<'a, 'm> {
     context: &'a KernelContext<'m>,
     arguments: usize,
@@ -21,7 +21,7 @@ pub struct rl_kernel_context<'a, 'm> {
 }
 
 impl rl_kernel_context<'_, '_> {
-    /// Programs give more than the schema has: what the operator returns.
+    /// Refuses arguments beyond the schema: programs list the returned values once more behind them.
     fn check(&self, index: usize) -> Result<()> {
         if index < self.arguments {
             return Ok(());
@@ -30,7 +30,7 @@ impl rl_kernel_context<'_, '_> {
     }
 }
 
-/// Lists that the kernel has pointers to.
+/// Memory that the kernel has pointers to.
 #[derive(Default)]
 pub struct Scratch {
     dims: Dims,
@@ -39,9 +39,10 @@ pub struct Scratch {
     tensors: Vec<Box<[rl_value]>>,
 }
 
-/// Computes an operator: reads its arguments, writes its outputs. Returns NULL, or a status that becomes that of the call.
+/// Computes an operator: reads its arguments and writes its outputs. Returns NULL, or a status that becomes that of the
+/// call.
 ///
-/// It is called on the thread that runs the method, or loads it, and never twice at once for one module. It must not throw exceptions
+/// The thread that runs or loads the method calls it, never twice at once for one module. It must not throw exceptions
 /// or jump out of the call, and cannot use the module that calls it.
 pub type rl_kernel_fn =
     Option<unsafe extern "C" fn(context: *mut rl_kernel_context<'_, '_>, user_data: *mut c_void) -> *mut rl_status>;
@@ -53,12 +54,13 @@ pub struct CustomKernel {
     pub arguments: usize,
 }
 
-// SAFETY: the function and its data may be used by any thread that loads or runs a module with the registry: the header says so.
+// SAFETY: the header says that any thread that loads or runs a module with the registry may use the function and its
+// data.
 unsafe impl Send for CustomKernel {}
 // SAFETY: as above.
 unsafe impl Sync for CustomKernel {}
 
-/// The kernel of all operators from C, which finds the function in the operator's data.
+/// The kernel of all operators from C. It finds the function in the operator's data.
 pub const KERNEL: Kernel = |context| {
     let data: Option<&(dyn Any + Send + Sync)> = context.data();
     let Some(custom) = data.and_then(|data| data.downcast_ref::<CustomKernel>()) else {
@@ -80,7 +82,8 @@ pub unsafe extern "C" fn rl_kernel_num_arguments(context: *const rl_kernel_conte
     })
 }
 
-/// Reads an argument that is no output. What the value points at lives until the kernel returns, and must not be written.
+/// Reads an argument that is not an output. Memory that the value points at lives until the kernel returns, and must
+/// not be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_kernel_argument(
     context: *mut rl_kernel_context<'_, '_>,
@@ -97,7 +100,7 @@ pub unsafe extern "C" fn rl_kernel_argument(
     })
 }
 
-/// Which kind it is only the context knows: the first that fits is it.
+/// Reads an argument. Only the context knows its kind: the first kind that fits is the right one.
 fn argument(context: &KernelContext<'_>, index: usize, lent: &mut Scratch) -> Result<rl_value> {
     fn keep<T>(kept: &mut Vec<Box<[T]>>, kind: rl_kind, items: impl IntoIterator<Item = T>) -> rl_value {
         kept.push(items.into_iter().collect());
@@ -134,13 +137,14 @@ fn argument(context: &KernelContext<'_>, index: usize, lent: &mut Scratch) -> Re
         }
         keep(&mut lent.tensors, rl_kind::RL_KIND_TENSOR_LIST, items)
     } else {
-        // The reason why it is no tensor is as good as any.
+        // Any of the errors would do; the tensor's says why it is no tensor.
         return Err(no_tensor.into());
     })
 }
 
-/// Gives an output its sizes and hands it out to be written, once in a call. With `sizes` NULL it keeps those that it has, which are upper
-/// bounds where they are dynamic. Memory that `tensor` points at lives until the kernel returns.
+/// Sets the sizes of an output and returns its memory for writing, once in a call. If `sizes` is NULL, the output keeps
+/// its sizes, which are upper bounds if they are dynamic. Memory that `tensor` points at lives until the kernel
+/// returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_kernel_output(
     context: *mut rl_kernel_context<'_, '_>,
@@ -161,7 +165,7 @@ pub unsafe extern "C" fn rl_kernel_output(
     })
 }
 
-/// The sizes of an output, unless it keeps those that it has.
+/// The new sizes of an output; `None` if it keeps its sizes.
 ///
 /// # Safety
 /// `sizes` is NULL or points at `rank` numbers.
@@ -180,7 +184,7 @@ pub fn written(mut out: TensorMut<'_>, sizes: Option<Vec<usize>>, lent: &mut Scr
         out.resize(&sizes)?;
     }
     let described = rl_tensor::of(&out.as_tensor(), &mut lent.dims);
-    // The pointer to write through.
+    // The data pointer permits writing.
     Ok(rl_tensor { data: out.bytes_mut().as_mut_ptr().cast(), ..described })
 }
 

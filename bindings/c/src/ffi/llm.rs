@@ -21,49 +21,49 @@ pub struct rl_llm(Mutex<Inner>);
 struct Inner {
     model: Model,
     tokenizer: Tokenizer,
-    /// Results of the last call, which the caller has pointers to.
+    /// Results of the last call. The caller has pointers to them.
     tokens: Vec<u32>,
     text: String,
 }
 
-/// One conversation: the tokens so far, and the model's KV cache of them. Threads: as an `rl_module`.
+/// One conversation: the tokens so far, and their KV cache. Threads: as an `rl_module`.
 pub struct rl_llm_session(Mutex<Session>);
 
 /// A message of a conversation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rl_llm_message {
-    /// `system`, `user`, `assistant`, or another one that the model knows.
+    /// `system`, `user`, `assistant`, or another role that the model knows.
     pub role: *const c_char,
     pub content: *const c_char,
 }
 
-/// Receives the text of an answer as it comes, on the thread of the call. Returns true to go on, false to end the answer. It must not throw
-/// exceptions or jump out of the call.
+/// Receives the text of an answer while it is generated, on the thread of the call. Returns true to go on, false to end
+/// the answer. It must not throw exceptions or jump out of the call.
 pub type rl_llm_text_fn = Option<unsafe extern "C" fn(text: rl_string, user_data: *mut c_void) -> bool>;
 
-/// How text is generated. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero: the most likely token, until the model ends
-/// the answer or the context is full.
+/// Options of text generation. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero: the most likely
+/// token, until the model ends the answer or the context is full.
 #[repr(C)]
 pub struct rl_llm_generate_options {
     /// `sizeof(rl_llm_generate_options)`.
     pub struct_size: usize,
-    /// Maximum number of tokens; 0: as many as the context has room for.
+    /// Maximum number of tokens. 0: until the context is full.
     pub max_new_tokens: usize,
-    /// Logits are divided by it; 0: the most likely token.
+    /// Divides the logits. 0: the most likely token.
     pub temperature: f32,
-    /// Keeps the most likely tokens that together have this probability; 0 and 1: all.
+    /// Keeps the most likely tokens that together have this probability. 0 and 1: all.
     pub top_p: f32,
-    /// Keeps that many of the most likely tokens; 0: all.
+    /// Number of most likely tokens to keep. 0: all.
     pub top_k: usize,
     /// Seed of the random numbers: the same seed gives the same answer.
     pub seed: u64,
-    /// `num_stop` texts that end the answer and are not part of it.
+    /// `num_stop` texts that end the answer. They are not part of it.
     pub stop: *const *const c_char,
     pub num_stop: usize,
-    /// Ends the answer early, or NULL.
+    /// Ends the answer early. May be NULL.
     pub interrupt: *const rl_interrupt,
-    /// Receives the text, or NULL; with `text_data`.
+    /// Receives the text; `text_data` is passed to it. May be NULL.
     pub on_text: rl_llm_text_fn,
     pub text_data: *mut c_void,
 }
@@ -71,14 +71,14 @@ pub struct rl_llm_generate_options {
 // SAFETY: numbers, pointers, and a function that may be NULL.
 unsafe impl Growing for rl_llm_generate_options {}
 
-/// Why an answer ended.
+/// Reason why an answer ended.
 #[repr(u32)]
 #[allow(dead_code, reason = "for C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rl_llm_finish {
-    /// The model ended it, or a text that ends it came.
+    /// The model ended it, or one of the stop texts was generated.
     RL_LLM_FINISH_STOP = 0,
-    /// It has as many tokens as were asked for, or the context is full.
+    /// It has the requested number of tokens, or the context is full.
     RL_LLM_FINISH_LENGTH = 1,
     /// The callback or the interrupt ended it.
     RL_LLM_FINISH_CANCELLED = 2,
@@ -90,18 +90,18 @@ pub enum rl_llm_finish {
 pub struct rl_llm_usage {
     /// `sizeof(rl_llm_usage)`, set by the caller.
     pub struct_size: usize,
-    /// Tokens of the prompt, without those that the session had already.
+    /// Tokens of the prompt, without those that the session already had.
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
-    /// Nanoseconds in which the model read the prompt, and in which it read the answer, token by token.
+    /// Nanoseconds in which the model read the prompt, and in which it generated the answer, token by token.
     pub prefill_ns: u64,
     pub decode_ns: u64,
     /// An `rl_llm_finish`.
     pub finish: u32,
 }
 
-/// Loads a language model: a `.pte` file that `rushlight compile` or ExecuTorch made. `tokenizer` is the path of one, or NULL for that
-/// which the program carries or that is beside it. `options` may be NULL.
+/// Loads a language model: a `.pte` file that `rushlight compile` or ExecuTorch made. `tokenizer` is the path of a
+/// tokenizer. NULL selects the one in the program or beside it. `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_load(
     path: *const c_char,
@@ -129,7 +129,8 @@ pub unsafe extern "C" fn rl_llm_load(
     })
 }
 
-/// Turns text into tokens, which live until the next call of this model. `add_special`: with the tokens that a text begins and ends with.
+/// Encodes text to tokens, which live until the next call of this model. `add_special` adds the tokens that a text
+/// begins and ends with.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_encode(
     llm: *mut rl_llm,
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn rl_llm_encode(
         // SAFETY: NULL, or as their descriptions say.
         let (llm, text) = unsafe { (reference(llm, "llm")?, text.as_str("text")?) };
         let mut inner = locked(&llm.0, "language model")?;
-        // The text may be that of the last call.
+        // The text may be a result of the last call.
         inner.tokens = inner.tokenizer.encode(text, add_special)?;
         // SAFETY: the caller's variables.
         unsafe {
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn rl_llm_encode(
     })
 }
 
-/// Turns tokens into text, which lives until the next call of this model.
+/// Decodes tokens to text, which lives until the next call of this model.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_decode(
     llm: *mut rl_llm,
@@ -170,8 +171,8 @@ pub unsafe extern "C" fn rl_llm_decode(
     })
 }
 
-/// Makes the text of a prompt of messages, by the model's chat template. It lives until the next call of this model. `rl_llm_encode` turns it
-/// into tokens, without special ones, which it has.
+/// Formats messages as the text of a prompt, with the model's chat template. The text lives until the next call of this
+/// model. `rl_llm_encode` encodes it to tokens; `add_special` must be false, because the text has the special tokens.
 ///
 /// Errors: `RL_NOT_FOUND` for a model without a chat template.
 #[unsafe(no_mangle)]
@@ -200,7 +201,7 @@ pub unsafe extern "C" fn rl_llm_chat_prompt(
     })
 }
 
-/// Makes a session, which has read nothing yet.
+/// Makes a session that has read nothing yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_session_new(llm: *mut rl_llm, session: *mut *mut rl_llm_session) -> *mut rl_status {
     guard(|| {
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn rl_llm_session_new(llm: *mut rl_llm, session: *mut *mut
     })
 }
 
-/// Forgets everything that a session has read. It also makes a session usable whose last call failed.
+/// Forgets everything that a session has read. A session whose last call failed can then be used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_session_reset(llm: *mut rl_llm, session: *mut rl_llm_session) -> *mut rl_status {
     guard(|| {
@@ -222,7 +223,7 @@ pub unsafe extern "C" fn rl_llm_session_reset(llm: *mut rl_llm, session: *mut rl
     })
 }
 
-/// Forgets what a session has read behind the first `position` tokens.
+/// Forgets all tokens of a session from `position` on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_session_rewind(
     llm: *mut rl_llm,
@@ -236,7 +237,7 @@ pub unsafe extern "C" fn rl_llm_session_rewind(
     })
 }
 
-/// Gives the number of tokens that a session has read.
+/// Returns the number of tokens that a session has read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_session_position(session: *mut rl_llm_session, position: *mut usize) -> *mut rl_status {
     guard(|| {
@@ -248,7 +249,7 @@ pub unsafe extern "C" fn rl_llm_session_position(session: *mut rl_llm_session, p
     })
 }
 
-/// Makes a session that has read the same and goes on by itself.
+/// Makes a session that has read the same tokens and continues independently.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_session_fork(
     session: *mut rl_llm_session,
@@ -263,8 +264,8 @@ pub unsafe extern "C" fn rl_llm_session_fork(
     })
 }
 
-/// Has a session read tokens, and gives the logits for the token behind them, as many as the vocabulary has. They live until the next
-/// call of this session. `logits` and `num_logits` may be NULL.
+/// Makes a session read tokens, and returns the logits of the next token, one for each entry of the vocabulary. They
+/// live until the next call of this session. `logits` and `num_logits` may be NULL.
 ///
 /// Errors: as for `rl_llm_generate`.
 #[unsafe(no_mangle)]
@@ -298,11 +299,12 @@ pub unsafe extern "C" fn rl_llm_prefill(
     })
 }
 
-/// Adds the tokens of a prompt to a session and generates an answer, which the callback of `options` gets as it comes. Without a prompt
-/// the answer goes on from what the session has read. `options` and `usage` may be NULL.
+/// Adds the tokens of a prompt to a session and generates an answer. The callback in `options` receives it while it is
+/// generated. Without a prompt, the answer continues the tokens that the session has read. `options` and `usage` may be
+/// NULL.
 ///
-/// Errors: `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for, `RL_INVALID_STATE` for a session whose
-/// last call failed.
+/// Errors: `RL_OUT_OF_RESOURCES` if the prompt does not fit the context, `RL_INVALID_STATE` for a session whose last
+/// call failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_llm_generate(
     llm: *mut rl_llm,

@@ -9,8 +9,8 @@ use super::value::{Dims, rl_kind, rl_tensor, rl_value};
 use super::{Result, free, guard, guard_or, reference, rl_status, set_sized};
 use crate::status::{Status, c_string};
 
-/// Metadata of a method. It is independent of the module that it came from. Threads: it never changes, so that any
-/// number of threads may read it.
+/// Metadata of a method. It is independent of the module that it came from. Threads: it never changes, so any number of
+/// threads may read it.
 pub struct rl_meta {
     name: CString,
     inputs: Vec<Info>,
@@ -28,37 +28,38 @@ pub struct rl_meta {
 pub struct rl_size_range {
     /// The smallest size. If it is 1, empty tensors are accepted too.
     pub min: u64,
-    /// The greatest size.
+    /// The largest size.
     pub max: u64,
     /// The size minus `offset` is a multiple of `unit`.
     pub unit: u64,
     pub offset: u64,
-    /// The expression of sizes of other inputs that it has to be, or NULL.
+    /// The expression of other inputs' sizes that the size must equal, or NULL.
     pub expression: *const c_char,
 }
 
-/// An input, output or attribute as the program declares it. What it points at lives as long as the `rl_meta`.
+/// An input, output or attribute as the program declares it. Its pointers are valid as long as the `rl_meta` lives.
 #[repr(C)]
 pub struct rl_value_info {
     /// `sizeof(rl_value_info)`, set by the caller.
     pub struct_size: usize,
-    /// Its name in the exported function, of an attribute its name in the module; NULL if the program records none.
+    /// Its name in the exported function; for an attribute, its name in the module. NULL if the program records none.
     pub name: *const c_char,
-    /// For a tensor its element type and sizes, upper bounds where they are dynamic, without data; `nbytes` are those at the upper bound. For other
-    /// kinds the value that the export fixed: an input has to be that one.
+    /// For a tensor, its element type and sizes without data. Dynamic sizes are upper bounds, and `nbytes` is the size
+    /// in bytes at these. For other kinds, the value that the export fixed: an input must have this value.
     pub value: rl_value,
-    /// For a tensor its `rank` dimensions in the order in memory, from the outermost; else NULL.
+    /// For a tensor, its `rank` dimensions in memory order, from the outermost; else NULL.
     pub dim_order: *const u8,
-    /// For a dynamic input of a program of Rushlight's compiler the range of each dimension; else NULL. ExecuTorch's programs have
-    /// upper bounds alone.
+    /// For a dynamic input of a program of Rushlight's compiler, the range of each dimension; else NULL. ExecuTorch's
+    /// programs have only upper bounds.
     pub ranges: *const rl_size_range,
     /// True if sizes may change from call to call.
     pub is_dynamic: bool,
-    /// True if the program planned memory for the tensor: an input is copied there; one that has none is read where it is.
+    /// True if the program planned memory for the tensor. Such an input is copied there; an input without planned
+    /// memory is read in place.
     pub is_memory_planned: bool,
 }
 
-/// A declaration with what its pointers lead to.
+/// A declaration with the memory that its pointers point at.
 struct Info {
     name: Option<CString>,
     value: rl_value,
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn rl_meta_num_outputs(meta: *const rl_meta) -> usize {
     })
 }
 
-/// Returns the number of attributes, the parameters and buffers that the program names; 0 for NULL.
+/// Returns the number of attributes: the parameters and buffers that the program names. 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_num_attributes(meta: *const rl_meta) -> usize {
     guard_or(0, || {
@@ -202,14 +203,14 @@ pub unsafe extern "C" fn rl_meta_num_attributes(meta: *const rl_meta) -> usize {
     })
 }
 
-/// Describes an input. `info->struct_size` has to be set.
+/// Describes an input. The caller must set `info->struct_size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_input(meta: *const rl_meta, index: usize, info: *mut rl_value_info) -> *mut rl_status {
     // SAFETY: as for `describe`.
     guard(|| unsafe { describe(meta, "input", |meta| &meta.inputs, index, info) })
 }
 
-/// Describes an output. `info->struct_size` has to be set.
+/// Describes an output. The caller must set `info->struct_size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_output(
     meta: *const rl_meta,
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn rl_meta_output(
     guard(|| unsafe { describe(meta, "output", |meta| &meta.outputs, index, info) })
 }
 
-/// Describes an attribute. `info->struct_size` has to be set.
+/// Describes an attribute. The caller must set `info->struct_size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_attribute(
     meta: *const rl_meta,
@@ -232,7 +233,7 @@ pub unsafe extern "C" fn rl_meta_attribute(
 }
 
 /// # Safety
-/// `meta` is NULL or a live object, `info` NULL or a variable of as many bytes as its first field says.
+/// `meta` is NULL or a live object. `info` is NULL or a variable of the size that its first field says.
 unsafe fn describe(
     meta: *const rl_meta,
     what: &str,
@@ -251,8 +252,8 @@ unsafe fn describe(
     unsafe { set_sized(info, "info", |size| found.to_c(size)) }
 }
 
-/// Returns the name of a backend that runs a part of the method; NULL behind the last one. One that runs several parts is there as
-/// often.
+/// Returns the name of a backend that runs a part of the method; NULL after the last. A backend that runs several parts
+/// is listed once for each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_backend(meta: *const rl_meta, index: usize) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -262,7 +263,7 @@ pub unsafe extern "C" fn rl_meta_backend(meta: *const rl_meta, index: usize) -> 
     })
 }
 
-/// Returns the full name of an operator that the method calls, such as `aten::add.out`; NULL behind the last one.
+/// Returns the full name of an operator that the method calls, such as `aten::add.out`; NULL after the last.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_operator(meta: *const rl_meta, index: usize) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -281,7 +282,7 @@ pub unsafe extern "C" fn rl_meta_num_planned_buffers(meta: *const rl_meta) -> us
     })
 }
 
-/// Returns the bytes of a planned buffer; 0 where there is none.
+/// Returns the bytes of a planned buffer; 0 if there is no such buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_meta_planned_buffer_size(meta: *const rl_meta, index: usize) -> u64 {
     guard_or(0, || {

@@ -1,4 +1,4 @@
-//! The types and functions that C sees. What is common to them is here: reading what callers point at.
+//! The types and functions that C sees, and their common code, which reads the memory that callers point at.
 #![allow(unsafe_code, non_camel_case_types)]
 
 // In the order of the header.
@@ -43,11 +43,11 @@ pub use status::rl_status;
 
 type Result<T> = std::result::Result<T, Status>;
 
-/// Runs the body of a function. Its error, or a panic, becomes a status of the caller's.
+/// Runs the body of a function. An error or a panic becomes a status for the caller.
 fn guard(body: impl FnOnce() -> Result<()>) -> *mut rl_status {
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let status = panicked(&*panic);
-        // Its end may panic, too.
+        // Dropping the payload may panic, too.
         std::mem::forget(panic);
         Err(status)
     });
@@ -57,10 +57,10 @@ fn guard(body: impl FnOnce() -> Result<()>) -> *mut rl_status {
     }
 }
 
-/// Runs the body of a function that returns no status. Of a panic the result is `otherwise`.
+/// Runs the body of a function that returns no status. After a panic, the result is `otherwise`.
 fn guard_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        // Its end may panic, too.
+        // Dropping the payload may panic, too.
         std::mem::forget(panic);
         otherwise
     })
@@ -78,7 +78,7 @@ unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
 
-/// Fails for a pointer that is not aligned, as none to an object or a variable of the caller's is.
+/// Fails for an unaligned pointer. A pointer to an object or a variable of the caller's is aligned.
 fn check_aligned<T>(pointer: *const T, name: &str) -> Result<()> {
     if pointer.is_aligned() {
         return Ok(());
@@ -104,7 +104,7 @@ unsafe fn elements<'a, T>(pointer: *const T, len: usize, name: &str) -> Result<&
     if len > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Status::invalid(format!("`{name}` has {len} elements, more than memory has")));
     }
-    // SAFETY: as the caller promises; aligned and not too long, as was just checked.
+    // SAFETY: as the caller promises. The pointer is aligned and the length is valid, as was just checked.
     Ok(unsafe { slice::from_raw_parts(pointer, len) })
 }
 
@@ -160,10 +160,10 @@ unsafe fn set<T>(out: *mut T, name: &str, value: T) -> Result<()> {
     Ok(())
 }
 
-/// Makes an object and hands its handle to the caller, who frees it with a function that calls [`free`].
+/// Makes an object and returns its handle to the caller, who frees it with a function that calls [`free`].
 ///
 /// # Safety
-/// `out` is NULL, which is an error before anything is made, or can be written.
+/// `out` can be written, or is NULL, which is an error before anything is made.
 unsafe fn hand_out<T>(out: *mut *mut T, name: &str, make: impl FnOnce() -> Result<T>) -> Result<()> {
     if out.is_null() {
         return Err(null(name));
@@ -174,10 +174,10 @@ unsafe fn hand_out<T>(out: *mut *mut T, name: &str, make: impl FnOnce() -> Resul
     unsafe { set(out, name, Box::into_raw(made)) }
 }
 
-/// Writes a result to the caller's variable, which begins with its size: as much as it has room for.
+/// Writes a result to the caller's variable, which begins with its size. Fields beyond that size are left out.
 ///
 /// # Safety
-/// `out` is NULL or points at as many bytes as its first field says.
+/// `out` is NULL or a variable of the size that its first field says.
 unsafe fn set_sized<T>(out: *mut T, name: &str, value: impl FnOnce(usize) -> T) -> Result<()> {
     if out.is_null() {
         return Err(null(name));
@@ -192,10 +192,10 @@ unsafe fn set_sized<T>(out: *mut T, name: &str, value: impl FnOnce(usize) -> T) 
     Ok(())
 }
 
-/// Bytes of a structure in any version of the header.
+/// Upper bound of a structure's bytes in any version of the header.
 const MAX_STRUCT: usize = 1 << 12;
 
-/// Fails for a size that no structure has, such as that of one that was not initialized.
+/// Fails for a size that no structure has, such as that of an uninitialized one.
 fn check_size(size: usize, name: &str) -> Result<()> {
     if (size_of::<usize>()..=MAX_STRUCT).contains(&size) {
         return Ok(());
@@ -203,16 +203,16 @@ fn check_size(size: usize, name: &str) -> Result<()> {
     Err(Status::invalid(format!("`{name}->struct_size` is {size}: it has to be the size of the struct")))
 }
 
-/// A structure that begins with its size, so that it can grow.
+/// A structure that begins with its size and can get more fields.
 ///
 /// # Safety
-/// All of its bytes may be zero, and any others that callers may write.
+/// All bytes may be zero, or any bytes that callers may write.
 unsafe trait Growing {}
 
-/// Reads options of the caller's version of the header: those that it does not have are zero.
+/// Reads options of the caller's version of the header. Options that this version does not have are zero.
 ///
 /// # Safety
-/// `pointer` is NULL or points at as many bytes as its first field says.
+/// `pointer` is NULL or a structure of the size that its first field says.
 unsafe fn options<T: Growing>(pointer: *const T, name: &str) -> Result<T> {
     let mut options = std::mem::MaybeUninit::<T>::zeroed();
     if !pointer.is_null() {
@@ -230,11 +230,11 @@ unsafe fn options<T: Growing>(pointer: *const T, name: &str) -> Result<T> {
         // SAFETY: both have `known` bytes.
         unsafe { pointer.cast::<u8>().copy_to_nonoverlapping(options.as_mut_ptr().cast(), known) };
     }
-    // SAFETY: zero, or what the caller wrote there, which `Growing` allows.
+    // SAFETY: all bytes are zero or written by the caller. `Growing` allows both.
     Ok(unsafe { options.assume_init() })
 }
 
-/// Locks without waiting: a lock that is held is an error.
+/// Locks without waiting. A lock that is already held is an error.
 fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
     mutex.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => Status::new(
@@ -247,7 +247,7 @@ fn locked<'a, T>(mutex: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>> {
     })
 }
 
-/// Frees a handle that `Box::into_raw` made.
+/// Frees a handle from `Box::into_raw`.
 ///
 /// # Safety
 /// `handle` is NULL or such a handle, which is not used again.
@@ -255,7 +255,7 @@ unsafe fn free<T>(handle: *mut T) {
     if !handle.is_null() {
         // SAFETY: as the caller promises.
         let handle = unsafe { Box::from_raw(handle) };
-        // A panic while it is dropped must not reach the caller.
+        // A panic in `drop` must not reach the caller.
         guard_or((), || drop(handle));
     }
 }
@@ -283,7 +283,7 @@ mod tests {
             for function in source.split("extern \"C\" fn ").skip(1) {
                 let (name, rest) = function.split_once('(').expect("arguments");
                 let lines: Vec<&str> = rest.lines().map(str::trim).collect();
-                // A definition, whose last line is the brace at the margin.
+                // A definition ends with the brace at the margin.
                 let Some(open) = lines.iter().position(|line| line.ends_with('{')) else { continue };
                 let body = lines[open + 1..].iter().filter(|line| !line.starts_with("//")).copied().collect::<Vec<_>>();
                 let is_guarded =
@@ -296,7 +296,7 @@ mod tests {
             assert!(!source.contains("extern \"C-unwind\""), "{}", path.display());
         }
         assert!(unguarded.is_empty(), "{unguarded:?}");
-        // All that are exported, and a deleter of DLPack.
+        // All exported functions, and a deleter of DLPack.
         let exported = include_str!("../../include/rushlight.h");
         assert!(entries.len() > 80, "{}", entries.len());
         for name in entries.iter().filter(|name| *name != "delete") {
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Its end panics.
+    /// Panics when it is dropped.
     struct Bomb;
 
     impl Drop for Bomb {
@@ -318,12 +318,12 @@ mod tests {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let code = guard_or(7, || panic!("on purpose"));
-        // SAFETY: a handle that was just made.
+        // SAFETY: the handle was just made.
         unsafe { free(Box::into_raw(Box::new(Bomb))) };
         let thrown = guard(|| std::panic::panic_any(Bomb));
         std::panic::set_hook(hook);
         assert_eq!(code, 7);
-        // SAFETY: a status that was just made, and that nobody else has.
+        // SAFETY: the status was just made, and nobody else has it.
         assert!(unsafe { status::take(thrown) }.is_err());
     }
 
@@ -331,7 +331,7 @@ mod tests {
     fn pointers_that_are_not_aligned_are_refused() {
         let mut words = [0_u64; 3];
         let odd = words.as_mut_ptr().cast::<u8>().wrapping_add(1);
-        // SAFETY: they are refused before anything is read or written there.
+        // SAFETY: the pointers are refused before anything is read or written there.
         unsafe {
             assert!(reference(odd.cast::<u64>(), "pointer").is_err());
             assert!(elements(odd.cast::<u64>(), 1, "pointer").is_err());
@@ -350,7 +350,7 @@ mod tests {
         let statuses = [guard(|| panic!("fixed")), guard(|| panic!("number {number}"))];
         std::panic::set_hook(hook);
         for (status, text) in statuses.into_iter().zip(["fixed", "number 7"]) {
-            // SAFETY: a status that was just made, and that nobody else has.
+            // SAFETY: the status was just made, and nobody else has it.
             let Err(status) = (unsafe { status::take(status) }) else { panic!("no status") };
             assert_eq!(status.code, Code::Internal as u32);
             assert!(status.message.to_string_lossy().ends_with(text), "{status:?}");

@@ -21,11 +21,11 @@ use crate::callback;
 use crate::status::{Status, c_string};
 use crate::tracer::Tracer;
 
-/// A program whose methods can be run. They are loaded when they are first used, and keep their state between calls.
+/// A program whose methods can be run. Methods are loaded at their first use, and keep their state between calls.
 ///
-/// Threads: one at a time uses a module, which may be another one at each call. A call that comes while another one runs, in another
-/// thread or in a callback of it, fails with `RL_INVALID_STATE` and changes nothing. For several threads at once, each loads its own
-/// module: they share the mapped file.
+/// Threads: one thread at a time uses a module. It may be another thread at each call. A call during another call, from
+/// another thread or from a callback, fails with `RL_INVALID_STATE` and changes nothing. To use several threads at
+/// once, load a module for each: the modules share the mapped file.
 pub struct rl_module {
     names: Vec<CString>,
     inner: Mutex<Inner>,
@@ -39,13 +39,13 @@ pub struct Inner {
     attribute: Option<(Tensor, Dims)>,
 }
 
-/// How files are brought into memory.
+/// Ways to load a file into memory.
 #[repr(u32)]
 #[allow(dead_code, reason = "for C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rl_load_mode {
-    /// Mapped: pages are read when they are first used, and shared between processes. The file must not be changed or shortened
-    /// while it is loaded.
+    /// Mapped: pages are read at their first use, and shared between processes. The file must not be changed or
+    /// shortened while it is loaded.
     RL_LOAD_MMAP = 0,
     /// Read whole into memory.
     RL_LOAD_READ = 1,
@@ -77,31 +77,32 @@ pub struct rl_backend_option {
     pub value: rl_value,
 }
 
-/// How a program is loaded. `RL_LOAD_OPTIONS_INIT` has the defaults, which are all zero.
+/// Options of loading a program. `RL_LOAD_OPTIONS_INIT` has the defaults, which are all zero.
 #[repr(C)]
 pub struct rl_load_options {
     /// `sizeof(rl_load_options)`.
     pub struct_size: usize,
     /// An `rl_load_mode`.
     pub mode: u32,
-    /// 1: all methods use one set of planned buffers, sized for the largest, and state in planned memory is common to them.
+    /// 1: all methods use one set of planned buffers, sized for the largest, and share the state in planned memory.
     pub share_memory: u32,
-    /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
+    /// Number of threads of a call, the caller's included. 0: the number that the machine runs at once.
     pub threads: usize,
-    /// Backend that a portable program is lowered to when its first method is loaded: `auto` (NULL), `off`, or a backend with its options,
-    /// such as `cpu:precision=bf16`.
+    /// The backend that a portable program is lowered to when its first method is loaded: `auto` (NULL), `off`, or a
+    /// backend with its options, such as `cpu:precision=bf16`.
     pub lower: *const c_char,
-    /// A folder of the user's own that keeps what was compiled, for later loads. NULL: that of the environment variable
-    /// `RUSHLIGHT_CACHE`, or none; empty: none.
+    /// A folder of the user's own that keeps compiled programs for later loads. NULL: that of the environment variable
+    /// `RUSHLIGHT_CACHE`, or none. Empty: none.
     pub cache: *const c_char,
-    /// Maximum bytes of memory of one method; 0: no limit.
+    /// Maximum bytes of memory of one method. 0: no limit.
     pub memory_limit: u64,
-    /// Maximum duration of a call in microseconds: it ends with `RL_OUT_OF_RESOURCES` one step later at most. 0: no limit.
+    /// Maximum duration of a call in microseconds. A call ends with `RL_OUT_OF_RESOURCES` at most one step later. 0: no
+    /// limit.
     pub time_limit: u64,
     /// `num_data` files of weights.
     pub data: *const rl_data,
     pub num_data: usize,
-    /// Operators and backends besides the built-in ones, or NULL.
+    /// Operators and backends besides the built-in ones. May be NULL.
     pub registry: *const rl_registry,
     /// `num_backend_options` options of backends.
     pub backend_options: *const rl_backend_option,
@@ -116,9 +117,9 @@ unsafe impl Growing for rl_load_options {}
 #[allow(dead_code, reason = "for C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rl_event_kind {
-    /// The whole execution of a method, which `name` names.
+    /// The whole execution of a method. `name` is the method's.
     RL_EVENT_EXECUTE = 0,
-    /// An operator, which `name` names in full.
+    /// An operator. `name` is its full name.
     RL_EVENT_OPERATOR = 1,
     /// A call of a delegate; `name` is its backend.
     RL_EVENT_DELEGATE = 2,
@@ -129,40 +130,41 @@ pub enum rl_event_kind {
     RL_EVENT_COPY = 6,
 }
 
-/// The beginning or the end of something in a call. Events nest.
+/// The beginning or the end of an action in a call. Events nest.
 #[repr(C)]
 pub struct rl_event {
     /// An `rl_event_kind`.
     pub kind: u32,
-    /// 1 where it begins, 0 where it ends.
+    /// 1 at the beginning, 0 at the end.
     pub begins: u32,
     /// Index of the instruction.
     pub instruction: usize,
-    /// Lives for the callback; empty where nothing has a name.
+    /// Lives until the callback returns. Empty for an action without a name.
     pub name: rl_string,
 }
 
 /// Receives the events of a call, on its thread. It must not throw exceptions or jump out of the call.
 pub type rl_event_fn = Option<unsafe extern "C" fn(event: *const rl_event, user_data: *mut c_void)>;
 
-/// How a method is run. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
+/// Options of a call. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
 #[repr(C)]
 pub struct rl_run_options {
     /// `sizeof(rl_run_options)`.
     pub struct_size: usize,
-    /// The names of the inputs, as many as there are inputs, which may come in any order then: those that the export fixed may be left
-    /// out. NULL: inputs come in the method's order.
+    /// The names of the inputs, one for each. With names, inputs may come in any order, and inputs that the export
+    /// fixed may be left out. NULL: inputs come in the method's order.
     pub input_names: *const *const c_char,
-    /// Memory for outputs, by position: the data of an output is copied, row-major, to the tensor that is here, which gets its
-    /// sizes, whatever `sizes` says. Its `dtype` has to be the output's, its `nbytes` at least the output's bytes, and become these.
-    /// It overlaps no other output, nor an input that the method returns as it is. Values of the kind none are left as they are.
+    /// Memory for outputs, by position. The data of an output is copied, row-major, to the tensor at its position. This
+    /// tensor's `dtype` must be the output's, and its `nbytes` at least the output's bytes. The call sets its `nbytes`
+    /// and its sizes, and does not read its `sizes`. The memory must not overlap another output, or an input that the
+    /// method returns as it is. Values of the kind none are left as they are.
     pub outputs: *mut rl_value,
     pub num_outputs: usize,
-    /// The state that is used in place of the module's own, or NULL.
+    /// The state to use in place of the module's own. May be NULL.
     pub session: *mut rl_session,
-    /// Ends the call early, or NULL.
+    /// Ends the call early. May be NULL.
     pub interrupt: *const rl_interrupt,
-    /// Receives events, or NULL; with `event_data`.
+    /// Receives events; `event_data` is passed to it. May be NULL.
     pub on_event: rl_event_fn,
     pub event_data: *mut c_void,
 }
@@ -170,10 +172,10 @@ pub struct rl_run_options {
 // SAFETY: integers, pointers, and a function that may be NULL.
 unsafe impl Growing for rl_run_options {}
 
-/// Tells that borrowed memory is used no more, on any thread.
+/// Called when borrowed memory is not used any more, on any thread.
 pub type rl_release_fn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
-/// Bytes of the caller's, until they are released.
+/// Bytes of the caller's, which are borrowed until they are released.
 struct Borrowed {
     bytes: *const u8,
     size: usize,
@@ -181,11 +183,11 @@ struct Borrowed {
     user_data: *mut c_void,
 }
 
-// SAFETY: the bytes do not change, and the release function may be called on any thread: the header says so.
+// SAFETY: the header says that the bytes do not change and that any thread may call the release function.
 unsafe impl Send for Borrowed {}
 // SAFETY: as above.
 unsafe impl Sync for Borrowed {}
-// SAFETY: the caller keeps the bytes where and as they are until they are released.
+// SAFETY: the caller does not move or change the bytes until they are released.
 unsafe impl StableBytes for Borrowed {
     fn bytes(&self) -> &[u8] {
         // SAFETY: as above; the pointer and the length were checked.
@@ -196,7 +198,7 @@ unsafe impl StableBytes for Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: the caller's function, which is called once.
+            // SAFETY: the caller's function, called once.
             unsafe { release(self.user_data) }
         }
     }
@@ -260,7 +262,7 @@ unsafe fn backend_option<'a>(option: &'a rl_backend_option) -> Result<(&'a str, 
     // SAFETY: strings.
     let (backend, name) = unsafe { (text(option.backend, "backend")?, text(option.name, "name")?) };
     let value = &option.value;
-    // SAFETY: the kind says which part of the union there is, and a string is as the caller promises.
+    // SAFETY: the kind selects the field of the union, and a string is as the caller promises.
     let value = unsafe {
         match value {
             value if value.is(rl_kind::RL_KIND_BOOL) => OptionValue::Bool(value.r#as.boolean != 0),
@@ -290,8 +292,8 @@ impl rl_module {
 
 /// Loads a `.pte` file. `options` may be NULL.
 ///
-/// Errors: `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for what is in it. What methods need, such as
-/// operators, is found when they are loaded.
+/// Errors: `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for its content. Methods are
+/// checked when they are loaded: a missing operator, for example, is an error then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_load(
     path: *const c_char,
@@ -328,8 +330,9 @@ pub unsafe extern "C" fn rl_module_load_bytes(
     })
 }
 
-/// Loads a program from the bytes of a `.pte` file where they are, which should be aligned to 16. They must not change until `release`
-/// (which may be NULL) is called: when the last that uses them is gone, or before this function returns if it fails.
+/// Loads a program from the bytes of a `.pte` file without a copy. The bytes should be aligned to 16. They must not
+/// change until `release` (which may be NULL) is called: when no object uses them any more, or before this function
+/// returns if it fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_load_borrowed(
     bytes: *const c_void,
@@ -351,14 +354,16 @@ pub unsafe extern "C" fn rl_module_load_borrowed(
     })
 }
 
-/// Frees a module, which no thread uses. NULL is allowed. Outputs of it, and values that its functions handed out, are gone then.
+/// Frees a module that no thread uses. NULL is allowed. Its outputs, and values that its functions returned, are freed
+/// with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_free(module: *mut rl_module) {
     // SAFETY: NULL or a module that the caller uses no more.
     unsafe { free(module) }
 }
 
-/// Returns the name of a method, in the file's order; NULL behind the last one. It lives as long as the module. Any thread may ask.
+/// Returns the name of a method, in the file's order; NULL after the last. It lives as long as the module. Any thread
+/// may call this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_method(module: *const rl_module, index: usize) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -368,7 +373,7 @@ pub unsafe extern "C" fn rl_module_method(module: *const rl_module, index: usize
     })
 }
 
-/// Describes a method, without loading it. The description is freed with `rl_meta_free`.
+/// Describes a method without loading it. Free the description with `rl_meta_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_meta(
     module: *mut rl_module,
@@ -383,7 +388,8 @@ pub unsafe extern "C" fn rl_module_meta(
     })
 }
 
-/// Loads a method now rather than with its first call. The first also compiles a portable program for this machine.
+/// Loads a method now rather than at its first call. The first method to be loaded also compiles a portable program for
+/// this machine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_load_method(module: *mut rl_module, method: *const c_char) -> *mut rl_status {
     guard(|| {
@@ -395,7 +401,7 @@ pub unsafe extern "C" fn rl_module_load_method(module: *mut rl_module, method: *
     })
 }
 
-/// Frees a method and its state. It is loaded again when it is next used. Outputs of its last call are gone.
+/// Frees a method and its state. The next use loads it again. The outputs of its last call are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_unload_method(module: *mut rl_module, method: *const c_char) -> *mut rl_status {
     guard(|| {
@@ -424,8 +430,8 @@ pub unsafe extern "C" fn rl_module_set_option(
     })
 }
 
-/// Copies a parameter or buffer of a method, by its name in the exported module. The tensor is the module's until the next call of this
-/// function.
+/// Copies a parameter or buffer of a method, by its name in the exported module. The module owns the tensor, which
+/// lives until the next call of this function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_attribute(
     module: *mut rl_module,
@@ -455,15 +461,17 @@ pub unsafe extern "C" fn rl_module_attribute(
 
 /// Runs a method.
 ///
-/// Inputs are views of the caller's memory, which has to stay as it is until the call returns. The method reads one where it is if the
-/// program planned no memory for it and its strides and alignment are those that the program expects; else it is copied, once.
+/// Inputs are views of the caller's memory, which must not change until the call returns. The method reads an input in
+/// place if the program planned no memory for it, and its strides and alignment are those that the program expects.
+/// Other inputs are copied once.
 ///
-/// `*outputs` are views, not copies, of the module's memory, or of an input that the method returns as it is. They live until the module is
-/// used next, by any function but `rl_module_method` and `rl_module_meta`. `outputs` and `num_outputs` may be NULL. `options` may be NULL.
+/// `*outputs` are views, not copies, of the module's memory, or of an input that the method returns as it is. They live
+/// until the next use of the module by any function except `rl_module_method` and `rl_module_meta`. `outputs`,
+/// `num_outputs` and `options` may be NULL.
 ///
-/// Errors: `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that do not fit, `RL_INVALID_STATE` for a call that was interrupted,
-/// `RL_OUT_OF_RESOURCES` for one that took too long, and those of loading the method. After an error there are no outputs, and the method
-/// can be run again; state may have been changed or not.
+/// Errors: `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that do not fit, `RL_INVALID_STATE` for an
+/// interrupted call, `RL_OUT_OF_RESOURCES` for a call that took too long, and those of loading the method. After an
+/// error there are no outputs. The method can be run again; its state may have changed or not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_module_run(
     module: *mut rl_module,
@@ -489,7 +497,7 @@ pub unsafe extern "C" fn rl_module_run(
         // SAFETY: as their descriptions say.
         unsafe { inner.run(method, values, &options) }?;
         if options.num_outputs > 0 {
-            // SAFETY: as their descriptions say. The inputs, some of which may be in the same memory, are read no more.
+            // SAFETY: as their descriptions say. The inputs may overlap this memory, and are not read again.
             unsafe { write_outputs(&inner.lent, &options) }?;
         }
         // SAFETY: NULL, or the caller's variables.
@@ -514,7 +522,7 @@ impl Inner {
         let mut inputs = unsafe { inputs(values, dims) }?;
         let meta;
         if !options.input_names.is_null() {
-            // SAFETY: as many as there are inputs.
+            // SAFETY: the caller gives one name for each input.
             let names = unsafe { elements(options.input_names, values.len(), "input_names") }?;
             let name = |(index, name): (usize, &*const c_char)| {
                 // SAFETY: NULL or a string.
@@ -548,14 +556,14 @@ impl Inner {
 /// Copies outputs to the caller's memory.
 ///
 /// # Safety
-/// The values of `lent` are those of the last call, the caller's as their description says.
+/// The values of `lent` are those of the last call. The caller's values are as their description says.
 unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
     // SAFETY: as the caller promises.
     unsafe { elements(options.outputs, options.num_outputs, "outputs") }?;
     let mut dims = Vec::new();
     for index in 0..options.num_outputs {
         let at = |status: Status| status.at(&format!("output {index}"));
-        // SAFETY: there are as many.
+        // SAFETY: the caller has this number of values.
         let wanted = unsafe { &mut *options.outputs.add(index) };
         if wanted.is(rl_kind::RL_KIND_NONE) {
             continue;
@@ -568,7 +576,7 @@ unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
         };
         // SAFETY: both are tensors.
         let (from, to) = unsafe { (&given.r#as.tensor, &mut wanted.r#as.tensor) };
-        // SAFETY: as the library described it.
+        // SAFETY: the library described this tensor.
         let read = unsafe { view(from, &mut dims) }.map_err(at)?;
         if to.dtype != from.dtype {
             let message = format!("expected memory for {}, got {}", read.dtype(), to.scalar_type().map_err(at)?);
@@ -580,8 +588,8 @@ unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
         }
         if is_apart(lent, to.data.addr(), size) {
             if size > 0 {
-                // SAFETY: the caller's memory, which has at least as many bytes. No output is in it: neither memory of the module nor
-                // an input that the method returned as it is.
+                // SAFETY: the caller's memory has at least this number of bytes. No output overlaps it: neither memory
+                // of the module, nor an input that the method returned as it is.
                 read.copy_to_row_major(unsafe { std::slice::from_raw_parts_mut(to.data.cast::<u8>(), size) });
             }
         } else if to.data != from.data || !from.strides.is_null() {
@@ -594,10 +602,10 @@ unsafe fn write_outputs(lent: &Lent, options: &rl_run_options) -> Result<()> {
     Ok(())
 }
 
-/// True if no output has a byte in some memory.
+/// True if no output overlaps the memory.
 fn is_apart(lent: &Lent, address: usize, size: usize) -> bool {
     lent.values.iter().filter(|value| value.is(rl_kind::RL_KIND_TENSOR)).all(|value| {
-        // SAFETY: of this kind, it is a tensor.
+        // SAFETY: a value of this kind is a tensor.
         let tensor = unsafe { &value.r#as.tensor };
         let start = tensor.data.addr();
         let is_empty = size == 0 || tensor.nbytes == 0;
@@ -622,14 +630,14 @@ fn described(event: Event<'_>, begins: bool) -> rl_event {
 mod tests {
     use super::*;
 
-    /// Has outputs written to the caller's memory: `outputs` are those of the call, with 4 numbers each.
+    /// Writes outputs to the caller's memory. `outputs` are those of the call, with 4 numbers each.
     fn write(outputs: &[rl_value], to: &mut [rl_value]) -> Result<()> {
         let mut lent = Lent::default();
         lent.values = outputs.to_vec();
-        // SAFETY: all of its bytes may be zero.
+        // SAFETY: all bytes may be zero.
         let zero: rl_run_options = unsafe { options(ptr::null(), "options") }?;
         let options = rl_run_options { outputs: to.as_mut_ptr(), num_outputs: to.len(), ..zero };
-        // SAFETY: the values are those of tensors, and of memory for them.
+        // SAFETY: the values are tensors, and memory for them.
         unsafe { write_outputs(&lent, &options) }
     }
 
@@ -649,7 +657,7 @@ mod tests {
                 dtype: 6,
             })
         };
-        // An input that the method returns as it is, to where it is.
+        // An input that the method returns as it is, written to its own memory.
         write(&[tensor(0)], &mut [tensor(0)]).expect("in place");
         write(&[tensor(0)], &mut [tensor(4)]).expect("elsewhere");
         for (outputs, to) in [

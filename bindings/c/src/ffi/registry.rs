@@ -11,7 +11,8 @@ use super::kernel::{CustomKernel, KERNEL, rl_kernel_fn};
 use super::{Growing, Result, free, guard, hand_out, null, options, reference, rl_status, text};
 use crate::status::Status;
 
-/// Operators and backends of the caller's, which are given to `rl_module_load`. Threads: any number of them may use one at once.
+/// Operators and backends of the caller's, for `rl_module_load`. Threads: any number of threads may use a registry at
+/// once.
 #[derive(Default)]
 pub struct rl_registry {
     sets: Mutex<Vec<&'static OpSet>>,
@@ -23,17 +24,17 @@ pub struct rl_registry {
 pub struct rl_operator {
     /// `sizeof(rl_operator)`.
     pub struct_size: usize,
-    /// Namespace, name and overload of the out variant, which is what programs call: for `example::twice(Tensor x) -> Tensor` it is
-    /// `example::twice.out`, with the arguments `x` and `out`.
+    /// Namespace, name and overload of the out variant, which programs call. For `example::twice(Tensor x) -> Tensor`
+    /// it is `example::twice.out`, with the arguments `x` and `out`.
     pub name: *const c_char,
     /// Number of arguments, outputs included; at most 32.
     pub num_arguments: u32,
-    /// Number of outputs, which are the last arguments; 0 counts as 1.
+    /// Number of outputs, which are the last arguments. 0 counts as 1.
     pub num_outputs: u32,
-    /// The function that computes it.
+    /// The function that computes the operator.
     pub kernel: rl_kernel_fn,
-    /// Handed to the kernel. It has to live as long as modules that were loaded with the registry, and may be used by several threads
-    /// at once if these modules are.
+    /// Passed to the kernel. It must live as long as modules that were loaded with the registry. Several threads use it
+    /// at once if they use several of these modules at once.
     pub user_data: *mut c_void,
 }
 
@@ -41,10 +42,10 @@ pub struct rl_operator {
 unsafe impl Growing for rl_operator {}
 
 impl rl_registry {
-    /// Adds what is registered to a module that is being loaded.
+    /// Adds the registered operators and backends to a module that is being loaded.
     pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
         let sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        // The latest first, so that it is found before those of the same name.
+        // The latest come first, so that they are found before earlier ones of the same name.
         let builder = sets.iter().rev().fold(builder, |builder, set| builder.ops(set));
         let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
         backends.iter().fold(builder, |builder, backend| builder.backend(backend.clone()))
@@ -60,8 +61,8 @@ pub unsafe extern "C" fn rl_registry_new(registry: *mut *mut rl_registry) -> *mu
     })
 }
 
-/// Adds an operator, which is found before built-in ones and those of the same name that were added before. About 100 bytes of it are
-/// kept until the process ends: make one registry, not one for each module.
+/// Adds an operator. It is found before built-in operators, and before earlier ones of the same name. About 100 bytes
+/// of it are kept until the process ends: make one registry, not one for each module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_registry_add_operator(
     registry: *mut rl_registry,
@@ -94,7 +95,7 @@ fn operator_set(name: &str, operator: &rl_operator) -> Result<&'static OpSet> {
         }
     };
     let kernel = CustomKernel { function, user_data: operator.user_data, arguments: arguments.into() };
-    // Methods refer to their operators without counting: they live as long as the process.
+    // Methods refer to their operators without a reference count, so operators live as long as the process.
     let data: &'static CustomKernel = Box::leak(Box::new(kernel));
     let op = Op::new(String::leak(name.to_owned()), arguments, KERNEL).outs(outs).data(data);
     let group: &'static [Op] = std::slice::from_ref(Box::leak(Box::new(op)));
@@ -102,7 +103,7 @@ fn operator_set(name: &str, operator: &rl_operator) -> Result<&'static OpSet> {
     Ok(Box::leak(Box::new(OpSet { name: "REGISTRY", groups: std::slice::from_ref(Box::leak(Box::new(groups))) })))
 }
 
-/// Adds a backend, which runs the parts of programs that are delegated to its name.
+/// Adds a backend. It runs the parts of programs that are delegated to its name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_registry_add_backend(
     registry: *mut rl_registry,
@@ -120,9 +121,9 @@ pub unsafe extern "C" fn rl_registry_add_backend(
     })
 }
 
-/// Frees a registry; modules that were loaded with it keep what is in it. NULL is allowed.
+/// Frees a registry. Modules that were loaded with it keep its operators and backends. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_registry_free(registry: *mut rl_registry) {
-    // SAFETY: NULL or a registry that the caller uses no more.
+    // SAFETY: NULL or a registry that the caller does not use again.
     unsafe { free(registry) }
 }

@@ -1,4 +1,4 @@
-//! Sessions: state of their own over a module's weights.
+//! Sessions: independent states over a module's weights.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -8,7 +8,7 @@ use super::module::rl_module;
 use super::{Result, free, guard, hand_out, locked, reference, rl_status};
 use crate::callback;
 
-/// State of one user of a module, such as a KV cache: code and weights stay in the module. Threads: as a module.
+/// State of one user of a module, such as a KV cache. Code and weights stay in the module. Threads: as a module.
 pub struct rl_session(Mutex<Session>);
 
 impl rl_session {
@@ -18,9 +18,9 @@ impl rl_session {
     }
 }
 
-/// Makes a session over a module's weights. All methods are loaded for it.
+/// Makes a session over a module's weights. Loads all methods.
 ///
-/// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a backend.
+/// Errors: `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in a backend's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_new(module: *mut rl_module, session: *mut *mut rl_session) -> *mut rl_status {
     guard(|| {
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn rl_session_new(module: *mut rl_module, session: *mut *m
     })
 }
 
-/// Sets all states to what they were at the beginning.
+/// Resets all states to their initial values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_clear(session: *mut rl_session) -> *mut rl_status {
     guard(|| {
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn rl_session_clear(session: *mut rl_session) -> *mut rl_s
     })
 }
 
-/// Forgets everything behind the first `length` positions, where the backends can.
+/// Forgets everything from position `length` on, if the backends support it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_rewind(session: *mut rl_session, length: usize) -> *mut rl_status {
     guard(|| {
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn rl_session_rewind(session: *mut rl_session, length: usi
     })
 }
 
-/// Makes a session that goes on from the same state on its own.
+/// Makes a session that begins with the same state and continues independently.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_fork(session: *mut rl_session, fork: *mut *mut rl_session) -> *mut rl_status {
     guard(|| {
@@ -70,6 +70,6 @@ pub unsafe extern "C" fn rl_session_fork(session: *mut rl_session, fork: *mut *m
 /// Frees a session, before or after its module. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_session_free(session: *mut rl_session) {
-    // SAFETY: NULL or a session that the caller uses no more.
+    // SAFETY: NULL or a session that the caller does not use again.
     unsafe { free(session) }
 }

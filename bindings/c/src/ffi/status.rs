@@ -15,14 +15,14 @@ pub enum rl_code {
     RL_OK = 0x00,
     /// A defect of the library.
     RL_INTERNAL = 0x01,
-    /// The object is in no state for this call: it is in use by another one, or the call was interrupted.
+    /// The object cannot be used now: another call uses it, or the call was interrupted.
     RL_INVALID_STATE = 0x02,
-    /// The library, or this build of it, does not do this.
+    /// The library, or this build of it, does not support this.
     RL_NOT_SUPPORTED = 0x10,
     RL_NOT_IMPLEMENTED = 0x11,
-    /// An argument is wrong: NULL, of a wrong size or shape, or beyond what the program was exported for.
+    /// An argument is wrong: NULL, of a wrong size or shape, or outside the range that the program was exported for.
     RL_INVALID_ARGUMENT = 0x12,
-    /// A value is of another kind, or a tensor of another element type.
+    /// A value has a wrong kind, or a tensor a wrong element type.
     RL_INVALID_TYPE = 0x13,
     /// The program needs operators that are neither built in nor registered; see `rl_status_missing_operator`.
     RL_OPERATOR_MISSING = 0x14,
@@ -36,18 +36,18 @@ pub enum rl_code {
     RL_INVALID_PROGRAM = 0x23,
     /// A data file (.ptd) is damaged, or does not fit the program.
     RL_INVALID_EXTERNAL_DATA = 0x24,
-    /// A limit is reached: of time, or of a language model's context.
+    /// A limit is reached: the time limit, or a language model's context.
     RL_OUT_OF_RESOURCES = 0x25,
-    /// The payload of a backend is not one that this version of it runs.
+    /// This version of a backend cannot run the payload.
     RL_DELEGATE_INVALID_COMPATIBILITY = 0x30,
     RL_DELEGATE_MEMORY_ALLOCATION_FAILED = 0x31,
     RL_DELEGATE_INVALID_HANDLE = 0x32,
 }
 
-/// Why a call failed: what, where, what was expected and came, and what to do about it.
+/// The error of a call: what failed and where, what was expected, what was given, and what to do.
 ///
-/// Functions that can fail return one, which is NULL on success. The caller frees it with `rl_status_free`. Threads: a status never
-/// changes, so that any number of threads may read it.
+/// Functions that can fail return a status, which is NULL on success. The caller frees it with `rl_status_free`.
+/// Threads: a status never changes, so any number of threads may read it.
 pub struct rl_status(Status);
 
 impl From<Status> for rl_status {
@@ -87,8 +87,8 @@ pub unsafe extern "C" fn rl_status_code(status: *const rl_status) -> u32 {
     })
 }
 
-/// Returns what went wrong, in one line. Like the other texts of a status it is UTF-8, lives as long as the status, and is NULL
-/// if the status is NULL.
+/// Returns one line that says what failed. Like the other texts of a status, it is UTF-8, lives as long as the status,
+/// and is NULL if the status is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_message(status: *const rl_status) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -97,7 +97,8 @@ pub unsafe extern "C" fn rl_status_message(status: *const rl_status) -> *const c
     })
 }
 
-/// Returns where it went wrong, such as an input or an instruction with its line of Python; NULL if that is not known.
+/// Returns the place of the failure, such as an input, or an instruction with its line of Python; NULL if it is not
+/// known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_site(status: *const rl_status) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn rl_status_site(status: *const rl_status) -> *const c_ch
     })
 }
 
-/// Returns what would have been right, or NULL.
+/// Returns what was expected, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_expected(status: *const rl_status) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn rl_status_expected(status: *const rl_status) -> *const 
     })
 }
 
-/// Returns what came instead, or NULL.
+/// Returns what was given instead, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_got(status: *const rl_status) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -133,7 +134,7 @@ pub unsafe extern "C" fn rl_status_hint(status: *const rl_status) -> *const c_ch
     })
 }
 
-/// Returns all of it in several lines, for people.
+/// Returns the whole error in several lines, for people.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_text(status: *const rl_status) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn rl_status_text(status: *const rl_status) -> *const c_ch
     })
 }
 
-/// Returns the full name of a missing operator, such as `my::nms.out`; NULL behind the last one.
+/// Returns the full name of a missing operator, such as `my::nms.out`; NULL after the last.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_missing_operator(status: *const rl_status, index: usize) -> *const c_char {
     guard_or(ptr::null(), || {
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn rl_status_missing_operator(status: *const rl_status, in
     })
 }
 
-/// Returns the system's number (`errno` on Unix) of the reason why a file could not be accessed; 0 for other errors.
+/// Returns the system's error number (`errno` on Unix) if a file could not be accessed; 0 for other errors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_os_error(status: *const rl_status) -> i32 {
     guard_or(0, || {
@@ -160,7 +161,7 @@ pub unsafe extern "C" fn rl_status_os_error(status: *const rl_status) -> i32 {
     })
 }
 
-/// Makes a status, for a callback to return. The message is copied. `code` is an `rl_code` other than `RL_OK`, which counts as
+/// Makes a status for a callback to return. Copies the message. `code` is an `rl_code`; `RL_OK` counts as
 /// `RL_INTERNAL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_new(code: u32, message: *const c_char) -> *mut rl_status {
@@ -175,11 +176,11 @@ pub unsafe extern "C" fn rl_status_new(code: u32, message: *const c_char) -> *mu
 /// Frees a status. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_status_free(status: *mut rl_status) {
-    // SAFETY: NULL or a status that the caller uses no more.
+    // SAFETY: NULL or a status that the caller does not use again.
     unsafe { free(status) }
 }
 
-/// Returns the version of the library, such as `0.1.0`, which may be newer than that of the header.
+/// Returns the version of the library, such as `0.1.0`. It may be newer than the header's.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_version() -> *const c_char {
     guard_or(ptr::null(), || {

@@ -9,7 +9,8 @@ use rushlight::{Code, Input, ScalarType, TensorView};
 use super::{Result, elements, guard_or};
 use crate::status::Status;
 
-/// Element types of tensors. The numbers are those of PyTorch and of `.pte` files; types of PyTorch that are not listed have theirs.
+/// Element types of tensors. The numbers are those of PyTorch and of `.pte` files. Types of PyTorch that are not listed
+/// have PyTorch's numbers, too.
 #[repr(u32)]
 #[allow(dead_code, reason = "for C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub enum rl_dtype {
     RL_DTYPE_UINT64 = 29,
 }
 
-/// Kinds of values. Lists are arguments of operators only: methods neither take nor return one.
+/// Kinds of values. Only operators have lists as arguments: methods neither take nor return lists.
 #[repr(u32)]
 #[allow(dead_code, reason = "for C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +60,19 @@ pub enum rl_kind {
     RL_KIND_TENSOR_LIST = 9,
 }
 
-/// A tensor: a view of memory that somebody else owns.
+/// A tensor: a view of memory that it does not own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rl_tensor {
-    /// The first element; any pointer if there are no elements. What the library only reads, such as an input, may be constant.
+    /// The first element; any pointer if there are no elements. The memory may be constant if the library only reads
+    /// it, as with an input.
     pub data: *mut c_void,
-    /// Bytes from `data` to the end of the last element: of a row-major tensor exactly as many as its sizes take, else at least as
-    /// many as its strides reach.
+    /// Bytes from `data` to the end of the last element. For a row-major tensor, exactly the bytes of its sizes; else
+    /// at least the bytes that its strides reach.
     pub nbytes: usize,
     /// `rank` sizes, from the outermost dimension.
     pub sizes: *const i64,
-    /// `rank` distances between neighbours, in elements and not negative; NULL if the tensor is row-major.
+    /// `rank` distances between neighbours, in elements and not negative. NULL if the tensor is row-major.
     pub strides: *const i64,
     /// Number of dimensions, at most 16.
     pub rank: usize,
@@ -78,7 +80,7 @@ pub struct rl_tensor {
     pub dtype: u32,
 }
 
-/// UTF-8 text, with its length in bytes in place of a terminating NUL.
+/// UTF-8 text with its length in bytes, without a terminating NUL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rl_string {
@@ -86,7 +88,7 @@ pub struct rl_string {
     pub size: usize,
 }
 
-/// Elements of a type that the value's kind says.
+/// Elements of the type that the value's kind selects.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rl_list {
@@ -108,7 +110,7 @@ pub union rl_value_as {
     pub list: rl_list,
 }
 
-/// A value: an input or output of a method, or an argument of an operator. It owns nothing.
+/// A value: an input or output of a method, or an argument of an operator. It owns no memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_value {
@@ -171,7 +173,7 @@ impl rl_string {
 }
 
 impl rl_tensor {
-    /// A view of a tensor, whose sizes, and strides unless it is row-major, are put into `dims`.
+    /// A view of a tensor. Appends its sizes, and its strides unless it is row-major, to `dims`.
     pub fn of(tensor: &Tensor<'_>, dims: &mut Dims) -> Self {
         let bytes = tensor.bytes();
         Self {
@@ -189,7 +191,7 @@ impl rl_tensor {
         dtype.ok_or_else(|| Status::new(Code::InvalidType, format!("there is no element type {}", self.dtype)))
     }
 
-    /// The sizes and strides, which are checked, behind those that are in `dims`.
+    /// Checks the sizes and strides, and appends them to `dims`.
     ///
     /// # Safety
     /// They can be read.
@@ -207,7 +209,7 @@ impl rl_tensor {
         Ok(())
     }
 
-    /// The view with its sizes and strides, which are at the beginning of `dims` and are removed from there.
+    /// The view with its sizes and strides, which are removed from the beginning of `dims`.
     ///
     /// # Safety
     /// Its data can be read, and is not written, for `'a`.
@@ -225,7 +227,8 @@ impl rl_tensor {
     }
 }
 
-/// Reads the sizes or strides of a tensor. Checks the rank against [`MAX_RANK`] first, to not read past the end of the caller's array.
+/// Reads the sizes or strides of a tensor. Checks the rank against [`MAX_RANK`] first, so that it does not read past
+/// the end of the caller's array.
 ///
 /// # Safety
 /// As for [`elements`], if the rank is at most [`MAX_RANK`].
@@ -237,7 +240,7 @@ pub unsafe fn read_sizes<'a>(pointer: *const i64, rank: usize, name: &str) -> Re
     unsafe { elements(pointer, rank, name) }
 }
 
-/// Reads a tensor; its sizes and strides are put into `dims`.
+/// Reads a tensor. Its sizes and strides go to `dims`.
 ///
 /// # Safety
 /// The tensor is as its description says, and not written, for `'a`.
@@ -249,7 +252,7 @@ pub unsafe fn view<'a>(tensor: &rl_tensor, dims: &'a mut Vec<usize>) -> Result<T
     unsafe { tensor.view(&mut &dims[..]) }
 }
 
-/// Reads values as inputs; the sizes and strides of tensors are put into `dims`.
+/// Reads values as inputs. The sizes and strides of tensors go to `dims`.
 ///
 /// # Safety
 /// The values are as their descriptions say, and not written, for `'a`.
@@ -257,7 +260,7 @@ pub unsafe fn inputs<'a>(values: &'a [rl_value], dims: &'a mut Vec<usize>) -> Re
     dims.clear();
     let at = |index: usize| move |status: Status| status.at(&format!("input {index}"));
     for (index, value) in values.iter().enumerate().filter(|(_, value)| value.is(rl_kind::RL_KIND_TENSOR)) {
-        // SAFETY: of this kind, it is a tensor; as the caller promises.
+        // SAFETY: a value of this kind is a tensor; as the caller promises.
         unsafe { value.r#as.tensor.read_dims(dims) }.map_err(at(index))?;
     }
     let mut dims = &dims[..];
@@ -278,7 +281,7 @@ unsafe fn input<'a>(value: &rl_value, dims: &mut &'a [usize]) -> Result<Input<'a
     const DOUBLE: u32 = rl_kind::RL_KIND_DOUBLE as u32;
     const BOOL: u32 = rl_kind::RL_KIND_BOOL as u32;
     const STRING: u32 = rl_kind::RL_KIND_STRING as u32;
-    // SAFETY: the kind says which part of the union there is, and any bits are one of these plain types; what they point at is as
+    // SAFETY: the kind selects the field of the union, and any bits are a value of these plain types. Pointers are as
     // the caller promises.
     unsafe {
         Ok(match value.kind {
@@ -317,7 +320,7 @@ impl Dims {
         self.current[begin..].as_ptr()
     }
 
-    /// Removes all of them, and reuses a buffer for the next.
+    /// Removes all sizes and strides, and keeps a buffer for the next ones.
     fn clear(&mut self) {
         self.full.clear();
         self.current.clear();
@@ -353,7 +356,7 @@ impl Lent {
     }
 }
 
-/// Describes a row-major tensor. `sizes` and `data` are borrowed: they have to live as long as the value is used.
+/// Describes a row-major tensor. `sizes` and `data` are borrowed: they must live as long as the value is used.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_value_tensor(
     dtype: u32,
@@ -385,7 +388,7 @@ pub extern "C" fn rl_value_bool(value: bool) -> rl_value {
     guard_or(rl_value::none(), || rl_value::bool(value))
 }
 
-/// Describes a string, which is NUL-terminated and borrowed; NULL is none.
+/// Describes a NUL-terminated string, which is borrowed. NULL gives a value of the kind none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_value_string(text: *const c_char) -> rl_value {
     guard_or(rl_value::none(), || {
@@ -398,7 +401,7 @@ pub unsafe extern "C" fn rl_value_string(text: *const c_char) -> rl_value {
     })
 }
 
-/// Returns the bytes of one element; 0 for a number that is no `rl_dtype`.
+/// Returns the bytes of one element; 0 for a number that is not an `rl_dtype`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_dtype_size(dtype: u32) -> usize {
     guard_or(0, || u8::try_from(dtype).ok().and_then(ScalarType::from_code).map_or(0, ScalarType::size))
