@@ -1,7 +1,7 @@
 //! Operators whose kernels are Python functions.
 //!
-//! A kernel is a plain function without state. There is a fixed number of slots; the kernel of each calls the Python
-//! function that its slot holds at that moment.
+//! A kernel is a plain function without state. The number of slots is fixed. The kernel of a slot calls the Python
+//! function that the slot holds at that moment.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::turns::locked;
 /// Maximum number of arguments of an operator, results included.
 const MAX_ARGUMENTS: u8 = 32;
 
-/// How many operators a process can register.
+/// Maximum number of operators that a process can register.
 const SLOTS: usize = 64;
 
 macro_rules! kernels {
@@ -33,7 +33,7 @@ static KERNELS: [Kernel; SLOTS] = kernels!(
     32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
 );
 
-/// An operator, and the function that computes it.
+/// An operator and the function that computes it.
 struct Slot {
     op: &'static Op,
     /// Number of results, which are the last arguments.
@@ -61,11 +61,11 @@ pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize, outputs: usiz
         return Err(PyValueError::new_err(text));
     };
     let mut registered = locked(&REGISTERED);
-    // Methods take the last of a name, so that none before it may be replaced.
+    // Methods use the last operator of a name, so only that one may be replaced.
     let last = registered.iter_mut().rev().find(|slot| slot.op.name == out_variant);
     if let Some(slot) = last.filter(|slot| slot.op.arity == arity && slot.outputs == outputs) {
         let old = std::mem::replace(&mut slot.function, function);
-        // Dropped without the lock: the object's end may run Python code that registers.
+        // Dropped after the lock is released: dropping the object may run Python code that registers operators.
         drop(registered);
         drop(old);
         return Ok(());
@@ -74,7 +74,7 @@ pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize, outputs: usiz
         let text = format!("{SLOTS} operators are registered, and a process can have no more; write `{name}` in Rust");
         return Err(PyRuntimeError::new_err(text));
     };
-    // Programs refer to their operators for as long as they live; there are few, and each is made once.
+    // Programs refer to their operators for as long as they live. There are few operators, and each is made once.
     let op: &'static Op = Box::leak(Box::new(Op::new(String::leak(out_variant), arity, *kernel).outs(outputs)));
     let group: &'static [Op] = std::slice::from_ref(op);
     let groups: &'static [&'static [Op]] = std::slice::from_ref(Box::leak(Box::new(group)));
@@ -85,7 +85,7 @@ pub fn register_op(name: &str, function: Py<PyAny>, inputs: usize, outputs: usiz
     Ok(())
 }
 
-/// Returns the number of registered operators. A module that has that many needs no update.
+/// Returns the number of registered operators. A module that already has this number needs no update.
 pub fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
@@ -95,7 +95,7 @@ pub fn sets_after(known: usize) -> Vec<&'static OpSet> {
     locked(&REGISTERED).iter().skip(known).map(|slot| slot.set).collect()
 }
 
-/// The name of the variant that writes its result to memory that it is given, as the compiler calls it.
+/// The name of the out variant, which the compiler calls: it writes its results to given memory.
 fn out_variant(name: &str) -> PyResult<String> {
     let base = name.strip_suffix(".default").unwrap_or(name);
     let is_qualified = base.split_once("::").is_some_and(|(space, op)| !space.is_empty() && !op.is_empty());
@@ -121,7 +121,8 @@ fn kernel<const SLOT: usize>(context: &KernelContext<'_>) -> runtime::Result<()>
     })
 }
 
-/// Calls the function with copies of the `inputs` arguments, and copies its results to the `outputs` arguments behind them.
+/// Calls the function with copies of the `inputs` arguments, and copies its results to the `outputs` arguments after
+/// them.
 fn compute(
     context: &KernelContext<'_>,
     inputs: usize,
@@ -162,7 +163,7 @@ fn several<'py>(result: &Bound<'py, PyAny>, count: usize) -> PyResult<Vec<Bound<
     Err(PyTypeError::new_err(format!("the function has to return a tuple of {count} tensors or arrays, got {got}")))
 }
 
-/// An argument as a Python object. Which kind it is only the context knows: the first that fits is it.
+/// An argument as a Python object. Only the context knows its kind: the first kind that fits is the right one.
 fn argument<'py>(py: Python<'py>, context: &KernelContext<'_>, index: usize) -> runtime::Result<Bound<'py, PyAny>> {
     let object = if context.is_none(index) {
         Ok(py.None().into_bound(py))
@@ -190,7 +191,7 @@ fn argument<'py>(py: Python<'py>, context: &KernelContext<'_>, index: usize) -> 
             .collect();
         items.and_then(|items| Ok(PyList::new(py, items)?.into_any()))
     } else {
-        // The reason why it is not a tensor is as good as any.
+        // Any of the errors would do; the tensor's says why it is not a tensor.
         return context.tensor(index).and(Err(Error::invalid("the argument is of no kind that Python has").arg(index)));
     };
     object.map_err(callback::failed)

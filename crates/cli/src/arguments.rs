@@ -1,4 +1,4 @@
-//! Arguments that several subcommands take.
+//! Arguments that several subcommands share.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,20 +20,20 @@ pub struct Model {
     #[arg(long = "data", value_name = "FILE.ptd")]
     pub data: Vec<PathBuf>,
 
-    /// How the file is brought into memory
+    /// Loading mode of the file
     #[arg(long, value_enum, default_value = "mmap")]
     pub load_mode: Mode,
 }
 
-/// How the program is run.
+/// Options of running a program.
 #[derive(Args)]
 pub struct Running {
-    /// How many threads a call may use; as many as the machine runs at once by default
+    /// Number of threads of a call; by default the number that the machine runs at once
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
-    /// Compile a portable program when it is loaded: auto where that pays, off never, or always for a backend, with options
-    /// such as `cpu:precision=bf16` (`rushlight backends` lists them)
+    /// Compile a portable program when it is loaded: auto if that pays, off never, or always for a backend, with
+    /// options such as `cpu:precision=bf16` (`rushlight backends` lists them)
     #[arg(long, default_value = "auto", value_name = "auto|off|BACKEND", value_parser = lower)]
     pub lower: Lower,
 
@@ -51,7 +51,7 @@ pub struct WeightQuantization {
     #[arg(long, value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
     pub quantize: Option<Scheme>,
 
-    /// Quantize embedding tables to so many bits: 8, per row, or 4, in groups of 32
+    /// Quantize embedding tables to this number of bits: 8, per row, or 4, in groups of 32
     #[arg(long, value_name = "BITS", requires = "quantize")]
     pub embeddings: Option<u32>,
 }
@@ -63,11 +63,11 @@ pub struct LanguageModel {
     #[arg(long, value_name = "TOKENS")]
     pub max_context_len: Option<usize>,
 
-    /// Maximum number of tokens in a call of a language model; by default all positions
+    /// Maximum number of tokens in a call of a language model; by default all its positions
     #[arg(long, value_name = "TOKENS")]
     pub max_seq_len: Option<usize>,
 
-    /// Have a language model return the logits of all tokens, rather than of the last one
+    /// Make a language model return the logits of all tokens, rather than of the last one
     #[arg(long)]
     pub full_logits: bool,
 
@@ -76,8 +76,8 @@ pub struct LanguageModel {
         value_parser = named::<KvCache>(KvCache::ALL.map(KvCache::name)))]
     pub kv_cache: KvCache,
 
-    /// The tokenizer that the program carries: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, or a
-    /// folder; by default that of the language model, if it has one
+    /// The tokenizer to store in the program: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a
+    /// .gguf, or a folder; by default that of the language model, if it has one
     #[arg(long, value_name = "FILE|FOLDER")]
     pub tokenizer: Option<PathBuf>,
 
@@ -102,8 +102,8 @@ pub struct Limits {
     #[command(flatten)]
     memory: MemoryLimit,
 
-    /// The longest that a call may take: a number with ms, s, min or h, such as 500ms; without, seconds. It ends one step
-    /// later at most
+    /// Maximum duration of a call: a number with ms, s, min or h, such as 500ms; without a unit, seconds. The call ends
+    /// at most one step later
     #[arg(long, value_name = "TIME", value_parser = duration)]
     time_limit: Option<Duration>,
 }
@@ -111,7 +111,7 @@ pub struct Limits {
 /// Limit on a method's memory.
 #[derive(Args)]
 pub struct MemoryLimit {
-    /// The most memory that a method may take, besides the file: bytes, or a number with kB, MB, GB, KiB, MiB or GiB
+    /// Maximum memory of a method, besides the file: bytes, or a number with kB, MB, GB, KiB, MiB or GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory_limit: Option<usize>,
 }
@@ -137,7 +137,7 @@ impl MemoryLimit {
     }
 }
 
-/// Splits a text into a number and the unit behind it, in lower case.
+/// Splits a text into a number and the unit after it, in lower case.
 fn with_unit(text: &str) -> (&str, String) {
     let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -182,10 +182,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| "expected a time above 0, such as 10, 500ms, 2s or 5min".to_owned())
 }
 
-/// Where lowered programs are kept.
+/// The folder that keeps lowered programs.
 #[derive(Args)]
 pub struct Caching {
-    /// Keep large programs that were compiled when they were loaded in this folder, and take them from there [default: the
+    /// Keep large programs that were compiled at load in this folder, and load them from there [default: the
     /// environment variable RUSHLIGHT_CACHE, or nowhere]
     #[arg(long, value_name = "FOLDER", value_parser = folder)]
     cache: Option<PathBuf>,
@@ -201,7 +201,7 @@ impl Caching {
     }
 }
 
-/// A parser of one of these names.
+/// A parser that accepts one of these names.
 pub fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
@@ -232,7 +232,7 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
     finite(text).ok().filter(|number| *number >= 0.0).ok_or_else(|| "expected a finite number from 0 on".to_owned())
 }
 
-/// Parses the path of a folder, which is made when it is needed.
+/// Parses the path of a folder. The folder is made when it is needed.
 fn folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match std::fs::metadata(&path) {
@@ -242,7 +242,7 @@ fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Parses the name of a file to write. Refuses `-`: standard output has the command's text.
+/// Parses the name of a file to write. Refuses `-`, because the command prints text to standard output.
 pub fn output_file() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         if path.as_os_str() == "-" {
@@ -253,7 +253,7 @@ pub fn output_file() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// Parses what is done with a portable program when it is loaded.
+/// Parses the choice for a portable program at load.
 fn lower(text: &str) -> Result<Lower, String> {
     text.parse().map_err(|error: rushlight::Error| {
         let expected = error.what_was_expected().map(|expected| format!("; expected {expected}"));
@@ -261,28 +261,28 @@ fn lower(text: &str) -> Result<Lower, String> {
     })
 }
 
-/// Reads a backend with its options.
+/// Parses a backend with its options.
 pub fn backend_spec(text: &str) -> Result<BackendSpec, Failure> {
     text.parse().map_err(Failure::of_arguments)
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Mode {
-    /// Read whole
+    /// Read the whole file
     File,
-    /// Map
+    /// Map the file
     Mmap,
-    /// Map and lock into memory
+    /// Map the file and lock it into memory
     MmapMlock,
 }
 
 impl Model {
-    /// Returns the files that are read.
+    /// Returns the files to read.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
         std::iter::once(&self.model).chain(&self.data).cloned()
     }
 
-    /// Loads the program to look at it, as it is.
+    /// Loads the program for inspection, without changes.
     pub fn load(&self) -> Result<Module, Failure> {
         self.load_with(|builder| builder.lower(Lower::Off))
     }

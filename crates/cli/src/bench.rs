@@ -13,7 +13,7 @@ use crate::output;
 use crate::profile::{Measurement, Profile};
 use crate::progress;
 
-/// How often the program is loaded.
+/// Number of times that the program is loaded.
 const LOADS: u32 = 5;
 
 /// Times loading and running a method.
@@ -28,11 +28,11 @@ pub struct Bench {
     #[command(flatten)]
     inputs: Inputs,
 
-    /// Runs that are not counted
+    /// Number of runs before the timed ones
     #[arg(long, default_value_t = 3)]
     warmup: u32,
 
-    /// Runs that are timed
+    /// Number of timed runs
     #[arg(long, short = 'n', default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
@@ -96,7 +96,8 @@ impl Bench {
         measured.map_or(Ok(()), |(measured, _)| self.profile.write_trace(&measured))
     }
 
-    /// Runs the method on a module of its own, measured, if that is asked for: the times of the bench do not suffer.
+    /// Profiles the method on a module of its own, if the user asks for it, so that profiling does not slow the timed
+    /// runs.
     fn measure(&self, method: &str, inputs: &[Input<'_>]) -> Result<Option<(Measurement, Module)>, Failure> {
         let Some(mut measured) = self.profile.measurement() else { return Ok(None) };
         let mut module = self.model.load_to_run(&self.running)?;
@@ -108,7 +109,7 @@ impl Bench {
     }
 }
 
-/// How long something took, over several runs.
+/// Times of several runs of one action.
 struct Spread {
     median: Duration,
     fastest: Duration,

@@ -16,12 +16,12 @@ use crate::machine::Machine;
 use crate::output;
 use crate::progress;
 
-/// How long each variant is repeated.
+/// Time for which each variant is repeated.
 const BUDGET: Duration = Duration::from_millis(30);
 
-/// Measures what this machine can compute and read at most, and times each variant of the CPU backend's kernels with each
-/// instruction set at shapes of common models. Marks what programs are run with here: the best instruction set, or the one
-/// that RUSHLIGHT_ISA names, and for convolutions direct or by Winograd's algorithm.
+/// Measures the peak compute and read rates of this machine. Times each variant of the CPU backend's kernels with each
+/// instruction set, at shapes of common models. Marks the choices that programs run with here: the best instruction
+/// set, or the one that RUSHLIGHT_ISA names, and for convolutions the direct or Winograd's algorithm.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,15 +29,15 @@ Examples:
   rushlight hwbench convolution --threads 1    only convolutions, with one thread
   rushlight hwbench --all --json > here.json   every shape; takes a minute or so")]
 pub struct Hwbench {
-    /// Only kernels and shapes whose names contain this
+    /// Run only kernels and shapes whose names contain this text
     #[arg(default_value = "")]
     filter: String,
 
-    /// Every shape, not only a few typical ones
+    /// Run every shape, not only a few typical ones
     #[arg(long)]
     all: bool,
 
-    /// How many threads to use; as many as the machine runs at once by default
+    /// Number of threads; by default the number that the machine runs at once
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
 
@@ -96,25 +96,25 @@ fn failure(error: &engine::Error) -> Failure {
     Failure::Other(error.to_string())
 }
 
-/// What this machine can do at most.
+/// The peak rates of this machine.
 struct MachineLimits {
-    /// With each instruction set, from the weakest to the strongest, and one thread and all that are asked for. Of memory
-    /// the chosen instruction set reads as much as there is to be had.
+    /// Rates of each instruction set, from the weakest to the strongest, with one thread and with all requested
+    /// threads. The memory rate is measured with the chosen instruction set.
     limits: Vec<Limits>,
     reads: Vec<Reads>,
     chosen: Isa,
     threads: usize,
 }
 
-/// Bytes per second that so many threads read, and what else is of the chosen instruction set alone.
+/// Read rates in bytes per second with `threads` threads, and further rates of the chosen instruction set.
 struct Reads {
     threads: usize,
-    /// Of each of [`WORKING_SETS`], which each thread has to itself.
+    /// For each of [`WORKING_SETS`]; each thread has its own.
     working_sets: Vec<f64>,
     memory: f64,
-    /// Operations per second of the chosen instruction set with pairs of bf16, if it has them.
+    /// Operations per second with pairs of bf16, if the instruction set has them.
     bf16: Option<f64>,
-    /// The same with bytes.
+    /// Operations per second with bytes.
     bytes: Option<f64>,
 }
 
@@ -166,7 +166,7 @@ impl MachineLimits {
         ));
     }
 
-    /// A row for each variant, with its time on each instruction set, and the rates of the chosen one.
+    /// A row for each variant: its time with each instruction set, and the rates of the chosen one.
     fn print_timings(&self, timings: &[Timing]) {
         let isas: Vec<String> = Isa::available().map(|isa| format!("{isa}   ")).collect();
         let mut header = vec!["kernel", "shape", "variant"];
@@ -239,7 +239,7 @@ impl MachineLimits {
     }
 }
 
-/// How well what is chosen does among all that was timed.
+/// Compares the chosen variants with the fastest of the timed ones.
 fn verdict(timings: &[Timing]) -> String {
     let (mut cases, mut fastest, mut worst) = (0, 0, (1.0, String::new()));
     for case in timings.chunk_by(|a, b| (a.kernel, &a.shape) == (b.kernel, &b.shape)) {
@@ -258,7 +258,7 @@ fn verdict(timings: &[Timing]) -> String {
     format!(", the fastest for {fastest} of {cases} shapes{}", worst.1)
 }
 
-/// The limits of an instruction set with a number of threads, per second.
+/// The rates of an instruction set with a number of threads, per second.
 fn limits_json(limits: &Limits) -> Json {
     json!({
         "isa": limits.isa.name(),

@@ -1,4 +1,4 @@
-//! Printing: tables, tensors, sizes, and results a script can read.
+//! Prints tables, tensors, sizes, and results that a script can read.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -22,12 +22,12 @@ use crate::progress::{is_quiet, is_verbose, without_bars};
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes text to standard output. The first error is remembered and becomes the command's failure: see [`printed`].
+/// Writes text to standard output. The first error becomes the command's failure: see [`printed`].
 pub fn print(text: &str) {
     print_piece(&format!("{text}\n"));
 }
 
-/// Writes a part of a line to standard output, where a reader sees it at once. Errors are as with [`print()`].
+/// Writes a part of a line to standard output and flushes it. Errors are handled as in [`print()`].
 pub fn print_piece(text: &str) {
     if FAILED.get().is_some() {
         return;
@@ -39,18 +39,17 @@ pub fn print_piece(text: &str) {
     }
 }
 
-/// Whether standard output takes no more.
+/// True if standard output cannot be written any more.
 #[cfg(feature = "llm")]
 pub fn is_closed() -> bool {
     FAILED.get().is_some()
 }
 
-/// Fails if standard output could not be written. A closed pipe is no error: a reader such as `head` has seen all that it
-/// wanted.
+/// Fails if standard output could not be written. A closed pipe is no error: a reader such as `head` has read enough.
 pub fn printed() -> Result<(), Failure> {
     match FAILED.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            // Errors of the system cannot be cloned.
+            // An `io::Error` cannot be cloned.
             let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
             Err(Failure::print(copy))
         }
@@ -58,21 +57,21 @@ pub fn printed() -> Result<(), Failure> {
     }
 }
 
-/// Writes a warning to standard error, so that results on standard output stay what they are.
+/// Writes a warning to standard error, so that standard output has only results.
 pub fn warn(text: &str) {
     if !is_quiet() {
         to_stderr(&format!("warning: {text}"));
     }
 }
 
-/// Says on standard error what one would not expect, unless results alone are asked for.
+/// Writes a note about unexpected behaviour to standard error, unless the user asks for results alone.
 pub fn note(text: &str) {
     if !is_quiet() {
         to_stderr(&format!("note: {text}"));
     }
 }
 
-/// Says who runs the nodes of a program, if times and the like are asked for.
+/// Prints the backends that run the nodes of a program, if the user asks for times and details.
 pub fn say_who_runs(module: &mut Module) {
     if is_verbose() {
         let who = module.report().map(shares).map_err(|reason| format!("runs as it is: {}", reason.message()));
@@ -83,11 +82,12 @@ pub fn say_who_runs(module: &mut Module) {
 
 /// Writes a line to standard error.
 pub fn to_stderr(text: &str) {
-    // Where it is closed or full, there is nowhere to report that.
+    // If standard error is closed or full, there is nowhere to report that.
     drop(without_bars(|| writeln!(anstream::stderr(), "{text}")));
 }
 
-/// Prints what was written to `output`, unless results alone are asked for: to standard error if that is what `output` names, so that the file stays whole.
+/// Prints a summary of the file `output`, unless the user asks for results alone. If `output` is standard output,
+/// prints to standard error, so that the file stays whole.
 pub fn print_summary(output: &Path, text: &str) {
     match is_stdout(output) {
         _ if is_quiet() => {}
@@ -96,7 +96,7 @@ pub fn print_summary(output: &Path, text: &str) {
     }
 }
 
-/// Refuses to print a result, which is what `has_result` says, where `output` is written.
+/// Refuses to print a result (`has_result`) if `output` is standard output.
 pub fn check_result(output: &Path, has_result: bool) -> Result<(), Failure> {
     if has_result && is_stdout(output) {
         let what =
@@ -106,7 +106,7 @@ pub fn check_result(output: &Path, has_result: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a path names the pipe or the file behind standard output.
+/// True if a path names the pipe or the file of standard output.
 #[cfg(unix)]
 fn is_stdout(path: &Path) -> bool {
     use std::os::fd::AsFd;
@@ -114,7 +114,7 @@ fn is_stdout(path: &Path) -> bool {
 
     let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|fd| std::fs::File::from(fd).metadata());
     let identity = |file: std::fs::Metadata| {
-        // Devices, such as /dev/null and terminals, keep nothing that could be mixed.
+        // Devices, such as /dev/null and terminals, keep nothing that could get mixed up.
         (!file.file_type().is_char_device()).then(|| (file.dev(), file.ino()))
     };
     let stdout = stdout.ok().and_then(identity);
@@ -131,7 +131,7 @@ pub fn print_json(value: &serde_json::Value) {
     print(&format!("{value:#}"));
 }
 
-/// A table with a header; columns whose header ends in a space are aligned to the right.
+/// A table with a header. A header that ends in a space aligns its column to the right.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -163,7 +163,7 @@ pub fn shares(report: &Report) -> String {
     }
 }
 
-/// A duration for people: `12.3 µs`.
+/// Formats a duration for people: `12.3 µs`.
 pub fn duration(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     match duration.as_nanos() {
@@ -174,7 +174,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// The share of a limit, and which one: `63 % compute`.
+/// The share of a limit and the limit's name: `63 % compute`.
 pub fn limit_share((share, bound): (f64, Bound)) -> String {
     format!("{:.0} % {:<7}", 100.0 * share, bound.name())
 }
@@ -186,7 +186,7 @@ pub fn limits(of: &DeviceLimits) -> String {
     format!("{flops:.1} GFLOP/s, {bytes:.1} GB/s from memory ({backend}: {device})")
 }
 
-/// Refuses outputs that are inputs, and outputs that are one file. Called before anything is computed.
+/// Refuses outputs that are inputs, and two outputs that are the same file. Called before anything is computed.
 pub fn check_outputs<P: AsRef<Path>, Q: AsRef<Path>>(
     inputs: impl IntoIterator<Item = P>,
     outputs: impl IntoIterator<Item = Q>,
@@ -196,14 +196,15 @@ pub fn check_outputs<P: AsRef<Path>, Q: AsRef<Path>>(
     files.check_outputs(outputs).map_err(Failure::Usage)
 }
 
-/// Writes a page, a report or a trace, and says so. The file is whole, or what was there: see [`rushlight::write_file`].
+/// Writes a page, a report or a trace, and prints its name. The file is complete, or keeps its old content: see
+/// [`rushlight::write_file`].
 pub fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
     rushlight::write_file(path, text.as_bytes())?;
     note(&format!("wrote `{}`, {}", path.display(), bytes(text.len() as u64)));
     Ok(())
 }
 
-/// An output on one or a few lines; at most `limit` elements of a tensor.
+/// Formats an output in one or a few lines, with at most `limit` elements of a tensor.
 pub fn value(value: &Value, limit: usize) -> String {
     match value {
         Value::Tensor(tensor) => {
@@ -223,12 +224,12 @@ pub fn value(value: &Value, limit: usize) -> String {
     }
 }
 
-/// A number as JSON, which lacks some: they are the texts `inf`, `-inf` and `nan`.
+/// A number as JSON. JSON lacks some numbers: they become the texts `inf`, `-inf` and `nan`.
 pub fn number_json(number: f64) -> serde_json::Value {
     if number.is_finite() { json!(number) } else { json!(number.to_string().to_lowercase()) }
 }
 
-/// An output as JSON; at most `limit` elements of a tensor, and `elements_left_out` where it has more.
+/// An output as JSON, with at most `limit` elements of a tensor, and `elements_left_out` if it has more.
 pub fn value_json(value: &Value, limit: usize) -> serde_json::Value {
     match value {
         Value::Tensor(tensor) => {
@@ -258,7 +259,7 @@ fn elements_json(tensor: &Tensor, limit: usize) -> serde_json::Value {
                 tensor.as_slice::<Bool8>().unwrap_or_default().iter().take(limit).map(|v| v.get()).collect::<Vec<_>>()
             )
         }
-        // A double does not hold every one of these.
+        // A double cannot represent all of these.
         ScalarType::Long => {
             json!(tensor.as_slice::<i64>().unwrap_or_default().iter().take(limit).collect::<Vec<_>>())
         }

@@ -1,4 +1,4 @@
-//! Where the time goes, as `run` and `bench` print it.
+//! Profiles, as `run` and `bench` print them.
 
 use std::path::PathBuf;
 
@@ -13,27 +13,27 @@ use crate::arguments::{count, output_file};
 use crate::failure::Failure;
 use crate::output;
 
-/// How many instructions and steps are listed unless it is said.
+/// Default number of instructions and steps to list.
 const SLOWEST: usize = 10;
 
 #[derive(Args)]
 pub struct Profile {
-    /// Print how long each operator took, and which instructions and fused steps took longest, steps with their share of
-    /// what the machine can compute or read at most, whichever is nearer: of the slow steps, those with a low share could
-    /// be faster. It exceeds 100 % where data comes from a cache or an algorithm saves operations
+    /// Print the time of each operator, and the slowest instructions and fused steps. Steps show their share of the
+    /// nearer limit: the machine's peak compute or read rate. A slow step with a low share could be faster. The share
+    /// exceeds 100 % if data comes from a cache or an algorithm saves operations
     #[arg(long)]
     pub profile: bool,
 
-    /// With --profile: how many of the slowest instructions and steps to list [default: 10, and all with --json]
+    /// With --profile: number of slowest instructions and steps to list [default: 10, and all with --json]
     #[arg(long, value_name = "N", value_parser = count, requires = "profile")]
     slowest: Option<usize>,
 
-    /// Write when each instruction and step ran to this file, which Perfetto (ui.perfetto.dev) and Chrome show
+    /// Write the start and end of each instruction and step to this file, for Perfetto (ui.perfetto.dev) and Chrome
     #[arg(long, value_name = "FILE.json", value_parser = output_file())]
     pub trace: Option<PathBuf>,
 }
 
-/// What is measured while a method runs.
+/// The measurements of a running method.
 pub struct Measurement {
     pub profiler: Profiler,
 }
@@ -44,7 +44,7 @@ impl Measurement {
         steps::rows(&self.profiler.steps().times(), module, method)
     }
 
-    /// The times as JSON: those of instructions, and of the steps of delegates.
+    /// The times of instructions and of delegates' steps, as JSON.
     pub fn json(&self, profile: &Profile, module: &mut Module, method: &str) -> Result<serde_json::Value, Failure> {
         let mut breakdown = Breakdown::of(&self.profiler, map_of(module, method).as_ref());
         let mut rows = self.rows(module, method);
@@ -68,20 +68,20 @@ impl Measurement {
 }
 
 impl Profile {
-    /// What to measure with; `None` if nothing is asked for.
+    /// The measurement that the user asks for; `None` if there is none.
     pub fn measurement(&self) -> Option<Measurement> {
         let profiler = if self.trace.is_some() { Profiler::with_spans() } else { Profiler::default() };
         (self.profile || self.trace.is_some()).then_some(Measurement { profiler })
     }
 
-    /// Writes the trace, if one is asked for.
+    /// Writes the trace, if the user asks for one.
     pub fn write_trace(&self, measured: &Measurement) -> Result<(), Failure> {
         let Some(path) = &self.trace else { return Ok(()) };
         let trace = trace::chrome(&measured.profiler);
         output::write_text(path, &trace.to_string())
     }
 
-    /// Prints the fused steps that take longest, with what they compute and move per second beside the limits of their device.
+    /// Prints the slowest fused steps, with their operations and bytes per second beside the limits of their device.
     fn print_steps(&self, rows: &[StepRow], limits: &[DeviceLimits]) {
         let mut rows: Vec<&StepRow> = rows.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time));
@@ -109,7 +109,7 @@ impl Profile {
         }
     }
 
-    /// Prints the time of each operator and of the slowest instructions and steps, the most expensive first.
+    /// Prints the time of each operator and of the slowest instructions and steps, the slowest first.
     pub fn print(&self, measured: &Measurement, module: &mut Module, method: &str) -> Result<(), Failure> {
         if !self.profile {
             return Ok(());

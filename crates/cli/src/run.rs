@@ -38,28 +38,29 @@ pub struct Run {
     #[command(flatten)]
     inputs: Inputs,
 
-    /// Write tensor outputs to this folder, by the keys under which the model returns them or as output_0.npy and so on, or the
-    /// only one to a file that ends in .npy
+    /// Write tensor outputs to this folder. The files have the names of the model's output keys, or output_0.npy and so
+    /// on. A single output may go to a file that ends in .npy
     #[arg(long, short, value_name = "FOLDER|FILE.npy", value_parser = output_file())]
     output: Option<PathBuf>,
 
-    /// Print the largest N elements of each row of an output, with their indices and, unless they are probabilities, softmax
+    /// Print the largest N elements of each row of an output, with their indices, and with softmax unless they are
+    /// probabilities
     #[arg(long, value_name = "N", value_parser = count)]
     top: Option<usize>,
 
-    /// Names of what the elements stand for: text with a line for each, a list in JSON, or an object with `id2label`, such as
+    /// Names of the elements: text with a line for each, a list in JSON, or an object with `id2label`, such as
     /// transformers' config.json
     #[arg(long, value_name = "FILE", requires = "top")]
     labels: Option<PathBuf>,
 
-    /// Elements of each output to print
+    /// Number of elements of each output to print
     #[arg(long, default_value_t = 16)]
     limit: usize,
 
     #[command(flatten)]
     profile: Profile,
 
-    /// Call the method this often; state is kept from call to call, the last outputs are shown
+    /// Number of calls of the method; state is kept from call to call, and the last outputs are printed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
 
@@ -121,7 +122,7 @@ impl Run {
         measured.map_or(Ok(()), |measured| self.profile.write_trace(&measured))
     }
 
-    /// The largest elements of each output, if they are asked for: `None` for outputs that are not tensors.
+    /// The largest elements of each output, if the user asks for them; `None` for outputs that are not tensors.
     fn ranked<'l>(
         &self,
         meta: &MethodMeta,
@@ -137,7 +138,7 @@ impl Run {
         outputs.iter().enumerate().map(of).collect()
     }
 
-    /// Returns the files of the outputs, if they are written: `None` for outputs that are not tensors.
+    /// Returns the files of the outputs, if they are written; `None` for outputs that are not tensors.
     fn files(&self, meta: &MethodMeta) -> Result<Vec<Option<PathBuf>>, Failure> {
         let Some(path) = &self.output else { return Ok(Vec::new()) };
         let is_tensor = |info: &ValueInfo| matches!(info, ValueInfo::Tensor(_));
@@ -161,7 +162,7 @@ impl Run {
         Ok(meta.outputs.iter().map(|info| is_tensor(info).then(|| path.clone())).collect())
     }
 
-    /// Writes tensors to their files. Returns those that were written.
+    /// Writes tensors to their files. Returns the files that were written.
     fn write(
         &self,
         meta: &MethodMeta,
@@ -188,7 +189,7 @@ impl Run {
         Ok(written)
     }
 
-    /// Prints where a tensor was written, its largest elements or its first ones.
+    /// Prints the file of a tensor, its largest elements, or its first ones.
     fn print(
         &self,
         meta: &MethodMeta,
@@ -210,7 +211,7 @@ impl Run {
     }
 }
 
-/// True for names that are devices in all folders of Windows.
+/// True for names of devices on Windows, which exist in all folders.
 fn is_device(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let is_numbered = |of: &str| {
@@ -219,7 +220,8 @@ fn is_device(name: &str) -> bool {
     matches!(&*name, "con" | "prn" | "aux" | "nul") || is_numbered("com") || is_numbered("lpt")
 }
 
-/// The files of the outputs, without their ending: their names, if they are keys, in letters that are safe in any folder.
+/// The files of the outputs, without their extension: their keys, if they have any, in characters that are safe in any
+/// folder.
 fn file_names(meta: &MethodMeta) -> Vec<String> {
     let numbered = || (0..meta.outputs.len()).map(|index| format!("output_{index}")).collect();
     let signature = meta.signature.as_ref().map(|signature| &signature.outputs);
@@ -229,7 +231,7 @@ fn file_names(meta: &MethodMeta) -> Vec<String> {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let safe = |name: &String| name.chars().map(|c| if is_safe(c) { c } else { '_' }).collect::<String>();
     let names: Vec<String> = meta.output_names.iter().map(safe).collect();
-    // Folders of some systems take names of 255 bytes, and do not tell large letters from small ones.
+    // Some file systems limit names to 255 bytes, and do not distinguish upper and lower case.
     let distinct: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     let fit = names.iter().all(|name| {
         !name.is_empty()
@@ -240,7 +242,7 @@ fn file_names(meta: &MethodMeta) -> Vec<String> {
     if fit && distinct.len() == meta.outputs.len() { names } else { numbered() }
 }
 
-/// File extensions; an output path with one of them is not taken for a folder.
+/// File extensions. An output path with one of them is not a folder.
 const FILES: [&str; 14] =
     ["npy", "npz", "bin", "raw", "json", "txt", "csv", "png", "jpg", "jpeg", "pt", "pt2", "pte", "ptd"];
 

@@ -1,4 +1,4 @@
-//! Where the time goes inside of delegates: their steps, with what they compute and move per second.
+//! Times of delegates' steps, with their operations and bytes per second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 /// Receives the steps of the delegates of one method and adds up their times.
 #[derive(Debug, Default)]
 pub struct StepTracer {
-    // In cells, as delegates share the tracer of their call.
+    // Cells, because delegates share the tracer of their call.
     steps: RefCell<Vec<StepTime>>,
     /// The index of each step, by instruction and step.
     known: RefCell<HashMap<(usize, usize), usize>>,
@@ -27,12 +27,12 @@ pub struct StepTracer {
 pub struct StepTime {
     /// Index of the instruction in the method that calls the delegate.
     pub instruction: usize,
-    /// The name of the delegate's backend in programs.
+    /// The backend's name in programs.
     pub backend: String,
     /// Index of the step in the payload.
     pub step: usize,
     pub kind: String,
-    /// The value of the graph that it computes; empty if it is not known.
+    /// The graph value that it computes; empty if it is not known.
     pub value: String,
     pub calls: u64,
     pub total: Duration,
@@ -40,7 +40,7 @@ pub struct StepTime {
     pub cost: Cost,
 }
 
-/// When one call of a step ran.
+/// The time of one run of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepRun {
     /// Index into [`StepTracer::times`].
@@ -49,11 +49,11 @@ pub struct StepRun {
     pub time: Duration,
 }
 
-/// Maximum number of runs that are kept one by one.
+/// Maximum number of runs that are recorded one by one.
 const MAX_RUNS: usize = 1 << 17;
 
 impl StepTracer {
-    /// A tracer that also keeps when each step ran.
+    /// A tracer that also records each run of a step.
     pub fn with_runs() -> Self {
         Self { keeps_runs: true, ..Self::default() }
     }
@@ -63,12 +63,12 @@ impl StepTracer {
         self.steps.borrow().clone()
     }
 
-    /// The first runs of steps, in order; some hundred thousand are kept.
+    /// The first runs of steps, in order, up to some hundred thousand.
     pub fn runs(&self) -> Vec<StepRun> {
         self.runs.borrow().clone()
     }
 
-    /// Takes the steps that follow for those of the delegate that this instruction calls.
+    /// Attributes the following steps to the delegate that this instruction calls.
     pub(crate) fn enter(&self, instruction: usize, backend: &str) {
         self.instruction.set(instruction);
         let mut known = self.backend.borrow_mut();
@@ -77,7 +77,7 @@ impl StepTracer {
         }
     }
 
-    /// Adds a call of a step. The time of its start is known where the host measured it.
+    /// Adds a call of a step. The start time is known if the host measured it.
     fn add(&self, event: DelegateEvent<'_>, start: Option<Instant>, time: Duration) {
         let Some(step) = event.step else { return };
         let mut steps = self.steps.borrow_mut();
@@ -127,27 +127,27 @@ impl DelegateTracer for StepTracer {
     }
 }
 
-/// The time of a step of a delegate, and what it comes from.
+/// The time of a delegate's step, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRow {
     /// Index of the instruction in the method that calls the delegate, and of the step in the delegate.
     pub instruction: usize,
     pub step: usize,
-    /// The name of the delegate's backend in programs.
+    /// The backend's name in programs.
     pub backend: String,
-    /// The node that it computes, the last one where several are fused.
+    /// The node that it computes; the last one if several are fused.
     pub node: String,
     pub kind: String,
-    /// How often it ran.
+    /// Number of runs.
     pub calls: u64,
-    /// Of one run, on average.
+    /// Average time of one run.
     pub time: Duration,
-    /// Of the time of all steps, from 0 to 1.
+    /// Share of the time of all steps, from 0 to 1.
     pub share: f64,
     /// Operations and bytes per second; 0 if the delegate does not count them.
     pub flops: f64,
     pub bandwidth: f64,
-    /// The module that the node was called in, and its line of Python, if known.
+    /// The module that called the node, and the line of Python, if known.
     pub module: String,
     pub source: Option<String>,
 }
@@ -200,7 +200,8 @@ pub fn limits_of<'l>(row: &StepRow, limits: &'l [DeviceLimits]) -> Option<&'l Li
     limits.iter().find(|of| of.backend == row.backend).map(|of| &of.limits)
 }
 
-/// Times in nanoseconds, rates per second; where the backend's limits are known, the share of the nearer one and its name.
+/// Times in nanoseconds, and rates per second. If the backend's limits are known, also the share of the nearer limit
+/// and its name.
 pub fn json(rows: &[StepRow], limits: &[DeviceLimits]) -> Json {
     let row = |row: &StepRow| {
         let mut json = json!({
@@ -225,7 +226,7 @@ pub fn json(rows: &[StepRow], limits: &[DeviceLimits]) -> Json {
     rows.iter().map(row).collect()
 }
 
-/// Adds the share of the nearer limit, and its name, of what does so many operations and moves so many bytes per second.
+/// Adds the name of the nearer limit, and the share of it that these operations and bytes per second reach.
 pub fn add_share(json: &mut Json, limits: &Limits, flops: f64, bandwidth: f64) {
     let (share, bound) = limits.share(flops, bandwidth);
     json["limit_share"] = share.into();
@@ -260,7 +261,7 @@ mod tests {
         tracer.enter(9, "Gpu");
         tracer.timed(event, 100, 350);
         tracer.timed(event, 400, 450);
-        // What is no step, such as a wait, has no row.
+        // An event that is not a step, such as a wait, has no row.
         tracer.timed(DelegateEvent { name: "wait", ..DelegateEvent::default() }, 0, 9);
         let [host, device] = &tracer.times()[..] else { panic!("two steps") };
         assert_eq!((host.instruction, host.backend.as_str(), host.calls, host.cost), (7, "CpuBackend", 1, cost));

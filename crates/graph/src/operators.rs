@@ -3,7 +3,8 @@
 
 include!(concat!(env!("OUT_DIR"), "/operators.rs"));
 
-/// Rushlight's own, which become PyTorch's where no backend computes them, so that no finished program has them.
+/// Rushlight's own operators. They become PyTorch's if no backend computes them, so finished programs have none of
+/// them.
 pub mod rushlight {
     pub const DEQUANTIZE_INT4_ROWS: &str = "rushlight::dequantize_int4_rows";
     pub const EXPERTS_LINEAR: &str = "rushlight::experts_linear";
@@ -12,7 +13,7 @@ pub mod rushlight {
     pub const QUANTIZE_ROWS: &str = "rushlight::quantize_rows";
 }
 
-/// Operators on numbers, views and stacks, which are part of the runtime and are in no registry of PyTorch.
+/// Operators on numbers, views and stacks. They are part of the runtime, and PyTorch does not register them.
 pub mod executorch_prim {
     pub const ADD_SCALAR: &str = "executorch_prim::add.Scalar";
     pub const ADD_INT: &str = "executorch_prim::add.int";

@@ -1,5 +1,5 @@
-//! Operators as values: a name, a shape of arguments and a function; sets of them; and the registry that a method is
-//! loaded with.
+//! Operators as values (a name, the number of arguments and a function), sets of operators, and the registry with which
+//! a method is loaded.
 
 #[cfg(feature = "alloc")]
 use core::any::Any;
@@ -10,33 +10,33 @@ use crate::error::Result;
 /// The function that computes an operator.
 pub type Kernel = fn(&KernelContext<'_>) -> Result<()>;
 
-/// The temporary memory that one call may take, in bytes, from the arguments at their upper bounds.
+/// Returns the temporary memory of one call in bytes, from the arguments at their upper bounds.
 pub type TempBytes = fn(&KernelContext<'_>) -> Result<usize>;
 
 /// One operator of an [`OpSet`].
 ///
-/// Arguments are in schema order, the `out` arguments last. Programs list the return value once more behind them;
+/// Arguments are in schema order, with the `out` arguments last. Programs list the return value once more after them;
 /// that entry is not an argument here.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
     /// Namespace, name and overload: `aten::add.out`.
     pub name: &'static str,
-    /// Number of arguments in the schema, `out` arguments included.
+    /// Number of arguments in the schema, including `out` arguments.
     pub arity: u8,
     /// Bit `i` is set if argument `i` is written.
     pub writes: u32,
-    /// The written argument takes over the memory of argument 0, as `et_view` does.
+    /// The written argument shares the memory of argument 0, as in `et_view`.
     pub is_view: bool,
     /// Writing an argument onto itself changes nothing, so such a call is dropped at load. For `copy_`.
     pub copies: bool,
     pub kernel: Kernel,
     pub temp_bytes: Option<TempBytes>,
-    /// What the kernel finds in [`KernelContext::data`].
+    /// The value of [`KernelContext::data`] for the kernel.
     #[cfg(feature = "alloc")]
     pub data: Option<OpData>,
 }
 
-/// Data of one operator, for kernels that are one function for several of them, such as those of other languages.
+/// Data of one operator, for a kernel function that several operators share, such as a kernel in another language.
 #[cfg(feature = "alloc")]
 pub type OpData = &'static (dyn Any + Send + Sync);
 
@@ -65,7 +65,7 @@ impl Op {
         self
     }
 
-    /// Exactly these arguments are written: for in-place operators and those that also update an argument.
+    /// Exactly these arguments are written, as in in-place operators and operators that also update an argument.
     #[must_use]
     pub const fn writing(mut self, arguments: &[u8]) -> Self {
         self.writes = 0;
@@ -84,14 +84,14 @@ impl Op {
         self
     }
 
-    /// A call whose written and read arguments are the same tensor changes nothing.
+    /// A call that writes a tensor onto itself changes nothing.
     #[must_use]
     pub const fn copies(mut self) -> Self {
         self.copies = true;
         self
     }
 
-    /// The operator asks for temporary memory through [`KernelContext::temp`].
+    /// The operator requests temporary memory with [`KernelContext::temp`].
     #[must_use]
     pub const fn temp(mut self, bytes: TempBytes) -> Self {
         self.temp_bytes = Some(bytes);
@@ -128,7 +128,7 @@ impl OpSet {
     }
 }
 
-/// Operator sets in order of precedence, in which a method finds its operators.
+/// The operator sets in which a method finds its operators, in order of precedence.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry<'r> {
     sets: &'r [&'r OpSet],
@@ -146,7 +146,7 @@ impl<'r> Registry<'r> {
     /// The operator called `name` or `name.overload`, from the first set that has it.
     #[cfg_attr(target_os = "none", inline(never))]
     pub fn find(&self, name: &str, overload: &str) -> Option<&'static Op> {
-        // Nested loops, whose code is a fraction of an iterator's.
+        // Nested loops compile to a fraction of an iterator's code.
         for set in self.sets {
             for groups in set.groups {
                 for group in *groups {
@@ -164,7 +164,7 @@ impl<'r> Registry<'r> {
 
 fn matches(full: &str, name: &str, overload: &str) -> bool {
     let (full, name, overload) = (full.as_bytes(), name.as_bytes(), overload.as_bytes());
-    // The lengths tell nearly all apart, in a search that looks at hundreds.
+    // The lengths distinguish nearly all names, and a search compares hundreds.
     if full.len() != name.len() + overload.len() + usize::from(!overload.is_empty()) {
         return false;
     }

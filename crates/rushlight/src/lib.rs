@@ -309,7 +309,7 @@ pub mod graph {
     };
 }
 
-/// What backends and passes of one's own are written against, and what [`Compiler`] does not cover.
+/// Interfaces for your own backends and passes, and everything that [`Compiler`] does not cover.
 #[cfg(feature = "compile")]
 pub mod compiler {
     #[cfg(feature = "pt2")]

@@ -1,5 +1,5 @@
-//! Quantization without PyTorch: programs that show what is inside of a model are compiled, and run on the inputs of a
-//! calibration.
+//! Quantization without PyTorch: compiles programs that return a model's intermediate values, and runs them on
+//! calibration inputs.
 
 use std::sync::Arc;
 
@@ -24,71 +24,72 @@ pub use rushlight_quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Report as QuantizationReport, Rounding, Scheme,
 };
 
-/// How a model becomes integers, and the inputs that are looked at for it.
+/// Settings of a model's quantization, with its calibration inputs.
 #[derive(Debug, Default)]
 pub struct Quantization {
     settings: Settings,
-    /// By method.
+    /// Calibration inputs by method.
     samples: Vec<(String, Vec<Vec<Value>>)>,
 }
 
 impl Quantization {
-    /// One of a scheme, with the default observer and rounding, and without any inputs.
+    /// Makes settings for a scheme, with the default observer and rounding, and without inputs.
     pub fn new(scheme: Scheme) -> Self {
         Self { settings: Settings { scheme, ..Settings::default() }, samples: Vec::new() }
     }
 
-    /// How ranges of activations are chosen.
+    /// Sets the observer, which chooses the ranges of activations.
     #[must_use]
     pub fn observer(mut self, observer: Observer) -> Self {
         self.settings.observer = observer;
         self
     }
 
-    /// How integers of weights are chosen.
+    /// Sets the rounding, which chooses the integers of weights.
     #[must_use]
     pub fn rounding(mut self, rounding: Rounding) -> Self {
         self.settings.rounding = rounding;
         self
     }
 
-    /// Makes the tables of embeddings integers of 4 or 8 bits; they stay floats otherwise.
+    /// Quantizes embedding tables to integers of 4 or 8 bits. They stay floats by default.
     #[must_use]
     pub fn embeddings(mut self, bits: u32) -> Self {
         self.settings.embedding_bits = Some(bits);
         self
     }
 
-    /// Modules whose layers stay floats, by name; `*` stands for any text. A name that no module has is an error.
+    /// Keeps the layers of modules as floats, by name; `*` stands for any text. A name that no module has is an error.
     #[must_use]
     pub fn keep(mut self, pattern: impl Into<String>) -> Self {
         self.settings.keep.push(pattern.into());
         self
     }
 
-    /// Whether biases of convolutions make up for what rounding adds to the means of results; they do by default.
+    /// Sets the bias correction of convolutions, which compensates the shift of the outputs' means. It is on by
+    /// default.
     #[must_use]
     pub fn bias_correction(mut self, is_on: bool) -> Self {
         self.settings.bias_correction = is_on;
         self
     }
 
-    /// The least signal-to-noise of the outputs, in dB: the worst layers stay floats until it is reached.
+    /// Sets the minimum signal-to-noise ratio of the outputs, in dB. The worst layers stay floats until it is reached.
     #[must_use]
     pub fn min_snr(mut self, decibels: f64) -> Self {
         self.settings.min_snr = Some(decibels);
         self
     }
 
-    /// Inputs of a method, as a call would take them.
+    /// Adds calibration inputs of a method, in the form of a call's inputs.
     #[must_use]
     pub fn calibrate(mut self, method: impl Into<String>, samples: Vec<Vec<Value>>) -> Self {
         self.samples.push((method.into(), samples));
         self
     }
 
-    /// Quantizes a model whose methods were read from these files. Where a method has no inputs of a calibration, its outputs are
-    /// compared on those that it was exported with.
+    /// Quantizes a model whose methods were read from these files. The outputs of a method without calibration inputs
+    /// are compared on the inputs that it was exported with.
     pub(crate) fn apply(
         &self,
         model: &mut Model,
@@ -122,7 +123,7 @@ impl Quantization {
 
 /// Runs programs on samples with a backend whose kernels compute in integers.
 struct Runs<'a> {
-    /// By method.
+    /// Calibration inputs by method.
     samples: &'a [(String, Vec<Vec<Value>>)],
     /// The inputs that methods were exported with.
     examples: &'a [(String, Vec<Vec<Value>>)],
@@ -131,10 +132,10 @@ struct Runs<'a> {
     progress: &'a Progress,
     backend: &'static BackendInfo,
     kernels: &'static QuantizedKernels,
-    /// The backend with its defaults, and as it is faster where precision does not matter.
+    /// The backend with its defaults, and with faster options for runs that need less precision.
     exact: BackendSpec,
     rough: BackendSpec,
-    /// What the compiler only knows as an error of its own.
+    /// The original error, which the compiler receives only as its own type.
     failure: Option<Error>,
 }
 
@@ -200,7 +201,7 @@ impl Calibration for Runs<'_> {
 impl Runs<'_> {
     fn fail(&mut self, error: Error, inputs: Inputs) -> graph::Error {
         let known = graph::Error::invalid(error.message());
-        // Where inputs of the export fail, outputs are not compared, and that is all.
+        // If inputs of the export fail, the outputs are not compared, and quantization goes on.
         if inputs == Inputs::Calibration {
             self.failure = Some(error);
         }
@@ -208,7 +209,7 @@ impl Runs<'_> {
     }
 }
 
-/// Has a model name the inputs of a method, whose signature is of other outputs than those that it shows.
+/// Adapts a method's signature to the outputs that the method now returns, so that its inputs keep their names.
 fn name_inputs(model: &mut Model, method: &str) {
     let Some(outputs) = model.methods.get(method).map(|graph| graph.outputs.len()) else { return };
     let Some((_, blob)) = model.named_data.iter_mut().find(|(key, _)| key == SIGNATURE_KEY) else { return };
@@ -218,7 +219,7 @@ fn name_inputs(model: &mut Model, method: &str) {
     *blob = signature::write([(method, &signature)]).into();
 }
 
-/// A program of a model, with weights that stay where the compiler has put them.
+/// Loads a model as a program whose weights stay where the compiler has put them.
 fn load(mut model: Model, backend: &BackendInfo, spec: &BackendSpec, host: &Host) -> Result<Module, Error> {
     let options = CompileOptions {
         backends: spec.make(&Destination { in_memory: true, ..Destination::default() })?.into_iter().collect(),
@@ -233,7 +234,7 @@ fn load(mut model: Model, backend: &BackendInfo, spec: &BackendSpec, host: &Host
     running.fold(Module::builder(), |builder, backend| builder.backend(backend.into())).load_bytes(&program)
 }
 
-/// Runs a method and shows its outputs, where they are if inputs fit as they are.
+/// Runs a method and shows its outputs. If the inputs fit, the outputs are read in place.
 fn show(
     module: &mut Module,
     method: &str,
@@ -249,11 +250,11 @@ fn show(
         };
         match outputs {
             Ok(outputs) => return show_outputs(&outputs, see),
-            // It may have written states, which a second call would write again.
+            // The call may have written states, and a second call would write them again.
             Err(error) if has_states && !matches!(error.code, Code::InvalidArgument | Code::InvalidType) => {
                 return Err(error.into());
             }
-            // A call by the module says more: which input does not fit, and what to do.
+            // A call by the module explains more: which input does not fit, and what to do.
             Err(_) => {}
         }
     }
@@ -273,7 +274,7 @@ fn show_outputs(outputs: &Outputs<'_, '_>, see: &mut See<'_>) -> Result<Result<(
 }
 
 fn show_all(views: &[TensorView<'_>], see: &mut See<'_>) -> Result<Result<(), graph::Error>, Error> {
-    // Outputs may have their channels last.
+    // Outputs may be in channels-last order.
     let in_order = |view: &TensorView<'_>| match view.as_slice::<f32>() {
         Err(_) if view.dtype() == ScalarType::Float => Tensor::copy_of(view).map(Some),
         _ => Ok(None),

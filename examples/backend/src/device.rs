@@ -1,7 +1,7 @@
-//! A device that is simulated: what an API such as wgpu, CUDA or Core ML is to a real backend.
+//! A simulated device. It stands for the API of a real backend, such as wgpu, CUDA or Core ML.
 //!
-//! It has buffers that the host reaches only by copies, and a queue of jobs that are done in order. Its clock ticks when the
-//! host polls, so that tests see every interleaving that they ask for, without threads.
+//! The host reaches its buffers only by copies, and its queue runs jobs in order. Its clock ticks when the host polls,
+//! so that tests can produce every interleaving without threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::payload::Payload;
 
-/// The device. Share it between the backends that should use each other's buffers.
+/// The device. Share it between backends that use each other's buffers.
 #[derive(Debug)]
 pub struct Device {
     index: u32,
@@ -18,7 +18,7 @@ pub struct Device {
     downloads: AtomicUsize,
 }
 
-/// A buffer by its number.
+/// The number of a buffer.
 pub(crate) type BufferId = u64;
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct State {
     clock: u64,
 }
 
-/// Work in the queue. What it names may be gone when its turn comes.
+/// Work in the queue. Its buffers may be gone when it runs.
 #[derive(Debug)]
 struct Job {
     /// The tick at which it is done.
@@ -55,27 +55,27 @@ impl Device {
         Self { index, state: Mutex::default(), uploads: AtomicUsize::new(0), downloads: AtomicUsize::new(0) }
     }
 
-    /// Which device it is.
+    /// The index of the device.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// How often the host has copied to the device.
+    /// Number of copies from the host to the device.
     pub fn uploads(&self) -> usize {
         self.uploads.load(Ordering::Relaxed)
     }
 
-    /// How often the host has copied from the device.
+    /// Number of copies from the device to the host.
     pub fn downloads(&self) -> usize {
         self.downloads.load(Ordering::Relaxed)
     }
 
-    /// How many jobs are not done.
+    /// Number of jobs that are not done.
     pub fn queued(&self) -> usize {
         self.state().queue.len()
     }
 
-    /// How many buffers there are.
+    /// Number of buffers.
     pub fn buffers(&self) -> usize {
         self.state().buffers.len()
     }
@@ -96,7 +96,7 @@ impl Device {
         self.state().buffers.remove(&id);
     }
 
-    /// Copies from the host, after what was submitted before. `None` if the buffer is too small.
+    /// Copies from the host, after all submitted work is done. `None` if the buffer is too small.
     pub(crate) fn upload(&self, id: BufferId, data: &[u8]) -> Option<()> {
         self.uploads.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
@@ -108,7 +108,7 @@ impl Device {
         Some(())
     }
 
-    /// Copies to the host, after what is done. `None` if the buffer is too small.
+    /// Copies to the host, after the work that is done. `None` if the buffer is too small.
     pub(crate) fn download(&self, id: BufferId, data: &mut [u8]) -> Option<()> {
         self.downloads.fetch_add(1, Ordering::Relaxed);
         let state = self.state();
@@ -119,7 +119,7 @@ impl Device {
         Some(())
     }
 
-    /// Copies a buffer on the device. No copy of the host's.
+    /// Copies a buffer on the device. It does not count as a copy of the host's.
     pub(crate) fn duplicate(&self, id: BufferId) -> BufferId {
         let mut state = self.state();
         let data = state.buffers.get(&id).cloned().unwrap_or_default();
@@ -133,7 +133,8 @@ impl Device {
         self.state().buffers.entry(id).and_modify(|data| data.fill(value));
     }
 
-    /// Puts work into the queue, which takes `latency` ticks after what is before it. Returns the tick at which it is done.
+    /// Appends work to the queue, which takes `latency` ticks after the work before it. Returns the tick at which it is
+    /// done.
     pub(crate) fn submit(
         &self,
         latency: u64,
@@ -149,17 +150,17 @@ impl Device {
         due
     }
 
-    /// The tick at which everything that was submitted is done.
+    /// The tick at which all submitted work is done.
     pub(crate) fn fence(&self) -> u64 {
         self.state().fence()
     }
 
-    /// Takes the job that is done at this tick out of the queue.
+    /// Removes the job that is due at this tick from the queue.
     pub(crate) fn cancel(&self, due: u64) {
         self.state().queue.retain(|job| job.due != due);
     }
 
-    /// Does the jobs that are due, and says whether this tick has come. If not, the clock ticks.
+    /// Does the jobs that are due by this tick, and returns true if the tick has come. If not, the clock ticks.
     pub(crate) fn poll(&self, due: u64) -> bool {
         let mut state = self.state();
         if state.clock < due {

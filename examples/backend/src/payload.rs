@@ -1,19 +1,19 @@
-//! What the two halves agree on: little-endian 32-bit words.
+//! The format that the two halves share: little-endian 32-bit words.
 
 use rushlight::runtime::Cost;
 
 /// A chain of operations on registers of one element each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Payload {
-    /// How many tensors come in; they are the first registers.
+    /// Number of input tensors, which are the first registers.
     pub inputs: u32,
     /// The next registers.
     pub constants: Vec<Vec<f32>>,
-    /// Running sums, which live on from call to call.
+    /// Running sums, which are kept from call to call.
     pub sums: Vec<Sum>,
     /// Each defines the next register.
     pub steps: Vec<Step>,
-    /// The registers that go out.
+    /// The registers that are outputs.
     pub outputs: Vec<u32>,
 }
 
@@ -31,12 +31,12 @@ pub enum Step {
     Add(u32, u32),
     Mul(u32, u32),
     Relu(u32),
-    /// Adds a register to the sum with this index, and gives the new sum. Only the device has it.
+    /// Adds a register to the sum with this index, and returns the new sum. Only the device supports it.
     Accumulate(u32, u32),
 }
 
 impl Step {
-    /// The work of the step for so many elements.
+    /// The cost of the step for `elements` elements.
     pub(crate) fn cost(self, elements: usize) -> Cost {
         let tensors = match self {
             Step::Add(..) | Step::Mul(..) | Step::Accumulate(..) => 3,
@@ -111,12 +111,12 @@ impl Payload {
         Some(payload)
     }
 
-    /// How many registers there are.
+    /// Number of registers.
     pub fn registers(&self) -> usize {
         self.inputs as usize + self.constants.len() + self.steps.len()
     }
 
-    /// Computes one element of all registers. `None` if a tensor has too few elements.
+    /// Computes one element of all registers; `None` if a tensor has too few elements.
     pub fn evaluate(
         &self,
         element: usize,

@@ -1,18 +1,18 @@
-//! The half that runs.
+//! The run-time half.
 
 use rushlight::Code;
 use rushlight::runtime::{Backend, Delegate, DelegateContext, DelegateHandle, Detail, Error, InitContext, Result};
 
 use crate::payload::Payload;
 
-/// The half that runs what [`Chain`](crate::Chain) compiled.
+/// The run-time half, which runs payloads of [`Chain`](crate::Chain).
 #[derive(Debug)]
 pub struct ChainRuntime {
     name: String,
 }
 
 impl ChainRuntime {
-    /// The other half of a backend of this name.
+    /// The run-time half of a backend with this name.
     pub fn new(name: &str) -> Self {
         Self { name: name.into() }
     }
@@ -30,7 +30,7 @@ impl Backend for ChainRuntime {
             return Err(Error::new(Code::NotSupported, Detail::Text("running sums are the device's")));
         }
         let registers = payload.registers();
-        // What execution needs is allocated here.
+        // The memory of executions is allocated here.
         Ok(DelegateHandle::Boxed(Box::new(Running { payload, registers: vec![0.0; registers] })))
     }
 }

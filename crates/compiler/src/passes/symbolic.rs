@@ -1,7 +1,7 @@
 //! Makes the nodes that compute sizes.
 //!
-//! Until here, sizes stand in arguments as expressions. A runtime needs values: each symbol is read from the input
-//! dimension that it is, or from the node or block parameter that computes it, and each expression becomes arithmetic on
+//! Before this pass, sizes stand in arguments as expressions. A runtime needs values. The pass reads each symbol from
+//! its input dimension, or from the node or block parameter that computes it. Each expression becomes arithmetic on
 //! numbers, once in each block that uses it.
 
 use std::collections::BTreeSet;
@@ -47,13 +47,13 @@ impl Pass for LowerSymbolicSizes {
 /// The source of a symbol's value at run time.
 #[derive(Clone, Copy)]
 enum Definition {
-    /// A dimension of a tensor is `factor * symbol + offset`.
+    /// A dimension of a tensor, which is `factor * symbol + offset`.
     Dimension { tensor: ValueId, dim: usize, factor: i64, offset: i64 },
     /// A number.
     Number(ValueId),
 }
 
-/// Sources of numbers that are visible where a node runs.
+/// Sources of numbers that are visible to a node.
 #[derive(Clone, Default)]
 struct Visible {
     definitions: FxHashMap<SymbolId, Definition>,
@@ -62,8 +62,8 @@ struct Visible {
 }
 
 impl Visible {
-    /// Adds the symbols that the types of `values` show. Keeps earlier definitions. Among `values`, prefers a dimension that is the
-    /// symbol itself, which needs no division.
+    /// Adds the symbols in the types of `values`. Keeps earlier definitions. Prefers a dimension that is the symbol
+    /// itself, because it needs no division.
     fn define(&mut self, graph: &Graph, values: &[ValueId]) {
         let mut found: FxHashMap<SymbolId, Definition> = FxHashMap::default();
         for value in values.iter().copied() {
@@ -119,7 +119,7 @@ fn lower_block(
     let nodes = std::mem::take(&mut graph.blocks[block].nodes);
     visible.define(graph, &graph.blocks[block].params);
     if block == graph.body {
-        // Sizes of inputs are read first, so that the inputs are not kept for their sizes.
+        // Sizes of inputs are read first, so that the inputs need not be kept for their sizes.
         let origin = graph.origins.push(Origin::default());
         let symbols = symbols_of_inputs(graph, &nodes, &visible.definitions);
         let mut maker = Maker { builder: Builder::new(graph, constants, schemas, block, origin), visible };
@@ -135,7 +135,7 @@ fn lower_block(
         graph.nodes[node].args = args;
         let inner: Vec<BlockId> = graph.nodes[node].blocks().collect();
         for inner in inner {
-            // What a block computes is not there outside of it.
+            // Values that a block computes are not visible outside of it.
             lower_block(graph, constants, schemas, &mut visible.clone(), inner)?;
         }
         graph.blocks[block].nodes.push(node);
@@ -151,7 +151,7 @@ fn lower_block(
     Ok(())
 }
 
-/// The symbols that the nodes of the body, and what is in their blocks, use and that inputs define.
+/// The symbols that inputs define and that nodes use, in the body or in nested blocks.
 fn symbols_of_inputs(
     graph: &Graph,
     nodes: &[NodeId],
@@ -205,7 +205,7 @@ struct Maker<'a, 'm> {
 }
 
 impl Maker<'_, '_> {
-    /// Replaces the expressions of an argument by numbers that nodes compute.
+    /// Replaces the expressions of an argument with numbers that nodes compute.
     fn lower(&mut self, arg: &mut Arg) -> Result<(), Error> {
         match arg {
             Arg::Int(expr) if !expr.is_static() => *arg = self.number(&expr.clone())?,
@@ -239,7 +239,7 @@ impl Maker<'_, '_> {
         Ok(Arg::Value(value))
     }
 
-    /// A function of two or more numbers, two at a time.
+    /// A function of two or more numbers, as calls with two.
     fn fold(&mut self, name: &str, function: Function, args: &[Expr]) -> Result<ValueId, Error> {
         let (first, rest) = args.split_first().ok_or_else(|| Error::invalid("a function of nothing"))?;
         let (mut so_far, mut value) = (first.clone(), self.number(first)?);

@@ -1,17 +1,18 @@
-//! Synchronization protocol by which one thread lends a job to workers: all of its atomic operations, and nothing else.
+//! The protocol by which one thread lends a job to workers. All of the pool's atomic operations are here, and nothing
+//! else.
 //!
-//! One word holds the job's number, whether it is open, and how many workers are inside:
+//! One word holds the job's number, the open flag, and the number of workers inside:
 //!
-//! - The caller *opens* the gate: the number goes up by one, the gate is open, nobody is inside.
-//! - A worker *enters* only an open gate, by adding itself to the count in the same exchange that sees it open.
-//! - The caller *closes* the gate, after which nobody can enter, and waits until all have *left*.
+//! - The caller *opens* the gate: the job's number goes up by one, the gate is open, and nobody is inside.
+//! - A worker *enters* only an open gate. It adds itself to the count in the same exchange that sees the gate open.
+//! - The caller *closes* the gate, so that nobody can enter, and waits until all workers have *left*.
 //!
-//! What the caller wrote before it opened is visible to those who enter, and what they wrote before they left is visible
-//! to the caller when the wait ends. A worker that comes late finds the gate closed and has missed nothing, so the caller
-//! never waits for one that sleeps.
+//! Writes of the caller before it opens the gate are visible to the workers who enter. Writes of a worker before it
+//! leaves are visible to the caller when its wait ends. A late worker finds the gate closed and has missed nothing, so
+//! the caller never waits for a worker that sleeps.
 //!
-//! Before it sleeps, a worker announces that and looks at the gate once more; after it opened, the caller looks for
-//! announcements. One of the two sees the other.
+//! A worker announces its sleep and then checks the gate once more. The caller opens the gate and then checks for
+//! announcements. At least one of the two sees the other.
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -36,8 +37,8 @@ impl Gate {
     pub(super) fn open(&self) {
         let number = self.0.load(Ordering::Relaxed) & !(NUMBER - 1);
         self.0.store(number.wrapping_add(NUMBER) | OPEN, Ordering::Release);
-        // Together with the fence of `Sleep::announce`: a worker that announced its sleep before this point is seen by
-        // the caller afterwards, and one that announces it later sees the gate open.
+        // Pairs with the fence of `Sleep::announce`. The caller sees every sleep that was announced before this point.
+        // A worker that announces its sleep later sees the gate open.
         fence(Ordering::SeqCst);
     }
 
@@ -61,7 +62,7 @@ impl Gate {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Closes the gate: nobody enters from here on.
+    /// Closes the gate. Nobody can enter after this.
     pub(super) fn close(&self) {
         self.0.fetch_and(!OPEN, Ordering::Relaxed);
     }
@@ -81,19 +82,19 @@ impl Sleep {
         Self(AtomicBool::new(false))
     }
 
-    /// Announces that this worker will sleep; returns false if the gate is open and it must not.
+    /// Announces that this worker will sleep. Returns false if the gate is open, so that the worker must not sleep.
     pub(super) fn announce(&self, gate: &Gate) -> bool {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         gate.0.load(Ordering::Relaxed) & OPEN == 0
     }
 
-    /// Ends the announcement: this worker is awake.
+    /// Withdraws the announcement: this worker is awake.
     pub(super) fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if the caller, having opened the gate, must wake this worker.
+    /// Returns true if the caller must wake this worker after it opened the gate.
     pub(super) fn must_be_woken(&self) -> bool {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }

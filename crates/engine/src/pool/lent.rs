@@ -1,7 +1,7 @@
-//! Threads that the embedder lends to pools where the system cannot start any. In browsers JavaScript starts them before a pool is
-//! made.
+//! Threads that the embedder lends to pools if the system cannot start threads. In browsers, JavaScript starts them
+//! before a pool is made.
 //!
-//! A lent thread parks until a pool takes it, works for the pool until that is dropped, and parks again.
+//! A lent thread parks until a pool takes it, works until the pool is dropped, and parks again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 /// Threads that no pool uses.
 static IDLE: Mutex<Vec<Arc<Lender>>> = Mutex::new(Vec::new());
 
-/// Set when a lent thread ended by a trap, which nothing in it can catch.
+/// Set when a lent thread ended by a trap. Code in the thread cannot catch a trap.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
 struct Lender {
@@ -35,7 +35,7 @@ struct End {
 pub struct LentThread(Arc<Lender>);
 
 impl LentThread {
-    /// Lends the calling thread to the pools that are made from here on.
+    /// Lends the calling thread to pools that are made from now on.
     #[allow(clippy::new_without_default, reason = "it enters the thread in a list")]
     pub fn new() -> Self {
         let lender = Arc::new(Lender { thread: thread::current(), work: Mutex::new(None) });
@@ -43,7 +43,7 @@ impl LentThread {
         Self(lender)
     }
 
-    /// Works for pools, in the thread that was lent.
+    /// Works for pools in the lent thread.
     pub fn serve(self) -> ! {
         loop {
             let Some(Work { run, end }) = lock(&self.0.work).take() else {
@@ -51,7 +51,7 @@ impl LentThread {
                 continue;
             };
             run();
-            // Whoever waits for the end may take the thread again.
+            // A thread that waits for the end may use this one again at once.
             lock(&IDLE).push(Arc::clone(&self.0));
             *lock(&end.is_reached) = true;
             end.signal.notify_all();
@@ -59,7 +59,7 @@ impl LentThread {
     }
 }
 
-/// Tells those who wait for lent threads that one ended by a trap: they panic.
+/// Records that a lent thread ended by a trap. Threads that wait for lent threads panic.
 pub fn lose_lent_thread() {
     IS_LOST.store(true, Ordering::Relaxed);
 }
@@ -71,7 +71,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts work in a lent thread; `None` if all are in use.
+    /// Starts work in a lent thread; `None` if all threads are in use.
     pub(super) fn start(_index: usize, run: impl FnOnce() + Send + 'static) -> Option<Self> {
         let lender = lock(&IDLE).pop()?;
         let end = Arc::<End>::default();
@@ -93,17 +93,17 @@ impl Worker {
     }
 }
 
-/// Panics if a lent thread was lost, which never leaves the gate.
+/// Panics if a lent thread was lost. A lost thread never leaves the gate.
 pub(super) fn check_lost() {
     assert!(!IS_LOST.load(Ordering::Relaxed), "a thread of the pool ended");
 }
 
-/// The time that an idle worker spins: WebAssembly has no clock.
+/// The time for which an idle worker spins. WebAssembly has no clock.
 #[derive(Default)]
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// Checks of the gate in about a millisecond, 64 at a time.
+    /// Checks of the gate, 64 at a time, for about a millisecond.
     const CHECKS: u32 = 1 << 12;
 
     pub(super) fn is_over(&mut self) -> bool {

@@ -1,4 +1,4 @@
-//! The resources of the machine that a module uses: threads, and devices that are opened once.
+//! The resources of the machine that a module uses: threads, and devices, which are opened once.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -10,15 +10,15 @@ use crate::error::Error;
 #[allow(dead_code, reason = "backends read it, and a build may have none")]
 #[derive(Default)]
 pub(crate) struct Host {
-    /// Threads that a call uses, the caller's among them; as many as the machine runs at once if `None`.
+    /// Number of threads of a call, the caller's included; the number that the machine runs at once if `None`.
     pub threads: Option<usize>,
-    /// What run-time halves opened, by type.
+    /// The devices that run-time halves opened, by type.
     devices: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 #[allow(dead_code, reason = "backends open devices, and a build may have none")]
 impl Host {
-    /// The device of a type, which `open` opens at the first call.
+    /// Returns the device of a type. `open` opens it at the first call.
     ///
     /// # Errors
     /// Those of `open`. The next call tries again.
@@ -33,7 +33,7 @@ impl Host {
     }
 }
 
-/// How many threads a call may use unless it is said: as many as the machine runs at once.
+/// Default number of threads of a call: the number that the machine runs at once.
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -48,15 +48,15 @@ pub use host::default_threads;
 #[cfg(feature = "compile")]
 pub use spec::{BackendChoice, BackendSpec};
 
-/// A backend that comes with Rushlight: [`backends`] has all of them.
+/// A backend that comes with Rushlight. [`backends`] lists all of them.
 pub struct BackendInfo {
     name: &'static str,
     about: &'static str,
-    /// `None` for the runtime's operators, which take what others leave.
+    /// `None` for the runtime's operators, which run the remaining nodes.
     halves: Option<Halves>,
 }
 
-/// The two halves of a backend, as far as this build has them.
+/// The two halves of a backend. A build may lack either.
 struct Halves {
     /// Makes the ahead-of-time half; `None` if this build does not have it.
     #[cfg(feature = "compile")]
@@ -68,20 +68,20 @@ struct Halves {
     quantized: Option<QuantizedKernels>,
 }
 
-/// How to make a run-time half, and what is known without it.
+/// The constructor of a run-time half, and data that is known without it.
 #[cfg(feature = "backends")]
 struct RunHalf {
-    /// The name in programs.
+    /// The backend's name in programs.
     id: &'static str,
-    /// The options that it takes when a module is loaded, and later.
+    /// The options that it takes at load and later.
     options: &'static [RunOption],
-    /// Makes it for programs whose named data is in memory where `blobs` has it.
+    /// Makes the run-time half. If `blobs` has a program's named data in memory, it is used there.
     make: fn(&Host, blobs: &Arc<Blobs>) -> Result<Running, Error>,
     /// Finds a step of a payload, for errors.
     step: fn(payload: &[u8], step: usize) -> Option<StepInfo>,
 }
 
-/// Named data of lowered programs that stays in memory, by key, for run-time halves to use where it is.
+/// Named data of lowered programs, by key. It stays in memory, and run-time halves use it in place.
 #[cfg(feature = "backends")]
 pub(crate) type Blobs = HashMap<String, Arc<dyn AsRef<[u8]> + Send + Sync>>;
 
@@ -99,31 +99,32 @@ pub(crate) struct StepInfo {
     pub indices: Option<&'static str>,
 }
 
-/// Where the result of a compilation goes.
+/// The destination of a compiled program.
 #[cfg(feature = "compile")]
 #[allow(dead_code, reason = "backends read it, and a build may have none")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Destination {
-    /// Number of threads that compile; as many as the machine runs at once if `None`. An option of the backend may replace it.
+    /// Number of threads that compile; the number that the machine runs at once if `None`. An option of the backend may
+    /// replace it.
     pub threads: Option<NonZeroUsize>,
     /// True if this process runs the result at once and never writes it.
     pub in_memory: bool,
-    /// True if the result is only written, so that what is large can be made then.
+    /// True if the result is only written, so that large data can be made while writing.
     pub is_file: bool,
 }
 
-/// The functions by which quantization plans for a backend with integer kernels.
+/// The functions with which quantization plans for a backend with integer kernels.
 #[cfg(all(feature = "pt2", feature = "backends"))]
 pub(crate) struct QuantizedKernels {
     /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
     pub packed_bytes: fn(&LayerShape<'_>) -> Option<PackedBytes>,
     /// Returns options with which calibration runs faster on this host, at a lower precision.
     pub rough: fn(&Engine) -> &'static [(&'static str, &'static str)],
-    /// Returns the engine that integer weights are chosen with.
+    /// Returns the engine with which integer weights are chosen.
     pub engine: fn(&Host) -> Result<Arc<Engine>, Error>,
 }
 
-/// The backends, the preferred ones first.
+/// The backends in order of preference.
 const TABLE: &[BackendInfo] = &[
     #[cfg(any(feature = "cpu", feature = "cpu-compile"))]
     cpu::CPU,
@@ -135,7 +136,7 @@ const TABLE: &[BackendInfo] = &[
     },
 ];
 
-/// The backends that come with Rushlight, with what users can choose of each.
+/// The backends that come with Rushlight, with the options that users can choose.
 pub fn backends() -> impl ExactSizeIterator<Item = &'static BackendInfo> {
     TABLE.iter()
 }
@@ -151,7 +152,7 @@ impl BackendInfo {
         self.about
     }
 
-    /// The options that it has when a model is compiled.
+    /// Its options when a model is compiled.
     #[cfg(feature = "compile")]
     pub fn options(&self) -> &'static [OptionSpec] {
         self.compiling_half(&Destination::default()).map_or(&[], |half| half.options())
@@ -191,14 +192,14 @@ impl core::fmt::Debug for BackendInfo {
     }
 }
 
-/// The backends that programs can be lowered to, the preferred ones first.
+/// The backends that programs can be lowered to, in order of preference.
 #[cfg(feature = "lower")]
 pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
     let compiles = |backend: &&BackendInfo| backend.halves.as_ref().is_some_and(|halves| halves.compile.is_some());
     run_halves().map(|(backend, _)| backend).filter(compiles)
 }
 
-/// The backend that quantization is made for, with what it asks of that.
+/// The backend that quantization targets, and its functions for that.
 #[cfg(all(feature = "pt2", feature = "backends"))]
 pub(crate) fn quantizing() -> Option<(&'static BackendInfo, &'static QuantizedKernels)> {
     TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.quantized.as_ref()?)))
@@ -216,7 +217,7 @@ fn with_id(id: &str) -> Option<(&'static BackendInfo, &'static RunHalf)> {
     run_halves().find(|(_, half)| half.id == id)
 }
 
-/// The name of the backend whose run-time half with this id is in this build.
+/// The name of the backend whose run-time half has this id, if this build has it.
 #[cfg(feature = "lower")]
 pub(crate) fn name_of(id: &str) -> Option<&'static str> {
     with_id(id).map(|(backend, _)| backend.name)
@@ -228,20 +229,20 @@ pub(crate) fn declared<'a>() -> impl Iterator<Item = Declared<'a>> + Clone {
     run_halves().map(|(backend, half)| Declared { name: backend.name, id: half.id, options: half.options })
 }
 
-/// The ids of backends whose programs this build runs: what was compiled for its own, and what ExecuTorch gave XNNPACK, which
-/// becomes operators again when it is loaded.
+/// The ids of backends whose programs this build runs: those of its own backends, and XNNPACK's. Programs that
+/// ExecuTorch delegated to XNNPACK become operators again when they are loaded.
 #[cfg(feature = "lower")]
 pub fn program_backends() -> impl Iterator<Item = &'static str> {
     run_halves().map(|(_, half)| half.id).chain([rushlight_compiler::front::xnnpack::BACKEND])
 }
 
-/// True if this build runs what was compiled for the backend with this id.
+/// True if this build runs programs that were compiled for the backend with this id.
 #[cfg(feature = "backends")]
 pub fn runs_backend(id: &str) -> bool {
     with_id(id).is_some()
 }
 
-/// The run-time halves of the backends that a method has delegates of.
+/// The run-time halves of the backends that a method delegates to.
 #[cfg(feature = "backends")]
 pub(crate) fn running(
     plan: Option<rushlight_format::pte::Plan<'_>>,
@@ -267,7 +268,7 @@ pub(crate) fn step(id: &str, payload: &[u8], step: usize) -> Option<StepInfo> {
     (with_id(id)?.1.step)(payload, step)
 }
 
-/// Finds what cannot be meant in a list of backends, the first shown nodes first.
+/// Refuses a list that names a backend twice, or one after `portable`. The first backend of a list claims nodes first.
 #[cfg(any(feature = "lower", feature = "pt2"))]
 pub(crate) fn check<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
     let mut before: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! Backends as users choose them.
+//! Backends with the options that users choose.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::options::OwnedValue;
 
 /// A backend that comes with Rushlight, with options: `cpu`, or `cpu:precision=bf16`.
 ///
-/// Every option exists and takes its value. [`backends`](crate::backends) says which there are.
+/// Every option exists and takes its value. [`backends`](crate::backends) lists the options.
 ///
 /// ```
 /// # fn main() -> rushlight::Result<()> {
@@ -27,15 +27,15 @@ use crate::options::OwnedValue;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendSpec {
     backend: &'static BackendInfo,
-    /// In the order in which they are given, none twice.
+    /// The options in the order in which they are given, each once.
     options: Vec<(String, OwnedValue)>,
 }
 
 impl BackendSpec {
-    /// The backend of a name, with the defaults of its options. `portable` stands for the reference operators.
+    /// The backend with a name and the defaults of its options. `portable` stands for the reference operators.
     ///
     /// # Errors
-    /// `NotFound`, with the names that exist.
+    /// `NotFound`, with the known names.
     pub fn new(name: &str) -> Result<Self, Error> {
         match TABLE.iter().find(|backend| backend.name == name && backend.is_compiled_for()) {
             Some(backend) => Ok(Self { backend, options: Vec::new() }),
@@ -55,7 +55,7 @@ impl BackendSpec {
         super::compiling().next().map(Self::of)
     }
 
-    /// True unless it stands for the reference operators.
+    /// False for the reference operators.
     #[cfg(feature = "lower")]
     pub(crate) fn compiles(&self) -> bool {
         self.backend.halves.is_some()
@@ -70,14 +70,14 @@ impl BackendSpec {
     /// Sets an option.
     ///
     /// # Errors
-    /// `InvalidArgument`, with the options that exist, for a name that the backend does not declare, a value that the option
-    /// does not take, and an option that is set already.
+    /// `InvalidArgument`, with the known options, for a name that the backend does not declare, a value that the option
+    /// does not take, or an option that is already set.
     pub fn option<'v>(self, name: &str, value: impl Into<OptionValue<'v>>) -> Result<Self, Error> {
         let value = value.into();
         self.checked(name, |backend| set_option(backend, name, value), || Some(value.into()))
     }
 
-    /// As [`option`](Self::option), with a value as it is written in a command.
+    /// As [`option`](Self::option), with a value as text of a command.
     fn parsed_option(self, name: &str, text: &str) -> Result<Self, Error> {
         let value = self.backend.options().iter().find(|spec| spec.name == name).and_then(|spec| spec.parse(text));
         self.checked(name, |backend| parse_option(backend, name, text), || value.map(OwnedValue::from))
@@ -118,7 +118,8 @@ impl BackendSpec {
         Ok(Some(backend))
     }
 
-    /// Name and options as settings that decide what is compiled: those that are not defaults, in the order of declaration.
+    /// Name and options as settings that affect the compiled program: the options that differ from their defaults, in
+    /// the order of declaration.
     #[cfg(feature = "lower")]
     pub(crate) fn settings(&self) -> Vec<(&str, String)> {
         let mut settings = vec![("backend", self.name().to_owned())];
@@ -133,12 +134,12 @@ impl BackendSpec {
 impl FromStr for BackendSpec {
     type Err = Error;
 
-    /// Reads `name`, or `name:key=value,key=value`.
+    /// Parses `name` or `name:key=value,key=value`.
     ///
     /// # Errors
-    /// Those of [`BackendSpec::new`] and [`BackendSpec::option`], and `InvalidArgument` for a text of another form.
+    /// Those of [`BackendSpec::new`] and [`BackendSpec::option`], and `InvalidArgument` for text in another form.
     fn from_str(text: &str) -> Result<Self, Error> {
-        // That a name is unknown is said first.
+        // An unknown name is reported first.
         let spec = Self::new(text.split_once(':').map_or(text, |(name, _)| name))?;
         let BackendText { options, .. } = BackendText::parse(text)?;
         options.into_iter().try_fold(spec, |spec, (name, value)| spec.parsed_option(name, value))
@@ -153,7 +154,7 @@ impl TryFrom<&str> for BackendSpec {
     }
 }
 
-/// As it is written: `cpu:precision=bf16`.
+/// Writes the form that is parsed: `cpu:precision=bf16`.
 impl fmt::Display for BackendSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
@@ -164,7 +165,8 @@ impl fmt::Display for BackendSpec {
     }
 }
 
-/// A backend to compile for: one that comes with Rushlight, also as text such as `cpu:precision=bf16`, or one of your own.
+/// A backend to compile for: one that comes with Rushlight, also as text such as `cpu:precision=bf16`, or one of your
+/// own.
 #[derive(Debug)]
 pub enum BackendChoice {
     Known(BackendSpec),

@@ -1,5 +1,5 @@
-//! Every program of `tests/corpus`, of several versions of ExecuTorch, gives the recorded results: on the reference
-//! operators, and lowered when it is loaded. So does every archive of `tests/archives`, compiled.
+//! Every program of `tests/corpus`, of several versions of ExecuTorch, returns the recorded results: on the reference
+//! operators, and lowered at load. So does every archive of `tests/archives`, after it is compiled.
 //!
 //! `cargo xtask test writers` makes such files with all versions, in `target/writers` or the folder that RUSHLIGHT_WRITERS names.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rushlight::{Compiler, Lower, Module};
 use rushlight_testing::recorded::{self, Recording};
 
-/// The folder in the repository with files of this kind.
+/// The folder in the repository with such files.
 fn kept(kind: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(kind)
 }
@@ -30,7 +30,7 @@ fn recordings_of(generation: &Path) -> Vec<PathBuf> {
     files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
 }
 
-/// Whether operators may take square roots, for which `libm` has assembly that Miri does not run.
+/// True if operators may take square roots. `libm` has assembly for them that Miri does not run.
 fn has_roots(recording: &Recording) -> bool {
     let Ok(bytes) = std::fs::read(recording.program()) else { return true };
     let Ok(program) = rushlight_format::Program::parse(&bytes) else { return true };
@@ -39,14 +39,14 @@ fn has_roots(recording: &Recording) -> bool {
     operators.any(|operator| operator.name.contains("norm") || operator.name.contains("sqrt"))
 }
 
-/// Runs every program of a folder, and returns how many there are.
+/// Runs every program of a folder, and returns their number.
 fn check_programs(corpus: &Path) -> usize {
     let paths = recordings(corpus);
     let mut failures = Vec::new();
     let (mut programs, mut calls) = (0, 0);
     for path in &paths {
         let result = Recording::open(path).and_then(|recording| {
-            // Miri looks at the runtime alone: it has neither the instructions of the CPU backend nor the time.
+            // Miri tests the runtime alone: it lacks the instructions of the CPU backend, and is too slow.
             if cfg!(miri) {
                 let runs = recording.backends().is_empty() && !has_roots(&recording);
                 return if runs { recording.run(&mut recording.load("off")?) } else { Ok(0) };
@@ -56,13 +56,13 @@ fn check_programs(corpus: &Path) -> usize {
                 recording.run(&mut lowered).map_err(|failure| format!("lowered: {failure}"))?;
                 return recording.run(&mut recording.load("off")?);
             };
-            // Programs that need a backend are kept to see the error that names it, and to be lowered.
+            // Programs that need a backend are kept to test the error that names it, and to be lowered.
             match recording.load("off")?.load_method("forward") {
                 Err(error) if error.to_string().contains(backend) => {}
                 Err(error) => return Err(format!("another error than the missing backend: {error}")),
                 Ok(()) => return Err("it loaded without its backend".to_owned()),
             }
-            // It becomes operators again.
+            // Lowering turns the delegate back into operators.
             lowered.load_method("forward").map_err(|error| format!("lowered: {error}"))?;
             recording.run(&mut lowered).map_err(|failure| format!("lowered: {failure}"))
         });
@@ -79,7 +79,8 @@ fn check_programs(corpus: &Path) -> usize {
     programs
 }
 
-/// Compiles every archive of a folder, for the CPU backend and without, and runs what comes out. Returns how many there are.
+/// Compiles every archive of a folder, for the CPU backend and without it, and runs the results. Returns the number of
+/// archives.
 fn check_archives(archives: &Path) -> usize {
     let paths = recordings(archives);
     let mut failures = Vec::new();
@@ -106,7 +107,7 @@ fn check_archives(archives: &Path) -> usize {
     paths.len()
 }
 
-/// The end of `docs/versions.md`, up to its rows.
+/// The last section of `docs/versions.md`, up to its rows.
 const PAGE_END: &str = "\
 ## What was checked
 

@@ -16,7 +16,7 @@ use rushlight_format::pte::{
     DelegateModel, InstructionModel, PlanModel, ProgramModel, StorageModel, TensorModel, ValueModel,
 };
 
-/// Calls of operators, one after the other, each with the result of the one before and `x`.
+/// Calls of operators, one after the other. Each takes the result of the one before, and `x`.
 fn chain(operators: &[&str]) -> Model {
     let mut model = Model::default();
     let mut graph = Graph::new();
@@ -33,7 +33,7 @@ fn chain(operators: &[&str]) -> Model {
     model
 }
 
-/// Each backend takes one kind of operator, so that they alternate.
+/// Compiles for two backends. Each claims one kind of operator, so that they alternate.
 fn alternating(operators: &[&str]) -> Vec<u8> {
     let backends: Vec<Box<dyn rushlight::compiler::partition::Backend>> = vec![
         Box::new(Chain::only("Adds", &["aten::add.Tensor"])),
@@ -56,7 +56,7 @@ fn builder() -> ModuleBuilder {
 #[test]
 fn neighbours_on_a_device_pass_values_without_copies() {
     let (add, mul, exp) = ("aten::add.Tensor", "aten::mul.Tensor", "aten::exp");
-    // Each entry: uploads and downloads on one device, and together where each backend has its own.
+    // Each entry: uploads and downloads on one device, and their totals if each backend has its own device.
     let cases: [(&[&str], (usize, usize), (usize, usize)); 3] = [
         (&[add, mul, add, mul], (1, 1), (5, 4)),
         (&[add, exp, mul], (2, 2), (3, 2)),
@@ -110,12 +110,12 @@ impl EventTracer for Copies {
     }
 }
 
-/// `prefill` adds its input to a running sum, `decode` adds twice its input; both give the sum.
+/// `prefill` adds its input to a running sum, `decode` adds twice its input. Both return the sum.
 fn sums() -> Vec<u8> {
     sums_of(4)
 }
 
-/// As [`sums`], with so many elements in the running sum.
+/// As [`sums`], with `elements` elements in the running sum.
 fn sums_of(elements: u32) -> Vec<u8> {
     let mut program = ProgramModel::new();
     for (name, is_double) in [("prefill", false), ("decode", true)] {
@@ -175,13 +175,13 @@ fn methods_share_state_and_sessions_have_their_own() {
     assert!(b.restore(&saved[1..]).is_err() && b.restore(&saved[..saved.len() - 1]).is_err());
     assert_eq!(a.rewind(0).unwrap_err().code(), Code::NotImplemented);
 
-    // An instance has a copy of everything.
+    // An instance has its own copy of everything.
     let mut instance = module.instantiate("prefill").unwrap();
     assert_eq!(first(&instance.run(&input()).unwrap()), 0.5);
     let (mut other, _) = on_device();
     let error = other.call("prefill").inputs(&input()).session(&mut a).run().unwrap_err();
     assert!(error.message().contains("another module"), "{error}");
-    // Sessions and modules go in any order, and free what they have.
+    // Sessions and modules can be dropped in any order, and free their buffers.
     drop((module, fork, b, instance));
     assert_eq!(device.buffers(), 1);
     drop(a);
@@ -227,7 +227,7 @@ fn calls_are_submitted_and_polled() {
     assert_eq!((polls, device.queued()), (2, 0), "submitting polled once");
     assert_eq!(first(&submission.complete().unwrap()), 0.5);
 
-    // What is dropped is cancelled: the sum is as it was.
+    // Dropping a submission cancels it: the sum does not change.
     for polls in 0..3 {
         let mut call = module.call("decode").inputs(&inputs);
         let mut submission = call.submit().unwrap();
@@ -239,12 +239,12 @@ fn calls_are_submitted_and_polled() {
     }
     assert_eq!(first(&module.run("prefill", &inputs).unwrap()), 1.0);
 
-    // One that is forgotten is cancelled by the next call.
+    // The next call cancels a submission that was forgotten.
     std::mem::forget(module.call("prefill").inputs(&inputs).submit().unwrap());
     assert_eq!(device.queued(), 1);
     assert_eq!(first(&module.run("prefill", &inputs).unwrap()), 1.5);
 
-    // Sessions submit too, and completing waits.
+    // Sessions can submit too, and `complete` waits.
     let mut session = module.session().unwrap();
     let mut call = module.call("decode").inputs(&inputs).session(&mut session);
     let submission = call.submit().unwrap();
@@ -298,10 +298,10 @@ fn options_that_do_not_exist_say_which_do() {
         module.set_option("Other", "latency", 1).unwrap_err().what_was_expected(),
         Some("`ChainBackend`, `cpu`")
     );
-    // Those that come with Rushlight are reached by the same names as when a model is compiled for them.
+    // Rushlight's own backends have the same names here as when a model is compiled for them.
     let known = module.set_option("cpu", "latency", 1).unwrap_err();
     assert_eq!(known.message(), "backend `cpu` has no option `latency`");
-    // Before a method is loaded, an option can still be given that only loading takes.
+    // Before a method is loaded, options that only loading takes can still be set.
     module.set_option(NAME, "timestamps", false).unwrap();
     module.load_method("prefill").unwrap();
     assert_eq!(module.set_option(NAME, "timestamps", true).unwrap_err().code(), Code::NotSupported);
@@ -351,7 +351,7 @@ fn the_profile_shows_the_steps_beside_the_limits_of_the_device() {
     let json = steps::json(&rows, &limits);
     let [add, accumulate] = &rows[..] else { panic!("two steps: {json:#}") };
     assert_eq!((add.kind.as_str(), add.backend.as_str(), add.calls), ("Add(0, 0)", NAME, 3));
-    // Four elements in two ticks of a nanosecond; three tensors of f32.
+    // Four elements in two ticks of a nanosecond, with three tensors of f32.
     assert_eq!(
         (accumulate.time, accumulate.flops.round(), accumulate.bandwidth.round()),
         (Duration::from_nanos(2), 2e9, 24e9)
@@ -386,7 +386,7 @@ fn damaged_payloads_and_states_beyond_the_limit_are_errors() {
     for error in errors {
         assert_eq!(error.unwrap_err().code(), Code::MemoryAllocationFailed);
     }
-    // A sum with fewer elements than its tensors is the device's to find; the call completes without a result.
+    // Only the device finds a sum with fewer elements than its tensors. The call completes without a result.
     let mut module = limited().load_bytes(&sums_of(3)).unwrap();
     assert!(module.run("prefill", &input()).is_ok());
     let host = builder().backend(Arc::new(ChainRuntime::new(NAME)));

@@ -1,12 +1,12 @@
-//! The ahead-of-time half of the CPU backend: compiles the parts of a graph that it claims to a [`CpuProgram`], which
-//! `rushlight-cpu-run` runs.
+//! The ahead-of-time half of the CPU backend. It compiles the parts of a graph that it claims to a [`CpuProgram`],
+//! which `rushlight-cpu-run` runs.
 //!
 //! A part is legalized (`legalize`), each of its nodes is selected (`select`), nodes that share a step are fused (`fuse`), and
 //! selections become steps (`lower`). The selected nodes of the legalized method are the claimed ones (`claim`).
 //!
-//! Activations are fused into the GEMMs before them, chains of elementwise operators into one step. Images are channels-last,
-//! so that they are reordered only where they enter and leave; permutations, reshapes and slices along the outermost dimension
-//! are views and cost nothing. Weights are packed here, once.
+//! Activations are fused into the GEMMs before them, and chains of elementwise operators into one step. Images are
+//! channels-last, so they are reordered only where they enter and leave. Permutations, reshapes and slices along the
+//! outermost dimension are views and cost nothing. Weights are packed here, once.
 //!
 //! # Decisions
 //!
@@ -87,14 +87,14 @@ use settings::Settings;
 /// The ahead-of-time half of the CPU backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
-    /// The number of threads that pack weights; that of the machine if `None`.
+    /// The number of threads that pack weights; the machine's number if `None`.
     pub threads: Option<NonZeroUsize>,
     /// The names of packed weights.
     pub keys: Keys,
     /// The type of packed weights.
     pub precision: Precision,
-    /// True if integers of large matrices are packed again when the program is written, rather than kept until then: a model of
-    /// any size needs little memory. They are named by their content.
+    /// True if the integers of large matrices are packed again when the program is written, rather than kept until
+    /// then. A model of any size then needs little memory. The weights are named by their content.
     pub packs_late: bool,
 }
 
@@ -171,7 +171,7 @@ impl Backend for Cpu {
         };
         let Lowered { program, named_data, precisions } = lower::lower(&legal, settings)?;
         let data = program.to_bytes();
-        // A payload that is run at once is checked when it is loaded.
+        // A payload that runs at once is checked when it is loaded.
         if self.keys == Keys::Content {
             CpuProgram::parse(&data)
                 .map_err(|problem| error::error(format!("the compiler wrote an invalid payload: {problem}")))?;
@@ -181,8 +181,8 @@ impl Backend for Cpu {
     }
 }
 
-/// The precisions of a part's own nodes, from those of the nodes that replaced them when it was legalized. Each node of a part
-/// has an origin of its own, which its replacements keep.
+/// The precisions of a part's own nodes, from those of the nodes that replaced them in legalization. Each node of a
+/// part has its own origin, which its replacements keep.
 fn of_nodes_before(
     part: &Part,
     legal: &Part,

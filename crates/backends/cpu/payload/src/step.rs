@@ -7,17 +7,19 @@ use rushlight_format::ScalarType;
 
 use super::{Convolution, Matmul, QuantizedFormat, Size, TensorId};
 
-/// A step: reads tensors, and writes one.
+/// A step: reads tensors and writes one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Matmul(Matmul),
     Experts(Experts),
-    /// The largest elements of rows, the last dimension of `x`: `y` is `[2, rows, k]`, values and then their positions.
+    /// The largest `k` elements of each row, the last dimension of `x`. `y` is `[2, rows, k]`: values, then their
+    /// positions.
     TopK {
         x: TensorId,
         y: TensorId,
     },
-    /// Elements of rows, the last dimension of `x`: `y` has those at the positions of the same row of `index`, whole numbers of f32.
+    /// Elements of rows, the last dimension of `x`: `y` has the elements at the positions in the same row of `index`,
+    /// which are integers stored as f32.
     GatherElements {
         x: TensorId,
         index: TensorId,
@@ -27,7 +29,7 @@ pub enum Step {
     Elementwise(Elementwise),
     Pooling(Pooling),
     Reduce(Reduce),
-    /// Softmax or log-softmax of the last dimension: of f32, or softmax of u8 to u8.
+    /// Softmax or log-softmax of the last dimension in f32, or softmax from u8 to u8.
     Softmax {
         x: TensorId,
         y: TensorId,
@@ -43,33 +45,34 @@ pub enum Step {
     Convert(Convert),
     ChooseQparams(ChooseQparams),
     QuantizeRows(QuantizeRows),
-    /// Two 4-bit integers of `x` in a byte of `y`, an even element in the low half.
+    /// Packs two 4-bit integers of `x` into a byte of `y`; the even element goes to the low half.
     PackNibbles {
         x: TensorId,
         y: TensorId,
     },
-    /// The other way round.
+    /// Unpacks them again.
     UnpackNibbles {
         x: TensorId,
         y: TensorId,
     },
 }
 
-/// GEMM of rows with the matrices of the experts that each has chosen.
+/// GEMM of rows with the matrices of the experts that each row has chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
-    /// `b` has the columns of all experts, one after the other, as many for each as `y` has. Its kind has no residual and no bias,
-    /// and what it has for columns it has for those of all experts; it is `Packed`, `WeightOnly`, `Groupwise`, or `Int8` with rows
-    /// that are dynamically quantized.
+    /// `b` has the columns of all experts, one expert after the other, and each has as many as `y`. The kind is
+    /// `Packed`, `WeightOnly`, `Groupwise`, or `Int8` with dynamically quantized rows. It has no residual and no bias,
+    /// and its per-column data covers the columns of all experts.
     pub matmul: Matmul,
-    /// The expert of each row: whole numbers of f32 below `count`.
+    /// The expert of each row: integers below `count`, stored as f32.
     pub index: TensorId,
     /// Number of experts.
     pub count: u32,
 }
 
-/// Chooses the scale and zero point of each row of `x`, its last dimension, or of all of it: `y` is `[2, rows]`, scales before
-/// zero points, or `[2, 1]`. With [`ZeroPointRule::Inverse`] it is `[3, rows]` or `[3, 1]`, and the last are factors of values.
+/// Chooses a scale and a zero point for each row, the last dimension of `x`, or for the whole tensor. `y` is `[2,
+/// rows]` or `[2, 1]`: scales, then zero points. With [`ZeroPointRule::Inverse`] it is `[3, rows]` or `[3, 1]`, with
+/// the factors of values last.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChooseQparams {
     pub x: TensorId,
@@ -81,8 +84,8 @@ pub struct ChooseQparams {
     pub range: [u8; 2],
 }
 
-/// Quantizes rows of `x` to u8 with the scales and zero points in `qparams`, as [`ChooseQparams`] gives them, and with the factors
-/// if there are any.
+/// Quantizes rows of `x` to u8 with the scales and zero points in `qparams`, as [`ChooseQparams`] writes them, and with
+/// the factors if there are any.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantizeRows {
     pub x: TensorId,
@@ -92,8 +95,8 @@ pub struct QuantizeRows {
     pub range: [u8; 2],
 }
 
-/// Executes instructions for each element; the result of the last one is stored. The operands have the rank of `y`, and its
-/// sizes or one. [`Operand::Tensor`](rushlight_engine::Operand::Tensor) is a position in `operands`.
+/// Executes instructions for each element and stores the result of the last one. The operands have the rank of `y`;
+/// each size is that of `y` or one. [`Operand::Tensor`](rushlight_engine::Operand::Tensor) is a position in `operands`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elementwise {
     pub operands: Vec<TensorId>,
@@ -112,13 +115,12 @@ pub struct Pooling {
     pub y: TensorId,
     pub kernel: [u32; 2],
     pub stride: [u32; 2],
-    /// Before and after, of height and width.
+    /// Padding before and after, of height and width.
     pub padding: [[u32; 2]; 2],
     pub dilation: [u32; 2],
 }
 
-/// Reduces the dimensions `first..first + count` of `x`. The tensor is `[outer, reduced, inner]`, and the result
-/// `[outer, inner]`.
+/// Reduces the dimensions `first..first + count` of `x`, which is `[outer, reduced, inner]`, to `[outer, inner]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reduce {
     pub op: Reduction,
@@ -128,7 +130,8 @@ pub struct Reduce {
     pub count: u32,
 }
 
-/// Layer normalisation of the last `dims` dimensions, or RMS normalisation if not `centered`; times `weight`, plus `bias`.
+/// Layer normalization of the last `dims` dimensions, or RMS normalization if not `centered`. The result is multiplied
+/// by `weight`, and `bias` is added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalization {
     pub x: TensorId,
@@ -140,8 +143,8 @@ pub struct Normalization {
     pub centered: bool,
 }
 
-/// Copies elements: `y[y_offset + i * y_strides] = x[x_offset + i * x_strides]` for every index `i` below `sizes`, as if
-/// both buffers had one dimension. Transposes, slices, concatenations and expansions are of this kind.
+/// Copies elements: `y[y_offset + i * y_strides] = x[x_offset + i * x_strides]` for every index `i` below `sizes`, with
+/// both buffers seen as one dimension. Transposes, slices, concatenations and expansions are copies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Copy {
     pub x: TensorId,
@@ -151,21 +154,21 @@ pub struct Copy {
     pub x_strides: Vec<Size>,
     pub y_offset: Size,
     pub y_strides: Vec<Size>,
-    /// Fills `y` before, if given; a byte where `y` is quantized.
+    /// Fills `y` first, if given; a byte if `y` is quantized.
     pub fill: Option<f32>,
 }
 
-/// Copies slices to the places that indices say: `y[y_offset + indices[t] * y_step + i * y_strides] = x[x_offset + t * x_step +
-/// i * x_strides]` for every index `i` below `sizes` and every `t`, in this order, as if both buffers had one dimension.
+/// Copies slices to indexed places: `y[y_offset + indices[t] * y_step + i * y_strides] = x[x_offset + t * x_step + i *
+/// x_strides]` for every index `i` below `sizes` and every `t`, in this order, with both buffers seen as one dimension.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scatter {
     pub x: TensorId,
     pub y: TensorId,
-    /// Integers of f32 from `-dim_size` to below `dim_size`; negative ones count from the end.
+    /// Integers stored as f32, from `-dim_size` to below `dim_size`. Negative ones count from the end.
     pub indices: TensorId,
-    /// The size of the dimension of `y` that the indices are of.
+    /// The size of the dimension of `y` that the indices select from.
     pub dim_size: Size,
-    /// The sizes of a slice.
+    /// The sizes of one slice.
     pub sizes: Vec<Size>,
     pub x_offset: Size,
     pub x_step: Size,
@@ -175,7 +178,7 @@ pub struct Scatter {
     pub y_strides: Vec<Size>,
 }
 
-/// Rows of a table `[rows, width]`, selected by indices: i32 or i64 of an input, or whole numbers of f32.
+/// Rows of a table `[rows, width]`, selected by indices: i32 or i64 of an input, or integers stored as f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gather {
     pub table: TensorId,
@@ -195,14 +198,14 @@ pub enum TableFormat {
     },
 }
 
-/// `softmax(q k' * scale + mask) v`, with `q` of `[batch, heads, M, D]`, `k` and `v` of `[batch, groups, N, D]`, and `y` as `q`. Each
-/// is given by its strides, so that heads need not be outermost in memory.
+/// `softmax(q k' * scale + mask) v`, with `q` of `[batch, heads, M, D]`, `k` and `v` of `[batch, groups, N, D]`, and
+/// `y` as `q`. Each has its own strides, so that heads need not be outermost in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     pub q: TensorId,
     pub k: TensorId,
     pub v: TensorId,
-    /// Added to the scores; of `[batch or 1, heads or 1, M or 1, N]`.
+    /// Added to the scores, `[batch or 1, heads or 1, M or 1, N]`.
     pub mask: Option<TensorId>,
     pub format: KeyValueFormat,
     pub y: TensorId,
@@ -218,14 +221,14 @@ pub struct Attention {
     /// `D` of values and results.
     pub value_depth: Size,
     pub scale: f32,
-    /// The position of the first query among the keys, if a query sees only the keys up to its own position.
+    /// The position of the first query among the keys, if each query reads only the keys up to its own position.
     pub causal: Option<Size>,
-    /// Of `q`, `k`, `v` and `y`: the distances of batches, heads and rows.
+    /// Strides of batches, heads and rows, for `q`, `k`, `v` and `y`.
     pub strides: [[Size; 3]; 4],
 }
 
-/// The gated delta rule, `S = decay S; S = S + k (beta (v - k' S)); y = q' S` for each token and head, whose states are S. All are
-/// dense.
+/// The gated delta rule for each token and head: `S = decay S; S = S + k (beta (v - k' S)); y = q' S`. `S` is the
+/// head's state. All tensors are dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaRule {
     /// `[batch, tokens, heads, K]`.
@@ -238,9 +241,9 @@ pub struct DeltaRule {
     pub decay: TensorId,
     /// `[batch, tokens, groups]`.
     pub beta: TensorId,
-    /// The states before, `[batch, groups, K, V]`.
+    /// The states before the step, `[batch, groups, K, V]`.
     pub state: TensorId,
-    /// Results `[batch, tokens, heads, V]`, and then the states after.
+    /// Results `[batch, tokens, heads, V]`, then the states after the step.
     pub y: TensorId,
 }
 
@@ -250,15 +253,15 @@ impl DeltaRule {
     }
 }
 
-/// The elements of keys and values.
+/// The element format of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyValueFormat {
-    /// f32, or floats of 16 bits, both of one type.
+    /// f32, f16 or bf16, the same for both.
     #[default]
     Floats,
-    /// u8, quantized by rows: the parameters of keys and of values.
+    /// u8, quantized by rows, with the parameters of keys and of values.
     Int8([RowQparams; 2]),
-    /// Two integers of 4 bits a byte. Strides count integers, and a row has a scale and a zero point for each group, as in
+    /// Two 4-bit integers per byte. Strides count integers. A row has a scale and a zero point for each group, as in
     /// [`NibbleRows`](rushlight_engine::NibbleRows).
     Int4([RowQparams; 2]),
 }
@@ -273,18 +276,20 @@ impl KeyValueFormat {
     }
 }
 
-/// Scales, of f32, and zero points, of u8, for each row of a tensor of u8: a byte stands for `(byte - zero) * scale`. The row
-/// that begins at element `n` of the tensor has element `n / D` of both, where `D` is the size of a row.
+/// Scales (f32) and zero points (u8) for each row of a u8 tensor: a byte stands for `(byte - zero) * scale`. A row of
+/// size `D` that begins at element `n` of the tensor has element `n / D` of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowQparams {
     pub scales: TensorId,
     pub zeros: TensorId,
 }
 
-/// Converts between the element type of an input or output and the one inside: f32, or u8 for integers of 8 bits.
+/// Converts between the element type of an input or output and the type that steps compute with: f32, or u8 for 8-bit
+/// integers.
 ///
-/// Integers of 64 bits are positions: an input beyond [`MAX_POSITION`](super::MAX_POSITION) is an error.
-/// Booleans are 1 and 0; what is not zero is true. Floats are rounded to the nearest of 16 bits, ties to even.
+/// Integers of 64 bits are positions. An input beyond [`MAX_POSITION`](super::MAX_POSITION) is an error.
+/// Booleans become 1 and 0, and every value except zero becomes true. Floats are rounded to the nearest 16-bit float,
+/// ties to even.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Convert {
     pub x: TensorId,
@@ -298,13 +303,13 @@ pub struct Convert {
 pub enum ConvertedType {
     Half(Half),
     Bool,
-    /// Inside 128 above itself.
+    /// Stored with a bias of 128.
     Int8,
     Uint8,
     Int64,
 }
 
-/// Which tensor of a [`Convert`] is the caller's.
+/// The side of a [`Convert`] that is the caller's tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// `x` is an input.
@@ -313,18 +318,18 @@ pub enum Direction {
     Leave,
 }
 
-/// Resizes an image `[N, H, W, C]`: of f32, or of u8 to u8. The nearest bytes are copied as they are.
+/// Resizes an image `[N, H, W, C]`, in f32 or from u8 to u8. The nearest mode copies bytes as they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resize {
     pub x: TensorId,
     pub y: TensorId,
     pub mode: ResizeMode,
     pub align_corners: bool,
-    /// Output to input, where the caller gave a factor.
+    /// Ratios of output size to input size, if the caller gave a factor.
     pub scales: [Option<f32>; 2],
 }
 
-/// The 16-bit floating-point format of a type; `None` of others.
+/// The 16-bit floating-point format of a type; `None` for other types.
 pub const fn half_of(dtype: ScalarType) -> Option<Half> {
     match dtype {
         ScalarType::Half => Some(Half::F16),
@@ -334,7 +339,7 @@ pub const fn half_of(dtype: ScalarType) -> Option<Half> {
 }
 
 impl ConvertedType {
-    /// Returns the type that converts this element type; `None` if steps compute with it or none converts it.
+    /// Returns the type that converts this element type; `None` if steps compute with it, or if no type converts it.
     pub const fn of(dtype: ScalarType) -> Option<Self> {
         Some(match dtype {
             ScalarType::Half => Self::Half(Half::F16),
@@ -359,7 +364,7 @@ impl ConvertedType {
         }
     }
 
-    /// True if the tensor inside is quantized.
+    /// True if the tensor that steps compute with is quantized.
     pub const fn is_quantized(self) -> bool {
         matches!(self, Self::Int8 | Self::Uint8)
     }
@@ -442,7 +447,7 @@ impl Step {
         }
     }
 
-    /// Returns what kind of step it is, for profiles.
+    /// Returns the kind of the step, for profiles.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Matmul(_) => "matmul",

@@ -1,4 +1,4 @@
-//! Payloads that are read, and those that are refused.
+//! Payloads that are accepted, and payloads that are refused.
 
 use alloc::string::ToString;
 use alloc::vec;
@@ -111,11 +111,11 @@ fn attention(format: KeyValueFormat) -> CpuProgram {
     program
 }
 
-/// A program whose only step moves the state, as f16, to its place in the arena, as another type.
+/// A program whose only step copies the state, as f16, to its place in the arena, as another type.
 fn moved(to: ScalarType, step: impl Fn(u32, u32) -> Step) -> Result<(), PayloadFault> {
     let mut program = program();
     program.tensors[5].dtype = ScalarType::Half;
-    // A state has room for two elements of 16 bits in each float.
+    // A state holds two 16-bit elements in each float.
     program.tensors[5].dims = vec![Size::Fixed(16)];
     program.tensors[2] = Tensor { dtype: to, dims: vec![Size::Fixed(16)], ..program.tensors[2].clone() };
     program.steps = vec![step(5, 2)];
@@ -140,7 +140,7 @@ fn floats_of_16_bits_are_moved_and_converted_and_nothing_else() {
     assert_eq!(moved(float, convert(Direction::Enter)), Ok(()));
     assert_eq!(moved(half, convert(Direction::Enter)), dtype(float, half));
     assert_eq!(moved(float, |x, y| Step::Softmax { x, y, log: false }), dtype(float, half));
-    // One more than there is room for.
+    // One element more than there is room for.
     let mut program = program();
     program.tensors[5] = Tensor { dtype: half, dims: vec![Size::Fixed(17)], ..program.tensors[5].clone() };
     let error = CpuProgram::parse(&program.to_bytes()).expect_err("17 elements in 8 floats");
@@ -182,7 +182,7 @@ fn quantized_rows_have_scales_and_zero_points() {
         let error = parse(attention(wrong)).expect_err("types that do not belong together");
         assert_eq!(error, PayloadError { fault: PayloadFault::MixedTypes, site: PayloadSite::Step(0) });
     }
-    // A state has room for four bytes in each float.
+    // A state holds four bytes in each float.
     let mut beyond = right;
     beyond.tensors[5].dims = vec![Size::Fixed(32)];
     assert!(parse(beyond.clone()).is_ok());
@@ -197,7 +197,7 @@ fn what_contradicts_itself_is_refused() {
     assert_eq!(fault(|program| program.tensors[4].dims = vec![Size::Fixed(5)]).site, PayloadSite::Tensor(4));
     assert_eq!(fault(|program| program.buffers[2] = Buffer::Arena { offset: 1, len: 32 }).site, PayloadSite::Buffer(2));
     assert_eq!(fault(|program| program.inputs[0] = 2).site, PayloadSite::Input(0));
-    // What no step has written, and what none may write.
+    // A step reads a tensor that no step has written, and a step writes an input.
     assert_eq!(fault(|program| program.steps.swap(0, 1)).site, PayloadSite::Step(0));
     let write_input = |program: &mut CpuProgram| {
         program.steps[0] = Step::Softmax { x: 0, y: 0, log: false };
@@ -231,7 +231,7 @@ fn what_contradicts_itself_is_refused() {
     );
 }
 
-/// A step between the input and the output, which are tensors 0 and 1.
+/// A step between the input and the output, tensors 0 and 1.
 fn fault_of(step: Step) -> PayloadFault {
     let error = fault(move |program| program.steps[1] = step);
     assert_eq!(error.site, PayloadSite::Step(1));
@@ -301,7 +301,7 @@ fn each_fault_of_a_step_says_what_is_wrong() {
 
 const WINDOW: Window<2> = Window { kernel: [2, 3], stride: [1, 2], padding: [[0, 1]; 2], dilation: [1, 1] };
 
-/// One of each kind, with every part.
+/// One step of each kind, with all its parts.
 fn steps() -> Vec<Step> {
     let activation = Activation::LeakyRelu { slope: 0.5 };
     let of = |residual| Epilogue { bias: Some(1), residual: Some(residual), activation };
@@ -374,8 +374,8 @@ fn every_kind_of_step_is_written_and_read() {
     }
 }
 
-/// The fault of a step between an image `[1, 9, 9, 6]` (0), its weights (1), and its result `[1, 9, 9, 4]` (2), all of which
-/// are f32 but the weights, and the first of which is quantized as told. Bias and everything else is tensor 3.
+/// The fault of a step between an image `[1, 9, 9, 6]` (0), its weights (1), and its result `[1, 9, 9, 4]` (2). All but
+/// the weights are f32, and the image is u8 if `is_quantized`. Bias and other parts are tensor 3.
 fn fault_of_types(dtype: ScalarType, weights: u64, is_quantized: bool, step: Step) -> Result<(), PayloadFault> {
     let tensor = |dtype, buffer, dims: &[u64], affine| Tensor {
         dtype,
@@ -388,7 +388,7 @@ fn fault_of_types(dtype: ScalarType, weights: u64, is_quantized: bool, step: Ste
     let x = if is_quantized { ScalarType::Byte } else { ScalarType::Float };
     let arena = |offset, len| Buffer::Arena { offset, len };
     let mut before: Vec<Step> = Vec::new();
-    // The image has to be written first.
+    // The image must be written first.
     let qparams = 3;
     before.push(if is_quantized {
         Step::QuantizeRows(QuantizeRows { x: 4, qparams, y: 0, range: [0, 255] })
@@ -413,7 +413,7 @@ fn fault_of_types(dtype: ScalarType, weights: u64, is_quantized: bool, step: Ste
     CpuProgram::parse(&program.to_bytes()).map(drop).map_err(|error| error.fault)
 }
 
-/// Checks that weights of this type and size are taken, and with any other type or size, or another left side, are not.
+/// Checks that weights of this type and size are accepted, and that another type, size or left side is refused.
 fn assert_format(step: impl Fn() -> Step, dtype: ScalarType, len: u64, is_quantized: bool) {
     assert_eq!(fault_of_types(dtype, len, is_quantized, step()), Ok(()), "{:?}", step());
     let mixed = fault_of_types(dtype, len, !is_quantized, step());
@@ -465,7 +465,7 @@ fn weights_are_of_their_format() {
         let transposed = ConvolutionKind::Int8Transposed { window, output_padding, groups: 1, epilogue };
         assert_format(convolution(transposed), char, (4 + 2) * 8 * 16, true);
     }
-    // A header, and for each group of rows 16 scales and zero points or minima if there are any.
+    // A header, then 16 scales for each group of rows, and 16 zero points or minima if there are any.
     for (bits, weights) in [(Bits::Four, 6 * 16 / 2), (Bits::Eight, 6 * 16)] {
         for (scales, size) in [(ScaleFormat::F32, 64), (ScaleFormat::F16, 32)] {
             for (offsets, more) in [(Offsets::None, 0), (Offsets::ZeroPoints, 16), (Offsets::Minima, size)] {
@@ -477,7 +477,7 @@ fn weights_are_of_their_format() {
     }
 }
 
-/// The left side of group-wise quantized weights has a multiple of 32 columns.
+/// The left side of groupwise quantized weights has a multiple of 32 columns.
 #[test]
 fn group_wise_quantized_weights_are_of_their_format() {
     let epilogue = GroupwiseEpilogue { qparams: 3, sums: 3, bias: None, activation: Activation::None };

@@ -1,4 +1,4 @@
-//! What a step computes and moves.
+//! Operations and bytes of a step.
 
 use rushlight_cpu_payload::{Attention, Convolution, ConvolutionKind, Matmul, ResizeMode, Size, Step, TensorId};
 use rushlight_format::ScalarType;
@@ -8,16 +8,16 @@ use crate::memory::Memory;
 use crate::prepared::PreparedStep;
 use crate::shapes::Shapes;
 
-/// Of each element: the maximum, a difference, an exponential, a sum, a quotient.
+/// For each element: maximum, difference, exponential, sum and quotient.
 const SOFTMAX_OPERATIONS: f64 = 5.0;
 
-/// Returns the cost of a step with the sizes of the present call.
+/// Returns the cost of a step at the sizes of the present call.
 pub(crate) fn of(step: &PreparedStep, shapes: &Shapes, memory: &Memory<'_>) -> Cost {
     let width = |tensor: TensorId| memory.dtype(tensor).map_or(0, ScalarType::size);
     of_sizes(step, |tensor| shapes.dims(tensor), width, |size| shapes.size(size).unwrap_or(0))
 }
 
-/// As [`of`]; `width` is the bytes of an element.
+/// As [`of`]. `width` is the size of an element in bytes.
 fn of_sizes<'s>(
     step: &PreparedStep,
     dims: impl Fn(TensorId) -> &'s [usize],
@@ -35,7 +35,7 @@ fn of_sizes<'s>(
     };
     let last = |tensor: TensorId| dims(tensor).last().map_or(1.0, |&size| size as f64);
     if let Step::Experts(step) = step {
-        // Weights of experts that no row has chosen are not read; at most one is for each row.
+        // The weights of experts that no row has chosen are not read. At most one expert is read for each row.
         let weights = elements(step.matmul.b) * width(step.matmul.b) as f64;
         bytes -= weights * (1.0 - (elements(step.index) / f64::from(step.count.max(1))).min(1.0));
     }
@@ -53,7 +53,7 @@ fn of_sizes<'s>(
         }
         Step::Pooling(step) => y * f64::from(step.kernel[0]) * f64::from(step.kernel[1]),
         Step::Reduce(step) => elements(step.x),
-        // Minimum and maximum; a quotient, rounded.
+        // `ChooseQparams`: minimum and maximum. `QuantizeRows`: quotient and rounding.
         Step::ChooseQparams(step) => 2.0 * elements(step.x),
         Step::QuantizeRows(step) => 2.0 * elements(step.x),
         Step::Softmax { .. } => SOFTMAX_OPERATIONS * y,
@@ -63,7 +63,7 @@ fn of_sizes<'s>(
             let product = |sizes: &[Size]| sizes.iter().map(|of| size(*of) as f64).product::<f64>();
             2.0 * product(&[*batch, *heads, *rows, *keys]) * (size(*depth) + size(*value_depth)) as f64
         }
-        // What is predicted, the change of the state, and the result.
+        // Prediction, change of the state, and result.
         Step::DeltaRule(step) => 2.0 * (2.0 * elements(step.k) + elements(step.q)) * last(step.v),
         Step::Resize(step) if step.mode == ResizeMode::Bilinear => 6.0 * y,
         _ => 0.0,

@@ -1,8 +1,8 @@
 //! The run-time half of the CPU backend: runs the [`CpuProgram`]s of the compiler on the engine.
 //!
-//! A payload is parsed and checked when a method is loaded; its memory is taken then. A call allocates nothing and takes
-//! no lock: it goes through the list of steps, each a call of the engine on slices of one arena. Sizes that depend on
-//! the inputs are computed again only when the inputs' sizes change.
+//! A payload is parsed and checked when a method is loaded, and its memory is allocated then. A call allocates nothing
+//! and takes no lock. It runs the list of steps, and each step is a call of the engine on slices of one arena. Sizes
+//! that depend on the inputs are computed again only when the inputs' sizes change.
 //!
 //! # Decisions
 //!
@@ -78,14 +78,15 @@ impl CpuBackend {
         }
     }
 
-    /// Sets weights that are handed over in memory: a blob is looked up here first, then in the program's named data.
+    /// Sets weights that are already in memory. Weights are looked up here first, then in the program's named data.
     #[must_use]
     pub fn weights(mut self, weights: Arc<Weights>) -> Self {
         self.weights = weights;
         self
     }
 
-    /// Gives each step copies of its tensors, each in an allocation of its own, so that a sanitizer sees accesses beyond them.
+    /// Gives each step copies of its tensors, each in its own allocation, so that a sanitizer sees out-of-bounds
+    /// accesses.
     #[cfg(feature = "isolate")]
     #[must_use]
     pub fn isolated(mut self) -> Self {
@@ -127,12 +128,12 @@ impl Backend for CpuBackend {
 struct CpuDelegate<'m> {
     engine: Arc<Engine>,
     steps: Vec<PreparedStep>,
-    /// The kind of each step, and the value that it computes, for events.
+    /// The kind of each step and the value that it computes, for events.
     kinds: Vec<&'static str>,
     values: Vec<String>,
     memory: Memory<'m>,
     lane: Lane,
-    /// For the other calls of a batch.
+    /// State for the other calls of a batch.
     more_lanes: Vec<Lane>,
     rows: Rows,
     scratch: Vec<f32>,
@@ -188,16 +189,16 @@ impl<'m> CpuDelegate<'m> {
     }
 }
 
-/// Estimates the heap memory of a program in bytes: its arena, its scratch memory of `scratch` floats, its tensors, and its steps with
-/// their tables.
+/// Estimates the heap memory of a program in bytes: its arena, `scratch` floats of scratch memory, its tensors, and its
+/// steps with their tables.
 fn estimated_bytes(program: &CpuProgram, payload: usize, scratch: u64) -> usize {
     let floats = usize::try_from(program.arena.saturating_add(scratch)).unwrap_or(usize::MAX);
     let steps = program.steps.len().saturating_mul(STEP_BYTES);
     floats.saturating_mul(size_of::<f32>()).saturating_add(steps).saturating_add(payload.saturating_mul(PAYLOAD_FACTOR))
 }
 
-/// The scratch memory of a program in floats: what its payload asks for each thread, or what its quantized matrices are multiplied
-/// fastest with on this machine, whichever is more.
+/// Returns the scratch memory of a program in floats. It is the larger of the payload's request for all threads, and
+/// the memory of the fastest quantized GEMMs on this machine.
 fn scratch_of(program: &CpuProgram, engine: &Engine) -> u64 {
     let of_step = |step: &Step| {
         let Step::Matmul(Matmul { a, kind: MatmulKind::WeightOnly { format, .. }, .. }) = step else { return 0 };
@@ -210,14 +211,14 @@ fn scratch_of(program: &CpuProgram, engine: &Engine) -> u64 {
     of_matrices.max(program.scratch.saturating_mul(engine.threads() as u64))
 }
 
-/// Maximum bytes of a prepared step apart from what its payload describes: the table of a softmax, of 256 floats or
-/// fixed-point numbers, and the step itself.
+/// Maximum bytes of a prepared step, without the data that its payload describes: the table of a softmax (256 floats or
+/// fixed-point numbers) and the step itself.
 const STEP_BYTES: usize = 256 * 8 + 256;
 
 /// Maximum heap bytes for each byte of a payload's tensors, sizes and steps.
 const PAYLOAD_FACTOR: usize = 16;
 
-/// Maximum number of outputs that are gathered on the stack; for more a call allocates.
+/// Maximum number of outputs that are gathered on the stack. With more outputs, a call allocates.
 const STACK_OUTPUTS: usize = 64;
 
 impl Delegate for CpuDelegate<'_> {
@@ -244,7 +245,7 @@ impl Delegate for CpuDelegate<'_> {
     }
 
     fn call_batch(&mut self, calls: &mut [Call<'_, '_>]) -> Result<()> {
-        // Events are those of single calls.
+        // Only single calls have events.
         if calls.len() < 2 || calls.iter().any(|call| call.events.is_on()) {
             return calls.iter_mut().try_for_each(|call| self.call(call));
         }
@@ -286,11 +287,11 @@ impl CpuDelegate<'_> {
         events: DelegateEvents<'_>,
     ) -> Result<()> {
         update_shapes(&mut self.lane.shapes, context, &self.memory, &self.steps)?;
-        // Clearing 64 entries would take as long as a small program, and most have one output or two.
+        // Clearing 64 entries takes as long as a small program, and most programs have one output or two.
         match self.outputs {
             0..=2 => self.run(context, interrupts, events, &mut [const { None }; 2]),
             3..=STACK_OUTPUTS => self.run(context, interrupts, events, &mut [const { None }; STACK_OUTPUTS]),
-            // Programs that return all intermediate values, for calibration and comparison.
+            // Programs for calibration and comparison return all intermediate values.
             more => self.run(context, interrupts, events, &mut (0..more).map(|_| None).collect::<Vec<_>>()),
         }
     }
@@ -367,7 +368,7 @@ impl CpuDelegate<'_> {
     }
 }
 
-/// Computes the sizes of a call again if those of its inputs changed.
+/// Computes the sizes of a call again if its inputs' sizes changed.
 fn update_shapes(
     shapes: &mut Shapes,
     context: &DelegateContext<'_>,

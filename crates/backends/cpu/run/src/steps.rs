@@ -20,12 +20,12 @@ use crate::shapes::{Shapes, check_windows, product};
 
 const FLOATS_ONLY: Unfit = Unfit::Part("a tensor is quantized or bf16, which the step does not compute with");
 
-/// An elementwise step that is ready to run.
+/// An elementwise step, ready to run.
 pub(crate) struct Elementwise {
     pub operands: Vec<TensorId>,
     pub y: TensorId,
     pub instructions: Vec<Instruction>,
-    /// The result for each byte, if it has one operand, which is quantized as the result is.
+    /// The result for each byte, if the step has one operand and both are quantized alike.
     pub table: Option<Box<[u8; 256]>>,
 }
 
@@ -56,8 +56,8 @@ impl QuantizedSoftmax {
     }
 }
 
-/// Maximum number of operands of most elementwise steps. Room for [`MAX_OPERANDS`] takes longer to clear than a small step
-/// to run.
+/// Maximum number of operands of most elementwise steps. Clearing room for [`MAX_OPERANDS`] takes longer than running a
+/// small step.
 const FEW_OPERANDS: usize = 3;
 
 impl Elementwise {
@@ -75,7 +75,7 @@ impl Elementwise {
         }
     }
 
-    /// Runs it with room for `N` operands.
+    /// Runs the step with room for `N` operands.
     fn run_with<const N: usize>(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
         let (y, reader) = cx.split_data(self.y)?;
         let dims = reader.dims(self.y);
@@ -98,7 +98,7 @@ impl Elementwise {
                 if size != whole && *size != 1 {
                     return Err(Unfit::Size { dim, expected: *whole, got: *size }.into());
                 }
-                // Sizes of a tensor without elements may be arbitrarily large.
+                // A tensor without elements may have arbitrarily large sizes.
                 stride = stride.saturating_mul(*size);
             }
         }
@@ -134,7 +134,7 @@ fn run(step: &Step, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Re
             let (y, reader) = cx.split_quantized(*y)?;
             done(rushlight_engine::unpack_nibbles(reader.quantized(*x)?, y))
         }
-        // PreparedStep in another form.
+        // Elementwise steps run as `PreparedStep::Elementwise`.
         Step::Elementwise(_) => Err(Unfit::Part("an elementwise step that was not prepared").into()),
     }
 }
@@ -217,9 +217,9 @@ fn quantize_rows(step: &payload::QuantizeRows, engine: &Engine, cx: &mut StepCon
     let (y, reader) = cx.split_quantized(step.y)?;
     let (x, qparams) = (reader.floats(step.x)?, reader.floats(step.qparams)?);
     let dims = reader.dims(step.qparams);
-    // One row has one as well.
+    // A single row has one scale as well.
     let per_tensor = matches!(dims, [2 | 3, 1]);
-    // Factors are the only difference of a rule once scales and zero points are chosen.
+    // Rules differ only in their factors once scales and zero points are chosen.
     let has_factors = dims.first() == Some(&3);
     let rule = if has_factors { ZeroPointRule::Inverse { half: None } } else { ZeroPointRule::MinError };
     let shape = dynamic_quantization(step.x, &reader, rule, per_tensor, step.range)?;
@@ -361,7 +361,7 @@ fn scatter(step: &payload::Scatter, engine: &Engine, cx: &mut StepContext<'_, '_
         let from_start = if index < 0 { index.saturating_add(dim_size as i64) } else { index };
         usize::try_from(from_start).ok().filter(|place| *place < dim_size)
     };
-    // Nothing is written if one of them is nowhere.
+    // Writes nothing if an index is out of range.
     if let Some(index) = indices.iter().find(|index| place(**index).is_none()) {
         return Err(Detail::Index { index: *index as i64, size: dim_size }.into());
     }
@@ -409,7 +409,7 @@ fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, 
         }
     };
     copied.map_err(|error| match (error, memory.buffer(step.y)) {
-        // Where it ends depends on positions that the caller gives.
+        // The end depends on positions that the caller gives.
         (rushlight_engine::Error::Mismatch { what: "y", expected: end, .. }, Some(payload::Buffer::State(_))) => {
             Unfit::BeyondState { end }.into()
         }
@@ -417,7 +417,7 @@ fn copy(step: &payload::Copy, engine: &Engine, cx: &mut StepContext<'_, '_, '_, 
     })
 }
 
-/// Copies elements into a tensor, after filling it if it is to be filled.
+/// Copies elements into a tensor. Fills it first if the step has a fill value.
 fn fill_and_copy<T: CopyElement>(
     engine: &Engine,
     copy: &rushlight_engine::Copy<'_>,

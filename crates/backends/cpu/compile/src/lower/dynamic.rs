@@ -1,4 +1,4 @@
-//! Dynamic quantization, and int8 GEMM of what it gives.
+//! Lowers dynamic quantization and the int8 GEMMs of its results.
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ use super::int8_epilogue::bits_of;
 /// Dynamically quantized rows.
 #[derive(Clone, Debug)]
 pub(super) struct DynamicRows {
-    /// In row-major order, if not all rows have the same scale.
+    /// In row-major order, unless all rows have the same scale.
     pub(super) bytes: View,
-    /// `[2, rows]`, scales and then zero points, or `[2, 1]`.
+    /// `[2, rows]` or `[2, 1]`: scales, then zero points.
     pub(super) scales: View,
 }
 
-/// The affine of bytes whose scales are chosen at run time.
+/// The affine quantization of bytes whose scales are chosen at run time.
 const BYTES: Affine = Affine::new(1.0, 0, [0, 255]);
 
 impl Lowering<'_> {
-    /// A node of a dynamic quantization. Dequantizing costs nothing.
+    /// Lowers a node of a dynamic quantization. Dequantization costs nothing.
     pub(super) fn dynamic(&mut self, call: &Call<'_>, dynamic: &Dynamic) -> Result<(), Error> {
         let result = call.result()?;
         match dynamic {
@@ -79,7 +79,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Chooses scales and zero points, `[2, rows]`, or `[3, rows]` with factors of values.
+    /// Chooses scales and zero points: `[2, rows]`, or `[3, rows]` with the factors of values.
     fn choose_scales(&mut self, call: &Call<'_>, parameters: &Parameters) -> Result<View, Error> {
         let x = self.dynamic_input(parameters)?;
         let rows = match x.shape.split_last() {
@@ -99,7 +99,7 @@ impl Lowering<'_> {
         Ok(y)
     }
 
-    /// Quantizes rows with scales that were chosen for them.
+    /// Quantizes rows with scales that are already chosen.
     fn quantize_rows(&mut self, call: &Call<'_>, parameters: &Parameters, scales: &View) -> Result<DynamicRows, Error> {
         let x = self.dynamic_input(parameters)?;
         let bytes = self.plan.ordered_as(x.shape.clone(), x.order.clone(), Some(BYTES))?;
@@ -114,17 +114,17 @@ impl Lowering<'_> {
         Ok(DynamicRows { bytes, scales: scales.sliced(0, &Expr::Int(0), &Expr::Int(2)) })
     }
 
-    /// Scales and zero points that were chosen, `[2, rows]`.
+    /// The scales and zero points that a node chose, `[2, rows]`.
     fn chosen(&self, scales: ValueId) -> Result<View, Error> {
         self.scales.get(&scales).cloned().ok_or_else(|| error("scales that are not chosen yet"))
     }
 
-    /// A buffer in the shape of a value, which has one element for each row.
+    /// A buffer in the shape of a value with one element for each row.
     fn row_parameters(&self, value: ValueId, buffer: usize) -> Result<View, Error> {
         Ok(View::dense(buffer, self.graph.tensor(value)?.shape.clone()))
     }
 
-    /// The tensor that is quantized: where all of it has the same scale, in any order in memory.
+    /// The tensor that is quantized. It may have any memory order if all of it has the same scale.
     fn dynamic_input(&mut self, parameters: &Parameters) -> Result<View, Error> {
         if parameters.is_shared { self.non_overlapping_dense(parameters.x) } else { self.dense(parameters.x) }
     }
@@ -134,14 +134,14 @@ impl Lowering<'_> {
         self.reordered(bytes, &(0..bytes.shape.len()).collect::<Vec<_>>())
     }
 
-    /// Dequantizes rows, for steps that do not read bytes.
+    /// Dequantizes rows for steps that do not read bytes.
     pub(super) fn dequantized_rows(&mut self, rows: &DynamicRows) -> Result<View, Error> {
         let bytes = self.in_rows(&rows.bytes)?;
         let zeros = rows.scales.sliced(0, &Expr::Int(1), &Expr::Int(1));
         self.dequantize_with(&bytes, [&rows.scales, &zeros], rows.scales.shape[1].clone())
     }
 
-    /// Dequantizes dense rows of bytes by `count` scales and zero points: one for each row, or one for all.
+    /// Dequantizes dense rows of bytes with `count` scales and zero points: one for each row, or one for all.
     pub(super) fn dequantize_with(
         &mut self,
         bytes: &View,
@@ -166,7 +166,7 @@ impl Lowering<'_> {
         Ok(y)
     }
 
-    /// Dynamically quantized rows by the value that was quantized or dequantized.
+    /// The dynamically quantized rows of a value that was quantized or dequantized.
     pub(super) fn dynamic_rows(&self, value: ValueId) -> Result<DynamicRows, Error> {
         self.rows.get(&value).cloned().ok_or_else(|| error("rows that are not quantized yet"))
     }
@@ -227,13 +227,13 @@ impl Lowering<'_> {
         Ok((self.plan.tensor(&bytes)?, b, kind))
     }
 
-    /// The activation that a GEMM or a convolution ends with.
+    /// The activation after a GEMM or a convolution.
     pub(super) fn activation(&self, id: NodeId) -> Activation {
         self.fusion.epilogues.get(&id).map(|epilogue| epilogue.activation).unwrap_or_default()
     }
 
-    /// The epilogue of an int8 GEMM or convolution of dynamically quantized rows. `sums` are those of the weights of each
-    /// column, as the bits of `i32`.
+    /// The epilogue of an int8 GEMM or convolution of dynamically quantized rows. `sums` holds the sum of each column's
+    /// weights, as the bits of `i32`.
     pub(super) fn dynamic_epilogue(
         &mut self,
         activation: Activation,
@@ -247,7 +247,7 @@ impl Lowering<'_> {
         Ok(Int8Epilogue::Dynamic { qparams, sums, scales, bias, activation })
     }
 
-    /// The epilogue of a groupwise GEMM. `sums` are those of the dequantized weights of each column.
+    /// The epilogue of a groupwise GEMM. `sums` holds the sum of each column's dequantized weights.
     fn groupwise_epilogue(
         &mut self,
         activation: Activation,

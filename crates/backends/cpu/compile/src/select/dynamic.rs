@@ -1,5 +1,6 @@
-//! Dynamic quantization: three operators, of which one chooses scales at run time, one quantizes and one dequantizes. Rows
-//! have a scale each (per token), or a tensor has one. XNNPACK's has one operator for the first two.
+//! Selects dynamic quantization. It has three operators: one chooses scales at run time, one quantizes and one
+//! dequantizes. Each row has its own scale (per token), or the tensor has one. XNNPACK's dynamic quantization has one
+//! operator for the first two.
 
 use rushlight_cpu_payload::ZeroPointRule;
 use rushlight_engine::{Half, NibbleRows};
@@ -13,15 +14,15 @@ use crate::call::Call;
 use super::normalization::known_or;
 use super::{Context, Selection};
 
-/// How a node chooses scales and zero points.
+/// The parameters with which a node chooses scales and zero points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parameters {
     /// The tensor that is quantized.
     pub x: ValueId,
     pub choice: ZeroPointRule,
-    /// True if all of the tensor has one scale, not each row.
+    /// True if the whole tensor has one scale, rather than one for each row.
     pub is_shared: bool,
-    /// The least and the greatest byte in use.
+    /// The smallest and the largest byte in use.
     pub range: [u8; 2],
 }
 
@@ -31,7 +32,7 @@ pub(crate) enum Dynamic {
     ChooseScales(Parameters),
     /// Chooses scales and quantizes.
     QuantizeRows(Parameters),
-    /// `scales` is what the node gives that chose them.
+    /// `scales` is the result of the node that chose them.
     Quantize {
         scales: ValueId,
         parameters: Parameters,
@@ -40,40 +41,40 @@ pub(crate) enum Dynamic {
         input: ValueId,
         parameters: Parameters,
     },
-    /// Quantized rows in another shape with the same rows.
+    /// Quantized rows in another shape that keeps the rows.
     Reshape {
         input: ValueId,
     },
-    /// Scales that were chosen, as f32; `scales` is what the node gives that chose them.
+    /// Chosen scales, as f32. `scales` is the result of the node that chose them.
     Scales {
         scales: ValueId,
     },
-    /// Zero points that were chosen, as int8; `scales` is what the node gives besides them.
+    /// Chosen zero points, as int8. `scales` is the other result of the node that chose them.
     ZeroPoints {
         scales: ValueId,
     },
 }
 
-/// Rows of integers that become the floats which they stand for, by scales of f32 and zero points of bytes that are stored with
-/// them: those of a quantized cache.
+/// Dequantizes rows of integers with stored scales of f32 and zero points of bytes, as in a quantized cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RowDequantize {
     pub input: ValueId,
     pub scales: ValueId,
     pub zero_points: ValueId,
-    /// True if a byte has two integers of 4 bits, and a group of them a scale.
+    /// True if a byte holds two 4-bit integers, and a group of them has one scale.
     pub are_nibbles: bool,
 }
 
-/// Rows that become integers of 4 bits in groups.
+/// Quantizes rows to 4-bit integers in groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NibbleQuantize {
     pub input: ValueId,
-    /// Elements of a group.
+    /// Number of elements in a group.
     pub group: i64,
 }
 
-/// The selection of a node that makes or reads rows of 4 bits; `None` if it is neither, or the engine does not read its rows.
+/// The selection of a node that makes or reads 4-bit rows; `None` for other nodes, and for rows that the engine does
+/// not read.
 pub(super) fn nibbles(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     let tensor = |value: ValueId| call.graph.tensor(value).ok();
     let has_groups = |width: i64, group: i64| {
@@ -101,7 +102,7 @@ pub(super) fn nibbles(cx: &Context<'_>, call: &Call<'_>) -> Option<Selection> {
     }
 }
 
-/// The selection of a node that has a role; `None` if its quantization has another form, or other users.
+/// The selection of a node that has a role; `None` if its quantization has another form or other users.
 pub(super) fn select(graph: &Graph, node: NodeId, role: Role) -> Option<Dynamic> {
     let chooses = matches!(role, Role::Choose | Role::QuantizeRows);
     let choose = if chooses { node } else { choice_of(graph, node)? };
@@ -120,7 +121,7 @@ pub(super) fn parameter(graph: &Graph, node: NodeId) -> Option<Dynamic> {
     is_alone(graph, choose).then_some(dynamic)
 }
 
-/// The node that chose the scales or zero points which a node converts, and its selection.
+/// The node that chose the scales or zero points that a node converts, and the converting node's selection.
 fn parameter_of(graph: &Graph, node: NodeId) -> Option<(NodeId, Dynamic)> {
     let call = Call::new(graph, node);
     let source = call.optional("self").filter(|_| call.name() == aten::_TO_COPY)?;
@@ -140,7 +141,7 @@ fn parameter_of(graph: &Graph, node: NodeId) -> Option<(NodeId, Dynamic)> {
     }
 }
 
-/// The selection of a node that dequantizes rows with scales and zero points that are stored with them.
+/// The selection of a node that dequantizes rows with stored scales and zero points.
 pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<RowDequantize> {
     if call.name() != quantized_decomposed::DEQUANTIZE_PER_TOKEN {
         return None;
@@ -166,13 +167,13 @@ pub(super) fn rows(cx: &Context<'_>, call: &Call<'_>) -> Option<RowDequantize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Choose,
-    /// Chooses and quantizes.
+    /// Chooses scales and quantizes.
     QuantizeRows,
     Quantize,
     Dequantize,
 }
 
-/// The role that an operator may have.
+/// The role that an operator can have.
 pub(super) fn role(name: &str) -> Option<Role> {
     Some(match name {
         quantized_decomposed::CHOOSE_QPARAMS_TENSOR
@@ -189,7 +190,7 @@ pub(super) fn role(name: &str) -> Option<Role> {
     })
 }
 
-/// How a node chooses scales, if they are those of `u8`.
+/// The parameters with which a node chooses scales, if they are those of `u8`.
 fn chosen(graph: &Graph, node: NodeId) -> Option<Parameters> {
     let call = Call::new(graph, node);
     let x = call.optional("input").or_else(|| call.optional("rows"))?;
@@ -238,7 +239,8 @@ fn dtype(node: &Node, name: &str) -> Option<ScalarType> {
     }
 }
 
-/// True if the blocks of an affine quantization are all of a tensor, false if they are its rows; `None` if they are neither.
+/// True if an affine quantization has one block, the whole tensor; false if its blocks are rows; `None` for other
+/// blocks.
 fn is_whole_tensor(call: &Call<'_>, shape: &[Expr]) -> Option<bool> {
     let blocks = call.exprs("block_size")?;
     let (last, outer) = shape.split_last()?;
@@ -253,8 +255,8 @@ fn is_whole_tensor(call: &Call<'_>, shape: &[Expr]) -> Option<bool> {
     outer_blocks.iter().zip(outer).all(|(block, size)| covers(block, size)).then_some(true)
 }
 
-/// The node that chose the scales with which a node quantizes or dequantizes, if they are those of `u8`, and all of the
-/// quantization is there.
+/// The node that chose the scales with which a node quantizes or dequantizes, if they are those of `u8` and the
+/// quantization is complete.
 fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
     let call = Call::new(graph, node);
     let of = |name: &str| call.optional(name);
@@ -282,8 +284,8 @@ fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
     }
 }
 
-/// True if nothing but quantizing, dequantizing and converting them uses the scales that a node chooses, and nothing but
-/// dequantizing the integers and writing them to a cache.
+/// True if only quantization, dequantization and conversion use the scales that a node chooses, and only dequantization
+/// and the writing of a cache use the integers.
 fn is_alone(graph: &Graph, choose: NodeId) -> bool {
     let results = graph.nodes[choose].results.clone();
     let mut quantized: Vec<ValueId> = Vec::new();
@@ -321,7 +323,7 @@ fn is_alone(graph: &Graph, choose: NodeId) -> bool {
     !results.iter().chain(&quantized).any(is_returned)
 }
 
-/// The tensor that a node shows in another shape with the same rows.
+/// The tensor that a node reshapes without changing its rows.
 pub(super) fn keeps_rows(call: &Call<'_>) -> Option<ValueId> {
     if !matches!(call.name(), aten::VIEW_COPY | aten::ALIAS_COPY | aten::CLONE) {
         return None;

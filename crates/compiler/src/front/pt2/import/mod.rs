@@ -1,7 +1,7 @@
-//! From an exported program to a graph.
+//! Imports an exported program as a graph.
 //!
-//! Names become values, sizes become expressions, and what only computes sizes goes away. In-place operators and views
-//! stay as they are: making the graph functional is a pass.
+//! Names become values, sizes become expressions, and nodes that only compute sizes are removed. In-place operators and
+//! views stay as they are: a pass makes the graph functional.
 
 mod args;
 mod bounds;
@@ -37,15 +37,16 @@ use sizes::Sizes;
 /// Options of the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportOptions {
-    /// True if buffers of the same name in several methods are one: what one method writes, the others see.
+    /// True if methods share the buffers that have the same name: a write of one method is visible to the others.
     pub share_state: bool,
 }
 
-/// Makes a model of exported programs, each a method under the given name.
+/// Makes a model of exported programs. Each becomes a method with the given name.
 ///
 /// # Errors
-/// `Input` for archives that are damaged, `Unsupported` for what programs cannot hold (sparse tensors, custom objects,
-/// training), `InvalidProgram` for a program that contradicts itself. Each names the node and its line of Python.
+/// `Input` for archives that are damaged, `Unsupported` for programs with features that the format lacks (sparse
+/// tensors, custom objects, training), `InvalidProgram` for a program that contradicts itself. Each names the node and
+/// its line of Python.
 pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) -> Result<Model, Error> {
     let mut model = Model::default();
     let mut parsed = Vec::with_capacity(programs.len());
@@ -83,7 +84,7 @@ pub fn import(programs: &[(&str, &super::Model<'_>)], options: ImportOptions) ->
         })?;
         model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
     }
-    // What a damaged archive says about types must not reach the passes, which trust the graph.
+    // A damaged archive may declare wrong types. They must not reach the passes, which trust the graph.
     model.verify().map_err(|error| error.with_kind(ErrorKind::InvalidProgram))?;
     Ok(model)
 }
@@ -128,7 +129,7 @@ fn import_method(
 /// The meaning of a name in the exported graph.
 #[derive(Clone, Debug)]
 enum Binding {
-    /// A value, or a literal.
+    /// A value or a literal.
     Arg(Arg),
     /// A tensor that wraps others.
     Subclass(super::pickle::Subclass),
@@ -136,7 +137,7 @@ enum Binding {
     Token,
 }
 
-/// The names that are known in a graph of the program.
+/// The names that are defined in a graph of the program.
 type Scope = HashMap<String, Binding>;
 
 struct Importer<'m, 'p, 'a> {
@@ -146,16 +147,16 @@ struct Importer<'m, 'p, 'a> {
     weights: Weights<'p>,
     constants: Weights<'p>,
     options: ImportOptions,
-    /// Constants that are buffers by another name, with the paths of these.
+    /// Constants that are aliases of buffers, with the buffers' paths.
     twins: HashMap<String, String>,
-    /// Buffers, and constants, that the program writes to, by path.
+    /// Buffers and constants that the program writes to, by path.
     written: HashSet<String>,
     sizes: Sizes,
     graph: Graph,
     origins: HashMap<(String, Option<String>), rushlight_graph::OriginId>,
-    /// True if an input is in channels-last order; outputs then keep that order.
+    /// True if an input is in channels-last order. Outputs then keep that order.
     is_channels_last: bool,
-    /// Bytes of weights beyond what the archive holds.
+    /// Bytes of weights beyond those in the archive.
     repeated: usize,
     /// Conditions on the sizes of inputs that nodes assert, with their texts.
     asserted: Vec<(Formula, String)>,
@@ -163,7 +164,7 @@ struct Importer<'m, 'p, 'a> {
     is_autocast: bool,
     /// Values whose recorded shapes were wrong.
     corrected: HashSet<ValueId>,
-    /// Operators that no table knows.
+    /// Operators that are in no table.
     custom: HashSet<String>,
 }
 
@@ -292,7 +293,7 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(())
     }
 
-    /// A tensor with its elements in another order in memory.
+    /// A tensor whose elements have another order in memory.
     fn reorder(&mut self, value: ValueId, dim_order: Vec<u8>) -> Result<ValueId, Error> {
         let mut ty = self.graph.tensor(value)?.clone();
         let order: Vec<i64> = dim_order.iter().map(|dim| i64::from(*dim)).collect();
@@ -306,13 +307,13 @@ impl<'a> Importer<'_, '_, 'a> {
         self.graph.nodes[node].result().ok_or_else(|| Error::invalid("a copy without a result"))
     }
 
-    /// A block of its own for a graph that control flow runs.
+    /// A separate block for a graph that control flow runs.
     fn new_block(&mut self) -> BlockId {
         self.graph.blocks.push(Block::default())
     }
 }
 
-/// A number that is no tensor and not fixed, as an input: the format has none.
+/// The error for an input that is a number and was exported as dynamic: the format has no such inputs.
 fn open_number(name: &str) -> Error {
     Error::unsupported(format!("the input `{name}` is a number that was exported as dynamic"))
         .expected("a tensor, or a number that stays as it was exported")

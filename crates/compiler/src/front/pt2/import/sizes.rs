@@ -1,4 +1,4 @@
-//! Symbolic sizes: SymPy's expressions as expressions of the graph.
+//! Symbolic sizes: converts SymPy's expressions to expressions of the graph.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::super::expr::SymExpr;
 use super::super::schema::{RangeConstraint, Text};
 use super::formula::Formula;
 
-/// The symbols of a program, and the expressions that were read already.
+/// The symbols of a program, and the expressions that were already read.
 pub(super) struct Sizes {
     symbols: Symbols,
     by_name: HashMap<String, SymbolId>,
@@ -18,10 +18,10 @@ pub(super) struct Sizes {
     parsed: HashMap<String, Option<Expr>>,
 }
 
-/// Bounds of what has none: far enough from the ends of `i64` that sums of them are still in range.
+/// Bounds of unbounded symbols: far enough from the ends of `i64` that sums of them are still in range.
 const FAR: i64 = 1 << 48;
 
-/// Begins the names of symbols for numbers whose expressions are not understood.
+/// Prefix of the names of symbols for numbers whose expressions are not supported.
 const OPAQUE: &str = "value:";
 
 impl Sizes {
@@ -34,7 +34,7 @@ impl Sizes {
         self.symbols
     }
 
-    /// The expression of a text; `None` if it is of a kind that sizes do not need.
+    /// The expression of a text; `None` if sizes do not support its kind.
     pub fn parse(&mut self, text: &str) -> Option<Expr> {
         if let Some(known) = self.parsed.get(text) {
             return known.clone();
@@ -44,13 +44,13 @@ impl Sizes {
         expr
     }
 
-    /// Parses a formula of any type. `None` if it has an unsupported function.
+    /// Parses a formula of any type; `None` if it has an unsupported function.
     pub fn formula(&mut self, text: &str) -> Option<Formula> {
         let expr = SymExpr::parse(text).ok()?;
         Formula::of_sympy(&expr, &mut |name, is_positive| Some(self.symbol(name, is_positive).into()))
     }
 
-    /// True if all symbols of a text come from sizes of inputs, none from data.
+    /// True if all symbols of a text come from sizes of inputs, and none from data.
     pub fn is_of_inputs(text: &str) -> bool {
         fn is_of_inputs(expr: &SymExpr) -> bool {
             match expr {
@@ -62,7 +62,7 @@ impl Sizes {
         SymExpr::parse(text).is_ok_and(|expr| is_of_inputs(&expr))
     }
 
-    /// A symbol for a number of this name that a node of the program computes.
+    /// A symbol with this name for a number that a node of the program computes.
     pub fn opaque(&mut self, name: &str) -> Expr {
         self.symbol(&format!("{OPAQUE}{name}"), false).into()
     }
@@ -72,7 +72,7 @@ impl Sizes {
         self.symbols.get(symbol).is_some_and(|symbol| symbol.name.starts_with(OPAQUE))
     }
 
-    /// True if an expression has a symbol that comes from data, and not from a size of an input.
+    /// True if an expression has a symbol that comes from data rather than from a size of an input.
     pub fn is_of_data(&self, expr: &Expr) -> bool {
         let mut is_of_data = false;
         expr.for_each_symbol(&mut |symbol| {
@@ -81,7 +81,7 @@ impl Sizes {
         is_of_data
     }
 
-    /// True if an expression is negative for some values of its symbols, and not for all.
+    /// True if an expression is negative for some values of its symbols, but not for all.
     pub fn may_be_negative(&self, expr: &Expr) -> bool {
         let (least, most) = expr.range(&self.symbols);
         least.is_none_or(|least| least < 0) && most.is_none_or(|most| most >= 0)
@@ -97,7 +97,7 @@ impl Sizes {
         }
     }
 
-    /// Upper bound of an expression; `None` if there is none.
+    /// The upper bound of an expression; `None` if there is none.
     pub fn upper_bound(&self, expr: &Expr) -> Option<i64> {
         expr.upper_bound(&self.symbols)
     }
@@ -111,7 +111,7 @@ impl Sizes {
         let symbol = Symbol {
             name: name.to_owned(),
             min: range.and_then(|range| range.min_val).map_or(least, |min| min.max(-FAR)),
-            // A bound that is as good as none.
+            // A bound this large counts as none.
             max: range.and_then(|range| range.max_val).filter(|max| *max < FAR),
         };
         let id = self.symbols.push(symbol);

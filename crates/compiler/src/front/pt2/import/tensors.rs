@@ -1,4 +1,4 @@
-//! Tensors of a program: their types, and the content of parameters, buffers and constants.
+//! Tensors of a program: their types, and the contents of parameters, buffers and constants.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,7 @@ use super::super::schema::{
 use super::super::{ExportedProgram, StorageData, StoredTensor, Weight, Weights};
 use super::{Binding, Importer, unknown_name};
 
-/// Limit of the bytes of an archive's weights beyond those that it holds.
+/// Maximum bytes of an archive's weights beyond those that it stores.
 const MAX_REPEATED: usize = 1 << 30;
 
 impl<'a> Importer<'_, '_, 'a> {
@@ -72,7 +72,7 @@ impl<'a> Importer<'_, '_, 'a> {
         self.weight(path, weight)
     }
 
-    /// A constant; a state if the program writes to it, by this name or by that of a buffer.
+    /// A constant, or a state if the program writes to it, by this name or by that of a buffer.
     pub(super) fn tensor_constant(&mut self, path: &str) -> Result<Binding, Error> {
         let weight = if self.constants.contains(path) { self.constants.get(path)? } else { self.weights.get(path)? };
         let named = self.twins.get(path).cloned().unwrap_or_else(|| path.to_owned());
@@ -85,7 +85,7 @@ impl<'a> Importer<'_, '_, 'a> {
         if self.written.contains(path) { self.written_tensor(path, weight) } else { self.weight(path, weight) }
     }
 
-    /// A tensor that the program writes to, as a state of this name.
+    /// A tensor that the program writes to, as a state with this name.
     fn written_tensor(&mut self, path: &str, weight: Weight) -> Result<Binding, Error> {
         let Weight::Tensor(tensor) = weight else {
             return Err(Error::unsupported(format!("buffer `{path}` is written to, and is no plain tensor")));
@@ -122,7 +122,7 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(Binding::Arg(Arg::Value(self.graph.state(state, &self.model.states))))
     }
 
-    /// Methods that do not share state have buffers of their own, told apart by the method's name.
+    /// Methods that do not share state have their own buffers, distinguished by the method's name.
     fn state_prefix(&self) -> String {
         let is_first = self.model.methods.is_empty();
         if is_first { String::new() } else { format!("{}:", self.method) }
@@ -151,8 +151,8 @@ impl<'a> Importer<'_, '_, 'a> {
         Ok(Binding::Arg(Arg::Value(self.graph.constant(id, &self.model.constants))))
     }
 
-    /// Refuses weights that have many more bytes than the archive: strides of 0 repeat elements, and fake
-    /// tensors have none.
+    /// Refuses weights that have many more bytes than the archive. Strides of 0 repeat elements, and fake tensors store
+    /// none.
     fn count_repeated(&mut self, path: &str, tensor: &StoredTensor) -> Result<(), Error> {
         let held = match &tensor.storage.data {
             StorageData::Zeros => 0,
@@ -191,7 +191,7 @@ fn constant(path: &str, tensor: StoredTensor) -> Constant {
     Constant { name: path.into(), ty: TensorType::of(tensor.dtype, &sizes), data }
 }
 
-/// The order of a tensor in channels-last memory; `None` for any other.
+/// The order of a tensor in channels-last memory; `None` for other tensors.
 fn channels_last(meta: &TensorMeta<'_>) -> Option<Vec<u8>> {
     let order: &[u8] = match meta.sizes.len() {
         4 => &[0, 2, 3, 1],
@@ -210,9 +210,9 @@ fn channels_last(meta: &TensorMeta<'_>) -> Option<Vec<u8>> {
     (is_in_order && !is_row_major && strides.get(1) == Some(&1)).then(|| order.to_vec())
 }
 
-/// The constants of a program that are buffers of it by another name, with the paths of these. A tensor that the model
-/// reaches as a plain attribute, as a cache that no module holds, is lifted to a constant even where it is a buffer too; the
-/// archive stores both as one.
+/// The constants of a program that are aliases of its buffers, with the buffers' paths. Export lifts a tensor to a
+/// constant if the model reaches it as a plain attribute, such as a cache that no module holds, even if it is a buffer
+/// too. The archive stores both as one.
 pub(super) fn twins(program: &ExportedProgram<'_>, constants: &Weights<'_>) -> HashMap<String, String> {
     let specs = &program.graph_module.signature.input_specs;
     let mut buffers: HashMap<&str, &str> = HashMap::new();
@@ -239,7 +239,7 @@ pub(super) fn twins(program: &ExportedProgram<'_>, constants: &Weights<'_>) -> H
 }
 
 /// The buffers and constants that a program writes to, by path: those that its signature names, and those that in-place
-/// operators reach through views. Constants that have a buffer as their twin go by its path.
+/// operators reach through views. A constant that is an alias of a buffer has the buffer's path.
 pub(super) fn written_buffers(program: &ExportedProgram<'_>, twins: &HashMap<String, String>) -> HashSet<String> {
     let module = &program.graph_module;
     let mut buffers: HashMap<&str, &str> = HashMap::new();
@@ -260,7 +260,7 @@ pub(super) fn written_buffers(program: &ExportedProgram<'_>, twins: &HashMap<Str
         }
     }
     let schemas = Schemas::new();
-    // The buffer that each name shares memory with.
+    // The buffer with which each name shares memory.
     let mut roots: HashMap<String, String> = buffers.keys().map(|name| ((*name).into(), (*name).into())).collect();
     for node in &module.graph.nodes {
         let Some(schema) = super::nodes::operator_name(&node.target).and_then(|name| schemas.get(&name)) else {
@@ -291,7 +291,8 @@ pub(super) fn written_buffers(program: &ExportedProgram<'_>, twins: &HashMap<Str
     written
 }
 
-/// True if a node is a batch normalisation that trains, which writes its statistics although its schema does not say so.
+/// True if a node is a batch normalization in training mode. It writes its statistics although its schema does not say
+/// so.
 fn updates_statistics(schema: &Schema, node: &Node<'_>) -> bool {
     let trains = |input: &NamedArgument<'_>| input.name == *"training" && input.arg == Argument::Bool(true);
     matches!(schema.name.as_str(), aten::BATCH_NORM | aten::NATIVE_BATCH_NORM) && node.inputs.iter().any(trains)
