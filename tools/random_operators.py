@@ -285,6 +285,8 @@ def images(c):
     weight = c.buffer(dtype, [out, channels // max(groups, 1), *[kernel] * n])
     turned = c.buffer(dtype, [channels, c.random.choice([1, 3]), *[kernel] * n])
     stride, padding, dilation = c.random.choice([1, 1, 2]), c.random.choice([0, 0, 1, 2]), c.random.choice([1, 1, 2])
+    # Eager leaves empty tensors as they are, against the shape that it promises.
+    unshuffle = f"F.pixel_unshuffle({a}, {c.random.choice([1, 2])})" if c.of(a).numel() else f"F.pixel_shuffle({a}, 1)"
     window = f"{kernel}, {stride}, {min(padding, kernel // 2)}"
     size = [c.random.choice([1, 2, 3]) for _ in range(n)]
     mode = {1: "linear", 2: c.random.choice(["bilinear", "bicubic", "nearest", "nearest-exact"]), 3: "trilinear"}.get(n)
@@ -297,7 +299,7 @@ def images(c):
         f"F.adaptive_avg_pool{n}d({a}, {size})", f"F.adaptive_max_pool{n}d({a}, {size})",
         f"F.interpolate({a}, scale_factor={factor}, mode={mode!r}{align}{alias})", f"F.interpolate({a}, size={size}, mode={mode!r}{align}{alias})",
         f"F.interpolate({a}, scale_factor={factor}, mode={mode!r}{align}{alias}, recompute_scale_factor=True)",
-        f"F.pixel_shuffle({a}, {c.random.choice([1, 2])})", f"F.pixel_unshuffle({a}, {c.random.choice([1, 2])})",
+        f"F.pixel_shuffle({a}, {c.random.choice([1, 2])})", unshuffle,
     ])  # fmt: skip
 
 
@@ -337,4 +339,117 @@ def creation(c):
         f"torch.zeros_like({a})", f"torch.full_like({a}, {c.scalar()})", f"torch.ones({shape}, dtype={c.random.choice(TYPES)}) + {a}",
         f"torch.arange({c.random.randint(0, 5)}) + {c.scalar()}", f"{a} + torch.full({shape}, {c.scalar()})", f"F.one_hot({a}.long().clamp(0, 3), 4)",
         f"torch.eye({c.random.randint(0, 3)}) * {c.scalar()}", f"F.embedding({a}.long().clamp(0, 4), {c.buffer(torch.float32, [5, 3])})",
+    ])  # fmt: skip
+
+
+SPECIAL = """i0 i0e i1 i1e erfcx ndtr log_ndtr entr sinc expit bessel_j0 bessel_j1 bessel_y0 bessel_y1 modified_bessel_i0 modified_bessel_i1
+    modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 spherical_bessel_j0 airy_ai""".split()
+POLYNOMIALS = "chebyshev_polynomial_t chebyshev_polynomial_u hermite_polynomial_h laguerre_polynomial_l legendre_polynomial_p".split()
+
+
+@operator(2)
+def special(c):
+    a = c.any()
+    b = c.other(a)
+    return c.random.choice([
+        f"torch.special.{c.random.choice(SPECIAL)}({a})", f"torch.special.{c.random.choice(POLYNOMIALS)}({a}, {c.random.randint(0, 4)})",
+        f"torch.polygamma({c.random.randint(0, 3)}, {a})", f"torch.igamma({a}.abs(), {b})", f"torch.igammac({a}.abs(), {b})",
+        f"torch.special.zeta({a}, {b})", f"torch.special.xlog1py({a}, {b})", f"torch.gcd({a}, {b})", f"torch.lcm({a}, {b})",
+        f"torch.nextafter({a}, {b})", f"torch.logaddexp2({a}, {b})", f"torch.float_power({a}, {c.random.choice([2, 0.5, -1])})",
+        f"torch.ldexp({a}, {b})", f"torch.lerp({a}, {a} * 2, {c.random.choice([0.25, 1.5])})", f"torch.logit({a}, 0.25)",
+    ])  # fmt: skip
+
+
+@operator(2)
+def choosing(c):
+    """What sorts, counts, or finds."""
+    a = c.any()
+    d = c.dim(a)
+    size = c.shape(a)[d] if c.rank(a) else 1
+    k, keep, edges = c.random.randint(1, max(size, 1)), c.flag(), c.indices(6, c.random.choice([1, 3]))
+    return c.random.choice([
+        f"torch.kthvalue({a}, {k}, {d}, {keep})[0]", f"torch.median({a}, {d}, {keep})[0]", f"torch.nanmedian({a}, {d}, {keep})[0]",
+        f"torch.median({a})", f"torch.mode({a}, {d}, {keep})[0]", f"torch.cummin({a}, {d})[{c.random.randrange(2)}]", f"torch.msort({a})",
+        f"torch.aminmax({a}, dim={d}, keepdim={keep})[{c.random.randrange(2)}]", f"torch.unique({a})", f"torch.unique_consecutive({a})",
+        f"torch.unique({a}, return_counts=True)[1]", f"torch.unique({a}, return_inverse=True)[1]", f"torch.nonzero({a})",
+        f"torch.masked_select({a}, {a} > 0)", f"torch.isin({a}, {edges})", f"torch.searchsorted({edges}.sort()[0], {a}, right={keep})",
+        f"torch.bucketize({a}, {edges}.sort()[0])", f"torch.histc({a}.float(), 4, -1, 1)", f"torch.quantile({a}, 0.3, dim={d}, keepdim={keep})",
+        f"torch.nanmean({a}, dim={d}, keepdim={keep})", f"torch.sort({a}, dim={d}, stable=True)[1]", f"torch.trapezoid({a}, dim={d})",
+        f"torch.cumulative_trapezoid({a}, dim={d})", f"torch.renorm({a}, 2, {d}, 1.0)", f"torch.var_mean({a}, dim={d}, keepdim={keep})[0]",
+        f"torch.argsort({a}, dim={d}, descending=True, stable=True)", f"torch.nonzero_static({a}, size={k})", f"torch.frexp({a})[{c.random.randrange(2)}]",
+    ])  # fmt: skip
+
+
+@operator(2)
+def placing(c):
+    """What writes to places."""
+    a = c.any()
+    d = c.dim(a)
+    size = c.shape(a)[d] if c.rank(a) else 1
+    rows = c.shape(a)[0] if c.rank(a) else 1
+    places, count = c.indices(rows, 2), c.random.choice([1, 2])
+    into = f"torch.zeros_like({a}, dtype=torch.int64)"
+    reduce = c.random.choice(["sum", "prod", "mean", "amax", "amin"])
+    return c.random.choice([
+        f"{a}.index_put(({places}.long(),), torch.tensor({c.scalar()}, dtype={c.of(a).dtype}), accumulate={c.flag()})",
+        f"torch.scatter_reduce({a}, {d}, {into}, {a}, {reduce!r}, include_self={c.flag()})", f"torch.scatter_add({a}, {d}, {into}, {a})",
+        f"{a}.masked_scatter({a} > 0, {a}.flip({c.dims(a)}))", f"torch.take({a}, {c.indices(max(c.of(a).numel(), 1), 3)}.long())",
+        f"torch.index_copy({a}, {d}, {c.indices(size, 1)}.long(), {a}.narrow({d}, 0, 1))", f"torch.diag_embed({a}, {c.random.randint(-1, 1)})",
+        f"torch.diagonal_scatter({a}, {a}.diagonal() * 2)", f"torch.index_reduce({a}, {d}, {c.indices(size, 1)}.long(), {a}.narrow({d}, 0, 1), 'amax')",
+        f"{a}[{a} > 0]", f"{a}[..., ::2]", f"{a}[None]", f"{a}[:, {places}.long()]", f"{a}[{places}.long(), {c.random.randrange(max(rows, 1))}]",
+        f"torch.put({a}, {c.indices(max(c.of(a).numel(), 1), count)}.long(), torch.ones({count}, dtype={c.of(a).dtype}))",
+    ])  # fmt: skip
+
+
+@operator(2)
+def matrices(c):
+    """Linear algebra of matrices that are far from singular, and whose result has no free sign."""
+    a = c.any(lambda value: value.dtype in (torch.float32, torch.float64) and value.dim() >= 2 and value.shape[-1] == value.shape[-2])
+    b = c.any(lambda value: value.dtype in (torch.float32, torch.float64) and value.dim() >= 2)
+    if a is None:
+        if b is None:
+            return None
+        return c.random.choice([
+            f"torch.linalg.svdvals({b})", f"torch.linalg.matrix_norm({b}, 'nuc')", f"torch.linalg.matrix_norm({b}, 2)", f"{b}.mT @ {b}",
+            f"torch.kron({b}, {b})", f"torch.linalg.pinv({b})", f"torch.cdist({b}, {b}, p=1.0)", f"torch.tensordot({b}, {b}, dims=([0], [0]))",
+        ])  # fmt: skip
+    size, dtype = c.shape(a)[-1], c.of(a).dtype
+    far = f"({a} + 9 * torch.eye({size}, dtype={dtype}))"
+    sides = c.buffer(dtype, [size, c.random.choice([0, 1, 3])])
+    return c.random.choice([
+        f"torch.linalg.inv({far})", f"torch.linalg.det({a})", f"torch.linalg.solve({far}, {sides})", f"torch.linalg.slogdet({far})[1]",
+        f"torch.linalg.cholesky({a} @ {a}.mT + 9 * torch.eye({size}, dtype={dtype}))", f"torch.linalg.matrix_exp({a} * 0.25)",
+        f"torch.linalg.eigvalsh({a} + {a}.mT)", f"torch.linalg.solve_triangular({far}.triu(), {sides}, upper=True)", f"torch.trace({a})",
+        f"torch.linalg.matrix_power({a}, {c.random.randint(0, 3)})", f"torch.logdet({a} @ {a}.mT + 9 * torch.eye({size}, dtype={dtype}))",
+    ])  # fmt: skip
+
+
+@operator(2)
+def windows(c):
+    """Windows and samples of images."""
+    a = c.any(lambda value: value.dtype in (torch.float32, torch.float64) and value.dim() == 4)
+    if a is None:
+        return None
+    n, _, h, w = c.shape(a)
+    align, k = c.flag(), c.random.choice([1, 2])
+    grid = c.buffer(c.of(a).dtype, [n, c.random.choice([1, 3]), 2, 2])
+    mode, border = c.random.choice(["bilinear", "nearest", "bicubic"]), c.random.choice(["zeros", "border", "reflection"])
+    return c.random.choice([
+        f"F.unfold({a}, {k}, padding={c.random.randrange(2)})", f"F.fold(F.unfold({a}, {k}), ({h}, {w}), {k})", f"F.lp_pool2d({a}, 2.0, {k})",
+        f"F.grid_sample({a}, {grid}, {mode!r}, {border!r}, align_corners={align})", f"F.max_unpool2d(*F.max_pool2d({a}, {k}, return_indices=True), {k})",
+        f"F.max_pool2d({a}, {k}, return_indices=True)[1]", f"F.local_response_norm({a}, 2)", f"F.channel_shuffle({a}, 1)", f"F.avg_pool2d({a}, {k}, divisor_override=3)",
+        f"F.conv_transpose2d({a}, {c.buffer(c.of(a).dtype, [c.shape(a)[1], 2, 2, 2])}, None, 2, 1, 1, 1, 2)" if c.shape(a)[1] else f"{a} + 1",
+    ])  # fmt: skip
+
+
+@operator(2)
+def losses(c):
+    a = c.float()
+    reduction = c.random.choice(["none", "mean", "sum"])
+    name = c.random.choice("smooth_l1_loss huber_loss mse_loss l1_loss kl_div binary_cross_entropy_with_logits soft_margin_loss".split())
+    return c.random.choice([
+        f"F.{name}({a}, {a} * 0.5, reduction={reduction!r})", f"F.cosine_similarity({a}, {a} + 1, dim={c.dim(a)})",
+        f"F.pairwise_distance({a}, {a} * 2)", f"F.cross_entropy({a}, torch.zeros_like({a}[:, 0], dtype=torch.int64), reduction={reduction!r})",
+        f"F.nll_loss({a}, torch.zeros_like({a}[:, 0], dtype=torch.int64), reduction={reduction!r})", f"F.bilinear({a}, {a}, {c.buffer(c.of(a).dtype, [2, *[c.shape(a)[-1] if c.shape(a) else 1] * 2])})",
+        f"F.prelu({a}, {c.buffer(c.of(a).dtype, [1])})", f"F.threshold({a}, 0.5, -1)", f"F.hinge_embedding_loss({a}, torch.ones_like({a}), reduction={reduction!r})",
     ])  # fmt: skip

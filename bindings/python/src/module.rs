@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rushlight::{Code, Input, MethodInstance, Progress, TensorView, Value};
+use rushlight::{BatchCall, Code, Input, MethodInstance, Progress, TensorView, Value};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
 use rushlight_python_macros::guarded;
 
@@ -96,6 +96,25 @@ fn call<'py, T: Send>(
 /// An input for messages.
 fn input_label(module: &rushlight::Module, method: &str, index: usize) -> String {
     module.meta(method).map_or_else(|_| format!("input {index}"), |meta| meta.input_label(index))
+}
+
+/// Runs a method for new sessions, among which the inputs are divided evenly. Returns the outputs of all.
+fn run_sessions(
+    module: &mut rushlight::Module,
+    method: &str,
+    count: usize,
+    inputs: &[Input<'_>],
+) -> Result<Vec<Value>, rushlight::Error> {
+    let mut sessions = (0..count).map(|_| module.session()).collect::<Result<Vec<_>, _>>()?;
+    let each = inputs.len().checked_div(count).unwrap_or(0);
+    let mut rest = inputs;
+    let mut calls = Vec::with_capacity(count);
+    for session in &mut sessions {
+        let (own, others) = rest.split_at(each.min(rest.len()));
+        calls.push(BatchCall { session, inputs: own });
+        rest = others;
+    }
+    Ok(module.batch(method)?.run(module, &mut calls)?.into_iter().flatten().collect())
 }
 
 impl Module {
@@ -254,6 +273,24 @@ impl Module {
         call(py, &self.inner, &inputs, label, |module, inputs, signals| {
             module.call(method).inputs(inputs).tracer(signals).run()
         })
+    }
+
+    /// Runs a method for several sessions at once, each with a list of as many inputs, and returns the outputs of all in one
+    /// list. It is for tests: the sessions are new, and end with the call.
+    fn run_batch<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        calls: Vec<Vec<Bound<'py, PyAny>>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let each = calls.first().map_or(0, Vec::len);
+        if calls.iter().any(|inputs| inputs.len() != each) {
+            return Err(PyValueError::new_err("the calls of a batch have different numbers of inputs"));
+        }
+        let (sessions, inputs) = (calls.len(), calls.into_iter().flatten().collect::<Vec<_>>());
+        self.learn(py)?;
+        let label = |module: &mut rushlight::Module, index| input_label(module, method, index % each.max(1));
+        call(py, &self.inner, &inputs, label, |module, inputs, _| run_sessions(module, method, sessions, inputs))
     }
 
     /// Loads a method with memory of its own.

@@ -10,16 +10,36 @@ import torch
 TOOLS = pathlib.Path(__file__).resolve().parents[3] / "tools"
 
 
-@pytest.mark.parametrize("rare", [False, True])
-def test_random_programs_give_what_eager_gives(monkeypatch, rare):
+@pytest.fixture
+def tools(monkeypatch):
+    """The folder of the programs' source is on the path; its modules are forgotten afterwards, as other folders have such names."""
     monkeypatch.syspath_prepend(str(TOOLS))
-    random_programs = pytest.importorskip("random_programs")
-    tally = random_programs.Tally()
-    for seed in range(12):
-        tally.check(random_programs.Program(seed, rare), random_programs.MODES)
+    yield pytest.importorskip("random_programs")
+    for name in ("random_programs", "random_runs", "random_operators"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_random_programs_give_what_eager_gives(tools, rare):
+    tally = tools.Tally()
+    tally.check([tools.Program(seed, rare) for seed in range(12)])
+    # Apart from each other, too; the seed 39 varies a size.
+    for seed in (3, 39):
+        tally.check([tools.Program(seed, rare)])
     assert not tally.failures
-    assert tally.counts["reference"] >= 4, tally.counts
-    sys.modules.pop("random_programs")
+    assert all(tally.counts[mode] >= 8 for mode in tools.MODES), tally.counts
+
+
+def test_a_program_that_differs_is_found_among_others(tools, monkeypatch):
+    programs = [tools.Program(seed) for seed in range(6)]
+    other = [value + 1 for value in programs[4].values_of(programs[4].inputs).values()]
+    case = sys.modules["random_runs"].Case
+    monkeypatch.setattr(
+        case, "want", lambda self, name: other[-1:] if self.program.seed == 4 else self.wanted[name]
+    )
+    tally = tools.Tally(["reference"])
+    tally.check(programs)
+    assert {seed for seed, _, _ in tally.failures} == {4}
 
 
 def refused(module, *inputs):
@@ -64,6 +84,16 @@ class OfNone(torch.nn.Module):
         return torch.logsumexp(x[:, :0], 1), torch.logsumexp(x[:0], 1)
 
 
+class NormOfNone(torch.nn.Module):
+    def forward(self, x):
+        functional, none, no_batch = torch.nn.functional, x.reshape(1, 3, 4, 1)[:, :0], x.reshape(3, 2, 2)[:0]
+        return (
+            functional.instance_norm(none), functional.layer_norm(none, [0, 4, 1]),
+            functional.batch_norm(none, torch.zeros(0), torch.ones(0)), functional.normalize(none), functional.rms_norm(x[:0], [4]),
+            functional.instance_norm(no_batch), functional.group_norm(no_batch, 2), functional.layer_norm(x[:0], [4]),
+        )
+
+
 def loaded_in_all_ways(module, x):
     """Loads a module with the reference operators, lowered at load, and compiled for the CPU backend."""
     exported = torch.export.export(module, (x,))
@@ -75,7 +105,7 @@ def loaded_in_all_ways(module, x):
     )
 
 
-@pytest.mark.parametrize("module", [Empty(), OfNumber(), NoDims(), OfNone()])
+@pytest.mark.parametrize("module", [Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone()])
 def test_what_random_programs_found(module):
     x = torch.rand(3, 4) > 0.5 if isinstance(module, NoDims) else torch.randn(3, 4)
     for loaded in loaded_in_all_ways(module, x):

@@ -115,6 +115,10 @@ fn batch_norm_that_trains(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lower
 
 /// Normalizes each channel of each sample as its own group.
 fn instance_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    // Nothing is normalised to nothing, and no group has nothing.
+    if operands.tensor(0, b.graph)?.numel().is(0) {
+        return done(operands.value(0)?);
+    }
     let arg = |index| operands.arg(index).clone();
     if !operands.bool(5)? {
         let args = vec![arg(0), arg(1), arg(2), arg(3), arg(4), arg(6), arg(7)];

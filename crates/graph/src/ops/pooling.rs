@@ -193,7 +193,21 @@ fn adaptive_with_indices(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<T
     Ok([result(tensor.dtype, shape.clone()), result(ScalarType::Long, shape)].concat())
 }
 
+/// Returns the mean of an empty image that is pooled to one element, which is no number. Pools refuse an image without elements.
+fn mean_of_none(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<ValueId>, Error> {
+    let (tensor, dims) = (b.tensor(operands.value(0)?)?, dims_of(operands));
+    let is_empty = tensor.shape.iter().rev().take(dims).any(|size| size.is(0));
+    if !is_empty || !target(operands, b.graph)?.iter().all(|size| size.is(1)) {
+        return Ok(None);
+    }
+    let over: Vec<i64> = (1..=dims as i64).map(|dim| -dim).collect();
+    b.one(aten::MEAN_DIM, vec![operands.value(0)?.into(), Arg::from(over.as_slice()), Arg::from(true)]).map(Some)
+}
+
 fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    if let Some(mean) = mean_of_none(b, operands)? {
+        return Ok(Some(vec![mean]));
+    }
     let height = b.tensor(operands.value(0)?)?.rank().saturating_sub(1);
     let image = unsqueeze(b, operands.value(0)?, height)?;
     let sizes = [vec![Expr::Int(1)], target(operands, b.graph)?].concat();
@@ -202,6 +216,9 @@ fn adaptive_avg_pool1d(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered 
 }
 
 fn adaptive_avg_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    if let Some(mean) = mean_of_none(b, operands)? {
+        return Ok(Some(vec![mean]));
+    }
     let name = if dims_of(operands) == 3 { aten::_ADAPTIVE_AVG_POOL3D } else { aten::_ADAPTIVE_AVG_POOL2D };
     let sizes = target(operands, b.graph)?;
     b.call(name, vec![operands.value(0)?.into(), sizes.into()]).map(Some)
