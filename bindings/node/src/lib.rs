@@ -34,6 +34,9 @@ pub fn version() -> &'static str {
 }
 
 /// Panics, for tests: in a call of the library, in one on libuv's pool, or outside of both.
+///
+/// # Panics
+/// Always; each panic arrives in JavaScript as an error.
 #[napi(catch_unwind)]
 pub fn panic_for_tests(env: &Env, place: String) -> napi::Result<Unknown<'_>> {
     let act = || -> error::Result<Plain> { panic!("on purpose") };
