@@ -149,9 +149,16 @@ fn matrix(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered
     let magnitude = b.unary(aten::ABS, x)?;
     let sum = vec![magnitude.into(), Arg::from([summed]), Arg::from(true)];
     let sums = b.one(aten::SUM_DIM_INTLIST, sum)?;
-    let name = if p > 0.0 { aten::AMAX } else { aten::AMIN };
+    let name = if p > 0.0 { maximum_of_magnitudes(b, sums, compared)? } else { aten::AMIN };
     let extremum = b.one(name, vec![sums.into(), Arg::from([compared]), Arg::from(true)])?;
     shaped(b, operands, extremum, dtype)
+}
+
+/// Returns the operator for the largest of magnitudes along a dimension. That of none is 0, as their sum is.
+pub(crate) fn maximum_of_magnitudes(b: &Builder<'_>, x: ValueId, dim: i64) -> Result<&'static str, Error> {
+    let shape = b.tensor(x)?.shape;
+    let is_empty = usize::try_from(dim).ok().and_then(|dim| shape.get(dim)).is_some_and(|size| size.is(0));
+    Ok(if is_empty { aten::SUM_DIM_INTLIST } else { aten::AMAX })
 }
 
 /// The row and column dimensions of matrices, counted from the front.
@@ -176,7 +183,7 @@ fn by_singular_values(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order
     let moved = permute(b, x, &dims)?;
     let values = singular_values(b, moved)?;
     let name = match order {
-        Order::P(p) if p > 0.0 => aten::AMAX,
+        Order::P(p) if p > 0.0 => maximum_of_magnitudes(b, values, rank - 2)?,
         Order::P(_) => aten::AMIN,
         _ => aten::SUM_DIM_INTLIST,
     };

@@ -9,6 +9,7 @@ use crate::{Arg, Builder, Expr, ValueId};
 use super::creation::indices;
 use super::decompositions::{Matrices, matrices, singular_values, svd};
 use super::matmul::matmul;
+use super::norm::maximum_of_magnitudes;
 use super::views::{permute, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 
@@ -85,9 +86,11 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// The maximum along the last dimension, which stays.
+/// The maximum of magnitudes along the last dimension, which stays; 0 of none.
 fn largest(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    b.one(aten::AMAX, vec![x.into(), Arg::from([-1]), Arg::from(true)])
+    let last = b.tensor(x)?.rank() as i64 - 1;
+    let name = maximum_of_magnitudes(b, x, last)?;
+    b.one(name, vec![x.into(), Arg::from([-1]), Arg::from(true)])
 }
 
 /// `V S⁻¹ U'`, or `Q L⁻¹ Q'` of a symmetric matrix, without the values that count as zero.

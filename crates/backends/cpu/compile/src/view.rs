@@ -83,7 +83,8 @@ impl View {
 
     /// The same elements in other sizes, as `aten::view` does; `None` if they would have to move.
     pub fn reshaped(&self, shape: &[Expr]) -> Option<Self> {
-        if self.is_dense() {
+        // What has no elements has them in any order.
+        if self.is_dense() || Expr::product(&self.shape).is(0) {
             let view = Self::dense(self.buffer, shape.to_vec());
             return Some(Self { offset: self.offset.clone(), affine: self.affine, half: self.half, ..view });
         }
@@ -156,9 +157,15 @@ impl View {
         view
     }
 
-    /// The elements at an index of a dimension, in the sizes of the others.
-    pub fn selected(&self, dim: usize, index: &Expr, shape: &[Expr]) -> Option<Self> {
-        self.sliced(dim, index, &Expr::Int(1)).reshaped(shape)
+    /// The elements at an index of a dimension, with the other dimensions.
+    #[must_use]
+    pub fn selected(&self, dim: usize, index: &Expr) -> Self {
+        let mut view = self.sliced(dim, index, &Expr::Int(1));
+        view.shape.remove(dim);
+        view.strides.remove(dim);
+        view.order =
+            self.order.iter().filter(|of| **of != dim).map(|of| if *of > dim { of - 1 } else { *of }).collect();
+        view
     }
 }
 
@@ -194,6 +201,30 @@ mod tests {
         assert_eq!(reshaped(&image, &[2, 2, 4, 4, 4]), Some(vec![0, 3, 4, 1, 2]));
         assert_eq!(reshaped(&view(&[2, 8, 1, 1], &[0, 2, 3, 1]), &[2, 8]), Some(vec![0, 1]));
         assert_eq!(reshaped(&view(&[1, 8, 4, 4], &[0, 2, 3, 1]), &[8, 16]), Some(vec![1, 0]));
+    }
+
+    #[test]
+    fn nothing_has_any_sizes() {
+        let none = view(&[2, 0, 3], &[2, 0, 1]).permuted(&[1, 2, 0]);
+        for shape in [&[0, 6][..], &[5, 0, 2], &[0]] {
+            assert!(reshaped(&none, shape).is_some());
+        }
+    }
+
+    #[test]
+    fn selection_leaves_the_other_dimensions() {
+        for shape in [[2, 3, 4, 1], [2, 3, 0, 1], [1, 1, 2, 5]] {
+            let image = view(&shape, &[0, 2, 3, 1]);
+            for dim in 0..4 {
+                let chosen = image.selected(dim, &Expr::Int(1));
+                let kept = |list: &[Expr]| [&list[..dim], &list[dim + 1..]].concat();
+                assert_eq!((chosen.shape, chosen.strides), (kept(&image.shape), kept(&image.strides)));
+                assert_eq!(chosen.offset, image.strides[dim]);
+                let mut order = chosen.order;
+                order.sort_unstable();
+                assert_eq!(order, [0, 1, 2]);
+            }
+        }
     }
 
     #[test]

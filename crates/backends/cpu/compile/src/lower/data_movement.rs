@@ -25,7 +25,7 @@ fn viewed(view: &View, operator: &DataMovement, shape: &[Expr]) -> Option<View> 
         DataMovement::View { .. } | DataMovement::Squeeze { .. } => view.reshaped(shape),
         DataMovement::Alias { .. } => Some(view.clone()),
         DataMovement::Permute { dims, .. } => Some(view.permuted(dims)),
-        DataMovement::Select { dim, index, .. } => view.selected(*dim, index, shape),
+        DataMovement::Select { dim, index, .. } => Some(view.selected(*dim, index)),
         DataMovement::Slice { dim, start, step, .. } => {
             let mut view = view.sliced(*dim, start, &shape[*dim]);
             view.strides[*dim] = view.strides[*dim].mul(*step);
@@ -281,8 +281,7 @@ impl Lowering<'_> {
         let to = self.plan.ordered_as(shape.to_vec(), (0..shape.len()).collect(), affine)?;
         for (index, value) in inputs.iter().enumerate() {
             let from = self.held_as(*value, affine)?;
-            let place = to.selected(at, &Expr::Int(index as i64), &from.shape);
-            let place = place.ok_or_else(|| error("a place in a stack that cannot be reshaped"))?;
+            let place = to.selected(at, &Expr::Int(index as i64));
             self.copy(&self.label(call), &from, &place, None)?;
         }
         self.views.insert(result, to);
