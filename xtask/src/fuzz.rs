@@ -45,46 +45,76 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -C
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=16 -Cforce-frame-pointers";
 
-/// Seconds for each target, if nobody says how many.
-const SECONDS: &str = "60";
+/// What is done with each target, as the second argument says: `90` for seconds, `1000000x` for executions, or `minimise`.
+#[derive(Clone, Copy)]
+enum Task {
+    Seconds(u64),
+    Executions(u64),
+    Minimise,
+}
+
+impl Task {
+    const DEFAULT: Self = Self::Seconds(60);
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.strip_suffix('x') {
+            _ if text == "minimise" => Some(Self::Minimise),
+            Some(executions) => executions.parse().ok().map(Self::Executions),
+            None => text.parse().ok().map(Self::Seconds),
+        }
+    }
+
+    /// The flag of libFuzzer that ends a run.
+    fn end(self) -> String {
+        match self {
+            Self::Seconds(seconds) => format!("-max_total_time={seconds}"),
+            Self::Executions(executions) => format!("-runs={executions}"),
+            Self::Minimise => "-merge=1".to_owned(),
+        }
+    }
+}
 
 /// Limits of one input: seconds, and memory in MiB. Memory of libFuzzer and the sanitizer counts.
 const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb=1024"];
 
-/// Maximum bytes of an input. Large archives of arrays hold no more kinds of entries than small ones, and take ten times as
-/// long.
+/// Maximum bytes of an input. Larger ones hold no more kinds of what is read than small ones, and take as many times longer.
 fn max_len(name: &str) -> &'static str {
     match name {
-        "npz" => "-max_len=8192",
         // The work of a grammar grows faster than its length.
-        "grammar" => "-max_len=512",
-        "session" => "-max_len=1024",
-        "request" => "-max_len=16384",
+        "grammar" => "-max_len=256",
+        "session" => "-max_len=256",
+        "chat_template" => "-max_len=2048",
+        "tokenizer" | "request" => "-max_len=4096",
+        "pte" | "execute" | "lift" | "adapter" | "checkpoint" | "gguf" | "npz" => "-max_len=8192",
+        "import" => "-max_len=16384",
         _ => "-max_len=65536",
     }
 }
 
-/// Runs all targets, or one, for some seconds each. With `minimise` instead of seconds, keeps in `fuzz/seeds` the fewest
+/// Runs all targets, or one, for some seconds or executions each. With `minimise` instead, keeps in `fuzz/seeds` the fewest
 /// inputs that reach what all found so far reach.
 pub fn fuzz(arguments: &[&str]) -> Result<()> {
-    let (names, seconds) = match arguments {
-        [] | ["all"] => (all(), SECONDS),
-        [one] if one.parse::<u64>().is_ok() => (all(), *one),
-        [name] => (vec![target(name)?], SECONDS),
-        [name, seconds] => (if *name == "all" { all() } else { vec![target(name)?] }, *seconds),
-        _ => bail!("usage: cargo xtask fuzz [target|all] [seconds|minimise]"),
+    let (names, task) = match arguments {
+        [] => (all(), Task::DEFAULT),
+        [one] => match Task::parse(one) {
+            Some(task) => (all(), task),
+            None => (named(one)?, Task::DEFAULT),
+        },
+        [name, task] => (
+            named(name)?,
+            Task::parse(task).with_context(|| {
+                format!("expected seconds, executions as in `1000000x`, or `minimise`, got `{task}`")
+            })?,
+        ),
+        _ => bail!("usage: cargo xtask fuzz [target|all] [seconds|executions `x`|minimise]"),
     };
-    if seconds != "minimise" && seconds.parse::<u64>().is_err() {
-        bail!("expected a number of seconds or `minimise`, got `{seconds}`");
-    }
     let programs = build()?;
     let mut report = Vec::new();
     for target in names {
         let program = programs.join(target.0);
-        if seconds == "minimise" {
-            minimise(&program, target)?;
-        } else {
-            report.push(one(&program, target, seconds)?);
+        match task {
+            Task::Minimise => minimise(&program, target)?,
+            _ => report.push(one(&program, target, task)?),
         }
     }
     println!("{}", report.iter().map(|(line, _)| line.as_str()).collect::<Vec<_>>().join("\n"));
@@ -97,6 +127,11 @@ pub fn fuzz(arguments: &[&str]) -> Result<()> {
 
 fn all() -> Vec<&'static Target> {
     TARGETS.iter().collect()
+}
+
+/// The target of a name, or all for `all`.
+fn named(name: &str) -> Result<Vec<&'static Target>> {
+    if name == "all" { Ok(all()) } else { Ok(vec![target(name)?]) }
 }
 
 fn target(name: &str) -> Result<&'static Target> {
@@ -146,12 +181,12 @@ fn seeds((name, generations, ending): &Target) -> Result<Vec<PathBuf>> {
 }
 
 /// Runs one target. Returns a line of the table, and whether nothing was found.
-fn one(program: &Path, target: &Target, seconds: &str) -> Result<(String, bool)> {
+fn one(program: &Path, target: &Target, task: Task) -> Result<(String, bool)> {
     let name = target.0;
     let [corpus, artifacts] = folders(name)?;
     let mut fuzzer = Command::new(program);
     fuzzer.arg(&corpus).args(seeds(target)?).args(LIMITS).current_dir(root()).stdin(Stdio::null());
-    fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", artifacts.display()));
+    fuzzer.arg(task.end()).arg(format!("-artifact_prefix={}/", artifacts.display()));
     let dictionary = root().join("fuzz/dictionaries").join(format!("{name}.dict"));
     if dictionary.exists() {
         fuzzer.arg(format!("-dict={}", dictionary.display()));
@@ -162,7 +197,7 @@ fn one(program: &Path, target: &Target, seconds: &str) -> Result<(String, bool)>
         .args([max_len(name), "-entropic=0", "-print_final_stats=1"])
         .stdout(Stdio::null())
         .stderr(fs::File::create(&log)?);
-    println!("{name}: {seconds} s, {}", log.display());
+    println!("{name}: {}, {}", task.end(), log.display());
     let status = fuzzer.status().with_context(|| format!("cannot start {}", program.display()))?;
     let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
     let figures: BTreeMap<&str, &str> = text
@@ -173,7 +208,13 @@ fn one(program: &Path, target: &Target, seconds: &str) -> Result<(String, bool)>
     let figure = |key: &str| figures.get(key).copied().unwrap_or("?");
     let found = if status.success() { "nothing".to_owned() } else { format!("FOUND, see {}", log.display()) };
     let (runs, peak) = (figure("number_of_executed_units"), figure("peak_rss_mb"));
-    Ok((format!("{name:<13} {runs:>12} executions  {peak:>6} MiB  {found}"), status.success()))
+    let edges = edges(&text).unwrap_or("?");
+    Ok((format!("{name:<13} {runs:>12} executions  {edges:>6} edges  {peak:>6} MiB  {found}"), status.success()))
+}
+
+/// The number of edges that a run covered, from the last line of its log that has one.
+fn edges(log: &str) -> Option<&str> {
+    log.lines().rev().find_map(|line| line.split_once(" cov: ")?.1.split_whitespace().next())
 }
 
 fn minimise(program: &Path, target: &Target) -> Result<()> {

@@ -45,9 +45,9 @@ usage: cargo xtask <chore>
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
                  the extension's tests under it, beside torch (all by default)
-  fuzz [target] [seconds|minimise]
+  fuzz [target] [seconds|executions|minimise]
                  libFuzzer with the address sanitizer, with a nightly compiler: all targets for 60 seconds each by default;
-                 minimise keeps what was found in fuzz/seeds
+                 `1000000x` runs a million executions of each; minimise keeps what was found in fuzz/seeds
   dist [target] [--verify]
                  archives of the command line and the C library, and Python wheels, into target/dist, for all targets by
                  default, and runs those that this machine can run; --verify builds one in another folder too, and compares the bytes
