@@ -9,16 +9,22 @@ use regex_syntax::hir::{Class, HirKind};
 use super::settings::damaged;
 use crate::error::Result;
 
-/// Maximum number of steps of the searches in a text: for each byte, and in addition. A step takes some nanoseconds.
+/// Maximum number of steps of the searches in a text: for each byte, and in addition, of which the fuzzer has fewer. A step takes some
+/// nanoseconds.
 const STEPS_PER_BYTE: usize = 1 << 10;
-const STEPS_BESIDES: usize = 1 << 22;
+const STEPS_BESIDES: usize = if cfg!(fuzzing) { 1 << 14 } else { 1 << 22 };
 
 /// Maximum number of entries of the backtracking stack.
 const MAX_STACK: usize = 1 << 20;
 
-/// Maximum number of instructions, and depth of groups.
+/// Maximum bytes of an expression, number of instructions, depth of groups, and number of repetitions behind one another.
+const MAX_EXPRESSION: usize = 1 << 14;
 const MAX_PROGRAM: usize = 1 << 14;
 const MAX_DEPTH: usize = 100;
+const MAX_REPETITIONS: usize = 10;
+
+/// Maximum number of nodes that are compiled: repetitions of nothing become no instructions.
+const MAX_COMPILED: usize = 1 << 16;
 
 /// An expression.
 #[derive(Debug)]
@@ -132,7 +138,7 @@ impl Node {
     fn width(&self) -> Option<usize> {
         match self {
             Self::Set(_) => Some(1),
-            Self::Concat(nodes) => nodes.iter().map(Self::width).sum(),
+            Self::Concat(nodes) => nodes.iter().try_fold(0_usize, |sum, node| sum.checked_add(node.width()?)),
             Self::Either(nodes) => {
                 let mut widths = nodes.iter().map(Self::width);
                 let first = widths.next()??;
@@ -167,12 +173,17 @@ struct Flags {
 impl Backtracking {
     pub(super) fn new(expression: &str) -> Result<Self> {
         let wrong = |problem: &str| damaged(format!("the regular expression `{expression}`: {problem}"));
+        if expression.len() > MAX_EXPRESSION {
+            let len = expression.len();
+            return Err(damaged(format!("expected a regular expression of at most {MAX_EXPRESSION} bytes, got {len}")));
+        }
         let mut parser = Parser { rest: expression, groups: 1, names: Vec::new(), depth: 0, flags: Flags::default() };
         let node = parser.either().map_err(|error| wrong(&error.to_string()))?;
         if !parser.rest.is_empty() {
             return Err(wrong("a bracket is closed that was not opened"));
         }
-        let mut compiler = Compiler { program: Vec::new(), slots: 2 * parser.groups, groups: parser.groups };
+        let (slots, groups) = (2 * parser.groups, parser.groups);
+        let mut compiler = Compiler { program: Vec::new(), slots, groups, left: MAX_COMPILED };
         compiler.node(&node).map_err(|error| wrong(&error.to_string()))?;
         compiler.push(Instruction::End).map_err(|error| wrong(&error.to_string()))?;
         Ok(Self { program: compiler.program, slots: compiler.slots })
@@ -327,6 +338,10 @@ impl Search<'_> {
                     }
                 }
                 Instruction::Look { behind, is_negative, next } => {
+                    match self.left.checked_sub(*behind) {
+                        Some(left) => self.left = left,
+                        None => return Self::gave_up(),
+                    }
                     let begin = self.text.get(..at).map(|text| {
                         if *behind == 0 {
                             return Some(at);
@@ -407,6 +422,8 @@ struct Compiler {
     program: Vec<Instruction>,
     slots: usize,
     groups: usize,
+    /// Nodes that may still be compiled.
+    left: usize,
 }
 
 impl Compiler {
@@ -425,6 +442,8 @@ impl Compiler {
     }
 
     fn node(&mut self, node: &Node) -> Result<()> {
+        let left = self.left.checked_sub(1);
+        self.left = left.ok_or_else(|| damaged(format!("its repetitions have more than {MAX_COMPILED} parts")))?;
         match node {
             Node::Set(set) => self.push(Instruction::Set(set.clone())).map(|_| ()),
             Node::Concat(nodes) => nodes.iter().try_for_each(|node| self.node(node)),
@@ -617,6 +636,7 @@ impl<'e> Parser<'e> {
     }
 
     fn repeated(&mut self, mut node: Node) -> Result<Node> {
+        let mut repetitions = 0;
         loop {
             let (min, max) = match self.peek() {
                 Some('*') => (0, None),
@@ -634,9 +654,9 @@ impl<'e> Parser<'e> {
             if max.is_some_and(|max| max < min) || min.max(max.unwrap_or(0)) > 1000 {
                 return Err(damaged("a count of repetitions is larger than 1000, or than the other"));
             }
-            self.depth += 1;
-            if self.depth > 2 * MAX_DEPTH {
-                return Err(damaged("it repeats repetitions too often"));
+            repetitions += 1;
+            if repetitions > MAX_REPETITIONS {
+                return Err(damaged(format!("more than {MAX_REPETITIONS} repetitions stand behind one another")));
             }
             let is_lazy = self.skip("?");
             let is_possessive = !is_lazy && self.skip("+");
@@ -644,7 +664,6 @@ impl<'e> Parser<'e> {
             if is_possessive {
                 node = Node::Atomic(Box::new(node));
             }
-            self.depth -= 1;
         }
     }
 
@@ -917,5 +936,41 @@ mod tests {
                 assert!(error.to_string().contains("gave up"), "{error}");
             }
         }
+    }
+    /// Expressions that are short, and would take time or stack to compile.
+    #[test]
+    fn what_compiles_is_bounded() {
+        let many = "(?:)(?<=a)".repeat(1500);
+        for expression in [
+            // Repetitions of nothing, which take no instructions.
+            "(?:){1000}{1000}{1000}{1000}{1000}",
+            "(?:(?:(?:(?:(?:){1000}){1000}){1000}){1000}){1000}",
+            // One in the other, each on the stack.
+            &format!("a{}", "{1}".repeat(5000)),
+            &format!("a{}", "*".repeat(16_000)),
+            // A width beyond 64 bits.
+            "(?<=(?:(?:(?:(?:(?:(?:a{1000}){1000}){1000}){1000}){1000}){1000}){10}(?:(?:(?:(?:(?:(?:a{1000}){1000}){1000}){1000}){1000}){1000}){10})",
+            &format!("(?:{many}){{1000}}"),
+            &"()".repeat(1 << 20),
+        ] {
+            let begin = std::time::Instant::now();
+            assert!(Backtracking::new(expression).is_err(), "{expression}");
+            assert!(begin.elapsed().as_secs() < 20, "{expression}");
+        }
+        let longest = r"(?i)[\p{L}\p{N}]".repeat(MAX_EXPRESSION / 16);
+        let begin = std::time::Instant::now();
+        drop(Backtracking::new(&longest));
+        assert!(begin.elapsed().as_secs() < 20);
+    }
+
+    /// A step that looks far behind counts as many.
+    #[test]
+    fn looking_far_behind_counts() {
+        let text = "a".repeat(1 << 16);
+        let expression =
+            Backtracking::new("(?:(?<=ba{900}a{900}a{900}a{900})b|(?<=ca{900}a{900}a{900}a{900})b|a)+$b").unwrap();
+        let begin = std::time::Instant::now();
+        assert!(expression.find(&text, |_| Ok(())).is_err());
+        assert!(begin.elapsed().as_secs() < 20);
     }
 }
