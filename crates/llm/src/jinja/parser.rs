@@ -328,7 +328,7 @@ impl Parser {
         self.loops = loops;
         let loaded = self.loads.get(loads..).unwrap_or_default();
         let takes = |name: &str| {
-            loaded.iter().any(|loaded| **loaded == *name) && parameters.iter().all(|(known, _)| **known != *name)
+            parameters.iter().all(|(known, _)| **known != *name) && loaded.iter().any(|loaded| **loaded == *name)
         };
         let (takes_varargs, takes_kwargs, takes_caller) = (takes("varargs"), takes("kwargs"), takes("caller"));
         Ok(Arc::new(Macro { name, parameters, body, takes_varargs, takes_kwargs, takes_caller }))
