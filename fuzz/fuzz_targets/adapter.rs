@@ -2,7 +2,7 @@
 //! rest) become matrices of the layers' sizes, or an error that says something.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_compiler::front::llm::lora::{Targets, peft};
 use rushlight_graph::Bytes;
 
@@ -34,4 +34,8 @@ fuzz_target!(|file: &[u8]| {
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::lines_and_safetensors::<2>(data, size, max_size, seed)
 });

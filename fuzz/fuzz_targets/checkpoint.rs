@@ -2,7 +2,7 @@
 //! an error that says something. The first line is an index of files, too.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_compiler::front::llm::{Checkpoint, Options, import_checkpoint, indexed_files};
 use rushlight_graph::Bytes;
 
@@ -22,4 +22,8 @@ fuzz_target!(|file: &[u8]| {
     if let Err(error) = indexed_files(config) {
         assert!(!error.to_string().is_empty());
     }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::lines_and_safetensors::<1>(data, size, max_size, seed)
 });

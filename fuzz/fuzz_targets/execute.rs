@@ -8,13 +8,13 @@ use rushlight::{Method, Program, Registry, kernels};
 use rushlight_testing::zeros::Zeros;
 
 /// What one method may take, in bytes.
-const LIMIT: usize = 1 << 20;
+const LIMIT: usize = 1 << 18;
 
 /// Inputs of more bytes are not given.
-const INPUT: u64 = 1 << 16;
+const INPUT: u64 = 1 << 14;
 
 /// Instructions that are run of a method.
-const STEPS: u32 = 2_000;
+const STEPS: u32 = 200;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(mut block) = HeapBlock::new(data.len()) else { return };

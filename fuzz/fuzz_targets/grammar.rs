@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use libfuzzer_sys::{Corpus, fuzz_target};
+use libfuzzer_sys::{Corpus, fuzz_mutator, fuzz_target};
 use rushlight_fuzz::language_model;
 use rushlight_llm::{Error, Grammar, GrammarCompiler, Tokenizer};
 
@@ -17,7 +17,7 @@ struct State {
 static STATE: LazyLock<State> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/decoders/llama");
     let tokenizer = Tokenizer::open(folder.join("tokenizer.json")).expect("a tokenizer");
-    let limits = language_model().limits().clone();
+    let limits = language_model(32).limits().clone();
     let compiler = GrammarCompiler::new(&tokenizer, &limits).expect("a vocabulary");
     State { compiler, vocabulary: limits.vocab_size }
 });
@@ -31,7 +31,6 @@ fn check<T>(result: Result<T, Error>) -> Option<T> {
 
 fuzz_target!(|data: &[u8]| -> Corpus {
     let Some((kind, text)) = data.split_first() else { return Corpus::Reject };
-    // The expressions of llguidance take seconds for some texts of a few kilobytes.
     let Ok(text) = std::str::from_utf8(text) else { return Corpus::Reject };
     let grammar = match kind % 4 {
         0 => match serde_json::from_str(text) {
@@ -57,4 +56,8 @@ fuzz_target!(|data: &[u8]| -> Corpus {
         }
     }
     Corpus::Keep
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    rushlight_fuzz::mutators::byte_and_json(data, size, max_size, seed)
 });

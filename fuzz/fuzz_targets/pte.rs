@@ -15,8 +15,10 @@ fuzz_target!(|file: &[u8]| {
     if written.len() <= 4 * file.len() {
         let again = Program::parse(&written).expect("a written program can be parsed");
         let again = ProgramModel::from_program(&again);
-        // By text, since NaN differs from itself.
-        assert_eq!(format!("{:?}", again.methods), format!("{:?}", model.methods));
+        if again.methods != model.methods {
+            // By text, since NaN differs from itself.
+            assert_eq!(format!("{:?}", again.methods), format!("{:?}", model.methods));
+        }
         assert_eq!(again.named_data, model.named_data);
         // Data that no tensor refers to comes back with the padding behind it.
         for (again, data) in again.constants.iter().zip(&model.constants) {

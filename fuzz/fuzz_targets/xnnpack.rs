@@ -62,7 +62,9 @@ fuzz_target!(|payload: &[u8]| {
     match lift(&Bytes::from(program), &[]) {
         Ok(model) => {
             model.verify().expect("a lifted model is sound");
-            compile_and_run(&model);
+            for cpu in [false, true] {
+                compile_and_run(model.clone(), cpu);
+            }
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }

@@ -32,6 +32,33 @@ pub fn json(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     structured(data, size, max_size, seed, json::mutate)
 }
 
+/// A byte, and a text that is JSON or anything else.
+pub fn byte_and_json(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
+    structured(data, size, max_size, seed, |bytes, random| {
+        let (first, text) = bytes.split_first()?;
+        Some([&[*first], json::mutate(text, random)?.as_slice()].concat())
+    })
+}
+
+/// Lines of JSON, and a safetensors file behind the last.
+pub fn lines_and_safetensors<const LINES: usize>(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
+    structured(data, size, max_size, seed, |bytes, random| {
+        let mut parts: Vec<Vec<u8>> = bytes.splitn(LINES + 1, |byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        let at = random.below(parts.len());
+        let part = parts.get_mut(at)?;
+        *part = if at < LINES { json::mutate(part, random)? } else { safetensors(part, random)? };
+        Some(parts.join(&b'\n'))
+    })
+}
+
+/// A safetensors file whose header is changed; the length before it fits.
+fn safetensors(file: &[u8], random: &mut Random) -> Option<Vec<u8>> {
+    let (len, rest) = file.split_first_chunk::<8>()?;
+    let (header, data) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+    let header = json::mutate(header, random)?;
+    Some([&(header.len() as u64).to_le_bytes(), header.as_slice(), data].concat())
+}
+
 /// Zip archives: an entry's content, name, size or place; entries that come, go and change places. Of entries that are
 /// archives themselves too.
 pub fn archive(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {

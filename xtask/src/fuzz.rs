@@ -108,7 +108,7 @@ pub fn fuzz(arguments: &[&str]) -> Result<()> {
         ),
         _ => bail!("usage: cargo xtask fuzz [target|all] [seconds|executions `x`|minimise]"),
     };
-    let programs = build()?;
+    let programs = build(&names)?;
     let mut report = Vec::new();
     for target in names {
         let program = programs.join(target.0);
@@ -141,12 +141,14 @@ fn target(name: &str) -> Result<&'static Target> {
     })
 }
 
-/// Builds all targets. Returns the folder with the programs.
-fn build() -> Result<PathBuf> {
+/// Builds targets. Returns the folder with the programs.
+fn build(targets: &[&Target]) -> Result<PathBuf> {
     let host = nightly_host()?;
-    let mut build =
-        command("cargo", &["+nightly", "build", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
+    let mut build = command("cargo", &["+nightly", "build", "--release", "--manifest-path", "fuzz/Cargo.toml"]);
     build.args(["--target", &host, "--target-dir", "target/fuzz"]).env("RUSTFLAGS", FLAGS);
+    for (name, ..) in targets {
+        build.args(["--bin", name]);
+    }
     run(&mut build)?;
     Ok(root().join("target/fuzz").join(host).join("release"))
 }
