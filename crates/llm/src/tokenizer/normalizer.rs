@@ -1,6 +1,6 @@
 //! Normalizers: what changes a text before it is split.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value as Json;
 use unicode_normalization::UnicodeNormalization;
@@ -19,7 +19,7 @@ pub(super) enum Normalizer {
     CurrentForm(NormalForm),
     Nmt,
     Lowercase,
-    StripAccents(Pattern),
+    StripAccents(Arc<Pattern>),
     Strip {
         left: bool,
         right: bool,
@@ -35,9 +35,9 @@ pub(super) enum Normalizer {
 #[derive(Debug)]
 pub(super) struct Bert {
     /// The characters that `clean_text` removes.
-    clean_text: Option<Pattern>,
+    clean_text: Option<Arc<Pattern>>,
     handle_chinese_chars: bool,
-    strip_accents: Option<Pattern>,
+    strip_accents: Option<Arc<Pattern>>,
     lowercase: bool,
 }
 
@@ -73,7 +73,7 @@ impl Normalizer {
             CURRENT_NFC => Self::CurrentForm(NormalForm::Nfc),
             "Nmt" => Self::Nmt,
             "Lowercase" => Self::Lowercase,
-            "StripAccents" => Self::StripAccents(Pattern::regex(MARKS)?),
+            "StripAccents" => Self::StripAccents(Pattern::own(MARKS)?),
             "Strip" => Self::Strip { left: flag(json, "strip_left", true), right: flag(json, "strip_right", true) },
             "Prepend" => Self::Prepend(text(json, "prepend")?.to_owned()),
             "Replace" => Self::Replace(Pattern::of(&json["pattern"])?, text(json, "content")?.to_owned()),
@@ -83,9 +83,9 @@ impl Normalizer {
                 let lowercase = flag(json, "lowercase", true);
                 let strips = flag(json, "strip_accents", lowercase);
                 Self::Bert(Bert {
-                    clean_text: if flag(json, "clean_text", true) { Some(Pattern::regex(CONTROLS)?) } else { None },
+                    clean_text: if flag(json, "clean_text", true) { Some(Pattern::own(CONTROLS)?) } else { None },
                     handle_chinese_chars: flag(json, "handle_chinese_chars", true),
-                    strip_accents: if strips { Some(Pattern::regex(NONSPACING_MARKS)?) } else { None },
+                    strip_accents: if strips { Some(Pattern::own(NONSPACING_MARKS)?) } else { None },
                     lowercase,
                 })
             }

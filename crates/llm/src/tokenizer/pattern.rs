@@ -1,6 +1,7 @@
 //! Strings and regular expressions that settings search for.
 
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value as Json;
 
@@ -48,6 +49,18 @@ impl Pattern {
             return Ok(Self::Linear(Box::new(linear)));
         }
         Backtracking::new(&regex).map(|built| Self::Backtracking(Box::new(built)))
+    }
+
+    /// An expression of a component's own, which is compiled once: some take long, and a file may have many such components.
+    pub(super) fn own(regex: &str) -> Result<Arc<Self>> {
+        static COMPILED: Mutex<Vec<(String, Arc<Pattern>)>> = Mutex::new(Vec::new());
+        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pattern)) = compiled.iter().find(|(known, _)| known == regex) {
+            return Ok(pattern.clone());
+        }
+        let pattern = Arc::new(Self::regex(regex)?);
+        compiled.push((regex.to_owned(), pattern.clone()));
+        Ok(pattern)
     }
 
     /// Calls `found` with each match that is not empty, in order.

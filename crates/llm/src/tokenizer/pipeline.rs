@@ -24,12 +24,35 @@ pub(super) struct Pipeline {
     decoder: Option<Decoder>,
 }
 
+/// Maximum number of normalizers, pre-tokenizers and decoders, those of sequences among them: each goes over every text.
+const MAX_COMPONENTS: usize = 128;
+
+/// Maximum bytes of their regular expressions together: a class of Unicode takes milliseconds to compile.
+const MAX_EXPRESSIONS: usize = 1 << 14;
+
+/// The number of components that one is made of, and bytes of their expressions.
+fn size(json: &Json) -> [usize; 2] {
+    let parts = ["normalizers", "pretokenizers", "decoders"].into_iter().filter_map(|name| json[name].as_array());
+    let own = [1, json["pattern"]["Regex"].as_str().map_or(0, str::len)];
+    parts.flatten().map(size).fold(own, |[count, bytes], [more, longer]| [count + more, bytes + longer])
+}
+
 impl Pipeline {
     pub(super) fn of(json: &Json) -> Result<Self> {
         if !json["model"].is_object() {
             return Err(damaged("the file has no `model`"));
         }
         let part = |name: &str| Some(&json[name]).filter(|json| !json.is_null());
+        for component in ["normalizer", "pre_tokenizer", "decoder"].into_iter().filter_map(part) {
+            let [count, bytes] = size(component);
+            if count > MAX_COMPONENTS {
+                return Err(damaged(format!("expected at most {MAX_COMPONENTS} components, got {count}")));
+            }
+            if bytes > MAX_EXPRESSIONS {
+                let expected = format!("expected at most {MAX_EXPRESSIONS} bytes of regular expressions");
+                return Err(damaged(format!("{expected}, got {bytes}")));
+            }
+        }
         let normalizer = part("normalizer").map(Normalizer::of).transpose()?;
         let added = json["added_tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut pre_tokenizer = part("pre_tokenizer").map(PreTokenizer::of).transpose()?;

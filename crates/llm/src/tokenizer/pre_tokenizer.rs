@@ -1,6 +1,7 @@
 //! Pre-tokenizers: they split a text into words, which the model encodes one by one.
 
 use std::ops::Range;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value as Json;
 
@@ -29,13 +30,13 @@ pub(super) enum PreTokenizer {
     Sequence(Vec<Self>),
     ByteLevel {
         add_prefix_space: bool,
-        words: Option<Pattern>,
+        words: Option<Arc<Pattern>>,
         /// False if the model reads raw bytes.
         maps_bytes: bool,
     },
     Metaspace(Metaspace),
     Split {
-        pattern: Pattern,
+        pattern: Arc<Pattern>,
         behavior: SplitBehavior,
         invert: bool,
     },
@@ -65,10 +66,10 @@ const PUNCTUATION: &str = r"[!-/:-@\[-`{-~[\p{P}&&\p{age:8.0}]\x{166D}\x{111C9}]
 impl PreTokenizer {
     pub(super) fn of(json: &Json) -> Result<Self> {
         let split = |regex: &str, behavior, invert| -> Result<Self> {
-            Ok(Self::Split { pattern: Pattern::regex(regex)?, behavior, invert })
+            Ok(Self::Split { pattern: Pattern::own(regex)?, behavior, invert })
         };
         let without_spaces = || Self::Split {
-            pattern: Pattern::Char(char::is_whitespace),
+            pattern: Arc::new(Pattern::Char(char::is_whitespace)),
             behavior: SplitBehavior::Removed,
             invert: false,
         };
@@ -76,12 +77,12 @@ impl PreTokenizer {
             "Sequence" => Self::Sequence(list(json, "pretokenizers")?.iter().map(Self::of).collect::<Result<_>>()?),
             "ByteLevel" => Self::ByteLevel {
                 add_prefix_space: flag(json, "add_prefix_space", true),
-                words: if flag(json, "use_regex", true) { Some(Pattern::regex(GPT2)?) } else { None },
+                words: if flag(json, "use_regex", true) { Some(Pattern::own(GPT2)?) } else { None },
                 maps_bytes: true,
             },
             "Metaspace" => Self::Metaspace(Metaspace::of(json)?),
             "Split" => Self::Split {
-                pattern: Pattern::of(&json["pattern"])?,
+                pattern: Arc::new(Pattern::of(&json["pattern"])?),
                 behavior: SplitBehavior::of(text(json, "behavior")?)?,
                 invert: flag(json, "invert", false),
             },
@@ -100,15 +101,16 @@ impl PreTokenizer {
                 } else {
                     SplitBehavior::Contiguous
                 };
-                Self::Split { pattern: Pattern::Char(char::is_numeric), behavior, invert: false }
+                Self::Split { pattern: Arc::new(Pattern::Char(char::is_numeric)), behavior, invert: false }
             }
             "CharDelimiterSplit" => Self::Split {
-                pattern: Pattern::Text(text(json, "delimiter")?.to_owned()),
+                pattern: Arc::new(Pattern::Text(text(json, "delimiter")?.to_owned())),
                 behavior: SplitBehavior::Removed,
                 invert: false,
             },
             "UnicodeScripts" => {
-                Self::Split { pattern: Pattern::regex(&script_runs())?, behavior: SplitBehavior::Removed, invert: true }
+                static RUNS: LazyLock<String> = LazyLock::new(script_runs);
+                split(&RUNS, SplitBehavior::Removed, true)?
             }
             "FixedLength" => Self::FixedLength(count(json, "length")?.max(1)),
             other => return Err(damaged(format!("the pre-tokenizer `{other}` is not known"))),

@@ -215,6 +215,27 @@ fn what_a_file_asks_for_is_bounded() {
     assert!(Tokenizer::from_bytes(file.as_bytes()).is_err());
 }
 
+/// Each of these has an expression that takes long to compile.
+#[test]
+fn components_are_bounded_and_compiled_once() {
+    let many = |count: usize| vec![r#"{"type": "UnicodeScripts"}"#; count].join(",");
+    let of =
+        |parts: &str| tokenizer(&format!(r#""pre_tokenizer": {{"type": "Sequence", "pretokenizers": [{parts}]}}"#));
+    let begin = std::time::Instant::now();
+    assert!(of(&many(127)).is_ok());
+    let taken = begin.elapsed();
+    assert!(taken.as_secs() < 60, "{taken:?}");
+    let nested = format!(r#"{{"type": "Sequence", "pretokenizers": [{}]}}"#, many(64));
+    for parts in [many(128), format!("{nested},{nested}")] {
+        let error = of(&parts).unwrap_err();
+        assert!(error.to_string().contains("at most 128 components"), "{error}");
+    }
+    let expression =
+        format!(r#"{{"type": "Split", "behavior": "Isolated", "pattern": {{"Regex": "{}"}}}}"#, "a".repeat(1000));
+    let error = of(&[expression.as_str(); 17].join(",")).unwrap_err();
+    assert!(error.to_string().contains("at most 16384 bytes of regular expressions"), "{error}");
+}
+
 #[test]
 fn many_added_tokens_are_found_quickly() {
     let added: Vec<String> =
