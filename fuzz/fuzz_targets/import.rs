@@ -33,7 +33,7 @@ fuzz_target!(|text: &[u8]| {
     entries.extend(OTHERS.iter().cloned());
     let file = Bytes::from(archive::zip(&entries));
     match import_pt2(&[("forward", file)], ImportOptions::default()) {
-        // The length says for which back end, so that an execution takes half of the time.
+        // The length selects the backend, so that an execution takes half of the time.
         Ok(model) => compile_and_run(model, text.len().is_multiple_of(2)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

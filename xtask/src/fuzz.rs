@@ -45,7 +45,7 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -C
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=16 -Cforce-frame-pointers";
 
-/// What is done with each target, as the second argument says: `90` for seconds, `1000000x` for executions, or `minimise`.
+/// The task for each target, from the second argument: `90` for seconds, `1000000x` for executions, or `minimise`.
 #[derive(Clone, Copy)]
 enum Task {
     Seconds(u64),
@@ -81,7 +81,7 @@ const SANITIZER: &str = "malloc_context_size=2:quarantine_size_mb=16";
 /// Limits of one input: seconds, and memory in MiB. Memory of libFuzzer and the sanitizer counts.
 const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb=1024"];
 
-/// Maximum bytes of an input. Larger ones hold no more kinds of what is read than small ones, and take as many times longer.
+/// Maximum bytes of an input. Larger ones hold no more kinds of parts than small ones, and take as many times longer.
 fn max_len(name: &str) -> &'static str {
     match name {
         // The work of a grammar grows faster than its length.

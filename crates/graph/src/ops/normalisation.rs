@@ -115,7 +115,7 @@ fn batch_norm_that_trains(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lower
 
 /// Normalizes each channel of each sample as its own group.
 fn instance_norm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    // Nothing is normalised to nothing, and no group has nothing.
+    // A tensor without elements stays as it is: a group of no elements has no mean.
     if operands.tensor(0, b.graph)?.numel().is(0) {
         return done(operands.value(0)?);
     }

@@ -83,7 +83,7 @@ impl View {
 
     /// The same elements in other sizes, as `aten::view` does; `None` if they would have to move.
     pub fn reshaped(&self, shape: &[Expr]) -> Option<Self> {
-        // What has no elements has them in any order.
+        // A tensor without elements has any order.
         if self.is_dense() || Expr::product(&self.shape).is(0) {
             let view = Self::dense(self.buffer, shape.to_vec());
             return Some(Self { offset: self.offset.clone(), affine: self.affine, half: self.half, ..view });
