@@ -128,7 +128,6 @@ mod parallel_map;
 mod partition;
 mod pool;
 mod pooling;
-#[cfg(feature = "std")]
 mod quantization_error;
 mod quantized;
 mod reduce;
