@@ -16,7 +16,7 @@ use pyo3::{ffi, intern};
 use rushlight::{ScalarType, TensorView};
 use rushlight_format::dlpack::{self, DataType, ManagedTensor, ManagedTensorVersioned, VERSION, Version};
 
-use crate::guard::ending_panics;
+use crate::destructor::ending_panics;
 use crate::interpreter::in_python;
 use crate::refusal::Refusal;
 

@@ -6,14 +6,6 @@ use pyo3::prelude::*;
 
 use crate::error::to_python;
 
-/// Runs what C calls and cannot fail, such as a destructor. A panic, whose line the standard hook prints, ends here.
-pub fn ending_panics(body: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-        // Its end may panic, too.
-        std::mem::forget(panic);
-    }
-}
-
 /// Runs the body of an entry, which `#[guarded]` puts here. A panic is a `rushlight.Error`, which `except Exception` catches.
 pub fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {

@@ -9,6 +9,7 @@ mod compare;
 mod compiler;
 mod custom;
 mod delegate;
+mod destructor;
 mod error;
 mod ffi;
 mod first_interpreter;

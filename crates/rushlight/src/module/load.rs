@@ -16,7 +16,7 @@ use crate::options;
 
 impl Module {
     /// Loads a method with memory and state of its own, apart from the module's. With
-    /// [`share_memory`](ModuleBuilder::share_memory) it uses the module's planned buffers.
+    /// [`share_memory`](crate::ModuleBuilder::share_memory) it uses the module's planned buffers.
     pub fn instantiate(&mut self, name: &str) -> Result<MethodInstance, Error> {
         self.instantiate_with(name, true)
     }
