@@ -4,7 +4,7 @@ use rushlight_format::pte::Plan;
 use rushlight_runtime::{Code, Program};
 
 use crate::error::Error;
-use crate::meta::{MethodMeta, ValueInfo};
+use crate::meta::{MethodMeta, TensorInfo, ValueInfo};
 
 /// Returns two flags: true if the file's methods plan the memory of all inputs, and of all outputs.
 pub(super) fn planned(program: &Program<'_>) -> (bool, bool) {
@@ -44,14 +44,15 @@ pub(super) fn check(file: &Program<'_>, lowered: &Program<'_>) -> Result<(), Err
             ));
         }
         let (file, lowered) = (MethodMeta::of(&plan), MethodMeta::of(&other));
-        for (what, file, lowered) in
-            [("input", &file.inputs, &lowered.inputs), ("output", &file.outputs, &lowered.outputs)]
-        {
+        for (what, file, lowered, fits) in [
+            ("input", &file.inputs, &lowered.inputs, same as fn(&ValueInfo, &ValueInfo) -> bool),
+            ("output", &file.outputs, &lowered.outputs, fits),
+        ] {
             if file.len() != lowered.len() {
                 return Err(differs(format!("{} {what}s of `{name}`", file.len()), &lowered.len().to_string()));
             }
             for (index, (file, lowered)) in file.iter().zip(lowered).enumerate() {
-                if !same(file, lowered) {
+                if !fits(file, lowered) {
                     return Err(differs(
                         format!("{what} {index} of `{name}` as {}", describe(file)),
                         &describe(lowered),
@@ -73,6 +74,17 @@ fn aliases(plan: &Plan<'_>) -> Vec<Option<usize>> {
         .enumerate()
         .map(|(at, output)| known[..inputs + at].iter().position(|k| *k == output))
         .collect()
+}
+
+/// True for equal values, and for an output whose upper bounds are within those of the file: a file may declare larger bounds than
+/// follow from its operators.
+fn fits(file: &ValueInfo, lowered: &ValueInfo) -> bool {
+    let (ValueInfo::Tensor(file), ValueInfo::Tensor(lowered)) = (file, lowered) else { return same(file, lowered) };
+    let is_within = file.is_dynamic
+        && file.sizes.len() == lowered.sizes.len()
+        && lowered.sizes.iter().zip(&file.sizes).all(|(size, limit)| size <= limit);
+    let sizes = if is_within { file.sizes.clone() } else { lowered.sizes.clone() };
+    same(&ValueInfo::Tensor(file.clone()), &ValueInfo::Tensor(TensorInfo { sizes, ..lowered.clone() }))
 }
 
 fn same(file: &ValueInfo, lowered: &ValueInfo) -> bool {
@@ -105,4 +117,35 @@ fn describe(value: &ValueInfo) -> String {
 
 fn differs(expected: String, got: &str) -> Error {
     Error::new(Code::NotSupported, "the lowered program would differ from the file").expected(expected).got(got.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use rushlight_runtime::ScalarType;
+
+    use super::*;
+
+    #[test]
+    fn outputs_may_have_smaller_upper_bounds() {
+        let tensor = |sizes: &[usize], is_dynamic| {
+            ValueInfo::Tensor(TensorInfo {
+                dtype: ScalarType::Float,
+                sizes: sizes.to_vec(),
+                dim_order: (0..sizes.len() as u8).collect(),
+                is_dynamic,
+                ranges: Vec::new(),
+                is_memory_planned: true,
+                nbytes: 0,
+                name: None,
+            })
+        };
+        let file = tensor(&[100, 5000, 15], true);
+        assert!(fits(&file, &tensor(&[100, 100, 15], true)));
+        assert!(!same(&file, &tensor(&[100, 100, 15], true)));
+        for other in [tensor(&[100, 5001, 15], true), tensor(&[100, 15], true), tensor(&[100, 100, 15], false)] {
+            assert!(!fits(&file, &other));
+        }
+        assert!(!fits(&tensor(&[4], false), &tensor(&[3], false)));
+        assert!(!fits(&ValueInfo::Int(1), &ValueInfo::Int(2)));
+    }
 }
