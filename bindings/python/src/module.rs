@@ -253,12 +253,7 @@ impl Module {
     /// Runs a method of the module.
     #[pyo3(signature = (method, *inputs))]
     fn run<'py>(&self, py: Python<'py>, method: &str, inputs: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
-        let arguments: Vec<_> = inputs.iter().collect();
-        self.learn(py)?;
-        let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
-        call(py, &self.inner, &arguments, label, |module, inputs, signals| {
-            module.call(method).inputs(inputs).tracer(signals).run()
-        })
+        self.run_list(py, method, inputs.iter().collect())
     }
 
     /// As `run`, with the inputs in a list.

@@ -8,7 +8,7 @@ use rushlight::runtime::{Cost, DelegateEvent, DelegateTracer, Limits};
 use rushlight::{DeviceLimits, Module};
 use serde_json::{Value as Json, json};
 
-/// Receives the steps of the delegates of one method and adds up their times.
+/// Accumulates the times of the steps of the delegates of one method.
 #[derive(Debug, Default)]
 pub struct StepTracer {
     // Cells, because delegates share the tracer of their call.

@@ -68,7 +68,7 @@ impl Blob<'_> {
     pub fn piece<'b>(&'b self, piece: u64, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         let (Self::Made(data), None) = (self, self.in_place()) else { return self.in_place() };
         data.make(piece, buffer)?;
-        // At the last piece, the sizes of all pieces must add up to the declared size.
+        // At the last piece, the sum of the sizes must be the declared size.
         let is_last = piece.checked_add(1)? == data.pieces();
         let is_whole = || (0..data.pieces()).map(|piece| data.piece_size(piece)).sum::<u64>() == data.size();
         (buffer.len() as u64 == data.piece_size(piece) && (!is_last || is_whole())).then_some(buffer)

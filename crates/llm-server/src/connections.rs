@@ -63,17 +63,18 @@ pub(crate) async fn serve(
             () = &mut stop => break,
             accepted = accept(&listener) => accepted,
         };
-        let now = connections.enter_now(client, number);
-        let entering = if now.is_none() { connections.arrive(client) } else { None };
-        if now.is_none() && entering.is_none() {
-            continue;
-        }
+        let arrived = match connections.enter_now(client, number) {
+            Some(open) => Ok(open),
+            None => match connections.arrive(client) {
+                Some(entering) => Err(entering),
+                None => continue,
+            },
+        };
         let (routes, is_stopping) = (routes.clone(), is_stopping.clone());
         tokio::spawn(async move {
-            let open = match (now, entering) {
-                (Some(open), _) => open,
-                (None, Some(entering)) => entering.enter(number).await,
-                (None, None) => return,
+            let open = match arrived {
+                Ok(open) => open,
+                Err(entering) => entering.enter(number).await,
             };
             connection(stream, client, routes, timeout, is_stopping, open).await;
         });

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use tokio::sync::oneshot;
 
 use crate::error::{Refusal, defect};
-use crate::fair::{Held, Shares, Tenant};
+use crate::fair::{Held, Shares, Tenant, give_back};
 use crate::open::Client;
 
 /// Maximum number of requests that are prepared at a time.
@@ -44,8 +44,8 @@ struct Turns {
     free: usize,
     is_large_free: bool,
     held: Held,
-    /// The turns that each tenant holds.
-    held_by_one: HashMap<Tenant, usize>,
+    /// As `held`, by the tenants that [`Preparing::one`] returns.
+    held_by_one: Held,
     /// Microseconds of work.
     shares: Shares,
     /// In the order of arrival.
@@ -104,7 +104,7 @@ impl Preparing {
             free: MAX_PREPARING,
             is_large_free: true,
             held: Held::default(),
-            held_by_one: HashMap::new(),
+            held_by_one: Held::default(),
             shares: Shares::default(),
             waiting: Vec::new(),
         };
@@ -128,10 +128,8 @@ impl Preparing {
     pub async fn turn(&self, tenant: Tenant, len: usize) -> Result<Permit, Refusal> {
         let (turn, given) = oneshot::channel();
         {
-            let mut turns = locked(&self.turns);
-            // Those that gave up.
-            turns.waiting.retain(|waiting| !waiting.turn.is_closed());
-            turns.waiting.push(Waiting { tenant, one: self.one(tenant), is_large: len >= LARGE, turn });
+            let waiting = Waiting { tenant, one: self.one(tenant), is_large: len >= LARGE, turn };
+            locked(&self.turns).waiting.push(waiting);
         }
         give(&self.turns);
         match tokio::time::timeout(self.timeout, given).await {
@@ -152,7 +150,7 @@ fn give(turns: &Arc<Mutex<Turns>>) {
         all.free -= 1;
         all.is_large_free &= !is_large;
         all.held.add(tenant);
-        *all.held_by_one.entry(one).or_default() += 1;
+        all.held_by_one.add(one);
         drop(all);
         let turns = turns.clone();
         let permit = Permit { _turn: Arc::new(Turn { turns, tenant, one, is_large, since: Instant::now() }) };
@@ -172,8 +170,7 @@ impl Turns {
         let active: Vec<Tenant> = waiting.chain(self.held.tenants()).collect();
         self.shares.settle(&active);
         let may_begin = |waiting: &Waiting| {
-            let of_one = self.held_by_one.get(&waiting.one).copied().unwrap_or_default();
-            of_one < MAX_OF_ONE && (self.is_large_free || !waiting.is_large)
+            self.held_by_one.of(waiting.one) < MAX_OF_ONE && (self.is_large_free || !waiting.is_large)
         };
         let waiting = self.waiting.iter().enumerate().filter(|(_, waiting)| may_begin(waiting));
         let rank = |tenant: Tenant| self.held.rank(tenant, &self.shares);
@@ -189,12 +186,7 @@ impl Drop for Turn {
             turns.free += 1;
             turns.is_large_free |= self.is_large;
             turns.held.remove(self.tenant);
-            if let Some(count) = turns.held_by_one.get_mut(&self.one) {
-                *count -= 1;
-                if *count == 0 {
-                    turns.held_by_one.remove(&self.one);
-                }
-            }
+            turns.held_by_one.remove(self.one);
             let time = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
             turns.shares.charge(self.tenant, time.saturating_add(1));
         }
@@ -231,12 +223,7 @@ impl Drop for Room {
         }
         let mut taken = locked(&self.taken);
         taken.all = taken.all.saturating_sub(self.pieces);
-        if let Some(own) = taken.by_one.get_mut(&self.one) {
-            *own = own.saturating_sub(self.pieces);
-            if *own == 0 {
-                taken.by_one.remove(&self.one);
-            }
-        }
+        give_back(&mut taken.by_one, &self.one, self.pieces);
     }
 }
 

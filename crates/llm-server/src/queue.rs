@@ -55,9 +55,10 @@ impl<J> Queue<J> {
 }
 
 impl<J: Waits> Lines<J> {
-    fn take(&mut self, tenant: Tenant) -> Option<J> {
+    /// Takes a job out of the line of a tenant, from the end that `pop` takes it from.
+    fn take(&mut self, tenant: Tenant, pop: impl FnOnce(&mut VecDeque<(u64, J)>) -> Option<(u64, J)>) -> Option<J> {
         let line = self.waiting.get_mut(&tenant)?;
-        let (_, job) = line.pop_front()?;
+        let (_, job) = pop(line)?;
         self.len -= 1;
         if line.is_empty() {
             self.waiting.remove(&tenant);
@@ -89,13 +90,7 @@ impl<J: Waits> Lines<J> {
         let last = |line: &VecDeque<(u64, J)>| line.back().map(|(number, _)| *number);
         let most = lines.map(|(tenant, line)| ((held.excess(*tenant), last(line)), *tenant));
         let (_, tenant) = most.max_by(|(a, _), (b, _)| a.cmp(b))?;
-        let line = self.waiting.get_mut(&tenant)?;
-        let (_, job) = line.pop_back()?;
-        self.len -= 1;
-        if line.is_empty() {
-            self.waiting.remove(&tenant);
-        }
-        Some(job)
+        self.take(tenant, VecDeque::pop_back)
     }
 }
 
@@ -203,7 +198,7 @@ impl<J: Waits> Receiver<J> {
 
     /// Takes the first job of a tenant.
     pub fn take(&self, tenant: Tenant) -> Option<J> {
-        let job = self.0.lines().take(tenant);
+        let job = self.0.lines().take(tenant, VecDeque::pop_front);
         self.0.went.notify_waiters();
         job
     }

@@ -175,8 +175,7 @@ impl Scheduler {
         let chosen: Vec<usize> = work.answers.iter().filter_map(|place| ready.get(*place)).copied().collect();
         let mut call = Call::default();
         for index in &chosen {
-            if let Some(answer) = self.answers.get_mut(*index) {
-                answer.latest = self.turn;
+            if let Some(answer) = self.answers.get(*index) {
                 call.add(answer.session.position());
             }
         }

@@ -43,8 +43,12 @@ impl MethodMeta {
         &'m self,
         given: impl IntoIterator<Item = (&'n str, Input<'i>)>,
     ) -> Result<Vec<Input<'m>>, Error> {
-        let given = self.arranged(given)?;
-        Ok(given.into_iter().zip(&self.inputs).filter_map(|(input, info)| input.or_else(|| fixed(info))).collect())
+        Ok(self.filled(self.arranged(given)?))
+    }
+
+    /// Adds the values that the export fixed to [arranged](Self::arranged) inputs.
+    pub(crate) fn filled<'i: 'm, 'm>(&'m self, arranged: Vec<Option<Input<'i>>>) -> Vec<Input<'m>> {
+        arranged.into_iter().zip(&self.inputs).filter_map(|(input, info)| input.or_else(|| fixed(info))).collect()
     }
 
     /// Arranges inputs as a call takes them; `None` for values that were fixed at export and are left out.

@@ -119,8 +119,8 @@ impl Held {
     }
 
     pub fn remove(&mut self, tenant: Tenant) {
-        take_one(&mut self.keys, &tenant.key);
-        take_one(&mut self.tenants, &tenant);
+        give_back(&mut self.keys, &tenant.key, 1);
+        give_back(&mut self.tenants, &tenant, 1);
     }
 
     /// The tenants that hold something.
@@ -157,9 +157,10 @@ impl Held {
     }
 }
 
-fn take_one<K: Eq + Hash>(counts: &mut HashMap<K, usize>, who: &K) {
+/// Takes a number off a count, and removes the count at 0.
+pub(crate) fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, who: &K, number: usize) {
     if let Some(count) = counts.get_mut(who) {
-        *count = count.saturating_sub(1);
+        *count = count.saturating_sub(number);
         if *count == 0 {
             counts.remove(who);
         }

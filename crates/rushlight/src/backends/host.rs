@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Error;
 
 /// The machine that run-time halves compute on.
-#[allow(dead_code, reason = "backends read it, and a build may have none")]
 #[derive(Default)]
 pub(crate) struct Host {
     /// Number of threads of a call, the caller's included; the number that the machine runs at once if `None`.
@@ -16,12 +15,12 @@ pub(crate) struct Host {
     devices: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
-#[allow(dead_code, reason = "backends open devices, and a build may have none")]
 impl Host {
     /// Returns the device of a type. `open` opens it at the first call.
     ///
     /// # Errors
     /// Those of `open`. The next call tries again.
+    #[allow(dead_code, reason = "backends open devices, and a build may have none")]
     pub fn device<D: Any + Send + Sync>(&self, open: impl FnOnce() -> Result<D, Error>) -> Result<Arc<D>, Error> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = devices.get(&TypeId::of::<D>()).cloned().and_then(|device| device.downcast().ok()) {

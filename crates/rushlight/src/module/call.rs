@@ -184,8 +184,7 @@ impl<'m, 'i> Call<'m, 'i> {
             Inputs::Filled(ref inputs) => &inputs[..],
             Inputs::Named(given) => {
                 meta = module.kept_meta(method)?;
-                let given = given?.into_iter().zip(&meta.inputs);
-                named = given.filter_map(|(input, info)| input.or_else(|| fixed(info))).collect::<Vec<_>>();
+                named = meta.filled(given?);
                 &named[..]
             }
         };
