@@ -1,4 +1,4 @@
-//! Payloads of the CPU back end, of arbitrary steps over arbitrary tensors: no panic, no harm, no more memory than the limit,
+//! Payloads of the CPU backend, of arbitrary steps over arbitrary tensors: no panic, no harm, no more memory than the limit,
 //! and no more than a second of the processor's time, with each instruction set of the machine and one to three threads. Each
 //! tensor of a step is in an allocation of its own, so that the address sanitizer sees what reaches beyond one.
 #![no_main]

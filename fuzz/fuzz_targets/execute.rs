@@ -7,7 +7,7 @@ use rushlight::runtime::{HeapBlock, LoadOptions, Memory, StableBytes};
 use rushlight::{Method, Program, Registry, kernels};
 use rushlight_testing::zeros::Zeros;
 
-/// What one method may take, in bytes.
+/// Maximum memory of one method, in bytes.
 const LIMIT: usize = 1 << 18;
 
 /// Inputs of more bytes are not given.

@@ -1,4 +1,4 @@
-//! The text form of models. What is read must print, and read back as the same.
+//! The text form of models. A text that is read must print, and read back as the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

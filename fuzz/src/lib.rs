@@ -1,5 +1,5 @@
-//! Shared code of the fuzz targets: how a program is taken through all stages, archives that are built entry by entry, and
-//! mutators that know the structure of what they change.
+//! Shared code of the fuzz targets: all stages of a program, archives that are built entry by entry, and mutators that know the
+//! structure of their input.
 
 pub mod archive;
 pub mod json;

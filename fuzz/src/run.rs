@@ -12,7 +12,7 @@ pub const MEMORY: usize = 1 << 18;
 /// Inputs larger than this are not given.
 const INPUT: u64 = 1 << 14;
 
-/// Compiles a model for the CPU back end, or for the reference operators. What comes out is loaded, and executed.
+/// Compiles a model for the CPU backend, or for the reference operators. Loads and executes the program.
 pub fn compile_and_run(model: Model, cpu: bool) {
     let mut options = CompileOptions::default();
     if cpu {

@@ -27,7 +27,7 @@ use crate::{callback, custom, delegate, error};
 #[pyclass(frozen, module = "rushlight")]
 pub struct Module {
     inner: Turns<rushlight::Module>,
-    /// How many of the registered operators and backends the module knows of.
+    /// Counts of the registered operators and backends that the module knows.
     operators: AtomicUsize,
     backends: AtomicUsize,
 }
@@ -118,7 +118,7 @@ fn run_sessions(
 }
 
 impl Module {
-    /// Uses the module, which first learns of what was registered since it was last used.
+    /// Gives the module the operators and backends that were registered since its last use, and calls `act` with it.
     fn with<R: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut rushlight::Module) -> R) -> PyResult<R> {
         self.learn(py)?;
         self.inner.with(py, act)
@@ -143,7 +143,7 @@ impl Module {
     }
 }
 
-/// Selects the back ends that a portable program is lowered to when it is loaded.
+/// Selects the backends that a portable program is lowered to when it is loaded.
 #[derive(FromPyObject)]
 pub enum Lowering<'py> {
     /// `auto`, `off`, or a backend with its options.
@@ -236,7 +236,7 @@ impl Module {
         callback::forget();
         let (report, cache) = self.with(py, |module| {
             let report = module.report().map(|report| report.entries.clone()).map_err(Clone::clone);
-            // What was cancelled would begin again.
+            // A cancelled lowering would begin again.
             let cache = if report.is_ok() { module.cache_use() } else { None };
             (report, cache.map(ToString::to_string))
         })?;

@@ -23,11 +23,11 @@ use tokio::time::Sleep;
 
 use crate::open::{Busy, Client, Connection, Connections};
 
-/// How long no connection is accepted after the system refused one, for want of file descriptors or memory.
+/// Pause before the next connection is accepted, after the system refused one for want of file descriptors or memory.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Bytes that the system keeps of what is sent until the client reads it. By default they grow to megabytes: a client that has stopped
-/// reading would be noticed late, and many of them would take the memory.
+/// Bytes of an answer that the system keeps until the client reads them. The default of the system grows to megabytes: a client that
+/// has stopped reading would be noticed late, and many of them would take the memory.
 const SEND_BUFFER: u32 = 128 << 10;
 
 /// Connections that wait to be accepted.

@@ -35,10 +35,10 @@ const QUANTUM: usize = 16;
 /// Service that a token of an answer counts for; a token of a prompt counts for one.
 const DECODE_COST: u64 = 2;
 
-/// How long the thread sleeps when all clients are slower than the model.
+/// Time that the thread sleeps when all clients are slower than the model.
 const BACKPRESSURE_SLEEP: Duration = Duration::from_millis(1);
 
-/// How long a client may leave its answer unread.
+/// Maximum time that a client may leave its answer unread.
 const STALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// The model with its sessions.
@@ -89,7 +89,7 @@ enum Phase {
     },
 }
 
-/// Work for which tokens are to be read.
+/// The next tokens that the model reads.
 enum Next {
     /// These choices of the job, after the prompt.
     Begin(Range<usize>),
@@ -402,7 +402,7 @@ impl Scheduler {
     }
 
     /// The session that knows most of a prompt, a copy of one that is in use, or a new one, with the adapter of a job or the model's
-    /// own. What other owners' sessions know makes no difference. While there is room, a conversation is not forgotten for another that
+    /// own. Sessions of other owners make no difference. While there is room, a conversation is not forgotten for another that
     /// only begins alike.
     fn session_for(&mut self, prompt: &[u32], job: &Job) -> Result<Session> {
         let adapter = job.adapter.as_ref().or(self.model.adapter()).cloned();

@@ -38,8 +38,8 @@ pub struct Options {
     pub max_body: usize,
     /// Maximum number of connections at a time; more wait.
     pub max_connections: usize,
-    /// How long a client may take to send the head of a request, and then its body, to read nothing of an answer, and to keep a
-    /// connection that it does not use.
+    /// Maximum time for each of these: to send the head of a request, to send its body, to read nothing of an answer, and to keep an
+    /// unused connection.
     pub client_timeout: Duration,
     /// Maximum time of a request, with that in the queue.
     pub timeout: Duration,
@@ -47,7 +47,7 @@ pub struct Options {
     pub shutdown_timeout: Duration,
     /// Names of this server in the `Host` of requests beside `localhost` and addresses, where there are no keys.
     pub allowed_hosts: Vec<String>,
-    /// How the hidden states of a text become its embedding.
+    /// Pools the hidden states of a text into its embedding.
     pub pooling: Pooling,
     /// Defaults of requests, such as the temperature that a model's authors recommend.
     pub generation: Generation,
