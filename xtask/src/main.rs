@@ -3,6 +3,7 @@
 
 mod bench;
 mod book;
+mod budgets;
 mod c;
 mod check;
 mod command;

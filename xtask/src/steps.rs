@@ -9,14 +9,55 @@ use anyhow::{Result, bail};
 
 use crate::command::{TAIL, target_folder};
 
-/// A step and its name.
-pub type Step = (&'static str, fn() -> Result<()>);
+/// A step of a chore.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    pub name: &'static str,
+    run: fn() -> Result<()>,
+    /// Seconds that the step may take on two cores, once its tools are installed.
+    pub budget: Option<u32>,
+}
+
+impl Step {
+    pub const fn new(name: &'static str, run: fn() -> Result<()>) -> Self {
+        Self { name, run, budget: None }
+    }
+
+    /// The step with a budget in seconds.
+    pub const fn within(self, seconds: u32) -> Self {
+        Self { budget: Some(seconds), ..self }
+    }
+}
+
+/// A step that ended, and its time.
+#[derive(Debug)]
+pub struct Done {
+    pub name: &'static str,
+    pub seconds: f64,
+    pub budget: Option<u32>,
+    /// The reason of a failure.
+    failure: Option<String>,
+}
+
+impl Done {
+    pub fn is_over(&self) -> bool {
+        self.budget.is_some_and(|budget| self.seconds > f64::from(budget))
+    }
+
+    fn line(&self) -> String {
+        let Self { name, seconds, failure, .. } = self;
+        let state = if failure.is_some() { "FAILED" } else { "passed" };
+        let budget = self.budget.map(|budget| format!(" of {budget:>4} s")).unwrap_or_default();
+        let over = if self.is_over() { "   OVER ITS BUDGET" } else { "" };
+        let reason = failure.as_ref().map(|reason| format!("   {reason}")).unwrap_or_default();
+        format!("{name:<10} {state} {seconds:>8.1} s{budget}{over}{reason}")
+    }
+}
 
 /// Runs steps one after the other, those after one that failed too.
 #[derive(Debug, Default)]
 pub struct Steps {
-    report: Vec<String>,
-    failed: usize,
+    done: Vec<Done>,
     /// The last output of the commands that failed.
     printed: Vec<String>,
 }
@@ -24,25 +65,25 @@ pub struct Steps {
 impl Steps {
     /// Runs all steps of a chore and prints the time of each. Fails if one did.
     pub fn run(chore: &str, steps: &[Step]) -> Result<()> {
-        Self::run_beside(chore, steps, &[])
+        Self::run_beside(chore, steps, &[]).map(|_| ())
     }
 
     /// Like [`run`](Self::run), with other steps of the chore in parallel, each in its own process. Their output is
-    /// shown when they end. They build in their own folder, because cargo would lock a shared one.
-    pub fn run_beside(chore: &str, steps: &[Step], beside: &[Step]) -> Result<()> {
+    /// shown when they end. They build in their own folder, because cargo would lock a shared one. Returns the times.
+    pub fn run_beside(chore: &str, steps: &[Step], beside: &[Step]) -> Result<Vec<Done>> {
         let start = Instant::now();
         let this = thread::scope(|scope| {
             let beside = scope.spawn(|| {
                 let mut this = Self::default();
-                for (name, _) in beside {
-                    this.step(name, || process(chore, name));
+                for step in beside {
+                    this.step(*step, || process(chore, step.name));
                 }
                 this
             });
             let mut this = Self::default();
-            for (name, step) in steps {
-                println!("\n== {name}");
-                this.step(name, step);
+            for step in steps {
+                println!("\n== {}", step.name);
+                this.step(*step, step.run);
             }
             this.add(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
@@ -51,57 +92,54 @@ impl Steps {
 
     /// Runs the step of that name.
     pub fn one(chore: &str, steps: &[Step], name: &str) -> Result<()> {
-        match steps.iter().find(|(known, _)| *known == name) {
-            Some((_, step)) => {
+        match steps.iter().find(|step| step.name == name) {
+            Some(step) => {
                 let start = Instant::now();
-                let result = step();
+                let result = (step.run)();
                 println!("{chore} {name}: {:.1} s", start.elapsed().as_secs_f64());
                 result
             }
             None => {
-                let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
+                let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
                 bail!("{chore} has no `{name}`: {}", names.join(", "))
             }
         }
     }
 
     fn add(mut self, mut other: Self) -> Self {
-        self.report.append(&mut other.report);
-        self.failed += other.failed;
+        self.done.append(&mut other.done);
         self.printed.append(&mut other.printed);
         self
     }
 
-    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+    fn step(&mut self, step: Step, run: impl FnOnce() -> Result<()>) {
         let start = Instant::now();
-        let result = step();
+        let result = run();
         let seconds = start.elapsed().as_secs_f64();
-        self.report.push(match result {
-            Ok(()) => format!("{name:<10} passed {seconds:>8.1} s"),
-            Err(error) => {
-                let error = format!("{error:#}");
-                let (reason, printed) = error.split_once('\n').unwrap_or((&error, ""));
-                if !printed.is_empty() {
-                    self.printed.push(format!("{name} printed at last:\n{printed}"));
-                }
-                self.failed += 1;
-                format!("{name:<10} FAILED {seconds:>8.1} s   {reason}")
+        let failure = result.err().map(|error| {
+            let error = format!("{error:#}");
+            let (reason, printed) = error.split_once('\n').unwrap_or((&error, ""));
+            if !printed.is_empty() {
+                self.printed.push(format!("{} printed at last:\n{printed}", step.name));
             }
+            reason.to_owned()
         });
+        self.done.push(Done { name: step.name, seconds, budget: step.budget, failure });
     }
 
-    fn finish(self, chore: &str, start: Instant) -> Result<()> {
-        let Self { report, failed, printed } = self;
+    fn finish(self, chore: &str, start: Instant) -> Result<Vec<Done>> {
+        let Self { done, printed } = self;
         for printed in printed {
             println!("\n{printed}");
         }
-        println!("\n{}", report.join("\n"));
+        println!("\n{}", done.iter().map(Done::line).collect::<Vec<_>>().join("\n"));
         let seconds = start.elapsed().as_secs_f64();
-        println!("{chore}: {} passed, {failed} failed, {seconds:.1} s", report.len() - failed);
+        let failed = done.iter().filter(|step| step.failure.is_some()).count();
+        println!("{chore}: {} passed, {failed} failed, {seconds:.1} s", done.len() - failed);
         if failed > 0 {
-            bail!("{failed} of {} failed", report.len());
+            bail!("{failed} of {} failed", done.len());
         }
-        Ok(())
+        Ok(done)
     }
 }
 

@@ -7,6 +7,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use crate::book;
+use crate::budgets;
 use crate::c;
 use crate::check;
 use crate::command::{PORTABLE_TILES, cargo, checked, command, exists, output, root, run, target_folder};
@@ -17,50 +18,59 @@ use crate::size;
 use crate::steps::{Step, Steps};
 use crate::writers;
 
+/// Their budgets hold on two cores once the tools are installed, with the stages beside them. They make up [`BUDGET`].
 const STAGES: &[Step] = &[
-    ("check", check::all),
-    ("rust", rust),
-    ("embedded", embedded),
-    ("hostile", hostile),
-    ("c", c::test),
-    ("python", python),
-    ("book", book_and_examples),
-    ("models", models),
-    ("js", js),
-    ("jvm", jvm::test),
+    Step::new("check", check::all).within(150),
+    Step::new("rust", rust).within(540),
+    Step::new("embedded", embedded).within(60),
+    Step::new("hostile", hostile).within(30),
+    Step::new("c", c::test).within(60),
+    Step::new("python", python).within(300),
+    Step::new("book", book_and_examples).within(270),
+    Step::new("models", models).within(240),
+    Step::new("js", js).within(120),
+    Step::new("jvm", jvm::test).within(30),
 ];
 
 /// Stages that use nothing that the others build, and run beside them.
-const STAGES_BESIDE: &[Step] = &[("aarch64", aarch64), ("wasm", wasm), ("tools", tools)];
+const STAGES_BESIDE: &[Step] = &[Step::new("aarch64", aarch64), Step::new("wasm", wasm), Step::new("tools", tools)];
 
 /// Stages that take long, which only run when they are named.
 const LONG_STAGES: &[Step] = &[
-    ("loom", loom),
-    ("wheel", wheel),
-    ("server-load", server_load),
-    ("ray", ray),
-    ("tokenizers-whole", tokenizers_whole),
-    ("models-whole", models_whole),
-    ("writers", written_by_others),
-    ("zoo", zoo),
-    ("random-programs", random_programs),
-    ("aarch64-whole", aarch64_whole),
-    ("wasm-whole", wasm_whole),
-    ("js-whole", js_whole),
-    ("jvm-whole", jvm::test_whole),
+    Step::new("loom", loom),
+    Step::new("wheel", wheel),
+    Step::new("server-load", server_load),
+    Step::new("ray", ray),
+    Step::new("tokenizers-whole", tokenizers_whole),
+    Step::new("models-whole", models_whole),
+    Step::new("writers", written_by_others),
+    Step::new("zoo", zoo),
+    Step::new("random-programs", random_programs),
+    Step::new("aarch64-whole", aarch64_whole),
+    Step::new("wasm-whole", wasm_whole),
+    Step::new("js-whole", js_whole),
+    Step::new("jvm-whole", jvm::test_whole),
 ];
 
+/// Seconds that all tests of a change may take.
+const BUDGET: u32 = 30 * 60;
+
+/// With `UPDATE_DOCS`, writes the times to the page on tests. With `ENFORCE_BUDGETS`, fails if a stage takes longer than its budget.
 pub fn all() -> Result<()> {
     // It mostly waits for the network, and the first stages do without. Those that need it wait for it, and try again and
     // say why if it failed.
     thread::spawn(|| setup::one("python"));
     // Tools that two stages at once would install. Each tries again, and says why if it fails.
     let _ = setup::one("cross").and_then(|()| setup::one("qemu"));
-    Steps::run_beside("test", STAGES, STAGES_BESIDE)
+    let done = Steps::run_beside("test", STAGES, STAGES_BESIDE)?;
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        budgets::write(&done)?;
+    }
+    budgets::enforce(&done)
 }
 
 /// The tests to run before each commit: nothing is downloaded, and no test runs for long.
-const QUICK: &[Step] = &[("build", quick_build), ("check and tests", quick_check_and_tests)];
+const QUICK: &[Step] = &[Step::new("build", quick_build), Step::new("check and tests", quick_check_and_tests)];
 
 pub fn quick() -> Result<()> {
     Steps::run("quick", QUICK)
@@ -440,7 +450,7 @@ fn zoo() -> Result<()> {
 /// time, and lifted and compiled again. Programs of our compiler run in ExecuTorch's runtime too. And models that ExecuTorch
 /// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
 ///
-/// A third of them all, one of the decoders and one of the architectures, others with each commit: `models-whole` takes all.
+/// A sixth of them all, one of each other kind, others with each commit: `models-whole` takes all.
 fn models() -> Result<()> {
     setup::one("python")?;
     // Without git's history it is the first.
@@ -448,18 +458,14 @@ fn models() -> Result<()> {
     let commits: usize = commits.trim().parse().unwrap_or(0);
     let part = commits % PARTS;
     println!("part {part} of {PARTS} of the models: `cargo xtask test models-whole` takes all");
-    generated_models(Some(format!("{part}/{PARTS}")), 4, 12)?;
-    let decoder = FEW_LLAMA_MODELS[commits % FEW_LLAMA_MODELS.len()];
-    exported_models(&part_of(FEW_XNNPACK_MODELS, part), &[decoder])?;
-    few_architectures(&[FEW_ARCHITECTURES[commits % FEW_ARCHITECTURES.len()]])
+    generated_models(Some(format!("{part}/{PARTS}")), 4, 5)?;
+    let one_of = |names: &[&'static str]| names[commits % names.len()];
+    exported_models(&[one_of(FEW_XNNPACK_MODELS)], &[one_of(FEW_LLAMA_MODELS)])?;
+    few_architectures(&[one_of(FEW_ARCHITECTURES)])
 }
 
 /// Parts that models are divided into.
-const PARTS: usize = 3;
-
-fn part_of(names: &[&'static str], part: usize) -> Vec<&'static str> {
-    names.iter().skip(part).step_by(PARTS).copied().collect()
-}
+const PARTS: usize = 6;
 
 /// All models, ExecuTorch's programs of all, and more that it lowered for XNNPACK.
 fn models_whole() -> Result<()> {
@@ -674,4 +680,14 @@ fn js_tests(package: &Path, variables: &[(&str, &str)]) -> Result<()> {
     };
     tests("wasm", &[""])?;
     tests("native", JS_ENGINE_TESTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_the_budgets_of_the_stages() -> Result<()> {
+        budgets::check(&[STAGES, STAGES_BESIDE].concat(), BUDGET)
+    }
 }

@@ -17,14 +17,14 @@ use crate::header;
 use crate::steps::{Step, Steps};
 
 const CHECKS: &[Step] = &[
-    ("format", format),
-    ("fences", fences),
-    ("prose", prose::check),
-    ("clippy", clippy),
-    ("pythons", pythons::check),
-    ("docs", docs),
-    ("api", api::check),
-    ("header", header::check),
+    Step::new("format", format),
+    Step::new("fences", fences),
+    Step::new("prose", prose::check),
+    Step::new("clippy", clippy),
+    Step::new("pythons", pythons::check),
+    Step::new("docs", docs),
+    Step::new("api", api::check),
+    Step::new("header", header::check),
 ];
 
 /// All checks.

@@ -1,0 +1,70 @@
+//! Budgets of the test stages, and the table of their times in the page on tests.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::root;
+use crate::steps::Done;
+#[cfg(test)]
+use crate::steps::Step;
+
+const PAGE: &str = "docs/contributing/testing.md";
+
+/// The line above the table.
+const HEADING: &str = "| stage | seconds | budget |";
+
+/// Fails if a stage took longer than its budget, where `ENFORCE_BUDGETS` is set: a slow or busy machine fails no test.
+pub fn enforce(done: &[Done]) -> Result<()> {
+    let over: Vec<&str> = done.iter().filter(|step| step.is_over()).map(|step| step.name).collect();
+    if over.is_empty() || std::env::var_os("ENFORCE_BUDGETS").is_none() {
+        return Ok(());
+    }
+    bail!("over their budgets: {}", over.join(", "))
+}
+
+/// Fails if the table of the page has other stages or budgets than `stages`, or if these exceed `total` seconds.
+#[cfg(test)]
+pub fn check(stages: &[Step], total: u32) -> Result<()> {
+    let sum: u32 = stages.iter().filter_map(|step| step.budget).sum();
+    if sum > total {
+        bail!("the budgets of the test stages make {sum} s: expected at most {total}");
+    }
+    let page = read()?;
+    let rows: Vec<(&str, &str)> = table(&page)?.lines().skip(2).filter_map(cells).collect();
+    let wanted: Vec<(&str, String)> = stages.iter().map(|step| (step.name, budget(step.budget))).collect();
+    if !rows.iter().copied().eq(wanted.iter().map(|(name, budget)| (*name, budget.as_str()))) {
+        bail!("{PAGE}: expected the stages and budgets {wanted:?}, got {rows:?}");
+    }
+    Ok(())
+}
+
+/// Writes the table of the page.
+pub fn write(done: &[Done]) -> Result<()> {
+    let page = read()?;
+    let rows = done.iter().map(|step| format!("| {} | {:.0} | {} |\n", step.name, step.seconds, budget(step.budget)));
+    let new = format!("{HEADING}\n|---|--:|--:|\n{}", rows.collect::<String>());
+    Ok(fs::write(root().join(PAGE), page.replace(table(&page)?, &new))?)
+}
+
+fn read() -> Result<String> {
+    fs::read_to_string(root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))
+}
+
+/// The table with its heading and the line break after its last row.
+fn table(page: &str) -> Result<&str> {
+    let (before, _) = page.split_once(HEADING).with_context(|| format!("{PAGE} has no line `{HEADING}`"))?;
+    let rest = &page[before.len()..];
+    Ok(rest.split_once("\n\n").map_or(rest, |(table, _)| &rest[..=table.len()]))
+}
+
+/// The name and the budget of a row.
+#[cfg(test)]
+fn cells(row: &str) -> Option<(&str, &str)> {
+    let mut cells = row.trim_matches('|').split('|').map(str::trim);
+    Some((cells.next()?, cells.nth(1)?))
+}
+
+fn budget(seconds: Option<u32>) -> String {
+    seconds.map(|seconds| seconds.to_string()).unwrap_or_default()
+}
