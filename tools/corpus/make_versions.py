@@ -213,6 +213,26 @@ def every_row():
     return built
 
 
+@program(since=(1, 5))
+def half_rows():
+    """Rows of f16, the inverse scales of which stay in f32: XNNPACK computes fully connected layers of f16 in f32."""
+    built = quantized(nn.Linear(14, 15).half(), (torch.randn(256, 14).half(),), is_dynamic=True)
+    # Integers that differ by one change the result by a multiple of this.
+    built.tolerance = 1e-3
+    return built
+
+
+@program(since=(1, 5))
+def half_images():
+    """Images of f16, the inverse scales of which are rounded to f16: XNNPACK quantizes them before the convolution."""
+    from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
+
+    partitioner = XnnpackPartitioner(config_precisions=ConfigPrecisionType.DYNAMIC_QUANT, per_op_mode=True)
+    built = quantized(nn.Conv2d(3, 4, 3).half(), (torch.randn(16, 3, 8, 8).half(),), partitioner, is_dynamic=True)
+    built.tolerance = 1e-3
+    return built
+
+
 @program(since=(1, 0))
 def images():
     """Scales that are chosen for each image of a batch."""

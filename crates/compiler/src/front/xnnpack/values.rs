@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rushlight_format::ScalarType;
-use rushlight_format::xnnpack::{ConstantData, Datatype, Payload, Quantization, Scales, TensorValue};
+use rushlight_format::xnnpack::{ConstantData, Datatype, Node, Operation, Payload, Quantization, Scales, TensorValue};
 
 use crate::front::part;
 use rushlight_graph::Bytes;
@@ -21,6 +21,8 @@ pub(super) struct Values<'a> {
     known: HashMap<u32, ValueId>,
     /// Of quantized tensors: their integers.
     integers: HashMap<u32, ValueId>,
+    /// Tensors that are the images of convolutions.
+    images: HashSet<u32>,
     /// Tensors that nodes have read.
     read: HashSet<u32>,
     /// Tensors that nodes have written.
@@ -53,7 +55,13 @@ impl<'a> Values<'a> {
                 return Err(Error::invalid(format!("two tensors of the delegate have the number {}", tensor.id)));
             }
         }
-        Ok(Self { payload, parsed, tensors, known, integers, read: HashSet::new(), written: Vec::new() })
+        let image = |node: Node<'_>| match node.operation {
+            Operation::Convolution(convolution) => Some(convolution.input),
+            _ => None,
+        };
+        let images = parsed.nodes().filter_map(image).collect();
+        let (read, written) = (HashSet::new(), Vec::new());
+        Ok(Self { payload, parsed, tensors, known, integers, images, read, written })
     }
 
     /// The dtype of a tensor's numbers.
@@ -94,7 +102,7 @@ impl<'a> Values<'a> {
         let (dtype, range) = match tensor.datatype {
             Datatype::Qint8 => (ScalarType::Char, [-128, 127]),
             Datatype::Quint8 => (ScalarType::Byte, [0, 255]),
-            Datatype::Qdint8 => return Self::dynamic(tensor, from),
+            Datatype::Qdint8 => return self.dynamic(tensor, from),
             _ if tensor.quantization.is_none() => return Ok(Rounding::None),
             datatype => {
                 return Err(Error::unsupported(format!("computing a tensor of the datatype {}", datatype.name())));
@@ -108,7 +116,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn dynamic(tensor: &TensorValue<'_>, factor: ScalarType) -> Result<Rounding, Error> {
+    fn dynamic(&self, tensor: &TensorValue<'_>, from: ScalarType) -> Result<Rounding, Error> {
         let Some(Quantization::PerToken { dims }) = tensor.quantization else {
             return Err(Error::unsupported("scales that are chosen when it runs, as parameters say that are not"));
         };
@@ -118,6 +126,8 @@ impl<'a> Values<'a> {
                 .expected(format!("1 to {rank}"))
                 .got(dims)
         })?;
+        // XNNPACK quantizes the rows of a fully connected layer within it, and computes such a layer in f32.
+        let factor = if self.images.contains(&tensor.id) { from } else { ScalarType::Float };
         Ok(Rounding::Dynamic { dims, factor })
     }
 
