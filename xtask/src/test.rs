@@ -46,6 +46,7 @@ const LONG_STAGES: &[Step] = &[
     Step::new("writers", written_by_others),
     Step::new("zoo", zoo),
     Step::new("random-programs", random_programs),
+    Step::new("xnnpack-tests", xnnpack_tests),
     Step::new("aarch64-whole", aarch64_whole),
     Step::new("wasm-whole", wasm_whole),
     Step::new("js-whole", js_whole),
@@ -346,6 +347,14 @@ fn written_by_others() -> Result<()> {
     files.args(["-p", "rushlight-testing", "--test", "it", "--", "--ignored", "--nocapture"]);
     run(files.arg("corpus::files_of_all_versions_"))?;
     written
+}
+
+/// ExecuTorch's tests of XNNPACK's operators, on both runtimes.
+fn xnnpack_tests() -> Result<()> {
+    setup::one("python")?;
+    run(checked("build").args(["-p", "rushlight-python"]))?;
+    setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
+    run(command(venv_python(), &["tools/xnnpack_tests.py"]).env("PYTHONPATH", PYTHON_PACKAGE))
 }
 
 /// The wheel, which takes minutes to optimize: its size, and the same tests.
