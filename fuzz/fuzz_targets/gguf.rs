@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rushlight_compiler::front::llm::{Options, import_gguf};
+use rushlight_decoders::{Options, import_gguf};
 use rushlight_graph::Bytes;
 
 fuzz_target!(|file: &[u8]| {

@@ -13,8 +13,7 @@
 //!    planned memory holds, and turns out variants into functional calls and jumps into `cond`, `while_loop` and `scan`. Delegates
 //!    of XNNPACK become operators there too: `format` reads the payload and `front/xnnpack` translates its nodes. Quantized tensors
 //!    become integers between operators that quantize and dequantize. A payload with an untranslated node stays a delegate, with
-//!    the reason in `Delegate::refusal`. `front/llm` (a feature) builds decoders of language models; "Decoders" below has its
-//!    rules.
+//!    the reason in `Delegate::refusal`. The crate `rushlight-decoders` builds graphs of language models from checkpoints.
 //! 2. **Canonical** (`passes/`). `Functionalise` replaces writes by new values and makes their effects on views, states and inputs
 //!    explicit. `FreezeStates` turns states that nothing updates into constants, and drops updates of states that nothing reads.
 //!    `LowerComposites` decomposes the operators that kernels do not have. It keeps the few that accelerators compute in one step,
@@ -40,18 +39,6 @@
 //!    written comes, by one thread while another writes. Payloads of the CPU backend that go to a file are parsed and checked; a
 //!    payload that is lowered at load is checked when it is loaded. Debug builds load the whole program, up to 256 MiB. A
 //!    contradiction is an error where it is made, not where it is read.
-//!
-//! # Decoders
-//!
-//! - `family.rs` describes as data how each family differs from Llama. `decoder.rs` reads a configuration to a description.
-//!   `build.rs` makes the graph, with a ring buffer as the cache of a layer with a sliding window.
-//! - Weights are decoded from the mapped file at each read. Blocks of GGUF are float constants that know their integers, scales and
-//!   minima (`Computed::quantized`), so that a backend with a kernel packs those of the file.
-//! - Quantized weights stay in that file: `quantize` keeps the scales and rounds again when integers are read (`Nearest`). A
-//!   permutation of such a constant is another one. The CPU backend packs matrices of integers a few columns at a time
-//!   (`packed_matrix.rs`): once for their key, and once, as `Make` of `format`, when they are written.
-//! - A LoRA adapter is not part of a program. It is an input of the program's second method (`lora/`), which shares constants and
-//!   states with the first. Sessions keep no matrices, and a batch of calls may have several adapters.
 //!
 //! # Decisions
 //!

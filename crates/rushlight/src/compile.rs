@@ -5,11 +5,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
-#[cfg(feature = "llm")]
-use rushlight_compiler::front::llm::Options as LanguageModelOptions;
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::passes::StoreCaches;
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
+#[cfg(feature = "llm")]
+use rushlight_decoders::Options as LanguageModelOptions;
 use rushlight_format::pte::WriteOptions;
 use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
 use rushlight_graph::{Bytes, Progress};

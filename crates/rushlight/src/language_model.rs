@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rushlight_compiler::front::llm::{Checkpoint, Options, import_checkpoint, import_gguf, indexed_files};
+use rushlight_decoders::{Checkpoint, Options, import_checkpoint, import_gguf, indexed_files};
 use rushlight_format::FileKind;
 use rushlight_graph::Model;
 use rushlight_runtime::Code;

@@ -276,7 +276,7 @@ pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
 };
 #[cfg(feature = "llm")]
-pub use rushlight_compiler::front::llm::{Options as LanguageModelOptions, Output as LanguageModelOutput};
+pub use rushlight_decoders::{Options as LanguageModelOptions, Output as LanguageModelOutput};
 #[cfg(feature = "backends")]
 pub use rushlight_engine::Isa;
 #[cfg(feature = "std")]

@@ -46,6 +46,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-cpu-run", 2),
     ("rushlight-graph", 2),
     ("rushlight-compiler", 3),
+    ("rushlight-decoders", 3),
     ("rushlight-cpu-compile", 4),
     ("rushlight-quantize", 4),
     ("rushlight", 5),

@@ -1,7 +1,5 @@
 //! Readers of programs: each turns one file format into the graph.
 
-#[cfg(feature = "llm")]
-pub mod llm;
 #[cfg(feature = "pt2")]
 pub mod pt2;
 pub mod pte;

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rushlight::{Code, Compiler, Input, KvCache, LanguageModelOptions, Module, Quantization, Scheme, TensorView};
-use rushlight_compiler::front::llm::FAMILIES;
 use rushlight_compiler::partition::{Entry, Fate};
+use rushlight_decoders::FAMILIES;
 use serde_json::Value as Json;
 
 /// Largest deviation of logits, relative to the largest logit.

@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 
 use rushlight_graph::{Bytes, Error};
 
-use super::blocks::Block;
-use super::tensors::{Encoding, Tensor, Tensors, damaged};
+use crate::blocks::Block;
+use crate::tensors::{Encoding, Tensor, Tensors, damaged};
 
 /// A value of the metadata.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +60,7 @@ const TENSOR_COUNT: Range<usize> = 8..16;
 
 /// A parsed file.
 #[derive(Debug)]
-pub(super) struct Gguf {
+pub(crate) struct Gguf {
     pub metadata: Metadata,
     pub tensors: Tensors,
 }

@@ -13,30 +13,30 @@ pub struct Family {
     pub model_types: &'static [&'static str],
     /// The value of `general.architecture` in GGUF files; `None` if such files are not read.
     pub architecture: Option<&'static str>,
-    pub(super) names: Names,
+    pub(crate) names: Names,
     /// True if llama.cpp reordered the rows of queries and keys, so that the two rows of a RoPE pair are adjacent.
-    pub(super) has_paired_rows: bool,
+    pub(crate) has_paired_rows: bool,
     /// The activation in GGUF files, which do not store it; `None` for SiLU.
-    pub(super) gguf_activation: Option<&'static str>,
+    pub(crate) gguf_activation: Option<&'static str>,
     /// Offset that is added to the weights of norms.
-    pub(super) norm_offset: f32,
-    pub(super) qk_norm: QkNorm,
-    pub(super) windows: Windows,
-    pub(super) ropes: Ropes,
-    pub(super) attention_scale: AttentionScale,
-    pub(super) embedding_scale: EmbeddingScale,
+    pub(crate) norm_offset: f32,
+    pub(crate) qk_norm: QkNorm,
+    pub(crate) windows: Windows,
+    pub(crate) ropes: Ropes,
+    pub(crate) attention_scale: AttentionScale,
+    pub(crate) embedding_scale: EmbeddingScale,
     /// Base of the rotary frequencies if the configuration has none.
-    pub(super) theta: f64,
+    pub(crate) theta: f64,
     /// Fraction of a head's columns that RoPE rotates, if the configuration has none.
-    pub(super) rotary_fraction: f64,
+    pub(crate) rotary_fraction: f64,
     /// True if the projection to queries also gives each head a gate. The sigmoid of the gate multiplies the head's
     /// result.
-    pub(super) has_gated_attention: bool,
+    pub(crate) has_gated_attention: bool,
 }
 
 /// Names of modules. Those of a layer follow its number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Names {
+pub(crate) struct Names {
     pub embedding: &'static str,
     pub norm: &'static str,
     pub head: &'static str,
@@ -62,7 +62,7 @@ pub(super) struct Names {
 
 /// Names of a gated delta net, which some layers have instead of attention.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeltaNet {
+pub(crate) struct DeltaNet {
     /// Projections to queries, keys and values, to the gate of the result, to the update rate of the state, and to its
     /// decay.
     pub qkv: &'static str,
@@ -80,7 +80,7 @@ pub(super) struct DeltaNet {
 
 /// Names of a mixture of experts, which some layers have instead of one feed-forward network.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Experts {
+pub(crate) struct Experts {
     /// The linear layer whose softmax weights the experts.
     pub router: &'static str,
     /// The prefix of an expert's number. GGUF files number no experts: one tensor has the matrices of all experts of a
@@ -100,7 +100,7 @@ pub(super) struct Experts {
 
 /// Names of the layers of a shared expert, and of its router. The sigmoid of the router weights the expert's result.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SharedExpert {
+pub(crate) struct SharedExpert {
     pub gate: &'static str,
     pub up: &'static str,
     pub down: &'static str,
@@ -109,7 +109,7 @@ pub(super) struct SharedExpert {
 
 /// Linear layers with the same input: separate, or one layer with their outputs concatenated.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Joined<const N: usize> {
+pub(crate) enum Joined<const N: usize> {
     Apart([&'static str; N]),
     One(&'static str),
 }
@@ -125,7 +125,7 @@ impl<const N: usize> Joined<N> {
 
 /// Names of a short convolution: the projection to its gates and input, the convolution, and the projection of its output.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conv {
+pub(crate) struct Conv {
     pub input: &'static str,
     pub conv: &'static str,
     pub output: &'static str,
@@ -133,7 +133,7 @@ pub(super) struct Conv {
 
 /// Norms of queries and keys before RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QkNorm {
+pub(crate) enum QkNorm {
     None,
     /// A norm over each head.
     Head,
@@ -143,7 +143,7 @@ pub(super) enum QkNorm {
 
 /// The layers that attend to a sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Windows {
+pub(crate) enum Windows {
     /// None, unless `layer_types` lists them.
     Listed,
     /// All, if `sliding_window` is given.
@@ -156,7 +156,7 @@ pub(super) enum Windows {
 
 /// The differences in RoPE between layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Ropes {
+pub(crate) enum Ropes {
     /// All have the same.
     Same,
     /// `no_rope_layers` marks layers without RoPE with 0. By default, every n-th layer has none, where n is
@@ -168,7 +168,7 @@ pub(super) enum Ropes {
 
 /// The factor of the scores of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AttentionScale {
+pub(crate) enum AttentionScale {
     /// The inverse root of the head's width.
     HeadDim,
     /// The inverse square root of a number in the configuration.
@@ -179,7 +179,7 @@ pub(super) enum AttentionScale {
 
 /// The factor of embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EmbeddingScale {
+pub(crate) enum EmbeddingScale {
     One,
     /// The square root of their width.
     RootOfWidth,
@@ -446,7 +446,7 @@ pub const FAMILIES: &[Family] = &[
 
 impl Names {
     /// The names in GGUF files, where most families use the same names.
-    pub(super) fn of_gguf(&self) -> Self {
+    pub(crate) fn of_gguf(&self) -> Self {
         Self {
             embedding: "token_embd",
             norm: if self.norm == NAMES.norm { "output_norm" } else { "token_embd_norm" },
@@ -476,7 +476,7 @@ impl Names {
 
     /// Names of the linear layers of attention, short convolutions, gated delta nets and feed-forward networks. The
     /// order is the same for all file formats.
-    pub(super) fn linears(&self) -> Vec<&'static str> {
+    pub(crate) fn linears(&self) -> Vec<&'static str> {
         let rest = [self.o, self.down, self.conv.input, self.conv.output];
         let delta_net = self.delta_net.map(|net| [net.qkv, net.gate, net.beta, net.decay, net.output]);
         [self.qkv.names(), self.gate_up.names(), &rest, delta_net.as_slice().as_flattened()].concat()
@@ -508,7 +508,7 @@ impl Family {
     ///
     /// # Errors
     /// `Unsupported`, with a list of all architectures.
-    pub(super) fn of_architecture(name: &str, has_experts: bool) -> Result<&'static Self, Error> {
+    pub(crate) fn of_architecture(name: &str, has_experts: bool) -> Result<&'static Self, Error> {
         // Mistral uses Llama's architecture name, too; the first family is taken.
         let mut found = FAMILIES.iter().filter(|family| family.architecture == Some(name)).peekable();
         let first = found.peek().copied();
@@ -526,7 +526,7 @@ impl Family {
     ///
     /// # Errors
     /// `Unsupported`, with a list of all families.
-    pub(super) fn of_model_type(name: &str) -> Result<&'static Self, Error> {
+    pub(crate) fn of_model_type(name: &str) -> Result<&'static Self, Error> {
         let found = FAMILIES.iter().find(|family| family.model_types.contains(&name));
         found.ok_or_else(|| {
             let known = FAMILIES.iter().map(|family| format!("{} ({})", family.name, family.model_types.join(", ")));

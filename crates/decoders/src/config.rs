@@ -4,17 +4,17 @@ use serde_json::{Map, Value};
 
 use rushlight_graph::Error;
 
-use super::tensors::damaged;
+use crate::tensors::damaged;
 
 /// The settings of a model, or of a part of it. A key whose value is `null` is absent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Config<'a>(pub &'a Map<String, Value>);
+pub(crate) struct Config<'a>(pub &'a Map<String, Value>);
 
 /// Parses a file that holds one JSON object.
 ///
 /// # Errors
 /// `Input` for other content.
-pub(super) fn parse(file: &str, text: &[u8]) -> Result<Map<String, Value>, Error> {
+pub(crate) fn parse(file: &str, text: &[u8]) -> Result<Map<String, Value>, Error> {
     match serde_json::from_slice(text) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(damaged(format!("`{file}` is no JSON object"))),
@@ -95,13 +95,13 @@ impl<'a> Config<'a> {
 }
 
 /// Largest size of a configuration; products of two fit an `i64`.
-pub(super) const MAX_SIZE: usize = 1 << 31;
+pub(crate) const MAX_SIZE: usize = 1 << 31;
 
 fn missing(key: &str) -> Error {
     damaged(format!("the configuration has no `{key}`"))
 }
 
-pub(super) fn wrong(key: &str, what: &str, got: &Value) -> Error {
+pub(crate) fn wrong(key: &str, what: &str, got: &Value) -> Error {
     let mut text = got.to_string();
     if text.len() > 80 {
         text = text.chars().take(80).chain("…".chars()).collect();

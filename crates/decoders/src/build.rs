@@ -14,20 +14,20 @@ use rushlight_graph::{
     StateId, Symbol, SymbolId, Target, TensorType, Type, Update, ValueId,
 };
 
-use super::decoder::{Activation, Decoder, Layer, Mixture};
-use super::family::{Experts, Joined, QkNorm, SharedExpert};
-use super::lora::{self, Adapted, Linear, Targets};
-use super::rope::Table;
-use super::stacked::Stacked;
-use super::tensors::{Tensor, Tensors, damaged};
-use super::{HIDDEN_STATES, Options, Output};
+use crate::decoder::{Activation, Decoder, Layer, Mixture};
+use crate::family::{Experts, Joined, QkNorm, SharedExpert};
+use crate::lora::{self, Adapted, Linear, Targets};
+use crate::rope::Table;
+use crate::stacked::Stacked;
+use crate::tensors::{Tensor, Tensors, damaged};
+use crate::{HIDDEN_STATES, Options, Output};
 
 /// The name of the method.
 const METHOD: &str = "forward";
 
 /// Sizes of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Maximum number of tokens in a call.
     pub seq_len: usize,
     /// Number of positions of the cache.
@@ -38,7 +38,7 @@ pub(super) struct Limits {
 ///
 /// # Errors
 /// `Input` for weights that are missing or do not fit.
-pub(super) fn build(
+pub(crate) fn build(
     decoder: &Decoder,
     tensors: &mut Tensors,
     limits: Limits,
@@ -129,7 +129,7 @@ struct Named {
     states: HashMap<String, StateId>,
 }
 
-pub(super) struct Build<'a> {
+pub(crate) struct Build<'a> {
     pub decoder: &'a Decoder,
     pub tensors: &'a mut Tensors,
     limits: Limits,
@@ -613,7 +613,7 @@ impl<'a> Build<'a> {
     }
 
     /// Adds a state of zeros. Returns it with its value at the start of a call.
-    pub(super) fn state(&mut self, name: &str, ty: TensorType) -> (StateId, ValueId) {
+    pub(crate) fn state(&mut self, name: &str, ty: TensorType) -> (StateId, ValueId) {
         let state = *self.named.states.entry(name.to_owned()).or_insert_with(|| {
             self.model.states.push(State { name: name.to_owned(), ty, initial: ConstantData::Zeros })
         });
@@ -635,7 +635,7 @@ impl<'a> Build<'a> {
 
     /// Adds a causal depthwise convolution of `[1, T, channels]` over positions; the result is `[1, channels, T]`. The
     /// state holds the inputs of earlier calls that the filter sees.
-    pub(super) fn causal_convolution(
+    pub(crate) fn causal_convolution(
         &mut self,
         x: ValueId,
         index: usize,
@@ -718,7 +718,7 @@ impl<'a> Build<'a> {
     }
 
     /// Splits the last dimension.
-    pub(super) fn split<const N: usize>(&mut self, x: ValueId, widths: [usize; N]) -> Result<[ValueId; N], Error> {
+    pub(crate) fn split<const N: usize>(&mut self, x: ValueId, widths: [usize; N]) -> Result<[ValueId; N], Error> {
         let widths: Vec<Expr> = widths.iter().map(|width| Expr::Int(*width as i64)).collect();
         let args = vec![x.into(), widths.into(), (-1).into()];
         let parts = self.builder("").call(aten::SPLIT_WITH_SIZES_COPY, args)?;
@@ -726,14 +726,14 @@ impl<'a> Build<'a> {
     }
 
     /// Reshapes `[1, T, heads * columns]` to `[1, T, heads, columns]`.
-    pub(super) fn in_heads(&mut self, x: ValueId, heads: usize, columns: usize) -> Result<ValueId, Error> {
+    pub(crate) fn in_heads(&mut self, x: ValueId, heads: usize, columns: usize) -> Result<ValueId, Error> {
         let sizes = [heads, columns].map(|size| Expr::Int(size as i64));
         self.view(x, [vec![1.into(), Expr::Symbol(self.length)], sizes.to_vec()].concat())
     }
 
     /// Adds a linear layer, with a bias if the checkpoint has one. Without a given number of outputs, the weight's
     /// number is used.
-    pub(super) fn linear(
+    pub(crate) fn linear(
         &mut self,
         x: ValueId,
         module: &str,
@@ -789,7 +789,7 @@ impl<'a> Build<'a> {
     }
 
     /// As [`norm`](Self::norm), with its own offset that is added to the weights.
-    pub(super) fn norm_with(&mut self, x: ValueId, module: &str, width: usize, offset: f32) -> Result<ValueId, Error> {
+    pub(crate) fn norm_with(&mut self, x: ValueId, module: &str, width: usize, offset: f32) -> Result<ValueId, Error> {
         let weight = self.tensors.take(&format!("{module}.weight"), &[width])?;
         let weight = dense(weight, |x| x + offset)?;
         let eps = self.decoder.eps;
@@ -809,11 +809,11 @@ impl<'a> Build<'a> {
         self.scaled(x, cap)
     }
 
-    pub(super) fn permute<const N: usize>(&mut self, x: ValueId, dims: [i64; N]) -> Result<ValueId, Error> {
+    pub(crate) fn permute<const N: usize>(&mut self, x: ValueId, dims: [i64; N]) -> Result<ValueId, Error> {
         self.call("", aten::PERMUTE_COPY, vec![x.into(), dims.into()])
     }
 
-    pub(super) fn view(&mut self, x: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
+    pub(crate) fn view(&mut self, x: ValueId, shape: Vec<Expr>) -> Result<ValueId, Error> {
         self.call("", aten::VIEW_COPY, vec![x.into(), shape.into()])
     }
 
@@ -829,18 +829,18 @@ impl<'a> Build<'a> {
     }
 
     /// Returns the value of a constant, which another method may have added already.
-    pub(super) fn constant(&mut self, constant: Constant) -> ValueId {
+    pub(crate) fn constant(&mut self, constant: Constant) -> ValueId {
         let constants = &mut self.model.constants;
         let id = *self.named.constants.entry(constant.name.clone()).or_insert_with(|| constants.push(constant));
         self.graph.constant(id, &self.model.constants)
     }
 
     /// Adds a call of an operator with one result, in a module.
-    pub(super) fn call(&mut self, module: &str, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
+    pub(crate) fn call(&mut self, module: &str, name: &str, args: Vec<Arg>) -> Result<ValueId, Error> {
         self.builder(module).one(name, args)
     }
 
-    pub(super) fn builder(&mut self, module: &str) -> Builder<'_> {
+    pub(crate) fn builder(&mut self, module: &str) -> Builder<'_> {
         let (body, origin) = (self.graph.body, self.graph.origins.push(origin(module)));
         Builder::new(&mut self.graph, &mut self.model.constants, &self.model.schemas, body, origin)
     }
@@ -851,7 +851,7 @@ fn origin(module: &str) -> Origin {
 }
 
 /// Decodes a small weight to floats, and applies a function to each.
-pub(super) fn dense(tensor: Tensor, function: impl Fn(f32) -> f32) -> Result<Constant, Error> {
+pub(crate) fn dense(tensor: Tensor, function: impl Fn(f32) -> f32) -> Result<Constant, Error> {
     let sizes: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
     let bytes: Vec<u8> = tensor.floats().iter().flat_map(|x| function(*x).to_le_bytes()).collect();
     Constant::dense(tensor.name, TensorType::of(ScalarType::Float, &sizes), bytes)

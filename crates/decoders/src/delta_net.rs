@@ -5,12 +5,12 @@ use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, llama};
 use rushlight_graph::{Constant, Error, Expr, Target, TensorType, Update, ValueId};
 
-use super::build::{Build, dense};
-use super::decoder::DeltaNet;
+use crate::build::{Build, dense};
+use crate::decoder::DeltaNet;
 
 impl Build<'_> {
     /// A gated delta net of `[1, T, hidden]`. The states are what the convolution sees of earlier calls, and a matrix for each head.
-    pub(super) fn delta_net(&mut self, x: ValueId, index: usize, prefix: &str) -> Result<ValueId, Error> {
+    pub(crate) fn delta_net(&mut self, x: ValueId, index: usize, prefix: &str) -> Result<ValueId, Error> {
         let hidden = self.decoder.hidden;
         let (Some(net), Some(names)) = (self.decoder.delta_net, self.decoder.names.delta_net) else {
             return Err(Error::invalid("a gated delta net without sizes"));

@@ -1,11 +1,23 @@
-//! Builds decoders from what language models are published as: a folder of Hugging Face with its configuration and weights, or
-//! a GGUF file. The graph that PyTorch would export is made of a description of each family (`family`), so that nobody needs PyTorch.
+//! Builds decoders from the published files of language models: a folder of Hugging Face with its configuration and weights, or
+//! a GGUF file. The graph that PyTorch would export is built from a description of each family (`family`), so nobody needs PyTorch.
 //!
-//! The program has one method, `forward(tokens: i64[1, T], start_pos: i64[1])`, which returns the logits of the last token, or what
-//! [`Output`] says, and
-//! the methods by which ExecuTorch's runners learn what it is like. The KV cache is state. Weights stay in the file until they
-//! are quantized, packed or written, one after the other.
-#![deny(clippy::indexing_slicing)]
+//! The program has one method, `forward(tokens: i64[1, T], start_pos: i64[1])`. It returns the logits of the last token, or what
+//! [`Output`] says. Metadata methods tell ExecuTorch's runners its sizes. The KV cache is state. Weights stay in the file until
+//! they are quantized, packed or written, one after the other.
+//!
+//! # Decisions
+//!
+//! - `family.rs` describes as data how each family differs from Llama. `decoder.rs` reads a configuration to a description.
+//!   `build.rs` makes the graph, with a ring buffer as the cache of a layer with a sliding window.
+//! - Weights are decoded from the mapped file at each read. Blocks of GGUF are float constants that know their integers, scales and
+//!   minima (`Computed::quantized`), so that a backend with a kernel packs those of the file.
+//! - Quantized weights stay in that file: `quantize` keeps the scales and rounds again when integers are read (`Nearest`). A
+//!   permutation of such a constant is another one. The CPU backend packs matrices of integers a few columns at a time
+//!   (`packed_matrix.rs`): once for their key, and once, as `Make` of `format`, when they are written.
+//! - A LoRA adapter is not part of a program. It is an input of the program's second method (`lora/`), which shares constants and
+//!   states with the first. Sessions keep no matrices, and a batch of calls may have several adapters.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod blocks;
 mod build;

@@ -12,11 +12,11 @@ use rushlight_graph::{
     TensorType,
 };
 
-use super::blocks::{Block, GroupNumbers, Groups};
+use crate::blocks::{Block, GroupNumbers, Groups};
 
 /// The encoding of a stored tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     F32,
     F16,
     Bf16,
@@ -68,7 +68,7 @@ fn widened(half: u16) -> f32 {
 
 /// A tensor of a checkpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Tensor {
+pub(crate) struct Tensor {
     pub name: String,
     /// Row-major.
     pub sizes: Vec<usize>,
@@ -276,7 +276,7 @@ impl Computed for Integers {
 
 /// The tensors of a checkpoint.
 #[derive(Debug, Default)]
-pub(super) struct Tensors {
+pub(crate) struct Tensors {
     /// Each tensor, with a flag that is true once it was taken.
     by_name: IndexMap<String, (Tensor, bool)>,
 }
@@ -356,7 +356,7 @@ impl Tensor {
 }
 
 /// Returns the error for a checkpoint that contradicts itself.
-pub(super) fn damaged(message: impl Into<String>) -> Error {
+pub(crate) fn damaged(message: impl Into<String>) -> Error {
     Error::new(rushlight_graph::ErrorKind::Input, message)
 }
 

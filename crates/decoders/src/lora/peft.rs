@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use rushlight_graph::{Bytes, Error};
 use serde_json::Value;
 
-use super::super::config::{self, Config};
-use super::super::fields;
-use super::super::safetensors;
-use super::super::tensors::{Tensor, Tensors, damaged};
 use super::{Kind, Targets};
+use crate::config::{self, Config};
+use crate::fields;
+use crate::safetensors;
+use crate::tensors::{Tensor, Tensors, damaged};
 
 /// The configuration.
 pub const CONFIG: &str = "adapter_config.json";

@@ -5,12 +5,12 @@ use std::f64::consts::PI;
 
 use rushlight_graph::{Computed, Error};
 
-use super::config::Config;
-use super::tensors::damaged;
+use crate::config::Config;
+use crate::tensors::damaged;
 
 /// The frequencies of one kind of RoPE.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rope {
+pub(crate) struct Rope {
     /// Frequency of each pair of columns, in radians per position.
     pub frequencies: Vec<f32>,
     /// Factor of cosines and sines.
@@ -19,7 +19,7 @@ pub(super) struct Rope {
 
 /// Properties of the model that frequencies depend on, besides the settings of RoPE.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Width {
+pub(crate) struct Width {
     pub head_dim: usize,
     /// `max_position_embeddings`.
     pub max_positions: usize,
@@ -181,7 +181,7 @@ impl Rope {
 
 /// Cosines or sines of positions, `[rows, columns]`, with the frequencies twice. Computed when they are read.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub rope: Rope,
     pub rows: usize,
     pub is_sine: bool,

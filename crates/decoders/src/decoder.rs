@@ -3,15 +3,15 @@
 use rushlight_graph::Error;
 use rushlight_graph::ops::MAX_EXPERTS;
 
-use super::Options;
-use super::config::Config;
-use super::family::{AttentionScale, EmbeddingScale, Family, Names, QkNorm, Ropes, Windows};
-use super::rope::{Rope, Width};
-use super::tensors::damaged;
+use crate::Options;
+use crate::config::Config;
+use crate::family::{AttentionScale, EmbeddingScale, Family, Names, QkNorm, Ropes, Windows};
+use crate::rope::{Rope, Width};
+use crate::tensors::damaged;
 
 /// A decoder: sizes, numbers and the kind of each layer.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     pub names: Names,
     /// Names in Hugging Face's checkpoints.
     pub published_names: Names,
@@ -50,7 +50,7 @@ pub(super) struct Decoder {
 
 /// A layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layer {
+pub(crate) enum Layer {
     Attention {
         /// Number of positions that a token attends to, its own included.
         window: Option<usize>,
@@ -65,7 +65,7 @@ pub(super) enum Layer {
 
 /// The sizes of gated delta nets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DeltaNet {
+pub(crate) struct DeltaNet {
     /// Heads of queries and of keys.
     pub key_heads: usize,
     /// Heads of values, a multiple of the others.
@@ -80,7 +80,7 @@ pub(super) struct DeltaNet {
 
 /// A mixture of experts.
 #[derive(Clone, Debug)]
-pub(super) struct Mixture {
+pub(crate) struct Mixture {
     pub count: usize,
     /// Number of experts for each token.
     pub chosen: usize,
@@ -94,7 +94,7 @@ pub(super) struct Mixture {
 
 /// The activation of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Activation {
+pub(crate) enum Activation {
     Silu,
     GeluTanh,
     Gelu,
@@ -105,7 +105,7 @@ const MAX_HEAD: usize = 1 << 16;
 /// Maximum number of positions that a convolution covers.
 const MAX_TAPS: usize = 1 << 10;
 /// Maximum number of layers.
-pub(super) const MAX_LAYERS: usize = 1 << 12;
+pub(crate) const MAX_LAYERS: usize = 1 << 12;
 
 impl Decoder {
     /// Reads a configuration of Hugging Face. `options` set the context length.
@@ -278,7 +278,7 @@ impl Decoder {
 }
 
 /// Inner width of a feed-forward network, if the configuration has it.
-pub(super) fn feed_forward_width(config: Config<'_>) -> Result<Option<usize>, Error> {
+pub(crate) fn feed_forward_width(config: Config<'_>) -> Result<Option<usize>, Error> {
     let given = match config.size("block_ff_dim")? {
         Some(given) => Some(given),
         None => config.size("intermediate_size")?,

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use rushlight_graph::{Error, ErrorKind, Expr, Graph, Symbol, TensorType, Type, ValueId};
 
-use super::config::{self, Config};
-use super::tensors::damaged;
+use crate::config::{self, Config};
+use crate::tensors::damaged;
 
 /// The method that takes an adapter.
 pub const METHOD: &str = "forward_lora";
@@ -47,7 +47,7 @@ pub struct Kind {
 
 /// A linear layer of a decoder that adapters may change.
 #[derive(Clone, Debug)]
-pub(super) struct Linear {
+pub(crate) struct Linear {
     /// The name that Hugging Face's checkpoints give it.
     pub module: String,
     /// Its end, which layers have in common.
@@ -58,7 +58,7 @@ pub(super) struct Linear {
 
 /// The matrices of a linear layer: those of all layers of its kind, and which it is of these.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Adapted {
+pub(crate) struct Adapted {
     pub a: ValueId,
     pub b: ValueId,
     pub index: i64,
@@ -69,7 +69,7 @@ impl Targets {
     ///
     /// # Errors
     /// `Option` for a rank of 0 or above 1024.
-    pub(super) fn of(linears: Vec<Linear>, max_rank: usize) -> Result<Self, Error> {
+    pub(crate) fn of(linears: Vec<Linear>, max_rank: usize) -> Result<Self, Error> {
         if !(1..=MAX_RANK).contains(&max_rank) {
             return Err(Error::new(ErrorKind::Option, "LoRA adapters cannot have such a rank")
                 .expected(format!("from 1 to {MAX_RANK}"))
@@ -84,7 +84,7 @@ impl Targets {
     }
 
     /// Adds the inputs to a method. Returns those of each linear layer.
-    pub(super) fn declare(&self, graph: &mut Graph) -> HashMap<String, Adapted> {
+    pub(crate) fn declare(&self, graph: &mut Graph) -> HashMap<String, Adapted> {
         let mut adapted = HashMap::new();
         for (number, kind) in self.kinds.iter().enumerate() {
             let symbol = Symbol { name: format!("r{number}"), min: 1, max: Some(self.max_rank as i64) };
@@ -101,7 +101,7 @@ impl Targets {
     }
 
     /// The rules about the sizes of the inputs, the first of which has a number.
-    pub(super) fn rules(&self, first: u16) -> Vec<RuleModel> {
+    pub(crate) fn rules(&self, first: u16) -> Vec<RuleModel> {
         let (min, max) = (1, Some(self.max_rank as i64));
         let mut rules = Vec::new();
         for (kind, a) in self.kinds.iter().zip((first..).step_by(2)) {
@@ -121,7 +121,7 @@ impl Targets {
     }
 
     /// The named data of a program.
-    pub(super) fn describe(&self) -> Vec<u8> {
+    pub(crate) fn describe(&self) -> Vec<u8> {
         let kinds = self.kinds.iter().map(
             |Kind { modules, inputs, outputs }| json!({ "modules": modules, "inputs": inputs, "outputs": outputs }),
         );

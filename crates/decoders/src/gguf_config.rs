@@ -4,10 +4,10 @@ use serde_json::{Map, Value as Json, json};
 
 use rushlight_graph::Error;
 
-use super::decoder::MAX_LAYERS;
-use super::family::{Family, Ropes};
-use super::gguf::{Gguf, Value};
-use super::tensors::{Tensors, damaged};
+use crate::decoder::MAX_LAYERS;
+use crate::family::{Family, Ropes};
+use crate::gguf::{Gguf, Value};
+use crate::tensors::{Tensors, damaged};
 
 /// Settings that are copied: the key without the architecture, and that of Hugging Face.
 const COPIED: &[(&str, &str)] = &[
@@ -40,7 +40,7 @@ const GEMMA_27B: [(&str, u64); 2] = [("gemma2", 46), ("gemma3", 62)];
 ///
 /// # Errors
 /// `Unsupported` for an architecture that is not known.
-pub(super) fn family(file: &Gguf) -> Result<&'static Family, Error> {
+pub(crate) fn family(file: &Gguf) -> Result<&'static Family, Error> {
     match file.metadata.get("general.architecture") {
         Some(Value::Text(name)) => {
             let count = file.metadata.get(&format!("{name}.expert_count"));
@@ -54,7 +54,7 @@ pub(super) fn family(file: &Gguf) -> Result<&'static Family, Error> {
 ///
 /// # Errors
 /// `Input` for settings that contradict each other, `Unsupported` for experts of a family that has none, or that are chosen otherwise.
-pub(super) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Json>, Error> {
+pub(crate) fn config(file: &mut Gguf, family: &Family) -> Result<Map<String, Json>, Error> {
     let architecture = family.architecture.unwrap_or_default();
     let Gguf { metadata, tensors } = file;
     let get = |key: &str| metadata.get(&format!("{architecture}.{key}"));

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use rushlight_graph::Bytes;
 use serde_json::{Value as Json, json};
 
-use super::fields::{ADAPTER, CONFIG, Form, ROPE};
-use super::lora::{self, Targets, peft};
 use super::*;
+use crate::fields::{ADAPTER, CONFIG, Form, ROPE};
+use crate::lora::{self, Targets, peft};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)

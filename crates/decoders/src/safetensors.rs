@@ -4,13 +4,13 @@ use safetensors::{Dtype, SafeTensors};
 
 use rushlight_graph::{Bytes, Error};
 
-use super::tensors::{Encoding, Tensor, Tensors, damaged};
+use crate::tensors::{Encoding, Tensor, Tensors, damaged};
 
 /// Adds the tensors of a file, which keep its memory. `file` is its name.
 ///
 /// # Errors
 /// `Input` for a damaged file and for a tensor that is there already, `Unsupported` for dtypes other than floats.
-pub(super) fn read(file: &str, bytes: &Bytes, tensors: &mut Tensors) -> Result<(), Error> {
+pub(crate) fn read(file: &str, bytes: &Bytes, tensors: &mut Tensors) -> Result<(), Error> {
     let at = |error: Error| error.at(format!("file `{file}`"));
     let parsed = SafeTensors::read_metadata(bytes);
     let (header, metadata) = parsed.map_err(|fault| {

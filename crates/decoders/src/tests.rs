@@ -4,8 +4,8 @@
 use rushlight_graph::{Bytes, Computed, Error};
 use serde_json::{Value as Json, json};
 
-use super::blocks::Block;
 use super::*;
+use crate::blocks::Block;
 
 const HIDDEN: usize = 8;
 const VOCAB: usize = 5;

@@ -11,7 +11,7 @@ use rushlight_graph::{
 
 /// Matrices of the same number of columns.
 #[derive(Default)]
-pub(super) struct Stacked {
+pub(crate) struct Stacked {
     parts: Vec<Constant>,
     /// Their integers, if all have them in groups of the same form.
     quantized: OnceLock<Option<QuantizedConstant>>,
@@ -109,8 +109,8 @@ impl Computed for Stacked {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tensors::{Encoding, Tensor};
     use super::*;
+    use crate::tensors::{Encoding, Tensor};
 
     /// Three matrices of 5 rows of 2: floats in memory, and numbers that are decoded when they are read.
     fn matrices(encoding: Encoding) -> Vec<Constant> {
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn blocks_of_several_matrices_are_those_of_one() {
-        use super::super::blocks::Block;
-        use super::super::tensors::Encoding;
+        use crate::blocks::Block;
+        use crate::tensors::Encoding;
 
         let matrix = |block: Block, first: usize| {
             let count = Encoding::Block(block).bytes(3 * 512).unwrap();

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use rushlight_graph::Error;
 
-use super::config::{Config, MAX_SIZE, wrong};
+use crate::config::{Config, MAX_SIZE, wrong};
 
 /// The form of a field's value. `null` is the same as no field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// An integer from 1 to 2^31.
     Size,
     /// A size, or 0 for none.
@@ -52,7 +52,7 @@ use Form::{
 };
 
 /// The fields of a `config.json`, or of its part for the decoder.
-pub(super) const CONFIG: &[(&str, Form)] = &[
+pub(crate) const CONFIG: &[(&str, Form)] = &[
     ("_name_or_path", Text),
     ("_sliding_window_pattern", Size),
     ("architectures", Texts),
@@ -157,7 +157,7 @@ pub(super) const CONFIG: &[(&str, Form)] = &[
 ];
 
 /// The fields of settings of RoPE.
-pub(super) const ROPE: &[(&str, Form)] = &[
+pub(crate) const ROPE: &[(&str, Form)] = &[
     ("attention_factor", Positive),
     ("beta_fast", Positive),
     ("beta_slow", Positive),
@@ -181,7 +181,7 @@ pub(super) const ROPE: &[(&str, Form)] = &[
 ];
 
 /// The fields of an `adapter_config.json`.
-pub(super) const ADAPTER: &[(&str, Form)] = &[
+pub(crate) const ADAPTER: &[(&str, Form)] = &[
     ("alora_invocation_tokens", Counts),
     ("alpha_pattern", Object),
     ("arrow_config", Object),
@@ -226,7 +226,7 @@ pub(super) const ADAPTER: &[(&str, Form)] = &[
 ];
 
 /// The fields of a `generation_config.json` that a program has.
-pub(super) const GENERATION: &[(&str, Form)] =
+pub(crate) const GENERATION: &[(&str, Form)] =
     &[("bos_token_id", Tokens), ("eos_token_id", Tokens), ("pad_token_id", Tokens)];
 
 impl Form {
@@ -288,7 +288,7 @@ impl Form {
 ///
 /// # Errors
 /// `Input` for the first that is something else.
-pub(super) fn check(config: Config<'_>, fields: &[(&str, Form)]) -> Result<(), Error> {
+pub(crate) fn check(config: Config<'_>, fields: &[(&str, Form)]) -> Result<(), Error> {
     for (key, form) in fields {
         if let Some(value) = config.get(key).filter(|value| !form.has(value)) {
             return Err(wrong(key, form.name(), value));
@@ -301,7 +301,7 @@ pub(super) fn check(config: Config<'_>, fields: &[(&str, Form)]) -> Result<(), E
 ///
 /// # Errors
 /// As [`check`].
-pub(super) fn check_config(config: Config<'_>) -> Result<(), Error> {
+pub(crate) fn check_config(config: Config<'_>) -> Result<(), Error> {
     check(config, CONFIG)?;
     for key in ["rope_parameters", "rope_scaling"] {
         let Some(rope) = config.object(key)? else { continue };
