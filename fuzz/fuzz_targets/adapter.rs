@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use rushlight_decoders::lora::{Targets, peft};
+use rushlight_checkpoint::lora::{Targets, peft};
 use rushlight_graph::Bytes;
 
 /// Maximum number of elements of all matrices: larger ones are refused before, by the sizes of the program's inputs.

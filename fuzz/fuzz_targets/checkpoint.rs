@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use rushlight_decoders::{Checkpoint, Options, import_checkpoint, indexed_files};
+use rushlight_checkpoint::{Checkpoint, indexed_files};
+use rushlight_decoders::{Options, import_checkpoint};
 use rushlight_graph::Bytes;
 
 fuzz_target!(|file: &[u8]| {

@@ -16,11 +16,11 @@ use rushlight_graph::{
 
 use crate::decoder::{Activation, Decoder, Layer, Mixture};
 use crate::family::{Experts, Joined, QkNorm, SharedExpert};
-use crate::lora::{self, Adapted, Linear, Targets};
+use crate::lora::{self, Adapted, Linear};
 use crate::rope::Table;
-use crate::stacked::Stacked;
-use crate::tensors::{Tensor, Tensors, damaged};
 use crate::{HIDDEN_STATES, Options, Output};
+use rushlight_checkpoint::lora::{KEY, METHOD as LORA_METHOD, Targets};
+use rushlight_checkpoint::{Tensor, Tensors, damaged, stack_rows};
 
 /// The name of the method.
 const METHOD: &str = "forward";
@@ -52,13 +52,13 @@ pub(crate) fn build(
     let mut rules = vec![(METHOD, token_rules(limits))];
     model.add_method(METHOD, graph);
     if let Some(rank) = options.lora_rank {
-        let targets = Targets::of(linears, rank)?;
+        let targets = lora::targets(linears, rank)?;
         let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
         build.forward(options.output, Some(&targets))?;
         let graph = build.graph;
-        model.add_method(lora::METHOD, graph);
-        rules.push((lora::METHOD, [token_rules(limits), targets.rules(TOKEN_INPUTS)].concat()));
-        model.named_data.push((lora::KEY.to_owned(), targets.describe().into()));
+        model.add_method(LORA_METHOD, graph);
+        rules.push((LORA_METHOD, [token_rules(limits), lora::rules(&targets, TOKEN_INPUTS)].concat()));
+        model.named_data.push((KEY.to_owned(), targets.describe().into()));
     }
     describe(&mut model, decoder, limits);
     if options.output == Output::HiddenStates {
@@ -187,7 +187,7 @@ impl<'a> Build<'a> {
         let tokens = self.graph.input("tokens", long(vec![1.into(), length]));
         let start_pos = self.graph.input("start_pos", long(vec![1.into()]));
         if let Some(targets) = targets {
-            self.adapted = targets.declare(&mut self.graph);
+            self.adapted = lora::declare(targets, &mut self.graph);
         }
         let read = self.model.schemas.expect(aten::_LOCAL_SCALAR_DENSE)?;
         let origin = self.graph.origins.push(origin(""));
@@ -366,7 +366,7 @@ impl<'a> Build<'a> {
         }
         let parts = (0..count).map(|expert| Ok(self.tensors.take(&part(expert), &[outputs, inputs])?.constant()));
         let parts = parts.collect::<Result<_, Error>>()?;
-        Ok((module, Stacked::constant(whole, parts, [outputs, inputs])?))
+        Ok((module, stack_rows(whole, parts, [outputs, inputs])?))
     }
 
     /// Adds the shared expert, multiplied by the sigmoid of its router.

@@ -4,10 +4,10 @@ use rushlight_graph::Error;
 use rushlight_graph::ops::MAX_EXPERTS;
 
 use crate::Options;
-use crate::config::Config;
 use crate::family::{AttentionScale, EmbeddingScale, Family, Names, QkNorm, Ropes, Windows};
 use crate::rope::{Rope, Width};
-use crate::tensors::damaged;
+use rushlight_checkpoint::config::Config;
+use rushlight_checkpoint::damaged;
 
 /// A decoder: sizes, numbers and the kind of each layer.
 #[derive(Debug)]

@@ -8,8 +8,10 @@ use rushlight_graph::Bytes;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::fields::{ADAPTER, CONFIG, Form, ROPE};
-use crate::lora::{self, Targets, peft};
+use rushlight_checkpoint::fields::Form;
+use rushlight_checkpoint::lora::{self, Targets, peft};
+
+use crate::fields::{CONFIG, ROPE};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
@@ -147,7 +149,7 @@ fn each_field_of_an_adapter_is_what_it_may_be() {
         let open = |config: &Json| peft::read(&serde_json::to_vec(config).unwrap(), &weights, &targets, 1.0).map(drop);
         open(&config).unwrap();
         for key in config.as_object().unwrap().keys() {
-            let form = ADAPTER.iter().find(|(known, _)| known == key).map(|(_, form)| *form);
+            let form = peft::FIELDS.iter().find(|(known, _)| known == key).map(|(_, form)| *form);
             let form = form.unwrap_or_else(|| panic!("{name}: nobody says what `{key}` may be"));
             for value in wrong(form) {
                 let mut changed = config.clone();

@@ -6,8 +6,8 @@ use rushlight_graph::Error;
 
 use crate::decoder::MAX_LAYERS;
 use crate::family::{Family, Ropes};
-use crate::gguf::{Gguf, Value};
-use crate::tensors::{Tensors, damaged};
+use rushlight_checkpoint::gguf::{Gguf, Value};
+use rushlight_checkpoint::{Tensors, damaged};
 
 /// Settings that are copied: the key without the architecture, and that of Hugging Face.
 const COPIED: &[(&str, &str)] = &[
@@ -201,7 +201,7 @@ fn scalar(value: &Value) -> Option<Json> {
         Value::Float(float) => Some(json!(float)),
         Value::Bool(bool) => Some(json!(bool)),
         Value::Text(text) => Some(json!(text)),
-        Value::Numbers(_) | Value::Texts(_) => None,
+        _ => None,
     }
 }
 

@@ -9,30 +9,19 @@
 //!
 //! - `family.rs` describes as data how each family differs from Llama. `decoder.rs` reads a configuration to a description.
 //!   `build.rs` makes the graph, with a ring buffer as the cache of a layer with a sliding window.
-//! - Weights are decoded from the mapped file at each read. Blocks of GGUF are float constants that know their integers, scales and
-//!   minima (`Computed::quantized`), so that a backend with a kernel packs those of the file.
-//! - Quantized weights stay in that file: `quantize` keeps the scales and rounds again when integers are read (`Nearest`). A
-//!   permutation of such a constant is another one. The CPU backend packs matrices of integers a few columns at a time
-//!   (`packed_matrix.rs`): once for their key, and once, as `Make` of `format`, when they are written.
 //! - A LoRA adapter is not part of a program. It is an input of the program's second method (`lora/`), which shares constants and
 //!   states with the first. Sessions keep no matrices, and a batch of calls may have several adapters.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod blocks;
 mod build;
-mod config;
 mod decoder;
 mod delta_net;
 mod family;
 mod fields;
-pub mod gguf;
 mod gguf_config;
-pub mod lora;
+mod lora;
 mod rope;
-mod safetensors;
-mod stacked;
-mod tensors;
 
 #[cfg(test)]
 mod field_tests;
@@ -41,27 +30,15 @@ mod tests;
 
 pub use family::{FAMILIES, Family};
 
-use std::collections::BTreeSet;
-
+use rushlight_checkpoint::config::{self, Config};
+use rushlight_checkpoint::fields::check;
+use rushlight_checkpoint::gguf::Gguf;
+use rushlight_checkpoint::{Checkpoint, Tensor, Tensors, damaged, safetensors};
 use rushlight_graph::{Bytes, Error, Model};
 
 use build::Limits;
-use config::Config;
 use decoder::{Decoder, Layer};
 use family::Joined;
-use gguf::Gguf;
-use tensors::{Tensor, Tensors, damaged};
-
-/// The files of a model as Hugging Face publishes it.
-#[derive(Clone, Debug, Default)]
-pub struct Checkpoint {
-    /// `config.json`.
-    pub config: Vec<u8>,
-    /// `generation_config.json`, if there is one.
-    pub generation_config: Option<Vec<u8>>,
-    /// The `.safetensors` files, by name.
-    pub weights: Vec<(String, Bytes)>,
-}
 
 /// Options of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +49,7 @@ pub struct Options {
     pub max_seq_len: Option<usize>,
     /// The output of a call.
     pub output: Output,
-    /// Maximum rank of LoRA adapters: the program has a second method, [`lora::METHOD`], which takes one.
+    /// Maximum rank of LoRA adapters: the program has a second method, [`METHOD`](rushlight_checkpoint::lora::METHOD), which takes one.
     pub lora_rank: Option<usize>,
 }
 
@@ -160,7 +137,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
     if let Some(generation) = &checkpoint.generation_config {
         let file = config::parse("generation_config.json", generation)?;
         let generation = Config(&file);
-        fields::check(generation, fields::GENERATION)?;
+        check(generation, fields::GENERATION)?;
         let eos = generation.integers("eos_token_id")?;
         if !eos.is_empty() {
             decoder.eos = eos;
@@ -173,7 +150,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
     for (name, bytes) in &checkpoint.weights {
         safetensors::read(name, bytes, &mut stored)?;
     }
-    let mut tensors = if text.is_some() { stored.of_text_model()? } else { stored.of_base_model()? };
+    let mut tensors = if text.is_some() { text_model_names(stored)? } else { base_model_names(stored)? };
     check_biases(config, &tensors)?;
     let model = build::build(&decoder, &mut tensors, limits, options)?;
     check_all_used(&tensors)?;
@@ -249,29 +226,6 @@ pub fn import_gguf(file: &Bytes, options: &Options) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// The files that an index, `model.safetensors.index.json`, lists.
-///
-/// # Errors
-/// `Input` for an index that is damaged, and for names that lead out of the folder.
-pub fn indexed_files(index: &[u8]) -> Result<BTreeSet<String>, Error> {
-    let file = config::parse("model.safetensors.index.json", index)?;
-    let Some(map) = Config(&file).object("weight_map")? else {
-        return Err(damaged("`model.safetensors.index.json` has no `weight_map`"));
-    };
-    let mut files = BTreeSet::new();
-    for name in map.0.values() {
-        match name.as_str().filter(|name| !name.contains(['/', '\\', '\0']) && name.ends_with(".safetensors")) {
-            Some(name) => files.insert(name.to_owned()),
-            None => {
-                return Err(damaged("the index lists a file that it cannot have")
-                    .expected("names of .safetensors files in the same folder")
-                    .got(name.to_string()));
-            }
-        };
-    }
-    Ok(files)
-}
-
 /// Refuses weights that the graph does not use: it would compute something else than the model.
 fn check_all_used(tensors: &Tensors) -> Result<(), Error> {
     let mut left = tensors
@@ -285,39 +239,33 @@ fn check_all_used(tensors: &Tensors) -> Result<(), Error> {
     }
 }
 
-impl Tensors {
-    /// The tensors with the names of a decoder. A base model, without a head, is stored without the prefix that it has in one.
-    fn of_base_model(self) -> Result<Self, Error> {
-        const PREFIX: &str = "model.";
-        if self.left().any(|name| name.starts_with(PREFIX)) {
-            return Ok(self);
-        }
-        let mut tensors = Self::default();
-        for tensor in self.into_tensors() {
-            let name = if tensor.name.starts_with("lm_head.") {
-                tensor.name.clone()
-            } else {
-                format!("{PREFIX}{}", tensor.name)
-            };
-            tensors.add(Tensor { name, ..tensor })?;
-        }
-        Ok(tensors)
+/// Returns the tensors with the names of a decoder. A base model, without a head, is stored without the prefix that it has in one.
+fn base_model_names(tensors: Tensors) -> Result<Tensors, Error> {
+    const PREFIX: &str = "model.";
+    if tensors.left().any(|name| name.starts_with(PREFIX)) {
+        return Ok(tensors);
     }
+    let mut named = Tensors::default();
+    for tensor in tensors.into_tensors() {
+        let name =
+            if tensor.name.starts_with("lm_head.") { tensor.name.clone() } else { format!("{PREFIX}{}", tensor.name) };
+        named.add(Tensor { name, ..tensor })?;
+    }
+    Ok(named)
+}
 
-    /// The decoder's part of a model of text and images, with the names of a decoder.
-    fn of_text_model(self) -> Result<Self, Error> {
-        let mut tensors = Self::default();
-        for tensor in self.into_tensors() {
-            let name = &tensor.name;
-            let name = match name.strip_prefix("language_model.").or_else(|| name.strip_prefix("model.language_model."))
-            {
-                Some(rest) if rest.starts_with("model.") || rest.starts_with("lm_head.") => rest.to_owned(),
-                Some(rest) => format!("model.{rest}"),
-                None if name.starts_with("lm_head.") => name.clone(),
-                None => continue,
-            };
-            tensors.add(Tensor { name, ..tensor })?;
-        }
-        Ok(tensors)
+/// Returns the decoder's part of a model of text and images, with the names of a decoder.
+fn text_model_names(tensors: Tensors) -> Result<Tensors, Error> {
+    let mut named = Tensors::default();
+    for tensor in tensors.into_tensors() {
+        let name = &tensor.name;
+        let name = match name.strip_prefix("language_model.").or_else(|| name.strip_prefix("model.language_model.")) {
+            Some(rest) if rest.starts_with("model.") || rest.starts_with("lm_head.") => rest.to_owned(),
+            Some(rest) => format!("model.{rest}"),
+            None if name.starts_with("lm_head.") => name.clone(),
+            None => continue,
+        };
+        named.add(Tensor { name, ..tensor })?;
     }
+    Ok(named)
 }

@@ -5,8 +5,8 @@ use std::f64::consts::PI;
 
 use rushlight_graph::{Computed, Error};
 
-use crate::config::Config;
-use crate::tensors::damaged;
+use rushlight_checkpoint::config::Config;
+use rushlight_checkpoint::damaged;
 
 /// The frequencies of one kind of RoPE.
 #[derive(Clone, Debug, PartialEq)]

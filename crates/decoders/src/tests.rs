@@ -1,11 +1,10 @@
 //! Checkpoints and files that are damaged, or of another kind.
 #![allow(clippy::indexing_slicing, reason = "tests fail by panics")]
 
-use rushlight_graph::{Bytes, Computed, Error};
+use rushlight_graph::{Bytes, Error};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::blocks::Block;
 
 const HIDDEN: usize = 8;
 const VOCAB: usize = 5;
@@ -227,17 +226,6 @@ fn lengths_that_the_model_does_not_have_are_errors() {
     }
 }
 
-#[test]
-fn indexes_name_files_of_the_folder_alone() {
-    let index = |name: &str| serde_json::to_vec(&json!({"weight_map": {"a": name}})).unwrap();
-    assert_eq!(indexed_files(&index("m-1.safetensors")).unwrap().into_iter().collect::<Vec<_>>(), ["m-1.safetensors"]);
-    for name in ["../m.safetensors", "/m.safetensors", "a\\m.safetensors", "m.bin"] {
-        assert!(indexed_files(&index(name)).is_err(), "{name}");
-    }
-    assert!(indexed_files(b"{}").is_err());
-    assert!(indexed_files(b"[").is_err());
-}
-
 /// Names and sizes of tensors of a GGUF file.
 type Tensors<'a> = [(&'a str, Vec<usize>)];
 
@@ -416,48 +404,4 @@ fn tensors_of_gguf_files_do_not_overlap() {
     bytes[at..at + 8].copy_from_slice(&0u64.to_le_bytes());
     let error = import_gguf(&bytes.into(), &Options::default()).unwrap_err().to_string();
     assert!(error.contains("lies where none can"), "{error}");
-}
-
-#[test]
-fn rows_of_paired_heads_come_back_in_order() {
-    // llama.cpp stores the rows of a head of four as 0, 2, 1, 3.
-    let numbers = [0.0f32, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0];
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let mut tensor = Tensor::new("q".into(), vec![8, 1], tensors::Encoding::F32, bytes.into()).unwrap();
-    tensor.paired_heads = Some(2);
-    let expected = [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0];
-    assert_eq!(tensor.floats(), expected);
-    let constant = tensor.constant();
-    assert_eq!(constant.floats().unwrap(), expected);
-    assert_eq!(constant.rows(4..8).unwrap().floats().unwrap(), expected[4..]);
-    assert!(constant.rows(2..8).is_none());
-}
-
-#[test]
-fn matrices_of_blocks_know_their_integers() {
-    use tensors::Encoding;
-    let blocks = [Block::Q4_0, Block::Q4_1, Block::Q5_0, Block::Q5_1, Block::Q8_0, Block::Q4K, Block::Q5K, Block::Q6K];
-    for block in blocks {
-        let sizes = [8, 512];
-        let count = Encoding::Block(block).bytes(8 * 512).unwrap();
-        // The scales are finite numbers.
-        let bytes: Vec<u8> = (0..count).map(|at| (at * 37 % 61) as u8).collect();
-        let mut tensor = Tensor::new("q".into(), sizes.to_vec(), Encoding::Block(block), bytes.into()).unwrap();
-        tensor.paired_heads = Some(2);
-        let constant = tensor.constant();
-        let turned = constant.permuted(&[1, 0]).unwrap();
-        for constant in [&constant, &turned] {
-            let quantized = constant.quantized().unwrap();
-            let (least, greatest) = quantized.quantization().unwrap().range;
-            assert!(quantized.read().unwrap().iter().all(|integer| (least..=greatest).contains(integer)), "{block:?}");
-            let mut floats = Vec::new();
-            quantized.compute(&mut floats).unwrap();
-            assert!(*floats == *constant.read().unwrap(), "{block:?}");
-        }
-        assert!(turned.permuted(&[1, 0]).unwrap().quantized().is_some());
-        let integers = &constant.quantized().unwrap().integers;
-        let rows = integers.rows(4..8).unwrap();
-        assert_eq!(*rows.read().unwrap(), integers.read().unwrap()[4 * 512..]);
-        assert!(integers.rows(2..8).is_none());
-    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rushlight::{Input, TensorView, ValueInfo};
-use rushlight_decoders::lora::{self, Targets, peft};
+use rushlight_checkpoint::lora::{self, Targets, peft};
 use rushlight_format::tokenizer::MAX_SETTINGS;
 use rustc_hash::FxHasher;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use rushlight::Code;
-use rushlight_decoders::lora;
+use rushlight_checkpoint::lora;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -8,7 +8,7 @@ use rushlight::{
     BatchCall, Code, Fingerprint, Input, MethodBatch, Module, Program, ScalarType, TensorInfo, TensorView, Value,
     ValueInfo,
 };
-use rushlight_decoders::lora;
+use rushlight_checkpoint::lora;
 
 use crate::adapter::Adapter;
 use crate::error::{Error, Result};

@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rushlight_decoders::{Checkpoint, Options, import_checkpoint, import_gguf, indexed_files};
+use rushlight_checkpoint::{Checkpoint, indexed_files};
+use rushlight_decoders::{Options, import_checkpoint, import_gguf};
 use rushlight_format::FileKind;
 use rushlight_graph::Model;
 use rushlight_runtime::Code;

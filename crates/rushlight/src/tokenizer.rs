@@ -79,7 +79,7 @@ impl TokenizerFiles {
     /// Adds the metadata of a GGUF file that has a vocabulary.
     #[cfg(feature = "llm")]
     fn add_gguf(&mut self, path: &Path) -> Result<(), Error> {
-        use rushlight_decoders::gguf;
+        use rushlight_checkpoint::gguf;
         use rushlight_format::tokenizer::GGUF;
 
         let vocabulary = gguf::vocabulary(&open_shared(path)?);

@@ -10,8 +10,16 @@ use serde_json::Value;
 use crate::command::{command, output, root, run};
 
 /// The crates that are listed, with their default features.
-pub const LISTED: &[&str] =
-    &["rushlight", "rushlight-compiler", "rushlight-format", "rushlight-graph", "rushlight-llm", "rushlight-runtime"];
+pub const LISTED: &[&str] = &[
+    "rushlight",
+    "rushlight-checkpoint",
+    "rushlight-compiler",
+    "rushlight-decoders",
+    "rushlight-format",
+    "rushlight-graph",
+    "rushlight-llm",
+    "rushlight-runtime",
+];
 
 /// Writes the listings.
 pub fn write() -> Result<()> {

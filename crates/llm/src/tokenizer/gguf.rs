@@ -1,7 +1,7 @@
 //! Reads the vocabulary of a `.gguf`, as settings like those of the model's `tokenizer.json`, or as SentencePiece's
 //! model.
 
-use rushlight_decoders::gguf::{Metadata, Value, read_metadata};
+use rushlight_checkpoint::gguf::{Metadata, Value, read_metadata};
 use serde_json::{Map, Value as Json, json};
 
 use super::bpe::{BY_RANK, BY_SCORE};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Module, Quantization, Scheme};
-use rushlight_decoders::lora::Targets;
+use rushlight_checkpoint::lora::Targets;
 use rushlight_llm::{Adapter, Error, Model, Session};
 use serde_json::Value as Json;
 

@@ -60,7 +60,7 @@ const TENSOR_COUNT: Range<usize> = 8..16;
 
 /// A parsed file.
 #[derive(Debug)]
-pub(crate) struct Gguf {
+pub struct Gguf {
     pub metadata: Metadata,
     pub tensors: Tensors,
 }

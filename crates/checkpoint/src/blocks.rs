@@ -3,13 +3,13 @@
 use half::f16;
 
 /// Elements of the smaller blocks.
-pub(crate) const SMALL: usize = 32;
+pub const SMALL: usize = 32;
 /// Elements of the larger ones.
-pub(crate) const LARGE: usize = 256;
+pub const LARGE: usize = 256;
 
 /// A block format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Block {
+pub enum Block {
     Q4_0,
     Q4_1,
     Q5_0,
@@ -22,7 +22,7 @@ pub(crate) enum Block {
 
 /// Numbers of groups of elements.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GroupNumbers {
+pub struct GroupNumbers {
     /// One for each group, or for each block where there are factors.
     pub units: Vec<f32>,
     /// One for each group of larger blocks.
@@ -31,7 +31,7 @@ pub(crate) struct GroupNumbers {
 
 /// Scales and minima of groups of elements: `integer * scale + minimum`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Groups {
+pub struct Groups {
     pub scales: GroupNumbers,
     /// Of formats that have them.
     pub minima: GroupNumbers,

@@ -9,26 +9,26 @@ use rushlight_graph::{
     Computed, Constant, ConstantData, Error, Parameters, Products, Quantization, QuantizedConstant, TensorType,
 };
 
+/// Concatenates `f32` matrices `[rows, columns]` along their rows to one constant, which reads each matrix where it is.
+///
+/// # Errors
+/// `Unsupported` if there are more rows than a size can count.
+pub fn stack_rows(name: String, parts: Vec<Constant>, [rows, columns]: [usize; 2]) -> Result<Constant, Error> {
+    let all = rows.checked_mul(parts.len()).and_then(|all| i64::try_from(all).ok());
+    let all = all.ok_or_else(|| Error::unsupported("more rows of experts than can be counted"))?;
+    let ty = TensorType::of(ScalarType::Float, &[all, columns as i64]);
+    Ok(Constant { name, ty, data: Stacked::data(parts) })
+}
+
 /// Matrices of the same number of columns.
 #[derive(Default)]
-pub(crate) struct Stacked {
+struct Stacked {
     parts: Vec<Constant>,
     /// Their integers, if all have them in groups of the same form.
     quantized: OnceLock<Option<QuantizedConstant>>,
 }
 
 impl Stacked {
-    /// The constant of all rows of matrices `[rows, columns]` of `f32`.
-    ///
-    /// # Errors
-    /// `Unsupported` if there are more rows than a size can count.
-    pub fn constant(name: String, parts: Vec<Constant>, [rows, columns]: [usize; 2]) -> Result<Constant, Error> {
-        let all = rows.checked_mul(parts.len()).and_then(|all| i64::try_from(all).ok());
-        let all = all.ok_or_else(|| Error::unsupported("more rows of experts than can be counted"))?;
-        let ty = TensorType::of(ScalarType::Float, &[all, columns as i64]);
-        Ok(Constant { name, ty, data: Self::data(parts) })
-    }
-
     fn data(parts: Vec<Constant>) -> ConstantData {
         ConstantData::Computed(Arc::new(Self { parts, ..Self::default() }))
     }
@@ -139,7 +139,7 @@ mod tests {
         for block in [Block::Q4_0, Block::Q4_1, Block::Q8_0, Block::Q4K, Block::Q6K] {
             let parts = vec![matrix(block, 0), matrix(block, 5)];
             let expected: Vec<f32> = parts.iter().flat_map(|part| part.floats().unwrap()).collect();
-            let stacked = Stacked::constant("all".to_owned(), parts, [3, 512]).unwrap();
+            let stacked = stack_rows("all".to_owned(), parts, [3, 512]).unwrap();
             assert!(stacked.is_quantized());
             for constant in [&stacked, &stacked.permuted(&[1, 0]).unwrap().permuted(&[1, 0]).unwrap()] {
                 let quantized = constant.quantized().unwrap();
@@ -151,7 +151,7 @@ mod tests {
             }
         }
         let other = vec![matrix(Block::Q4_0, 0), matrix(Block::Q8_0, 0)];
-        let other = Stacked::constant("all".to_owned(), other, [3, 512]).unwrap();
+        let other = stack_rows("all".to_owned(), other, [3, 512]).unwrap();
         assert!(other.quantized().is_none());
         assert_eq!(other.floats().unwrap().len(), 6 * 512);
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn rows_may_be_those_of_several_matrices() {
         for encoding in [Encoding::F32, Encoding::Bf16] {
-            let stacked = Stacked::constant("all".to_owned(), matrices(encoding), [5, 2]).unwrap();
+            let stacked = stack_rows("all".to_owned(), matrices(encoding), [5, 2]).unwrap();
             assert_eq!(stacked.floats().unwrap(), (0..30).map(|number| number as f32).collect::<Vec<_>>());
             for start in 0..15 {
                 for end in start + 1..=15 {

@@ -16,7 +16,7 @@ use crate::blocks::{Block, GroupNumbers, Groups};
 
 /// The encoding of a stored tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub enum Encoding {
     F32,
     F16,
     Bf16,
@@ -68,7 +68,7 @@ fn widened(half: u16) -> f32 {
 
 /// A tensor of a checkpoint.
 #[derive(Clone, Debug)]
-pub(crate) struct Tensor {
+pub struct Tensor {
     pub name: String,
     /// Row-major.
     pub sizes: Vec<usize>,
@@ -276,7 +276,7 @@ impl Computed for Integers {
 
 /// The tensors of a checkpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Tensors {
+pub struct Tensors {
     /// Each tensor, with a flag that is true once it was taken.
     by_name: IndexMap<String, (Tensor, bool)>,
 }
@@ -356,11 +356,12 @@ impl Tensor {
 }
 
 /// Returns the error for a checkpoint that contradicts itself.
-pub(crate) fn damaged(message: impl Into<String>) -> Error {
+pub fn damaged(message: impl Into<String>) -> Error {
     Error::new(rushlight_graph::ErrorKind::Input, message)
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "tests fail by panics")]
 mod tests {
     use half::f16;
 
@@ -370,6 +371,53 @@ mod tests {
     fn all_halves_are_widened() {
         for bits in 0..=u16::MAX {
             assert_eq!(widened(bits).to_bits(), f16::from_bits(bits).to_f32().to_bits(), "{bits:x}");
+        }
+    }
+
+    #[test]
+    fn rows_of_paired_heads_come_back_in_order() {
+        // llama.cpp stores the rows of a head of four as 0, 2, 1, 3.
+        let numbers = [0.0f32, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0];
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut tensor = Tensor::new("q".into(), vec![8, 1], Encoding::F32, bytes.into()).unwrap();
+        tensor.paired_heads = Some(2);
+        let expected = [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0];
+        assert_eq!(tensor.floats(), expected);
+        let constant = tensor.constant();
+        assert_eq!(constant.floats().unwrap(), expected);
+        assert_eq!(constant.rows(4..8).unwrap().floats().unwrap(), expected[4..]);
+        assert!(constant.rows(2..8).is_none());
+    }
+
+    #[test]
+    fn matrices_of_blocks_know_their_integers() {
+        let blocks =
+            [Block::Q4_0, Block::Q4_1, Block::Q5_0, Block::Q5_1, Block::Q8_0, Block::Q4K, Block::Q5K, Block::Q6K];
+        for block in blocks {
+            let sizes = [8, 512];
+            let count = Encoding::Block(block).bytes(8 * 512).unwrap();
+            // The scales are finite numbers.
+            let bytes: Vec<u8> = (0..count).map(|at| (at * 37 % 61) as u8).collect();
+            let mut tensor = Tensor::new("q".into(), sizes.to_vec(), Encoding::Block(block), bytes.into()).unwrap();
+            tensor.paired_heads = Some(2);
+            let constant = tensor.constant();
+            let turned = constant.permuted(&[1, 0]).unwrap();
+            for constant in [&constant, &turned] {
+                let quantized = constant.quantized().unwrap();
+                let (least, greatest) = quantized.quantization().unwrap().range;
+                assert!(
+                    quantized.read().unwrap().iter().all(|integer| (least..=greatest).contains(integer)),
+                    "{block:?}"
+                );
+                let mut floats = Vec::new();
+                quantized.compute(&mut floats).unwrap();
+                assert!(*floats == *constant.read().unwrap(), "{block:?}");
+            }
+            assert!(turned.permuted(&[1, 0]).unwrap().quantized().is_some());
+            let integers = &constant.quantized().unwrap().integers;
+            let rows = integers.rows(4..8).unwrap();
+            assert_eq!(*rows.read().unwrap(), integers.read().unwrap()[4 * 512..]);
+            assert!(integers.rows(2..8).is_none());
         }
     }
 }

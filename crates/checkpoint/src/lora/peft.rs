@@ -7,7 +7,10 @@ use serde_json::Value;
 
 use super::{Kind, Targets};
 use crate::config::{self, Config};
-use crate::fields;
+use crate::fields::Form::{
+    self, CountOrCounts, Counts, Flag, Indices, List, Loose, Number, Object, Share, Size, Text, TextOrTexts, Texts,
+};
+use crate::fields::check;
 use crate::safetensors;
 use crate::tensors::{Tensor, Tensors, damaged};
 
@@ -15,6 +18,51 @@ use crate::tensors::{Tensor, Tensors, damaged};
 pub const CONFIG: &str = "adapter_config.json";
 /// The matrices.
 pub const WEIGHTS: &str = "adapter_model.safetensors";
+
+/// The known fields of an `adapter_config.json`, with the form of each.
+pub const FIELDS: &[(&str, Form)] = &[
+    ("alora_invocation_tokens", Counts),
+    ("alpha_pattern", Object),
+    ("arrow_config", Object),
+    ("auto_mapping", Object),
+    ("base_model_name_or_path", Text),
+    ("bias", Text),
+    ("corda_config", Object),
+    ("ensure_weight_tying", Flag),
+    ("eva_config", Object),
+    ("exclude_modules", TextOrTexts),
+    ("fan_in_fan_out", Flag),
+    ("inference_mode", Flag),
+    ("init_lora_weights", Loose),
+    ("kasa_config", Object),
+    ("layer_replication", List),
+    ("layers_pattern", TextOrTexts),
+    ("layers_to_transform", CountOrCounts),
+    ("loftq_config", Object),
+    ("lora_alpha", Number),
+    ("lora_bias", Flag),
+    ("lora_dropout", Share),
+    ("lora_ga_config", Object),
+    ("megatron_config", Object),
+    ("megatron_core", Text),
+    ("modules_to_save", Texts),
+    ("monteclora_config", Object),
+    ("peft_type", Text),
+    ("peft_version", Text),
+    ("qalora_group_size", Size),
+    ("r", Size),
+    ("rank_pattern", Object),
+    ("revision", Text),
+    ("target_modules", TextOrTexts),
+    ("target_parameters", Texts),
+    ("task_type", Text),
+    ("trainable_token_indices", Indices),
+    ("use_bdlora", Flag),
+    ("use_dora", Flag),
+    ("use_qalora", Flag),
+    ("use_rslora", Flag),
+    ("velora_config", Object),
+];
 
 /// The matrices of linear layers of one kind, row-major, as the method takes them.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +124,7 @@ pub fn read(config: &[u8], weights: &Bytes, targets: &Targets, scale: f32) -> Re
     let file = config::parse(CONFIG, config)?;
     let config = Config(&file);
     let in_file = |error: Error| error.at(format!("file `{CONFIG}`"));
-    fields::check(config, fields::ADAPTER).map_err(in_file)?;
+    check(config, FIELDS).map_err(in_file)?;
     let scaling = Scaling::of(config).map_err(in_file)?;
     let ranks = Ranks::of(config).map_err(in_file)?;
     let mut stored = Tensors::default();

@@ -1,4 +1,4 @@
-//! Reads of `config.json`.
+//! Reads settings of JSON files such as `config.json`.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,13 @@ use crate::tensors::damaged;
 
 /// The settings of a model, or of a part of it. A key whose value is `null` is absent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Config<'a>(pub &'a Map<String, Value>);
+pub struct Config<'a>(pub &'a Map<String, Value>);
 
 /// Parses a file that holds one JSON object.
 ///
 /// # Errors
 /// `Input` for other content.
-pub(crate) fn parse(file: &str, text: &[u8]) -> Result<Map<String, Value>, Error> {
+pub fn parse(file: &str, text: &[u8]) -> Result<Map<String, Value>, Error> {
     match serde_json::from_slice(text) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(damaged(format!("`{file}` is no JSON object"))),
@@ -23,6 +23,7 @@ pub(crate) fn parse(file: &str, text: &[u8]) -> Result<Map<String, Value>, Error
 }
 
 impl<'a> Config<'a> {
+    /// The value of a key; `None` for `null`.
     pub fn get(self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
@@ -95,7 +96,7 @@ impl<'a> Config<'a> {
 }
 
 /// Largest size of a configuration; products of two fit an `i64`.
-pub(crate) const MAX_SIZE: usize = 1 << 31;
+pub const MAX_SIZE: usize = 1 << 31;
 
 fn missing(key: &str) -> Error {
     damaged(format!("the configuration has no `{key}`"))

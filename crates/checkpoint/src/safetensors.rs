@@ -10,7 +10,7 @@ use crate::tensors::{Encoding, Tensor, Tensors, damaged};
 ///
 /// # Errors
 /// `Input` for a damaged file and for a tensor that is there already, `Unsupported` for dtypes other than floats.
-pub(crate) fn read(file: &str, bytes: &Bytes, tensors: &mut Tensors) -> Result<(), Error> {
+pub fn read(file: &str, bytes: &Bytes, tensors: &mut Tensors) -> Result<(), Error> {
     let at = |error: Error| error.at(format!("file `{file}`"));
     let parsed = SafeTensors::read_metadata(bytes);
     let (header, metadata) = parsed.map_err(|fault| {
