@@ -8,7 +8,7 @@
 //! # Decisions
 //!
 //! - `family.rs` describes as data how each family differs from Llama. `decoder.rs` reads a configuration to a description.
-//!   `build.rs` makes the graph, with a ring buffer as the cache of a layer with a sliding window.
+//!   `build/` makes the graph, with a ring buffer as the cache of a layer with a sliding window.
 //! - A LoRA adapter is not part of a program. It is an input of the program's second method (`lora/`), which shares constants and
 //!   states with the first. Sessions keep no matrices, and a batch of calls may have several adapters.
 #![forbid(unsafe_code)]
@@ -16,7 +16,6 @@
 
 mod build;
 mod decoder;
-mod delta_net;
 mod family;
 mod fields;
 mod gguf_config;

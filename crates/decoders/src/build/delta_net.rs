@@ -5,7 +5,8 @@ use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, llama};
 use rushlight_graph::{Constant, Error, Expr, Target, TensorType, Update, ValueId};
 
-use crate::build::{Build, dense};
+use super::Build;
+use super::layers::dense;
 use crate::decoder::DeltaNet;
 
 impl Build<'_> {
