@@ -136,7 +136,7 @@ impl LanguageModelRequest {
             other => return Err(PyValueError::new_err(format!("no output is called {other:?}"))),
         };
         let Self { max_context_len, max_seq_len, lora_rank, .. } = *self;
-        Ok(LanguageModelOptions { max_context_len, max_seq_len, output, lora_rank })
+        Ok(LanguageModelOptions { max_context_len, max_seq_len, output, lora_rank, ..LanguageModelOptions::default() })
     }
 }
 

@@ -141,6 +141,7 @@ impl Compile {
                 (true, false) => LanguageModelOutput::AllLogits,
                 (false, false) => LanguageModelOutput::LastLogits,
             },
+            ..LanguageModelOptions::default()
         };
         for model in &self.models {
             if is_language_model(model) {

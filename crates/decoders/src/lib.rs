@@ -50,6 +50,10 @@ pub struct Options {
     pub output: Output,
     /// Maximum rank of LoRA adapters: the program has a second method, [`METHOD`](rushlight_checkpoint::lora::METHOD), which takes one.
     pub lora_rank: Option<usize>,
+    /// True for a program whose prompts may have rows of embeddings, such as those of images and sound. In place of `forward` it
+    /// has the methods of ExecuTorch's multimodal programs: `token_embedding(tokens: i64[1, T]) -> f32[1, T, hidden]`, and
+    /// `text_decoder(inputs_embeds: f32[1, T, hidden], start_pos: i64[1])` with the output. It takes no LoRA adapters.
+    pub takes_embeddings: bool,
 }
 
 /// The output of a call.

@@ -70,7 +70,7 @@ fn a_checkpoint_becomes_a_method_with_its_metadata() {
     assert_eq!(model.states.len(), 2);
     assert_eq!(model.methods["forward"].updates.len(), 2);
     let options =
-        Options { max_context_len: Some(16), max_seq_len: Some(4), output: Output::AllLogits, lora_rank: None };
+        Options { max_context_len: Some(16), max_seq_len: Some(4), output: Output::AllLogits, ..Options::default() };
     let model = import_with(&config(), &weights(), &options).unwrap();
     let graph = &model.methods["forward"];
     let logits = graph.outputs[0].as_value().unwrap();
@@ -94,6 +94,30 @@ fn hidden_states_take_the_place_of_logits() {
     // The embeddings are the head.
     let model = import_with(&config(), &base, &Options::default()).unwrap();
     assert!(!model.constant_methods.contains_key(HIDDEN_STATES));
+}
+
+#[test]
+fn a_program_that_takes_embeddings_has_two_methods() {
+    let options = Options { takes_embeddings: true, max_seq_len: Some(4), ..Options::default() };
+    let model = import_with(&config(), &weights(), &options).unwrap();
+    let methods: Vec<&str> = model.methods.keys().map(String::as_str).collect();
+    assert_eq!(methods, ["token_embedding", "text_decoder"]);
+    let shape = |graph: &rushlight_graph::Graph, value| {
+        graph.tensor(value).unwrap().shape.iter().map(rushlight_graph::Expr::as_int).collect::<Vec<_>>()
+    };
+    let embedding = &model.methods["token_embedding"];
+    let decoder = &model.methods["text_decoder"];
+    let rushlight_graph::Input::Value(rows) = decoder.inputs[0] else { panic!("a value") };
+    let expected = [Some(1), None, Some(HIDDEN as i64)];
+    assert_eq!(shape(decoder, rows), expected);
+    assert_eq!(shape(embedding, embedding.outputs[0].as_value().unwrap()), expected);
+    assert_eq!(shape(decoder, decoder.outputs[0].as_value().unwrap()), [Some(1), Some(VOCAB as i64)]);
+    assert!(embedding.updates.is_empty() && decoder.updates.len() == 2);
+    // The tied head and the embedding are one constant.
+    let names: Vec<&str> = model.constants.iter().map(|(_, constant)| constant.name.as_str()).collect();
+    assert_eq!(names.iter().filter(|name| **name == "model.embed_tokens.weight").count(), 1, "{names:?}");
+    let adapted = Options { lora_rank: Some(2), ..options };
+    assert!(import_with(&config(), &weights(), &adapted).unwrap_err().to_string().contains("LoRA"));
 }
 
 #[test]

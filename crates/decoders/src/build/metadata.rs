@@ -12,15 +12,22 @@ use crate::decoder::Decoder;
 /// Number of inputs before those of an adapter.
 pub(super) const TOKEN_INPUTS: u16 = 2;
 
+/// The name of embeddings, as inputs and as an output.
+pub(super) const EMBEDDINGS: &str = "inputs_embeds";
+
+/// Returns the name of the output of a decoder.
+pub(super) fn output_name(output: Output) -> &'static str {
+    match output {
+        Output::LastLogits | Output::AllLogits => "logits",
+        Output::HiddenStates => "hidden_states",
+    }
+}
+
 /// Returns the names of the inputs and of the output.
-pub(super) fn signature(graph: &Graph, output: Output) -> Signature {
+pub(super) fn signature(graph: &Graph, output: &str) -> Signature {
     let name = |input: &Input| match input {
         Input::Value(value) => graph.values.get(*value).map(|value| value.name.clone()),
         Input::Literal(_) => None,
-    };
-    let output = match output {
-        Output::LastLogits | Output::AllLogits => "logits",
-        Output::HiddenStates => "hidden_states",
     };
     Signature::flat(graph.inputs.iter().filter_map(name), [Some(output.to_owned())])
 }
@@ -54,4 +61,11 @@ pub(super) fn token_rules(limits: Limits) -> Vec<RuleModel> {
         RuleModel::Fixed { place: place(0), size: 1 },
         RuleModel::Range { place: place(1), unit: 1, offset: 0, min: 1, max },
     ]
+}
+
+/// Makes the runtime refuse embeddings of other shapes than `[1, 1..=seq_len, hidden]`.
+pub(super) fn embedding_rules(limits: Limits, hidden: usize) -> Vec<RuleModel> {
+    let mut rules = token_rules(limits);
+    rules.push(RuleModel::Fixed { place: Place { input: 0, dim: 2 }, size: hidden as u64 });
+    rules
 }

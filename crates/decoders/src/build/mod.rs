@@ -1,5 +1,6 @@
 //! Builds the graph of a decoder. It has one method, which takes tokens and the position of the first of them, with a
-//! KV cache as state. A second method, if it is asked for, also takes a LoRA adapter.
+//! KV cache as state. A second method, if it is asked for, also takes a LoRA adapter. A program that takes embeddings has
+//! two methods in place of the first: from tokens to embeddings, and from embeddings to logits.
 
 mod attention;
 mod cache;
@@ -21,18 +22,21 @@ use rushlight_checkpoint::Tensors;
 use rushlight_checkpoint::lora::{KEY, METHOD as LORA_METHOD, Targets};
 use rushlight_graph::operators::aten;
 use rushlight_graph::{
-    ConstantId, Error, Expr, Graph, Literal, Model, Op, StateId, Symbol, SymbolId, TensorType, Type, ValueId,
+    ConstantId, Error, ErrorKind, Expr, Graph, Literal, Model, Op, StateId, Symbol, SymbolId, TensorType, Type, ValueId,
 };
 
 use crate::decoder::{Decoder, Layer};
 use crate::lora::{self, Adapted, Linear};
 use crate::{HIDDEN_STATES, Options, Output};
 use layers::origin;
-use metadata::{TOKEN_INPUTS, describe, signature, token_rules};
+use metadata::{EMBEDDINGS, TOKEN_INPUTS, describe, embedding_rules, output_name, signature, token_rules};
 use rotary::Rotation;
 
-/// The name of the method.
+/// The name of the method from tokens to logits.
 const METHOD: &str = "forward";
+/// The names of the methods from tokens to embeddings, and from these to logits, in ExecuTorch's multimodal programs.
+const TOKEN_EMBEDDING: &str = "token_embedding";
+const TEXT_DECODER: &str = "text_decoder";
 
 /// Sizes of a call.
 #[derive(Clone, Copy, Debug)]
@@ -55,19 +59,36 @@ pub(crate) fn build(
 ) -> Result<Model, Error> {
     let mut model = Model::default();
     let mut named = Named::default();
-    let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
-    build.forward(options.output, None)?;
-    let (graph, linears) = (build.graph, build.linears);
-    let mut rules = vec![(METHOD, token_rules(limits))];
-    model.add_method(METHOD, graph);
-    if let Some(rank) = options.lora_rank {
-        let targets = lora::targets(linears, rank)?;
+    let mut rules = Vec::new();
+    if options.takes_embeddings {
+        if options.lora_rank.is_some() {
+            return Err(Error::new(ErrorKind::Option, "a program that takes embeddings takes no LoRA adapters"));
+        }
         let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
-        build.forward(options.output, Some(&targets))?;
+        build.token_embedding()?;
         let graph = build.graph;
-        model.add_method(LORA_METHOD, graph);
-        rules.push((LORA_METHOD, [token_rules(limits), lora::rules(&targets, TOKEN_INPUTS)].concat()));
-        model.named_data.push((KEY.to_owned(), targets.describe().into()));
+        model.add_method(TOKEN_EMBEDDING, graph);
+        rules.push((TOKEN_EMBEDDING, token_rules(limits)));
+        let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
+        build.text_decoder(options.output)?;
+        let graph = build.graph;
+        model.add_method(TEXT_DECODER, graph);
+        rules.push((TEXT_DECODER, embedding_rules(limits, decoder.hidden)));
+    } else {
+        let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
+        build.forward(options.output, None)?;
+        let (graph, linears) = (build.graph, build.linears);
+        model.add_method(METHOD, graph);
+        rules.push((METHOD, token_rules(limits)));
+        if let Some(rank) = options.lora_rank {
+            let targets = lora::targets(linears, rank)?;
+            let mut build = Build::new(decoder, tensors, limits, &mut model, &mut named);
+            build.forward(options.output, Some(&targets))?;
+            let graph = build.graph;
+            model.add_method(LORA_METHOD, graph);
+            rules.push((LORA_METHOD, [token_rules(limits), lora::rules(&targets, TOKEN_INPUTS)].concat()));
+            model.named_data.push((KEY.to_owned(), targets.describe().into()));
+        }
     }
     describe(&mut model, decoder, limits);
     if options.output == Output::HiddenStates {
@@ -76,8 +97,14 @@ pub(crate) fn build(
     let blob = shapes::write(rules.iter().map(|(method, rules)| (*method, rules.as_slice())));
     let blob = blob.map_err(|_| Error::unsupported("the rules about sizes are too long"))?;
     model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
-    let signatures: Vec<_> =
-        model.methods.iter().map(|(method, graph)| (method.as_str(), signature(graph, options.output))).collect();
+    let signatures: Vec<_> = model
+        .methods
+        .iter()
+        .map(|(method, graph)| {
+            let output = if method == TOKEN_EMBEDDING { EMBEDDINGS } else { output_name(options.output) };
+            (method.as_str(), signature(graph, output))
+        })
+        .collect();
     let blob = signature::write(signatures.iter().map(|(method, signature)| (*method, signature)));
     model.named_data.push((SIGNATURE_KEY.to_owned(), blob.into()));
     model.verify()?;
@@ -125,24 +152,72 @@ impl<'a> Build<'a> {
         Self { decoder, tensors, limits, model, named, graph, linears, adapted, length, start, written: None }
     }
 
+    /// Builds the method from tokens to the output, with the inputs of an adapter if there are targets.
     fn forward(&mut self, output: Output, targets: Option<&Targets>) -> Result<(), Error> {
-        let Decoder { vocab, hidden, .. } = *self.decoder;
-        let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));
-        let long = |shape: Vec<Expr>| Type::Tensor(TensorType::new(ScalarType::Long, shape));
-        let tokens = self.graph.input("tokens", long(vec![1.into(), length]));
-        let start_pos = self.graph.input("start_pos", long(vec![1.into()]));
+        let tokens = self.tokens_input();
+        let start_pos = self.start_input();
         if let Some(targets) = targets {
             self.adapted = lora::declare(targets, &mut self.graph);
         }
+        self.read_start(start_pos)?;
+        let x = self.embedded(tokens)?;
+        self.decode(x, output)
+    }
+
+    /// Builds the method from tokens to their embeddings, `[1, T, hidden]`.
+    fn token_embedding(&mut self) -> Result<(), Error> {
+        let tokens = self.tokens_input();
+        let x = self.embedded(tokens)?;
+        self.graph.outputs = vec![x.into()];
+        Ok(())
+    }
+
+    /// Builds the method from embeddings `[1, T, hidden]` to the output.
+    fn text_decoder(&mut self, output: Output) -> Result<(), Error> {
+        let shape = vec![1.into(), Expr::Symbol(self.length), (self.decoder.hidden as i64).into()];
+        let x = self.graph.input(EMBEDDINGS, Type::Tensor(TensorType::new(ScalarType::Float, shape)));
+        let start_pos = self.start_input();
+        self.read_start(start_pos)?;
+        self.decode(x, output)
+    }
+
+    fn tokens_input(&mut self) -> ValueId {
+        self.long_input("tokens", vec![1.into(), Expr::Symbol(self.length)])
+    }
+
+    fn start_input(&mut self) -> ValueId {
+        self.long_input("start_pos", vec![1.into()])
+    }
+
+    fn long_input(&mut self, name: &str, shape: Vec<Expr>) -> ValueId {
+        self.graph.input(name, Type::Tensor(TensorType::new(ScalarType::Long, shape)))
+    }
+
+    /// Makes the position of the first token a symbol.
+    fn read_start(&mut self, start_pos: ValueId) -> Result<(), Error> {
         let read = self.model.schemas.expect(aten::_LOCAL_SCALAR_DENSE)?;
         let origin = self.graph.origins.push(origin(""));
-        let result = [("start".to_owned(), Type::Int(start))];
+        let result = [("start".to_owned(), Type::Int(Expr::Symbol(self.start)))];
         self.graph.push_node(self.graph.body, Op::Call(read), vec![start_pos.into()], origin, result);
+        Ok(())
+    }
 
-        let names = self.decoder.names;
-        let table = self.weight(&format!("{}.weight", names.embedding), &[vocab, hidden])?;
-        let mut x = self.call(names.embedding, aten::EMBEDDING, vec![table.into(), tokens.into()])?;
-        x = self.scaled(x, self.decoder.embedding_scale)?;
+    /// Returns the weights of the embedding.
+    fn embedding_table(&mut self) -> Result<ValueId, Error> {
+        let Decoder { names, vocab, hidden, .. } = *self.decoder;
+        self.weight(&format!("{}.weight", names.embedding), &[vocab, hidden])
+    }
+
+    /// Adds the embeddings of tokens, `[1, T, hidden]`.
+    fn embedded(&mut self, tokens: ValueId) -> Result<ValueId, Error> {
+        let table = self.embedding_table()?;
+        let x = self.call(self.decoder.names.embedding, aten::EMBEDDING, vec![table.into(), tokens.into()])?;
+        self.scaled(x, self.decoder.embedding_scale)
+    }
+
+    /// Adds the layers and the head on embeddings `[1, T, hidden]`.
+    fn decode(&mut self, mut x: ValueId, output: Output) -> Result<(), Error> {
+        let Decoder { names, hidden, .. } = *self.decoder;
         let rotations = self.rotations()?;
         self.written = self.written_positions();
         for (index, layer) in self.decoder.layers.iter().enumerate() {
@@ -154,7 +229,7 @@ impl<'a> Build<'a> {
         }
         x = self.norm(x, names.norm, hidden)?;
         x = match output {
-            Output::LastLogits | Output::AllLogits => self.logits(x, table)?,
+            Output::LastLogits | Output::AllLogits => self.logits(x)?,
             Output::HiddenStates => {
                 for part in ["weight", "bias"] {
                     self.tensors.take_optional(&format!("{}.{part}", names.head));
@@ -166,15 +241,15 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Adds the head; `table` holds the embeddings.
-    fn logits(&mut self, x: ValueId, table: ValueId) -> Result<ValueId, Error> {
+    /// Adds the head.
+    fn logits(&mut self, x: ValueId) -> Result<ValueId, Error> {
         let Decoder { names, vocab, hidden, .. } = *self.decoder;
         let head = format!("{}.weight", names.head);
         let is_tied = self.decoder.is_tied.unwrap_or_else(|| !self.tensors.contains(&head));
         let head = if is_tied {
             // Some checkpoints store tied weights twice.
             self.tensors.take_optional(&head);
-            table
+            self.embedding_table()?
         } else {
             self.weight(&head, &[vocab, hidden])?
         };
