@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use rushlight_runtime::{Execution, Input, States};
+use rushlight_runtime::{Execution, Input, Outputs, States};
 
 use crate::clock::Timed;
 use crate::error::Error;
-use crate::instance::{Failure, MethodInstance, values};
+use crate::instance::{MethodInstance, values};
 use crate::module::Module;
 use crate::session::Session;
 use crate::tensor::Value;
@@ -72,11 +72,25 @@ impl MethodBatch {
     /// The errors of [`reserve`](Self::reserve) and of the inputs; these leave all states unchanged. Otherwise the
     /// error of the call that fails first. It ends all calls, and each state may have changed or not.
     pub fn run(&mut self, module: &mut Module, calls: &mut [BatchCall<'_>]) -> Result<Vec<Vec<Value>>, Error> {
+        self.read(module, calls, |outputs| Ok(values(outputs)?))
+    }
+
+    /// As [`run`](Self::run), but lends the outputs of each call to `read` where they are, without a copy, in the order of the
+    /// calls.
+    ///
+    /// # Errors
+    /// Those of `run`, and that of `read`.
+    pub fn read<R>(
+        &mut self,
+        module: &mut Module,
+        calls: &mut [BatchCall<'_>],
+        mut read: impl FnMut(&Outputs<'_, '_>) -> Result<R, Error>,
+    ) -> Result<Vec<R>, Error> {
         self.reserve(module, calls.len())?;
         if module.shares_memory() {
             return calls
                 .iter_mut()
-                .map(|call| module.call(&self.method).inputs(call.inputs).session(call.session).run())
+                .map(|call| module.call(&self.method).inputs(call.inputs).session(call.session).read(&mut read))
                 .collect();
         }
         let mut executions: Vec<Execution<'_, 'static>> = Vec::with_capacity(calls.len());
@@ -93,7 +107,7 @@ impl MethodBatch {
             None => Execution::finish_batch(executions, &mut ()),
             Some((limit, deadline)) => Execution::finish_batch(executions, &mut Timed::until(&mut (), limit, deadline)),
         };
-        let all = outputs.map_err(Failure::from).and_then(|outputs| outputs.iter().map(values).collect());
-        all.map_err(|failure| context.explain(failure))
+        let outputs = outputs.map_err(|error| context.explain(error.into()))?;
+        outputs.iter().map(read).collect()
     }
 }

@@ -140,6 +140,15 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Facade(error) => error,
+            Failure::Runtime(error) => error.into(),
+        }
+    }
+}
+
 impl From<rushlight_runtime::Error> for Failure {
     fn from(error: rushlight_runtime::Error) -> Self {
         Self::Runtime(error)
@@ -470,13 +479,24 @@ impl Submission<'_> {
 
     /// Waits until the call is complete, and copies its outputs. If a device does not let the host wait, poll first.
     pub fn complete(self) -> Result<Vec<Value>, Error> {
+        self.complete_with(values)
+    }
+
+    /// As [`complete`](Self::complete), but lends the outputs to `read` where they are, without a copy.
+    ///
+    /// # Errors
+    /// Those of the call, and that of `read`.
+    pub fn read<R>(self, read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Error>) -> Result<R, Error> {
+        self.complete_with(|outputs| Ok(read(outputs)?))
+    }
+
+    fn complete_with<R>(self, read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Failure>) -> Result<R, Error> {
         let Self { submission, deadline, context } = self;
         let outputs = match deadline {
             None => submission.complete(),
             Some((limit, deadline)) => submission.complete_traced(&mut Timed::until(&mut (), limit, deadline)),
         };
-        let values = outputs.map_err(Failure::from).and_then(|outputs| values(&outputs));
-        values.map_err(|failure| context.explain(failure))
+        outputs.map_err(Failure::from).and_then(|outputs| read(&outputs)).map_err(|failure| context.explain(failure))
     }
 }
 
