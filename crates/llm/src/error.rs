@@ -36,6 +36,10 @@ pub enum Error {
     NoTokens,
     /// A token that the model does not have.
     UnknownToken { token: u32, vocabulary: usize },
+    /// Embeddings in a prompt for a program that takes tokens alone.
+    TakesNoEmbeddings,
+    /// Embeddings that are no rows of the size that the program takes.
+    EmbeddingSize { expected: usize, dim: usize, elements: usize },
     /// More tokens than positions that are left.
     ContextFull { position: usize, tokens: usize, capacity: usize },
     /// A session cannot go to a position that it has not reached.
@@ -78,7 +82,9 @@ impl Error {
             Self::NotLanguageModel { .. } | Self::Tokenizer(_) => Code::InvalidProgram,
             Self::ContextFull { .. } => Code::OutOfResources,
             Self::Poisoned | Self::NotReached { .. } => Code::InvalidState,
-            Self::NotSupported(_) | Self::ReturnsHiddenStates | Self::NoAdapters => Code::NotSupported,
+            Self::NotSupported(_) | Self::ReturnsHiddenStates | Self::NoAdapters | Self::TakesNoEmbeddings => {
+                Code::NotSupported
+            }
             Self::NoLogits => Code::Internal,
             _ => Code::InvalidArgument,
         }
@@ -155,6 +161,13 @@ impl Error {
             Self::UnknownToken { token, vocabulary } => Parts::new(format!("the model has no token {token}"))
                 .expected(format!("0 to {}", vocabulary.saturating_sub(1)))
                 .help("use the tokenizer that belongs to the model"),
+            Self::TakesNoEmbeddings => Parts::new("the program takes tokens, and no embeddings")
+                .expected("the methods `token_embedding` and `text_decoder`"),
+            Self::EmbeddingSize { expected, dim, elements } => {
+                Parts::new("the embeddings are no rows of the size that the program takes")
+                    .expected(format!("rows of {expected} elements"))
+                    .got(format!("{elements} elements, in rows of {dim}"))
+            }
             Self::ContextFull { position, tokens, capacity } => {
                 let left = capacity.saturating_sub(*position);
                 Parts::new("the context is full")

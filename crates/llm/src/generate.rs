@@ -9,9 +9,11 @@ use crate::error::Result;
 #[cfg(feature = "grammar")]
 use crate::grammar::Constraint;
 use crate::model::Model;
+use crate::prompt::Part;
 use crate::sampling::{Sampler, Sampling};
 use crate::session::Session;
 use crate::speculation::{Budget, Draft, Speculation};
+use crate::submission::Submission;
 use crate::text_stream::TextStream;
 use crate::token_score::TokenScore;
 use crate::tokenizer::Tokenizer;
@@ -195,14 +197,30 @@ impl Generator {
         options: Generation,
         goes_on: impl FnMut() -> ControlFlow<()>,
     ) -> Result<Self> {
+        Self::start_parts_while(model, session, tokenizer, &[Part::Tokens(prompt)], options, goes_on)
+    }
+
+    /// As [`start_while`](Self::start_while), for a prompt of tokens and embeddings.
+    ///
+    /// # Errors
+    /// The errors of [`start`](Self::start) and [`Session::prefill_parts`].
+    pub fn start_parts_while(
+        model: &mut Model,
+        session: &mut Session,
+        tokenizer: &Tokenizer,
+        prompt: &[Part<'_>],
+        options: Generation,
+        goes_on: impl FnMut() -> ControlFlow<()>,
+    ) -> Result<Self> {
         let mut sampler = Sampler::new(options.sampling.clone())?;
         options.speculation.map_or(Ok(()), Speculation::check)?;
         let start = Instant::now();
         let mut read = 0;
-        if !prompt.is_empty() || !session.has_logits() {
-            read = session.prefill_while(model, prompt, goes_on)?;
+        let len: usize = prompt.iter().map(Part::len).sum();
+        if len > 0 || !session.has_logits() {
+            read = session.prefill_parts_while(model, prompt, goes_on)?;
         }
-        let is_cancelled = read < prompt.len();
+        let is_cancelled = read < len;
         let prefill = start.elapsed();
         sampler.observe_prompt(session.tokens());
         let mut ends: Vec<u32> = model.limits().eos.clone();
@@ -294,6 +312,22 @@ impl Generator {
             generator.usage.decode += time;
         }
         Ok(())
+    }
+
+    /// Submits the last token of the answer: the model reads it while the [`Submission`] is polled, in place of the call in the
+    /// next [`step`](Self::step), which then waits for nothing. It is ready at once if there is nothing to read: at the beginning, at
+    /// the end, and for an answer with speculation. Polling has the errors of [`Session::submit`].
+    pub fn submit<'g>(&'g mut self, model: &'g mut Model, session: &'g mut Session) -> Submission<'g> {
+        let unread = self.unread.filter(|_| !self.is_finished && self.options.speculation.is_none());
+        Submission::new(async move {
+            let Some(token) = unread else { return Ok(()) };
+            let start = Instant::now();
+            session.submit(model, &[Part::Tokens(&[token])])?.await?;
+            self.unread = None;
+            self.usage.decoded_tokens += 1;
+            self.usage.decode += start.elapsed();
+            Ok(())
+        })
     }
 
     fn advance(

@@ -45,12 +45,15 @@ mod gbnf;
 mod generate;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod history;
 mod jinja;
 mod model;
 mod perplexity;
+mod prompt;
 mod sampling;
 mod session;
 mod speculation;
+mod submission;
 mod text_stream;
 mod token_score;
 mod tokenizer;
@@ -64,9 +67,11 @@ pub use generate::{FinishReason, Generation, Generator, Step, Usage, generate, g
 pub use grammar::{Constraint, Grammar, GrammarCompiler};
 pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
+pub use prompt::Part;
 pub use sampling::{Choice, Dry, Mirostat, Sampler, Sampling};
 pub use session::Session;
 pub use speculation::{Draft, DraftModel, DraftSession, Speculation};
+pub use submission::Submission;
 pub use text_stream::TextStream;
 pub use token_score::TokenScore;
 pub use tokenizer::{SpecialTokens, Tokenizer};

@@ -8,11 +8,13 @@ mod gguf;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod hostile;
+mod prompts;
 mod sampling;
 mod saved_sessions;
 mod sessions;
 mod special_files;
 mod speculation;
+mod submissions;
 mod templates;
 mod tokenizers;
 

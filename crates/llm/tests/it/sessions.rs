@@ -36,17 +36,17 @@ fn sample() -> (Vec<u32>, Vec<u32>) {
     sample_of("llama")
 }
 
-fn sample_of(name: &str) -> (Vec<u32>, Vec<u32>) {
+pub fn sample_of(name: &str) -> (Vec<u32>, Vec<u32>) {
     let expected = json(&folder(&format!("decoders/{name}/expected.json")));
     let tokens = |list: &Json| serde_json::from_value(list.clone()).unwrap();
     (tokens(&expected["prompt"]), tokens(&expected["greedy"]))
 }
 
-fn best(logits: &[f32]) -> u32 {
+pub fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32
 }
 
-fn continued(model: &mut Model, session: &mut Session, count: usize) -> Vec<u32> {
+pub fn continued(model: &mut Model, session: &mut Session, count: usize) -> Vec<u32> {
     let mut tokens = Vec::new();
     for _ in 0..count {
         tokens.push(best(session.logits()));

@@ -200,6 +200,9 @@ fn a_batch_of_sessions_runs_one_after_the_other_on_a_device() {
         let outputs = batch.run(&mut module, &mut calls).unwrap();
         assert_eq!(outputs.iter().map(|outputs| first(outputs)).collect::<Vec<_>>(), expected);
     }
+    let mut calls = [&mut a, &mut b].map(|session| BatchCall { session, inputs: &inputs });
+    let read = batch.read(&mut module, &mut calls, |outputs| Ok(outputs.tensor(0)?.as_slice::<f32>()?[0]));
+    assert_eq!(read.unwrap(), [3.0, 3.5]);
     assert!(batch.run(&mut module, &mut []).unwrap().is_empty());
     assert_eq!(module.batch("train").unwrap_err().code(), Code::NotFound);
     let (mut other, _) = on_device();
@@ -209,7 +212,7 @@ fn a_batch_of_sessions_runs_one_after_the_other_on_a_device() {
     let mut calls = [&mut a, &mut foreign].map(|session| BatchCall { session, inputs: &inputs });
     let error = batch.run(&mut module, &mut calls).unwrap_err();
     assert!(error.message().contains("another module"), "{error}");
-    assert_eq!(first(&module.call("decode").inputs(&inputs).session(&mut a).run().unwrap()), 3.0, "nothing ran");
+    assert_eq!(first(&module.call("decode").inputs(&inputs).session(&mut a).run().unwrap()), 4.0, "nothing ran");
 }
 
 #[test]
@@ -244,11 +247,12 @@ fn calls_are_submitted_and_polled() {
     assert_eq!(device.queued(), 1);
     assert_eq!(first(&module.run("prefill", &inputs).unwrap()), 1.5);
 
-    // Sessions can submit too, and `complete` waits.
+    // Sessions can submit too. `read` waits, as `complete` does.
     let mut session = module.session().unwrap();
     let mut call = module.call("decode").inputs(&inputs).session(&mut session);
     let submission = call.submit().unwrap();
-    assert_eq!(first(&submission.complete().unwrap()), 1.0);
+    let read = submission.read(|outputs| Ok(outputs.tensor(0)?.as_slice::<f32>()?[0]));
+    assert_eq!(read.unwrap(), 1.0);
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! A conversation: the tokens so far, and the model's state for them.
 
+mod saved;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::task::Poll;
 
 use rushlight::Fingerprint;
 
 use crate::adapter::Adapter;
 use crate::embedding::Pool;
 use crate::error::{Error, Result};
+use crate::history::History;
 use crate::model::{Model, Rows, SessionCall};
+use crate::prompt::Part;
+use crate::submission::Submission;
 use crate::token_score::{TokenScore, log_probability};
 
 /// The tokens that one user of a [`Model`] has added, with their KV cache. Methods take the model that made the
@@ -23,7 +27,7 @@ pub struct Session {
     adapter: Option<Adapter>,
     /// The fingerprint of the program.
     program: Fingerprint,
-    tokens: Vec<u32>,
+    history: History,
     logits: Vec<f32>,
     ahead: Option<Ahead>,
     is_poisoned: bool,
@@ -35,8 +39,8 @@ struct Ahead {
     tokens: Vec<u32>,
     /// Number of these tokens that were added since.
     added: usize,
-    /// The logits after each of these tokens.
-    logits: Rows,
+    /// The logits after each of these tokens, `[tokens, vocabulary]`.
+    logits: Vec<f32>,
 }
 
 /// The place of the KV cache.
@@ -48,15 +52,10 @@ pub(crate) enum State {
     InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
 }
 
-/// Magic bytes of a saved session.
-const MAGIC: &[u8; 8] = b"RLLMses3";
-
-/// Bytes of a hash.
-const HASH: usize = 32;
-
 impl Session {
     pub(crate) fn new(state: State, adapter: Option<Adapter>, program: Fingerprint) -> Self {
-        Self { state, adapter, program, tokens: Vec::new(), logits: Vec::new(), ahead: None, is_poisoned: false }
+        let (history, logits) = (History::default(), Vec::new());
+        Self { state, adapter, program, history, logits, ahead: None, is_poisoned: false }
     }
 
     /// The adapter that changes the model's answers, if there is one.
@@ -64,14 +63,14 @@ impl Session {
         self.adapter.as_ref()
     }
 
-    /// The tokens so far.
+    /// The tokens so far, without the positions of embeddings.
     pub fn tokens(&self) -> &[u32] {
-        &self.tokens
+        self.history.tokens()
     }
 
     /// The position of the next token.
     pub fn position(&self) -> usize {
-        self.tokens.len()
+        self.history.len()
     }
 
     /// Adds tokens, in as many calls as needed. Returns the logits after the last one, `[vocabulary]`.
@@ -79,15 +78,67 @@ impl Session {
     /// # Errors
     /// `Poisoned`, `NoTokens`, `UnknownToken` and `ContextFull` change nothing. An error of the module poisons the session.
     pub fn prefill(&mut self, model: &mut Model, tokens: &[u32]) -> Result<&[f32]> {
-        self.check_for_logits(model, tokens)?;
-        let rest = tokens.get(self.add_ahead(tokens)..).unwrap_or_default();
-        if !rest.is_empty() {
-            self.forget_ahead()?;
-        }
-        for chunk in rest.chunks(model.max_call_len(rest.len()).max(1)) {
-            self.call(model, chunk)?.read_from_end(0, &mut self.logits);
+        self.prefill_parts(model, &[Part::Tokens(tokens)])
+    }
+
+    /// Adds a prompt of tokens and embeddings, as [`prefill`](Self::prefill) does.
+    ///
+    /// # Errors
+    /// The errors of `prefill`. `TakesNoEmbeddings` and `EmbeddingSize` change nothing, either.
+    pub fn prefill_parts(&mut self, model: &mut Model, parts: &[Part<'_>]) -> Result<&[f32]> {
+        self.check_for_logits(model, parts)?;
+        for part in self.unread(model, parts)? {
+            self.call(model, part, last_row)?;
         }
         Ok(&self.logits)
+    }
+
+    /// Submits a prompt, or the next token: the model reads it while the [`Submission`] is polled, and the host may do anything
+    /// else meanwhile. This is for devices, and for browsers, which let nobody wait. [`logits`](Self::logits) has the logits when
+    /// it is ready.
+    ///
+    /// ```no_run
+    /// # fn main() -> rushlight_llm::Result<()> {
+    /// # let mut model = rushlight_llm::Model::load("llama.pte")?;
+    /// # let (mut session, tokens) = (model.session()?, [1, 2, 3]);
+    /// let parts = [rushlight_llm::Part::Tokens(&tokens)];
+    /// let mut submission = session.submit(&mut model, &parts)?;
+    /// while submission.poll()?.is_pending() {
+    ///     // Draw a frame, or return to the browser's event loop.
+    /// }
+    /// drop(submission);
+    /// let logits = session.logits();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`prefill_parts`](Self::prefill_parts) that change nothing. Polling has the others.
+    pub fn submit<'s>(&'s mut self, model: &'s mut Model, parts: &'s [Part<'s>]) -> Result<Submission<'s>> {
+        self.check_for_logits(model, parts)?;
+        Ok(Submission::new(async move {
+            for part in self.unread(model, parts)? {
+                self.submit_call(model, part).await?;
+            }
+            Ok(())
+        }))
+    }
+
+    /// Adds the tokens at the beginning of a prompt that the model has read already. Returns the calls for the others.
+    fn unread<'p>(&mut self, model: &Model, parts: &[Part<'p>]) -> Result<Vec<Part<'p>>> {
+        let mut calls = Vec::new();
+        for part in parts {
+            let known = match *part {
+                Part::Tokens(tokens) if calls.is_empty() => self.add_ahead(tokens),
+                _ => 0,
+            };
+            let rest = part.skip(known);
+            if calls.is_empty() && !rest.is_empty() {
+                self.forget_ahead()?;
+            }
+            calls.extend(rest.chunks(model.max_call_len(rest.len()).max(1)));
+        }
+        Ok(calls)
     }
 
     /// Adds a token to each session, as [`prefill`](Self::prefill) does. If a backend keeps the caches, one call reads
@@ -97,7 +148,7 @@ impl Session {
     /// The errors of `prefill`, for the first session that has one. `Poisoned`, `UnknownToken` and `ContextFull` change
     /// no session. An error of the module poisons the sessions of its call.
     pub fn prefill_batch(model: &mut Model, batch: &mut [(&mut Self, u32)]) -> Result<()> {
-        batch.iter().try_for_each(|(session, token)| session.check(model, &[*token]))?;
+        batch.iter().try_for_each(|(session, token)| session.check(model, &[Part::Tokens(&[*token])]))?;
         batch.sort_by_key(|(session, _)| session.adapter.is_some());
         let mut rest = batch;
         while let Some((first, _)) = rest.first() {
@@ -121,23 +172,22 @@ impl Session {
         batch.iter_mut().try_for_each(|(session, _)| session.forget_ahead())?;
         let calls = batch.iter_mut().filter_map(|(session, token)| {
             let position = session.position();
-            let adapter = session.adapter.as_ref();
-            match &mut session.state {
-                State::Own(state) => Some(SessionCall { state, adapter, token: *token, position }),
+            let Self { state, adapter, logits, .. } = &mut **session;
+            match state {
+                State::Own(state) => {
+                    Some(SessionCall { state, adapter: adapter.as_ref(), token: *token, position, logits })
+                }
                 State::InModule(_) => None,
             }
         });
-        let logits = model.call_batch(calls.collect());
-        for (index, (session, token)) in batch.iter_mut().enumerate() {
-            match &logits {
-                Ok(logits) => {
-                    session.tokens.push(*token);
-                    logits[index].read_from_end(0, &mut session.logits);
-                }
+        let result = model.call_batch(calls.collect());
+        for (session, token) in batch {
+            match &result {
+                Ok(()) => session.history.push(Part::Tokens(&[*token])),
                 Err(_) => session.is_poisoned = true,
             }
         }
-        logits.map(drop)
+        result
     }
 
     /// Tokens that [`prefill_while`](Self::prefill_while) reads in one call. Large enough that weights are read seldom,
@@ -153,18 +203,33 @@ impl Session {
         &mut self,
         model: &mut Model,
         tokens: &[u32],
+        goes_on: impl FnMut() -> ControlFlow<()>,
+    ) -> Result<usize> {
+        self.prefill_parts_while(model, &[Part::Tokens(tokens)], goes_on)
+    }
+
+    /// As [`prefill_while`](Self::prefill_while), for a prompt of tokens and embeddings.
+    ///
+    /// # Errors
+    /// The errors of [`prefill_parts`](Self::prefill_parts).
+    pub fn prefill_parts_while(
+        &mut self,
+        model: &mut Model,
+        parts: &[Part<'_>],
         mut goes_on: impl FnMut() -> ControlFlow<()>,
     ) -> Result<usize> {
-        self.check(model, tokens)?;
-        // Without a cache each call computes all earlier tokens.
-        let part = if model.has_no_cache() { tokens.len() } else { Self::PREFILL_PART };
+        self.check(model, parts)?;
         let mut added = 0;
-        for part in tokens.chunks(part) {
-            if goes_on().is_break() {
-                break;
+        for part in parts {
+            // Without a cache each call computes all earlier tokens.
+            let len = if model.has_no_cache() { part.len() } else { Self::PREFILL_PART };
+            for part in part.chunks(len) {
+                if goes_on().is_break() {
+                    return Ok(added);
+                }
+                self.prefill_parts(model, &[part])?;
+                added += part.len();
             }
-            self.prefill(model, part)?;
-            added += part.len();
         }
         Ok(added)
     }
@@ -176,17 +241,18 @@ impl Session {
     /// The errors of `prefill`, and `NotLanguageModel` if the call does not return the logits of all of its tokens.
     pub(crate) fn prefill_with_drafts(&mut self, model: &mut Model, token: u32, drafts: Vec<u32>) -> Result<()> {
         let tokens: Vec<u32> = std::iter::once(token).chain(drafts.iter().copied()).collect();
-        self.check_for_logits(model, &tokens)?;
+        self.check_for_logits(model, &[Part::Tokens(&tokens)])?;
         self.forget_ahead()?;
-        let logits = self.call(model, &tokens)?;
-        if logits.rows() < tokens.len() {
-            self.is_poisoned = true;
-            let (expected, got) = (tokens.len(), logits.rows());
-            return Err(Error::not_a_model(format!("a call of {expected} tokens returned the logits of {got}")));
-        }
-        logits.read_from_end(drafts.len(), &mut self.logits);
-        self.tokens.truncate(self.tokens.len() - drafts.len());
-        self.ahead = Some(Ahead { tokens: drafts, added: 0, logits });
+        let ahead = self.call(model, Part::Tokens(&tokens), |rows, logits| {
+            let (expected, got) = (tokens.len(), rows.rows());
+            if got < expected {
+                return Err(Error::not_a_model(format!("a call of {expected} tokens returned the logits of {got}")));
+            }
+            rows.read_from_end(drafts.len(), logits);
+            Ok(rows.last(drafts.len()))
+        })?;
+        self.history.truncate(self.position() - drafts.len());
+        self.ahead = Some(Ahead { tokens: drafts, added: 0, logits: ahead });
         Ok(())
     }
 
@@ -209,7 +275,7 @@ impl Session {
     pub(crate) fn cannot_rewind(&mut self, model: &Model) -> bool {
         match &mut self.state {
             // If this succeeds, it changes nothing.
-            State::Own(session) => session.rewind(self.tokens.len()).is_err(),
+            State::Own(session) => session.rewind(self.history.len()).is_err(),
             State::InModule(_) => !model.has_no_cache(),
         }
     }
@@ -220,9 +286,12 @@ impl Session {
         let left = ahead.tokens.get(ahead.added..).unwrap_or_default();
         let count = left.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         if count > 0 {
-            self.tokens.extend_from_slice(&tokens[..count]);
-            ahead.logits.read_from_end(left.len() - count, &mut self.logits);
+            self.history.push(Part::Tokens(&tokens[..count]));
             ahead.added += count;
+            let width = ahead.logits.len() / ahead.tokens.len();
+            let row = ahead.logits.chunks_exact(width).nth(ahead.added - 1).unwrap_or_default();
+            self.logits.clear();
+            self.logits.extend_from_slice(row);
         }
         count
     }
@@ -231,7 +300,7 @@ impl Session {
     fn forget_ahead(&mut self) -> Result<()> {
         if self.next_ahead().is_some()
             && let State::Own(session) = &mut self.state
-            && let Err(error) = session.rewind(self.tokens.len())
+            && let Err(error) = session.rewind(self.history.len())
         {
             self.is_poisoned = true;
             return Err(error.into());
@@ -270,7 +339,7 @@ impl Session {
         tokens: &[u32],
         score: impl Fn(&[f32], u32) -> S,
     ) -> Result<Vec<Option<S>>> {
-        self.check_for_logits(model, tokens)?;
+        self.check_for_logits(model, &[Part::Tokens(tokens)])?;
         self.forget_ahead()?;
         let first = tokens.first().filter(|_| !self.logits.is_empty()).map(|token| score(&self.logits, *token));
         let mut scores = Vec::with_capacity(tokens.len());
@@ -278,11 +347,13 @@ impl Session {
         let chunk = if model.has_all_logits() { model.max_call_len(tokens.len()) } else { 1 };
         let mut next = tokens.iter().skip(1);
         for chunk in tokens.chunks(chunk) {
-            let logits = self.call(model, chunk)?;
-            for index in (0..chunk.len()).rev() {
-                logits.read_from_end(index, &mut self.logits);
-                scores.extend(next.next().map(|token| Some(score(&self.logits, *token))));
-            }
+            self.call(model, Part::Tokens(chunk), |rows, logits| {
+                for index in (0..chunk.len()).rev() {
+                    rows.read_from_end(index, logits);
+                    scores.extend(next.next().map(|token| Some(score(logits, *token))));
+                }
+                Ok(())
+            })?;
         }
         Ok(scores)
     }
@@ -296,58 +367,78 @@ impl Session {
         if model.embedding_size().is_none() {
             return Err(Error::ReturnsLogits);
         }
-        self.check(model, tokens)?;
+        self.check(model, &[Part::Tokens(tokens)])?;
         let mut row = Vec::new();
         for chunk in tokens.chunks(model.max_call_len(tokens.len()).max(1)) {
-            let states = self.call(model, chunk)?;
-            if states.rows() < chunk.len() {
-                self.is_poisoned = true;
+            self.call(model, Part::Tokens(chunk), |states, _| {
                 let (expected, got) = (chunk.len(), states.rows());
-                return Err(Error::not_a_model(format!("a call of {expected} tokens returned {got} hidden states")));
-            }
-            for index in (0..chunk.len()).rev() {
-                states.read_from_end(index, &mut row);
-                pool.add(&row);
-            }
+                if got < expected {
+                    return Err(Error::not_a_model(format!(
+                        "a call of {expected} tokens returned {got} hidden states"
+                    )));
+                }
+                for index in (0..chunk.len()).rev() {
+                    states.read_from_end(index, &mut row);
+                    pool.add(&row);
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
 
-    /// Checks tokens before they are added, and that the program returns logits.
-    fn check_for_logits(&self, model: &Model, tokens: &[u32]) -> Result<()> {
+    /// Checks a prompt before it is added, and that the program returns logits.
+    fn check_for_logits(&self, model: &Model, parts: &[Part<'_>]) -> Result<()> {
         if model.embedding_size().is_some() {
             return Err(Error::ReturnsHiddenStates);
         }
-        self.check(model, tokens)
+        self.check(model, parts)
     }
 
-    /// Checks tokens before they are added.
-    fn check(&self, model: &Model, tokens: &[u32]) -> Result<()> {
+    /// Checks a prompt before it is added.
+    fn check(&self, model: &Model, parts: &[Part<'_>]) -> Result<()> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
         }
-        if tokens.is_empty() {
+        parts.iter().try_for_each(|part| model.check(part))?;
+        let (count, capacity) = (parts.iter().map(Part::len).sum(), model.limits().max_context_len);
+        if count == 0 {
             return Err(Error::NoTokens);
         }
-        let limits = model.limits();
-        let (vocabulary, capacity) = (limits.vocab_size, limits.max_context_len);
-        if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(Error::UnknownToken { token: *token, vocabulary });
-        }
-        if tokens.len() > capacity.saturating_sub(self.position()) {
-            return Err(Error::ContextFull { position: self.position(), tokens: tokens.len(), capacity });
+        if count > capacity.saturating_sub(self.position()) {
+            return Err(Error::ContextFull { position: self.position(), tokens: count, capacity });
         }
         Ok(())
     }
 
-    /// Adds tokens in one call.
-    fn call(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Rows> {
+    /// Adds a part in one call. `read` gets the rows of the output, and the place of the session's logits.
+    fn call<R>(
+        &mut self,
+        model: &mut Model,
+        part: Part<'_>,
+        read: impl FnOnce(&Rows<'_>, &mut Vec<f32>) -> Result<R>,
+    ) -> Result<R> {
         let position = self.position();
-        self.tokens.extend_from_slice(tokens);
-        let (given, position) = if model.has_no_cache() { (&self.tokens[..], 0) } else { (tokens, position) };
-        let logits = model.call(&mut self.state, self.adapter.as_ref(), given, position);
-        self.is_poisoned = logits.is_err();
-        logits
+        self.history.push(part);
+        let Self { state, adapter, history, logits, .. } = self;
+        let (given, position) =
+            if model.has_no_cache() { (Part::Tokens(history.tokens()), 0) } else { (part, position) };
+        let result = model.call(state, adapter.as_ref(), given, position, |rows| read(rows, logits));
+        self.is_poisoned = result.is_err();
+        result
+    }
+
+    /// As [`call`](Self::call), but submits the call, and reads the last row. The session is poisoned until it is complete.
+    async fn submit_call(&mut self, model: &mut Model, part: Part<'_>) -> Result<()> {
+        let position = self.position();
+        self.history.push(part);
+        self.is_poisoned = true;
+        let Self { state, adapter, history, logits, .. } = self;
+        let (given, position) =
+            if model.has_no_cache() { (Part::Tokens(history.tokens()), 0) } else { (part, position) };
+        model.submit(state, adapter.as_ref(), given, position, |rows| last_row(rows, logits)).await?;
+        self.is_poisoned = false;
+        Ok(())
     }
 
     /// Returns the logits after the last token; empty before the first.
@@ -369,7 +460,7 @@ impl Session {
             State::Own(session) => session.clear()?,
             State::InModule(_) => model.clear_states(),
         }
-        self.tokens.clear();
+        self.history.clear();
         self.logits.clear();
         self.ahead = None;
         self.is_poisoned = false;
@@ -398,7 +489,7 @@ impl Session {
                 State::InModule(_) if model.has_no_cache() => {}
                 State::InModule(_) => return Err(Error::NotSupported("the session cannot go back")),
             }
-            self.tokens.truncate(position);
+            self.history.truncate(position);
             self.ahead = None;
             // The logits are those of a removed token.
             self.logits.clear();
@@ -413,8 +504,17 @@ impl Session {
     /// # Errors
     /// The errors of [`reset`](Self::reset).
     pub fn keep_common_prefix(&mut self, model: &mut Model, tokens: &[u32]) -> Result<usize> {
-        let alike = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let kept = alike.min(tokens.len().saturating_sub(1));
+        self.keep_common_parts(model, &[Part::Tokens(tokens)])
+    }
+
+    /// As [`keep_common_prefix`](Self::keep_common_prefix), for a prompt of tokens and embeddings. The length is the number of
+    /// positions that both have.
+    ///
+    /// # Errors
+    /// The errors of [`reset`](Self::reset).
+    pub fn keep_common_parts(&mut self, model: &mut Model, parts: &[Part<'_>]) -> Result<usize> {
+        let len: usize = parts.iter().map(Part::len).sum();
+        let kept = self.history.common_prefix(parts).min(len.saturating_sub(1));
         // A session that cannot go back starts anew.
         if self.is_poisoned || self.rewind(model, kept).is_err() {
             self.reset(model)?;
@@ -431,115 +531,20 @@ impl Session {
             State::Own(session) => {
                 let mut fork = session.fork()?;
                 if self.next_ahead().is_some() {
-                    fork.rewind(self.tokens.len())?;
+                    fork.rewind(self.history.len())?;
                 }
                 State::Own(fork)
             }
             State::InModule(_) => return Err(Error::NotSupported("the session cannot be copied")),
         };
         let (adapter, program) = (self.adapter.clone(), self.program.clone());
-        let (tokens, logits) = (self.tokens.clone(), self.logits.clone());
-        Ok(Self { state, adapter, program, tokens, logits, ahead: None, is_poisoned: self.is_poisoned })
-    }
-
-    /// The fingerprint of the adapter; 0 without one.
-    fn adapter_fingerprint(&self) -> u64 {
-        self.adapter.as_ref().map_or(0, Adapter::fingerprint)
-    }
-
-    /// Returns the session as bytes, for [`restore`](Self::restore) with the same program and adapter. They contain a
-    /// hash of the program, which is computed once.
-    ///
-    /// # Errors
-    /// The errors of [`fork`](Self::fork), and `Poisoned`.
-    pub fn save(&mut self) -> Result<Vec<u8>> {
-        if self.is_poisoned {
-            return Err(Error::Poisoned);
-        }
-        self.forget_ahead()?;
-        let State::Own(session) = &mut self.state else {
-            return Err(Error::NotSupported("the session cannot be saved"));
-        };
-        let state = loop {
-            match session.save()? {
-                Poll::Ready(state) => break state,
-                Poll::Pending => std::thread::yield_now(),
-            }
-        };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&self.program.bytes());
-        bytes.extend_from_slice(&[0; HASH]);
-        bytes.extend_from_slice(&self.adapter_fingerprint().to_le_bytes());
-        for numbers in [&self.tokens, &self.logits.iter().map(|logit| logit.to_bits()).collect()] {
-            bytes.extend_from_slice(&(numbers.len() as u64).to_le_bytes());
-            numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
-        }
-        bytes.extend_from_slice(&state);
-        let hash = seal(&bytes).ok_or(Error::NoSession)?;
-        if let Some(place) = bytes.get_mut(MAGIC.len() + HASH..).and_then(|rest| rest.first_chunk_mut()) {
-            *place = hash;
-        }
-        Ok(bytes)
-    }
-
-    /// Replaces the session by a saved one.
-    ///
-    /// # Errors
-    /// `NoSession` for damaged bytes, `OtherProgram` for bytes of another program, and `OtherAdapter` for another
-    /// adapter or none. `NotSupported` as in [`fork`](Self::fork). An error of the module for bytes of another backend:
-    /// this one poisons the session, and all others leave it unchanged.
-    pub fn restore(&mut self, model: &Model, bytes: &[u8]) -> Result<()> {
-        let damaged = || Error::NoSession;
-        let rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
-        let (program, rest) = rest.split_first_chunk::<HASH>().ok_or_else(damaged)?;
-        if *program != self.program.bytes() {
-            return Err(Error::OtherProgram);
-        }
-        let (hash, rest) = rest.split_first_chunk::<HASH>().ok_or_else(damaged)?;
-        if seal(bytes) != Some(*hash) {
-            return Err(damaged());
-        }
-        let (fingerprint, mut rest) = rest.split_first_chunk().ok_or_else(damaged)?;
-        if u64::from_le_bytes(*fingerprint) != self.adapter_fingerprint() {
-            return Err(Error::OtherAdapter);
-        }
-        let mut numbers = || -> Result<Vec<u32>> {
-            let (count, after) = rest.split_first_chunk().ok_or_else(damaged)?;
-            let len = usize::try_from(u64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4));
-            let (numbers, after) = len.and_then(|len| after.split_at_checked(len)).ok_or_else(damaged)?;
-            rest = after;
-            Ok(numbers.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
-        };
-        let (tokens, logits) = (numbers()?, numbers()?);
-        let State::Own(session) = &mut self.state else {
-            return Err(Error::NotSupported("the session cannot be restored"));
-        };
-        let limits = model.limits();
-        let is_known = |token: &u32| (*token as usize) < limits.vocab_size;
-        if tokens.len() > limits.max_context_len
-            || !tokens.iter().all(is_known)
-            || ![0, limits.vocab_size].contains(&logits.len())
-        {
-            return Err(Error::NoSession);
-        }
-        self.ahead = None;
-        if let Err(error) = session.restore(rest) {
-            self.is_poisoned = true;
-            return Err(error.into());
-        }
-        self.tokens = tokens;
-        self.logits = logits.into_iter().map(f32::from_bits).collect();
-        self.is_poisoned = false;
-        Ok(())
+        let (history, logits) = (self.history.clone(), self.logits.clone());
+        Ok(Self { state, adapter, program, history, logits, ahead: None, is_poisoned: self.is_poisoned })
     }
 }
 
-/// Returns the hash of a saved session, without the field of the hash itself. So tokens, logits and caches of different
-/// sessions cannot be mixed.
-fn seal(bytes: &[u8]) -> Option<[u8; HASH]> {
-    let (head, rest) = bytes.split_at_checked(MAGIC.len() + HASH)?;
-    let (_, rest) = rest.split_at_checked(HASH)?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(head).update(rest);
-    Some(*hasher.finalize().as_bytes())
+/// Reads the logits of the last position.
+fn last_row(rows: &Rows<'_>, logits: &mut Vec<f32>) -> Result<()> {
+    rows.read_from_end(0, logits);
+    Ok(())
 }
