@@ -69,16 +69,16 @@ fn wrong(form: Form) -> Vec<Json> {
 }
 
 /// The paths of the known fields of an object, with their forms. Panics for an unknown field.
-fn places(config: &Json, at: &str, what: &str) -> Vec<(String, Form)> {
+fn places(config: &Json, family: &Family, at: &str, what: &str) -> Vec<(String, Form)> {
     let mut found = Vec::new();
     for (key, value) in config.as_object().unwrap() {
-        let table = if at.contains("rope_") { ROPE } else { CONFIG };
-        let form = table.iter().find(|(known, _)| known == key).map(|(_, form)| *form);
+        let tables = if at.contains("rope_") { [ROPE, &[]] } else { [CONFIG, family.fields] };
+        let form = tables.iter().copied().flatten().find(|(known, _)| known == key).map(|(_, form)| *form);
         let form = form.unwrap_or_else(|| panic!("{what}: nobody says what `{at}/{key}` may be"));
         found.push((format!("{at}/{key}"), form));
         let has_fields = ["text_config", "rope_parameters", "rope_scaling", "full_attention", "sliding_attention"];
         if value.is_object() && has_fields.contains(&key.as_str()) {
-            found.extend(places(value, &format!("{at}/{key}"), what));
+            found.extend(places(value, family, &format!("{at}/{key}"), what));
         }
     }
     found
@@ -97,7 +97,8 @@ fn each_field_of_a_configuration_is_what_it_may_be() {
             import_checkpoint(&checkpoint, &Options::default()).map(drop)
         };
         import(&config).unwrap_or_else(|error| panic!("{what}: {error}"));
-        for (place, form) in places(&config, "", &what) {
+        let family = Family::of_model_type(config["model_type"].as_str().unwrap()).unwrap();
+        for (place, form) in places(&config, family, "", &what) {
             for value in wrong(form) {
                 let mut changed = config.clone();
                 *changed.pointer_mut(&place).unwrap() = value.clone();

@@ -9,7 +9,9 @@ use rushlight_checkpoint::fields::Form::{
 };
 use rushlight_checkpoint::fields::check;
 
-/// The fields of a `config.json`, or of its part for the decoder.
+use crate::family::Family;
+
+/// The fields of a `config.json`, or of its part for the decoder, besides those of a single family.
 pub(crate) const CONFIG: &[(&str, Form)] = &[
     ("_name_or_path", Text),
     ("_sliding_window_pattern", Size),
@@ -18,24 +20,9 @@ pub(crate) const CONFIG: &[(&str, Form)] = &[
     ("attention_dropout", Share),
     ("attention_multiplier", Number),
     ("attn_logit_softcapping", Positive),
-    ("block_auto_adjust_ff_dim", Flag),
-    ("block_dim", Size),
-    ("block_ff_dim", Size),
-    ("block_ffn_dim_multiplier", Positive),
-    ("block_mlp_init_scale", Number),
-    ("block_multiple_of", Size),
-    ("block_norm_eps", PositiveShare),
-    ("block_out_init_scale", Number),
-    ("block_use_swiglu", Flag),
-    ("block_use_xavier_init", Flag),
     ("bos_token_id", Tokens),
     ("cache_implementation", Text),
     ("clip_qkv", Number),
-    ("conv_L_cache", Size),
-    ("conv_bias", Flag),
-    ("conv_dim", Size),
-    ("conv_dim_out", Size),
-    ("conv_use_xavier_init", Flag),
     ("decoder_sparse_step", Size),
     ("dtype", Text),
     ("embd_pdrop", Share),
@@ -142,12 +129,13 @@ pub(crate) const ROPE: &[(&str, Form)] = &[
 pub(crate) const GENERATION: &[(&str, Form)] =
     &[("bos_token_id", Tokens), ("eos_token_id", Tokens), ("pad_token_id", Tokens)];
 
-/// Checks a `config.json`, with the settings of RoPE in it.
+/// Checks a `config.json` of a family, with the settings of RoPE in it.
 ///
 /// # Errors
 /// As [`check`].
-pub(crate) fn check_config(config: Config<'_>) -> Result<(), Error> {
+pub(crate) fn check_config(config: Config<'_>, family: &Family) -> Result<(), Error> {
     check(config, CONFIG)?;
+    check(config, family.fields)?;
     for key in ["rope_parameters", "rope_scaling"] {
         let Some(rope) = config.object(key)? else { continue };
         check(rope, ROPE)?;

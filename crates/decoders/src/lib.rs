@@ -1,5 +1,5 @@
 //! Builds decoders from the published files of language models: a folder of Hugging Face with its configuration and weights, or
-//! a GGUF file. The graph that PyTorch would export is built from a description of each family (`family`), so nobody needs PyTorch.
+//! a GGUF file. The graph that PyTorch would export is built from a description of each family (`families`), so nobody needs PyTorch.
 //!
 //! The program has one method, `forward(tokens: i64[1, T], start_pos: i64[1])`. It returns the logits of the last token, or what
 //! [`Output`] says. Metadata methods tell ExecuTorch's runners its sizes. The KV cache is state. Weights stay in the file until
@@ -7,7 +7,7 @@
 //!
 //! # Decisions
 //!
-//! - `family.rs` describes as data how each family differs from Llama. `decoder.rs` reads a configuration to a description.
+//! - `families.rs` describes as data how each family differs from Llama. `decoder.rs` reads a configuration to a description.
 //!   `build/` makes the graph, with a ring buffer as the cache of a layer with a sliding window.
 //! - A LoRA adapter is not part of a program. It is an input of the program's second method (`lora/`), which shares constants and
 //!   states with the first. Sessions keep no matrices, and a batch of calls may have several adapters.
@@ -16,6 +16,7 @@
 
 mod build;
 mod decoder;
+mod families;
 mod family;
 mod fields;
 mod gguf_config;
@@ -27,7 +28,8 @@ mod field_tests;
 #[cfg(test)]
 mod tests;
 
-pub use family::{FAMILIES, Family};
+pub use families::FAMILIES;
+pub use family::Family;
 
 use rushlight_checkpoint::config::{self, Config};
 use rushlight_checkpoint::fields::check;
@@ -121,7 +123,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
         return Err(damaged("`config.json` has no `model_type`: it describes no model of Hugging Face"));
     };
     let family = Family::of_model_type(model_type)?;
-    fields::check_config(whole)?;
+    fields::check_config(whole, family)?;
     if let Some(quantization) = whole.object("quantization_config")? {
         let method = quantization.text("quant_method")?.unwrap_or("some method");
         return Err(Error::unsupported(format!("the checkpoint is quantized with {method}"))
@@ -130,7 +132,7 @@ pub fn import_checkpoint(checkpoint: &Checkpoint, options: &Options) -> Result<M
     // A model of text and images has the decoder as a part.
     let text = whole.object("text_config")?;
     let config = text.unwrap_or(whole);
-    fields::check_config(config)?;
+    fields::check_config(config, family)?;
     let mut decoder = Decoder::of_config(config, family, options)?;
     decoder.feed_forward = decoder::feed_forward_width(config)?;
     decoder.shared_expert = config.size("shared_expert_intermediate_size")?;
