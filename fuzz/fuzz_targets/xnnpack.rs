@@ -5,8 +5,8 @@
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use rushlight_compiler::front::pte::lift;
 use rushlight_format::ScalarType;
+use rushlight_format::payload::xnnpack::Payload;
 use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
-use rushlight_format::xnnpack::Payload;
 use rushlight_fuzz::run::compile_and_run;
 use rushlight_graph::Bytes;
 

@@ -11,9 +11,10 @@
 //!    pickle. Only `import` there knows operators and the graph. It is a feature; without it, neither the compiler nor lowering at
 //!    load depends on serde. `front/pte` lifts a `.pte` program. It follows the instructions, knows which value each place of
 //!    planned memory holds, and turns out variants into functional calls and jumps into `cond`, `while_loop` and `scan`. Delegates
-//!    of XNNPACK become operators there too: `format` reads the payload and `front/xnnpack` translates its nodes. Quantized tensors
-//!    become integers between operators that quantize and dequantize. A payload with an untranslated node stays a delegate, with
-//!    the reason in `Delegate::refusal`. The crate `rushlight-decoders` builds graphs of language models from checkpoints.
+//!    of XNNPACK become operators there too: `format/payload` reads the payload, and an importer of `front/payload` translates its
+//!    nodes. Quantized tensors become integers between operators that quantize and dequantize. A payload with an untranslated node
+//!    stays a delegate, with the reason in `Delegate::refusal`. The crate `rushlight-decoders` builds graphs of language models from
+//!    checkpoints.
 //! 2. **Canonical** (`passes/`). `Functionalise` replaces writes by new values and makes their effects on views, states and inputs
 //!    explicit. `FreezeStates` turns states that nothing updates into constants, and drops updates of states that nothing reads.
 //!    `LowerComposites` decomposes the operators that kernels do not have. It keeps the few that accelerators compute in one step,

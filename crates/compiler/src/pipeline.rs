@@ -108,7 +108,7 @@ pub fn import_pt2(programs: &[(&str, Bytes)], options: ImportOptions) -> Result<
 /// # Errors
 /// The errors of [`lift_with`] and of the passes.
 pub fn compile_pte(file: &Bytes, external: &[Bytes], options: &CompileOptions) -> Result<Compiled, Error> {
-    compile(lift_with(file, external, options.lift)?, options)
+    compile(lift_with(file, external, &options.lift)?, options)
 }
 
 /// Compiles a model that a front end made.

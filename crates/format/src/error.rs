@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use crate::schema::{self, Field};
+#[cfg(feature = "payload")]
+use crate::payload::SCHEMAS as PAYLOADS;
+use crate::schema::{Field, NAMES};
 
 /// Why a file was refused: the kind of fault, and the field it was found in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,12 +90,12 @@ impl FormatError {
 
     /// Schema table (`Tensor`, `ExecutionPlan`) or container part (`header`) that holds the fault.
     pub fn table(&self) -> &'static str {
-        schema::names(self.field).0
+        names(self.field).0
     }
 
     /// Field of that table.
     pub fn field(&self) -> &'static str {
-        schema::names(self.field).1
+        names(self.field).1
     }
 }
 
@@ -105,7 +107,7 @@ impl fmt::Debug for FormatError {
 
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (table, field) = schema::names(self.field);
+        let (table, field) = names(self.field);
         write!(f, "{table}.{field}")?;
         if let Some(index) = self.index {
             write!(f, " of entry {index}")?;
@@ -149,3 +151,36 @@ impl fmt::Display for ErrorKind {
 }
 
 impl core::error::Error for FormatError {}
+
+/// The names of the fields of payloads, which no microcontroller reads.
+#[cfg(not(feature = "payload"))]
+const PAYLOADS: &[&[(Field, &str, &str)]] = &[];
+
+impl Field {
+    /// An error of this field, found at byte `offset`.
+    pub(crate) fn error(self, kind: ErrorKind, offset: u64) -> FormatError {
+        FormatError::new(self, kind, offset)
+    }
+}
+
+/// Every field, with the names of its table and of itself.
+fn fields() -> impl Iterator<Item = &'static (Field, &'static str, &'static str)> {
+    NAMES.iter().chain(PAYLOADS.iter().copied().flatten())
+}
+
+/// The names of a field's table and of the field.
+pub(crate) fn names(field: Field) -> (&'static str, &'static str) {
+    fields().find(|(known, ..)| *known == field).map_or(("", ""), |(_, table, name)| (*table, *name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_fields_share_a_number() {
+        for (i, (field, table, name)) in fields().enumerate() {
+            assert_eq!(names(*field), (*table, *name), "entry {i}");
+        }
+    }
+}

@@ -46,14 +46,14 @@ extern crate alloc;
 
 pub mod bundled;
 pub mod dlpack;
+#[cfg(feature = "payload")]
+pub mod payload;
 pub mod ptd;
 pub mod pte;
 pub mod shapes;
 #[cfg(feature = "alloc")]
 pub mod signature;
 pub mod tokenizer;
-#[cfg(feature = "xnnpack")]
-pub mod xnnpack;
 
 #[cfg(feature = "alloc")]
 mod blob;

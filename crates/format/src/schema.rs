@@ -1,7 +1,5 @@
 //! The tables of the schemas that this crate reads and writes, field by field.
 
-use crate::error::{ErrorKind, FormatError};
-
 /// A field of a schema: the number of its table, and its slot in the table's vtable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field(u16);
@@ -14,11 +12,6 @@ impl Field {
 
     pub const fn slot(self) -> u16 {
         self.0 & 31
-    }
-
-    /// An error of this field, found at byte `offset`.
-    pub fn error(self, kind: ErrorKind, offset: u64) -> FormatError {
-        FormatError::new(self, kind, offset)
     }
 }
 
@@ -254,32 +247,5 @@ schema! {
     }
 }
 
-#[cfg(feature = "xnnpack")]
+#[cfg(feature = "payload")]
 pub(crate) use schema;
-
-/// The names of the fields of payloads, which no microcontroller reads.
-#[cfg(not(feature = "xnnpack"))]
-const PAYLOADS: &[(Field, &str, &str)] = &[];
-#[cfg(feature = "xnnpack")]
-use crate::xnnpack::schema::NAMES as PAYLOADS;
-
-/// The names of a field's table and of the field.
-pub(crate) fn names(field: Field) -> (&'static str, &'static str) {
-    NAMES
-        .iter()
-        .chain(PAYLOADS)
-        .find(|(known, ..)| *known == field)
-        .map_or(("", ""), |(_, table, name)| (*table, *name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_fields_share_a_number() {
-        for (i, (field, table, name)) in NAMES.iter().chain(PAYLOADS).enumerate() {
-            assert_eq!(names(*field), (*table, *name), "entry {i}");
-        }
-    }
-}

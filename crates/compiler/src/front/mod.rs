@@ -1,9 +1,9 @@
 //! Readers of programs: each turns one file format into the graph.
 
+pub mod payload;
 #[cfg(feature = "pt2")]
 pub mod pt2;
 pub mod pte;
-pub mod xnnpack;
 
 use rushlight_graph::Bytes;
 

@@ -4,5 +4,6 @@
 
 mod emit;
 mod filetests;
+mod importers;
 mod memory_plans;
 mod text;

@@ -3,6 +3,7 @@ use alloc::vec::Vec;
 
 use super::{Program, header};
 use crate::ErrorKind;
+use crate::error::names;
 use crate::flatbuf::{Builder, Offset};
 use crate::schema::*;
 

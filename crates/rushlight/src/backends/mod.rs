@@ -21,6 +21,8 @@ use std::num::NonZeroUsize;
 #[cfg(feature = "backends")]
 use std::sync::Arc;
 
+#[cfg(feature = "lower")]
+use rushlight_compiler::front::payload::IMPORTERS;
 #[cfg(feature = "compile")]
 use rushlight_compiler::partition::{Backend, OptionSpec, PORTABLE};
 #[cfg(all(feature = "pt2", feature = "backends"))]
@@ -229,11 +231,18 @@ pub(crate) fn declared<'a>() -> impl Iterator<Item = Declared<'a>> + Clone {
     run_halves().map(|(backend, half)| Declared { name: backend.name, id: half.id, options: half.options })
 }
 
-/// The ids of backends whose programs this build runs: those of its own backends, and XNNPACK's. Programs that
-/// ExecuTorch delegated to XNNPACK become operators again when they are loaded.
+/// The ids of other runtimes' backends whose payloads become operators again when a program is loaded, such as
+/// ExecuTorch's XNNPACK: those that the compiler has an importer for and this build does not run.
+#[cfg(feature = "lower")]
+pub(crate) fn lifted() -> impl Iterator<Item = &'static str> {
+    IMPORTERS.iter().map(|importer| importer.backend).filter(|id| !runs_backend(id))
+}
+
+/// The ids of backends whose programs this build runs: those of its own backends, and those whose payloads become operators
+/// again when a program is loaded.
 #[cfg(feature = "lower")]
 pub fn program_backends() -> impl Iterator<Item = &'static str> {
-    run_halves().map(|(_, half)| half.id).chain([rushlight_compiler::front::xnnpack::BACKEND])
+    run_halves().map(|(_, half)| half.id).chain(lifted())
 }
 
 /// True if this build runs programs that were compiled for the backend with this id.

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use rushlight_compiler::emit::{EmitOptions, Emitted, MethodMap, emit};
 use rushlight_compiler::front::pte::{LiftOptions, lift_with};
-use rushlight_compiler::front::xnnpack;
 use rushlight_compiler::partition::{PORTABLE, Report};
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_format::pte::WriteOptions;
@@ -291,7 +290,8 @@ impl Compiled {
         // Weights are packed or copied, so the result is about as large as the files.
         let files = std::iter::once(&source.program).chain(&source.external).map(|file| file.bytes().len());
         check_memory(setting, files.fold(0, usize::saturating_add))?;
-        let lift = LiftOptions { inline_xnnpack: inlines_xnnpack(setting) };
+        let keep = setting.backends.iter().map(|backend| backend.id().to_owned()).collect();
+        let lift = LiftOptions { keep, ..LiftOptions::default() };
         let (plan_inputs, plan_outputs) = interface::planned(program);
         let destination =
             Destination { threads: setting.threads.and_then(NonZeroUsize::new), in_memory, ..Destination::default() };
@@ -312,7 +312,7 @@ impl Compiled {
         };
         let bytes = |bytes: &Arc<dyn StableBytes>| Bytes::new(Shared(bytes.clone()));
         let external: Vec<Bytes> = source.external.iter().map(bytes).collect();
-        let mut model = lift_with(&bytes(&source.program), &external, lift)?;
+        let mut model = lift_with(&bytes(&source.program), &external, &lift)?;
         let methods = program.num_methods();
         // Rushlight's compiler shares state by name, and so does lowering.
         let is_by_name = program.parsed().shares_state();
@@ -371,7 +371,7 @@ fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error
             if let Some(name) = backends::name_of(delegate.id) {
                 return Err(left(format!("it is compiled for the backend `{name}` already")));
             }
-            translated |= delegate.id == xnnpack::BACKEND && !registered(setting.backends, delegate.id);
+            translated |= is_lifted(delegate.id, setting.backends);
         }
         for operator in (0..plan.num_operators()).filter_map(|index| plan.operator(index)) {
             let find = |sets: &[&'static OpSet]| Registry::new(sets).find(operator.name, operator.overload);
@@ -406,7 +406,8 @@ fn entry<'c>(cache: &'c Cache, source: &Source, setting: Setting<'_>) -> Result<
     let yes = |is: bool| if is { "yes" } else { "no" };
     let specs = specs(setting.lower);
     let mut settings: Vec<(&str, String)> = specs.iter().flat_map(BackendSpec::settings).collect();
-    settings.push(("inline_xnnpack", yes(inlines_xnnpack(setting)).to_owned()));
+    let lifted: Vec<&str> = backends::lifted().filter(|id| is_lifted(id, setting.backends)).collect();
+    settings.push(("lifted", lifted.join(",")));
     settings.push(("share_memory", yes(setting.share_memory).to_owned()));
     let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let threads = setting.threads.unwrap_or_else(default_threads);
@@ -422,11 +423,6 @@ fn specs(lower: &Lower) -> Vec<BackendSpec> {
     }
 }
 
-/// True if parts for XNNPACK are lowered, because the caller has no such backend.
-fn inlines_xnnpack(setting: Setting<'_>) -> bool {
-    !registered(setting.backends, xnnpack::BACKEND)
-}
-
 /// True if a method has delegates that only run when they are translated.
 pub(crate) fn needs_translation(
     program: &Program<'static>,
@@ -436,13 +432,14 @@ pub(crate) fn needs_translation(
     let plan = program.parsed().method_named(method);
     plan.is_some_and(|plan| {
         let mut delegates = (0..plan.num_delegates()).filter_map(|index| plan.delegate(index));
-        delegates.any(|delegate| delegate.id == xnnpack::BACKEND && !registered(backends, delegate.id))
+        delegates.any(|delegate| is_lifted(delegate.id, backends))
     })
 }
 
-/// True if the caller has a backend of that name, which runs the parts for it.
-fn registered(backends: &[Arc<dyn Backend + Send>], id: &str) -> bool {
-    backends.iter().any(|backend| backend.id() == id)
+/// True if delegates of this id become operators: an importer reads their payloads, and the caller has no backend that runs
+/// them.
+fn is_lifted(id: &str, backends: &[Arc<dyn Backend + Send>]) -> bool {
+    backends::lifted().any(|lifted| lifted == id) && !backends.iter().any(|backend| backend.id() == id)
 }
 
 fn left(reason: impl Into<String>) -> Error {

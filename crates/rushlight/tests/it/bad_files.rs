@@ -77,6 +77,6 @@ fn the_reason_why_a_part_is_not_translated_is_told() {
     }
     let off = load("XnnpackBackend", "off");
     assert!(off.hint().is_some_and(|hint| hint.contains("lower=\"auto\"")), "{off}");
-    let other = load("CoreMLBackend", "auto");
+    let other = load("UnknownBackend", "auto");
     assert!(other.what_came().is_none() && other.hint().is_some_and(|hint| hint.contains("register")), "{other}");
 }

@@ -113,7 +113,8 @@ fn delegates_stay_where_that_is_asked_for() {
         let recording = Recording::open(&path).unwrap();
         let [backend, ..] = recording.backends()[..] else { continue };
         let file = read(&recording.program()).unwrap();
-        let model = lift_with(&file, &[], LiftOptions { inline_xnnpack: false }).unwrap();
+        let lift = LiftOptions { keep: vec![backend.to_owned()], ..LiftOptions::default() };
+        let model = lift_with(&file, &[], &lift).unwrap();
         assert!(model.delegates.iter().any(|(_, delegate)| delegate.backend == backend), "{}", path.display());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueModel};
 
-use crate::front::xnnpack::Arguments;
+use crate::front::payload::Arguments;
 use rushlight_graph::Schemas;
 use rushlight_graph::operators::executorch_prim;
 use rushlight_graph::ops::written_caches;

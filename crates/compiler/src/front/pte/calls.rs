@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rushlight_format::ScalarType;
 use rushlight_format::pte::{ShapeDynamism, ValueModel};
 
-use crate::front::xnnpack;
 use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::ops::{self, Operands};
@@ -320,8 +319,8 @@ impl Method<'_, '_> {
             None => {
                 let delegate = self.sources.delegate(&self.plan.name, index);
                 let mut delegate = delegate.ok_or_else(|| Error::invalid("a delegate without its payload"))?;
-                if self.sources.options.inline_xnnpack && delegate.backend == xnnpack::BACKEND {
-                    match self.inline(&delegate.payload, args, &bound, &outs) {
+                if let Some(importer) = self.sources.inlining(&delegate) {
+                    match self.inline(importer, &delegate, args, &bound, &outs) {
                         Ok(()) => return Ok(()),
                         Err(error) => delegate.refusal = Some(error),
                     }

@@ -1,27 +1,32 @@
 //! Calls of delegates that become the operators in their payload.
 
 use rushlight_format::ScalarType;
-use rushlight_format::pte::ShapeDynamism;
+use rushlight_format::pte::{ShapeDynamism, TensorModel};
 
-use crate::front::xnnpack::{self, Site, Written};
-use rushlight_graph::Bytes;
-use rushlight_graph::Error;
+use crate::front::payload::{Axes, Importer, NamedData, Site};
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
-use rushlight_graph::{Arg, Constant, Op, Origin, TensorType, ValueId, bind};
+use rushlight_graph::{Arg, Bytes, Constant, Delegate, Error, Op, Origin, TensorType, ValueId, bind};
 
 use super::method::Method;
 use super::static_type;
 
 impl Method<'_, '_> {
-    /// Replaces the call of an XNNPACK payload by its nodes. `given` are the arguments that it reads, `outs`
-    /// those that it writes.
+    /// Replaces the call of a delegate by the nodes of its payload. `given` are the arguments that it reads, `outs` those
+    /// that it writes.
     ///
     /// # Errors
     /// Why it cannot; no node has been added then, and the call can stay.
-    pub(super) fn inline(&mut self, payload: &Bytes, args: &[u32], given: &[Arg], outs: &[u32]) -> Result<(), Error> {
+    pub(super) fn inline(
+        &mut self,
+        importer: Importer,
+        delegate: &Delegate,
+        args: &[u32],
+        given: &[Arg],
+        outs: &[u32],
+    ) -> Result<(), Error> {
         let (before, origin) = (self.graph.blocks[self.block].nodes.len(), self.origin);
-        let results = self.translated(payload, args, given, outs);
+        let results = self.translated(importer, delegate, args, given, outs);
         self.origin = origin;
         match results {
             Ok(results) => {
@@ -38,59 +43,46 @@ impl Method<'_, '_> {
     /// The tensors that the payload writes, with their values.
     fn translated(
         &mut self,
-        payload: &Bytes,
+        importer: Importer,
+        delegate: &Delegate,
         args: &[u32],
         given: &[Arg],
         outs: &[u32],
     ) -> Result<Vec<(u32, ValueId)>, Error> {
-        let mut inputs = Vec::with_capacity(given.len());
-        for (arg, value) in args.iter().zip(given) {
-            let Some(value) = value.as_value() else {
-                inputs.push(None);
-                continue;
-            };
-            // Payloads see tensors as they lie in memory.
-            let order: Vec<i64> = self.tensor_model(*arg)?.dim_order.iter().map(|dim| i64::from(*dim)).collect();
-            inputs.push(Some(self.ordered(value, &order)?));
+        let mut inputs = given.to_vec();
+        if importer.axes == Axes::Memory {
+            for (arg, input) in args.iter().zip(&mut inputs) {
+                let Some(value) = input.as_value() else { continue };
+                let order: Vec<i64> = self.tensor_model(*arg)?.dim_order.iter().map(|dim| i64::from(*dim)).collect();
+                *input = self.ordered(value, &order)?.into();
+            }
         }
+        let outputs = outs.iter().map(|out| self.tensor_model(*out)).collect::<Result<_, _>>()?;
         let around = self.graph.origins.get(self.origin).cloned().unwrap_or_default();
-        let Written { outputs, unread } = xnnpack::inline(&mut Inlining { method: self, inputs, around }, payload)?;
-        let mut results = Vec::with_capacity(outputs.len());
-        for (position, value) in outputs {
+        let mut site = Inlining { method: self, inputs, outputs, around };
+        let written = (importer.inline)(&mut site, delegate)?;
+        let mut results = Vec::with_capacity(written.len());
+        for (position, value) in written {
             let out = args.get(position as usize).filter(|arg| outs.contains(arg));
             let out = *out.ok_or_else(|| Error::invalid(format!("the delegate writes its argument {position}")))?;
-            results.push((out, self.as_planned(value, out)?));
+            results.push((out, self.as_planned(value, out, importer)?));
         }
-        let missing: Vec<u32> = outs.iter().filter(|out| !results.iter().any(|(it, _)| it == *out)).copied().collect();
-        match (missing.as_slice(), unread.as_slice()) {
-            ([], _) => Ok(results),
-            // ExecuTorch 1.5 does not mark the output of a payload whose last result is quantized again by what follows the
-            // delegate, as the padding of an int8 Swin Transformer is, and its own runtime refuses the file. Where one result is
-            // for nobody and one output comes from nowhere, they are the same.
-            ([out], [value]) if self.tensor_model(*out)?.scalar_type == ScalarType::Float => {
-                results.push((*out, self.as_planned(*value, *out)?));
-                Ok(results)
-            }
-            ([out, ..], _) => Err(Error::invalid(format!("the delegate does not write value {out}"))),
+        match outs.iter().find(|out| !results.iter().any(|(written, _)| written == *out)) {
+            None => Ok(results),
+            Some(out) => Err(Error::invalid(format!("the delegate does not write value {out}"))),
         }
     }
 
     /// A result of the payload, with the type that the program declares for it.
-    fn as_planned(&mut self, value: ValueId, out: u32) -> Result<ValueId, Error> {
+    fn as_planned(&mut self, value: ValueId, out: u32, importer: Importer) -> Result<ValueId, Error> {
         let tensor = self.tensor_model(out)?;
         let mut value = self.cast_if_other(value, tensor.scalar_type)?;
-        let mut inverse = vec![0; tensor.dim_order.len()];
-        for (at, dim) in tensor.dim_order.iter().enumerate() {
-            if let Some(slot) = inverse.get_mut(usize::from(*dim)) {
-                *slot = at as i64;
-            }
-        }
         let ty = self.graph.tensor(value)?;
         // A payload has one dimension where the program has none.
         if tensor.sizes.is_empty() && ty.numel().is(1) {
             value = Method::one(self, aten::VIEW_COPY, vec![value.into(), Arg::List(Vec::new())])?;
-        } else if ty.rank() == inverse.len() {
-            value = self.ordered(value, &inverse)?;
+        } else if importer.axes == Axes::Memory && ty.rank() == tensor.dim_order.len() {
+            value = self.ordered(value, &inverse(&tensor.dim_order))?;
         }
         let (shape, planned) = (self.graph.tensor(value)?.shape.clone(), static_type(tensor).shape);
         let is_static = tensor.shape_dynamism == ShapeDynamism::Static;
@@ -103,7 +95,7 @@ impl Method<'_, '_> {
                 .got(format!("{shape:?}")));
         }
         if is_static {
-            self.equal_shapes(xnnpack::BACKEND, &shape, &planned)?;
+            self.equal_shapes(importer.backend, &shape, &planned)?;
         }
         Ok(value)
     }
@@ -121,21 +113,41 @@ impl Method<'_, '_> {
     }
 }
 
+/// Returns the permutation that takes dimensions from a dim order to the order of the program.
+fn inverse(dim_order: &[u8]) -> Vec<i64> {
+    let mut inverse = vec![0; dim_order.len()];
+    for (at, dim) in dim_order.iter().enumerate() {
+        if let Some(slot) = inverse.get_mut(usize::from(*dim)) {
+            *slot = at as i64;
+        }
+    }
+    inverse
+}
+
 /// The place of a call whose payload is translated.
 struct Inlining<'i, 'a, 'f> {
     method: &'i mut Method<'a, 'f>,
-    inputs: Vec<Option<ValueId>>,
+    inputs: Vec<Arg>,
+    outputs: Vec<&'a TensorModel>,
     /// The origin of the call.
     around: Origin,
 }
 
+impl NamedData for Inlining<'_, '_, '_> {
+    fn named(&self, key: &str) -> Option<Bytes> {
+        let data = self.method.sources.named(key)?;
+        self.method.sources.inlined.borrow_mut().insert(key.to_owned());
+        Some(data)
+    }
+}
+
 impl Site for Inlining<'_, '_, '_> {
-    fn input(&self, position: u32) -> Option<ValueId> {
-        self.inputs.get(position as usize).copied().flatten()
+    fn inputs(&self) -> &[Arg] {
+        &self.inputs
     }
 
-    fn named(&self, key: &str) -> Option<Bytes> {
-        self.method.sources.named(key)
+    fn outputs(&self) -> &[&TensorModel] {
+        &self.outputs
     }
 
     fn begin(&mut self, node: &str) {

@@ -12,8 +12,8 @@
 //!   wrote to its place. Methods share a state if it has the same name and the same place in both, in an arena other
 //!   than the first. A runtime may share those arenas between methods.
 //! - A tensor of bounded size has a symbol for each dimension, until an operator shows that the dimension is fixed.
-//! - The payload of an XNNPACK delegate names its results. For other delegates, the results are the last arguments of
-//!   the call that no earlier instruction has written.
+//! - The payload of a delegate with an importer ([`payload`](super::payload)) names its results. For other delegates, the
+//!   results are the last arguments of the call that no earlier instruction has written.
 
 mod accesses;
 mod calls;
@@ -37,7 +37,7 @@ use rushlight_format::pte::{Program, ProgramModel, StorageModel, TensorModel};
 use crate::debug_map::MethodMap;
 use crate::debug_map::{self, DEBUG_MAP_KEY};
 use crate::front::part;
-use crate::front::xnnpack::{Arguments, BACKEND};
+use crate::front::payload::{Arguments, IMPORTERS, Importer, NamedData};
 use rushlight_graph::Bytes;
 use rushlight_graph::{Error, ErrorKind};
 
@@ -48,16 +48,18 @@ use rushlight_graph::{
 use method::Method;
 
 /// Options of lifting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct LiftOptions {
-    /// True if XNNPACK delegates become operators again. Delegates that cannot be translated stay, with the reason in
-    /// [`Delegate::refusal`].
-    pub inline_xnnpack: bool,
+    /// The importers of payloads, whose delegates become operators again. Delegates that an importer refuses stay, with
+    /// the reason in [`Delegate::refusal`].
+    pub importers: &'static [Importer],
+    /// Ids of backends whose delegates stay although an importer reads them.
+    pub keep: Vec<String>,
 }
 
 impl Default for LiftOptions {
     fn default() -> Self {
-        Self { inline_xnnpack: true }
+        Self { importers: IMPORTERS, keep: Vec::new() }
     }
 }
 
@@ -67,7 +69,7 @@ impl Default for LiftOptions {
 /// # Errors
 /// As [`lift_with`].
 pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
-    lift_with(file, external, LiftOptions::default())
+    lift_with(file, external, &LiftOptions::default())
 }
 
 /// Lifts every method of a program. `external` are the `.ptd` files that hold its external tensors.
@@ -75,7 +77,7 @@ pub fn lift(file: &Bytes, external: &[Bytes]) -> Result<Model, Error> {
 /// # Errors
 /// `Input` for files that cannot be parsed. `Unsupported` for operators and jumps that have no functional form.
 /// `InvalidProgram` for programs that contradict themselves. Each error has the method and the instruction.
-pub fn lift_with(file: &Bytes, external: &[Bytes], options: LiftOptions) -> Result<Model, Error> {
+pub fn lift_with(file: &Bytes, external: &[Bytes], options: &LiftOptions) -> Result<Model, Error> {
     let damaged = |what: &str, error: &dyn std::fmt::Display| Error::new(ErrorKind::Input, format!("{what}: {error}"));
     let file = match BundledProgram::parse(file) {
         Ok(bundled) => part(file, bundled.program()).unwrap_or_else(|| file.clone()),
@@ -126,7 +128,7 @@ fn drop_external_tensors(model: &mut Model, content: &ProgramModel<'_>) {
 
 /// The data of tensors, with the constants and states that earlier methods made from it.
 struct Sources<'f> {
-    options: LiftOptions,
+    options: &'f LiftOptions,
     file: &'f Bytes,
     program: Program<'f>,
     /// The program's debug maps; empty if it has none.
@@ -238,17 +240,19 @@ impl Sources<'_> {
     /// Returns the inputs and outputs of a delegate, if its payload has them.
     fn arguments(&self, method: &str, index: u32) -> Option<Arguments> {
         let spec = self.program.method_named(method)?.delegate(index as usize)?;
-        if spec.id != BACKEND {
-            return None;
-        }
-        Arguments::of(self.program.delegate_data(spec.data)?)
+        let importer = self.importer(spec.id)?;
+        (importer.arguments)(&self.delegate(method, index)?, self)
     }
 
-    /// Named data of a delegate, which stays in its file.
-    fn named(&self, key: &str) -> Option<Bytes> {
-        let bytes = self.external(key)?;
-        self.inlined.borrow_mut().insert(key.to_owned());
-        Some(self.shared(bytes))
+    /// The importer of a backend's payloads.
+    fn importer(&self, backend: &str) -> Option<Importer> {
+        self.options.importers.iter().find(|importer| importer.backend == backend).copied()
+    }
+
+    /// The importer of a delegate that does not stay.
+    fn inlining(&self, delegate: &Delegate) -> Option<Importer> {
+        let is_kept = self.options.keep.iter().any(|backend| *backend == delegate.backend);
+        if is_kept { None } else { self.importer(&delegate.backend) }
     }
 
     /// Bytes of one of the files, which share its memory.
@@ -283,6 +287,12 @@ impl Sources<'_> {
             }
         }
         Ok(ConstantData::Strided { storage, offset: 0, strides })
+    }
+}
+
+impl NamedData for Sources<'_> {
+    fn named(&self, key: &str) -> Option<Bytes> {
+        self.external(key).map(|bytes| self.shared(bytes))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Elementwise nodes, products and softmax.
 
 use rushlight_format::ScalarType;
-use rushlight_format::xnnpack::{Binary, NodeFlags, Unary};
+use rushlight_format::payload::xnnpack::{Binary, NodeFlags, Unary};
 
 use rushlight_graph::Error;
 use rushlight_graph::operators::aten;

@@ -4,7 +4,7 @@
 //! named data. All three are read.
 
 mod node;
-pub(crate) mod schema;
+mod schema;
 
 use crate::error::{ErrorKind, FormatError};
 use crate::flatbuf::{Context, Table, TableList, Vector};
@@ -15,6 +15,8 @@ pub use node::{
     Binary, Convolution, ConvolutionKind, Node, NodeFlags, Operation, Padding, Pooling, PoolingKind, Unary,
 };
 use schema::*;
+
+pub(super) use schema::NAMES as SCHEMA;
 
 /// A payload. [`parse`](Self::parse) has checked all of it; this is a view of its bytes and cheap to copy.
 #[derive(Clone, Copy, Debug)]

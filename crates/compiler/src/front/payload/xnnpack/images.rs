@@ -1,6 +1,6 @@
 //! Nodes on images, which XNNPACK has in the order batch, height, width, channels.
 
-use rushlight_format::xnnpack::{Convolution, ConvolutionKind, NodeFlags, Padding, Pooling, PoolingKind};
+use rushlight_format::payload::xnnpack::{Convolution, ConvolutionKind, NodeFlags, Padding, Pooling, PoolingKind};
 
 use rushlight_graph::Error;
 use rushlight_graph::operators::aten;

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use rushlight_format::ScalarType;
-use rushlight_format::xnnpack::{ConstantData, Datatype, Node, Operation, Payload, Quantization, Scales, TensorValue};
+use rushlight_format::payload::xnnpack::{
+    ConstantData, Datatype, Node, Operation, Payload, Quantization, Scales, TensorValue,
+};
 
 use crate::front::part;
 use rushlight_graph::Bytes;
@@ -11,7 +13,7 @@ use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, quantized_decomposed, rushlight};
 use rushlight_graph::{Arg, Constant, Expr, TensorType, ValueId};
 
-use super::Site;
+use super::{Site, Written};
 
 /// The tensors of a payload, and the values that those known so far have in the graph.
 pub(super) struct Values<'a> {
@@ -49,7 +51,8 @@ impl<'a> Values<'a> {
             if let Some(position) = tensor.input {
                 let missing = || Error::invalid(format!("the delegate is given no tensor for its input {position}"));
                 let to = if tensor.quantization.is_some() { &mut integers } else { &mut known };
-                to.insert(tensor.id, site.input(position).ok_or_else(missing)?);
+                let input = site.inputs().get(position as usize).and_then(Arg::as_value);
+                to.insert(tensor.id, input.ok_or_else(missing)?);
             }
             if tensors.insert(tensor.id, tensor).is_some() {
                 return Err(Error::invalid(format!("two tensors of the delegate have the number {}", tensor.id)));
@@ -304,7 +307,7 @@ impl<'a> Values<'a> {
     }
 
     /// Outputs of the delegate, with the positions of their arguments.
-    pub fn outputs(&self) -> Result<Vec<(u32, ValueId)>, Error> {
+    pub fn outputs(&self) -> Result<Vec<Written>, Error> {
         let outputs = self.tensors.values().filter_map(|tensor| Some((tensor.output?, tensor.id)));
         let value = |(position, id)| {
             let value = self.integers.get(&id).or_else(|| self.known.get(&id)).copied();

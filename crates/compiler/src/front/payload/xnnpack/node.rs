@@ -1,7 +1,7 @@
 //! Nodes of a payload, one by one.
 
 use rushlight_format::ScalarType;
-use rushlight_format::xnnpack::{Binary, Node, NodeFlags, Operation, PoolingKind, Unary};
+use rushlight_format::payload::xnnpack::{Binary, Node, NodeFlags, Operation, PoolingKind, Unary};
 
 use rushlight_graph::Error;
 use rushlight_graph::operators::aten;
