@@ -110,6 +110,7 @@ mod copy;
 mod delta_rule;
 mod element;
 mod elementwise;
+mod engine;
 mod epilogue;
 mod error;
 mod finite_range;
@@ -154,6 +155,7 @@ pub use element::{FloatSlice, FloatSliceMut};
 pub use elementwise::{
     Binary, Data, DataMut, Instruction, MAX_DIMS, Operand, REGISTERS, Source, Unary, elementwise, elementwise_portable,
 };
+pub use engine::Engine;
 pub use epilogue::{Activation, Epilogue, Residual};
 pub use error::Error;
 pub use finite_range::{FiniteRange, finite_range};
@@ -183,61 +185,3 @@ pub use resize::{Resize, ResizeMode, resize};
 pub use softmax::softmax;
 pub use top_k::top_k;
 pub use weights::{QuantizedWeights, Weights};
-
-use arch::Dispatch;
-
-/// Execution context of every function of this crate: an instruction set and a thread pool.
-#[derive(Debug)]
-pub struct Engine {
-    dispatch: Dispatch,
-    pool: Pool,
-}
-
-impl Engine {
-    /// Creates an engine with the strongest instruction set of this machine and `threads` threads, including the caller
-    /// (0 counts as 1).
-    pub fn new(threads: usize) -> Self {
-        Self { dispatch: Dispatch::best(), pool: Pool::new(threads) }
-    }
-
-    /// Creates an engine with a given instruction set, for tests and comparisons.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if this machine does not support it.
-    pub fn with_isa(isa: Isa, threads: usize) -> Result<Self, Error> {
-        let dispatch = Dispatch::of(isa).ok_or(Error::Unavailable(isa))?;
-        Ok(Self { dispatch, pool: Pool::new(threads) })
-    }
-
-    /// Creates an engine with the register tile of AVX-512 in portable code, so that its control flow is tested on every
-    /// machine.
-    #[cfg(feature = "wide-scalar")]
-    pub fn wide_scalar(threads: usize) -> Self {
-        Self { dispatch: Dispatch::WideScalar(arch::WideScalar::new()), pool: Pool::new(threads) }
-    }
-
-    /// Returns true if both sides of a GEMM with bf16 weights are rounded to bf16: where bf16 is supported, and by the portable
-    /// register tile of AVX-512.
-    pub fn rounds_to_bf16(&self) -> bool {
-        #[cfg(feature = "wide-scalar")]
-        if matches!(self.dispatch, Dispatch::WideScalar(_)) {
-            return true;
-        }
-        self.supports_bf16()
-    }
-
-    /// Instruction set of the kernels.
-    pub fn isa(&self) -> Isa {
-        self.dispatch.isa()
-    }
-
-    /// The thread pool.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// Number of threads, including the caller.
-    pub fn threads(&self) -> usize {
-        self.pool.threads()
-    }
-}
