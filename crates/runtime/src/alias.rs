@@ -11,8 +11,8 @@ use core::slice;
 
 use crate::error::Role;
 use crate::fault::{Checked, Fault, Report};
-use crate::load::{Delegates, Step};
 use crate::memory::Bump;
+use crate::step::{Delegates, Step};
 use crate::tensor::Access;
 use crate::value::{ABSENT, EValue, Values, tensor, value};
 

@@ -11,7 +11,7 @@ use crate::events::{DelegateEvents, Event, EventTracer};
 use crate::execution::{Execution, MAX_INSTRUCTIONS, Outputs};
 use crate::fault::Fault;
 use crate::interrupt::Interrupts;
-use crate::load::{Loaded, LoadedDelegate, Step};
+use crate::step::{Loaded, LoadedDelegate, Step};
 use crate::value::Values;
 
 impl<'r, 'm> Execution<'r, 'm> {

@@ -15,20 +15,25 @@ use crate::error::{Detail, Error, Result, Role};
 #[cfg(feature = "alloc")]
 use crate::events::DelegateEvents;
 use crate::events::{Event, EventTracer};
-#[cfg(feature = "alloc")]
-use crate::extended::Phase;
 use crate::fault::{Checked, Fault, Kind, Report, Reported, Shortage};
 use crate::interrupt::Interrupts;
 use crate::io::{Input, Output, OutputBuffer, TensorView};
-use crate::load::{Loaded, Step};
-use crate::memory::{Hold, bind_borrowed};
-use crate::method::Method;
+use crate::memory::{Hold, SharedRef, bind_borrowed};
+#[cfg(feature = "alloc")]
+use crate::step::Phase;
+use crate::step::{Loaded, Step};
 use crate::strided;
 use crate::tensor::{Access, Tensor, TensorState};
 use crate::value::EValue;
 
 /// Instructions that one execution may take, as in ExecuTorch; it stops endless loops.
 pub const MAX_INSTRUCTIONS: u32 = 10_000_000;
+
+/// The parts of a method that an execution borrows.
+pub(crate) struct Borrowed<'r, 'm> {
+    pub(crate) loaded: &'r mut Loaded<'m>,
+    pub(crate) shared: Option<&'r SharedRef<'m>>,
+}
 
 /// An execution under way: inputs are bound, instructions run one by one or all together.
 pub struct Execution<'r, 'm> {
@@ -45,7 +50,7 @@ pub struct Execution<'r, 'm> {
 
 impl<'r, 'm> Execution<'r, 'm> {
     pub(crate) fn start(
-        method: &'r mut Method<'m>,
+        method: Borrowed<'r, 'm>,
         inputs: &[Input<'r>],
         outputs: &mut [OutputBuffer<'r>],
     ) -> Result<Self> {
@@ -57,7 +62,7 @@ impl<'r, 'm> Execution<'r, 'm> {
     /// As [`start`](Self::start), with states that are lent.
     #[cfg(feature = "alloc")]
     pub(crate) fn start_in(
-        method: &'r mut Method<'m>,
+        method: Borrowed<'r, 'm>,
         states: &'r mut States,
         inputs: &[Input<'r>],
         outputs: &mut [OutputBuffer<'r>],
@@ -69,7 +74,7 @@ impl<'r, 'm> Execution<'r, 'm> {
 
     /// [`start`](Self::start) and [`finish_traced`](Self::finish_traced), between which the execution stays where it is.
     pub(crate) fn whole(
-        method: &'r mut Method<'m>,
+        method: Borrowed<'r, 'm>,
         inputs: &[Input<'r>],
         outputs: &mut [OutputBuffer<'r>],
         tracer: &mut (impl EventTracer + ?Sized),
@@ -80,9 +85,9 @@ impl<'r, 'm> Execution<'r, 'm> {
     }
 
     #[cfg_attr(not(target_os = "none"), inline(always))]
-    fn hold(method: &'r mut Method<'m>) -> Result<Self> {
-        let hold = method.shared.as_ref().map(crate::memory::SharedRef::hold).transpose()?;
-        let loaded = &mut method.loaded.0;
+    fn hold(method: Borrowed<'r, 'm>) -> Result<Self> {
+        let Borrowed { loaded, shared } = method;
+        let hold = shared.map(SharedRef::hold).transpose()?;
         release(loaded);
         Ok(Self {
             loaded,
@@ -169,7 +174,7 @@ impl<'r, 'm> Execution<'r, 'm> {
     ) -> Checked<()> {
         check_input(state, view, report)?;
         if state.access != Access::Bound {
-            return strided::copy(state, view).ok_or_else(|| report.plain(Fault::NoMemory));
+            return view.copy_to(state).ok_or_else(|| report.plain(Fault::NoMemory));
         }
         if writable.is_none() && self.loaded.input_written.get(index) == Some(&true) {
             return Err(report.plain(Fault::WrittenInput));

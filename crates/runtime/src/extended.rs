@@ -15,7 +15,7 @@ use rushlight_format::pte::{self, Instruction, Plan, TensorStorage};
 
 use crate::alias;
 use crate::context::DelegateContext;
-use crate::delegate::device::{DeviceCopy, Place, PlacedValue};
+use crate::delegate::buffer::{DeviceCopy, Place, PlacedValue};
 use crate::delegate::state::{StateSlot, States};
 use crate::delegate::{Call, CallBuffers, CallStates, MemoryKind};
 use crate::error::{Error, Result, Role};
@@ -23,49 +23,10 @@ use crate::events::{DelegateEvents, Event, EventTracer};
 use crate::execution::{Execution, MAX_INSTRUCTIONS, Outputs, show_written};
 use crate::fault::{Checked, Fault, Report};
 use crate::interrupt::Interrupts;
-use crate::load::{Delegates, Loaded, Step};
 use crate::memory::Bump;
+use crate::step::{Delegates, Extended, ExtendedStep, Loaded, Phase, Step};
 use crate::tensor::Access;
 use crate::value::{ABSENT, EValue, Values, tensor};
-
-/// The extended steps of a method, with their states and device copies.
-pub(crate) struct Extended<'m> {
-    steps: Vec<ExtendedStep<'m>>,
-    placed: Vec<PlacedValue>,
-    /// The states of executions that get no states from the caller.
-    states: States,
-    /// The delegate that was submitted and is not complete.
-    in_flight: Option<u32>,
-}
-
-struct ExtendedStep<'m> {
-    /// The step without its use of devices.
-    plain: Step<'m>,
-    /// Positions in `placed` of the values that the step reads on the host.
-    reads: Vec<u32>,
-    /// Positions in `placed` of the values that the step writes on the host.
-    writes: Vec<u32>,
-    /// For each argument of a delegate: its buffer, if it is in device memory.
-    places: Vec<Option<Place>>,
-    /// The states of a delegate.
-    slots: Vec<StateSlot>,
-}
-
-/// Progress of an execution in its current step, if that is an extended one.
-///
-/// It is as wide as the adjacent counter, so that one store sets both.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Phase {
-    /// No extended step ran yet.
-    Fresh,
-    /// Updates the copies that the step reads.
-    Inputs,
-    /// A delegate was submitted.
-    Submitted,
-    /// Updates the host's copy of the outputs that must be current on the host.
-    Outputs,
-}
 
 /// Returns from the function unless the copy is complete.
 macro_rules! ready {
@@ -77,19 +38,6 @@ macro_rules! ready {
 }
 
 impl<'m> Extended<'m> {
-    /// Step `index` without its use of devices.
-    pub(crate) fn plain(&self, index: u32) -> Option<&Step<'m>> {
-        self.steps.get(index as usize).map(|step| &step.plain)
-    }
-
-    /// Step `index` without its use of devices, with its states and those of executions that get none from the caller;
-    /// `None` if it uses a value in device memory.
-    pub(crate) fn host_step(&mut self, index: u32) -> Option<(Step<'m>, &mut [StateSlot], &mut States)> {
-        let ExtendedStep { plain, reads, writes, places, slots } = self.steps.get_mut(index as usize)?;
-        let is_on_host = reads.is_empty() && writes.is_empty() && places.iter().all(Option::is_none);
-        is_on_host.then_some((*plain, slots, &mut self.states))
-    }
-
     /// Begins an execution: marks the device copies of the last one as outdated, and abandons its pending work.
     fn begin(&mut self, delegates: &mut Delegates<'m>) {
         self.abandon(delegates);

@@ -8,9 +8,9 @@ use core::mem::{align_of, size_of};
 
 use rushlight_format::pte::{Instruction, Plan, ValueSpec};
 
-use crate::load::{Loaded, LoadedDelegate, MemoryUse, Step, max_outputs};
 use crate::memory::{ALIGNMENT, PlannedBuffer, Temp};
 use crate::op::Op;
+use crate::step::{Loaded, LoadedDelegate, MemoryUse, Step, max_outputs};
 use crate::tensor::{Rebound, TensorState};
 use crate::value::EValue;
 

@@ -8,8 +8,8 @@ use crate::element::Element;
 use crate::error::{Detail, Error, Result};
 use crate::fault::{Fault, Kind};
 use crate::memory::Lent;
-use crate::strided;
-use crate::tensor::{MAX_RANK, Tensor};
+use crate::strided::{self, Strided};
+use crate::tensor::{MAX_RANK, Tensor, TensorState};
 
 /// A tensor of the caller's: element type, sizes, strides and bytes.
 #[derive(Clone, Copy)]
@@ -82,15 +82,28 @@ impl<'a> TensorView<'a> {
 
     /// Copies elements into `to` in this dimension order, until `to` is full.
     pub fn copy_ordered(&self, dim_order: &[u8], to: &mut [u8]) {
-        strided::copy_ordered(self, dim_order, to);
+        let from = Strided { data: self.data, width: self.dtype.size(), sizes: self.sizes, strides: self.strides };
+        strided::copy_ordered(from, dim_order, to);
     }
 
     /// Copies elements into `to` in row-major order, until `to` is full.
     pub fn copy_to_row_major(&self, to: &mut [u8]) {
         match self.data.get(..to.len()) {
             Some(from) if self.strides.is_none() => strided::copy_bytes(to, from),
-            _ => strided::copy_ordered(self, strided::ROW_MAJOR.get(..self.sizes.len()).unwrap_or_default(), to),
+            _ => self.copy_ordered(strided::ROW_MAJOR.get(..self.sizes.len()).unwrap_or_default(), to),
         }
+    }
+
+    /// Copies the view into the tensor's memory, if it has any. Type and sizes of both are equal.
+    #[cfg_attr(not(target_os = "none"), inline)]
+    pub(crate) fn copy_to<'m>(&self, state: &'m TensorState<'m>) -> Option<()> {
+        let mut tensor = state.bound_tensor_mut()?;
+        let to = tensor.bytes_mut();
+        match self.data.get(..to.len()) {
+            Some(from) if strided::is_dense(self.sizes, self.strides, state.strides()) => strided::copy_bytes(to, from),
+            _ => self.copy_ordered(state.dim_order, to),
+        }
+        Some(())
     }
 }
 

@@ -3,24 +3,22 @@
 use core::cell::Cell;
 
 use rushlight_format::pte::{self, Instruction, Plan, ShapeDynamism, TensorSpec, TensorStorage};
-use rushlight_format::shapes::Shapes;
 
 use crate::alias;
 use crate::context::KernelContext;
 use crate::data::{DataMap, NamedData};
-#[cfg(feature = "alloc")]
-use crate::delegate::States;
-use crate::delegate::{Backend, DelegateHandle, InitContext};
+use crate::delegate::{Backend, InitContext};
 use crate::error::{Result, Role};
 #[cfg(feature = "alloc")]
-use crate::extended::{Extended, Parts, extend};
+use crate::extended::{Parts, extend};
 use crate::fault::{Checked, Fault, Report, Reported};
 use crate::memory::{ALIGNMENT, Bump, Memory, PlannedBuffer, Temp, bind_constant, bind_planned};
 use crate::op::{Op, Registry};
 #[cfg(feature = "alloc")]
 use crate::options;
-use crate::options::{BackendOption, OptionSpec};
+use crate::options::BackendOption;
 use crate::program::Program;
+use crate::step::{Delegates, Loaded, LoadedDelegate, MemoryUse, Step, max_outputs};
 use crate::tensor::{Access, Rebound, TensorState};
 use crate::value::{ABSENT, EValue, Values, tensor};
 
@@ -47,131 +45,6 @@ impl core::fmt::Debug for LoadOptions<'_, '_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("LoadOptions").field("registry", &self.registry).finish_non_exhaustive()
     }
-}
-
-/// One instruction, resolved.
-#[derive(Clone, Copy)]
-pub(crate) enum Step<'m> {
-    Kernel {
-        op: &'static Op,
-        arguments: &'m [u32],
-    },
-    Delegate {
-        delegate: u32,
-        arguments: &'m [u32],
-    },
-    Move {
-        from: u32,
-        to: u32,
-    },
-    JumpFalse {
-        condition: u32,
-        destination: u32,
-    },
-    Free {
-        value: u32,
-    },
-    /// An operator that would copy a tensor onto itself.
-    Nothing,
-    /// A step that involves a delegate's state, device memory or completion; see [`Extended`](crate::extended::Extended).
-    #[cfg(feature = "alloc")]
-    Extended {
-        step: u32,
-    },
-}
-
-/// A delegate and the name of its backend.
-pub(crate) struct LoadedDelegate<'m> {
-    pub(crate) id: &'m str,
-    pub(crate) outputs: usize,
-    pub(crate) options: &'static [OptionSpec],
-    pub(crate) handle: DelegateHandle<'m>,
-}
-
-/// The delegates of a method. The method's memory drops nothing by itself, but delegates may own heap memory. They are
-/// therefore dropped here, if a method is dropped or its loading fails.
-pub(crate) struct Delegates<'m>(&'m mut [Option<LoadedDelegate<'m>>]);
-
-impl<'m> Delegates<'m> {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut LoadedDelegate<'m>> {
-        self.0.get_mut(index as usize)?.as_mut()
-    }
-
-    /// Returns the number of arguments that a delegate writes.
-    pub(crate) fn outputs(&self, index: u32) -> usize {
-        self.0.get(index as usize).and_then(Option::as_ref).map_or(0, |delegate| delegate.outputs)
-    }
-}
-
-impl Drop for Delegates<'_> {
-    fn drop(&mut self) {
-        self.0.iter_mut().for_each(|delegate| *delegate = None);
-    }
-}
-
-/// The parts of a method that are stored in its memory.
-pub(crate) struct Loaded<'m> {
-    pub(crate) plan: Plan<'m>,
-    pub(crate) values: Values<'m>,
-    pub(crate) inputs: &'m [u32],
-    pub(crate) outputs: &'m [u32],
-    /// Rules about the sizes of the inputs, if the program has more than the bounds of its tensors.
-    pub(crate) shapes: Option<Shapes<'m>>,
-    /// For each input: true if an instruction writes it.
-    pub(crate) input_written: &'m [bool],
-    pub(crate) steps: &'m [Step<'m>],
-    pub(crate) delegates: Delegates<'m>,
-    /// The extended steps, if there are any.
-    #[cfg(feature = "alloc")]
-    pub(crate) extended: Option<alloc::boxed::Box<Extended<'m>>>,
-    /// A bit for each output of the delegate with the most outputs; it is set if the output was taken in the current
-    /// call.
-    pub(crate) taken: &'m [Cell<usize>],
-    pub(crate) rebound: &'m [Rebound<'m>],
-    pub(crate) temp: &'m Temp<'m>,
-    pub(crate) sizes: MemoryUse,
-}
-
-impl<'m> Loaded<'m> {
-    /// The steps of the program, without the replacements of extended steps.
-    pub(crate) fn plain_steps(&self) -> impl Iterator<Item = &Step<'m>> {
-        self.steps.iter().map(|step| match step {
-            #[cfg(feature = "alloc")]
-            Step::Extended { step: index } => match &self.extended {
-                Some(extended) => extended.plain(*index).unwrap_or(step),
-                None => step,
-            },
-            _ => step,
-        })
-    }
-
-    /// Makes the states that the delegates declare and that `states` does not have yet.
-    #[cfg(feature = "alloc")]
-    pub(crate) fn add_states(&mut self, states: &mut States) -> Result<()> {
-        for index in 0..self.delegates.len() as u32 {
-            let Some(delegate) = self.delegates.get_mut(index) else { continue };
-            states.add(delegate.id, delegate.handle.get())?;
-        }
-        Ok(())
-    }
-}
-
-/// The memory that a loaded method takes, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// Values, tensors, steps and delegates.
-    pub method: usize,
-    /// Planned buffers, all memory ids together.
-    pub planned: usize,
-    /// Maximum temporary memory of one operator.
-    pub temp: usize,
-    /// The block that holds everything, with padding and the memory that only loading needs. Separate or shared buffers
-    /// do not count.
-    pub total: usize,
 }
 
 pub(crate) fn load<'m>(
@@ -394,10 +267,10 @@ impl<'m> Loader<'m, '_> {
         let count = self.plan.num_delegates();
         let mut slots = self.bump.room(count)?;
         (0..count).for_each(|_| slots.push(None));
-        let delegates = Delegates(slots.finish());
+        let mut delegates = Delegates::new(slots.finish());
         #[cfg_attr(not(feature = "alloc"), allow(unused_mut, reason = "devices need the feature"))]
         let mut has_device = false;
-        for (i, slot) in delegates.0.iter_mut().enumerate() {
+        for (i, slot) in delegates.slots().iter_mut().enumerate() {
             match self.delegate(options, i) {
                 Ok(delegate) => {
                     #[cfg_attr(not(feature = "alloc"), allow(unused_variables, reason = "devices need the feature"))]
@@ -467,18 +340,6 @@ impl<'m> Loader<'m, '_> {
         }
         Ok(steps.finish())
     }
-}
-
-/// Returns the maximum number of outputs of the delegates that are called.
-pub(crate) fn max_outputs<'a, 'm: 'a>(
-    steps: impl IntoIterator<Item = &'a Step<'m>>,
-    delegates: &Delegates<'_>,
-) -> usize {
-    let outputs = steps.into_iter().map(|step| match step {
-        Step::Delegate { delegate, .. } => delegates.outputs(*delegate),
-        _ => 0,
-    });
-    outputs.max().unwrap_or(0)
 }
 
 /// The tensors whose memory is bound for each execution or changes during it: unplanned inputs and outputs, outputs of

@@ -7,18 +7,19 @@ use alloc::vec::Vec;
 use crate::delegate::States;
 use crate::error::{Result, Role};
 use crate::events::EventTracer;
-use crate::execution::{Execution, Outputs};
+use crate::execution::{Borrowed, Execution, Outputs};
 #[cfg(feature = "alloc")]
 use crate::extended::Submission;
 use crate::fault::Fault;
 use crate::footprint;
 use crate::io::{Input, OutputBuffer, TensorView};
-use crate::load::{self, LoadOptions, Loaded, MemoryUse};
+use crate::load::{self, LoadOptions};
 #[cfg(feature = "alloc")]
 use crate::memory::{Allocation, SharedBytes};
 use crate::memory::{Confined, Memory, SharedRef};
 use crate::options::{self, BackendOption};
 use crate::program::Program;
+use crate::step::{Loaded, MemoryUse};
 use crate::strided;
 use crate::tensor::{Access, Tensor, TensorState};
 use crate::value::EValue;
@@ -136,12 +137,17 @@ impl<'m> Method<'m> {
         })
     }
 
+    /// The parts that an execution borrows.
+    fn borrowed(&mut self) -> Borrowed<'_, 'm> {
+        Borrowed { loaded: &mut self.loaded.0, shared: self.shared.as_ref() }
+    }
+
     /// Runs the method.
     ///
     /// Fails if an input has another kind, element type, rank or size than the program allows, or an operator fails.
     /// Outputs that the program did not plan need memory: see [`start`](Self::start).
     pub fn execute<'r>(&'r mut self, inputs: &[Input<'r>]) -> Result<Outputs<'r, 'm>> {
-        Execution::whole(self, inputs, &mut [], &mut ())
+        Execution::whole(self.borrowed(), inputs, &mut [], &mut ())
     }
 
     /// Runs the method and reports events to `tracer`.
@@ -151,7 +157,7 @@ impl<'m> Method<'m> {
         outputs: &mut [OutputBuffer<'r>],
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Outputs<'r, 'm>> {
-        Execution::whole(self, inputs, outputs, tracer)
+        Execution::whole(self.borrowed(), inputs, outputs, tracer)
     }
 
     /// Binds inputs, and memory for unplanned outputs, for an execution that the caller drives.
@@ -160,7 +166,7 @@ impl<'m> Method<'m> {
         inputs: &[Input<'r>],
         outputs: &mut [OutputBuffer<'r>],
     ) -> Result<Execution<'r, 'm>> {
-        Execution::start(self, inputs, outputs)
+        Execution::start(self.borrowed(), inputs, outputs)
     }
 
     /// Like [`start`](Self::start), for a session: delegates use `states` instead of the method's own. The states that
@@ -172,7 +178,7 @@ impl<'m> Method<'m> {
         inputs: &[Input<'r>],
         outputs: &mut [OutputBuffer<'r>],
     ) -> Result<Execution<'r, 'm>> {
-        Execution::start_in(self, states, inputs, outputs)
+        Execution::start_in(self.borrowed(), states, inputs, outputs)
     }
 
     /// Runs the method as far as it completes without waiting; the result is polled for the rest. It does the same as

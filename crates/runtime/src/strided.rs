@@ -1,7 +1,6 @@
 //! Copies of a caller's tensor, of any strides, into the dim order that the program expects.
 
-use crate::io::TensorView;
-use crate::tensor::{MAX_RANK, TensorState};
+use crate::tensor::MAX_RANK;
 
 /// True if strides (row-major if `None`) reach the same elements in the same order as `expected`. Dimensions of size 1
 /// may have any stride.
@@ -76,18 +75,6 @@ pub fn copy_bytes(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Copies the view into the tensor's memory, if it has any. Type and sizes of both are equal.
-#[cfg_attr(not(target_os = "none"), inline)]
-pub(crate) fn copy<'m>(state: &'m TensorState<'m>, view: &TensorView<'_>) -> Option<()> {
-    let mut tensor = state.bound_tensor_mut()?;
-    let to = tensor.bytes_mut();
-    match view.data.get(..to.len()) {
-        Some(from) if is_dense(view.sizes, view.strides, state.strides()) => copy_bytes(to, from),
-        _ => copy_ordered(view, state.dim_order, to),
-    }
-    Some(())
-}
-
 /// One dimension of a copy.
 #[derive(Clone, Copy)]
 struct Dimension {
@@ -97,21 +84,30 @@ struct Dimension {
     index: usize,
 }
 
-/// Copies the view into `to`, with its dimensions in the order `dim_order` from the outermost to the innermost.
-pub(crate) fn copy_ordered(view: &TensorView<'_>, dim_order: &[u8], to: &mut [u8]) {
-    let width = view.dtype.size();
+/// Elements of `width` bytes, with their sizes and strides (row-major if `None`).
+#[derive(Clone, Copy)]
+pub(crate) struct Strided<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) width: usize,
+    pub(crate) sizes: &'a [usize],
+    pub(crate) strides: Option<&'a [usize]>,
+}
+
+/// Copies the elements into `to`, with their dimensions in the order `dim_order` from the outermost to the innermost.
+pub(crate) fn copy_ordered(from: Strided<'_>, dim_order: &[u8], to: &mut [u8]) {
+    let Strided { data, width, sizes, strides } = from;
     // Innermost first.
     let mut dims = [Dimension { size: 1, step: 0, index: 0 }; MAX_RANK];
     for (slot, &dim) in dims.iter_mut().zip(dim_order.iter().rev()) {
-        slot.size = view.sizes.get(dim as usize).copied().unwrap_or(1);
-        slot.step = stride(view.sizes, view.strides, dim as usize).wrapping_mul(width);
+        slot.size = sizes.get(dim as usize).copied().unwrap_or(1);
+        slot.step = stride(sizes, strides, dim as usize).wrapping_mul(width);
     }
     let [inner, outer @ ..] = &mut dims;
     let mut start = 0usize;
     for row in to.chunks_exact_mut((inner.size * width).max(1)) {
         let mut at = start;
         for element in row.chunks_exact_mut(width) {
-            if let Some(from) = view.data.get(at..).and_then(|data| data.get(..width)) {
+            if let Some(from) = data.get(at..).and_then(|data| data.get(..width)) {
                 element.copy_from_slice(from);
             }
             at = at.wrapping_add(inner.step);

@@ -1,6 +1,6 @@
 //! One call of a delegate that uses more than host slices.
 
-use super::device::CallBuffers;
+use super::buffer::CallBuffers;
 use super::state::CallStates;
 use crate::context::DelegateContext;
 use crate::events::DelegateEvents;

@@ -42,9 +42,11 @@
 //! of another type. A call that never completes ends with the [interrupt](crate::Interrupt) of its execution.
 
 #[cfg(feature = "alloc")]
+pub(crate) mod buffer;
+#[cfg(feature = "alloc")]
 mod call;
 #[cfg(feature = "alloc")]
-pub(crate) mod device;
+mod device;
 mod memory;
 #[cfg(feature = "alloc")]
 pub(crate) mod state;
@@ -64,9 +66,11 @@ use crate::memory::Bump;
 use crate::options::{BackendOption, OptionSpec, OptionValue};
 
 #[cfg(feature = "alloc")]
+pub use buffer::{CallBuffers, DeviceBuffer};
+#[cfg(feature = "alloc")]
 pub use call::Call;
 #[cfg(feature = "alloc")]
-pub use device::{CallBuffers, DeviceBuffer, DeviceDelegate};
+pub use device::DeviceDelegate;
 pub use memory::{DeviceId, MemoryKind};
 #[cfg(feature = "alloc")]
 pub use state::{CallStates, State, StateInfo, States};
