@@ -11,21 +11,20 @@ use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_
 #[cfg(feature = "llm")]
 use rushlight_decoders::Options as LanguageModelOptions;
 use rushlight_format::pte::WriteOptions;
-use rushlight_format::{FileKind, Image, SEGMENT_ALIGNMENT};
+use rushlight_format::{Image, SEGMENT_ALIGNMENT};
 use rushlight_graph::{Bytes, Progress};
 use rushlight_runtime::Code;
 
 use crate::atomic::{Files, InputFiles, Written, unwritable};
 use crate::backends::{self, BackendChoice, Destination};
 use crate::error::Error;
-use crate::kinds::{Wanted, mistaken};
 use crate::kv_cache::KvCache;
 #[cfg(feature = "llm")]
 use crate::language_model;
 use crate::module::Module;
 #[cfg(feature = "backends")]
 use crate::quantize::{Quantization, QuantizationReport};
-use crate::source::{self, LoadMode, Shared};
+use crate::source::{check_exported, open_exported};
 use crate::tokenizer::{ProgramTokenizer, TokenizerFiles};
 
 /// Compiles exported programs. Each becomes a method of one `.pte` file.
@@ -56,29 +55,6 @@ pub struct CompiledProgram {
     inputs: InputFiles,
     #[cfg(feature = "backends")]
     quantization: Option<QuantizationReport>,
-}
-
-/// Maps the bytes of a file for [`Compiler::method_bytes`]. The file must not be changed while they are in use.
-pub fn open_shared(path: impl AsRef<Path>) -> Result<Bytes, Error> {
-    Ok(Bytes::new(Shared(source::open(path.as_ref(), LoadMode::Mmap)?)))
-}
-
-/// As [`open_shared`], for a `.pt2` file.
-///
-/// # Errors
-/// `InvalidProgram` for a file of another kind. The error names the kind.
-pub fn open_exported(path: impl AsRef<Path>) -> Result<Bytes, Error> {
-    let bytes = open_shared(path.as_ref())?;
-    check_exported(&bytes, Some(path.as_ref()))?;
-    Ok(bytes)
-}
-
-pub(crate) fn check_exported(bytes: &[u8], path: Option<&Path>) -> Result<(), Error> {
-    match mistaken(Wanted::Exported, bytes, path) {
-        // For an archive that may be meant as a program, the front end reports the missing part.
-        Some(error) if FileKind::of(bytes) != FileKind::Zip => Err(error),
-        _ => Ok(()),
-    }
 }
 
 impl Compiler {

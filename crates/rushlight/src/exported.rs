@@ -11,9 +11,9 @@ use rushlight_format::signature::Signature;
 use rushlight_graph::Bytes;
 use rushlight_graph::{Arg, Expr, Graph, Input, Type};
 
-use crate::compile::check_exported;
 use crate::error::Error;
 use crate::meta::{TensorInfo, ValueInfo, add_names, add_range};
+use crate::source::check_exported;
 #[cfg(feature = "backends")]
 use crate::tensor::{Tensor, Value};
 

@@ -11,8 +11,8 @@ use rushlight_format::FileKind;
 use rushlight_graph::Model;
 use rushlight_runtime::Code;
 
-use crate::compile::open_shared;
 use crate::error::Error;
+use crate::source::open_shared;
 
 /// The configuration of a model, beside its weights.
 const CONFIG: &str = "config.json";

@@ -249,7 +249,7 @@ pub use backends::{default_threads, runs_backend};
 #[cfg(feature = "std")]
 pub use batch::{BatchCall, MethodBatch};
 #[cfg(feature = "pt2")]
-pub use compile::{CompiledProgram, Compiler, open_exported, open_shared};
+pub use compile::{CompiledProgram, Compiler};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 #[cfg(feature = "pt2")]
@@ -293,6 +293,8 @@ pub use rushlight_runtime::{
 pub use session::Session;
 #[cfg(feature = "std")]
 pub use source::LoadMode;
+#[cfg(feature = "pt2")]
+pub use source::{open_exported, open_shared};
 #[cfg(feature = "std")]
 pub use tensor::{Tensor, Value};
 #[cfg(feature = "pt2")]

@@ -7,9 +7,15 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(feature = "pt2")]
+use rushlight_format::FileKind;
+#[cfg(feature = "pt2")]
+use rushlight_graph::Bytes;
 use rushlight_runtime::{Code, HeapBlock, StableBytes};
 
 use crate::error::Error;
+#[cfg(feature = "pt2")]
+use crate::kinds::{Wanted, mistaken};
 
 /// The way to load a file into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,5 +123,39 @@ pub(crate) struct Shared(pub Arc<dyn StableBytes>);
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
+    }
+}
+
+/// Maps the bytes of a file for [`Compiler::method_bytes`](crate::Compiler::method_bytes). The file must not be changed while
+/// they are in use.
+///
+/// # Errors
+/// `NotFound` if there is no such file, and `AccessFailed` if it cannot be opened or mapped.
+#[cfg(feature = "pt2")]
+pub fn open_shared(path: impl AsRef<Path>) -> Result<Bytes, Error> {
+    Ok(Bytes::new(Shared(open(path.as_ref(), LoadMode::Mmap)?)))
+}
+
+/// As [`open_shared`], for a `.pt2` file.
+///
+/// # Errors
+/// As [`open_shared`], and `InvalidProgram` for a file of another kind. The error names the kind.
+#[cfg(feature = "pt2")]
+pub fn open_exported(path: impl AsRef<Path>) -> Result<Bytes, Error> {
+    let bytes = open_shared(path.as_ref())?;
+    check_exported(&bytes, Some(path.as_ref()))?;
+    Ok(bytes)
+}
+
+/// Refuses bytes that are no `.pt2` file.
+///
+/// # Errors
+/// `InvalidProgram` for a file of another kind. For an archive that may be meant as a program, the front end reports the
+/// missing part.
+#[cfg(feature = "pt2")]
+pub(crate) fn check_exported(bytes: &[u8], path: Option<&Path>) -> Result<(), Error> {
+    match mistaken(Wanted::Exported, bytes, path) {
+        Some(error) if FileKind::of(bytes) != FileKind::Zip => Err(error),
+        _ => Ok(()),
     }
 }

@@ -9,8 +9,8 @@ use rushlight_format::tokenizer::{
 use rushlight_format::{Blob, FileKind};
 use rushlight_runtime::Code;
 
-use crate::compile::open_shared;
 use crate::error::Error;
+use crate::source::open_shared;
 
 /// The tokenizer that a program carries among its named data, where `rushlight_llm` finds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
