@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use rushlight::{Code, Error};
 
-use crate::output::to_stderr;
+use crate::stderr::to_stderr;
 
 /// The reason why the command failed.
 pub enum Failure {

@@ -27,6 +27,7 @@ mod quantize;
 mod ranking;
 mod run;
 mod size;
+mod stderr;
 mod validate;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

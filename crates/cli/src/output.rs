@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use rushlight::DeviceLimits;
@@ -13,11 +12,12 @@ use rushlight::runtime::{Bool8, Element};
 use rushlight::{InputFiles, Module, ScalarType, Tensor, Value};
 use rushlight_compiler::partition::Report;
 use rushlight_devtools::numbers::doubles;
-pub use rushlight_devtools::units::{bytes, number};
+pub use rushlight_devtools::units::{bytes, duration, number};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::progress::{is_quiet, is_verbose, without_bars};
+use crate::progress::{is_quiet, is_verbose};
+pub use crate::stderr::to_stderr;
 
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
@@ -78,12 +78,6 @@ pub fn say_who_runs(module: &mut Module) {
         let time = module.lowering_time().map_or_else(String::new, |time| format!(" · lowered in {}", duration(time)));
         to_stderr(&format!("{}{time}", who.unwrap_or_else(|reason| reason)));
     }
-}
-
-/// Writes a line to standard error.
-pub fn to_stderr(text: &str) {
-    // If standard error is closed or full, there is nowhere to report that.
-    drop(without_bars(|| writeln!(anstream::stderr(), "{text}")));
 }
 
 /// Prints a summary of the file `output`, unless the user asks for results alone. If `output` is standard output,
@@ -160,17 +154,6 @@ pub fn shares(report: &Report) -> String {
     match &shares[..] {
         [] => "no nodes".to_owned(),
         shares => format!("{} of {total} node{}", shares.join(" · "), if total == 1 { "" } else { "s" }),
-    }
-}
-
-/// Formats a duration for people: `12.3 µs`.
-pub fn duration(duration: Duration) -> String {
-    let ns = duration.as_nanos() as f64;
-    match duration.as_nanos() {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.2} µs", ns / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.2} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
     }
 }
 

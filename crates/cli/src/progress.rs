@@ -2,15 +2,16 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use rushlight::{Progress, ProgressListener};
+use rushlight_devtools::units::duration;
 
 use crate::failure::Failure;
-use crate::output::{self, to_stderr};
+use crate::stderr::{BARS, to_stderr};
 
 /// The amount of output beside results and errors.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -84,14 +85,6 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
-}
-
-/// All bars, so that other output is written above them.
-static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
-
-/// Writes to standard error while no bar is drawn there.
-pub fn without_bars<T>(write: impl FnOnce() -> T) -> T {
-    BARS.suspend(write)
 }
 
 /// Reports the progress of a compilation or other work in stages, and cancels it when Ctrl-C is pressed.
@@ -173,7 +166,7 @@ impl Stage {
             bar.finish_and_clear();
         }
         if is_verbose() {
-            to_stderr(&format!("{:<18} {}", self.name, output::duration(self.began.elapsed())));
+            to_stderr(&format!("{:<18} {}", self.name, duration(self.began.elapsed())));
         }
     }
 }

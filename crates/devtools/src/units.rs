@@ -1,5 +1,7 @@
 //! Numbers, with and without units, as people read them.
 
+use std::time::Duration;
+
 /// A number of bytes for people: `1.5 MB`.
 pub fn bytes(bytes: u64) -> String {
     match bytes {
@@ -37,6 +39,17 @@ pub fn number(value: f64) -> String {
 /// Formats a number with `digits` significant digits.
 pub fn rounded(value: f64, digits: usize) -> String {
     format!("{value:.*e}", digits.saturating_sub(1)).parse().map_or_else(|_| value.to_string(), number)
+}
+
+/// Formats a duration for people: `12.3 µs`.
+pub fn duration(duration: Duration) -> String {
+    let ns = duration.as_nanos() as f64;
+    match duration.as_nanos() {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.2} µs", ns / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
 }
 
 #[cfg(test)]

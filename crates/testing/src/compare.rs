@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 use rushlight_format::ScalarType;
 
 use crate::cases::{Check, TensorData};
+use crate::elements::{number, part_type, signed, unsigned};
 use crate::reconstruct::decomposition;
 use crate::tolerance::{Tolerance, epsilon};
+
+pub use crate::elements::{largest, numbers};
 
 /// The tolerance of an operator's results, with its scale.
 #[derive(Clone, Copy, Debug)]
@@ -109,53 +112,12 @@ fn matches(g: &[u8], e: &[u8], dtype: ScalarType, limit: Limit) -> bool {
     apart <= 1 || error <= allowed * limit.epsilon
 }
 
-/// The type of the numbers in an element, such as the parts of a complex number.
-fn part_type(dtype: ScalarType) -> ScalarType {
-    match dtype {
-        ScalarType::ComplexHalf => ScalarType::Half,
-        ScalarType::ComplexFloat => ScalarType::Float,
-        ScalarType::ComplexDouble => ScalarType::Double,
-        other => other,
-    }
-}
-
-/// All numbers of a tensor, in memory order.
-pub fn numbers(t: &TensorData) -> Vec<f64> {
-    let part = part_type(t.dtype);
-    t.bytes.chunks_exact(part.size()).map(|bytes| number(bytes, part)).collect()
-}
-
-/// The largest magnitude of a finite number.
-pub fn largest(t: &TensorData) -> f64 {
-    numbers(t).into_iter().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max)
-}
-
-fn number(bytes: &[u8], dtype: ScalarType) -> f64 {
-    match dtype {
-        ScalarType::Half => half::f16::from_bits(unsigned(bytes) as u16).to_f64(),
-        ScalarType::BFloat16 => half::bf16::from_bits(unsigned(bytes) as u16).to_f64(),
-        ScalarType::Float => f64::from(f32::from_bits(unsigned(bytes) as u32)),
-        ScalarType::Double => f64::from_bits(unsigned(bytes)),
-        ScalarType::Char | ScalarType::Short | ScalarType::Int | ScalarType::Long => signed(bytes) as f64,
-        _ => unsigned(bytes) as f64,
-    }
-}
-
 /// The bits of a float as an integer that grows with its value; both zeros are 0.
 fn ordered(bytes: &[u8], dtype: ScalarType) -> i64 {
     let bits = unsigned(bytes);
     let top = 8 * dtype.size() as u32 - 1;
     let magnitude = (bits & !(1 << top)) as i64;
     if bits >> top == 1 { -magnitude } else { magnitude }
-}
-
-fn unsigned(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, &b| value << 8 | u64::from(b))
-}
-
-fn signed(bytes: &[u8]) -> i64 {
-    let unused = 64 - 8 * bytes.len() as u32;
-    (unsigned(bytes) << unused) as i64 >> unused
 }
 
 fn show(bytes: &[u8], dtype: ScalarType) -> String {

@@ -4,6 +4,7 @@
 pub mod cases;
 pub mod compare;
 pub mod composites;
+mod elements;
 pub mod mutations;
 pub mod page;
 pub mod program;

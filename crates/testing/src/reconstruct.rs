@@ -1,7 +1,7 @@
 //! Checks of decompositions whose factors are not unique: the factors give the matrix again.
 
 use crate::cases::{Check, TensorData};
-use crate::compare::numbers;
+use crate::elements::numbers;
 use crate::tolerance::epsilon;
 
 /// Errors of decompositions, in units of the machine precision times the matrix's largest element.

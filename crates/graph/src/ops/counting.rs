@@ -7,8 +7,7 @@ use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::creation::evenly;
-use super::indexing::by_data;
-use super::inference::{one, tensor};
+use super::inference::{by_data, one, tensor};
 use super::reduction::reduced_shape;
 use super::slices::select;
 use super::{Definition, Lowered, Operands, by_lowering, composite, done, kernel};

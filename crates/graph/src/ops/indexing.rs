@@ -7,6 +7,7 @@ use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Op, TensorType, Type, ValueId};
 
 use super::creation::filled;
+use super::inference::by_data;
 use super::joins::flattened_along;
 use super::number::MAX_COMPUTED;
 use super::slices::select;
@@ -37,14 +38,6 @@ pub(crate) const OPS: &[Definition] = &[
     composite(aten::SEARCHSORTED_TENSOR, by_lowering, searchsorted),
     composite(aten::SEARCHSORTED_SCALAR, by_lowering, searchsorted),
 ];
-
-/// Types that only the exported program tells, since they depend on data.
-pub(crate) fn by_data(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
-    operands.known_types(graph).ok_or_else(|| {
-        let name = &operands.schema.name;
-        Error::unsupported(format!("the size of what `{name}` gives is only known when the program runs"))
-    })
-}
 
 /// The indices of `x[…]`: a tensor, or none, for each dimension.
 pub(crate) fn index_list(operands: &Operands<'_>, index: usize) -> Result<Vec<Option<ValueId>>, Error> {

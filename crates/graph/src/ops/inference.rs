@@ -18,6 +18,14 @@ pub(crate) fn tensor(dtype: ScalarType, shape: Vec<Expr>) -> Type {
     Type::Tensor(TensorType::new(dtype, shape))
 }
 
+/// Types that only the exported program tells, since they depend on data.
+pub(crate) fn by_data(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
+    operands.known_types(graph).ok_or_else(|| {
+        let name = &operands.schema.name;
+        Error::unsupported(format!("the size of what `{name}` gives is only known when the program runs"))
+    })
+}
+
 /// The type of the first argument.
 pub(crate) fn same(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let input = operands.tensor(0, graph)?;

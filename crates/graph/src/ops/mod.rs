@@ -18,6 +18,7 @@ mod convolution;
 mod counting;
 mod creation;
 mod decompositions;
+mod define;
 mod distance;
 mod dynamic_rows;
 mod einsum;
@@ -66,11 +67,13 @@ use std::sync::OnceLock;
 
 use crate::Error;
 use crate::once::once;
-use crate::{Expr, Graph, MAX_NODES, Type, ValueId};
+use crate::{Expr, Graph, MAX_NODES, Type};
 
 pub use builder::{Builder, bind};
 pub(crate) use by_lowering::{by_lowering, result};
 pub(crate) use compose::{Lowered, compute_dtype, done, forward, identity, known_number};
+pub use define::{Definition, Infer, Lower, MAX_RANK};
+pub(crate) use define::{composite, kernel};
 pub use experts::MAX_EXPERTS;
 pub use llama::{CacheUpdate, update_caches, written_caches};
 pub use number::number_bytes;
@@ -79,32 +82,6 @@ pub use operands::wrap_dim;
 pub use promotion::{broadcast, promote};
 pub use slices::from_start;
 pub use views::permutation;
-
-/// Inference and lowering of an operator.
-#[derive(Clone, Copy, Debug)]
-pub struct Definition {
-    /// Full name, as in its schema.
-    pub name: &'static str,
-    pub infer: Infer,
-    /// Lowering to simpler operators; `None` where kernels have it.
-    pub lower: Option<Lower>,
-}
-
-/// The types of the results; a list of tensors counts as its elements.
-pub type Infer = fn(&Operands<'_>, &Graph) -> Result<Vec<Type>, Error>;
-
-/// Adds simpler nodes that compute the results; `None` leaves this call as it is.
-pub type Lower = fn(&mut Builder<'_>, &Operands<'_>) -> Result<Option<Vec<ValueId>>, Error>;
-
-/// An operator that kernels have.
-pub(crate) const fn kernel(name: &'static str, infer: Infer) -> Definition {
-    Definition { name, infer, lower: None }
-}
-
-/// An operator that is made of others.
-pub(crate) const fn composite(name: &'static str, infer: Infer, lower: Lower) -> Definition {
-    Definition { name, infer, lower: Some(lower) }
-}
 
 const FAMILIES: &[&[Definition]] = &[
     activation::OPS,
@@ -180,9 +157,6 @@ pub fn infer(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error>
     types.iter().try_for_each(|ty| check_size(ty, name))?;
     Ok(types)
 }
-
-/// Maximum rank of a tensor, as in PyTorch.
-pub const MAX_RANK: usize = 64;
 
 /// Refuses a result whose rank or size expressions are larger than any model needs.
 fn check_size(ty: &Type, name: &str) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Op, Symbols, TensorType, Type, ValueId};
 
-use super::indexing::by_data;
+use super::inference::by_data;
 use super::{Definition, Lowered, Operands, by_lowering, composite, forward, kernel, result};
 
 pub(crate) const OPS: &[Definition] = &[

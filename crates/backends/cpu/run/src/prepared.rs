@@ -1,13 +1,12 @@
 //! Steps with their lookup tables, which are computed once, when a program is loaded.
 
 use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind, TensorId};
-use rushlight_engine::{self as engine, Data, QuantOut, SoftmaxTable, Source};
+use rushlight_engine::{self as engine, Data, Instruction, QuantOut, SoftmaxTable, Source};
 
 use rushlight_runtime::{Code, Detail, Error, Result};
 
 use crate::memory::affine;
 use crate::shapes::Shapes;
-use crate::steps::{Elementwise, QuantizedSoftmax};
 
 /// A step that is ready to run.
 pub(crate) enum PreparedStep {
@@ -101,4 +100,20 @@ fn lookup_table(step: &payload::Elementwise, program: &payload::CpuProgram) -> O
     let y = QuantOut::Bytes(&mut *table, to);
     engine::elementwise_portable(&step.instructions, &[256], &[source], y).ok()?;
     Some(table)
+}
+
+/// An elementwise step, ready to run.
+pub(crate) struct Elementwise {
+    pub operands: Vec<TensorId>,
+    pub y: TensorId,
+    pub instructions: Vec<Instruction>,
+    /// The result for each byte, if the step has one operand and both are quantized alike.
+    pub table: Option<Box<[u8; 256]>>,
+}
+
+/// Softmax of u8 to u8.
+pub(crate) struct QuantizedSoftmax {
+    pub x: TensorId,
+    pub y: TensorId,
+    pub table: SoftmaxTable,
 }

@@ -3,8 +3,7 @@
 use rushlight_cpu_payload::{self as payload, Half, MAX_OPERANDS, Size, Step, TableFormat, TensorId};
 use rushlight_engine::{
     AttentionInputs, CopyElement, Data, DataMut, DeltaRuleInputs, DynamicQuantization, Engine, FloatSliceMut,
-    Instruction, Normalization, Pool2d, PoolKind, QuantOut, Reduction, SoftmaxTable, Source, Strides, Table,
-    ZeroPointRule,
+    Normalization, Pool2d, PoolKind, QuantOut, Reduction, Source, Strides, Table, ZeroPointRule,
 };
 use rushlight_format::ScalarType;
 use rushlight_runtime::{Detail, Error, MAX_RANK, Result};
@@ -15,26 +14,10 @@ use crate::error::{Unfit, of_engine};
 use crate::experts::experts;
 use crate::matmul::matmul;
 use crate::memory::{MovedMut, NOT_QUANTIZED, Reader, StepContext, done};
-use crate::prepared::PreparedStep;
+use crate::prepared::{Elementwise, PreparedStep, QuantizedSoftmax};
 use crate::shapes::{Shapes, check_windows, product};
 
 const FLOATS_ONLY: Unfit = Unfit::Part("a tensor is quantized or bf16, which the step does not compute with");
-
-/// An elementwise step, ready to run.
-pub(crate) struct Elementwise {
-    pub operands: Vec<TensorId>,
-    pub y: TensorId,
-    pub instructions: Vec<Instruction>,
-    /// The result for each byte, if the step has one operand and both are quantized alike.
-    pub table: Option<Box<[u8; 256]>>,
-}
-
-/// Softmax of u8 to u8.
-pub(crate) struct QuantizedSoftmax {
-    pub x: TensorId,
-    pub y: TensorId,
-    pub table: SoftmaxTable,
-}
 
 impl PreparedStep {
     pub fn run(&mut self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {

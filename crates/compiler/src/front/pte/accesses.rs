@@ -6,10 +6,9 @@ use rushlight_format::pte::{InstructionModel, PlanModel, StorageModel, ValueMode
 
 use crate::front::payload::Arguments;
 use rushlight_graph::Schemas;
-use rushlight_graph::operators::executorch_prim;
+use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::ops::written_caches;
 
-use super::numbers;
 use super::twins::written_params;
 
 /// The values of the program that an instruction reads and writes. A list counts as its items.
@@ -21,6 +20,15 @@ pub(super) struct Access {
     pub stack: Option<u32>,
     /// A handle that is set to the memory of another value: `(handle, other)`.
     pub handle: Option<(u32, u32)>,
+}
+
+/// True if an operator computes a number.
+pub(super) fn is_prim(name: &str) -> bool {
+    let is_tensor = matches!(name, executorch_prim::ET_VIEW_DEFAULT | executorch_prim::ET_COPY_INDEX_TENSOR);
+    let of_tensors = [aten::SYM_SIZE_INT, aten::SYM_STRIDE_INT, aten::SYM_NUMEL, aten::SYM_STORAGE_OFFSET];
+    (name.starts_with("executorch_prim::") && !is_tensor)
+        || of_tensors.contains(&name)
+        || matches!(name, aten::SYM_IS_CONTIGUOUS | aten::_LOCAL_SCALAR_DENSE)
 }
 
 /// Returns the accesses of every instruction. `arguments` returns the arguments that a delegate reads and writes, if
@@ -115,7 +123,7 @@ fn access(plan: &PlanModel<'_>, schemas: &Schemas, instruction: &InstructionMode
                     push(plan, *sizes, &mut access.reads);
                     access.handle = Some((*view, *of));
                 }
-                (name, args) if numbers::is_prim(name) => {
+                (name, args) if is_prim(name) => {
                     if let Some((result, args)) = args.split_last() {
                         access.reads = args.to_vec();
                         access.writes.push(*result);

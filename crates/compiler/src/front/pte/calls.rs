@@ -10,11 +10,10 @@ use rushlight_graph::operators::{aten, executorch_prim};
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{Arg, Builder, Expr, Kind, Layout, MemoryFormat, Model, Op, Schema, TensorType, Type};
 
-use super::accesses::split_opaque;
+use super::accesses::{is_prim, split_opaque};
 use super::method::Method;
-use super::numbers::is_prim;
 use super::scope::Place;
-use super::static_type;
+use super::sources::static_type;
 use super::twins::{functional_form, opaque_name, written_params};
 
 impl Method<'_, '_> {

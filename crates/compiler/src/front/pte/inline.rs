@@ -9,7 +9,7 @@ use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::{Arg, Bytes, Constant, Delegate, Error, Op, Origin, TensorType, ValueId, bind};
 
 use super::method::Method;
-use super::static_type;
+use super::sources::static_type;
 
 impl Method<'_, '_> {
     /// Replaces the call of a delegate by the nodes of its payload. `given` are the arguments that it reads, `outs` those

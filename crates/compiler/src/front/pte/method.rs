@@ -14,7 +14,7 @@ use rushlight_graph::{
 use super::accesses::{Access, accesses, operator_name};
 use super::regions::Regions;
 use super::scope::{Content, Place, Scope};
-use super::{Sources, static_type};
+use super::sources::{Sources, static_type};
 
 /// Maximum number of sizes that views settle.
 const MAX_ROUNDS: usize = 64;

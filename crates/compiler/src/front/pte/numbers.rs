@@ -8,15 +8,6 @@ use rushlight_graph::{Arg, Expr, Op, Type};
 
 use super::method::Method;
 
-/// True if an operator computes a number.
-pub(super) fn is_prim(name: &str) -> bool {
-    let is_tensor = matches!(name, executorch_prim::ET_VIEW_DEFAULT | executorch_prim::ET_COPY_INDEX_TENSOR);
-    let of_tensors = [aten::SYM_SIZE_INT, aten::SYM_STRIDE_INT, aten::SYM_NUMEL, aten::SYM_STORAGE_OFFSET];
-    (name.starts_with("executorch_prim::") && !is_tensor)
-        || of_tensors.contains(&name)
-        || matches!(name, aten::SYM_IS_CONTIGUOUS | aten::_LOCAL_SCALAR_DENSE)
-}
-
 impl Method<'_, '_> {
     /// A call of an operator on numbers; the last argument is the result.
     pub(super) fn prim(&mut self, name: &str, args: &[u32]) -> Result<(), Error> {
