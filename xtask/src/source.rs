@@ -98,6 +98,8 @@ impl Crate {
                         at = end_of_item(tokens, at + 1);
                     }
                 }
+                // A lifetime: `'static` defines no item.
+                TokenTree::Punct(punct) if punct.as_char() == '\'' => at += 1,
                 TokenTree::Ident(ident) => {
                     let ident = ident.to_string();
                     let name = tokens.get(at).map(ToString::to_string).unwrap_or_default();

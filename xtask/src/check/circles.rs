@@ -1,5 +1,5 @@
-//! Refuses circles between files of different folders, and between any files of the crates without folders that are
-//! listed here. The files of a folder can then be read, and moved, without the files that use them.
+//! Refuses circles between the files of a crate: those through different folders always, those within a folder unless
+//! `xtask/circles.txt` has the reason. A file can then be read, and moved, without the files that use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,12 +10,11 @@ use anyhow::{Context, Result, bail};
 use crate::command::root;
 use crate::source::{Crate, files};
 
-/// The uses that close a circle and are still there: `user -> used: reason`.
+/// The uses that may close a circle within a folder: `user -> used: reason`. A user may be `folder/*`.
 const KNOWN: &str = "xtask/circles.txt";
 
-/// Sources without folders, no two files of which use each other in circles.
-const FLAT: &[&str] =
-    &["bindings/python/src", "crates/backends/cpu/compile/src", "crates/compiler/src/emit", "crates/quantize/src"];
+/// The most uses of a circle that are printed.
+const MAX_PRINTED: usize = 20;
 
 /// A file, and one that it uses.
 type Use = (PathBuf, PathBuf);
@@ -23,38 +22,74 @@ type Use = (PathBuf, PathBuf);
 /// Fails if a circle is closed by a use that [`KNOWN`] does not name, or if that names one that closes none.
 pub fn check() -> Result<()> {
     let text = fs::read_to_string(root().join(KNOWN)).with_context(|| format!("cannot read {KNOWN}"))?;
-    let mut known = BTreeSet::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
-        let named = line.split_once(": ").and_then(|(files, _)| files.split_once(" -> "));
-        let (user, used) = named.with_context(|| format!("{KNOWN}: expected `user -> used: reason`, got `{line}`"))?;
-        known.insert((PathBuf::from(user), PathBuf::from(used)));
-    }
+    let known = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let known = known.map(Known::parse).collect::<Result<Vec<_>>>()?;
+    let mut closing = vec![false; known.len()];
     let mut wrong = Vec::new();
-    let mut closing = BTreeSet::new();
     for root in files()?.iter().filter(|file| is_root(file)) {
         let uses = uses(root)?;
-        let without: BTreeSet<Use> = uses.difference(&known).cloned().collect();
-        for (user, used) in closes(&without) {
-            wrong.push(format!("{} -> {}", user.display(), used.display()));
-        }
-        // One that is known closes a circle if it does so beside those that are not.
-        for one in uses.intersection(&known) {
-            let mut with = without.clone();
-            with.insert(one.clone());
-            if is_closed_by(one, &with) {
-                closing.insert(one.clone());
+        let unknown: BTreeSet<Use> =
+            uses.iter().filter(|one| !known.iter().any(|known| known.names(one))).cloned().collect();
+        let through_folders = circles(&uses).into_iter().filter(|circle| folders(circle).len() > 1);
+        through_folders.for_each(|circle| describe(&circle, &uses, &mut wrong));
+        let within_folders = circles(&unknown).into_iter().filter(|circle| folders(circle).len() == 1);
+        within_folders.for_each(|circle| describe(&circle, &unknown, &mut wrong));
+        // A use that is known closes a circle if it does so beside those that are not.
+        for (known, closing) in known.iter().zip(&mut closing) {
+            let named: Vec<&Use> = uses.iter().filter(|one| known.names(one)).collect();
+            if !named.is_empty() {
+                let circles = circles(&unknown.iter().chain(named.iter().copied()).cloned().collect());
+                *closing |= named.iter().any(|one| circles.iter().any(|circle| is_inside(one, circle)));
             }
         }
     }
-    let gone = known.difference(&closing);
-    let gone: Vec<String> = gone.map(|(user, used)| format!("{} -> {}", user.display(), used.display())).collect();
     if !wrong.is_empty() {
-        bail!("circles between files of different folders are closed by:\n{}", wrong.join("\n"));
+        bail!("circles between files:\n{}", wrong.join("\n"));
     }
+    let gone = known.iter().zip(closing).filter(|(_, closing)| !closing).map(|(known, _)| known.line);
+    let gone: Vec<&str> = gone.collect();
     if !gone.is_empty() {
         bail!("{KNOWN} names uses that close no circle, remove them:\n{}", gone.join("\n"));
     }
     Ok(())
+}
+
+/// A line of [`KNOWN`].
+struct Known<'a> {
+    line: &'a str,
+    user: PathBuf,
+    used: PathBuf,
+}
+
+impl<'a> Known<'a> {
+    fn parse(line: &'a str) -> Result<Self> {
+        let named = line.split_once(": ").and_then(|(files, _)| files.split_once(" -> "));
+        let (user, used) = named.with_context(|| format!("{KNOWN}: expected `user -> used: reason`, got `{line}`"))?;
+        let (user, used) = (PathBuf::from(user), PathBuf::from(used));
+        if folder(&user) != folder(&used) {
+            bail!("{KNOWN}: files of different folders may not use each other in circles: `{line}`");
+        }
+        Ok(Self { line, user, used })
+    }
+
+    fn names(&self, (user, used): &Use) -> bool {
+        let is_any = self.user.ends_with("*") && user.parent() == self.user.parent();
+        (is_any || *user == self.user) && *used == self.used
+    }
+}
+
+fn folders(circle: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    circle.iter().map(|file| folder(file)).collect()
+}
+
+/// Describes a circle by the uses between its files, those of different folders first.
+fn describe(circle: &BTreeSet<PathBuf>, uses: &BTreeSet<Use>, to: &mut Vec<String>) {
+    let scope = if folders(circle).len() > 1 { "of different folders" } else { "of one folder" };
+    to.push(format!("{} files {scope}:", circle.len()));
+    let inside = uses.iter().filter(|one| is_inside(one, circle));
+    let (across, within): (Vec<&Use>, Vec<&Use>) = inside.partition(|(user, used)| folder(user) != folder(used));
+    let line = |(user, used): &Use| format!("  {} -> {}", user.display(), used.display());
+    to.extend(across.into_iter().chain(within).take(MAX_PRINTED).map(line));
 }
 
 /// True for the root of a library, or of a program that is all of its crate.
@@ -79,52 +114,18 @@ fn uses(file: &Path) -> Result<BTreeSet<Use>> {
     Ok(uses)
 }
 
-/// The folder that a file belongs to: `a/b.rs` to `a`, and to `a/b` if there are files in that. In [`FLAT`] crates every file
-/// is one of its own.
+/// The folder that a file belongs to: `a/b.rs` to `a`, and to `a/b` if there are files in that.
 fn folder(file: &Path) -> PathBuf {
     let own = file.with_extension("");
-    let parent = file.parent().unwrap_or(Path::new(""));
-    let is_own = root().join(&own).is_dir() || FLAT.iter().any(|flat| parent == Path::new(flat));
-    if is_own { own } else { parent.to_owned() }
-}
-
-/// Uses without which there are no circles between folders, as few as a greedy search finds.
-fn closes(uses: &BTreeSet<Use>) -> Vec<Use> {
-    let mut left = uses.clone();
-    let mut found = Vec::new();
-    loop {
-        let circles = circles(&left);
-        let Some(circle) = circles.first() else { break };
-        // Of the folders that use each other, the direction with the fewest uses is the one that should not be.
-        let mut folders: BTreeMap<(PathBuf, PathBuf), Vec<&Use>> = BTreeMap::new();
-        for one in left.iter().filter(|(user, used)| circle.contains(user) && circle.contains(used)) {
-            folders.entry((folder(&one.0), folder(&one.1))).or_default().push(one);
-        }
-        folders.retain(|(user, used), _| user != used);
-        let worst =
-            folders.values().min_by_key(|uses| uses.len()).and_then(|uses| uses.first()).map(|one| (*one).clone());
-        let Some(worst) = worst else { break };
-        left.remove(&worst);
-        found.push(worst);
-    }
-    // An early removal may close nothing any more.
-    found.retain(|one| {
-        left.insert(one.clone());
-        let is_closing = is_closed_by(one, &left);
-        if is_closing {
-            left.remove(one);
-        }
-        is_closing
-    });
-    found
+    if root().join(&own).is_dir() { own } else { file.parent().unwrap_or(Path::new("")).to_owned() }
 }
 
 /// True if a use is part of a circle.
-fn is_closed_by((user, used): &Use, uses: &BTreeSet<Use>) -> bool {
-    circles(uses).iter().any(|circle| circle.contains(user) && circle.contains(used))
+fn is_inside((user, used): &Use, circle: &BTreeSet<PathBuf>) -> bool {
+    circle.contains(user) && circle.contains(used)
 }
 
-/// Sets of files that use each other, in more than one folder.
+/// Sets of files that use each other.
 fn circles(uses: &BTreeSet<Use>) -> Vec<BTreeSet<PathBuf>> {
     let mut forward: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
     let mut backward: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
@@ -152,8 +153,7 @@ fn circles(uses: &BTreeSet<Use>) -> Vec<BTreeSet<PathBuf>> {
         }
         let circle: BTreeSet<PathBuf> = reach(file, &forward).intersection(&reach(file, &backward)).cloned().collect();
         done.extend(circle.iter().cloned());
-        let folders: BTreeSet<PathBuf> = circle.iter().map(|file| folder(file)).collect();
-        if folders.len() > 1 {
+        if circle.len() > 1 {
             circles.push(circle);
         }
     }
